@@ -8,7 +8,8 @@
  * keep is 1, or under dropout 0 with its probability and 1 / (1 - dropout) else: word i *
  * tokens + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
- * groups). The CPU's kernels are in kernels/cpu/attention.c.
+ * groups). In attention_from token i sees first[i] <= j <= i. The CPU's kernels are in
+ * kernels/cpu/attention.c.
  */
 #include "core/numerics/math.h"
 #include "core/numerics/random.h"
@@ -22,9 +23,9 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
     wf_attention_attr a = {.bidirectional = !o.causal};
-    wf_call call = {.op = &wf_op_attention,
-                    .n_in = 3,
-                    .in = {q, k, v},
+    wf_call call = {.op = o.first ? &wf_op_attention_from : &wf_op_attention,
+                    .n_in = o.first ? 4 : 3,
+                    .in = {q, k, v, o.first},
                     .n_out = 2,
                     .attr = &a,
                     .attr_size = sizeof a};
@@ -38,6 +39,13 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                 (double)o.dropout, o.site);
         return NULL;
     }
+    if (o.first && !o.causal) {
+        wf_fail(
+            q->ctx, WF_EINVAL,
+            "attention: tokens that see all others have no first one that they see; make it "
+            "causal, or leave `first` out");
+        return NULL;
+    }
     if (wf_context_is_training(q->ctx)) {
         a.dropout = o.dropout;
         a.step = wf_context_step(q->ctx);
@@ -49,12 +57,13 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
 }
 
 /* Outputs are as the signature says: here the heads are held against the groups, for every
-   caller of both ops and on every device. */
+   caller of these ops and on every device. */
 static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1];
-    const wf_tensor *like = call->in[call->op == &wf_op_attention ? 0 : out];
-    bool is_lse = call->op == &wf_op_attention && out == 1;
+    bool gradient = call->op == &wf_op_attention_grad || call->op == &wf_op_attention_from_grad;
+    const wf_tensor *like = call->in[gradient ? out : 0];
+    bool is_lse = !gradient && out == 1;
 
     if (k->dim[2].size < 1 || q->dim[2].size % k->dim[2].size != 0)
         return wf_fail(call->ctx, WF_ESHAPE,
@@ -69,10 +78,12 @@ static wf_status shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 
 static void backward(wf_gradient *g)
 {
-    wf_call call = {.op = &wf_op_attention_grad,
+    bool from = g->n_in > 3;
+    wf_call call = {.op = from ? &wf_op_attention_from_grad : &wf_op_attention_grad,
                     .ctx = g->ctx,
-                    .n_in = 6,
-                    .in = {g->in[0], g->in[1], g->in[2], g->out[0], g->out[1], g->dout[0]},
+                    .n_in = from ? 7 : 6,
+                    .in = {g->in[0], g->in[1], g->in[2], g->out[0], g->out[1], g->dout[0],
+                           from ? g->in[3] : NULL},
                     .n_out = 3,
                     .attr = g->attr,
                     .attr_size = sizeof(wf_attention_attr)};
@@ -91,6 +102,7 @@ typedef struct head_view {
     bool bidirectional;
     int64_t q_at, k_at, lse_at, heads; /* offsets of token 0; lse's rows are `heads` apart */
     double scale, dropout;
+    const int32_t *first; /* [tokens], or NULL */
     uint64_t key;
     uint32_t counter[3];
 } head_view;
@@ -109,7 +121,9 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .key = a->key,
                    .bidirectional = a->bidirectional,
                    .dropout = (double)a->dropout};
+    const wf_tensor *first = wf_attention_first(call);
 
+    h.first = first ? (const int32_t *)first->data + b * h.tokens : NULL;
     h.q_at = b * h.tokens * h.q_row + head * h.dim;
     h.k_at = b * h.tokens * h.k_row + group * h.dim;
     h.lse_at = b * h.tokens * h.heads + head;
@@ -138,7 +152,12 @@ static double keep(const head_view *h, int64_t i, int64_t j)
     return out[word % 4] >= (uint32_t)(h->dropout * 0x1p32) ? 1 / (1 - h->dropout) : 0;
 }
 
-/* Query i sees the keys before this one. */
+/* Query i sees the keys from the first on, and before the second. */
+static int64_t keys_begin(const head_view *h, int64_t i)
+{
+    return h->first ? wf_attention_from(h->first, i) : 0;
+}
+
 static int64_t keys_end(const head_view *h, int64_t i)
 {
     return h->bidirectional ? h->tokens : i + 1;
@@ -155,16 +174,16 @@ static void reference_head(const wf_call *call, const head_view *h, double *scor
     for (int64_t i = 0; i < h->tokens; i++) {
         double max = -INFINITY, sum = 0;
 
-        for (int64_t j = 0; j < keys_end(h, i); j++) {
+        for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             score[j] = dot(q + i * h->q_row, k + j * h->k_row, h->dim) * h->scale;
             max = score[j] > max ? score[j] : max;
         }
-        for (int64_t j = 0; j < keys_end(h, i); j++)
+        for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++)
             sum += wf_exp(score[j] - max);
         lse[i * h->heads] = max + wf_log(sum);
         for (int64_t d = 0; d < h->dim; d++)
             y[i * h->q_row + d] = 0;
-        for (int64_t j = 0; j < keys_end(h, i); j++) {
+        for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             double p = keep(h, i, j) * wf_exp(score[j] - lse[i * h->heads]);
 
             for (int64_t d = 0; d < h->dim; d++)
@@ -204,7 +223,7 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
     double *dv = (double *)call->out[2]->data + h->k_at;
 
     for (int64_t i = 0; i < h->tokens; i++)
-        for (int64_t j = 0; j < keys_end(h, i); j++) {
+        for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             int64_t qi = i * h->q_row, kj = j * h->k_row;
             double p = wf_exp(dot(q + qi, k + kj, h->dim) * h->scale - lse[i * h->heads]);
             double kept = keep(h, i, j), g = kept * dot(v + kj, dy + qi, h->dim);
@@ -253,14 +272,18 @@ static double grad_flops(const wf_call *call)
     return product_flops(call, 5);
 }
 
-const wf_op wf_op_attention = {
-    WF_OP_ROW(attention),
-    .keep_fp32 = 1 << 1,
-    .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1),
-    .reference = {.run = reference, .workspace = reference_workspace},
-    .backward = backward,
-    .shape = shape,
-    .flops = forward_flops};
-const wf_op wf_op_attention_grad = {WF_OP_ROW(attention_grad),
-                                    .reference = {.run = reference_grad}, .shape = shape,
-                                    .flops = grad_flops};
+#define FORWARD                                                                                \
+    .keep_fp32 = 1 << 1, .reference = {.run = reference, .workspace = reference_workspace},    \
+    .backward = backward, .shape = shape, .flops = forward_flops
+#define GRADIENT .reference = {.run = reference_grad}, .shape = shape, .flops = grad_flops
+
+enum {
+    SAVED = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1)
+};
+
+const wf_op wf_op_attention = {WF_OP_ROW(attention), .save = SAVED, FORWARD};
+const wf_op wf_op_attention_grad = {WF_OP_ROW(attention_grad), GRADIENT};
+const wf_op wf_op_attention_from = {WF_OP_ROW(attention_from), .integers = 1 << 3,
+                                    .save = SAVED | WF_SAVE_IN(3), FORWARD};
+const wf_op wf_op_attention_from_grad = {WF_OP_ROW(attention_from_grad), .integers = 1 << 6,
+                                         GRADIENT};

@@ -38,6 +38,23 @@ typedef struct wf_attention_attr {
     bool bidirectional;
 } wf_attention_attr;
 
+/* The operand that says which token is the first that each one sees: the last of attention_from and of its
+   gradient. NULL where there is none. For devices' libraries too: nothing is called. */
+static inline const wf_tensor *wf_attention_first(const wf_call *call)
+{
+    bool gradient = call->n_out == 3;
+
+    return call->n_in > (gradient ? 6 : 3) ? call->in[gradient ? 6 : 3] : NULL;
+}
+
+/* The first token that token i of a sequence sees: any number is taken for the nearest of [0, i]. */
+WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t i)
+{
+    int64_t from = first[i] > 0 ? first[i] : 0;
+
+    return from < i ? from : i;
+}
+
 /* Whether `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache; else WF_EINVAL. */
 wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
                               const wf_tensor *tokens, const wf_tensor *first,

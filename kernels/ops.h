@@ -322,6 +322,9 @@ typedef struct wf_attention_options {
     bool causal;   /* token i sees the tokens up to i alone */
     float dropout; /* probability of dropping an attention weight; 0 in evaluation */
     int site;      /* as in wf_dropout */
+    /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the nearest of [0, i];
+       NULL: from 0 on. With causal */
+    wf_tensor *first;
 } wf_attention_options;
 
 /**
@@ -330,10 +333,15 @@ typedef struct wf_attention_options {
  * @param q        [batch, tokens, heads, dim]
  * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
  * @param options  NULL for none
- * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!"; g whole, or split like h where each rank's heads
- *              use exactly its own groups
+ *
+ * The bits of a token's row are a function of the rows that it sees and of their places in blocks of 64
+ * tokens: as those of a sequence that begins with its first one, where that is at a multiple of 64.
+ *
+ * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like h where each
+ *              rank's heads use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
  *              partial where h is split and g is whole
+ * Errors:      WF_EINVAL (dropout; `first` without causal)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);

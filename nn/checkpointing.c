@@ -7,6 +7,9 @@
 #include "kernels/ops.h"
 #include <string.h>
 
+/* What is saved: the input, and documents where there are some. */
+enum { INPUT, FIRST, POSITIONS, SAVED };
+
 typedef struct run {
     wf_nn_module *module;
     int64_t first, end; /* numbers of its uses of parameters */
@@ -30,10 +33,14 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
     wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
-    wf_tensor *x = wf_source(g->in[0]), *y;
+    wf_tensor *x = wf_source(g->in[INPUT]), *y;
 
-    *uses =
-        (wf_uses){.next = r->first, .recompute = true, .pass = r->pass, .cache = outside.cache};
+    *uses = (wf_uses){.next = r->first,
+                      .recompute = true,
+                      .pass = r->pass,
+                      .cache = outside.cache,
+                      .first = g->n_in > 1 ? g->in[FIRST] : NULL,
+                      .positions = g->n_in > 1 ? g->in[POSITIONS] : NULL};
     wf_scope_open(ctx);
     y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
     if (y)
@@ -57,8 +64,12 @@ static void backward(wf_gradient *g)
     wf_context_memory_kind(g->ctx, kind);
 }
 
-static const wf_op run_op = {
-    .name = "checkpoint", .signature = "", .save = WF_SAVE_IN(0), .backward = backward};
+static const wf_op run_op = {.name = "checkpoint",
+                             .signature = "",
+                             .integers = 1 << FIRST | 1 << POSITIONS,
+                             .save =
+                                 WF_SAVE_IN(INPUT) | WF_SAVE_IN(FIRST) | WF_SAVE_IN(POSITIONS),
+                             .backward = backward};
 
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
@@ -66,7 +77,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     run attr = {m, uses->next, 0, uses->pass};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
-                    .n_in = 1,
+                    .n_in = uses->first ? SAVED : 1,
                     .n_out = 1,
                     .attr = &attr,
                     .attr_size = sizeof attr};
@@ -80,9 +91,11 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;
-    call.in[0] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
+    call.in[INPUT] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
+    call.in[FIRST] = uses->first;
+    call.in[POSITIONS] = uses->positions;
     call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
-    if (!call.in[0] || !call.out[0] || wf_tape_record(&call) != WF_OK)
+    if (!call.in[INPUT] || !call.out[0] || wf_tape_record(&call) != WF_OK)
         return NULL;
     return call.out[0];
 }

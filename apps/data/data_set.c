@@ -94,12 +94,26 @@ static bool is_filling(const app_data_set *d, app_data_part part, int64_t batch,
            sample_of(d, part, batch, index) >= app_data_set_windows(d, part);
 }
 
-/* ids: room for seq_len + 1. */
+/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1] each. */
+static wf_status read_window(const app_data_set *d, const stretch *s, int64_t at, int32_t *ids,
+                             int32_t *begins, wf_error *error)
+{
+    int64_t count = d->options.seq_len + 1;
+
+    if (app_source_read(s->source, s->first + at, count, ids, error) != WF_OK)
+        return error->code;
+    return d->options.documents ? app_source_documents(s->source, s->first + at, count, ids,
+                                                       d->ends, begins, error)
+                                : WF_OK;
+}
+
+/* scratch: 2 (seq_len + 1) */
 static wf_status read_one(const app_data_set *d, app_data_part part, int64_t batch,
-                          int64_t index, int32_t *ids, int32_t *tokens, int32_t *targets,
+                          int64_t index, int32_t *scratch, int32_t *tokens, int32_t *targets,
                           wf_error *error)
 {
     int64_t length = d->options.seq_len, at;
+    int32_t *ids = scratch, *begins = scratch + length + 1;
     const stretch *s;
 
     if (is_filling(d, part, batch, index)) {
@@ -108,10 +122,12 @@ static wf_status read_one(const app_data_set *d, app_data_part part, int64_t bat
         return WF_OK;
     }
     s = place_of(d, part, batch, index, &at);
-    if (app_source_read(s->source, s->first + at, length + 1, ids, error) != WF_OK)
+    if (read_window(d, s, at, ids, begins, error) != WF_OK)
         return error->code;
     memcpy(tokens, ids, (size_t)length * sizeof *ids);
     memcpy(targets, ids + 1, (size_t)length * sizeof *ids);
+    for (int64_t i = 0; d->options.documents && i < length; i++)
+        targets[i] = begins[i + 1] ? -1 : targets[i];
     if (!s->source->masked)
         return WF_OK;
     if (app_source_read_mask(s->source, s->first + at + 1, length, ids, error) != WF_OK)
@@ -121,23 +137,75 @@ static wf_status read_one(const app_data_set *d, app_data_part part, int64_t bat
     return WF_OK;
 }
 
+static wf_status lay_out_one(const app_data_set *d, app_data_part part, int64_t batch,
+                             int64_t index, int32_t *scratch, int32_t *begin,
+                             int32_t *positions, wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    int32_t *begins = scratch + length + 1, last = 0;
+    bool filling = is_filling(d, part, batch, index);
+    const stretch *s = filling ? NULL : place_of(d, part, batch, index, &at);
+
+    if (!filling && read_window(d, s, at, scratch, begins, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < length; i++) {
+        last = !filling && begins[i] ? (int32_t)i : last;
+        begin[i] = last;
+        positions[i] = (int32_t)i - last;
+    }
+    return WF_OK;
+}
+
+typedef wf_status read_function(const app_data_set *d, app_data_part part, int64_t batch,
+                                int64_t index, int32_t *scratch, int32_t *a, int32_t *b,
+                                wf_error *error);
+
+static wf_status read_each(const app_data_set *data, app_data_part part, int64_t batch,
+                           int64_t first, int64_t count, read_function *read, int32_t *a,
+                           int32_t *b, wf_error *error)
+{
+    int64_t length = data->options.seq_len;
+    wf_status status = app_data_check_part(data, part, error);
+    int32_t *scratch =
+        status == WF_OK ? malloc(2 * (size_t)(length + 1) * sizeof *scratch) : NULL;
+
+    if (status != WF_OK)
+        return status;
+    if (!scratch)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+    for (int64_t i = 0; i < count && status == WF_OK; i++)
+        status =
+            read(data, part, batch, first + i, scratch, a + i * length, b + i * length, error);
+    free(scratch);
+    return status;
+}
+
 wf_status app_data_set_read(const app_data_set *data, app_data_part part, int64_t batch,
                             int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                             wf_error *error)
 {
-    int64_t length = data->options.seq_len;
-    wf_status status = app_data_check_part(data, part, error);
-    int32_t *ids = status == WF_OK ? malloc((size_t)(length + 1) * sizeof *ids) : NULL;
+    return read_each(data, part, batch, first, count, read_one, tokens, targets, error);
+}
 
-    if (status != WF_OK)
-        return status;
-    if (!ids)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
-    for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = read_one(data, part, batch, first + i, ids, tokens + i * length,
-                          targets + i * length, error);
-    free(ids);
-    return status;
+wf_status app_data_set_documents(const app_data_set *data, app_data_part part, int64_t batch,
+                                 int64_t first, int64_t count, int32_t *begin,
+                                 int32_t *positions, wf_error *error)
+{
+    return read_each(data, part, batch, first, count, lay_out_one, begin, positions, error);
+}
+
+bool app_data_set_tells(const app_data_set *data)
+{
+    bool tells = true;
+
+    for (int64_t i = 0; i < data->sources; i++)
+        tells = tells && app_source_tells(&data->source[i]);
+    return tells;
+}
+
+void app_data_set_ends(app_data_set *data, int32_t id)
+{
+    data->ends = id;
 }
 
 bool app_data_set_counts(const app_data_set *data, app_data_part part)
@@ -147,41 +215,47 @@ bool app_data_set_counts(const app_data_set *data, app_data_part part)
             app_data_set_windows(data, part) % data->options.global_batch != 0);
 }
 
-/* Targets of a sequence that are trained on; mask: room for seq_len. */
+/* Targets of a sequence that are trained on; scratch: room for 4 (seq_len + 1). */
 static wf_status count_one(const app_data_set *d, app_data_part part, int64_t batch,
-                           int64_t index, int32_t *mask, int64_t *count, wf_error *error)
+                           int64_t index, int32_t *scratch, int64_t *count, wf_error *error)
 {
     int64_t length = d->options.seq_len, at;
+    int32_t *targets = scratch + 3 * (length + 1);
     const stretch *s;
 
     *count = 0;
     if (is_filling(d, part, batch, index))
         return WF_OK;
     s = place_of(d, part, batch, index, &at);
-    *count = s->source->masked ? 0 : length;
-    if (s->source->masked &&
-        app_source_read_mask(s->source, s->first + at + 1, length, mask, error) != WF_OK)
-        return error->code;
-    for (int64_t i = 0; s->source->masked && i < length; i++)
-        *count += mask[i] != 0;
-    return WF_OK;
+    if (!s->source->masked && !d->options.documents) {
+        *count = length;
+        return WF_OK;
+    }
+    if (d->options.documents)
+        read_one(d, part, batch, index, scratch, scratch + 2 * (length + 1), targets, error);
+    else
+        app_source_read_mask(s->source, s->first + at + 1, length, targets, error);
+    for (int64_t i = 0; i < length && error->code == WF_OK; i++)
+        *count += d->options.documents ? targets[i] >= 0 : targets[i] != 0;
+    return error->code;
 }
 
 static wf_status count_all(const app_data_set *d, app_data_part part, int64_t batch,
                            int64_t *count, wf_error *error)
 {
-    int32_t *mask = malloc((size_t)d->options.seq_len * sizeof *mask);
+    int32_t *scratch = malloc(4 * (size_t)(d->options.seq_len + 1) * sizeof *scratch);
     wf_status status =
-        mask ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+        scratch ? WF_OK
+                : wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
 
     *count = 0;
     for (int64_t i = 0; i < d->options.global_batch && status == WF_OK; i++) {
         int64_t one;
 
-        status = count_one(d, part, batch, i, mask, &one, error);
+        status = count_one(d, part, batch, i, scratch, &one, error);
         *count += one;
     }
-    free(mask);
+    free(scratch);
     return status;
 }
 

@@ -33,6 +33,7 @@ typedef struct app_data_options {
     int64_t seq_len, global_batch;
     app_vocabulary vocabulary;
     uint64_t seed;
+    bool documents; /* of token ids: a window's targets are those of the same document alone */
 } app_data_options;
 
 typedef struct app_data_set app_data_set;
@@ -77,6 +78,26 @@ void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps);
 wf_status app_data_set_read(const app_data_set *data, app_data_part part, int64_t batch,
                             int64_t first, int64_t count, int32_t *tokens, int32_t *targets,
                             wf_error *error);
+
+/** app_data_set_tells - whether all files say where documents begin. */
+bool app_data_set_tells(const app_data_set *data);
+
+/** app_data_set_ends - the id that ends a document in files that do not say so. */
+void app_data_set_ends(app_data_set *data, int32_t id);
+
+/**
+ * app_data_set_documents - where the documents of the same sequences lie, as app_data_set_read gives them with
+ * options.documents: the last token of each has no target then
+ *
+ * A document that lies over two windows is two. A filling sequence is one.
+ *
+ * @param begin      [count, seq_len], the token of the sequence that a token's document begins with
+ * @param positions  [count, seq_len], of a token in it
+ * Errors:           as of app_data_set_read
+ */
+wf_status app_data_set_documents(const app_data_set *data, app_data_part part, int64_t batch,
+                                 int64_t first, int64_t count, int32_t *begin,
+                                 int32_t *positions, wf_error *error);
 
 /** app_data_set_counts - whether a part has targets that are not trained on: loss masks, or a filled batch. */
 bool app_data_set_counts(const app_data_set *data, app_data_part part);

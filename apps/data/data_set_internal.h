@@ -31,6 +31,7 @@ struct app_data_set {
     app_mixture *order;
     uint64_t order_key, place_key;
     bool masked[2]; /* by app_data_part: some of it has loss masks */
+    int32_t ends;   /* the id that ends documents; -1: none was told */
     data_counts *counts;
 };
 

@@ -64,8 +64,18 @@ static void add_stretch(app_data_set *d, app_data_part part, const app_source *s
                    .tokens = tokens,
                    .windows = windows_in(d, tokens),
                    .before = app_data_set_windows(d, part)};
-    d->masked[part] = d->masked[part] || source->masked;
+    d->masked[part] = d->masked[part] || source->masked || d->options.documents;
     d->stretches[part]++;
+}
+
+/* The tokens at the end of a source that are kept for validation; with documents they begin with a window, since
+   windows may be packed. */
+static int64_t held_of(const app_data_set *d, const app_source *s)
+{
+    int64_t held = (int64_t)((double)s->tokens * d->options.val_fraction);
+    int64_t length = d->options.seq_len, windows = windows_in(d, s->tokens - held);
+
+    return d->options.documents && held ? s->tokens - windows * length : held;
 }
 
 /* Each source is trained on up to where its validation part begins; those of --val-data are that whole. */
@@ -79,10 +89,12 @@ static wf_status divide(app_data_set *d, wf_error *error)
         return wf_error_set(error, WF_ENOMEM, "no memory for the parts of the data");
     for (int64_t i = 0; i < d->sources; i++) {
         const app_source *s = &d->source[i];
-        int64_t held = fraction ? (int64_t)((double)s->tokens * d->options.val_fraction) : 0;
+        int64_t held = fraction ? held_of(d, s) : 0;
+        /* with documents the last target, which is none, is the first token that is kept */
+        int64_t shared = d->options.documents && held;
 
         if (i < d->trained)
-            add_stretch(d, APP_DATA_TRAIN, s, 0, s->tokens - held);
+            add_stretch(d, APP_DATA_TRAIN, s, 0, s->tokens - held + shared);
         if (fraction || i >= d->trained)
             add_stretch(d, APP_DATA_VALIDATION, s, fraction ? s->tokens - held : 0,
                         fraction ? held : s->tokens);
@@ -177,6 +189,7 @@ wf_status app_data_set_open(const app_data_options *options, app_data_set **data
     if (!d)
         return wf_error_set(error, WF_ENOMEM, "no memory for the data set");
     d->options = *options;
+    d->ends = -1;
     d->order_key = wf_random_key(options->seed, WF_RANDOM_ORDER);
     d->place_key = wf_random_key(options->seed, WF_RANDOM_DATA);
     status = open_all(d, error);

@@ -161,3 +161,36 @@ wf_status app_source_read_mask(const app_source *source, int64_t first, int64_t 
 {
     return read_parts(source, first, count, read_mask, trained, error);
 }
+
+bool app_source_tells(const app_source *source)
+{
+    bool tells = true;
+
+    for (int64_t i = 0; i < source->parts; i++)
+        tells = tells && source->part[i].file.documents.index.documents > 0;
+    return tells;
+}
+
+static wf_status read_documents(const app_source_part *part, int64_t at, int64_t count,
+                                int32_t *begins, wf_error *error)
+{
+    const app_megatron_documents *d = &part->file.documents;
+
+    if (d->index.documents)
+        return app_megatron_documents_begin(d, at, count, begins, error);
+    memset(begins, -1, (size_t)count * sizeof *begins); /* the ids tell */
+    begins[0] = at == 0 ? 1 : -1;
+    return WF_OK;
+}
+
+wf_status app_source_documents(const app_source *source, int64_t first, int64_t count,
+                               const int32_t *ids, int32_t ends, int32_t *begins,
+                               wf_error *error)
+{
+    if (read_parts(source, first, count, read_documents, begins, error) != WF_OK)
+        return error->code;
+    for (int64_t i = 0; i < count; i++)
+        if (begins[i] < 0)
+            begins[i] = i > 0 && ends >= 0 && ids[i - 1] == ends;
+    return WF_OK;
+}

@@ -51,4 +51,20 @@ wf_status app_source_read(const app_source *source, int64_t first, int64_t count
 wf_status app_source_read_mask(const app_source *source, int64_t first, int64_t count,
                                int32_t *trained, wf_error *error);
 
+/** app_source_tells - whether all files of the source say where documents begin. */
+bool app_source_tells(const app_source *source);
+
+/**
+ * app_source_documents - which of these tokens begin a document: 1 or 0
+ *
+ * Each file begins one. In files that do not say where documents begin, one does behind each end of text.
+ *
+ * @param ids   the tokens
+ * @param ends  the id that ends a document; -1: none does
+ * Errors:      as of app_megatron_documents_begin
+ */
+wf_status app_source_documents(const app_source *source, int64_t first, int64_t count,
+                               const int32_t *ids, int32_t ends, int32_t *begins,
+                               wf_error *error);
+
 #endif

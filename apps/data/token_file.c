@@ -1,6 +1,5 @@
 /* apps/data/token_file.c - see token_file.h. Files are read with pread: shared by all ranks, no copy. */
 #include "apps/data/token_file.h"
-#include "apps/data/megatron_index.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -101,12 +100,12 @@ static wf_status open_megatron(app_token_file *file, int idx, const char *idx_na
 
     if (app_megatron_index_read(idx, idx_name, size, &index, error) != WF_OK)
         return error->code;
+    file->documents.index = index;
     file->format = "Megatron";
     file->type = index.type == APP_MEGATRON_U8    ? APP_TOKEN_U8
                  : index.type == APP_MEGATRON_U16 ? APP_TOKEN_U16
                                                   : APP_TOKEN_I32;
     file->tokens = index.tokens;
-    file->documents = index.documents;
     return WF_OK;
 }
 
@@ -174,8 +173,10 @@ wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary
     int idx = -1;
     wf_status status = WF_OK;
 
-    *file =
-        (app_token_file){.name = strdup(name), .descriptor = -1, .vocabulary = vocabulary.size};
+    *file = (app_token_file){.name = strdup(name),
+                             .descriptor = -1,
+                             .vocabulary = vocabulary.size,
+                             .documents = {.descriptor = -1}};
     if (!file->name || !idx_name) {
         free(idx_name);
         return wf_error_set(error, WF_ENOMEM, "no memory for the data file's name");
@@ -188,9 +189,8 @@ wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary
         status = open_regular(idx_name, flag, &idx, &idx_size, error);
     if (status == WF_OK)
         status = open_bin(file, flag, vocabulary, idx, idx_name, error);
-    if (idx >= 0)
-        close(idx);
-    free(idx_name);
+    file->documents.descriptor = idx;
+    file->documents.name = file->index_name = idx_name;
     return status;
 }
 
@@ -198,7 +198,10 @@ void app_token_file_close(app_token_file *file)
 {
     if (file->name && file->descriptor >= 0)
         close(file->descriptor);
+    if (file->name && file->documents.descriptor >= 0)
+        close(file->documents.descriptor);
     free(file->name);
+    free(file->index_name);
     *file = (app_token_file){.descriptor = -1};
 }
 

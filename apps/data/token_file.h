@@ -11,7 +11,7 @@
 #ifndef WF_APPS_DATA_TOKEN_FILE_H
 #define WF_APPS_DATA_TOKEN_FILE_H
 
-#include "core/status.h"
+#include "apps/data/megatron_documents.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -24,13 +24,16 @@ typedef enum app_token_type {
 
 typedef struct app_token_file {
     char *name; /* the file with the tokens: a .bin file where an .idx file was named */
+    char *
+        index_name; /* the file beside it that says where documents begin, where there is one */
     const char *format;
     int descriptor;
     app_token_type type;
     bool is_text;
-    int64_t begin;      /* the byte at which the tokens begin */
-    int64_t tokens;     /* at least 1 */
-    int64_t documents;  /* 0 where the format does not tell */
+    int64_t begin;  /* the byte at which the tokens begin */
+    int64_t tokens; /* at least 1 */
+    app_megatron_documents
+        documents;      /* where they begin; of 0 documents where the format does not tell */
     int64_t vocabulary; /* every id has to be below */
 } app_token_file;
 

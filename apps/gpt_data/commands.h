@@ -6,6 +6,7 @@
 
 wf_status app_gpt_data_tokenize(const app_gpt_data_request *q, wf_error *error);
 wf_status app_gpt_data_chat(const app_gpt_data_request *q, wf_error *error);
+wf_status app_gpt_data_pack(const app_gpt_data_request *q, wf_error *error);
 wf_status app_gpt_data_show(const app_gpt_data_request *q, wf_error *error);
 wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error);
 

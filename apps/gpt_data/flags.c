@@ -9,7 +9,8 @@ const char app_gpt_data_help[] =
     "\n"
     "Usage: gpt_data tokenize FILES --output PREFIX [--tokenizer PATH] | chat FILES --output "
     "PREFIX --tokenizer PATH |\n"
-    "                show PREFIX | train-bpe FILES --output DIR\n"
+    "                pack PREFIX --output PREFIX --seq-len N | show PREFIX | train-bpe FILES "
+    "--output DIR\n"
     "\n"
     "FILES whose name ends in .jsonl have a document a line; each other file is a document. "
     "Token "
@@ -25,6 +26,13 @@ const char app_gpt_data_help[] =
     "{\"messages\": "
     "[{\"role\", \"content\"}, ..]}\n"
     "                        or {\"prompt\", \"completion\"} each\n"
+    "  pack                  write the documents of PREFIX.idx, with their loss mask where "
+    "there is one, in "
+    "windows of\n"
+    "                        so many tokens, with as little padding as best fit decreasing "
+    "finds: for "
+    "--documents mask\n"
+    "                        of gpt_train with the same --seq-len\n"
     "  show                  say what PREFIX.idx has, or print one of its documents\n"
     "  train-bpe             make a vocabulary of byte-level BPE of FILES: DIR/tokenizer.json\n"
     "\n"
@@ -47,6 +55,10 @@ const char app_gpt_data_help[] =
     "the "
     "end of each turn;\n"
     "                        last, of that the last turn; all (default: assistant)\n"
+    "  --seq-len N           pack: tokens of a window\n"
+    "  --long WHAT           pack: documents that are longer than a window: refuse, or cut "
+    "them into "
+    "several (default: refuse)\n"
     "  --document N          show: print document N, from 0 on, as ids, or as text with "
     "--tokenizer\n"
     "  --vocab-size N        train-bpe: tokens, with the 256 bytes and <|endoftext|> (default: "
@@ -58,6 +70,7 @@ const char app_gpt_data_help[] =
     "  gpt_data tokenize book.txt --tokenizer smollm2 --output book --append-eod\n"
     "  gpt_data tokenize web-*.jsonl --tokenizer tokenizer.json --output web --threads 8\n"
     "  gpt_data chat chats.jsonl --tokenizer smollm2 --output chats\n"
+    "  gpt_data pack chats --seq-len 512 --output packed\n"
     "  gpt_data show web --document 3 --tokenizer tokenizer.json\n"
     "  gpt_data train-bpe web-*.jsonl --vocab-size 8192 --output mine --threads 8\n"
     "\n"
@@ -76,16 +89,30 @@ static wf_status count(const char *flag, const char *text, long long least, long
     return WF_OK;
 }
 
+static wf_status check_pack(const app_gpt_data_request *q, bool pack, wf_error *error)
+{
+    if ((q->seq_len || q->longer) && !pack)
+        return wf_error_set(error, WF_EINVAL, "--seq-len and --long are of pack");
+    if (pack && !q->seq_len)
+        return wf_error_set(error, WF_EINVAL, "pack: --seq-len is missing");
+    if (pack && q->tokenizer)
+        return wf_error_set(error, WF_EINVAL, "pack takes token ids, and no tokenizer");
+    if (q->longer && strcmp(q->longer, "cut") != 0 && strcmp(q->longer, "refuse") != 0)
+        return wf_error_set(error, WF_EINVAL, "--long %s is none of cut and refuse", q->longer);
+    return WF_OK;
+}
+
 /* What each command takes beside its files. */
 static wf_status check(const app_gpt_data_request *q, wf_error *error)
 {
     bool tokenize = strcmp(q->command, "tokenize") == 0, show = strcmp(q->command, "show") == 0,
-         train = strcmp(q->command, "train-bpe") == 0, chat = strcmp(q->command, "chat") == 0;
+         train = strcmp(q->command, "train-bpe") == 0, chat = strcmp(q->command, "chat") == 0,
+         pack = strcmp(q->command, "pack") == 0;
 
-    if (!tokenize && !show && !train && !chat)
-        return wf_error_set(error, WF_EINVAL,
-                            "%s is no command: there are tokenize, chat, show and train-bpe",
-                            q->command);
+    if (!tokenize && !show && !train && !chat && !pack)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s is no command: there are tokenize, chat, pack, show and train-bpe", q->command);
     if ((q->chat_template || q->train) && !chat)
         return wf_error_set(error, WF_EINVAL, "--chat-template and --train are of chat");
     if (chat && q->key)
@@ -94,9 +121,9 @@ static wf_status check(const app_gpt_data_request *q, wf_error *error)
                             "completion");
     if (q->file_count == 0)
         return wf_error_set(error, WF_EINVAL, "%s: no %s was given", q->command,
-                            show ? "PREFIX" : "file");
-    if (show && q->file_count > 1)
-        return wf_error_set(error, WF_EINVAL, "show takes one PREFIX");
+                            show || pack ? "PREFIX" : "file");
+    if ((show || pack) && q->file_count > 1)
+        return wf_error_set(error, WF_EINVAL, "%s takes one PREFIX", q->command);
     if (show ? q->output != NULL : !q->output || !*q->output)
         return wf_error_set(error, WF_EINVAL, "%s: %s", q->command,
                             show ? "it writes nothing, so there is no --output"
@@ -110,7 +137,7 @@ static wf_status check(const app_gpt_data_request *q, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "train-bpe makes a tokenizer and takes none");
     if (q->vocabulary && !train)
         return wf_error_set(error, WF_EINVAL, "--vocab-size is of train-bpe");
-    return WF_OK;
+    return check_pack(q, pack, error);
 }
 
 static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
@@ -140,6 +167,12 @@ static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
     case 's':
         q->special_tokens = true;
         break;
+    case 'l':
+        q->longer = optarg;
+        q->cuts = strcmp(optarg, "cut") == 0;
+        break;
+    case 'q':
+        return count("seq-len", optarg, 1, 1 << 24, &q->seq_len, error);
     case 'd':
         return count("document", optarg, 0, INT64_MAX, &q->document, error);
     case 'v':
@@ -165,6 +198,8 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
                                           {"special-tokens", no_argument, NULL, 's'},
                                           {"document", required_argument, NULL, 'd'},
                                           {"vocab-size", required_argument, NULL, 'v'},
+                                          {"seq-len", required_argument, NULL, 'q'},
+                                          {"long", required_argument, NULL, 'l'},
                                           {"threads", required_argument, NULL, 'n'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
@@ -183,7 +218,7 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
         return status;
     if (optind == argc)
         return wf_error_set(error, WF_EINVAL,
-                            "a command is missing: tokenize, chat, show or train-bpe");
+                            "a command is missing: tokenize, chat, pack, show or train-bpe");
     q->command = argv[optind];
     q->files = argv + optind + 1;
     q->file_count = argc - optind - 1;

@@ -14,9 +14,11 @@ typedef struct app_gpt_data_request {
     const char *chat_template, *train; /* NULL: the tokenizer's; "assistant" */
     char **files;                      /* FILES, or PREFIX */
     int64_t file_count, document;      /* document -1: none */
-    int64_t vocabulary;
+    int64_t vocabulary, seq_len;       /* 0: not given */
     int threads;
-    bool append_eod, special_tokens, help;
+    bool append_eod, special_tokens, cuts, help;
+    const char
+        *longer; /* what comes of documents that are longer than a window; NULL: refuse */
 } app_gpt_data_request;
 
 extern const char app_gpt_data_help[];

@@ -28,6 +28,7 @@ int main(int argc, char **argv)
         status = strcmp(q.command, "show") == 0       ? app_gpt_data_show(&q, &error)
                  : strcmp(q.command, "tokenize") == 0 ? app_gpt_data_tokenize(&q, &error)
                  : strcmp(q.command, "chat") == 0     ? app_gpt_data_chat(&q, &error)
+                 : strcmp(q.command, "pack") == 0     ? app_gpt_data_pack(&q, &error)
                                                       : app_gpt_data_train(&q, &error);
     if (status != WF_OK)
         fprintf(stderr, "gpt_data: %s\n", error.text);

@@ -7,6 +7,7 @@
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
+#include "apps/tokenizer/tokenizer.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <errno.h>
@@ -73,6 +74,37 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
     return WF_OK;
 }
 
+/* What ends documents in files that do not say where they begin: the tokenizer's end of text. */
+static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *error)
+{
+    const char *from = o->tokenizer ? o->tokenizer : o->init_from;
+    app_tokenizer *tokenizer = NULL;
+    int32_t ends;
+
+    if (app_data_set_is_text(data))
+        return wf_error_set(error, WF_EINVAL,
+                            "--documents mask is for token ids, and --data is text: turn it "
+                            "into token ids (gpt_data tokenize), or use --documents ignore");
+    if (app_data_set_tells(data))
+        return WF_OK;
+    if (!from)
+        return wf_error_set(error, WF_EINVAL,
+                            "--documents mask: not all files of --data say where documents "
+                            "begin, as Megatron's .idx does: give --tokenizer PATH, whose end "
+                            "of text ends them");
+    if (app_tokenizer_open(from, &tokenizer, error) != WF_OK)
+        return error->code;
+    ends = app_tokenizer_eos(tokenizer);
+    app_tokenizer_close(tokenizer);
+    app_data_set_ends(data, ends);
+    return ends >= 0
+               ? WF_OK
+               : wf_error_set(error, WF_EINVAL,
+                              "--documents mask: the tokenizer %s has no end of text that "
+                              "could end documents",
+                              from);
+}
+
 static wf_status open_data(const app_options *o, app_data_set **data, wf_error *error)
 {
     const app_data_options options = app_options_data(o);
@@ -82,7 +114,9 @@ static wf_status open_data(const app_options *o, app_data_set **data, wf_error *
         return WF_OK;
     if (app_data_set_open(&options, data, error) != WF_OK)
         return error->code;
-    return check_tokens(o, app_data_set_is_text(*data), error);
+    if (check_tokens(o, app_data_set_is_text(*data), error) != WF_OK)
+        return error->code;
+    return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
 }
 
 /* By what rules the run computes, for its log and its checkpoints. */

@@ -85,20 +85,25 @@ static wf_nn_method method_of(const char *name)
 
 wf_par_train_options app_setup_training(const app_options *o)
 {
-    return (wf_par_train_options){.global_batch = o->global_batch_size,
-                                  .micro_batch = o->micro_batch_size,
-                                  .field = WF_PAR_GPT_FIELDS(o->seq_len),
-                                  .clip = (float)o->clip_grad,
-                                  .optimizer = {.method = method_of(o->optimizer),
-                                                .beta1 = (float)o->beta1,
-                                                .beta2 = (float)o->beta2,
-                                                .eps = (float)o->eps,
-                                                .weight_decay = (float)o->weight_decay},
-                                  .schedule = {.lr = o->lr,
-                                               .min_lr = o->min_lr,
-                                               .warmup = o->warmup_steps,
-                                               .steps = o->steps},
-                                  .loss = wf_par_gpt_loss};
+    const wf_par_field documents[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(o->seq_len);
+    wf_par_train_options t = {.global_batch = o->global_batch_size,
+                              .micro_batch = o->micro_batch_size,
+                              .field = WF_PAR_GPT_FIELDS(o->seq_len),
+                              .clip = (float)o->clip_grad,
+                              .optimizer = {.method = method_of(o->optimizer),
+                                            .beta1 = (float)o->beta1,
+                                            .beta2 = (float)o->beta2,
+                                            .eps = (float)o->eps,
+                                            .weight_decay = (float)o->weight_decay},
+                              .schedule = {.lr = o->lr,
+                                           .min_lr = o->min_lr,
+                                           .warmup = o->warmup_steps,
+                                           .steps = o->steps},
+                              .loss = wf_par_gpt_loss};
+
+    if (app_options_masks_documents(o))
+        memcpy(t.field, documents, sizeof t.field);
+    return t;
 }
 
 /* A wf_par_model_function. */
@@ -121,17 +126,19 @@ wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, w
         return WF_OK;
     return wf_par_pipeline_new(
         &options, &train,
-        &(wf_par_pipeline_options){.model = planned,
-                                   .arg = (void *)(uintptr_t)o, /* only read */
-                                   .schedule = o->pp_schedule,
-                                   .stages_per_rank = (int)o->pp_virtual,
-                                   .split = o->pp_split,
-                                   .recompute = strcmp(o->recompute, "stage") == 0,
-                                   .depth = (int)o->pp_depth,
-                                   .resident = (int)o->pp_resident,
-                                   .split_messages = strcmp(o->pp_send, "split") == 0,
-                                   .input = "tokens",
-                                   .head_loss = wf_par_gpt_head_loss},
+        &(wf_par_pipeline_options){
+            .model = planned,
+            .arg = (void *)(uintptr_t)o, /* only read */
+            .schedule = o->pp_schedule,
+            .stages_per_rank = (int)o->pp_virtual,
+            .split = o->pp_split,
+            .recompute = strcmp(o->recompute, "stage") == 0,
+            .depth = (int)o->pp_depth,
+            .resident = (int)o->pp_resident,
+            .split_messages = strcmp(o->pp_send, "split") == 0,
+            .input = "tokens",
+            .head_loss = wf_par_gpt_head_loss,
+            .documents = app_options_masks_documents(o) ? wf_par_gpt_documents : NULL},
         pipeline, error);
 }
 

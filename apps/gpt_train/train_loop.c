@@ -37,7 +37,13 @@ static wf_status read_part(void *self, app_data_part part, int64_t step, int64_t
 {
     const app_train_job *job = self;
 
-    return app_data_set_read(job->data, part, step, first, count, field[0], field[1], error);
+    wf_status status =
+        app_data_set_read(job->data, part, step, first, count, field[0], field[1], error);
+
+    if (status != WF_OK || !app_options_masks_documents(job->options))
+        return status;
+    return app_data_set_documents(job->data, part, step, first, count, field[2], field[3],
+                                  error);
 }
 
 static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,

@@ -90,6 +90,9 @@ wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt
 /** app_options_data - the data that the flags ask for; its texts are those of the options. */
 app_data_options app_options_data(const app_options *options);
 
+/** app_options_masks_documents - whether tokens see their own document alone. */
+bool app_options_masks_documents(const app_options *options);
+
 /** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where one rank
  * has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);

@@ -1,6 +1,12 @@
 /* apps/options/options_data.c - the data that the flags ask for, and the steps that --epochs makes of it. */
 #include "apps/options/options_table.h"
 #include <math.h>
+#include <string.h>
+
+bool app_options_masks_documents(const app_options *o)
+{
+    return strcmp(o->documents, "mask") == 0;
+}
 
 app_data_options app_options_data(const app_options *o)
 {
@@ -17,7 +23,8 @@ app_data_options app_options_data(const app_options *o)
                                              /* 256 is what nobody has said */
                                              .told = o->given[APP_OPTION_vocab_size] ||
                                                      o->init_from || o->vocab_size != 256},
-                              .seed = (uint64_t)o->seed};
+                              .seed = (uint64_t)o->seed,
+                              .documents = app_options_masks_documents(o)};
 }
 
 static wf_status derive_validation(app_options *o, wf_error *error)

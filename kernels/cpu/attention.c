@@ -102,6 +102,10 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
         .dropout = a->dropout,
         .bidirectional = a->bidirectional,
     };
+    const wf_tensor *first = wf_attention_first(j->call);
+
+    if (first)
+        h.from = (const int32_t *)first->data + b * j->tokens;
 
     wf_attention_counter(a, global, q->start[0] + b, h.dropout_counter);
     return h;
@@ -172,7 +176,6 @@ static size_t workspace_bytes(const wf_call *call)
 static wf_status attention(const wf_call *call, void *workspace)
 {
     job j = plan(call, false, workspace);
-
     return run(&j, call->in[0]->local[0] * j.heads, heads_of);
 }
 
@@ -268,10 +271,12 @@ static size_t grad_workspace_bytes(const wf_call *call)
 static wf_status attention_grad(const wf_call *call, void *workspace)
 {
     job j = plan(call, true, workspace);
-
     return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
 const wf_kernel wf_cpu_attention = {.run = attention, .workspace = workspace_bytes};
 const wf_kernel wf_cpu_attention_grad = {.run = attention_grad,
                                          .workspace = grad_workspace_bytes};
+const wf_kernel wf_cpu_attention_from = {.run = attention, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_attention_from_grad = {.run = attention_grad,
+                                              .workspace = grad_workspace_bytes};

@@ -80,6 +80,9 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
+    const int32_t *
+        from; /* [seq]: query i sees keys from[i] .. i alone, from[i] in [0, i], where the head is
+                            not bidirectional; NULL: from 0 on */
     int64_t
         first; /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     wf_attention_rows rows; /* n may be 0 */

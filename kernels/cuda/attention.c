@@ -55,6 +55,8 @@ static wf_cuda_heads heads_of(const wf_call *call)
     const wf_attention_attr *attr = call->attr;
 
     h.bidirectional = attr->bidirectional;
+    if (wf_attention_first(call))
+        h.from = wf_attention_first(call)->data;
 
     set_dropout(&h, call->attr, q, wf_cuda_now(call));
     return h;
@@ -66,8 +68,10 @@ static wf_status check(const wf_call *call, const wf_cuda_heads *h)
 {
     for (int i = 0; i < call->n_in + call->n_out; i++) {
         const wf_tensor *t = i < call->n_in ? call->in[i] : call->out[i - call->n_in];
-        bool is_lse = i == 4; /* either op has it there */
+        bool is_lse = t->ndim == 3;
 
+        if (t == wf_attention_first(call))
+            continue;
         if (t->dtype != (is_lse ? WF_F32 : h->type))
             return wf_cuda_host_table->fail(
                 call->ctx, WF_EDTYPE,
@@ -184,7 +188,7 @@ static wf_status grad(const wf_call *call, void *workspace)
                          call->op->name);
 }
 
-/* Logarithms of sums, operand 4 and output 1, are always f32. */
+/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. */
 enum {
     FORWARD = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0),
     GRAD =
@@ -193,3 +197,5 @@ enum {
 
 const wf_kernel wf_cuda_attention = {forward, forward_workspace, .all_bf16 = FORWARD};
 const wf_kernel wf_cuda_attention_grad = {grad, grad_workspace, .all_bf16 = GRAD};
+const wf_kernel wf_cuda_attention_from = {forward, forward_workspace, .all_bf16 = FORWARD};
+const wf_kernel wf_cuda_attention_from_grad = {grad, grad_workspace, .all_bf16 = GRAD};

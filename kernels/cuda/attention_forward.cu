@@ -1,7 +1,7 @@
 /*
  * kernels/cuda/attention_forward.cu - flash attention by an online softmax (Milakov and
  * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles of
- * keys, of a causal head up to its own: the rest is never touched.
+ * keys, of a causal head from the first that one of its queries sees up to its own: the rest is never touched.
  *
  *     m' = max(m, greatest of the tile's s)          s = q . k * scale
  *     l' = l e^(m - m') + sum of e^(s - m')          y' = y e^(m - m') + sum of keep e^(s - m') v
@@ -10,6 +10,7 @@
  * order, then 8, 4, 2, 1 threads apart.
  */
 #include "kernels/cuda/attention_tile_internal.h"
+#include <cfloat>
 
 namespace
 {
@@ -30,6 +31,13 @@ __device__ __forceinline__ float half_warp_greatest(float x)
     for (int apart = SIDE / 2; apart > 0; apart /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, apart));
     return x;
+}
+
+/* What a row's greatest score is before there is one: finite where a tile may hold none that counts, so that
+   it then changes nothing. */
+__device__ __forceinline__ float lowest(const wf_cuda_heads &a)
+{
+    return a.from ? -FLT_MAX : -INFINITY;
 }
 
 /* Scores of rows from i and columns from j become terms of the sum; what was summed before is
@@ -125,13 +133,13 @@ __global__ void __launch_bounds__(SIDE *SIDE) forward_kernel(wf_cuda_heads a)
 
 #pragma unroll
     for (int r = 0; r < M; r++) {
-        state.greatest[r] = -INFINITY;
+        state.greatest[r] = lowest(a);
         state.sum[r] = 0.0f;
     }
     clear<M, Q>(y);
     load_tile<TILE>(queries, a.q, head_at(a, blockIdx.z, blockIdx.y), a.heads * a.dim, first,
                     a);
-    for (int64_t j = 0; j < keys_end<TILE>(a, first); j += TILE) {
+    for (int64_t j = keys_begin<TILE>(a, first); j < keys_end<TILE>(a, first); j += TILE) {
         load_tile<TILE>(keys, a.k, at, stride, j, a);
         load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();

@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     clear<M, Q>(dq);
     load_tile<TILE>(queries, a.q, head, q_stride, first, a);
     load_tile<TILE>(dys, a.dy, head, q_stride, first, a);
-    for (int64_t j = 0; j < keys_end<TILE>(a, first); j += TILE) {
+    for (int64_t j = keys_begin<TILE>(a, first); j < keys_end<TILE>(a, first); j += TILE) {
         load_tile<TILE>(keys, a.k, at, stride, j, a);
         load_tile<TILE>(values, a.v, at, stride, j, a);
         __syncthreads();
@@ -125,6 +125,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) dkv_kernel(wf_cuda_heads a)
     load_tile<TILE>(keys, a.k, at, stride, first, a);
     load_tile<TILE>(values, a.v, at, stride, first, a);
     for (int64_t i = a.bidirectional ? 0 : first; i < a.tokens; i += TILE) {
+        if (least_from<TILE>(a, i) >= first + TILE)
+            continue;
         load_tile<TILE>(queries, a.q, head, q_stride, i, a);
         load_tile<TILE>(dys, a.dy, head, q_stride, i, a);
         __syncthreads();

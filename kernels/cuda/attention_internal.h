@@ -22,7 +22,8 @@ typedef struct wf_cuda_heads {
     int64_t batch, tokens, heads, groups, dim;
     int64_t first_head, first_group, per_group; /* in the whole */
     float scale;
-    bool bidirectional; /* every query sees all keys */
+    bool bidirectional;  /* every query sees all keys */
+    const int32_t *from; /* [batch, tokens] (wf_attention_from), or NULL */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;

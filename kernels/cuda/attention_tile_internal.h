@@ -23,12 +23,39 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
     return (int)((dim + 7) / 8 * 8) + PAD;
 }
 
-static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
+/* The first key that query i of the block's sequence sees; rows that fill a tile see all. */
+static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_t i)
 {
-    return a.bidirectional || key <= query;
+    return a.from && i < a.tokens
+               ? wf_attention_from(a.from + (int64_t)blockIdx.z * a.tokens, i)
+               : 0;
 }
 
-/* The tiles of keys that the tile of queries from `first` on sees begin before this one. */
+/* Both are of the sequence. */
+static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
+{
+    return a.bidirectional || (key <= query && key >= from_of(a, query));
+}
+
+/* The first key that a tile of queries from `first` on sees; the block asks as one. */
+template <int TILE>
+static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int64_t first)
+{
+    int64_t least = a.from ? first : 0;
+
+    for (int64_t i = first; a.from && i < first + TILE && i < a.tokens; i++)
+        least = from_of(a, i) < least ? from_of(a, i) : least;
+    return least;
+}
+
+/* The tiles of keys that the tile of queries from `first` on sees begin at the first of these, or behind it,
+   and before the second. */
+template <int TILE>
+static __device__ __forceinline__ int64_t keys_begin(const wf_cuda_heads &a, int64_t first)
+{
+    return least_from<TILE>(a, first) / TILE * TILE;
+}
+
 template <int TILE>
 static __device__ __forceinline__ int64_t keys_end(const wf_cuda_heads &a, int64_t first)
 {

@@ -3,6 +3,7 @@
 #include "kernels/attention_cached.h"
 #include "kernels/ops.h"
 #include "nn/cache.h"
+#include "nn/documents.h"
 #include <math.h>
 
 /* A norm of all heads needs them on each rank, and gives each rank its own back. */
@@ -15,9 +16,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     enum { Q, K, V };
     wf_nn_attention *m = (wf_nn_attention *)self;
+    wf_nn_documents documents = wf_nn_documents_now(self->ctx);
     const wf_attention_options how = {
-        .causal = m->causal, .dropout = m->dropout, .site = m->site};
+        .causal = m->causal, .dropout = m->dropout, .site = m->site, .first = documents.first};
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
+    wf_tensor *positions = cache ? wf_nn_cache_positions(cache) : documents.positions;
     wf_tensor *y[3];
 
     if (cache && !m->causal) {
@@ -34,8 +37,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)
         y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= K && m->rope.base > 0; i++)
-        y[i] = cache ? wf_rope_at(y[i], wf_nn_cache_positions(cache), &m->rope, false)
-                     : wf_rope(y[i], &m->rope, false);
+        y[i] = positions ? wf_rope_at(y[i], positions, &m->rope, false)
+                         : wf_rope(y[i], &m->rope, false);
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);

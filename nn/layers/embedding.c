@@ -2,6 +2,7 @@
 #include "nn/layers/embedding.h"
 #include "kernels/ops.h"
 #include "nn/cache.h"
+#include "nn/documents.h"
 
 static wf_tensor *token_forward(wf_nn_module *self, wf_tensor *tokens)
 {
@@ -14,10 +15,12 @@ static wf_tensor *position_forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_embedding *m = (wf_nn_embedding *)self;
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
+    wf_tensor *positions =
+        cache ? wf_nn_cache_positions(cache) : wf_nn_documents_now(self->ctx).positions;
     wf_tensor *rows;
 
-    if (cache) {
-        rows = wf_embedding(wf_nn_use(m, m->table), wf_nn_cache_positions(cache));
+    if (positions) {
+        rows = wf_embedding(wf_nn_use(m, m->table), positions);
         return wf_add(x, wf_nn_at(m, "positions", rows));
     }
     rows = wf_rows(wf_nn_use(m, m->table), x->dim[1].size);

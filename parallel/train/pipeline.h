@@ -23,6 +23,7 @@
 #define WF_PARALLEL_TRAIN_PIPELINE_H
 
 #include "parallel/pipeline/lower.h"
+#include "nn/documents.h"
 #include "parallel/run.h"
 #include "parallel/train/borders.h"
 
@@ -35,6 +36,9 @@ WF_BEGIN_DECLS
  * Returns:  NULL after an error, which is in the context. Owner: caller, wf_nn_free
  */
 typedef wf_nn_module *wf_par_model_function(wf_par *par, void *arg);
+
+/** wf_par_documents_function - the documents of a batch (nn/documents.h), or none: wf_par_gpt_documents. */
+typedef wf_nn_documents wf_par_documents_function(const wf_par_batch *batch);
 
 typedef struct wf_par_pipeline_options {
     wf_par_model_function *model;
@@ -58,6 +62,9 @@ typedef struct wf_par_pipeline_options {
                             axes pp over slower links than those of tensor axes. The bits are the same */
     const char *input;                    /* the field of a batch that step 0 takes */
     wf_par_head_loss_function *head_loss; /* the end of the last stage */
+    wf_par_documents_function *
+        documents; /* with which every stage runs, and for which it reads the batch too; NULL: a sequence is
+                       one document, and the first and the last stage alone read it */
 } wf_par_pipeline_options;
 
 /** wf_par_pipeline - what all ranks know of a pipeline: never changed once it is made, so that ranks of one process

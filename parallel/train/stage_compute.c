@@ -108,12 +108,20 @@ static wf_par_batch read(wf_par_stages *s, int64_t micro)
     return batch;
 }
 
-/* What step 0 takes. */
-static wf_tensor *read_input(wf_par_stages *s, int64_t micro)
+/* What a stage reads of the batch: the first one what step 0 takes, and each the documents. */
+static wf_nn_documents read_for(wf_par_stages *s, const wf_par_stage *stage, int64_t micro,
+                                wf_tensor **input)
 {
-    wf_par_batch batch = read(s, micro);
+    const wf_par_pipeline_options *o = &s->pipeline->options;
+    wf_nn_documents none = {NULL, NULL};
+    wf_par_batch batch;
 
-    return wf_par_batch_tensor(&batch, s->pipeline->input);
+    if (!stage->is_first && !o->documents)
+        return none;
+    batch = read(s, micro);
+    if (stage->is_first)
+        *input = wf_par_batch_tensor(&batch, s->pipeline->input);
+    return o->documents ? o->documents(&batch) : none;
 }
 
 /* A stage of the same rank takes a tensor over as it is. */
@@ -138,7 +146,8 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
 {
     wf_par_flight *f = &stage->flight[micro];
     wf_context *ctx = s->t->par->ctx;
-    wf_tensor *x = stage->is_first ? read_input(s, micro) : f->in;
+    wf_tensor *x = f->in;
+    wf_nn_documents outside = wf_nn_documents_switch(ctx, read_for(s, stage, micro, &x));
 
     if (record) {
         f->tape = wf_tape_open(ctx);
@@ -155,6 +164,7 @@ static void run_steps(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool
     if (record)
         put(&f->in, NULL);
     wf_tape_switch(ctx, NULL);
+    wf_nn_documents_switch(ctx, outside);
 }
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)

@@ -140,7 +140,9 @@ wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_
     wf_par_trainer *t = s->t;
     wf_context *ctx = t->par->ctx;
     travel v = {.s = s, .number = number * t->micros};
-    bool reads = s->of[0] >= 0 || wf_par_stages_have_loss(s);
+    const wf_par_pipeline_options *o = &s->pipeline->options;
+    bool reads = s->of[0] >= 0 || wf_par_stages_have_loss(s) || o->documents;
+    wf_nn_documents outside = wf_nn_documents_now(ctx);
 
     wf_par_stages_rest(s);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++, v.number++) {
@@ -151,10 +153,12 @@ wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_
         batch = reads ? wf_par_batch_new(t) : wf_par_batch_without_tensors(t);
         if (reads)
             wf_par_batch_read(t, &batch, data, number, k);
+        if (o->documents)
+            wf_nn_documents_switch(ctx, o->documents(&batch));
         x = pass(&v, s->of[0] >= 0 ? wf_par_batch_tensor(&batch, s->pipeline->input) : NULL);
         if (wf_par_stages_have_loss(s))
-            wf_par_losses_put(t, &batch, k,
-                              x ? s->pipeline->options.head_loss(t->model, x, &batch) : NULL);
+            wf_par_losses_put(t, &batch, k, x ? o->head_loss(t->model, x, &batch) : NULL);
+        wf_nn_documents_switch(ctx, outside);
         wf_scope_close(ctx);
     }
     end(&v);

@@ -125,8 +125,8 @@ result "nothing is left of those" "$(find . -name 'y.*')"
 
 tool "no command" 2
 says err 'a command is missing'
-tool "no such command" 2 pack x --output y
-says err 'pack is no command: there are tokenize, chat, show and train-bpe'
+tool "no such command" 2 unpack x --output y
+says err 'unpack is no command: there are tokenize, chat, pack, show and train-bpe'
 tool "no output" 2 tokenize text.txt
 says err '--output is missing'
 tool "no file" 2 tokenize --output x

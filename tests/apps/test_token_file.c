@@ -187,7 +187,7 @@ static void hostile_indices(void)
     write_bytes("h.idx", &good, sizeof good);
     CU_ASSERT_EQUAL(app_token_file_open(path_of("h.bin"), "--data", thousand, &file, &error),
                     WF_OK);
-    CU_ASSERT_TRUE(file.tokens == 6 && file.documents == 2);
+    CU_ASSERT_TRUE(file.tokens == 6 && file.documents.index.documents == 2);
     app_token_file_close(&file);
     for (size_t size = 1; size < sizeof good; size++)
         index_fails(&good, size, "h.idx");

@@ -44,6 +44,20 @@ static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtyp
     close_context();
 }
 
+/* i32 [2, tokens]: documents of unequal length, with one of a single token, and a window, whose numbers
+   begin below 0 */
+static numbers firsts(const wf_dim *dims)
+{
+    numbers n = numbers_of(2, dims, WF_I32);
+    int32_t *at = n.host, tokens = (int32_t)dims[1].size;
+
+    for (int32_t i = 0; i < tokens; i++) {
+        at[i] = i < 5 ? 0 : i == 5 ? 5 : i < tokens / 2 ? 6 : tokens / 2;
+        at[tokens + i] = i - 9;
+    }
+    return n;
+}
+
 /* k and v whole: dk and dv are partial sums of the tree over query heads. */
 static const split over_heads = {"attention over heads", {2, WHOLE, WHOLE}, {2, 2}, ANY};
 static const split over_heads_grad = {
@@ -70,6 +84,57 @@ static void attention_heads(void)
                     &over_batch_grad);
     attention_parts((int64_t[]){2, 1, 35, 136}, 0, WF_F32, false, false, &over_batch,
                     &over_batch_grad);
+}
+
+/* heads, groups, tokens, dim */
+static void from_first(const int64_t shape[4], float dropout, wf_dtype dtype,
+                       const split *forward, const split *backward)
+{
+    const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
+    const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
+    const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_CHUNKS_8}, d};
+    const wf_attention_attr attr = {.key = 9, .dropout = dropout, .site = 3};
+    const wf_call forward_call = {
+        .op = &wf_op_attention_from, .n_in = 4, .n_out = 2, .attr = &attr};
+    const wf_call backward_call = {
+        .op = &wf_op_attention_from_grad, .n_in = 7, .n_out = 3, .attr = &attr};
+    numbers in[7], out[3];
+
+    open_context(false);
+    for (int i = 0; i < 3; i++)
+        in[i] = random_numbers(4, i ? k_dims : q_dims, dtype);
+    in[3] = firsts(q_dims);
+    out[0] = numbers_of(4, q_dims, dtype);
+    out[1] = numbers_of(3, q_dims, WF_F32);
+    check(&forward_call, in, out, forward, false);
+    in[6] = in[3];
+    in[3] = out[0];
+    in[4] = out[1];
+    in[5] = random_numbers(4, q_dims, dtype);
+    for (int o = 0; o < 3; o++)
+        out[o] = numbers_of(4, o ? k_dims : q_dims, dtype);
+    check(&backward_call, in, out, backward, false);
+    for (int i = 0; i < 7; i++)
+        free(in[i].host);
+    for (int o = 0; o < 3; o++)
+        free(out[o].host);
+    close_context();
+}
+
+static void attention_from_a_first_token(void)
+{
+    static const split heads = {"from, over heads", {2, WHOLE, WHOLE, WHOLE}, {2, 2}, ANY};
+    static const split heads_grad = {
+        "from, gradient over heads", {2, WHOLE, WHOLE, 2, 2, 2, WHOLE}, {2, SUM, SUM}, TREE};
+    static const split batch = {"from, over batch", {0, 0, 0, 0}, {0, 0}, 1u << 2};
+    static const split batch_grad = {
+        "from, gradient over batch", {0, 0, 0, 0, 0, 0, 0}, {0, 0, 0}, 1u << 2};
+
+    from_first((int64_t[]){5, 1, 150, 10}, 0, WF_F32, &heads, &heads_grad);
+    from_first((int64_t[]){3, 3, 65, 8}, 0.2F, WF_F32, &heads, &heads_grad);
+    from_first((int64_t[]){2, 2, 67, 72}, 0, WF_F32, &batch, &batch_grad);
+    from_first((int64_t[]){2, 1, 99, 136}, 0, WF_F32, &batch, &batch_grad);
+    from_first((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, &batch, &batch_grad);
 }
 
 static void attention_to_all(void)
@@ -194,6 +259,7 @@ int main(void)
     static const wf_test tests[] = {
         {"attention over heads, groups and sequences", attention_heads},
         {"attention to all tokens", attention_to_all},
+        {"attention from a first token on", attention_from_a_first_token},
         {"attention with dropout", attention_with_dropout},
         {"attention, gradients underflow", attention_of_zeros},
         {"attention of bf16", attention_of_bf16},

@@ -36,6 +36,12 @@ problem problem_open(shape s)
     p.k = rows_random(s, &state);
     p.v = rows_random(s, &state);
     p.dout = rows_random(s, &state);
+    p.from = malloc((size_t)(s.seq + 1) * sizeof *p.from);
+    for (int64_t i = 0, begin = 0; i < s.seq; i++) {
+        state = state * UINT64_C(6364136223846793005) + 1442695040888963407U;
+        begin = state >> 59 ? begin : i; /* of a document: one of 32 tokens begins one */
+        p.from[i] = (int32_t)(state >> 33 & 1 ? begin : i - 40);
+    }
     p.head = (wf_attention_head){.seq = s.seq,
                                  .dim = s.dim,
                                  .q = p.q.x,
@@ -57,6 +63,7 @@ void problem_close(problem *p)
     free(p->k.x);
     free(p->v.x);
     free(p->dout.x);
+    free(p->from);
 }
 
 result result_open(shape s)
@@ -137,16 +144,18 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
     const wf_attention_head *h = &in->head;
     const float *q = h->q + i * h->q_stride, *dout = in->dout.x + i * in->dout.stride;
     double max = -INFINITY, sum = 0, delta = 0;
-    int64_t n = h->dim;
+    int64_t n = h->dim, first = 0;
 
-    for (int64_t j = 0; j <= i; j++) {
+    if (h->from && h->from[i] > 0)
+        first = h->from[i] < i ? h->from[i] : i;
+    for (int64_t j = first; j <= i; j++) {
         p[j] = dot(q, h->k + j * h->k_stride, n) * (double)h->scale;
         max = fmax(max, p[j]);
     }
-    for (int64_t j = 0; j <= i; j++)
+    for (int64_t j = first; j <= i; j++)
         sum += exp(p[j] - max);
     r->lse[i] = max + log(sum);
-    for (int64_t j = 0; j <= i; j++) {
+    for (int64_t j = first; j <= i; j++) {
         const float *v = h->v + j * h->v_stride;
         double keep = keep_of(h, i, j);
 
@@ -157,7 +166,7 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
             r->dv[j * n + d] += p[j] * keep * (double)dout[d];
         }
     }
-    for (int64_t j = 0; j <= i; j++) {
+    for (int64_t j = first; j <= i; j++) {
         const float *k = h->k + j * h->k_stride;
         double g = keep_of(h, i, j) * dot(dout, h->v + j * h->v_stride, n);
         double ds = p[j] * (g - delta) * (double)h->scale;

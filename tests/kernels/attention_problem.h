@@ -21,6 +21,7 @@ typedef struct rows {
 
 typedef struct problem {
     rows q, k, v, dout;
+    int32_t *from; /* [seq], what head.from is where a test sets it: documents and windows */
     wf_attention_head head;
 } problem;
 

@@ -79,6 +79,8 @@ static void matches_double(void)
         problem p = problem_open(shapes[n]);
 
         check_problem(&p, shapes[n]);
+        p.head.from = p.from;
+        check_problem(&p, shapes[n]);
         problem_close(&p);
     }
 }
@@ -108,31 +110,88 @@ static bool rows_equal(const rows *a, const rows *b, int64_t seq)
     return true;
 }
 
+static void check_isas(const problem *p, shape s)
+{
+    result want = result_open(s);
+
+    attend(wf_cpu_simd_named("portable", NULL), p, &want);
+    for (int i = 1; i < ISAS; i++) {
+        const wf_simd *simd = wf_cpu_simd_named(isa_names[i], NULL);
+        result got;
+
+        if (!simd)
+            continue;
+        got = result_open(s);
+        attend(simd, p, &got);
+        CU_ASSERT_TRUE(rows_equal(&got.out, &want.out, s.seq));
+        CU_ASSERT_TRUE(rows_equal(&got.lse, &want.lse, s.seq));
+        CU_ASSERT_TRUE(rows_equal(&got.dq, &want.dq, s.seq));
+        CU_ASSERT_TRUE(rows_equal(&got.dk, &want.dk, s.seq));
+        CU_ASSERT_TRUE(rows_equal(&got.dv, &want.dv, s.seq));
+        result_close(&got);
+    }
+    result_close(&want);
+}
+
 static void same_bits_on_every_isa(void)
 {
     for (int n = 0; n < SHAPES; n++) {
         problem p = problem_open(shapes[n]);
-        result want = result_open(shapes[n]);
 
-        attend(wf_cpu_simd_named("portable", NULL), &p, &want);
-        for (int i = 1; i < ISAS; i++) {
-            const wf_simd *simd = wf_cpu_simd_named(isa_names[i], NULL);
-            result got;
-
-            if (!simd)
-                continue;
-            got = result_open(shapes[n]);
-            attend(simd, &p, &got);
-            CU_ASSERT_TRUE(rows_equal(&got.out, &want.out, p.head.seq));
-            CU_ASSERT_TRUE(rows_equal(&got.lse, &want.lse, p.head.seq));
-            CU_ASSERT_TRUE(rows_equal(&got.dq, &want.dq, p.head.seq));
-            CU_ASSERT_TRUE(rows_equal(&got.dk, &want.dk, p.head.seq));
-            CU_ASSERT_TRUE(rows_equal(&got.dv, &want.dv, p.head.seq));
-            result_close(&got);
-        }
-        result_close(&want);
+        check_isas(&p, shapes[n]);
+        p.head.from = p.from;
+        check_isas(&p, shapes[n]);
         problem_close(&p);
     }
+}
+
+/* Rows [first, first + seq) of a, from token `first` on. */
+static bool rows_within(const rows *a, const rows *part, int64_t first, int64_t seq)
+{
+    rows from = *a;
+
+    from.x += first * a->stride;
+    return rows_equal(&from, part, seq);
+}
+
+static bool is_within(const result *whole, const result *part, int64_t first, int64_t seq)
+{
+    return rows_within(&whole->out, &part->out, first, seq) &&
+           rows_within(&whole->lse, &part->lse, first, seq) &&
+           rows_within(&whole->dq, &part->dq, first, seq) &&
+           rows_within(&whole->dk, &part->dk, first, seq) &&
+           rows_within(&whole->dv, &part->dv, first, seq);
+}
+
+/* A document that begins with a block has the bits that it has alone, forward and back; what is before and
+   behind it is nothing to it. Elsewhere it has others: a block is where the running maximum is renewed. */
+static void a_document_is_alone(void)
+{
+    const wf_simd *simd = wf_cpu_simd_named("portable", NULL);
+    shape s = {250, 24, 3, 0};
+    problem p = problem_open(s);
+    const int64_t at[] = {64, 128, 37}, seq = 110;
+    result whole = result_open(s), part = result_open(s);
+
+    for (size_t c = 0; c < sizeof at / sizeof *at; c++) {
+        problem alone = p;
+
+        for (int64_t i = 0; i < s.seq; i++)
+            p.from[i] = (int32_t)(i < at[c] ? 0 : i < at[c] + seq ? at[c] : at[c] + seq);
+        p.head.from = p.from;
+        attend(simd, &p, &whole);
+        alone.head.from = NULL;
+        alone.head.seq = seq;
+        alone.head.q += at[c] * p.q.stride;
+        alone.head.k += at[c] * p.k.stride;
+        alone.head.v += at[c] * p.v.stride;
+        alone.dout.x += at[c] * p.dout.stride;
+        attend(simd, &alone, &part);
+        CU_ASSERT_EQUAL(is_within(&whole, &part, at[c], seq), at[c] % 64 == 0);
+    }
+    result_close(&whole);
+    result_close(&part);
+    problem_close(&p);
 }
 
 /* The first rows of a sequence do not know what follows, nor that anything does. */
@@ -200,6 +259,7 @@ static const wf_test tests[] = {
     {"large scores neither overflow nor lose the maximum", large_scores},
     {"the same bits on every instruction set", same_bits_on_every_isa},
     {"rows are blind to the future", blind_to_the_future},
+    {"a document that begins with a block is alone", a_document_is_alone},
     {"the same bits for any strides", same_bits_for_any_strides},
     {"an empty sequence writes nothing", empty_sequence},
     {NULL, NULL},

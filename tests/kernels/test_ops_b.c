@@ -199,6 +199,26 @@ static void attention_bidirectional(op_case *c, const op_shape *s)
     c->apply = apply_attention_bidirectional;
 }
 
+static void apply_attention_from(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_attention(in[0], in[1], in[2],
+                          &(wf_attention_options){.causal = true, .first = in[3]});
+    out[1] = wf_attention(
+        in[0], in[1], in[2],
+        &(wf_attention_options){.causal = true, .dropout = 0.3F, .site = 2, .first = in[3]});
+}
+
+/* Numbers above a token's own count as its own. */
+static void attention_from(op_case *c, const op_shape *s)
+{
+    attention(c, s);
+    c->n_in = 4;
+    c->n_out = 2;
+    c->in[3] = op_token_ids(s);
+    c->in[3].below = s->tokens;
+    c->apply = apply_attention_from;
+}
+
 static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
 {
     out[0] = wf_logit_max(in[0]);
@@ -280,6 +300,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"attention", attention},
                                    {"attention with dropout", attention_dropout},
                                    {"attention to all tokens", attention_bidirectional},
+                                   {"attention from a first token on", attention_from},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},
                                    {"logit_sum, picked not used", logit_sum_alone},

@@ -18,11 +18,17 @@
  * mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
  * attention_row.c is the last row of this, for a cache.
  *
+ * Where a query sees keys from[i] .. i alone, blocks before that of the first key that one of its 64 neighbours
+ * sees are left out, and in the others p = +0 before from[i]. There m is the least float, not minus infinity:
+ * a block of which a query sees nothing then leaves m as it is, and l and out at +0, as if it were left out.
+ * So the bits are a function of the rows from[i] .. i and of their places in blocks of 64.
+ *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
 
+#include <float.h>
 #include <math.h>
 
 #include "kernels/cpu/vec_math_internal.h"
@@ -31,6 +37,7 @@
 typedef struct query_state {
     const wf_attention_head *head;
     token_block queries;
+    int64_t keys_begin; /* of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *kt;        /* blocks of [width][BLOCK] */
@@ -135,8 +142,8 @@ static void add_keys(query_state *f, token_block keys)
         .b_stride = f->width,
         .c = f->out,
         .c_stride = f->width,
-        .add = keys.begin > 0,
-        .scale = keys.begin > 0 ? f->rescale : NULL,
+        .add = keys.begin > f->keys_begin,
+        .scale = keys.begin > f->keys_begin ? f->rescale : NULL,
         .part = diagonal ? PART_TERMS_TO_ROW : PART_ALL,
         .ahead = &f->ahead,
     };
@@ -198,11 +205,12 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
         block_pack_columns(head->q, head->q_stride, rows, head->dim, head->scale, f.qt);
         f.queries = t;
         ahead_to(&f.ahead, head, begin);
+        f.keys_begin = block_keys_begin(head, t);
         for (int64_t i = 0; i < BLOCK; i++) {
-            f.max[i] = -INFINITY;
+            f.max[i] = head->from ? -FLT_MAX : -INFINITY;
             f.sum[i] = 0;
         }
-        for (int64_t key = 0; key < end; key += BLOCK)
+        for (int64_t key = f.keys_begin; key < end; key += BLOCK)
             add_keys(&f, block_at(key, head->seq));
         finish(&f, out, out_stride, lse);
     }

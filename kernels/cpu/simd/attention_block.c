@@ -210,6 +210,38 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, flo
     }
 }
 
+/* Keys of the block that query i of its block does not see, as they come before its first. */
+static int64_t unseen_of(const wf_attention_head *head, token_block queries, token_block keys,
+                         int64_t i)
+{
+    int64_t n = 0;
+
+    if (i < queries.count) /* padding sees all: nobody looks at it */
+        n = wf_attention_from(head->from, queries.begin + i) - keys.begin;
+    return n < keys.padded ? n : keys.padded;
+}
+
+/* Keys that 16 queries all do not see go a vector at a time. */
+static void mask_before(const wf_attention_head *head, float *s, token_block queries,
+                        token_block keys, float value)
+{
+    v16 masked = v16_set1(value);
+
+    for (int64_t i = 0; i < queries.padded; i += GRAIN) {
+        int64_t unseen[GRAIN], all = keys.padded, j = 0;
+
+        for (int64_t r = 0; r < GRAIN; r++) {
+            unseen[r] = unseen_of(head, queries, keys, i + r);
+            all = unseen[r] < all ? unseen[r] : all;
+        }
+        for (; j < all; j++)
+            v16_store(s + j * BLOCK + i, masked);
+        for (int64_t r = 0; r < GRAIN; r++)
+            for (int64_t key = j; key < unseen[r]; key++)
+                s[key * BLOCK + i + r] = value;
+    }
+}
+
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value)
 {
@@ -223,4 +255,6 @@ void block_mask(const wf_attention_head *head, float *s, token_block queries, to
     for (int64_t j = keys.count; head->bidirectional && j < keys.padded; j++)
         for (int64_t i = 0; i < queries.padded; i += GRAIN)
             v16_store(s + j * BLOCK + i, masked);
+    if (head->from)
+        mask_before(head, s, queries, keys, value);
 }

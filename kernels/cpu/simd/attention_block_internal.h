@@ -14,6 +14,7 @@
 #ifndef WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
 
+#include "kernels/attention_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 
 /* Functions below, by the names that read well. */
@@ -82,6 +83,19 @@ static inline bool block_is_diagonal(const wf_attention_head *head, token_block 
     return !head->bidirectional && keys.begin == queries.begin;
 }
 
+/* The first block of keys that a block of queries sees anything of */
+static inline int64_t block_keys_begin(const wf_attention_head *head, token_block queries)
+{
+    int64_t begin = head->from ? queries.begin : 0;
+
+    for (int64_t i = queries.begin; head->from && i < queries.begin + queries.count; i++) {
+        int64_t from = wf_attention_from(head->from, i);
+
+        begin = from < begin ? from : begin;
+    }
+    return begin / BLOCK * BLOCK;
+}
+
 /* The keys that a block of queries sees are those before this one. */
 static inline int64_t block_keys_end(const wf_attention_head *head, token_block queries)
 {
@@ -141,7 +155,8 @@ void block_unpack(const float *src, token_block t, int64_t dim, float scale, flo
                   int64_t stride);
 
 /* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the head
-   is causal, and in the padding behind the last key where it is not */
+   is causal, and in the padding behind the last key where it is not; and before the first key that the
+   query sees */
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value);
 /* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */

@@ -12,6 +12,8 @@
  *     dk[j]  = chain over i of ds * (scale * q[i])
  *     dq[i]  = scale * (chain over j of ds * k[j])
  *
+ * Keys before from[i] are left out, or have p = +0, as in attention.c.
+ *
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
  * packed with the caller.
  */
@@ -26,6 +28,7 @@
 typedef struct grad_state {
     const wf_attention_head *head;
     token_block queries;
+    int64_t keys_begin; /* of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *k, *kt, *vt;
@@ -183,7 +186,7 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
     g.k = keys.padded;
     g.b = f->k + at;
     g.c = f->dq;
-    g.add = keys.begin > 0;
+    g.add = keys.begin > f->keys_begin;
     g.part = diagonal ? PART_TERMS_TO_ROW : PART_ALL;
     block_product_columns(&g);
 }
@@ -207,7 +210,8 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
         for (; packed < end; packed += BLOCK)
             load_keys(&f, block_at(packed, head->seq));
         load_queries(&f, out, out_stride, lse, dout, dout_stride);
-        for (int64_t key = 0; key < end; key += BLOCK) {
+        f.keys_begin = block_keys_begin(head, f.queries);
+        for (int64_t key = f.keys_begin; key < end; key += BLOCK) {
             token_block keys = block_at(key, head->seq);
             bool diagonal = block_is_diagonal(head, f.queries, keys);
 

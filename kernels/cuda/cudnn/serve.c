@@ -1,8 +1,9 @@
 /*
  * kernels/cuda/cudnn/serve.c - which calls of attention cuDNN serves, with which plan.
  *
- * It serves bf16 without dropout (its random numbers are not ours), of heads whose dim is a
- * multiple of 8 up to 128 and whose groups are all here. Exact mode asks for more: no sum over the
+ * It serves bf16 without dropout (its random numbers are not ours), of tokens that see all before them
+ * (documents and windows are our kernels'), of heads whose dim is a multiple of 8 up to 128 and whose groups
+ * are all here. Exact mode asks for more: no sum over the
  * heads of a group (that is our tree), dq summed in one order, and one engine with its knobs for
  * all layouts, found for a single head of a single sequence. Where there is no such plan for a
  * call though there is one for the single head, the call is an error: our kernels have other bits.
@@ -50,9 +51,9 @@ static bool may_serve(const wf_call *call, const wf_cuda_heads *h)
     bool groups =
         h->heads == h->groups * h->per_group && h->first_head == h->first_group * h->per_group;
 
-    return h->type == WF_BF16 && !h->threshold && !h->bidirectional && h->dim % 8 == 0 &&
-           h->dim <= MOST_DIM && h->tokens > 1 && h->heads > 0 && h->batch > 0 && groups &&
-           (h->per_group == 1 || !is_exact(call));
+    return h->type == WF_BF16 && !h->threshold && !h->bidirectional && !h->from &&
+           h->dim % 8 == 0 && h->dim <= MOST_DIM && h->tokens > 1 && h->heads > 0 &&
+           h->batch > 0 && groups && (h->per_group == 1 || !is_exact(call));
 }
 
 static void fill_key(wf_cudnn_heads *key, const wf_cuda_heads *h, int64_t batch, bool backward,

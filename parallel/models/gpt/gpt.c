@@ -1,5 +1,6 @@
 /* parallel/models/gpt/gpt.c - the sharding plan and the loss of GPT-2 and Llama. */
 #include "parallel/models/gpt/gpt.h"
+#include <string.h>
 
 /* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no blocks. */
 const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
@@ -13,13 +14,30 @@ const wf_par_rule wf_par_gpt_plan[] = {{"embed", WF_VOCAB},
                                        {"loss", WF_LOSS},
                                        {NULL, NULL}};
 
+wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch)
+{
+    wf_nn_documents none = {NULL, NULL};
+
+    for (int i = 0; batch && i < batch->fields; i++)
+        if (strcmp(batch->field[i].name, "first") == 0)
+            return (wf_nn_documents){wf_par_batch_tensor(batch, "first"),
+                                     wf_par_batch_tensor(batch, "positions")};
+    return none;
+}
+
 wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
-    wf_tensor *tokens = wf_par_batch_tensor(batch, "tokens");
+    wf_tensor *tokens = wf_par_batch_tensor(batch, "tokens"), *loss;
     wf_tensor *targets = wf_par_batch_tensor(batch, "targets");
+    wf_nn_documents outside;
 
-    return wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets,
+    if (!tokens || !targets)
+        return NULL;
+    outside = wf_nn_documents_switch(model->ctx, wf_par_gpt_documents(batch));
+    loss = wf_nn_gpt_loss((wf_nn_gpt *)model, tokens, targets,
                           wf_par_batch_weight(batch, targets));
+    wf_nn_documents_switch(model->ctx, outside);
+    return loss;
 }
 
 wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)

@@ -5,6 +5,7 @@
 #ifndef WF_PARALLEL_MODELS_GPT_GPT_H
 #define WF_PARALLEL_MODELS_GPT_GPT_H
 
+#include "nn/documents.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/shard/sharding_plan.h"
 #include "parallel/train/train.h"
@@ -14,7 +15,8 @@ WF_BEGIN_DECLS
 /** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
 extern WF_API const wf_par_rule wf_par_gpt_plan[];
 
-/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS. */
+/** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS or
+ * WF_PAR_GPT_DOCUMENT_FIELDS. */
 WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch);
 
 /** wf_par_gpt_head_loss - its end, behind the last step of the chain: the loss of the features x
@@ -22,12 +24,23 @@ WF_API wf_tensor *wf_par_gpt_loss(wf_nn_module *model, const wf_par_batch *batch
 WF_API wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x,
                                        const wf_par_batch *batch);
 
+/** wf_par_gpt_documents - the wf_par_documents_function of these fields: those of WF_PAR_GPT_DOCUMENT_FIELDS, or
+ * none. */
+WF_API wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch);
+
 /* The fields that it reads, for wf_par_train_options.field: sequences of so many tokens, and the
    token that follows each. */
 /* clang-format off */
 #define WF_PAR_GPT_FIELDS(length)                        \
     {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}}, \
      {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
+/* The same of sequences that hold several documents (nn/documents.h): also the token that each one's
+   document begins with, and its position in it. */
+#define WF_PAR_GPT_DOCUMENT_FIELDS(length)               \
+    {{"tokens", WF_I32, {{(length), 1, WF_CHUNKS_8}}},   \
+     {"targets", WF_I32, {{(length), 1, WF_CHUNKS_8}}},  \
+     {"first", WF_I32, {{(length), 1, WF_CHUNKS_8}}},    \
+     {"positions", WF_I32, {{(length), 1, WF_CHUNKS_8}}}}
 /* clang-format on */
 
 WF_END_DECLS

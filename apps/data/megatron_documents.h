@@ -1,0 +1,35 @@
+/*
+ * apps/data/megatron_documents.h - where documents begin, as an .idx file says (apps/data/megatron_format.h), looked
+ * up as it is needed: an open file costs no memory, whatever its size. The file may be anybody's, and only parts
+ * of it were looked at when it was opened.
+ */
+#ifndef WF_APPS_DATA_MEGATRON_DOCUMENTS_H
+#define WF_APPS_DATA_MEGATRON_DOCUMENTS_H
+
+#include "apps/data/megatron_index.h"
+
+typedef struct app_megatron_documents {
+    int descriptor; /* of the .idx file */
+    const char *name;
+    app_megatron_index index;
+} app_megatron_documents;
+
+/**
+ * app_megatron_document_at - the token that a document begins with
+ *
+ * @param document  in [0, documents]; that of the last is the number of tokens
+ * Errors:          WF_EDATA (file, entry and value), WF_EIO
+ */
+wf_status app_megatron_document_at(const app_megatron_documents *documents, int64_t document,
+                                   int64_t *token, wf_error *error);
+
+/**
+ * app_megatron_documents_begin - which of the tokens first .. first + count - 1 begin a document
+ *
+ * @param begins  [count], 1 or 0
+ * Errors:        WF_EDATA (documents that begin before the one before them), WF_EIO
+ */
+wf_status app_megatron_documents_begin(const app_megatron_documents *documents, int64_t first,
+                                       int64_t count, int32_t *begins, wf_error *error);
+
+#endif
