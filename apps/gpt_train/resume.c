@@ -37,6 +37,7 @@ static const char *const deciding[] = {
     "seed",
     "data",
     "val_data",
+    "documents",
     "steps",
     "global_batch_size",
     "lr",
