@@ -62,7 +62,7 @@ static wf_status import_rest(wf_par *par, const job *j, wf_error *error)
     bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
 
     if (wf_context_rank(ctx) == 0 &&
-        app_gguf_import(j->source.path, j->to, !none, error) != WF_OK)
+        app_gguf_import(j->source.path, &j->source.config, j->to, !none, error) != WF_OK)
         return error->code; /* the other ranks end by it */
     return wf_barrier(wf_mesh_world(wf_par_mesh(par)), error);
 }

@@ -244,8 +244,9 @@ static wf_status load_both(model_rank *r, void *arg)
 
 static void a_file_is_loaded_as_its_folder(void)
 {
-    static const char *const models[] = {"/hf_gpt2",  "/hf_llama", "/hf_llama_tied",
-                                         "/hf_qwen2", "/hf_qwen3", "/hf_granite"};
+    static const char *const models[] = {"/hf_gpt2",   "/hf_llama", "/hf_llama_tied",
+                                         "/hf_qwen2",  "/hf_qwen3", "/hf_granite",
+                                         "/hf_llama31"};
     static const wf_par_options layouts[] = {{.tp = 1, .dp = 1}, {.tp = 2, .dp = 2}, {.tp = 4}};
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)
@@ -324,6 +325,9 @@ static void what_a_file_says_is_read_or_refused(void)
     refused_for("llama.final_logit_softcapping", WF_PAR_GGUF_F32, &(float){30},
                 WF_EUNSUPPORTED);
     refused_for("llama.rope.scaling.type", WF_PAR_GGUF_TEXT, &yarn, WF_EUNSUPPORTED);
+    refused_for("llama.attention.sliding_window", WF_PAR_GGUF_BOOL, &(bool){true}, WF_EDATA);
+    refused_for("llama.attention.scale", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
+    refused_for("llama.rope.scaling.type", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
     refused_for("llama.some.new_thing", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_OK);
     CU_ASSERT_EQUAL(wf_par_pretrained_unknown(path_in("more.gguf"), text, sizeof text, &error),
                     WF_OK);
