@@ -124,7 +124,6 @@ static void damaged_lists(void)
     app_vocabulary_text tokens[] = {TEXT("a"), TEXT("b"), TEXT("ab"), TEXT("<s>")};
     app_vocabulary_text merges[] = {TEXT("a b")};
     int32_t types[] = {1, 1, 1, 3};
-    float scores[] = {0, 0, -1, 0};
     const app_vocabulary good = {.model = "gpt2",
                                  .pre = "gpt-2",
                                  .count = 4,
@@ -169,22 +168,32 @@ static void damaged_lists(void)
     merges[0] = TEXT("a c");
     is_refused(&good, WF_EDATA, "model.merges");
     merges[0] = TEXT("a b");
-    v = (app_vocabulary){.model = "llama",
-                         .pre = "default",
-                         .count = 4,
-                         .tokens = tokens,
-                         .types = types,
-                         .scores = scores,
-                         .unknown = -1,
-                         .bos = -1,
-                         .eos = -1};
+}
+
+static void damaged_scores(void)
+{
+    app_vocabulary_text tokens[] = {TEXT("a"), TEXT("b"), TEXT("ab")};
+    int32_t types[] = {1, 1, 1};
+    float scores[] = {0, 0, -1};
+    const app_vocabulary v = {.model = "llama",
+                              .pre = "default",
+                              .count = 3,
+                              .tokens = tokens,
+                              .types = types,
+                              .scores = scores,
+                              .unknown = -1,
+                              .bos = -1,
+                              .eos = -1};
+
     is_refused(&v, WF_EDATA, "byte_fallback");
     memset(&scores[2], 0xff, sizeof *scores);
     is_refused(&v, WF_EDATA, "tokenizer.ggml.scores: one is no number");
 }
 
-static const wf_test tests[] = {
-    {"ids stay the same", ids_stay_the_same}, {"damaged lists", damaged_lists}, {NULL, NULL}};
+static const wf_test tests[] = {{"ids stay the same", ids_stay_the_same},
+                                {"damaged lists", damaged_lists},
+                                {"damaged scores", damaged_scores},
+                                {NULL, NULL}};
 
 int main(void)
 {
