@@ -262,3 +262,25 @@ wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t 
     divide(v, rank_of, &wrong);
     return wrong ? wf_error_set(error, WF_EDATA, "%s: %s", name, wrong) : WF_OK;
 }
+
+static int by_rank(const void *a, const void *b)
+{
+    const app_merge *x = a, *y = b;
+
+    if (x->rank != y->rank)
+        return x->rank < y->rank ? -1 : 1;
+    return (x->left > y->left) - (x->left < y->left);
+}
+
+app_merge *app_lexicon_sorted_merges(const app_lexicon *v, int64_t *count)
+{
+    app_merge *merges = malloc(((size_t)v->merges_mask + 1) * sizeof *merges);
+
+    *count = 0;
+    for (uint32_t i = 0; merges && i <= v->merges_mask; i++)
+        if (v->merges[i].left >= 0)
+            merges[(*count)++] = v->merges[i];
+    if (merges)
+        qsort(merges, (size_t)*count, sizeof *merges, by_rank);
+    return merges;
+}

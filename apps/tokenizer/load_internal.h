@@ -25,6 +25,12 @@ wf_status app_load_tiktoken(app_tokenizer *t, const char *path, const char *text
                             wf_error *error);
 wf_status app_load_sentencepiece(app_tokenizer *t, const char *path, const char *text,
                                  size_t bytes, wf_error *error);
+/* Ranks of ids by their scores: the best score goes first; pieces of one score have one rank. WF_ENOMEM. */
+wf_status app_load_rank_scores(const float *scores, int32_t count, int32_t *rank_of,
+                               int32_t *ranks);
+/* Whether the text of a tokenizer.json is one; the reasons of app_tokenizer_open, and `name` in them. */
+wf_status app_tokenizer_check(const char *name, const char *text, size_t bytes,
+                              wf_error *error);
 /* vocab.json, read already, with the merges.txt beside it. */
 wf_status app_load_merges(app_tokenizer *t, const app_json *json);
 

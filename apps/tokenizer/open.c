@@ -193,26 +193,49 @@ static wf_status load_bytes(app_tokenizer *t, wf_error *error)
     return WF_OK;
 }
 
-wf_status app_tokenizer_open(const char *path, app_tokenizer **tokenizer, wf_error *error)
+/* An empty tokenizer. */
+static wf_status begin(app_tokenizer **tokenizer, wf_error *error)
 {
     app_tokenizer *t = calloc(1, sizeof *t);
-    wf_status status;
 
-    *tokenizer = NULL;
+    *tokenizer = t;
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "out of memory: a tokenizer");
     t->bos = t->eos = t->pad = t->unknown = -1;
     t->growth = 1;
     memset(t->fallback, -1, sizeof t->fallback);
-    status = app_lexicon_begin(&t->vocabulary, error);
+    return app_lexicon_begin(&t->vocabulary, error);
+}
+
+wf_status app_tokenizer_open(const char *path, app_tokenizer **tokenizer, wf_error *error)
+{
+    wf_status status = begin(tokenizer, error);
+
     if (status == WF_OK)
-        status =
-            path && strcmp(path, "bytes") != 0 ? load(t, path, error) : load_bytes(t, error);
-    if (status == WF_OK)
-        *tokenizer = t;
-    else
-        app_tokenizer_close(t);
+        status = path && strcmp(path, "bytes") != 0 ? load(*tokenizer, path, error)
+                                                    : load_bytes(*tokenizer, error);
+    if (status != WF_OK) {
+        app_tokenizer_close(*tokenizer);
+        *tokenizer = NULL;
+    }
     return status;
+}
+
+wf_status app_tokenizer_check(const char *name, const char *text, size_t bytes, wf_error *error)
+{
+    char *copy = malloc(bytes + 1);
+    app_tokenizer *t = NULL;
+
+    if (!copy)
+        return wf_error_set(error, WF_ENOMEM, "%s: out of memory: a tokenizer", name);
+    memcpy(copy, text, bytes);
+    copy[bytes] = 0;
+    if (begin(&t, error) == WF_OK)
+        load_json(t, name, copy, bytes, error);
+    else
+        free(copy);
+    app_tokenizer_close(t);
+    return error->code;
 }
 
 void app_tokenizer_close(app_tokenizer *t)

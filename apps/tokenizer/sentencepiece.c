@@ -212,27 +212,35 @@ static int by_score(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* The best score goes first; pieces of one score have one rank. */
+wf_status app_load_rank_scores(const float *scores, int32_t count, int32_t *rank_of,
+                               int32_t *ranks)
+{
+    int32_t *ids = malloc(((size_t)count + 1) * sizeof *ids), rank = 0;
+
+    if (!ids)
+        return WF_ENOMEM;
+    for (int32_t i = 0; i < count; i++)
+        ids[i] = i;
+    scores_of = scores;
+    qsort(ids, (size_t)count, sizeof *ids, by_score);
+    for (int32_t i = 0; i < count; i++) {
+        rank += i > 0 && scores[ids[i]] < scores[ids[i - 1]];
+        rank_of[ids[i]] = rank;
+    }
+    *ranks = rank + 1;
+    free(ids);
+    return WF_OK;
+}
+
 static wf_status merge_by_score(model *m)
 {
-    int32_t *ids = malloc(((size_t)m->count + 1) * sizeof *ids);
-    int32_t *rank_of = malloc(((size_t)m->count + 1) * sizeof *rank_of), rank = 0;
+    int32_t *rank_of = malloc(((size_t)m->count + 1) * sizeof *rank_of), ranks;
     wf_status status = WF_ENOMEM;
 
-    if (ids && rank_of) {
-        for (int32_t i = 0; i < m->count; i++)
-            ids[i] = i;
-        scores_of = m->scores;
-        qsort(ids, (size_t)m->count, sizeof *ids, by_score);
-        for (int32_t i = 0; i < m->count; i++) {
-            rank += i > 0 && m->scores[ids[i]] < m->scores[ids[i - 1]];
-            rank_of[ids[i]] = rank;
-        }
-        status = app_lexicon_merge_all(&m->t->vocabulary, rank_of, rank + 1, m->path, m->error);
-    } else {
+    if (rank_of && app_load_rank_scores(m->scores, m->count, rank_of, &ranks) == WF_OK)
+        status = app_lexicon_merge_all(&m->t->vocabulary, rank_of, ranks, m->path, m->error);
+    else
         wf_error_set(m->error, status, "%s: out of memory", m->path);
-    }
-    free(ids);
     free(rank_of);
     return status;
 }

@@ -121,29 +121,6 @@ static void add_token(writer *w, int32_t id)
     }
 }
 
-static int by_rank(const void *a, const void *b)
-{
-    const app_merge *x = a, *y = b;
-
-    if (x->rank != y->rank)
-        return x->rank < y->rank ? -1 : 1;
-    return (x->left > y->left) - (x->left < y->left);
-}
-
-/* The merges of a lexicon, the first rank first; NULL: out of memory. */
-static app_merge *sorted_merges(const app_lexicon *v, int64_t *count)
-{
-    app_merge *merges = malloc(((size_t)v->merges_mask + 1) * sizeof *merges);
-
-    *count = 0;
-    for (uint32_t i = 0; merges && i <= v->merges_mask; i++)
-        if (v->merges[i].left >= 0)
-            merges[(*count)++] = v->merges[i];
-    if (merges)
-        qsort(merges, (size_t)*count, sizeof *merges, by_rank);
-    return merges;
-}
-
 /* A list's texts, whose bytes are written; the next one begins at *at. */
 static void find_texts(app_vocabulary_text *list, int64_t count, const char *texts, size_t *at)
 {
@@ -191,7 +168,7 @@ static void fill_scores(const app_tokenizer *t, app_vocabulary *v, const app_mer
 static wf_status fill(const app_tokenizer *t, app_vocabulary *v, wf_error *error)
 {
     int64_t count = 0;
-    app_merge *merges = sorted_merges(&t->vocabulary, &count);
+    app_merge *merges = app_lexicon_sorted_merges(&t->vocabulary, &count);
     bool ok;
 
     v->merge_count = t->characters ? 0 : count;
@@ -212,7 +189,8 @@ static wf_status fill(const app_tokenizer *t, app_vocabulary *v, wf_error *error
 wf_status app_vocabulary_open(const app_tokenizer *t, int64_t rows, app_vocabulary *v,
                               wf_error *error)
 {
-    *v = (app_vocabulary){.count = (int32_t)rows, .unknown = t->unknown};
+    *v = (app_vocabulary){
+        .count = (int32_t)rows, .unknown = t->unknown, .bos = t->bos, .eos = t->eos};
     if (t->vocabulary.size > rows)
         return wf_error_set(
             error, WF_EINVAL,

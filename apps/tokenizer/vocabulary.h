@@ -33,10 +33,10 @@ typedef struct app_vocabulary {
     int64_t merge_count;
     app_vocabulary_text *
         merges; /* those of "gpt2": two tokens with a blank between them, the first one goes first */
-    bool space_in_front; /* texts get one */
-    bool begin, end;     /* the token of a begin, of an end, goes with each text */
-    int32_t unknown;     /* -1: none */
-    char *texts;         /* what all texts lie in */
+    bool space_in_front;       /* texts get one */
+    bool begin, end;           /* the token of a begin, of an end, goes with each text */
+    int32_t unknown, bos, eos; /* -1: none */
+    char *texts;               /* what all texts lie in */
 } app_vocabulary;
 
 /**
@@ -50,6 +50,17 @@ typedef struct app_vocabulary {
 wf_status app_vocabulary_open(const app_tokenizer *tokenizer, int64_t rows, app_vocabulary *v,
                               wf_error *error);
 void app_vocabulary_close(app_vocabulary *v);
+
+/**
+ * app_vocabulary_json - the other way: lists that a file has, as the tokenizer.json that makes llama.cpp's ids
+ *
+ * @param v     its lists may be anybody's
+ * @param name  of the file, for errors
+ * @param json  appended to
+ * Errors:  WF_EDATA (file and key), WF_EUNSUPPORTED (a way to cut texts that has no row in llama_cpp_names.def), WF_ENOMEM
+ */
+wf_status app_vocabulary_json(const app_vocabulary *v, const char *name,
+                              app_tokenizer_bytes *json, wf_error *error);
 
 /* How llama.cpp cuts texts in words under one of its names (app_vocabulary.pre). */
 typedef struct app_vocabulary_split {

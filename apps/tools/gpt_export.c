@@ -55,29 +55,33 @@ static void help(void)
         stdout);
 }
 
-/* What a GGUF file says beside weights lies in the folder before they do. Collective. */
-static wf_status import_rest(wf_par *par, const job *j, wf_error *error)
+/* Files of weights: one process goes through them, a tensor at a time. What a GGUF file says beside weights lies in the
+   folder before they do. */
+static wf_status convert(wf_context *ctx, const job *j, wf_error *error)
 {
-    wf_context *ctx = wf_par_context(par);
+    const app_model_source *source = &j->source;
     bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &source->config);
 
-    if (wf_context_rank(ctx) == 0 &&
-        app_gguf_import(j->source.path, j->to, !none, error) != WF_OK)
-        return error->code; /* the other ranks end by it */
-    return wf_barrier(wf_mesh_world(wf_par_mesh(par)), error);
+    if (!model)
+        return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
+    if (!source->is_gguf ||
+        app_gguf_import(source->path, &source->config, j->to, !none, error) == WF_OK)
+        wf_par_pretrained_convert(model, source->path, j->to, j->dtype,
+                                  source->is_gguf ? j->to : source->like, error);
+    wf_nn_free(&model->base);
+    return error->code;
 }
 
-static wf_status export_folder(wf_par *par, const job *j, wf_error *error)
+/* A checkpoint, by all ranks. */
+static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
 {
-    const char *like = j->source.is_gguf ? j->to : *j->source.like ? j->source.like : NULL;
-    wf_nn_gpt *model;
+    wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
     wf_status status;
 
-    if (j->source.is_gguf && import_rest(par, j, error) != WF_OK)
-        return error->code;
-    model = app_model_source_load(&j->source, par, false);
     if (model)
-        wf_par_pretrained_save(par, model, j->to, j->dtype, like);
+        wf_par_pretrained_save(par, model, j->to, j->dtype,
+                               *j->source.like ? j->source.like : NULL);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -95,8 +99,10 @@ static wf_status export_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    if (j->to)
-        status = export_folder(par, j, &rank->error);
+    if (j->to && j->source.checkpoint)
+        status = export_checkpoint(par, j, &rank->error);
+    else if (j->to && rank->index == 0)
+        status = convert(wf_par_context(par), j, &rank->error);
     if (status == WF_OK && j->gguf.file && rank->index == 0)
         status = app_gguf_export_write(&j->gguf, &j->source, wf_par_context(par), &rank->error);
     wf_par_close(par);

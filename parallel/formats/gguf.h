@@ -53,9 +53,16 @@ WF_API bool wf_par_gguf_there(const char *path);
 WF_API wf_par_gguf *wf_par_gguf_open(const char *path, wf_error *error);
 WF_API void wf_par_gguf_close(wf_par_gguf *gguf);
 
-/** wf_par_gguf_find - the value of a key, of a kind that is read, an array or not; NULL: there is none. Owner: gguf. */
+/**
+ * wf_par_gguf_find - the value of a key, of a kind that is read, an array or not
+ *
+ * Returns: NULL where there is no such key, and where it is of another kind, which is an error
+ * Owner:   gguf
+ * Errors:  WF_EDATA, with file and key
+ */
 WF_API const wf_par_gguf_key *wf_par_gguf_find(const wf_par_gguf *gguf, const char *key,
-                                               wf_par_gguf_kind kind, bool array);
+                                               wf_par_gguf_kind kind, bool array,
+                                               wf_error *error);
 
 WF_END_DECLS
 

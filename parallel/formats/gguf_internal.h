@@ -45,6 +45,7 @@ typedef struct wf_gguf_tensor {
 
 /* The header of a file that is read; zero-initialise it, wf_gguf_free. */
 struct wf_par_gguf {
+    char *name;  /* the file's, for errors */
     char *bytes; /* what texts lie in */
     wf_par_gguf_key *key;
     wf_gguf_tensor *tensor; /* by name */

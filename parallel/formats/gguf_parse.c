@@ -305,11 +305,13 @@ static bool take_keys(reader *r, wf_par_gguf *g, uint64_t count)
 static bool find_alignment(reader *r, const wf_par_gguf *g)
 {
     const wf_par_gguf_key *key =
-        wf_par_gguf_find(g, "general.alignment", WF_PAR_GGUF_I64, false);
+        wf_par_gguf_find(g, "general.alignment", WF_PAR_GGUF_I64, false, r->error);
     const int64_t largest = 1 << 20;
 
     r->alignment = key ? *(const int64_t *)key->values : WF_GGUF_ALIGNMENT;
     *r->what = 0;
+    if (r->error->code != WF_OK)
+        return false;
     if (r->alignment < 1 || r->alignment > largest || r->alignment & (r->alignment - 1))
         return wrong(r, WF_EDATA, "\"general.alignment\" is no power of two up to %lld",
                      (long long)largest);
@@ -383,7 +385,11 @@ wf_status wf_gguf_parse(wf_par_gguf *g, const char *name, size_t have, int64_t s
 {
     reader r = {.file = name, .bytes = g->bytes, .have = have, .size = size, .error = error};
 
-    parse(&r, g);
+    g->name = strdup(name);
+    if (g->name)
+        parse(&r, g);
+    else
+        no_memory(&r);
     *more = r.more;
     return error->code;
 }

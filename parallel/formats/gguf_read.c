@@ -17,6 +17,7 @@ static void forget(wf_par_gguf *g)
     }
     free(g->key);
     free(g->tensor);
+    free(g->name);
     *g = (wf_par_gguf){.bytes = g->bytes};
 }
 
@@ -93,14 +94,22 @@ bool wf_par_gguf_there(const char *path)
 }
 
 const wf_par_gguf_key *wf_par_gguf_find(const wf_par_gguf *g, const char *key,
-                                        wf_par_gguf_kind kind, bool array)
+                                        wf_par_gguf_kind kind, bool array, wf_error *error)
 {
+    static const char *const names[] = {[WF_PAR_GGUF_BOOL] = "true or false",
+                                        [WF_PAR_GGUF_TEXT] = "text",
+                                        [WF_PAR_GGUF_I64] = "whole numbers",
+                                        [WF_PAR_GGUF_F64] = "numbers with a fraction"};
     const wf_par_gguf_key wanted = {.key = key};
     const wf_par_gguf_key *found =
         g->keys ? bsearch(&wanted, g->key, (size_t)g->keys, sizeof *g->key, wf_gguf_by_key)
                 : NULL;
 
-    return found && found->kind == kind && found->array == array ? found : NULL;
+    if (!found || (found->kind == kind && found->array == array))
+        return found;
+    wf_error_set(error, WF_EDATA, "%.900s: key \"%s\" is no %s of %s", g->name, key,
+                 array ? "array" : "value", names[kind]);
+    return NULL;
 }
 
 const wf_gguf_tensor *wf_gguf_tensor_find(const wf_par_gguf *g, const char *name)

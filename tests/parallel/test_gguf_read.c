@@ -95,19 +95,19 @@ static void what_is_written_is_read(void)
 
     CU_ASSERT_EQUAL_FATAL(read_some(&g, bytes, (size_t)size, size, &more, &error), WF_OK);
     CU_ASSERT(!more && g.keys == 8 && g.tensors == TENSORS && g.data == size - DATA);
-    k = wf_par_gguf_find(&g, "i32", WF_PAR_GGUF_I64, false);
+    k = wf_par_gguf_find(&g, "i32", WF_PAR_GGUF_I64, false, &error);
     CU_ASSERT(k && *(const int64_t *)k->values == -7);
-    k = wf_par_gguf_find(&g, "u32", WF_PAR_GGUF_I64, false);
+    k = wf_par_gguf_find(&g, "u32", WF_PAR_GGUF_I64, false, &error);
     CU_ASSERT(k && *(const int64_t *)k->values == 4000000000);
-    k = wf_par_gguf_find(&g, "i64", WF_PAR_GGUF_I64, false);
+    k = wf_par_gguf_find(&g, "i64", WF_PAR_GGUF_I64, false, &error);
     CU_ASSERT(k && *(const int64_t *)k->values == -(1LL << 40));
-    k = wf_par_gguf_find(&g, "f32", WF_PAR_GGUF_F64, false);
+    k = wf_par_gguf_find(&g, "f32", WF_PAR_GGUF_F64, false, &error);
     CU_ASSERT(k && *(const double *)k->values == 0.5);
-    k = wf_par_gguf_find(&g, "f64", WF_PAR_GGUF_F64, true);
+    k = wf_par_gguf_find(&g, "f64", WF_PAR_GGUF_F64, true, &error);
     CU_ASSERT(k && k->count == 2 && ((const double *)k->values)[0] == 1e300);
-    k = wf_par_gguf_find(&g, "bool", WF_PAR_GGUF_BOOL, false);
+    k = wf_par_gguf_find(&g, "bool", WF_PAR_GGUF_BOOL, false, &error);
     CU_ASSERT(k && *(const bool *)k->values);
-    k = wf_par_gguf_find(&g, "texts", WF_PAR_GGUF_TEXT, true);
+    k = wf_par_gguf_find(&g, "texts", WF_PAR_GGUF_TEXT, true, &error);
     CU_ASSERT_FATAL(k && k->count == 3);
     for (int i = 0; i < 3; i++) {
         const wf_par_gguf_text *text = (const wf_par_gguf_text *)k->values + i;
@@ -115,8 +115,11 @@ static void what_is_written_is_read(void)
         CU_ASSERT(text->bytes == texts[i].bytes &&
                   memcmp(text->text, texts[i].text, (size_t)text->bytes) == 0);
     }
-    CU_ASSERT_PTR_NULL(wf_par_gguf_find(&g, "texts", WF_PAR_GGUF_TEXT, false));
-    CU_ASSERT_PTR_NULL(wf_par_gguf_find(&g, "nowhere", WF_PAR_GGUF_TEXT, false));
+    CU_ASSERT_PTR_NULL(wf_par_gguf_find(&g, "nowhere", WF_PAR_GGUF_TEXT, false, &error));
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    CU_ASSERT_PTR_NULL(wf_par_gguf_find(&g, "texts", WF_PAR_GGUF_TEXT, false, &error));
+    CU_ASSERT(error.code == WF_EDATA &&
+              strstr(error.text, "x.gguf: key \"texts\" is no value of text"));
     t = wf_gguf_tensor_find(&g, "w");
     CU_ASSERT(t && t->type == WF_GGUF_Q8_0 && t->shape[0] == 2 && t->shape[1] == 64);
     CU_ASSERT(t && t->bytes == 4 * 34 && t->begin == 0);

@@ -22,22 +22,15 @@ static const char *full(const source *s, const char *key, char text[KEY])
     return text;
 }
 
-static bool has(const source *s, const char *key, wf_par_gguf_kind kind)
-{
-    char text[KEY];
-
-    return wf_par_gguf_find(s->g, full(s, key, text), kind, false) != NULL;
-}
-
 /* A size of at least 1; what is there where the key is not, or, with 0 there, an error. */
 static int64_t size_or(source *s, const char *key, int64_t standard)
 {
     char text[KEY];
     const wf_par_gguf_key *k =
-        wf_par_gguf_find(s->g, full(s, key, text), WF_PAR_GGUF_I64, false);
+        wf_par_gguf_find(s->g, full(s, key, text), WF_PAR_GGUF_I64, false, s->error);
     int64_t value = k ? *(const int64_t *)k->values : standard;
 
-    if (value < 1 || value > INT32_MAX)
+    if (s->error->code == WF_OK && (value < 1 || value > INT32_MAX))
         wf_error_set(s->error, WF_EDATA,
                      "%.900s: key \"%s\" is %s, and has to be a number from 1 on", s->path,
                      text, k ? "out of its bounds" : "missing");
@@ -62,10 +55,10 @@ static double number_or(source *s, const char *key, double standard)
 {
     char text[KEY];
     const wf_par_gguf_key *k =
-        wf_par_gguf_find(s->g, full(s, key, text), WF_PAR_GGUF_F64, false);
+        wf_par_gguf_find(s->g, full(s, key, text), WF_PAR_GGUF_F64, false, s->error);
     double value = k ? as_decimal(*(const double *)k->values) : standard;
 
-    if (!isfinite(value) || value < 0)
+    if (s->error->code == WF_OK && (!isfinite(value) || value < 0))
         wf_error_set(s->error, WF_EDATA, "%.900s: key \"%s\" is no number from 0 on", s->path,
                      text);
     return value;
@@ -114,18 +107,23 @@ static wf_status check_refused(source *s)
     char text[KEY];
 
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        bool some = (has(s, refused[i], WF_PAR_GGUF_I64) &&
-                     *(const int64_t *)wf_par_gguf_find(s->g, full(s, refused[i], text),
-                                                        WF_PAR_GGUF_I64, false)
-                          ->values) ||
-                    (has(s, refused[i], WF_PAR_GGUF_F64) && number_or(s, refused[i], 0) > 0);
+        wf_error other = {WF_OK, ""};
+        const wf_par_gguf_key *whole =
+            wf_par_gguf_find(s->g, full(s, refused[i], text), WF_PAR_GGUF_I64, false, &other);
+        const wf_par_gguf_key *real =
+            other.code == WF_OK
+                ? NULL
+                : wf_par_gguf_find(s->g, text, WF_PAR_GGUF_F64, false, s->error);
 
-        if (some)
+        if (s->error->code != WF_OK)
+            return s->error->code;
+        if ((whole && *(const int64_t *)whole->values != 0) ||
+            (real && *(const double *)real->values != 0))
             return wf_error_set(s->error, WF_EUNSUPPORTED,
                                 "%.900s: key \"%s\" says of the model what no model here has",
-                                s->path, full(s, refused[i], text));
+                                s->path, text);
     }
-    return s->error->code;
+    return WF_OK;
 }
 
 static bool is_listed(const char *key, const char *const *list, size_t n)
@@ -183,8 +181,8 @@ static void read_sizes(source *s, wf_nn_gpt_config *m)
 static void read_scaling(source *s, wf_nn_gpt_config *m)
 {
     char text[KEY];
-    const wf_par_gguf_key *k =
-        wf_par_gguf_find(s->g, full(s, "rope.scaling.type", text), WF_PAR_GGUF_TEXT, false);
+    const wf_par_gguf_key *k = wf_par_gguf_find(s->g, full(s, "rope.scaling.type", text),
+                                                WF_PAR_GGUF_TEXT, false, s->error);
     const wf_par_gguf_text *type = k ? k->values : NULL;
 
     if (!type || (type->bytes == 4 && memcmp(type->text, "none", 4) == 0))
@@ -199,15 +197,13 @@ static void read_scaling(source *s, wf_nn_gpt_config *m)
                                         .factor = number_or(s, "rope.scaling.factor", 1)};
 }
 
-/* Llama 3.1's scaling is in a file as what each frequency is divided by. The four numbers that it is made of are
-   those of the published models, but for the factor, which is the largest of what is there. */
+/* Llama 3.1's scaling is in a file as what each frequency is divided by. */
 static void read_factors(source *s, const wf_file *file, wf_nn_gpt_config *m)
 {
     enum { MOST = 1024 };
     const wf_gguf_tensor *t = wf_gguf_tensor_find(s->g, "rope_freqs.weight");
     int64_t pairs = m->head_dim / 2;
-    float theirs[MOST], ours[MOST], most = 0;
-    bool same = true;
+    float factors[MOST];
 
     if (!t || s->error->code != WF_OK)
         return;
@@ -217,22 +213,18 @@ static void read_factors(source *s, const wf_file *file, wf_nn_gpt_config *m)
                      t->name);
         return;
     }
-    if (wf_file_read(file, theirs, (size_t)t->bytes, s->g->data + t->begin, s->error) != WF_OK)
+    if (m->rope_scaling.kind != WF_ROPE_UNSCALED || m->position != WF_NN_ROPE) {
+        wf_error_set(
+            s->error, WF_EDATA,
+            "%.900s: tensor \"%s\" scales what keys scale already, or what does not turn",
+            s->path, t->name);
         return;
-    for (int64_t i = 0; i < pairs; i++)
-        most = theirs[i] > most ? theirs[i] : most;
-    m->rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
-                                        .factor = (double)most,
-                                        .low_freq_factor = 1,
-                                        .high_freq_factor = 4,
-                                        .original_positions = 8192};
-    wf_gguf_rope_factors(m, ours);
-    for (int64_t i = 0; i < pairs; i++)
-        same = same && fabsf(ours[i] - theirs[i]) <= 1e-5f * ours[i];
-    if (!same)
+    }
+    if (wf_file_read(file, factors, (size_t)t->bytes, s->g->data + t->begin, s->error) ==
+            WF_OK &&
+        !wf_gguf_find_scaling(m, factors))
         wf_error_set(s->error, WF_EUNSUPPORTED,
-                     "%.900s: the factors in \"%s\" are not those of Llama 3.1's scaling with "
-                     "the frequency factors 1 and 4 and 8192 positions, which are what is read",
+                     "%.900s: the factors in \"%s\" are of no scaling as Llama 3.1 has it",
                      s->path, t->name);
 }
 
@@ -257,10 +249,12 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
 static wf_status find_architecture(source *s, wf_nn_gpt_config *m)
 {
     const wf_par_gguf_key *k =
-        wf_par_gguf_find(s->g, "general.architecture", WF_PAR_GGUF_TEXT, false);
+        wf_par_gguf_find(s->g, "general.architecture", WF_PAR_GGUF_TEXT, false, s->error);
     const wf_par_gguf_text *text = k ? k->values : NULL;
     const wf_nn_gpt_config *family;
 
+    if (s->error->code != WF_OK)
+        return s->error->code;
     if (!text)
         return wf_error_set(s->error, WF_EDATA,
                             "%.900s: key \"general.architecture\" is missing", s->path);

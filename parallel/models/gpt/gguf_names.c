@@ -1,7 +1,6 @@
 /* parallel/models/gpt/gguf_names.c - see the header. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -229,21 +228,4 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
         put_rope(h, &m);
     if (scaled(&m))
         put_scales(h, &m);
-}
-
-/* As kernels/rope.c scales: what is slow is divided, what is fast stays, and between them it goes over. */
-void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
-{
-    static const double turn = 6.283185307179586;
-    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
-    const wf_rope_scaling *s = &m.rope_scaling;
-
-    for (int64_t i = 0; i < m.head_dim / 2; i++) {
-        double turns = s->original_positions *
-                       pow(m.rope_base, -2.0 * (double)i / (double)m.head_dim) / turn;
-        double kept = (turns - s->low_freq_factor) / (s->high_freq_factor - s->low_freq_factor);
-
-        kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
-        factors[i] = (float)(1 / ((1 - kept) / s->factor + kept));
-    }
 }

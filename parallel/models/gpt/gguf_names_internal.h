@@ -40,4 +40,7 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);
 /* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of them. */
 void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
 
+/* The scaling that has these factors, head size / 2 of them; false: none has. */
+bool wf_gguf_find_scaling(wf_nn_gpt_config *model, const float *factors);
+
 #endif

@@ -68,6 +68,21 @@ WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const cha
 WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
                                         const char *dtype, const char *like);
 
+/**
+ * wf_par_pretrained_convert - write the weights of a folder, or of a GGUF file, as a folder that transformers load
+ *
+ * One parameter at a time: the model is never in memory as a whole.
+ *
+ * @param model   of the config of `from`, on the fake device: nothing of it is made
+ * @param folder  made where it is missing; a model in it is replaced
+ * @param dtype, like  as in wf_par_pretrained_save
+ * Collective:    no; one process does it
+ * Errors:        WF_EIO, WF_EDATA (what `from` or `like` has), WF_EINVAL (dtype), WF_EUNSUPPORTED, WF_ENOMEM
+ */
+WF_API wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from,
+                                           const char *folder, const char *dtype,
+                                           const char *like, wf_error *error);
+
 /* The name, beside checkpoints, of what a run keeps of the folder that it began with. */
 #define WF_PAR_PRETRAINED_KEPT "pretrained"
 

@@ -1,0 +1,232 @@
+/* apps/tools/gguf_tokenizer.c - see the header. */
+#include "apps/tools/gguf_tokenizer.h"
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What the file calls its ids, and what transformers do; the first three are those of a config.json. */
+static const struct {
+    const char *key, *theirs;
+} ids[APP_GGUF_IDS] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
+                       {"tokenizer.ggml.eos_token_id", "eos_token"},
+                       {"tokenizer.ggml.padding_token_id", "pad_token"},
+                       {"tokenizer.ggml.unknown_token_id", "unk_token"},
+                       {"tokenizer.ggml.eot_token_id", NULL}};
+
+/* A file that is being read. */
+typedef struct reading {
+    const wf_par_gguf *gguf;
+    const char *path;
+    app_gguf_tokenizer *t;
+    wf_error *error;
+} reading;
+
+static wf_status refuse(const reading *c, wf_status why, const char *key, const char *what)
+{
+    return wf_error_set(c->error, why, "%s: %s: %s", c->path, key, what);
+}
+
+/* The value of a key and how many it has; NULL: there is none. A key of another kind is an error. */
+static const void *find(const reading *c, const char *key, wf_par_gguf_kind kind, bool array,
+                        int64_t *count)
+{
+    const wf_par_gguf_key *found = wf_par_gguf_find(c->gguf, key, kind, array, c->error);
+
+    *count = found ? found->count : 0;
+    return found ? found->values : NULL;
+}
+
+static bool bool_of(const reading *c, const char *key, bool standard)
+{
+    int64_t count;
+    const bool *value = find(c, key, WF_PAR_GGUF_BOOL, false, &count);
+
+    return value ? *value : standard;
+}
+
+static void take_word(const reading *c, const char *key, char word[64])
+{
+    int64_t count;
+    const wf_par_gguf_text *text = find(c, key, WF_PAR_GGUF_TEXT, false, &count);
+
+    *word = 0;
+    if (text)
+        snprintf(word, 64, "%.*s", (int)(text->bytes < 63 ? text->bytes : 63), text->text);
+}
+
+/* An id of a token that there is. */
+static void take_id(reading *c, int i)
+{
+    int64_t count;
+    const int64_t *id = find(c, ids[i].key, WF_PAR_GGUF_I64, false, &count);
+
+    c->t->id[i] = id && *id != UINT32_MAX ? *id : -1;
+    if (c->t->id[i] < -1 || c->t->id[i] >= c->t->v.count)
+        refuse(c, WF_EDATA, ids[i].key, "there is no such token");
+}
+
+/* Texts as a vocabulary has them. */
+static app_vocabulary_text *take_texts(const reading *c, const char *key, int64_t *count)
+{
+    const wf_par_gguf_text *from = find(c, key, WF_PAR_GGUF_TEXT, true, count);
+    app_vocabulary_text *to = calloc((size_t)*count + 1, sizeof *to);
+
+    for (int64_t i = 0; to && i < *count; i++)
+        to[i] = (app_vocabulary_text){from[i].text, from[i].bytes};
+    return to;
+}
+
+/* One type of each token, and of characters one score. */
+static wf_status take_numbers(const reading *c, bool characters)
+{
+    app_vocabulary *v = &c->t->v;
+    int64_t n_types, n_scores;
+    const int64_t *types =
+        find(c, "tokenizer.ggml.token_type", WF_PAR_GGUF_I64, true, &n_types);
+    const double *scores = find(c, "tokenizer.ggml.scores", WF_PAR_GGUF_F64, true, &n_scores);
+
+    if (c->error->code != WF_OK)
+        return c->error->code;
+    if (n_types != v->count)
+        return refuse(c, WF_EDATA, "tokenizer.ggml.token_type",
+                      "there is not one of each token");
+    if (characters && n_scores != v->count)
+        return refuse(c, WF_EDATA, "tokenizer.ggml.scores", "there is not one of each token");
+    v->types = malloc((size_t)v->count * sizeof *v->types);
+    v->scores = characters ? malloc((size_t)v->count * sizeof *v->scores) : NULL;
+    if (!v->types || (characters && !v->scores))
+        return wf_error_set(c->error, WF_ENOMEM, "%s: no memory for its tokens", c->path);
+    for (int32_t i = 0; i < v->count; i++) {
+        v->types[i] = types[i] < 0 || types[i] > APP_VOCABULARY_BYTE ? 0 : (int32_t)types[i];
+        if (characters)
+            v->scores[i] = (float)scores[i];
+    }
+    return WF_OK;
+}
+
+static wf_status take_lists(const reading *c, int64_t rows)
+{
+    const bool characters = strcmp(c->t->model, "llama") == 0;
+    app_vocabulary *v = &c->t->v;
+    int64_t count, merges;
+
+    v->tokens = take_texts(c, "tokenizer.ggml.tokens", &count);
+    v->merges = take_texts(c, "tokenizer.ggml.merges", &merges);
+    if (c->error->code != WF_OK)
+        return c->error->code;
+    if (!v->tokens || !v->merges)
+        return wf_error_set(c->error, WF_ENOMEM, "%s: no memory for its tokens", c->path);
+    if (count < 1 || count > rows)
+        return refuse(
+            c, WF_EDATA, "tokenizer.ggml.tokens",
+            "there are none, or more than the model has; --tokenizer none converts the "
+            "model without a tokenizer");
+    if (!characters && strcmp(c->t->model, "gpt2") != 0)
+        return refuse(c, WF_EUNSUPPORTED, "tokenizer.ggml.model",
+                      "tokenizers are read of \"gpt2\", byte-level BPE, and \"llama\", "
+                      "SentencePiece's BPE; --tokenizer none converts the model without one");
+    v->count = (int32_t)count;
+    v->merge_count = characters ? 0 : merges;
+    return take_numbers(c, characters);
+}
+
+static wf_status read_tokenizer(reading *c, int64_t rows)
+{
+    app_vocabulary *v = &c->t->v;
+    bool characters;
+
+    take_word(c, "tokenizer.ggml.model", c->t->model);
+    take_word(c, "tokenizer.ggml.pre", c->t->pre);
+    if (c->error->code != WF_OK || take_lists(c, rows) != WF_OK)
+        return c->error->code;
+    for (int i = 0; i < APP_GGUF_IDS && c->error->code == WF_OK; i++)
+        take_id(c, i);
+    characters = strcmp(c->t->model, "llama") == 0;
+    v->model = c->t->model;
+    v->pre = c->t->pre;
+    v->space_in_front = bool_of(c, "tokenizer.ggml.add_space_prefix", characters);
+    v->begin = bool_of(c, "tokenizer.ggml.add_bos_token", characters);
+    v->end = bool_of(c, "tokenizer.ggml.add_eos_token", false);
+    v->bos = (int32_t)c->t->id[0];
+    v->eos = (int32_t)c->t->id[1];
+    v->unknown = (int32_t)c->t->id[3];
+    return c->error->code == WF_OK ? app_vocabulary_json(v, c->path, &c->t->tokenizer, c->error)
+                                   : c->error->code;
+}
+
+static json_t *text_of_id(const reading *c, int64_t id)
+{
+    return json_stringn(c->t->v.tokens[id].text, (size_t)c->t->v.tokens[id].bytes);
+}
+
+/* What else transformers ask for. */
+static wf_status make_configs(reading *c, int64_t positions)
+{
+    json_t *tokenizer =
+        json_pack("{s:b, s:b, s:b, s:I, s:s}", "add_bos_token", c->t->v.begin, "add_eos_token",
+                  c->t->v.end, "clean_up_tokenization_spaces", 0, "model_max_length",
+                  (json_int_t)positions, "tokenizer_class", "PreTrainedTokenizerFast");
+    json_t *generation = json_object(), *ends;
+
+    for (int i = 0; i < APP_GGUF_IDS; i++) {
+        char key[32];
+
+        if (c->t->id[i] < 0 || !ids[i].theirs)
+            continue;
+        snprintf(key, sizeof key, "%s_id", ids[i].theirs);
+        json_object_set_new(tokenizer, ids[i].theirs, text_of_id(c, c->t->id[i]));
+        if (i < 3)
+            json_object_set_new(generation, key, json_integer(c->t->id[i]));
+    }
+    if (c->t->id[1] >= 0 && c->t->id[4] >= 0 &&
+        c->t->id[4] != c->t->id[1]) { /* a turn ends as a text does */
+        ends = json_pack("[I, I]", (json_int_t)c->t->id[1], (json_int_t)c->t->id[4]);
+        json_object_set_new(generation, "eos_token_id", ends);
+    }
+    c->t->tokenizer_config = json_dumps(tokenizer, JSON_INDENT(2));
+    c->t->generation_config = json_dumps(generation, JSON_INDENT(2));
+    json_decref(tokenizer);
+    json_decref(generation);
+    return c->t->tokenizer_config && c->t->generation_config
+               ? WF_OK
+               : wf_error_set(c->error, WF_ENOMEM, "%s: no memory for its tokens", c->path);
+}
+
+static void add_file(const reading *c, const char *name, const char *text, size_t bytes)
+{
+    c->t->file[c->t->file_count++] = (app_gguf_file){name, text, bytes};
+}
+
+wf_status app_gguf_tokenizer_open(app_gguf_tokenizer *t, const wf_par_gguf *gguf,
+                                  const char *path, const wf_nn_gpt_config *config,
+                                  wf_error *error)
+{
+    reading c = {gguf, path, t, error};
+    const wf_par_gguf_text *template;
+    int64_t count;
+
+    *t = (app_gguf_tokenizer){.id = {-1, -1, -1, -1, -1}};
+    if (read_tokenizer(&c, config->vocabulary) != WF_OK ||
+        make_configs(&c, config->positions) != WF_OK)
+        return error->code;
+    template = find(&c, "tokenizer.chat_template", WF_PAR_GGUF_TEXT, false, &count);
+    add_file(&c, "tokenizer.json", t->tokenizer.data, t->tokenizer.bytes);
+    add_file(&c, "tokenizer_config.json", t->tokenizer_config, strlen(t->tokenizer_config));
+    add_file(&c, "generation_config.json", t->generation_config, strlen(t->generation_config));
+    if (template)
+        add_file(&c, "chat_template.jinja", template->text, (size_t) template->bytes);
+    return error->code;
+}
+
+void app_gguf_tokenizer_close(app_gguf_tokenizer *t)
+{
+    free(t->v.tokens);
+    free(t->v.merges);
+    free(t->v.types);
+    free(t->v.scores);
+    free(t->tokenizer_config);
+    free(t->generation_config);
+    app_tokenizer_bytes_free(&t->tokenizer);
+    *t = (app_gguf_tokenizer){.file_count = 0};
+}

@@ -1,0 +1,225 @@
+/* parallel/models/gpt/hf_writer.c - see the header. */
+#include "parallel/models/gpt/hf_writer_internal.h"
+#include "parallel/files/folder_internal.h"
+#include "parallel/formats/convert_internal.h"
+#include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_identity_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WEIGHTS       "model.safetensors"
+#define WEIGHTS_INDEX "model.safetensors.index.json"
+#define CONFIG        "config.json"
+#define PARTIAL       ".partial"
+#define REPLACED      ".replaced"
+
+static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB */
+
+/* Write rows [row, row + rows) of the part of parameter i. */
+static wf_status write_slab(wf_hf_writer *w, int64_t i, const float *from, const wf_part *part,
+                            int64_t row, int64_t rows, float *plain, char *raw)
+{
+    const wf_hf_place *place = &w->place[i];
+    wf_part slab = *part, whole = {.ndim = part->ndim};
+    int64_t columns = wf_part_count(part) / (part->ndim ? part->local[0] : 1);
+
+    memcpy(whole.local, place->shape, sizeof whole.local);
+    if (slab.ndim) {
+        slab.start[0] += row;
+        slab.local[0] = rows;
+    }
+    if (place->transposed)
+        wf_hf_transpose(from + row, part->local[0], columns, rows, plain, columns);
+    wf_convert_to(w->dtype, place->transposed ? plain : from + row * columns, raw,
+                  rows * columns);
+    return wf_part_write(&slab, &whole, raw, wf_safetensors_dtype_size(w->dtype), &w->file,
+                         (int64_t)w->header_bytes + w->entry[w->entry_of[i]].begin, &w->error);
+}
+
+wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, const float *from)
+{
+    int64_t count = wf_part_count(part), rows = part->ndim ? part->local[0] : 1, columns, step;
+    wf_status status = WF_OK;
+    float *plain;
+    char *raw;
+
+    if (count == 0)
+        return WF_OK;
+    columns = count / rows;
+    step = columns < slab_elements ? slab_elements / columns : 1;
+    step = step < rows ? step : rows;
+    raw = malloc((size_t)(step * columns) * sizeof *plain);
+    plain = malloc((size_t)(step * columns) * sizeof *plain);
+    if (!raw || !plain || !from)
+        status =
+            wf_error_set(&w->error, WF_ENOMEM, "no memory to write %s", w->parameter[i]->path);
+    for (int64_t row = 0; row < rows && status == WF_OK; row += step)
+        status = write_slab(w, i, from, part, row, rows - row < step ? rows - row : step, plain,
+                            raw);
+    free(raw);
+    free(plain);
+    return status;
+}
+
+/* The tensors of the file, in the order of parameters; three that lie side by side are one. */
+static wf_status describe(wf_hf_writer *w)
+{
+    static const char *const metadata[] = {"format", "pt"};
+
+    for (int64_t i = 0; i < w->count; i++) {
+        wf_hf_place *place = &w->place[i];
+        wf_safetensors_entry *e;
+        int64_t k = 0;
+
+        if (!wf_hf_place_of(w->family, &w->model->config, w->parameter[i], place))
+            return wf_error_set(&w->error, WF_EUNSUPPORTED,
+                                "parameter %s has no name in a %s of transformers",
+                                w->parameter[i]->path, w->family->type);
+        /* members of a group are near each other: look at the last ones */
+        for (k = w->entries > 8 ? w->entries - 8 : 0; k < w->entries; k++)
+            if (strcmp(w->entry[k].name, place->name) == 0)
+                break;
+        w->entry_of[i] = k;
+        if (k < w->entries)
+            continue;
+        e = &w->entry[w->entries++];
+        *e =
+            (wf_safetensors_entry){.name = place->name, .dtype = w->dtype, .ndim = place->ndim};
+        memcpy(e->shape, place->shape, (size_t)place->ndim * sizeof *e->shape);
+    }
+    return wf_safetensors_format(w->entries, w->entry, 1, metadata, &w->header,
+                                 &w->header_bytes, &w->error);
+}
+
+wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
+{
+    w->dtype = WF_ST_DTYPES;
+    if (!dtype || strcmp(dtype, "f32") == 0)
+        w->dtype = WF_ST_F32;
+    else if (strcmp(dtype, "bf16") == 0)
+        w->dtype = WF_ST_BF16;
+    else if (strcmp(dtype, "f16") == 0)
+        w->dtype = WF_ST_F16;
+    if (w->dtype == WF_ST_DTYPES)
+        return wf_error_set(&w->error, WF_EINVAL,
+                            "weights cannot be written as %s: f32, bf16 and f16 can", dtype);
+    w->parameter = wf_nn_parameters(&w->model->base, &w->count);
+    w->place = calloc((size_t)w->count + 1, sizeof *w->place);
+    w->entry = calloc((size_t)w->count + 1, sizeof *w->entry);
+    w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);
+    if (!w->parameter || !w->place || !w->entry || !w->entry_of)
+        return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
+    if (wf_hf_config_family(&w->model->config, w->like, &w->family, &w->error) != WF_OK)
+        return w->error.code;
+    return describe(w);
+}
+
+static int64_t file_bytes(const wf_hf_writer *w)
+{
+    return (int64_t)w->header_bytes + (w->entries ? w->entry[w->entries - 1].end : 0);
+}
+
+wf_status wf_hf_writer_create(wf_hf_writer *w, const char *path)
+{
+    wf_folder folder = {.fd = -1};
+    wf_file file;
+
+    if (wf_files_make_directory(&wf_system_files, path, &w->error) == WF_OK &&
+        wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK &&
+        /* a run that was stopped left it */
+        wf_folder_remove(&folder, WEIGHTS PARTIAL, &w->error) == WF_OK &&
+        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_CREATE, &file, &w->error) == WF_OK) {
+        if (wf_file_resize(&file, file_bytes(w), &w->error) == WF_OK)
+            wf_file_write(&file, w->header, w->header_bytes, 0, &w->error);
+        wf_file_close(&file, &w->error);
+    }
+    wf_folder_close(&folder);
+    return w->error.code;
+}
+
+wf_status wf_hf_writer_open(wf_hf_writer *w, const char *path)
+{
+    wf_folder folder;
+
+    if (wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK)
+        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_WRITE, &w->file, &w->error);
+    wf_folder_close(&folder);
+    w->file.need = file_bytes(w);
+    return w->error.code;
+}
+
+wf_status wf_hf_writer_close(wf_hf_writer *w)
+{
+    if (w->error.code == WF_OK)
+        wf_file_sync(&w->file, &w->error);
+    wf_file_close(&w->file, &w->error);
+    return w->error.code;
+}
+
+/* config.json under another name, on the disk when it returns. */
+static wf_status write_config(wf_hf_writer *w, const wf_folder *folder)
+{
+    char *text = NULL;
+    wf_file file;
+    wf_status status = wf_folder_remove(folder, CONFIG PARTIAL, &w->error);
+
+    if (status == WF_OK)
+        status = wf_hf_config_format(&w->model->config, w->dtype, w->like, &text, &w->error);
+    if (status == WF_OK)
+        status = wf_folder_file(folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &w->error);
+    if (status == WF_OK) {
+        if (wf_file_write(&file, text, strlen(text), 0, &w->error) == WF_OK)
+            wf_file_sync(&file, &w->error);
+        wf_file_close(&file, &w->error);
+    }
+    free(text);
+    return w->error.code;
+}
+
+/*
+ * The names that readers look for. A model is in two files or more, and no rename brings all at
+ * once: so first the old config.json goes, without which a folder is no model, and the new one
+ * comes last. Whoever is stopped in between leaves a folder that is refused, and no mixture.
+ */
+static void replace(wf_hf_writer *w, const wf_folder *folder)
+{
+    wf_error *e = &w->error;
+    bool old = false;
+
+    if (wf_folder_has(folder, CONFIG, &old, e) != WF_OK ||
+        (old && wf_folder_rename(folder, CONFIG, CONFIG REPLACED, e) != WF_OK))
+        return;
+    if (wf_folder_sync(folder, e) == WF_OK &&
+        wf_folder_rename(folder, WEIGHTS PARTIAL, WEIGHTS, e) == WF_OK) {
+        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
+        if (w->like)
+            wf_hf_identity_copy(w->like, folder, e);
+        if (e->code == WF_OK && wf_folder_sync(folder, e) == WF_OK &&
+            wf_folder_rename(folder, CONFIG PARTIAL, CONFIG, e) == WF_OK &&
+            wf_folder_sync(folder, e) == WF_OK)
+            wf_folder_remove(folder, CONFIG REPLACED, e);
+    } else if (old) { /* the old weights are there still */
+        wf_folder_rename(folder, CONFIG REPLACED, CONFIG, NULL);
+    }
+}
+
+wf_status wf_hf_writer_publish(wf_hf_writer *w, const char *path)
+{
+    wf_folder folder;
+
+    if (wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK &&
+        write_config(w, &folder) == WF_OK)
+        replace(w, &folder);
+    wf_folder_close(&folder);
+    return w->error.code;
+}
+
+void wf_hf_writer_free(wf_hf_writer *w)
+{
+    free(w->parameter);
+    free(w->place);
+    free(w->entry);
+    free(w->entry_of);
+    free(w->header);
+}
