@@ -1,5 +1,6 @@
 /* tests/nn/gguf_file.c - see the header. */
 #include "tests/nn/gguf_file.h"
+#include "tests/nn/model_ranks.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,4 +147,24 @@ const gguf_tensor *gguf_find(const gguf_file *f, const char *name)
         if (strcmp(f->tensor[i].name, name) == 0)
             return &f->tensor[i];
     return NULL;
+}
+
+wf_status gguf_save(const char *folder, wf_par_gguf_type type, const wf_par_gguf_key *keys,
+                    int64_t count, const char *path, wf_error *error)
+{
+    wf_context *ctx = lone_context(1);
+    wf_nn_gpt_config config;
+    wf_nn_gpt *model;
+
+    CU_ASSERT_EQUAL_FATAL(wf_par_pretrained_config(folder, &config, error), WF_OK);
+    model = wf_nn_gpt_new(ctx, &config);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(model);
+    wf_par_pretrained_save_gguf(
+        model,
+        &(wf_par_gguf_options){
+            .folder = folder, .type = type, .name = "a model", .key_count = count, .key = keys},
+        path, error);
+    wf_nn_free(&model->base);
+    close_lone(ctx, WF_OK);
+    return error->code;
 }

@@ -2,6 +2,7 @@
 #ifndef WF_TESTS_NN_GGUF_FILE_H
 #define WF_TESTS_NN_GGUF_FILE_H
 
+#include "parallel/models/gpt/pretrained.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -35,5 +36,9 @@ size_t gguf_value(gguf_file *f, const char *key, uint64_t kind);
 uint32_t gguf_number(gguf_file *f, const char *key);
 
 const gguf_tensor *gguf_find(const gguf_file *f, const char *name);
+
+/* The model of a folder of Hugging Face as a file, with these keys more. */
+wf_status gguf_save(const char *folder, wf_par_gguf_type type, const wf_par_gguf_key *keys,
+                    int64_t count, const char *path, wf_error *error);
 
 #endif

@@ -6,7 +6,6 @@
 #include "parallel/formats/gguf_internal.h"
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/models/gpt/pretrained.h"
-#include "parallel/train/measure.h"
 #include "tests/nn/gguf_file.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
@@ -16,26 +15,6 @@
 #include <unistd.h>
 
 enum { FOLDER = 64, PATH = 128 };
-
-static wf_status save(const char *folder, wf_par_gguf_type type, const wf_par_gguf_key *keys,
-                      int64_t count, const char *path, wf_error *error)
-{
-    wf_context *ctx = lone_context(1);
-    wf_nn_gpt_config config;
-    wf_nn_gpt *model;
-
-    CU_ASSERT_EQUAL_FATAL(wf_par_pretrained_config(folder, &config, error), WF_OK);
-    model = wf_nn_gpt_new(ctx, &config);
-    CU_ASSERT_PTR_NOT_NULL_FATAL(model);
-    wf_par_pretrained_save_gguf(
-        model,
-        &(wf_par_gguf_options){
-            .folder = folder, .type = type, .name = "a model", .key_count = count, .key = keys},
-        path, error);
-    wf_nn_free(&model->base);
-    close_lone(ctx, WF_OK);
-    return error->code;
-}
 
 /* The elements of a tensor of a folder; bf16 and f32 come as f32. Owner: caller, free. */
 static float *weights_of(const char *folder, const char *name, int64_t *count)
@@ -90,7 +69,8 @@ static void every_byte_has_its_place(void)
 
             snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
             CU_ASSERT_EQUAL(
-                save(from, (wf_par_gguf_type)type, NULL, 0, path_in("x.gguf"), &error), WF_OK);
+                gguf_save(from, (wf_par_gguf_type)type, NULL, 0, path_in("x.gguf"), &error),
+                WF_OK);
             gguf_read(&r, path_in("x.gguf"));
             CU_ASSERT_PTR_NOT_NULL(gguf_find(&r, "token_embd.weight"));
             CU_ASSERT_EQUAL(gguf_find(&r, "rope_freqs.weight") != NULL, i == 3);
@@ -112,8 +92,8 @@ static void a_llamas_heads_turn_neighbours(void)
     const gguf_tensor *t;
     float *x;
 
-    CU_ASSERT_EQUAL(save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path_in("llama.gguf"), &error),
-                    WF_OK);
+    CU_ASSERT_EQUAL(
+        gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path_in("llama.gguf"), &error), WF_OK);
     gguf_read(&r, path_in("llama.gguf"));
     t = gguf_find(&r, "blk.1.attn_k.weight");
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
@@ -157,7 +137,8 @@ static void blocks_are_near_their_numbers(void)
     const gguf_tensor *t;
     float *x;
 
-    CU_ASSERT_EQUAL(save(from, WF_PAR_GGUF_Q8_0, NULL, 0, path_in("q.gguf"), &error), WF_OK);
+    CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_Q8_0, NULL, 0, path_in("q.gguf"), &error),
+                    WF_OK);
     gguf_read(&r, path_in("q.gguf"));
     t = gguf_find(&r, "token_embd.weight");
     CU_ASSERT_FATAL(t && t->type == 8 && gguf_number(&r, "general.file_type") == 7);
@@ -206,8 +187,8 @@ static void keys_that_are_given(void)
     size_t at;
     gguf_file r;
 
-    CU_ASSERT_EQUAL(save(WEFT_REFERENCE "/hf_qwen2", WF_PAR_GGUF_STORED, keys, 3,
-                         path_in("keys.gguf"), &error),
+    CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_qwen2", WF_PAR_GGUF_STORED, keys, 3,
+                              path_in("keys.gguf"), &error),
                     WF_OK);
     gguf_read(&r, path_in("keys.gguf"));
     CU_ASSERT_EQUAL(gguf_number(&r, "some.number"), 7);
@@ -221,171 +202,6 @@ static void keys_that_are_given(void)
     free(r.bytes);
 }
 
-/* What a rank loads from a folder, and from a file that was made of it. */
-typedef struct both {
-    const char *folder, *file;
-    uint64_t digest[2];
-} both;
-
-static wf_status load_both(model_rank *r, void *arg)
-{
-    both *b = arg;
-    uint64_t digest[2] = {0, 0};
-    wf_rank *rank = r->rank;
-
-    for (int i = 0; i < 2; i++) {
-        NEED(wf_par_pretrained_load(r->par, r->model, i ? b->file : b->folder) == WF_OK);
-        NEED(wf_par_digest(r->par, r->count, r->parameter, NULL, &digest[i]) == WF_OK);
-    }
-    if (rank->index == 0)
-        memcpy(b->digest, digest, sizeof digest);
-    return WF_OK;
-}
-
-static void a_file_is_loaded_as_its_folder(void)
-{
-    static const char *const models[] = {"/hf_gpt2",   "/hf_llama", "/hf_llama_tied",
-                                         "/hf_qwen2",  "/hf_qwen3", "/hf_granite",
-                                         "/hf_llama31"};
-    static const wf_par_options layouts[] = {{.tp = 1, .dp = 1}, {.tp = 2, .dp = 2}, {.tp = 4}};
-
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++)
-        for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
-            wf_error error = {WF_OK, ""};
-            wf_nn_gpt_config theirs;
-            char from[PATH];
-            both b = {.folder = from, .file = path_in("back.gguf")};
-            model_test test = {.options = layouts[l], .body = load_both, .arg = &b};
-
-            snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
-            CU_ASSERT_EQUAL(save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, b.file, &error), WF_OK);
-            CU_ASSERT_EQUAL(wf_par_pretrained_config(from, &test.config, &error), WF_OK);
-            CU_ASSERT_EQUAL(wf_par_pretrained_config(b.file, &theirs, &error), WF_OK);
-            CU_ASSERT(wf_nn_gpt_same(&theirs, &test.config));
-            if (!wf_nn_gpt_same(&theirs, &test.config))
-                printf("%s %.20g %.20g %.20g %.20g\n", from, theirs.embedding_scale,
-                       test.config.embedding_scale, theirs.attention_scale,
-                       test.config.attention_scale);
-            on_model_ranks(&test);
-            CU_ASSERT(b.digest[0] && b.digest[0] == b.digest[1]);
-        }
-}
-
-static char *bytes_of(const char *path, size_t *n)
-{
-    FILE *file = fopen(path, "rb");
-    char *bytes;
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-    fseek(file, 0, SEEK_END);
-    *n = (size_t)ftell(file);
-    rewind(file);
-    bytes = malloc(*n);
-    CU_ASSERT_EQUAL_FATAL(fread(bytes, 1, *n, file), *n);
-    fclose(file);
-    return bytes;
-}
-
-/* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors are called there. */
-static void a_file_becomes_a_folder(void)
-{
-    static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
-                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2",
-                                         "/hf_qwen3",   "/hf_phi3",    "/hf_granite"};
-    char path[3][PATH];
-
-    snprintf(path[0], PATH, "%s/first.gguf", folder);
-    snprintf(path[1], PATH, "%s/converted", folder);
-    snprintf(path[2], PATH, "%s/second.gguf", folder);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        wf_error error = {WF_OK, ""};
-        wf_context *ctx = lone_context(1);
-        wf_nn_gpt_config config;
-        wf_nn_gpt *model;
-        char from[PATH], *bytes[2];
-        size_t n[2];
-
-        snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
-        CU_ASSERT_EQUAL(save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path[0], &error), WF_OK);
-        CU_ASSERT_EQUAL(wf_par_pretrained_config(path[0], &config, &error), WF_OK);
-        model = wf_nn_gpt_new(ctx, &config);
-        CU_ASSERT_EQUAL(wf_par_pretrained_convert(model, path[0], path[1], NULL, NULL, &error),
-                        WF_OK);
-        wf_nn_free(&model->base);
-        close_lone(ctx, WF_OK);
-        CU_ASSERT_EQUAL(save(path[1], WF_PAR_GGUF_FLOAT32, NULL, 0, path[2], &error), WF_OK);
-        for (int k = 0; k < 2; k++)
-            bytes[k] = bytes_of(path[2 * k], &n[k]);
-        CU_ASSERT(n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
-        for (int k = 0; k < 2; k++)
-            free(bytes[k]);
-    }
-}
-
-static wf_status load_in_vain(model_rank *r, void *arg)
-{
-    wf_rank *rank = r->rank;
-
-    NEED(wf_par_pretrained_load(r->par, r->model, arg) == WF_EINVAL);
-    NEED(strstr(wf_context_error(r->ctx)->text, "none of the file's config") != NULL);
-    wf_context_clear(r->ctx);
-    return WF_OK;
-}
-
-static void another_model_is_refused(void)
-{
-    wf_error error = {WF_OK, ""};
-    model_test test = {
-        .options = {.tp = 2}, .body = load_in_vain, .arg = (void *)path_in("of_llama.gguf")};
-
-    CU_ASSERT_EQUAL(
-        save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, NULL, 0, test.arg, &error),
-        WF_OK);
-    CU_ASSERT_EQUAL(wf_par_pretrained_config(WEFT_REFERENCE "/hf_llama", &test.config, &error),
-                    WF_OK);
-    test.config.order = WF_NN_POST_NORM;
-    on_model_ranks(&test);
-}
-
-/* A key, and what a model of such a file would be: refused by that key. */
-static void refused_for(const char *key, wf_par_gguf_kind kind, const void *value,
-                        wf_status status)
-{
-    const wf_par_gguf_key more = {key, kind, false, 0, value};
-    wf_error error = {WF_OK, ""};
-    wf_nn_gpt_config config;
-
-    CU_ASSERT_EQUAL(save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, &more, 1,
-                         path_in("more.gguf"), &error),
-                    WF_OK);
-    CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("more.gguf"), &config, &error), status);
-    if (status != WF_OK)
-        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, key));
-}
-
-static void what_a_file_says_is_read_or_refused(void)
-{
-    static const wf_par_gguf_text yarn = {"yarn", 4};
-    char text[300];
-    wf_error error = {WF_OK, ""};
-
-    refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){8}, WF_EUNSUPPORTED);
-    refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){0}, WF_OK);
-    refused_for("llama.attention.sliding_window", WF_PAR_GGUF_U32, &(uint32_t){64},
-                WF_EUNSUPPORTED);
-    refused_for("llama.final_logit_softcapping", WF_PAR_GGUF_F32, &(float){30},
-                WF_EUNSUPPORTED);
-    refused_for("llama.rope.scaling.type", WF_PAR_GGUF_TEXT, &yarn, WF_EUNSUPPORTED);
-    refused_for("llama.attention.sliding_window", WF_PAR_GGUF_BOOL, &(bool){true}, WF_EDATA);
-    refused_for("llama.attention.scale", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
-    refused_for("llama.rope.scaling.type", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
-    refused_for("llama.some.new_thing", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_OK);
-    CU_ASSERT_EQUAL(wf_par_pretrained_unknown(path_in("more.gguf"), text, sizeof text, &error),
-                    WF_OK);
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "not known for its architecture: llama.some.new_thing"));
-}
-
 /* A failed write leaves what was there. */
 static void what_cannot_be(void)
 {
@@ -393,13 +209,13 @@ static void what_cannot_be(void)
     char path[PATH];
     FILE *file;
 
-    CU_ASSERT_EQUAL(save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_STORED, NULL, 0,
-                         path_in("no/where.gguf"), &error),
+    CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_STORED, NULL, 0,
+                              path_in("no/where.gguf"), &error),
                     WF_EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/no"));
     error.code = WF_OK;
     CU_ASSERT_EQUAL(
-        save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_STORED, NULL, 0, path_in(""), &error),
+        gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_STORED, NULL, 0, path_in(""), &error),
         WF_EINVAL);
     error.code = WF_OK;
     snprintf(path, sizeof path, "cp -r " WEFT_REFERENCE "/hf_gpt2 %s/bad", folder);
@@ -410,7 +226,7 @@ static void what_cannot_be(void)
     fwrite("\0\0\300\177", 1, 4, file); /* a NaN */
     fclose(file);
     snprintf(path, sizeof path, "%s/bad", folder);
-    CU_ASSERT_EQUAL(save(path, WF_PAR_GGUF_FLOAT16, NULL, 0, path_in("bad.gguf"), &error),
+    CU_ASSERT_EQUAL(gguf_save(path, WF_PAR_GGUF_FLOAT16, NULL, 0, path_in("bad.gguf"), &error),
                     WF_EDATA);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has the number nan"));
     CU_ASSERT(access(path_in("bad.gguf"), F_OK) != 0);
@@ -423,10 +239,6 @@ static const wf_test tests[] = {
     {"blocks are near their numbers", blocks_are_near_their_numbers},
     {"blocks by hand", blocks_by_hand},
     {"keys that are given", keys_that_are_given},
-    {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
-    {"a file becomes a folder", a_file_becomes_a_folder},
-    {"another model is refused", another_model_is_refused},
-    {"what a file says is read or refused", what_a_file_says_is_read_or_refused},
     {"what cannot be", what_cannot_be},
     {NULL, NULL}};
 
