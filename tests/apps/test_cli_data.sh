@@ -166,6 +166,38 @@ refuse "another model's tokenizer" 2 "tokenizers/gpt2.json has 401 ids, and the 
 refuse "a tokenizer that is none" 3 "raw.bin.*; --sample 5 needs the model.s tokenizer: give --tokenizer PATH" "${model[@]}" --data raw.bin \
     --sample 5 --tokenizer raw.bin
 
+# Documents that see themselves alone: one number on every layout, and another one than without.
+documents=(--data u16.idx --documents mask --seq-len 150 --vocab-size 301 --n-layer 2 --n-head 4 --n-embd 16
+    --global-batch-size 4 --steps 2 --eval-interval 1 --eval-iters 0 --digest)
+run "documents apart" "${documents[@]}" --log-jsonl apart.jsonl
+shows "validation begins with a window" "^data: u16.bin: 1801 tokens to train on, 201 to validate on"
+run "documents ignored" "${documents[@]}" --documents ignore --log-jsonl ignored.jsonl
+result "are another computation" "$(cmp -s apart.jsonl ignored.jsonl && echo the same; python3 -c "$same" apart.jsonl ignored.jsonl | grep -q digest || echo no other digest)"
+while read -r layout; do
+    # shellcheck disable=SC2086
+    run "documents apart, $layout" "${documents[@]}" $layout --log-jsonl apart2.jsonl
+    python "the same numbers: $layout" "$same" apart.jsonl apart2.jsonl
+done <<'END'
+--tp 2 --dp 2
+--tp 4 --sequence-parallel --micro-batch-size 1
+--pp 2 --micro-batch-size 2 --recompute block
+--pp 2 --tp 2 --sequence-parallel --micro-batch-size 1 --recompute stage --pp-schedule interleaved
+--dp 2 --strategy no_shard --micro-batch-size 1 --recompute attention
+END
+run "the plan of documents" "${documents[@]}" --pp 2 --tp 2 --micro-batch-size 1 --report-json ran.json --rank 1
+run "beside what is run" "${documents[@]}" --pp 2 --tp 2 --micro-batch-size 1 --plan --json plan.json --rank 1
+python "memory and traffic are the plan's" '
+import json
+plan, ran = (json.load(open(name)) for name in ("plan.json", "ran.json"))
+same = [key for key in ran if key in plan and key not in ("options",)]
+for key in ("memory", "collectives"):
+    if key not in same: print("no", key, "in", list(plan), list(ran))
+    elif plan[key] != ran[key]: print(key, plan[key], ran[key])'
+refuse "documents of text" 2 "--documents mask is for token ids, and --data is text" --data text.txt --documents mask --steps 1
+refuse "documents that nobody tells of" 2 "not all files of --data say where documents begin, .*: give --tokenizer PATH" \
+    "${model[@]}" --data raw.bin --documents mask --steps 1
+refuse "nor their tokenizer" 2 "gpt2.json has no end of text that could end documents" "${model[@]}" --vocab-size 401 --data raw.bin --documents mask --steps 1 --tokenizer "$tokenizers/gpt2.json"
+
 # What cannot be.
 refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--vocab-size N" --data raw.bin
 refuse "an id beyond the vocabulary" 3 \

@@ -237,12 +237,84 @@ static void many_files(void)
         free(files[i]);
 }
 
+/* Documents of 10 ids each, 0, 1, ..: what a pair says, and what an id that ends them says of other files. */
+static void check_documents(app_data_set *data)
+{
+    int32_t tokens[SEQ], targets[SEQ], begin[SEQ], positions[SEQ];
+    wf_error error = {WF_OK, ""};
+    int64_t count, trained = 0;
+
+    CU_ASSERT_TRUE(app_data_set_counts(data, APP_DATA_TRAIN));
+    CU_ASSERT_EQUAL(app_data_set_counted(data, APP_DATA_TRAIN, 1, &count, &error), WF_OK);
+    for (int s = 0; s < 4; s++) {
+        CU_ASSERT_EQUAL_FATAL(
+            app_data_set_read(data, APP_DATA_TRAIN, 1, s, 1, tokens, targets, &error), WF_OK);
+        CU_ASSERT_EQUAL_FATAL(
+            app_data_set_documents(data, APP_DATA_TRAIN, 1, s, 1, begin, positions, &error),
+            WF_OK);
+        CU_ASSERT_EQUAL(tokens[0] % SEQ, 0); /* windows begin at their multiples */
+        for (int i = 0; i < SEQ; i++) {
+            int first = i - tokens[i] % 10;
+
+            CU_ASSERT_EQUAL(begin[i], first > 0 ? first : 0);
+            CU_ASSERT_EQUAL(positions[i], i - begin[i]);
+            CU_ASSERT_EQUAL(targets[i], tokens[i] % 10 == 9 ? -1 : tokens[i] + 1);
+            trained += targets[i] >= 0;
+        }
+    }
+    CU_ASSERT_EQUAL(count, trained);
+    app_data_set_close(data);
+}
+
+static void documents_are_apart(void)
+{
+    char *pair = write_pair("docs", 9999, 0, 200);
+    app_data_options o = {.data = &pair,
+                          .data_count = 1,
+                          .val_fraction = 0.3,
+                          .validates = true,
+                          .seq_len = SEQ,
+                          .global_batch = 4,
+                          .vocabulary = {9999, true},
+                          .seed = 7,
+                          .documents = true};
+    app_data_set *data = open_good(&o);
+    int32_t begin[2 * SEQ], positions[2 * SEQ];
+    uint16_t ids[200];
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_TRUE(app_data_set_tells(data));
+    /* 140 tokens of training hold 8 windows, and validation begins behind them */
+    CU_ASSERT_EQUAL(app_data_set_windows(data, APP_DATA_TRAIN), 8);
+    CU_ASSERT_EQUAL(app_data_set_tokens(data, APP_DATA_VALIDATION), 200 - 8 * SEQ);
+    check_documents(data);
+
+    for (int i = 0; i < 200; i++)
+        ids[i] = (uint16_t)(i % 10 == 9 ? 777 : i);
+    pair = write_bytes("docs_of_ids.bin", ids, sizeof ids);
+    data = open_good(&o);
+    CU_ASSERT_FALSE(app_data_set_tells(data));
+    app_data_set_ends(data, 777);
+    for (int s = 0; s < 2; s++)
+        CU_ASSERT_EQUAL(app_data_set_documents(data, APP_DATA_VALIDATION, 0, s, 1,
+                                               begin + s * SEQ, positions + s * SEQ, &error),
+                        WF_OK);
+    for (int i = 1; i < 2 * SEQ; i++) /* one of three windows' second document ends within it */
+        CU_ASSERT_TRUE(positions[i] == 0 || positions[i] == positions[i - 1] + 1);
+    CU_ASSERT_EQUAL(app_data_set_read(data, APP_DATA_TRAIN, 1, 0, 1, begin, positions, &error),
+                    WF_OK);
+    for (int i = 0; i < SEQ; i++)
+        CU_ASSERT_EQUAL(positions[i] == -1, begin[i] == 777);
+    app_data_set_close(data);
+}
+
 static const wf_test tests[] = {
     {"windows of validation", windows_of_validation},
     {"validation elsewhere", validation_elsewhere},
     {"loss masks", loss_masks},
     {"many files", many_files},
     {"sources that cannot be", sources_that_cannot_be},
+    {"documents are apart", documents_are_apart},
     {NULL, NULL},
 };
 

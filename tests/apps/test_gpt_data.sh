@@ -123,6 +123,52 @@ tool "another key of chats" 2 chat pair.jsonl --chat-template chatml --output y 
 says err '--jsonl-key is of texts'
 result "nothing is left of those" "$(find . -name 'y.*')"
 
+# Windows of documents: each stands whole in one of them, with its mask; every window is full.
+for threads in 1 3; do
+    tool "a mask of $threads threads" 0 chat chats.jsonl --chat-template chatml --output "d$threads" --threads $threads
+    tool "packed" 0 pack "d$threads" --seq-len 4000 --output "packed$threads"
+    says out "^packed$threads.bin: [0-9]+ windows of 4000 tokens, 20000 documents, [0-9]+ tokens are trained, [0-9]+ .[0-9.]+ %. are padding$"
+done
+for part in bin idx loss.bin loss.idx; do
+    same "one $part of windows" packed1.$part packed3.$part
+done
+cat >packed.py <<'END'
+import collections, struct, sys
+def documents(prefix):
+    index, data = (open(prefix + end, "rb").read() for end in (".idx", ".bin"))
+    n, at, found = struct.unpack_from("<q", index, 18)[0], 0, []
+    for length in struct.unpack_from(f"<{n}i", index, 34):
+        found.append(data[at:at + length])
+        at += length
+    return found
+given, room = sys.argv[1], int(sys.argv[2])
+have, marks = documents(given), documents(given + ".loss")
+put, put_marks = documents("packed1"), documents("packed1.loss")
+if [len(d) for d in put] != [len(d) for d in put_marks]: print("the mask has other documents")
+wanted = collections.Counter((d, b"\0" + m[1:]) for d, m in zip(have, marks))
+got = collections.Counter(pair for pair in zip(put, put_marks) if any(pair[0]))
+if got != wanted: print("other documents", list((wanted - got).items())[:2], list((got - wanted).items())[:2])
+at, windows = 0, set()
+for d in put:
+    if at // room != (at + len(d) - 1) // room: print("a document lies over two windows, at", at)
+    at += len(d)
+if at % room != 1: print(at, "tokens")
+least = -(-sum(map(len, have)) // room)
+if at // room > least * 1.02 + 1: print(at // room, "windows, of at least", least)
+END
+result "documents stand whole in windows" "$(python3 packed.py d1 4000 2>&1)"
+tool "documents that are too long" 2 pack t1 --seq-len 100 --output y
+says err 'document 0 of t1 has [0-9]+ tokens, and a window 100: give a greater --seq-len, or --long cut'
+tool "are cut" 0 pack t1 --seq-len 100 --long cut --output cut
+says out '^cut.bin: [0-9]+ windows of 100 tokens, 4 documents, of which 1 are cut, '
+tool "no length" 2 pack t1 --output y
+says err 'pack: --seq-len is missing'
+tool "neither cut nor refused" 2 pack t1 --seq-len 9 --output y --long some
+says err '--long some is none of cut and refuse'
+tool "lengths of others" 2 show t1 --seq-len 9
+says err '--seq-len and --long are of pack'
+tool "nothing to pack" 3 pack missing --seq-len 9 --output y
+
 tool "no command" 2
 says err 'a command is missing'
 tool "no such command" 2 unpack x --output y

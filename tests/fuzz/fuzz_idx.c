@@ -1,8 +1,8 @@
 /*
  * tests/fuzz/fuzz_idx.c - 2 bytes: the size of the .bin file; then an .idx file of Megatron. Of what is accepted,
- * the sequences have to be the .bin file, one after the other, and the documents all of them.
+ * the sequences have to be the .bin file, one after the other, and the documents all of them; windows find theirs.
  */
-#include "apps/data/megatron_index.h"
+#include "apps/data/megatron_documents.h"
 #include "tests/fuzz/fuzz.h"
 #include <sys/mman.h>
 #include <unistd.h>
@@ -36,6 +36,18 @@ static void check_arrays(const app_megatron_index *index, const uint8_t *file, i
     PROMISE(before == index->sequences);
 }
 
+/* Of a checked file all documents are found, of a window and of the whole. */
+static void check_documents(const app_megatron_documents *d)
+{
+    static int32_t begins[1 << 16], window[1 << 16];
+    int64_t tokens = d->index.tokens, first = tokens / 3, count = tokens / 2;
+    wf_error error = {WF_OK, ""};
+
+    PROMISE(app_megatron_documents_begin(d, 0, tokens, begins, &error) == WF_OK);
+    PROMISE(app_megatron_documents_begin(d, first, count, window, &error) == WF_OK);
+    PROMISE(memcmp(begins + first, window, (size_t)count * sizeof *window) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static int file = -1;
@@ -55,5 +67,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ANSWERED(status, error);
     if (status == WF_OK)
         check_arrays(&index, data + 2, bin_size);
+    if (status == WF_OK)
+        check_documents(&(app_megatron_documents){file, "f", index});
     return 0;
 }
