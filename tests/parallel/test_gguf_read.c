@@ -7,8 +7,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { TENSORS = 2, DATA = 256 };
+
+/* The linker puts these between what is tested and the system's (tests/CMakeLists.txt). */
+static int64_t left = INT64_MAX; /* allocations that succeed from here on */
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__real_calloc(size_t count, size_t size);
+void *__wrap_calloc(size_t count, size_t size);
+void *__real_realloc(void *old, size_t size);
+void *__wrap_realloc(void *old, size_t size);
+char *__real_strdup(const char *text);
+char *__wrap_strdup(const char *text);
+
+void *__wrap_malloc(size_t size)
+{
+    return left-- <= 0 ? NULL : __real_malloc(size);
+}
+
+void *__wrap_calloc(size_t count, size_t size)
+{
+    return left-- <= 0 ? NULL : __real_calloc(count, size);
+}
+
+void *__wrap_realloc(void *old, size_t size)
+{
+    return left-- <= 0 ? NULL : __real_realloc(old, size);
+}
+
+char *__wrap_strdup(const char *text)
+{
+    return left-- <= 0 ? NULL : __real_strdup(text);
+}
 
 static const wf_par_gguf_text texts[] = {{"a", 1}, {"\0b", 2}, {"", 0}};
 
@@ -179,6 +212,35 @@ static void refused_by_name(void)
     refused("\1\0\0\0\0\0\0\0b\1", 10, "\1\0\0\0\0\0\0\0w\1", WF_EDATA, "it is there twice");
 }
 
+/* Every allocation fails once: that is told, and nothing of the file stays behind. */
+static void no_memory(void)
+{
+    char path[] = "/tmp/weft-gguf-read-XXXXXX";
+    int64_t size, failing = 0;
+    char *bytes = written(&size);
+    int fd = mkstemp(path);
+    wf_par_gguf *g = NULL;
+
+    CU_ASSERT_FATAL(fd >= 0 && write(fd, bytes, (size_t)size) == size);
+    close(fd);
+    CU_ASSERT_TRUE(wf_par_gguf_there(path));
+    while (!g && failing < 1000) {
+        wf_error error = {WF_OK, ""};
+
+        left = failing++;
+        g = wf_par_gguf_open(path, &error);
+        left = INT64_MAX;
+        CU_ASSERT_EQUAL(error.code, g ? WF_OK : WF_ENOMEM);
+    }
+    CU_ASSERT(failing > 15 &&
+              failing < 1000); /* header, keys and their names and values, tensors */
+    wf_par_gguf_close(g);
+    unlink(path);
+    CU_ASSERT_FALSE(wf_par_gguf_there(path));
+    CU_ASSERT_FALSE(wf_par_gguf_there("/tmp"));
+    free(bytes);
+}
+
 /* What gguf 0.19 makes of a block whose byte i is 37 i + 11, with scales of some tenths. */
 static void numbers_of_all_types(void)
 {
@@ -222,6 +284,7 @@ int main(void)
                                     {"cut anywhere", cut_anywhere},
                                     {"damaged anywhere", damaged_anywhere},
                                     {"refused by name", refused_by_name},
+                                    {"no memory", no_memory},
                                     {"numbers of all types", numbers_of_all_types},
                                     {NULL, NULL}};
 
