@@ -5,10 +5,13 @@
               log probabilities
     greedy    100 prompts against transformers: the same ids, up to where its two best are closer than 1e-3
     samplers  what is kept of 10,000 rows, and its probabilities, against transformers' processors: 1e-6
+    logits    of N positions (1000 x 1000, of a small model: they are kept in memory), the trainer's and the
+              generator's on six layouts, all equal by memcmp
+    perplexity  gpt_eval's nats a token beside transformers', in windows and with a stride
     speed     tokens a second of one text beside torch's, in turns (bench decode has the memory's bandwidth)
 
 FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
-(all but layouts) is left out where they are not, and says so.
+(greedy, samplers, perplexity, speed) is left out where they are not, and says so.
 """
 import sys
 
@@ -123,6 +126,44 @@ def samplers(build):
     return good
 
 
+def logits(build, folder, positions):
+    text = pathlib.Path(__file__).resolve().parent.parent / "docs/architecture.md"
+    return subprocess.run([build / "tests/logits_alike", folder, text, str(positions)]).returncode == 0
+
+
+def perplexity(build, folder):
+    import torch
+    import transformers
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    text = (pathlib.Path(__file__).resolve().parent.parent / "docs/architecture.md").read_text()[:12000]
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    good = True
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write(text)
+        file.flush()
+        for length, stride in ((256, 256), (256, 64)):
+            nats = count = behind = begin = 0
+            while behind < len(ids) - 1:  # the last target that counted
+                window = ids[begin:begin + length + 1]
+                with torch.no_grad():
+                    rows = torch.log_softmax(model(torch.tensor([window[:-1]])).logits[0].double(), -1)
+                for i, token in enumerate(window[1:]):
+                    if begin + 1 + i > behind:
+                        nats -= float(rows[i, token])
+                        count += 1
+                behind = begin + len(window) - 1
+                begin += stride
+            run = subprocess.run([build / "apps/gpt_eval", "perplexity", folder, "--data", file.name, "--json", "--seq-length",
+                                  str(length), "--stride", str(stride)], stdout=subprocess.PIPE, check=True)
+            ours = json.loads(run.stdout)
+            off = abs(ours["nats_per_token"] - nats / count)
+            good = good and off < 1e-5 and ours["tokens"] == count
+            print(f"perplexity: windows of {length}, stride {stride}: {count} tokens, {ours['nats_per_token']:.6f} nats a token, "
+                  f"{off:.1e} from transformers'", flush=True)
+    return good
+
+
 def speed(build, folder):
     import torch
     import transformers
@@ -155,10 +196,12 @@ def main():
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("folder")
     parser.add_argument("--prompts", type=int, default=1000)
-    parser.add_argument("--only", choices=["layouts", "greedy", "samplers", "speed"])
+    parser.add_argument("--positions", type=int, default=1000000)
+    parser.add_argument("--only", choices=["layouts", "logits", "greedy", "samplers", "perplexity", "speed"])
     a = parser.parse_args()
-    parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts), "greedy": lambda: greedy(a.build, a.folder),
-             "samplers": lambda: samplers(a.build), "speed": lambda: speed(a.build, a.folder)}
+    parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts), "logits": lambda: logits(a.build, a.folder, a.positions),
+             "greedy": lambda: greedy(a.build, a.folder), "samplers": lambda: samplers(a.build),
+             "perplexity": lambda: perplexity(a.build, a.folder), "speed": lambda: speed(a.build, a.folder)}
     good = True
     for name, part in parts.items():
         if a.only not in (None, name):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] - what gpt_export --gguf writes, seen by others.
+"""gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] - what gpt_export --gguf writes, seen by others, and what it reads.
 
 For the models of tests/reference, and for FOLDER, a model of Hugging Face with its tokenizer:
 
@@ -7,6 +7,8 @@ For the models of tests/reference, and for FOLDER, a model of Hugging Face with 
   - the blocks of q8_0 are those that gguf quantises to, byte for byte;
   - transformers loads the file, and its logits are those of the folder's model;
   - transformers makes the same ids of some texts by the file's tokenizer;
+  - a folder that is made of the file again has every tensor byte for byte (of q8_0: as gguf dequantises it);
+  - numbers in blocks of every type that is read are those that gguf makes of them;
   - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is told.
 
 It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing.
@@ -27,7 +29,7 @@ import gguf
 import numpy as np
 import torch
 import transformers
-from gguf.quants import quantize
+from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -143,6 +145,73 @@ def check_tokenizer(folder, path):
     say(all(same), f"{folder.name}: ids of {len(TEXTS)} texts by the file's tokenizer: {same}")
 
 
+def export(program, *arguments):
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True)
+
+
+def check_back(program, name, folder, path, reader, kind):
+    """The file as a folder again, beside the folder that it was made of."""
+    back = path.parent / "back"
+    said = export(program, path, back, "--tokenizer", "none")
+    if "rope_freqs.weight" in said.stderr and "llama31" in name:  # its four numbers are no published model's
+        return say(True, f"{name} {kind}: a folder is not made of it")
+    if said.returncode:
+        return say(False, f"{name} {kind} back: {said.stderr.strip()}")
+    have, arch, want = expected(folder, reader)
+    got = expected(back, reader)[2]
+    types = {t.name: t.tensor_type for t in reader.tensors}
+    wrong = [n for n, x in got.items() if n in types and
+             dequantize(quantize(np.ascontiguousarray(want[n]), types[n]), types[n]).tobytes() != np.ascontiguousarray(x).tobytes()]
+    say(not wrong and set(types) - set(got) <= {"rope_freqs.weight"}, f"{name} {kind}: a folder made of it has its {len(got)} tensors {wrong[:3]}")
+
+
+def check_blocks(program, where):
+    """A Llama whose matrices are random blocks of each type."""
+    kinds = [gguf.GGMLQuantizationType[k] for k in ("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K")]
+    scales = {"Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+    random = np.random.default_rng(7)
+    for kind in kinds:
+        block, size = gguf.GGML_QUANT_SIZES[kind]
+        path, raw = where / f"blocks-{kind.name}.gguf", {}
+        shapes = {"token_embd": (512, 256), "output": (512, 256)}
+        shapes |= {f"blk.0.{n}": (256, 256) for n in ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")}
+        writer = gguf.GGUFWriter(path, "llama")
+        for key, value in (("block_count", 1), ("context_length", 16), ("embedding_length", 256), ("feed_forward_length", 256)):
+            writer.add_uint32(f"llama.{key}", value)
+        writer.add_uint32("llama.attention.head_count", 4)
+        writer.add_float32("llama.attention.layer_norm_rms_epsilon", 1e-5)
+        for name, shape in shapes.items():
+            if kind.name in ("F32", "F16", "BF16"):
+                data = quantize(random.normal(size=shape).astype(np.float32), kind)
+            else:
+                data = random.integers(0, 256, (shape[0], shape[1] // block * size), dtype=np.uint8)
+                for at in scales[kind.name]:  # no scale is an infinity or none
+                    data.reshape(-1, size)[:, at + 1] &= 0xbf
+            raw[name] = dequantize(data, kind)
+            writer.add_tensor(name + ".weight", data, raw_dtype=None if data.dtype != np.uint8 else kind)
+        for name in ("blk.0.attn_norm", "blk.0.ffn_norm", "output_norm"):
+            writer.add_tensor(name + ".weight", np.ones(256, np.float32))
+        for step in ("header", "kv_data", "tensors"):
+            getattr(writer, f"write_{step}_to_file")()
+        writer.close()
+        said = export(program, path, where / "blocks", "--tokenizer", "none")
+        if said.returncode:
+            say(False, f"{kind.name}: {said.stderr.strip()}")
+            continue
+        got = load_file(where / "blocks" / "model.safetensors")
+        names = {"token_embd": "model.embed_tokens", "output": "lm_head"}
+        names |= {f"blk.0.{a}": f"model.layers.0.{b}" for a, b in (
+            ("attn_q", "self_attn.q_proj"), ("attn_k", "self_attn.k_proj"), ("attn_v", "self_attn.v_proj"), ("attn_output", "self_attn.o_proj"),
+            ("ffn_gate", "mlp.gate_proj"), ("ffn_up", "mlp.up_proj"), ("ffn_down", "mlp.down_proj"))}
+        wrong = []
+        for name, x in raw.items():
+            if name.endswith(("attn_q", "attn_k")):
+                x = x.reshape(4, 32, 2, 256).swapaxes(1, 2).reshape(256, 256)
+            if np.ascontiguousarray(x).tobytes() != got[names[name] + ".weight"].numpy().tobytes():
+                wrong.append(name)
+        say(not wrong, f"numbers of {kind.name} are gguf's, {sum(x.size for x in raw.values())} of them {wrong}")
+
+
 def check_original(path, original):
     a, b = (gguf.GGUFReader(p) for p in (path, original))
     fields = [{k: f.contents() for k, f in r.fields.items() if not k.startswith("GGUF.")} for r in (a, b)]
@@ -164,19 +233,21 @@ def main():
     program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
     references = sorted(p for p in (ROOT / "tests/reference").glob("hf_*") if (p / "config.json").exists())
     with tempfile.TemporaryDirectory() as where:
+        check_blocks(program, pathlib.Path(where))
         for model in references + [folder]:
             has = (model / "tokenizer.json").exists()
             for kind in ("stored", "f32", "f16", "q8_0"):
                 path = pathlib.Path(where) / f"{model.name.replace('mistral', 'm')}-{kind}.gguf"
                 flags = [] if kind == "stored" else ["--gguf-type", kind]
                 flags += [] if has else ["--tokenizer", "none"]
-                said = subprocess.run([program, str(model), "--gguf", str(path), *flags], capture_output=True, text=True)
+                said = export(program, model, "--gguf", path, *flags)
                 if said.returncode == 2:  # norms of another kind, for instance
                     say("GGUF is written of models" in said.stderr, f"{model.name} {kind} is refused")
                     continue
                 said.check_returncode()
                 reader = gguf.GGUFReader(path)
                 check_tensors(model.name, model, reader, kind)
+                check_back(program, model.name, model, path, reader, kind)
                 if kind == "f32":
                     check_factors(model.name, model, reader)
                     vocabulary = int(reader.fields[reader.fields["general.architecture"].contents() + ".vocab_size"].contents())

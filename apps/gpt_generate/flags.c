@@ -1,8 +1,6 @@
 /* apps/gpt_generate/flags.c - the command line of gpt_generate. */
 #include "apps/gpt_generate/flags.h"
-#include <getopt.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char app_generate_help[] =
@@ -71,49 +69,9 @@ const char app_generate_help[] =
     "\n"
     "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
 
-typedef enum kind { TEXT, COUNT, REAL, SWITCH } kind;
-
-/* A flag: where its value goes, and which it may be. */
-typedef struct flag {
-    const char *name;
-    kind kind;
-    void *value;
-    double least, most;
-} flag;
-
-static wf_status take(const flag *f, const char *text, wf_error *error)
-{
-    char *end = NULL;
-    double real;
-    long long count;
-
-    switch (f->kind) {
-    case TEXT:
-        *(const char **)f->value = text;
-        return WF_OK;
-    case SWITCH:
-        *(bool *)f->value = true;
-        return WF_OK;
-    case COUNT:
-        count = strtoll(text, &end, 10);
-        if (end == text || *end || (double)count < f->least || (double)count > f->most)
-            return wf_error_set(error, WF_EINVAL, "--%s %s: a whole number from %.0f to %.0f",
-                                f->name, text, f->least, f->most);
-        *(int64_t *)f->value = count;
-        return WF_OK;
-    default:
-        real = strtod(text, &end);
-        if (end == text || *end || !(real >= f->least && real <= f->most))
-            return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %g to %g", f->name,
-                                text, f->least, f->most);
-        *(double *)f->value = real;
-        return WF_OK;
-    }
-}
-
 static wf_status check(const app_generate_request *q, wf_error *error)
 {
-    if (!q->model)
+    if (!q->run.model)
         return wf_error_set(error, WF_EINVAL,
                             "no MODEL was given: a folder of Hugging Face or a checkpoint; see "
                             "gpt_generate --help");
@@ -122,8 +80,6 @@ static wf_status check(const app_generate_request *q, wf_error *error)
             error, WF_EINVAL, "%s",
             q->prompt ? "--prompt and --prompts: give one of them"
                       : "nothing to go on from: give --prompt TEXT or --prompts FILE");
-    if (strcmp(q->dtype, "fp32") != 0 && strcmp(q->dtype, "bf16") != 0)
-        return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16", q->dtype);
     if ((q->system || q->chat_template) && !q->chat)
         return wf_error_set(error, WF_EINVAL, "--%s is for conversations: give --chat too",
                             q->system ? "system" : "chat-template");
@@ -144,61 +100,48 @@ static wf_status check(const app_generate_request *q, wf_error *error)
     return WF_OK;
 }
 
-enum { FLAGS = 29 };
-
-/* All flags, with places in the request. */
-static void list_flags(app_generate_request *q, const char **stop, flag list[FLAGS])
+static wf_status take_stop(void *arg, wf_error *error)
 {
-    app_sampling *s = &q->sampling;
-    const flag flags[FLAGS] = {{"prompt", TEXT, &q->prompt, 0, 0},
-                               {"prompts", TEXT, &q->prompts, 0, 0},
-                               {"chat", SWITCH, &q->chat, 0, 0},
-                               {"system", TEXT, &q->system, 0, 0},
-                               {"chat-template", TEXT, &q->chat_template, 0, 0},
-                               {"tokenizer", TEXT, &q->tokenizer, 0, 0},
-                               {"max-new-tokens", COUNT, &q->most, 1, 1 << 24},
-                               {"n", COUNT, &q->n, 1, 1 << 20},
-                               {"temperature", REAL, &s->temperature, 0, 100},
-                               {"top-k", COUNT, &s->top_k, 0, 1 << 30},
-                               {"top-p", REAL, &s->top_p, 1e-9, 1},
-                               {"min-p", REAL, &s->min_p, 0, 1},
-                               {"repetition-penalty", REAL, &s->repetition_penalty, 1e-3, 1e3},
-                               {"presence-penalty", REAL, &s->presence_penalty, -100, 100},
-                               {"frequency-penalty", REAL, &s->frequency_penalty, -100, 100},
-                               {"seed", COUNT, &q->seed, 0, 9e18},
-                               {"stop", TEXT, stop, 0, 0},
-                               {"ignore-eos", SWITCH, &q->ignore_eos, 0, 0},
-                               {"json", SWITCH, &q->json, 0, 0},
-                               {"logprobs", COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP},
-                               {"echo", SWITCH, &q->echo, 0, 0},
-                               {"plan", SWITCH, &q->plan, 0, 0},
-                               {"tp", COUNT, &q->tp, 1, 4096},
-                               {"dp", COUNT, &q->dp, 1, 4096},
-                               {"threads-per-rank", COUNT, &q->threads, 1, 4096},
-                               {"batch-size", COUNT, &q->batch, 1, 65536},
-                               {"prefill-chunk", COUNT, &q->chunk, 1, 1 << 20},
-                               {"dtype", TEXT, &q->dtype, 0, 0},
-                               {"help", SWITCH, &q->help, 0, 0}};
+    app_generate_request *q = arg;
 
-    memcpy(list, flags, sizeof flags);
-}
-
-static wf_status take_stop(app_generate_request *q, const char *stop, wf_error *error)
-{
-    if (!*stop || q->n_stops == APP_GENERATE_STOPS)
+    if (!*q->stop || q->n_stops == APP_GENERATE_STOPS)
         return wf_error_set(error, WF_EINVAL, "--stop: %s",
-                            *stop ? "16 of them at most" : "the text is empty");
-    q->stops[q->n_stops++] = stop;
+                            *q->stop ? "16 of them at most" : "the text is empty");
+    q->stops[q->n_stops++] = q->stop;
     return WF_OK;
 }
 
 wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_error *error)
 {
-    const char *stop = NULL;
-    flag flags[FLAGS];
-    struct option options[FLAGS + 1] = {{NULL, 0, NULL, 0}};
-    wf_status status = WF_OK;
-    int c, at = 0;
+    app_sampling *s = &q->sampling;
+    const app_flag flags[] = {
+        {"prompt", APP_FLAG_TEXT, &q->prompt, 0, 0, NULL, NULL},
+        {"prompts", APP_FLAG_TEXT, &q->prompts, 0, 0, NULL, NULL},
+        {"chat", APP_FLAG_SWITCH, &q->chat, 0, 0, NULL, NULL},
+        {"system", APP_FLAG_TEXT, &q->system, 0, 0, NULL, NULL},
+        {"chat-template", APP_FLAG_TEXT, &q->chat_template, 0, 0, NULL, NULL},
+        {"max-new-tokens", APP_FLAG_COUNT, &q->most, 1, 1 << 24, NULL, NULL},
+        {"n", APP_FLAG_COUNT, &q->n, 1, 1 << 20, NULL, NULL},
+        {"temperature", APP_FLAG_REAL, &s->temperature, 0, 100, NULL, NULL},
+        {"top-k", APP_FLAG_COUNT, &s->top_k, 0, 1 << 30, NULL, NULL},
+        {"top-p", APP_FLAG_REAL, &s->top_p, 1e-9, 1, NULL, NULL},
+        {"min-p", APP_FLAG_REAL, &s->min_p, 0, 1, NULL, NULL},
+        {"repetition-penalty", APP_FLAG_REAL, &s->repetition_penalty, 1e-3, 1e3, NULL, NULL},
+        {"presence-penalty", APP_FLAG_REAL, &s->presence_penalty, -100, 100, NULL, NULL},
+        {"frequency-penalty", APP_FLAG_REAL, &s->frequency_penalty, -100, 100, NULL, NULL},
+        {"seed", APP_FLAG_COUNT, &q->seed, 0, 9e18, NULL, NULL},
+        {"stop", APP_FLAG_TEXT, &q->stop, 0, 0, take_stop, q},
+        {"ignore-eos", APP_FLAG_SWITCH, &q->ignore_eos, 0, 0, NULL, NULL},
+        {"json", APP_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL},
+        {"logprobs", APP_FLAG_COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP, NULL, NULL},
+        {"echo", APP_FLAG_SWITCH, &q->echo, 0, 0, NULL, NULL},
+        {"plan", APP_FLAG_SWITCH, &q->plan, 0, 0, NULL, NULL},
+        {"batch-size", APP_FLAG_COUNT, &q->batch, 1, 65536, NULL, NULL},
+        {"prefill-chunk", APP_FLAG_COUNT, &q->chunk, 1, 1 << 20, NULL, NULL},
+        {"help", APP_FLAG_SWITCH, &q->help, 0, 0, NULL, NULL},
+        APP_MODEL_RUN_FLAGS(&q->run),
+        {NULL, APP_FLAG_TEXT, NULL, 0, 0, NULL, NULL}};
+    int at;
 
     *q = (app_generate_request){.most = 128,
                                 .n = 1,
@@ -206,30 +149,13 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
                                 .logprobs = -1,
                                 .batch = 8,
                                 .chunk = 512,
-                                .tp = 1,
-                                .dp = 1,
-                                .dtype = "fp32",
+                                .run = APP_MODEL_RUN_STANDARD,
                                 .sampling = {.repetition_penalty = 1, .top_p = 1}};
-    list_flags(q, &stop, flags);
-    for (int i = 0; i < FLAGS; i++)
-        options[i] = (struct option){
-            flags[i].name, flags[i].kind == SWITCH ? no_argument : required_argument, NULL, 0};
-    opterr = 0;
-    while (status == WF_OK && (c = getopt_long(argc, argv, "", options, &at)) != -1) {
-        if (c != 0)
-            return wf_error_set(error, WF_EINVAL,
-                                "%s is no flag, or lacks its value; see gpt_generate --help",
-                                argv[optind - 1]);
-        status = take(&flags[at], optarg, error);
-        if (status == WF_OK && stop)
-            status = take_stop(q, stop, error);
-        stop = NULL;
-    }
-    if (status != WF_OK || q->help)
-        return status;
-    if (argc - optind > 1)
-        return wf_error_set(error, WF_EINVAL, "%s: one MODEL only, which is %s",
-                            argv[optind + 1], argv[optind]);
-    q->model = optind < argc ? argv[optind] : NULL;
+    if (app_flags_read("gpt_generate", argc, argv, flags, &at, error) != WF_OK || q->help)
+        return error->code;
+    if (argc - at > 1)
+        return wf_error_set(error, WF_EINVAL, "%s: one MODEL only, which is %s", argv[at + 1],
+                            argv[at]);
+    q->run.model = at < argc ? argv[at] : NULL;
     return check(q, error);
 }

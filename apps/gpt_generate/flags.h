@@ -3,21 +3,21 @@
 #define WF_APPS_GPT_GENERATE_FLAGS_H
 
 #include "apps/generate/sampling.h"
+#include "apps/model/model_run.h"
 #include <stdbool.h>
 #include <weft/weft.h>
 
 enum { APP_GENERATE_STOPS = 16, APP_GENERATE_MOST_TOP = 100 };
 
 typedef struct app_generate_request {
-    const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
-    const char *prompt, *prompts;  /* one text, or a file of them */
+    app_model_run run;
+    const char *prompt, *prompts; /* one text, or a file of them */
     const char *system,
         *chat_template; /* what the system says in a chat; NULL, or a template by name */
-    const char *dtype;
-    const char *stops[APP_GENERATE_STOPS];
+    const char *stop, *stops[APP_GENERATE_STOPS]; /* stop: that of the flag which is read */
     int64_t n_stops;
     int64_t most, n, seed, logprobs; /* logprobs -1: none; else the likeliest so many too */
-    int64_t batch, chunk, tp, dp, threads;
+    int64_t batch, chunk;
     app_sampling sampling;
     bool chat; /* prompts are what a user says, and texts what the model answers */
     bool json, echo, ignore_eos, plan, help;

@@ -25,28 +25,6 @@ typedef struct job {
     wf_memory_report memory; /* what a plan says */
 } job;
 
-static wf_status open_tokenizer(job *j, wf_error *error)
-{
-    const char *from = j->q.tokenizer                       ? j->q.tokenizer
-                       : *j->source.like                    ? j->source.like
-                       : j->source.config.vocabulary == 256 ? "bytes"
-                                                            : NULL;
-
-    if (!from)
-        return wf_error_set(error, WF_EINVAL,
-                            "%s has no tokenizer beside it: give --tokenizer PATH", j->q.model);
-    j->tokenizer_path = from;
-    if (app_tokenizer_open(from, &j->tokenizer, error) != WF_OK)
-        return error->code;
-    if (app_tokenizer_size(j->tokenizer) > j->source.config.vocabulary)
-        return wf_error_set(error, WF_EINVAL,
-                            "the tokenizer %s has %d ids, and the model %lld: it is another "
-                            "model's; give --tokenizer PATH",
-                            from, app_tokenizer_size(j->tokenizer),
-                            (long long)j->source.config.vocabulary);
-    return WF_OK;
-}
-
 static void add_end(job *j, int64_t id)
 {
     for (int64_t i = 0; i < j->options.n_ends; i++)
@@ -109,19 +87,6 @@ static wf_status list_texts(job *j, wf_error *error)
     return WF_OK;
 }
 
-static wf_par_options rank_options(const job *j)
-{
-    wf_dtype dtype = strcmp(j->q.dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
-
-    return (wf_par_options){.tp = (int)j->q.tp,
-                            .dp = (int)j->q.dp,
-                            .strategy = "no_shard",
-                            .threads = (int)j->q.threads,
-                            .dtype = dtype,
-                            .param_dtype = dtype,
-                            .plan = j->q.plan};
-}
-
 /* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
 static void plan_texts(job *j, app_engine *e)
 {
@@ -139,7 +104,7 @@ static void plan_texts(job *j, app_engine *e)
 /* Texts at once, of each copy of the model. */
 static int64_t slots_of(const job *j)
 {
-    int64_t share = (j->count + j->q.dp - 1) / j->q.dp;
+    int64_t share = (j->count + j->q.run.dp - 1) / j->q.run.dp;
 
     return j->count && share < j->q.batch ? share : j->q.batch;
 }
@@ -153,14 +118,14 @@ static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
                                         .chunk = j->q.chunk};
     const app_batch_events quiet = {.arg = NULL};
     const app_batch_events print = {app_output_token, app_output_finished, &j->output};
-    bool prints = rank->index % (int)j->q.tp == 0;
+    bool prints = rank->index % (int)j->q.run.tp == 0;
     app_engine e;
 
     wf_context_training(wf_par_context(par), false);
     if (app_engine_open(&e, &options) == WF_OK && j->q.plan)
         plan_texts(j, &e);
     else if (wf_context_status(wf_par_context(par)) == WF_OK)
-        app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.dp,
+        app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
                       prints ? &print : &quiet);
     app_engine_close(&e);
     if (j->q.plan)
@@ -170,7 +135,7 @@ static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 static wf_status generate_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
-    const wf_par_options options = rank_options(j);
+    const wf_par_options options = app_model_run_options(&j->q.run, j->q.plan);
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_nn_gpt *model;
 
@@ -191,7 +156,7 @@ static void print_plan(const job *j)
     char text[32];
 
     printf("a rank of --tp %lld, %lld text%s at once of at most %lld tokens each\n",
-           (long long)j->q.tp, (long long)slots_of(j), slots_of(j) == 1 ? "" : "s",
+           (long long)j->q.run.tp, (long long)slots_of(j), slots_of(j) == 1 ? "" : "s",
            (long long)j->positions);
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         if (j->memory.at_peak[k])
@@ -210,7 +175,7 @@ static double seconds(void)
 
 static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
 {
-    const wf_launch_options options = {.ranks = (int)(j->q.tp * j->q.dp),
+    const wf_launch_options options = {.ranks = (int)(j->q.run.tp * j->q.run.dp),
                                        .transport = j->q.plan ? "fake" : NULL};
     double begin = seconds();
     wf_status status = wf_launch(&options, generate_rank, j, error);
@@ -225,22 +190,15 @@ static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
     return status;
 }
 
-static wf_status prepare(job *j, const wf_launcher *launcher, wf_error *error)
+static wf_status prepare(job *j, wf_error *error)
 {
     app_generate_request *q = &j->q;
-    wf_topology machine;
 
-    if (launcher->processes > 1 && q->dp > 1)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--dp %lld in several processes is not supported: give each "
-                            "process group prompts of its own",
-                            (long long)q->dp);
-    if (!q->threads && wf_topology_read(NULL, &machine, error) != WF_OK)
+    if (app_model_run_check(&q->run, error) != WF_OK)
         return error->code;
-    if (!q->threads)
-        q->threads = machine.cores > q->tp * q->dp ? machine.cores / (q->tp * q->dp) : 1;
-    if (app_model_source_open(q->model, &j->source, error) != WF_OK ||
-        open_tokenizer(j, error) != WF_OK ||
+    if (app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
+        app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &j->tokenizer_path,
+                                error) != WF_OK ||
         app_prompts_read(q, j->tokenizer, j->tokenizer_path, j->source.config.vocabulary,
                          &j->prompts, error) != WF_OK ||
         list_texts(j, error) != WF_OK)
@@ -284,7 +242,7 @@ int main(int argc, char **argv)
         return app_program_end("gpt_generate", 0);
     }
     if (status == WF_OK)
-        status = prepare(&j, &launcher, &error);
+        status = prepare(&j, &error);
     if (status == WF_OK && launcher.process <= 0 && *j.source.like)
         app_program_tell_unknown("gpt_generate", j.source.like);
     if (status == WF_OK)

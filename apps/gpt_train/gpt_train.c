@@ -11,6 +11,7 @@
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
@@ -118,9 +119,23 @@ static wf_status open_data(const app_options *o, app_data_set **data, wf_error *
     return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
 }
 
+/* By what rules the run computes, for its log and its checkpoints. */
+static wf_status know_numerics(const app_options *o, const app_resume *resume, char text[17],
+                               wf_error *error)
+{
+    const wf_par_options options = app_setup_rank(o, false);
+    uint64_t identity;
+
+    if ((!o->save && !o->log_jsonl && !resume->count) || !o->steps || moves_nothing(o))
+        return WF_OK;
+    if (wf_par_numerics(&options, &identity, error) == WF_OK)
+        snprintf(text, 17, "%016" PRIx64, identity);
+    return error->code;
+}
+
 /* Rank 0 alone writes it. */
 static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
-                          app_run_log **log, wf_error *error)
+                          const char *numerics, app_run_log **log, wf_error *error)
 {
     app_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = app_setup_rank(o, false);
@@ -130,6 +145,7 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
                                    .append = append,
                                    .axes = axes,
                                    .axis_count = 4,
+                                   .numerics = numerics,
                                    .transport = strcmp(o->transport, "auto") == 0
                                                     ? wf_launcher_transport(launcher)
                                                     : o->transport};
@@ -256,8 +272,9 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        open_log(o, resume->count > 0, launcher, &job->log, failed) == WF_OK && o->trace &&
-        launcher->process == 0)
+        know_numerics(o, resume, job->numerics, failed) == WF_OK &&
+        open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&
+        o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);

@@ -108,8 +108,9 @@ static json_t *first_row(const app_run_log_options *o)
         json_decref(options);
         return NULL;
     }
-    return json_pack("{s:o, s:I, s:s, s:o}", "mesh", mesh, "world", world, "transport",
-                     o->transport, "options", options);
+    return json_pack("{s:o, s:I, s:s, s:s?, s:o}", "mesh", mesh, "world", world, "transport",
+                     o->transport, "numerics", o->numerics && *o->numerics ? o->numerics : NULL,
+                     "options", options);
 }
 
 static wf_status open_file(app_run_log *log, const app_run_log_options *o, wf_error *error)

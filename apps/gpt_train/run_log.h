@@ -5,7 +5,8 @@
  * there are about a hundred plain lines. The first step, the last one and each one with a
  * validation loss always have a line. The JSONL file has a row of the run, then a row per step:
  *
- *     {"mesh": {"dp": 2, "tp": 2}, "world": 4, "transport": "threads", "options": {...}}
+ *     {"mesh": {"dp": 2, "tp": 2}, "world": 4, "transport": "threads", "numerics": "3f2a..",
+ *      "options": {...}}
  *     {"step": 1, "loss": 5.54528999, "loss_bits": "40b17301", "grad_norm": ..., "lr": ...,
  *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
  *
@@ -40,6 +41,8 @@ typedef struct app_run_log_options {
     const app_run_axis *axes; /* outermost first */
     int axis_count;
     const char *transport;
+    const char
+        *numerics; /* the run's identity (parallel/models/gpt/numerics.h); NULL or "": null */
     const json_t *options;
 } app_run_log_options;
 

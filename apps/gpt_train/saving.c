@@ -7,7 +7,10 @@
 #include <sys/stat.h>
 #include <time.h>
 
-static char best_key[] = "best_val_loss";
+/* What checkpoints keep behind the flags. */
+static char numerics_key[] = "numerics", best_key[] = "best_val_loss";
+
+enum { BEHIND_FLAGS = 2 };
 
 static double now(void)
 {
@@ -65,24 +68,26 @@ static wf_status open_savers(app_saving *s)
     return wf_context_status(wf_par_context(s->par));
 }
 
-/* The flags, and behind them the best loss, whose text changes. */
+/* The flags, and behind them what is not allocated: the numerics, and the best loss, whose text changes. */
 static char **make_texts(app_saving *s)
 {
+    char *behind[2 * BEHIND_FLAGS] = {numerics_key, s->numerics, best_key, s->best_text};
     char **texts = app_resume_texts(s->options, &s->text_count), **longer;
+    size_t flags = 2 * (size_t)s->text_count;
 
-    longer = texts ? realloc(texts, (size_t)(2 * s->text_count + 2) * sizeof *texts) : NULL;
+    longer = texts ? realloc(texts, (flags + 2 * BEHIND_FLAGS) * sizeof *texts) : NULL;
     if (!longer) {
         app_resume_free_texts(texts, s->text_count);
         return NULL;
     }
-    longer[2 * s->text_count] = best_key;
-    longer[2 * s->text_count + 1] = s->best_text;
-    s->text_count++;
+    memcpy(longer + flags, behind, sizeof behind);
+    s->text_count += BEHIND_FLAGS;
     return longer;
 }
 
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_par_trainer *trainer, app_saving_result *result)
+                          wf_par_trainer *trainer, const char *numerics,
+                          app_saving_result *result)
 {
     *s = (app_saving){.options = options,
                       .par = par,
@@ -91,6 +96,7 @@ wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par
                       .best_text = "",
                       .started = now(),
                       .result = result};
+    snprintf(s->numerics, sizeof s->numerics, "%s", numerics);
     if (!options->save)
         return WF_OK;
     s->texts = make_texts(s);
@@ -103,11 +109,25 @@ void app_saving_close(app_saving *s)
 {
     wf_par_saver_close(s->best);
     wf_par_saver_close(s->saver);
-    if (s->texts) {
-        s->texts[2 * s->text_count - 1] = s->texts[2 * s->text_count - 2] = NULL;
-        app_resume_free_texts(s->texts, s->text_count);
-    }
+    if (s->texts)
+        app_resume_free_texts(s->texts, s->text_count - BEHIND_FLAGS);
     *s = (app_saving){.saver = NULL};
+}
+
+/* Another build, device or type of storage: the state goes on, its bits are not what they would have been. */
+static void tell_numerics(const app_saving *s, const wf_par_checkpoint *c)
+{
+    const char *saved = wf_par_checkpoint_option(c, numerics_key);
+    char *visible = saved ? strdup(saved) : NULL;
+
+    if (visible && *visible && *s->numerics && strcmp(visible, s->numerics) != 0)
+        fprintf(
+            stderr,
+            "from here on numbers are computed by other rules (numerics %s; the checkpoint "
+            "was made with %s): another version, device or dtype; the bits are not those of "
+            "a run that goes on where it began\n",
+            s->numerics, wf_text_visible(visible));
+    free(visible);
 }
 
 static void loaded(app_saving *s, const wf_par_checkpoint *c)
@@ -125,6 +145,7 @@ static void loaded(app_saving *s, const wf_par_checkpoint *c)
     fflush(stdout);
     if (s->options->steps)
         app_resume_tell(s->options, c);
+    tell_numerics(s, c);
 }
 
 static wf_status load(app_saving *s, const wf_par_checkpoint *c, wf_error *error)

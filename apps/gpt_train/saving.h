@@ -19,18 +19,20 @@ typedef struct app_saving {
     wf_par_trainer *trainer; /* NULL: `model` alone is loaded, and nothing saved */
     wf_nn_module *model;
     wf_par_saver *saver, *best; /* NULL: none */
-    char **texts;               /* what checkpoints keep; the last pair is the best loss */
+    char **texts;               /* what checkpoints keep: flags, numerics, the best loss */
     int64_t text_count;
-    char best_text[32];
+    char numerics[17], best_text[32];
     float best_loss; /* the lowest of validation so far; FLT_MAX before */
     bool new_best;
     double started; /* s, of the process */
     app_saving_result *result;
 } app_saving;
 
-/* Take what saving needs. Errors: in the context. In a plan too, since it is memory. */
+/* Take what saving needs. numerics: the run's identity, or "". Errors: in the context. In a plan too, since it is
+   memory. */
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_par_trainer *trainer, app_saving_result *result);
+                          wf_par_trainer *trainer, const char *numerics,
+                          app_saving_result *result);
 void app_saving_close(app_saving *s);
 
 /* Load the first of these that is valid; *step is what it has done, 0 where there is none.

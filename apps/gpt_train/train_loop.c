@@ -250,7 +250,8 @@ static wf_status train(loop *l)
     int64_t step = 0, saved = 0, best = 0;
     bool stop = false;
 
-    if (app_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->saved) == WF_OK &&
+    if (app_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->numerics,
+                        l->job->saved) == WF_OK &&
         l->rank->index == 0)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     app_saving_resume(&l->saving, l->job->resume, &step);

@@ -19,6 +19,7 @@ typedef struct app_train_job {
     wf_par_pipeline *pipeline; /* NULL: there is none */
     const app_resume *resume;
     app_saving_result *saved;
+    char numerics[17];        /* the run's numerics identity; "" where nothing keeps it */
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */
 } app_train_job;

@@ -45,7 +45,9 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
     wf_status status;
 
     *m = (app_model_source){.path = path};
-    m->checkpoint = find_checkpoint(path, error);
+    m->is_gguf = wf_par_gguf_there(path);
+    if (!m->is_gguf)
+        m->checkpoint = find_checkpoint(path, error);
     if (error->code != WF_OK)
         return error->code;
     status = m->checkpoint ? app_options_saved_model(m->checkpoint, &m->config, error)

@@ -1,5 +1,5 @@
 /*
- * apps/model/model_source.h - a model by the path that a user gives: a folder of Hugging Face, a
+ * apps/model/model_source.h - a model by the path that a user gives: a folder of Hugging Face, a GGUF file, a
  * checkpoint of gpt_train, or a directory of checkpoints, of which the newest is taken.
  */
 #ifndef WF_APPS_MODEL_MODEL_SOURCE_H
@@ -9,7 +9,8 @@
 
 typedef struct app_model_source {
     const char *path;              /* as it was given */
-    wf_par_checkpoint *checkpoint; /* NULL: path is a folder of Hugging Face */
+    wf_par_checkpoint *checkpoint; /* NULL: path is a folder of Hugging Face, or */
+    bool is_gguf;                  /* a GGUF file */
     wf_nn_gpt_config config;
     char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */
 } app_model_source;

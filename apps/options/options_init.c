@@ -165,6 +165,23 @@ static wf_status take_scaling(app_options *o, const wf_rope_scaling *scaling, wf
                           error);
 }
 
+/* Whether a model can be read from there, and nothing else says what model it is. */
+static wf_status check_init_from(const app_options *o, wf_error *error)
+{
+    if (o->init_from && strcmp(o->model, "none") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--model %s and --init-from %s both say what model it is; drop --model", o->model,
+            o->init_from);
+    if (o->init_from && wf_par_gguf_there(o->init_from))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--init-from %s is a GGUF file: make it a folder with its tokenizer "
+            "first, gpt_export %s FOLDER",
+            o->init_from, o->init_from);
+    return WF_OK;
+}
+
 wf_status app_options_init_from(app_options *o, wf_error *error)
 {
     wf_nn_gpt_config c;
@@ -188,11 +205,8 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
 
     if (!o->init_from && !find_model(o->model, &family, &c))
         return WF_OK;
-    if (o->init_from && strcmp(o->model, "none") != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--model %s and --init-from %s both say what model it is; drop --model", o->model,
-            o->init_from);
+    if (check_init_from(o, error) != WF_OK)
+        return error->code;
     status = o->init_from ? wf_par_pretrained_config(o->init_from, &c, error) : WF_OK;
     if (status == WF_OK && o->init_from)
         family = family_of(&c);

@@ -44,6 +44,18 @@ static const char *name_of(const app_tokenizer *t)
     return found;
 }
 
+bool app_vocabulary_split_of(const char *pre, size_t bytes, app_vocabulary_split *split)
+{
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strlen(names[i].name) == bytes && memcmp(names[i].name, pre, bytes) == 0) {
+            *split = (app_vocabulary_split){app_scan_pattern(names[i].pattern), names[i].digits,
+                                            names[i].whole_words,
+                                            strcmp(names[i].pattern, "qwen") == 0};
+            return true;
+        }
+    return false;
+}
+
 /* Whether a text gets a space in front. */
 static bool space_in_front(const app_tokenizer *t)
 {

@@ -51,4 +51,15 @@ wf_status app_vocabulary_open(const app_tokenizer *tokenizer, int64_t rows, app_
                               wf_error *error);
 void app_vocabulary_close(app_vocabulary *v);
 
+/* How llama.cpp cuts texts in words under one of its names (app_vocabulary.pre). */
+typedef struct app_vocabulary_split {
+    const char *pattern; /* what a word is */
+    bool digits;         /* each one is cut off before */
+    bool whole_words;    /* a word that is a token is that token */
+    bool nfc;            /* texts are normalized so before */
+} app_vocabulary_split;
+
+/* False: there is no such name here. */
+bool app_vocabulary_split_of(const char *pre, size_t bytes, app_vocabulary_split *split);
+
 #endif

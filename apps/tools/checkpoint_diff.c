@@ -133,6 +133,21 @@ static wf_status diff_tensor(side *a, side *b, int64_t number, FILE *out, bool *
     return status;
 }
 
+void app_tell_numerics(FILE *out, const char *a, const char *b)
+{
+    char text[2][64];
+
+    if (!a || !b || !*a || !*b || strcmp(a, b) == 0)
+        return;
+    snprintf(text[0], sizeof text[0], "%s", a);
+    snprintf(text[1], sizeof text[1], "%s", b);
+    fprintf(
+        out,
+        "numerics: %s in A and %s in B: another version, device or dtype computed them, and "
+        "other bits are no fault of the layout\n",
+        wf_text_visible(text[0]), wf_text_visible(text[1]));
+}
+
 wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out, bool *same,
                               wf_error *error)
 {
@@ -159,6 +174,9 @@ wf_status app_checkpoint_diff(const char *path_a, const char *path_b, FILE *out,
             *same = false;
         }
     }
+    if (status == WF_OK)
+        app_tell_numerics(out, wf_par_checkpoint_option(a.c, "numerics"),
+                          wf_par_checkpoint_option(b.c, "numerics"));
     close_side(&a);
     close_side(&b);
     return status;

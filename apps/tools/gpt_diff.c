@@ -19,7 +19,10 @@ static const char help[] =
     "gradient\n"
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
     "digests of tensors (gpt_train --digest=tensors), the first tensor that differs after it.\n"
-    "Or they are checkpoints, or directories of them: the tensors that differ.\n\n"
+    "Or they are checkpoints, or directories of them: the tensors that differ.\n"
+    "Where the two were computed by other rules (their numerics identities: another version "
+    "of\n"
+    "Weft, device or dtype), that is told as well.\n\n"
     "gpt_diff --version says version, commit, compiler and what is built in.\n\n"
     "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read, or output\n"
     "that cannot be written\n";
@@ -35,6 +38,7 @@ typedef struct logged_step {
 typedef struct run {
     logged_step *of;
     size_t steps, room;
+    json_t *first; /* the last row of the run, which says by what rules it computes; or NULL */
 } run;
 
 /* Takes the row. False where memory ran out. */
@@ -42,8 +46,9 @@ static bool keep_row(run *r, json_t *row)
 {
     json_int_t number = json_integer_value(json_object_get(row, "step"));
 
-    if (number < 1) { /* the row of the run */
-        json_decref(row);
+    if (number < 1) {
+        json_decref(r->first);
+        r->first = row;
         return true;
     }
     if (r->steps == r->room) {
@@ -91,6 +96,7 @@ static void drop_run(run *r)
     for (size_t i = 0; i < r->steps; i++)
         json_decref(r->of[i].row);
     free(r->of);
+    json_decref(r->first);
 }
 
 /* NULL, or what is wrong with the next row; the file ends where *more is false. */
@@ -188,6 +194,15 @@ static bool same_tensors(json_int_t step, json_t *a, json_t *b)
     return !differ;
 }
 
+/* Why bits may differ though model, data and flags are the same. */
+static void tell_numerics(const run *a, const run *b)
+{
+    const char *x = json_string_value(json_object_get(a->first, "numerics"));
+    const char *y = json_string_value(json_object_get(b->first, "numerics"));
+
+    app_tell_numerics(stdout, x, y);
+}
+
 static bool same_row(json_int_t step, const json_t *a, const json_t *b)
 {
     static const char *const keys[] = {"loss_bits", "grad_norm", "lr", "digest"};
@@ -208,7 +223,7 @@ static bool same_row(json_int_t step, const json_t *a, const json_t *b)
 
 static int diff_runs(const char *path_a, const char *path_b)
 {
-    run a = {NULL, 0, 0}, b = {NULL, 0, 0};
+    run a = {.of = NULL}, b = {.of = NULL};
     bool good = read_run(path_a, &a) && read_run(path_b, &b), same = true;
     size_t both = 0, i = 0, k = 0;
 
@@ -226,6 +241,8 @@ static int diff_runs(const char *path_a, const char *path_b)
         printf("there is no step that both have\n");
         same = false;
     }
+    if (good)
+        tell_numerics(&a, &b);
     drop_run(&a);
     drop_run(&b);
     return !good ? UNREADABLE : same ? SAME : DIFFERENT;

@@ -5,6 +5,7 @@
 #include "apps/model/model_source.h"
 #include "apps/program.h"
 #include "apps/tools/gguf_export.h"
+#include "apps/tools/gguf_import.h"
 #include <getopt.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,11 +29,12 @@ static void help(void)
         "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
         "PATH]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
-        "         taken; or a folder with config.json and model.safetensors, or several files\n"
-        "         and their index\n"
+        "         taken; a folder with config.json and model.safetensors, or several files\n"
+        "         and their index; or a GGUF file, whose numbers in blocks become floats\n"
         "  TO     a folder, made where it is missing: config.json and one model.safetensors;\n"
-        "         and, where FROM is a folder or a run that began with one (--init-from), its\n"
-        "         tokenizer, generation_config.json, chat template and first and last token\n"
+        "         and, where FROM is a folder, a GGUF file or a run that began with one\n"
+        "         (--init-from), its tokenizer, generation_config.json, chat template and\n"
+        "         first and last token\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
         "                tie\n"
@@ -42,7 +44,9 @@ static void help(void)
         "                (default: as they are stored in FROM); vectors are f32\n"
         "  --tokenizer PATH  the tokenizer for it, a folder or a file (default: what lies "
         "beside\n"
-        "                the model); none: the file gets none\n"
+        "                the model); none: the file, or the folder that is made of a GGUF "
+        "file,\n"
+        "                gets none\n"
         "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
         "                each process, or more (default: as many as processes, else 1)\n"
         "  --help, --version\n\n"
@@ -51,14 +55,29 @@ static void help(void)
         stdout);
 }
 
+/* What a GGUF file says beside weights lies in the folder before they do. Collective. */
+static wf_status import_rest(wf_par *par, const job *j, wf_error *error)
+{
+    wf_context *ctx = wf_par_context(par);
+    bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
+
+    if (wf_context_rank(ctx) == 0 &&
+        app_gguf_import(j->source.path, j->to, !none, error) != WF_OK)
+        return error->code; /* the other ranks end by it */
+    return wf_barrier(wf_mesh_world(wf_par_mesh(par)), error);
+}
+
 static wf_status export_folder(wf_par *par, const job *j, wf_error *error)
 {
-    wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
+    const char *like = j->source.is_gguf ? j->to : *j->source.like ? j->source.like : NULL;
+    wf_nn_gpt *model;
     wf_status status;
 
+    if (j->source.is_gguf && import_rest(par, j, error) != WF_OK)
+        return error->code;
+    model = app_model_source_load(&j->source, par, false);
     if (model)
-        wf_par_pretrained_save(par, model, j->to, j->dtype,
-                               *j->source.like ? j->source.like : NULL);
+        wf_par_pretrained_save(par, model, j->to, j->dtype, like);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -112,8 +131,15 @@ static int check(const job *j)
 {
     wf_error error = {WF_OK, ""};
 
-    if (app_gguf_export_check(&j->gguf, &error) != WF_OK)
+    if (j->from && j->to && !j->gguf.file && j->gguf.tokenizer && wf_par_gguf_there(j->from)) {
+        if (strcmp(j->gguf.tokenizer, "none") != 0)
+            return refuse(
+                "--tokenizer %s: a folder that is made of a GGUF file gets the file's "
+                "own, or with --tokenizer none no one",
+                j->gguf.tokenizer);
+    } else if (app_gguf_export_check(&j->gguf, &error) != WF_OK) {
         return refuse("%s", error.text);
+    }
     if (!j->from || !(j->to || j->gguf.file))
         return refuse(
             "it takes two folders, FROM and TO, or FROM and --gguf FILE; see gpt_export "

@@ -1,8 +1,5 @@
-/* parallel/formats/gguf.c - see the header. */
+/* parallel/formats/gguf.c - the header of a GGUF file, written; see the internal header. */
 #include "parallel/formats/gguf_internal.h"
-#include "parallel/formats/convert_internal.h"
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,11 +42,10 @@ static void put_text(wf_gguf_header *h, const char *text, size_t bytes)
 static const struct {
     uint32_t number;
     size_t bytes;
-} kinds[] = {[WF_PAR_GGUF_U32] = {4, 4},
-             [WF_PAR_GGUF_I32] = {5, 4},
-             [WF_PAR_GGUF_F32] = {6, 4},
-             [WF_PAR_GGUF_BOOL] = {7, 1},
-             [WF_PAR_GGUF_TEXT] = {8, 0}};
+} kinds[] = {
+    [WF_PAR_GGUF_U32] = {4, 4},  [WF_PAR_GGUF_I32] = {5, 4},  [WF_PAR_GGUF_F32] = {6, 4},
+    [WF_PAR_GGUF_BOOL] = {7, 1}, [WF_PAR_GGUF_TEXT] = {8, 0}, [WF_PAR_GGUF_I64] = {11, 8},
+    [WF_PAR_GGUF_F64] = {12, 8}};
 
 void wf_gguf_put(wf_gguf_header *h, const wf_par_gguf_key *key)
 {
@@ -110,53 +106,4 @@ wf_status wf_gguf_end(wf_gguf_header *h, wf_gguf_tensor *tensors, int64_t count,
     memcpy(h->bytes + 4, &(uint32_t){VERSION}, sizeof(uint32_t));
     memcpy(h->bytes + 8, counts, sizeof counts);
     return WF_OK;
-}
-
-enum { BLOCK_BYTES = WF_GGUF_BLOCK + 2 };
-
-int64_t wf_gguf_bytes(wf_gguf_type type, int64_t n)
-{
-    if (type == WF_GGUF_Q8_0)
-        return n / WF_GGUF_BLOCK * BLOCK_BYTES;
-    return type == WF_GGUF_F32 ? 4 * n : 2 * n;
-}
-
-float wf_gguf_largest(wf_gguf_type type)
-{
-    const float largest_f16 = 65504;
-
-    if (type == WF_GGUF_F16)
-        return largest_f16;
-    return type == WF_GGUF_Q8_0 ? 127 * largest_f16 : FLT_MAX;
-}
-
-/* One block of 32. */
-static void quantise(const float *from, char *to)
-{
-    float most = 0, scale, inverse;
-    uint16_t bits;
-
-    for (int i = 0; i < WF_GGUF_BLOCK; i++)
-        most = fabsf(from[i]) > most ? fabsf(from[i]) : most;
-    scale = most / 127;
-    inverse = scale > 0 ? 1 / scale : 0;
-    bits = wf_to_f16(scale);
-    memcpy(to, &bits, sizeof bits);
-    for (int i = 0; i < WF_GGUF_BLOCK; i++)
-        to[2 + i] = (char)(int)roundf(from[i] * inverse);
-}
-
-void wf_gguf_convert(wf_gguf_type type, const float *from, void *to, int64_t n)
-{
-    char *bytes = to;
-
-    if (type != WF_GGUF_Q8_0) {
-        wf_convert_to(type == WF_GGUF_F32   ? WF_ST_F32
-                      : type == WF_GGUF_F16 ? WF_ST_F16
-                                            : WF_ST_BF16,
-                      from, to, n);
-        return;
-    }
-    for (int64_t i = 0; i < n / WF_GGUF_BLOCK; i++)
-        quantise(from + i * WF_GGUF_BLOCK, bytes + i * BLOCK_BYTES);
 }

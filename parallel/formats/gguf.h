@@ -4,16 +4,22 @@
 #ifndef WF_PARALLEL_FORMATS_GGUF_H
 #define WF_PARALLEL_FORMATS_GGUF_H
 
+#include "core/status.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-/** wf_par_gguf_kind - of a value: uint32_t, int32_t, float, bool, wf_par_gguf_text. */
+WF_BEGIN_DECLS
+
+/** wf_par_gguf_kind - of a value: uint32_t, int32_t, float, bool, wf_par_gguf_text, int64_t, double. A file that is
+ * read has the last four: whole numbers and others of any width are made those. */
 typedef enum wf_par_gguf_kind {
     WF_PAR_GGUF_U32,
     WF_PAR_GGUF_I32,
     WF_PAR_GGUF_F32,
     WF_PAR_GGUF_BOOL,
-    WF_PAR_GGUF_TEXT
+    WF_PAR_GGUF_TEXT,
+    WF_PAR_GGUF_I64,
+    WF_PAR_GGUF_F64
 } wf_par_gguf_kind;
 
 typedef struct wf_par_gguf_text {
@@ -29,5 +35,28 @@ typedef struct wf_par_gguf_key {
     int64_t count; /* how many an array has */
     const void *values;
 } wf_par_gguf_key;
+
+typedef struct wf_par_gguf wf_par_gguf;
+
+/** wf_par_gguf_there - whether a path is a file that begins as GGUF files do. */
+WF_API bool wf_par_gguf_there(const char *path);
+
+/**
+ * wf_par_gguf_open - the keys of a GGUF file, and which tensors it has
+ *
+ * @param path  versions 2 and 3, little-endian
+ * Collective:  no
+ * Owner:       caller; wf_par_gguf_close (NULL is allowed)
+ * Errors:      WF_EIO, WF_EDATA (damaged: with file and key or tensor), WF_EUNSUPPORTED (a version), WF_ENOMEM;
+ *              NULL then
+ */
+WF_API wf_par_gguf *wf_par_gguf_open(const char *path, wf_error *error);
+WF_API void wf_par_gguf_close(wf_par_gguf *gguf);
+
+/** wf_par_gguf_find - the value of a key, of a kind that is read, an array or not; NULL: there is none. Owner: gguf. */
+WF_API const wf_par_gguf_key *wf_par_gguf_find(const wf_par_gguf *gguf, const char *key,
+                                               wf_par_gguf_kind kind, bool array);
+
+WF_END_DECLS
 
 #endif

@@ -14,16 +14,24 @@
 
 #include "core/status.h"
 #include "core/tensor.h"
+#include "parallel/files/files_internal.h"
 #include "parallel/formats/gguf.h"
 #include <stddef.h>
 
 enum { WF_GGUF_ALIGNMENT = 32, WF_GGUF_BLOCK = 32, WF_GGUF_NAME = 64 };
 
-/* Types of tensors, by their numbers in a file. */
+/* Types of tensors, by their numbers in a file. Blocks lie along the fastest dim. */
 typedef enum wf_gguf_type {
     WF_GGUF_F32 = 0,
     WF_GGUF_F16 = 1,
-    WF_GGUF_Q8_0 = 8, /* blocks of 32 along the fastest dim: f16 scale, 32 signed bytes */
+    WF_GGUF_Q4_0 = 2, /* blocks of 32 numbers with a scale in f16, and in _1 an offset */
+    WF_GGUF_Q4_1 = 3,
+    WF_GGUF_Q5_0 = 6,
+    WF_GGUF_Q5_1 = 7,
+    WF_GGUF_Q8_0 = 8,  /* f16 scale, 32 signed bytes */
+    WF_GGUF_Q4_K = 12, /* blocks of 256, in 8 or 16 runs with scales of their own */
+    WF_GGUF_Q5_K = 13,
+    WF_GGUF_Q6_K = 14,
     WF_GGUF_BF16 = 30
 } wf_gguf_type;
 
@@ -32,8 +40,36 @@ typedef struct wf_gguf_tensor {
     wf_gguf_type type;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the slowest dim first */
-    int64_t begin, bytes;       /* filled by wf_gguf_end */
+    int64_t begin, bytes;       /* filled by wf_gguf_end; counted from the begin of the data */
 } wf_gguf_tensor;
+
+/* The header of a file that is read; zero-initialise it, wf_gguf_free. */
+struct wf_par_gguf {
+    char *bytes; /* what texts lie in */
+    wf_par_gguf_key *key;
+    wf_gguf_tensor *tensor; /* by name */
+    int64_t keys, tensors;
+    int64_t data; /* where tensors begin in the file */
+};
+
+/*
+ * Read a header out of the first `have` bytes of a file of `size`, which g->bytes has and keeps. *more: it goes on
+ * behind them, and it is to be read anew with more of them. Names are each there once; tensors do not overlap and
+ * end with the file or before. WF_EDATA, WF_EUNSUPPORTED, WF_ENOMEM, with the name of the file.
+ */
+wf_status wf_gguf_parse(wf_par_gguf *g, const char *name, size_t have, int64_t size, bool *more,
+                        wf_error *error);
+void wf_gguf_free(wf_par_gguf *g);
+
+/* The header of a file that is open. Errors as above, and WF_EIO. */
+wf_status wf_gguf_read(wf_par_gguf *g, const wf_file *file, wf_error *error);
+
+/* The order of keys and of tensors, for qsort and bsearch. */
+int wf_gguf_by_key(const void *a, const void *b);
+int wf_gguf_by_name(const void *a, const void *b);
+
+/* NULL: there is none. */
+const wf_gguf_tensor *wf_gguf_tensor_find(const wf_par_gguf *g, const char *name);
 
 /* A header in the making; zero-initialise it, free bytes. */
 typedef struct wf_gguf_header {
@@ -50,7 +86,10 @@ void wf_gguf_put(wf_gguf_header *h, const wf_par_gguf_key *key);
 wf_status wf_gguf_end(wf_gguf_header *h, wf_gguf_tensor *tensors, int64_t count, int64_t *data,
                       wf_error *error);
 
-/* Bytes of n elements of a row; n divides by WF_GGUF_BLOCK for Q8_0. */
+/* Elements that lie together in a type; 0: no type has this number, or none that is read. */
+int wf_gguf_block(uint32_t type);
+
+/* Bytes of n elements of a row; n divides by the type's block. */
 int64_t wf_gguf_bytes(wf_gguf_type type, int64_t n);
 
 /* The largest size of an element that a type can have: what is beyond, or no number, must not come to it. */
@@ -59,5 +98,8 @@ float wf_gguf_largest(wf_gguf_type type);
 /* Elements as a type has them; n as above. Q8_0 as ggml's reference: the scale is the largest size / 127, numbers
    are rounded to the nearest, away from zero in a tie. */
 void wf_gguf_convert(wf_gguf_type type, const float *from, void *to, int64_t n);
+
+/* And back, of all types: what ggml's own programs make of them. n divides by the type's block. */
+void wf_gguf_numbers(wf_gguf_type type, const void *from, float *to, int64_t n);
 
 #endif

@@ -123,6 +123,18 @@ run "the same with another decay" "${tiny[@]}" --digest=tensors --weight-decay 0
 "$bin/gpt_diff" a.jsonl b.jsonl >out 2>err
 result "gpt_diff names the step" "$([ $? = 1 ] && grep -q "^step 1: digest is " out || echo no)"
 result "and the tensor" "$(grep -qE "^step 1: tensor embed.table differs, the first of " out || echo no)"
+run "a run of bf16" "${tiny[@]}" --dtype bf16 --save bf16 --log-jsonl c.jsonl
+run "a run of f32" "${tiny[@]}" --tp 2 --save f32 --log-jsonl d.jsonl
+"$bin/gpt_diff" a.jsonl d.jsonl >out 2>err
+result "layouts and decays leave the numerics alone" "$(grep numerics out)"
+"$bin/gpt_diff" c.jsonl d.jsonl >out 2>err
+result "gpt_diff tells of other numerics" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
+"$bin/gpt_diff" bf16 f32 >out 2>err
+result "of checkpoints too" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
+run "going on with other numerics" "${tiny[@]}" --resume bf16
+result "that is told" "$(grep -qE "^from here on numbers are computed by other rules \(numerics" err || echo no)"
+run "going on with the same" "${tiny[@]}" --resume f32 --dp 2
+result "there is nothing to tell" "$(grep "other rules" err)"
 python "they add up to the digest" '
 import json
 for row in map(json.loads, open("a.jsonl")):

@@ -11,6 +11,12 @@ typedef struct family {
     bool joined;     /* queries, keys and values are one tensor */
 } family;
 
+enum { GPT2, LLAMA, QWEN2, QWEN3, SMOLLM3, GRANITE, FAMILIES };
+
+static const family families[FAMILIES] = {{"gpt2", false, true},    {"llama", true, false},
+                                          {"qwen2", false, false},  {"qwen3", false, false},
+                                          {"smollm3", true, false}, {"granite", true, false}};
+
 /* What embeddings, scores, residuals or logits are multiplied with, if anything. */
 static bool scaled(const wf_nn_gpt_config *m)
 {
@@ -23,24 +29,33 @@ static bool scaled(const wf_nn_gpt_config *m)
 /* NULL: llama.cpp has no model of these properties. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
-    static const family gpt2 = {"gpt2", false, true}, llama = {"llama", true, false},
-                        qwen2 = {"qwen2", false, false}, qwen3 = {"qwen3", false, false},
-                        smollm3 = {"smollm3", true, false}, granite = {"granite", true, false};
     static const int64_t skip_of_smollm3 = 4; /* in llama.cpp a constant */
     const bool biases = m->qkv_bias || m->out_bias || m->mlp_bias;
 
     if (m->position == WF_NN_LEARNED_POSITIONS)
-        return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &gpt2 : NULL;
+        return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &families[GPT2]
+                                                                          : NULL;
     if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
         m->gain_offset || m->qk_norm_wide)
         return NULL;
     if (!m->qk_norm && !m->rope_skip && !scaled(m))
-        return m->qkv_bias && !m->out_bias && !m->mlp_bias ? &qwen2 : &llama;
+        return m->qkv_bias && !m->out_bias && !m->mlp_bias ? &families[QWEN2]
+                                                           : &families[LLAMA];
     if (biases || m->qk_norm + (m->rope_skip != 0) + scaled(m) > 1)
         return NULL;
     if (m->qk_norm)
-        return &qwen3;
-    return scaled(m) ? &granite : m->rope_skip == skip_of_smollm3 ? &smollm3 : NULL;
+        return &families[QWEN3];
+    return scaled(m)                         ? &families[GRANITE]
+           : m->rope_skip == skip_of_smollm3 ? &families[SMOLLM3]
+                                             : NULL;
+}
+
+bool wf_gguf_is_architecture(const char *name)
+{
+    for (int i = 0; i < FAMILIES; i++)
+        if (strcmp(families[i].name, name) == 0)
+            return true;
+    return false;
 }
 
 bool wf_gguf_has(const wf_nn_gpt_config *model)
@@ -95,10 +110,10 @@ bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *para
     char name[WF_HF_NAME], letter;
     size_t i = 0;
 
-    while (i < sizeof names / sizeof *names &&
+    while (f && i < sizeof names / sizeof *names &&
            !wf_hf_matches(names[i].ours, parameter->path, &block))
         i++;
-    if (i == sizeof names / sizeof *names)
+    if (!f || i == sizeof names / sizeof *names)
         return false;
     *place = (wf_gguf_place){.rows = rows};
     wf_hf_write_name(name, names[i].theirs, block);
@@ -125,6 +140,24 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row)
     head = rows / place->heads;
     i = row % head;
     return row - i + i / 2 + i % 2 * (head / 2);
+}
+
+int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row)
+{
+    int64_t head, i;
+
+    if (!place->heads)
+        return row;
+    head = rows / place->heads;
+    i = row % head;
+    return row - i + (i < head / 2 ? 2 * i : 2 * (i - head / 2) + 1);
+}
+
+const char *wf_gguf_architecture(const wf_nn_gpt_config *model)
+{
+    const family *f = family_of(model);
+
+    return f ? f->name : NULL;
 }
 
 static void put(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key,

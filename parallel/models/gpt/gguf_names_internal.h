@@ -18,12 +18,21 @@ typedef struct wf_gguf_place {
     int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
 } wf_gguf_place;
 
-/* False where llama.cpp has no such parameter. */
+/* False where llama.cpp has no such model, or parameter. */
 bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
                       wf_gguf_place *place);
 
 /* The row of ours that is a row of a parameter in the file. */
 int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+
+/* Back: the row of a parameter in the file that is a row of ours. */
+int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
+
+/* Whether models of this architecture may be here. */
+bool wf_gguf_is_architecture(const char *name);
+
+/* The architecture of a model's file; NULL where llama.cpp has none. */
+const char *wf_gguf_architecture(const wf_nn_gpt_config *model);
 
 /* The keys "general.architecture" and "ARCHITECTURE.block_count" to "ARCHITECTURE.vocab_size". */
 void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);

@@ -144,10 +144,11 @@ wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
     source s = {.error = error};
     wf_hf_place place;
     wf_part part;
-    wf_status status = locate(w, model, p, &s, &place);
 
-    if (status != WF_OK)
-        return status;
+    if (w->is_gguf)
+        return wf_gguf_weights_read(&w->gguf, model, p, to, error);
+    if (locate(w, model, p, &s, &place) != WF_OK)
+        return error->code;
     part = wf_hf_part(&place, p->tensor);
     return read_part(&s, &place, &part, to);
 }
@@ -159,6 +160,11 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
     wf_hf_place place;
     int64_t file;
 
+    if (w->is_gguf) {
+        wf_gguf_type type = wf_gguf_weights_type(&w->gguf, model, p);
+
+        return type == WF_GGUF_F16 ? WF_ST_F16 : type == WF_GGUF_BF16 ? WF_ST_BF16 : WF_ST_F32;
+    }
     entry = wf_hf_place_of(w->config.family, model, p, &place) ? find(&w->files, &place, &file)
                                                                : NULL;
     return entry ? entry->dtype : WF_ST_F32;
@@ -167,26 +173,24 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
 static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
-    source s = {.error = error};
-    wf_hf_place place;
     wf_host_data view;
-    wf_part part;
-    wf_status status = locate(w, model, p, &s, &place);
+    wf_status status;
 
-    if (status != WF_OK || wf_tensor_is_fake(p->tensor))
-        return status;
-    part = wf_hf_part(&place, p->tensor);
-    status = read_part(&s, &place, &part, wf_data_write(p->tensor, false, &view));
+    if (wf_tensor_is_fake(p->tensor)) { /* another rank's: that it is there counts for all */
+        source s = {.error = error};
+        wf_hf_place place;
+
+        return w->is_gguf ? wf_gguf_weights_find(&w->gguf, model, p, error)
+                          : locate(w, model, p, &s, &place);
+    }
+    status = wf_hf_weights_read(w, model, p, wf_data_write(p->tensor, false, &view), error);
     wf_data_close(&view);
     return status;
 }
 
 /* A head of its own would be trained apart from the embedding that it is, and the other way round. */
-static wf_status check_tie(const char *folder, const wf_hf_config *config,
-                           const wf_nn_gpt_config *model, wf_error *error)
+static wf_status check_tie(const char *folder, bool theirs, bool tied, wf_error *error)
 {
-    bool theirs = config->model.tied, tied = model->tied;
-
     if (tied == theirs)
         return WF_OK;
     return wf_error_set(
@@ -203,6 +207,8 @@ wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error)
     const char *unused;
     int64_t file;
 
+    if (w->is_gguf)
+        return wf_gguf_weights_check_unused(&w->gguf, error);
     if (w->config.model.tied)
         wf_hf_find(&w->files, "lm_head.weight", &file); /* the embedding once more */
     unused = wf_hf_unused(&w->files, wf_hf_idle);
@@ -228,43 +234,63 @@ static wf_status read_config(const char *folder, const wf_file_calls *calls,
 wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
                                    wf_error *error)
 {
+    wf_gguf_weights gguf = {.open = false};
     wf_hf_config read;
-    wf_status status = read_config(folder, &wf_system_files, &read, error);
 
+    if (wf_par_gguf_there(folder)) {
+        wf_gguf_weights_open(&gguf, &wf_system_files, folder, error);
+        *config = gguf.model;
+        wf_gguf_weights_close(&gguf);
+        return error->code;
+    }
+    read_config(folder, &wf_system_files, &read, error);
     *config = read.model;
-    return status;
+    return error->code;
 }
 
 wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
                                     wf_error *error)
 {
+    static const char warning[] =
+        "%s: not known for %s: %s; if it changes the computation, results are wrong";
+    wf_gguf_weights gguf = {.open = false};
     wf_hf_config read;
-    wf_status status = read_config(folder, &wf_system_files, &read, error);
+    char path[PATH_MAX];
 
     *text = 0;
-    if (status == WF_OK && *read.unknown)
-        snprintf(text, size,
-                 "%s/config.json: not known for %s: %s; if it changes the computation, results "
-                 "are wrong",
-                 folder, read.family->type, read.unknown);
-    return status;
+    if (wf_par_gguf_there(folder)) {
+        if (wf_gguf_weights_open(&gguf, &wf_system_files, folder, error) == WF_OK &&
+            *gguf.unknown)
+            snprintf(text, size, warning, folder, "its architecture", gguf.unknown);
+        wf_gguf_weights_close(&gguf);
+        return error->code;
+    }
+    snprintf(path, sizeof path, "%.4000s/config.json", folder);
+    if (read_config(folder, &wf_system_files, &read, error) == WF_OK && *read.unknown)
+        snprintf(text, size, warning, path, read.family->type, read.unknown);
+    return error->code;
 }
 
 wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
                              const wf_nn_gpt_config *model, wf_error *error)
 {
-    wf_status status;
-
-    w->files = (wf_hf_files){.open = -1};
-    status = read_config(folder, calls, &w->config, error);
-    if (status == WF_OK)
-        status = check_tie(folder, &w->config, model, error);
-    return status == WF_OK ? wf_hf_files_open(&w->files, calls, folder, error) : status;
+    *w = (wf_hf_weights){.is_gguf = wf_par_gguf_there(folder), .files.open = -1};
+    if (w->is_gguf)
+        return wf_gguf_weights_open(&w->gguf, calls, folder, error) == WF_OK
+                   ? check_tie(folder, w->gguf.model.tied, model->tied, error)
+                   : error->code;
+    if (read_config(folder, calls, &w->config, error) != WF_OK ||
+        check_tie(folder, w->config.model.tied, model->tied, error) != WF_OK)
+        return error->code;
+    return wf_hf_files_open(&w->files, calls, folder, error);
 }
 
 void wf_hf_weights_close(wf_hf_weights *w)
 {
-    wf_hf_files_close(&w->files);
+    if (w->is_gguf)
+        wf_gguf_weights_close(&w->gguf);
+    else
+        wf_hf_files_close(&w->files);
 }
 
 static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,

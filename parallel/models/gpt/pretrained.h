@@ -1,7 +1,8 @@
 /*
  * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a folder with
  * config.json and model.safetensors (or several, with their index). The families of hf_config.def; every rank
- * reads and writes its own parts alone, whatever the layout.
+ * reads and writes its own parts alone, whatever the layout. Where a folder is read, a GGUF file may stand, as
+ * llama.cpp has them: its numbers in blocks become floats, what it rotates comes back into transformers' order.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_H
@@ -36,7 +37,7 @@ WF_API wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_
 /**
  * wf_par_pretrained_load - fill a materialised model with the weights of a folder
  *
- * F32, BF16 and F16 are read, into f32. A model that ties its head to the embedding
+ * F32, BF16 and F16 are read, into f32; of a GGUF file also Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K. A model that ties its head to the embedding
  * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied).
  *
  * @param model  built from the folder's config, planned and materialised

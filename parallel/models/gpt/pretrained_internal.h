@@ -1,8 +1,12 @@
-/* parallel/models/gpt/pretrained_internal.h - a folder's weights by file calls of one's own: into a model, or one by one. */
+/*
+ * parallel/models/gpt/pretrained_internal.h - the weights of a folder, or of a GGUF file, by file calls of one's own:
+ * into a model, or one by one.
+ */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
 
 #include "parallel/formats/hf_files_internal.h"
+#include "parallel/models/gpt/gguf_weights_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 
@@ -10,10 +14,12 @@
 wf_status wf_hf_load(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,
                      const char *folder);
 
-/* The weights of a folder, which no model has to hold all at once. */
+/* The weights of a folder or a GGUF file, which no model has to hold all at once. */
 typedef struct wf_hf_weights {
+    bool is_gguf; /* then of the rest, else of the next two */
     wf_hf_files files;
     wf_hf_config config;
+    wf_gguf_weights gguf;
 } wf_hf_weights;
 
 /* WF_EINVAL where one of the folder's model and `model` is tied; else as of the files. Owner: caller,

@@ -1,0 +1,59 @@
+/* apps/command_line.c - see the header. */
+#include "apps/command_line.h"
+#include <getopt.h>
+#include <stdbool.h>
+#include <stdlib.h>
+
+static wf_status take(const app_flag *f, const char *text, wf_error *error)
+{
+    char *end = NULL;
+    double real;
+    long long count;
+
+    switch (f->kind) {
+    case APP_FLAG_TEXT:
+        *(const char **)f->value = text;
+        return WF_OK;
+    case APP_FLAG_SWITCH:
+        *(bool *)f->value = true;
+        return WF_OK;
+    case APP_FLAG_COUNT:
+        count = strtoll(text, &end, 10);
+        if (end == text || *end || (double)count < f->least || (double)count > f->most)
+            return wf_error_set(error, WF_EINVAL, "--%s %s: a whole number from %.0f to %.0f",
+                                f->name, text, f->least, f->most);
+        *(int64_t *)f->value = count;
+        return WF_OK;
+    default:
+        real = strtod(text, &end);
+        if (end == text || *end || !(real >= f->least && real <= f->most))
+            return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %g to %g", f->name,
+                                text, f->least, f->most);
+        *(double *)f->value = real;
+        return WF_OK;
+    }
+}
+
+wf_status app_flags_read(const char *program, int argc, char **argv, const app_flag *flags,
+                         int *first, wf_error *error)
+{
+    struct option options[APP_FLAGS + 1] = {{NULL, 0, NULL, 0}};
+    int c, at = 0;
+
+    for (int i = 0; flags[i].name; i++)
+        options[i] = (struct option){
+            flags[i].name, flags[i].kind == APP_FLAG_SWITCH ? no_argument : required_argument,
+            NULL, 0};
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
+        if (c != 0)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is no flag, or lacks its value; see %s --help",
+                                argv[optind - 1], program);
+        if (take(&flags[at], optarg, error) != WF_OK ||
+            (flags[at].taken && flags[at].taken(flags[at].arg, error) != WF_OK))
+            return error->code;
+    }
+    *first = optind;
+    return WF_OK;
+}

@@ -1,0 +1,227 @@
+/* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
+#include "apps/gpt_eval/perplexity.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STANDARD_LENGTH = 1024 };
+
+typedef struct job {
+    const app_perplexity_request *q;
+    app_model_source source;
+    app_tokenizer *tokenizer;
+    app_perplexity_data data;
+    app_windows windows;
+    float *
+        loss; /* [tokens], of each token that counts: written by the rank that has its window */
+} job;
+
+/* A batch of windows, begun with the window's tokens; -1 is a target that does not count. */
+static void fill(const job *j, int64_t first, int64_t count, int32_t *tokens, int32_t *targets)
+{
+    const app_windows *w = &j->windows;
+    const app_perplexity_data *d = &j->data;
+
+    for (int64_t i = 0; i < count; i++) {
+        int64_t begin = app_windows_begin(w, first + i), end = app_windows_end(w, first + i);
+
+        for (int64_t t = 0; t < w->length; t++) {
+            int64_t at = (first + i) * w->stride + t;
+            bool counts =
+                at + 1 >= begin && at + 1 < end && (!d->counted || d->counted[at + 1]);
+
+            tokens[i * w->length + t] = at < d->tokens ? d->ids[at] : 0;
+            targets[i * w->length + t] = counts ? d->ids[at + 1] : -1;
+        }
+    }
+}
+
+/* Takes the losses to the places of their tokens. */
+static void take(const job *j, int64_t first, int64_t count, const int32_t *targets,
+                 const float *loss)
+{
+    const app_windows *w = &j->windows;
+
+    for (int64_t i = 0; i < count; i++)
+        for (int64_t t = 0; t < w->length; t++)
+            if (targets[i * w->length + t] >= 0)
+                j->loss[(first + i) * w->stride + t + 1] = loss[i * w->length + t];
+}
+
+static wf_tensor *tensor_of(wf_context *ctx, int64_t batch, int64_t length, const int32_t *ids)
+{
+    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(length)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_host_data view;
+    int32_t *to = t ? wf_data_write(t, false, &view) : NULL;
+
+    for (int64_t i = 0; to && i < batch * length; i++)
+        to[i] = ids[i];
+    if (t)
+        wf_data_close(&view);
+    return t;
+}
+
+static void run_batch(const job *j, wf_context *ctx, wf_nn_gpt *model, int64_t first,
+                      int64_t count, int32_t *ids, float *loss, bool keeps)
+{
+    const app_windows *w = &j->windows;
+    int32_t *targets = ids + count * w->length;
+    wf_tensor *t;
+
+    fill(j, first, count, ids, targets);
+    wf_scope_open(ctx);
+    t = wf_nn_gpt_loss(model, tensor_of(ctx, count, w->length, ids),
+                       tensor_of(ctx, count, w->length, targets), 1);
+    t = wf_whole(t);
+    if (t && keeps) {
+        wf_data_get(t, 0, count * w->length, loss);
+        take(j, first, count, targets, loss);
+    }
+    wf_scope_close(ctx);
+}
+
+static void show(const job *j, int64_t done)
+{
+    if (isatty(STDERR_FILENO))
+        fprintf(stderr, "\r%lld of %lld windows%s", (long long)done,
+                (long long)j->windows.count, done < j->windows.count ? "" : "\n");
+}
+
+/* The batches of windows go around the copies of the model. */
+static void run_windows(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+{
+    const app_windows *w = &j->windows;
+    wf_context *ctx = wf_par_context(par);
+    int64_t batch = j->q->batch, copies = j->q->run.dp, room = batch * w->length;
+    int32_t *ids = malloc(2 * (size_t)room * sizeof *ids);
+    float *loss = malloc((size_t)room * sizeof *loss);
+    bool keeps = rank->index % (int)j->q->run.tp == 0;
+
+    if (!ids || !loss)
+        wf_fail(ctx, WF_ENOMEM, "no memory for %lld windows", (long long)batch);
+    wf_context_training(ctx, false);
+    for (int64_t i = wf_par_dp_rank(par) * batch;
+         i < w->count && wf_context_status(ctx) == WF_OK; i += copies * batch) {
+        int64_t count = w->count - i < batch ? w->count - i : batch;
+
+        run_batch(j, ctx, model, i, count, ids, loss, keeps);
+        if (rank->index == 0)
+            show(j, i + copies * batch < w->count ? i + count : w->count);
+    }
+    free(ids);
+    free(loss);
+}
+
+static wf_status eval_rank(wf_rank *rank, void *arg)
+{
+    job *j = arg;
+    const wf_par_options options = app_model_run_options(&j->q->run, false);
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_nn_gpt *model;
+
+    if (!par)
+        return rank->error.code;
+    model = app_model_source_load(&j->source, par, false);
+    if (model) {
+        run_windows(j, rank, par, model);
+        wf_nn_free(&model->base);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+/* In the order of the text, so that the sum has no layout. */
+static void print(const job *j)
+{
+    const double ln2 = 0.693147180559945309417;
+    const app_perplexity_data *d = &j->data;
+    const app_perplexity_request *q = j->q;
+    double nats = 0;
+    int64_t count = 0;
+
+    for (int64_t i = 1; i < d->tokens; i++)
+        if (!d->counted || d->counted[i]) {
+            nats += (double)j->loss[i];
+            count++;
+        }
+    if (q->json) {
+        printf("{\"tokens\": %lld, \"bytes\": %lld, \"seq_length\": %lld, \"stride\": %lld, "
+               "\"nats\": %.17g, \"nats_per_token\": %.17g, \"perplexity\": %.17g, "
+               "\"bits_per_byte\": ",
+               (long long)count, (long long)d->bytes, (long long)j->windows.length,
+               (long long)j->windows.stride, nats, nats / (double)count,
+               exp(nats / (double)count));
+        printf(d->bytes ? "%.17g}\n" : "null}\n", nats / ln2 / (double)d->bytes);
+        return;
+    }
+    printf("%lld tokens in windows of %lld, each foretold once: %.6f nats a token, perplexity "
+           "%.4f",
+           (long long)count, (long long)j->windows.length, nats / (double)count,
+           exp(nats / (double)count));
+    if (d->bytes)
+        printf("; %.6f bits a byte of %lld", nats / ln2 / (double)d->bytes,
+               (long long)d->bytes);
+    printf("\n");
+}
+
+static wf_status choose_windows(job *j, app_perplexity_request *q, wf_error *error)
+{
+    int64_t most = j->source.config.positions;
+
+    if (!q->seq_length)
+        q->seq_length = most < STANDARD_LENGTH ? most : STANDARD_LENGTH;
+    if (!q->stride)
+        q->stride = q->seq_length;
+    if (q->seq_length > most)
+        return wf_error_set(error, WF_EINVAL,
+                            "--seq-length %lld: the model has %lld positions at most",
+                            (long long)q->seq_length, (long long)most);
+    if (q->stride > q->seq_length)
+        return wf_error_set(error, WF_EINVAL,
+                            "--stride %lld is more than --seq-length %lld, and tokens between "
+                            "windows would not count",
+                            (long long)q->stride, (long long)q->seq_length);
+    j->windows = app_windows_of(j->data.tokens, q->seq_length, q->stride);
+    j->loss = calloc((size_t)j->data.tokens, sizeof *j->loss);
+    return j->loss ? WF_OK
+                   : wf_error_set(error, WF_ENOMEM, "no memory for the losses of %lld tokens",
+                                  (long long)j->data.tokens);
+}
+
+static wf_status prepare(job *j, app_perplexity_request *q, wf_error *error)
+{
+    const char *path;
+    wf_error missing = {WF_OK, ""};
+
+    if (app_model_run_check(&q->run, error) != WF_OK ||
+        app_model_source_open(q->run.model, &j->source, error) != WF_OK)
+        return error->code;
+    /* token ids need none */
+    if (app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, &missing) != WF_OK &&
+        q->run.tokenizer)
+        return wf_error_set(error, missing.code, "%s", missing.text);
+    if (app_perplexity_data_read(q->data, j->tokenizer, j->source.config.vocabulary, &j->data,
+                                 error) != WF_OK)
+        return error->code;
+    return choose_windows(j, q, error);
+}
+
+wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
+{
+    const wf_launcher launcher = wf_launcher_detected();
+    job j = {.q = q};
+
+    if (prepare(&j, q, error) == WF_OK &&
+        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp)}, eval_rank, &j,
+                  error) == WF_OK &&
+        launcher.process <= 0)
+        print(&j);
+    app_tokenizer_close(j.tokenizer);
+    app_model_source_close(&j.source);
+    app_perplexity_data_free(&j.data);
+    free(j.loss);
+    return error->code;
+}

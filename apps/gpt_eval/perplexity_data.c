@@ -1,0 +1,134 @@
+/* apps/gpt_eval/perplexity_data.c - the tokens that count, and how many bytes of text they are; see the header. */
+#include "apps/data/source.h"
+#include "apps/gpt_eval/perplexity.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static wf_status no_memory(const char *path, wf_error *error)
+{
+    return wf_error_set(error, WF_ENOMEM, "no memory for the tokens of %s", path);
+}
+
+/* Bytes, as a text source has them, are put together again. */
+static wf_status encode(const app_source *source, const char *path,
+                        const app_tokenizer *tokenizer, app_perplexity_data *d, wf_error *error)
+{
+    int64_t bytes = source->tokens;
+    int32_t *wide = malloc((size_t)bytes * sizeof *wide);
+    char *text = malloc((size_t)bytes);
+    app_tokenizer_encoder *encoder = NULL;
+    app_tokenizer_ids ids = {NULL, 0, 0};
+
+    if (!wide || !text)
+        no_memory(path, error);
+    else if (app_source_read(source, 0, bytes, wide, error) == WF_OK &&
+             app_tokenizer_encoder_new(tokenizer, &encoder, error) == WF_OK) {
+        for (int64_t i = 0; i < bytes; i++)
+            text[i] = (char)wide[i];
+        app_tokenizer_encode(encoder, text, (size_t)bytes, APP_TOKENIZER_TEMPLATE, &ids, error);
+    }
+    app_tokenizer_encoder_free(encoder);
+    free(wide);
+    free(text);
+    d->ids = ids.data;
+    d->tokens = (int64_t)ids.count;
+    return error->code;
+}
+
+static wf_status read_ids(const app_source *source, const char *path, app_perplexity_data *d,
+                          wf_error *error)
+{
+    d->tokens = source->tokens;
+    d->ids = malloc((size_t)d->tokens * sizeof *d->ids);
+    d->counted = source->masked ? malloc((size_t)d->tokens * sizeof *d->counted) : NULL;
+    if (!d->ids || (source->masked && !d->counted))
+        return no_memory(path, error);
+    if (app_source_read(source, 0, d->tokens, d->ids, error) == WF_OK && d->counted)
+        app_source_read_mask(source, 0, d->tokens, d->counted, error);
+    return error->code;
+}
+
+/* Of the tokens that count, which the first never does. */
+static wf_status count_bytes(const app_tokenizer *tokenizer, app_perplexity_data *d,
+                             wf_error *error)
+{
+    app_tokenizer_bytes text = {NULL, 0, 0};
+
+    for (int64_t i = 1; i < d->tokens && error->code == WF_OK; i++) {
+        int64_t begin = i;
+
+        while (i < d->tokens && (!d->counted || d->counted[i]))
+            i++;
+        text.bytes = 0;
+        app_tokenizer_decode(tokenizer, d->ids + begin, (size_t)(i - begin),
+                             APP_TOKENIZER_SKIP_SPECIAL, &text, error);
+        d->bytes += (int64_t)text.bytes;
+    }
+    app_tokenizer_bytes_free(&text);
+    return error->code;
+}
+
+wf_status app_perplexity_data_read(const char *path, const app_tokenizer *tokenizer,
+                                   int64_t vocabulary, app_perplexity_data *d, wf_error *error)
+{
+    char *file = (char *)path;
+    const app_source_files files = {.name = "data", .weight = 1, .file = &file, .count = 1};
+    app_source source = {.name = NULL};
+    size_t n = strlen(path);
+
+    *d = (app_perplexity_data){.ids = NULL};
+    if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--data %s has documents in lines of JSON: make token ids of them "
+                            "first, gpt_data tokenize %s --tokenizer PATH --output ids, and "
+                            "give ids.idx",
+                            path, path);
+    if (app_source_open(&files, "--data", (app_vocabulary){vocabulary, true}, &source, error) ==
+        WF_OK) {
+        if (!source.is_text)
+            read_ids(&source, path, d, error);
+        else if (tokenizer)
+            encode(&source, path, tokenizer, d, error);
+        else
+            wf_error_set(error, WF_EINVAL,
+                         "--data %s is text, and the model has no tokenizer beside it: give "
+                         "--tokenizer PATH",
+                         path);
+    }
+    app_source_close(&source);
+    if (error->code == WF_OK && d->tokens < 2)
+        wf_error_set(error, WF_EINVAL, "--data %s has %lld token%s, and none to foretell", path,
+                     (long long)d->tokens, d->tokens == 1 ? "" : "s");
+    return error->code == WF_OK && tokenizer ? count_bytes(tokenizer, d, error) : error->code;
+}
+
+void app_perplexity_data_free(app_perplexity_data *d)
+{
+    free(d->ids);
+    free(d->counted);
+}
+
+app_windows app_windows_of(int64_t tokens, int64_t length, int64_t stride)
+{
+    app_windows w = {tokens, length, stride, 1};
+
+    if (w.length > tokens - 1)
+        w.length = tokens - 1;
+    if (tokens - 1 > w.length)
+        w.count += (tokens - 1 - w.length + stride - 1) / stride;
+    return w;
+}
+
+int64_t app_windows_begin(const app_windows *w, int64_t window)
+{
+    return window ? (window - 1) * w->stride + w->length + 1 : 1;
+}
+
+int64_t app_windows_end(const app_windows *w, int64_t window)
+{
+    int64_t end = window * w->stride + w->length + 1;
+
+    return end < w->tokens ? end : w->tokens;
+}

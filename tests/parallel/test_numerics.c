@@ -1,0 +1,59 @@
+/* tests/parallel/test_numerics.c - the numerics identity: the same whatever computes it, another for other rules. */
+#include "parallel/models/gpt/numerics.h"
+#include "tests/harness.h"
+#include <inttypes.h>
+#include <string.h>
+
+static uint64_t identity(wf_par_options options)
+{
+    wf_error error = {WF_OK, ""};
+    uint64_t value = 0;
+
+    CU_ASSERT_EQUAL_FATAL(wf_par_numerics(&options, &value, &error), WF_OK);
+    return value;
+}
+
+/* It changes with the numbers of every run, and by nothing else: whoever means to change them writes the new ones
+   here. */
+static void known(void)
+{
+    uint64_t f32 = identity((wf_par_options){.threads = 1});
+    uint64_t bf16 = identity((wf_par_options){.dtype = WF_BF16});
+
+    CU_ASSERT_EQUAL(f32, 0x25b891167bc6eef3);
+    CU_ASSERT_EQUAL(bf16, 0xf767cb36288ec0e0);
+    if (f32 != 0x25b891167bc6eef3 || bf16 != 0xf767cb36288ec0e0)
+        printf("\n    f32 %016" PRIx64 ", bf16 %016" PRIx64 "\n", f32, bf16);
+}
+
+/* The layout, the threads and the seed of a run are not rules. */
+static void what_counts(void)
+{
+    uint64_t f32 = identity((wf_par_options){.tp = 4, .dp = 2, .threads = 3, .seed = 7});
+
+    CU_ASSERT_EQUAL(f32, identity((wf_par_options){.tp = 0}));
+    CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.dtype = WF_BF16}));
+    CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.param_dtype = WF_BF16}));
+    CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.exact_off = true}));
+}
+
+static void no_device(void)
+{
+    wf_error error = {WF_OK, ""};
+    uint64_t value = 7;
+
+    CU_ASSERT_EQUAL(wf_par_numerics(&(wf_par_options){.device = "abacus"}, &value, &error),
+                    WF_EINVAL);
+    CU_ASSERT_EQUAL(value, 7);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "abacus"));
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {{"known values", known},
+                                    {"what counts", what_counts},
+                                    {"a device that there is not", no_device},
+                                    {NULL, NULL}};
+
+    return wf_test_main("the numerics identity", tests);
+}
