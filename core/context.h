@@ -135,8 +135,8 @@ typedef struct wf_uses {
     bool recompute; /* this is such a recomputation, in backward */
     void *pass;     /* the forward pass that they are uses in (nn/pass.h) */
     void *cache; /* keys and values that it goes on with (nn/cache.h); NULL: it begins anew */
-    /* of documents in its sequences (nn/documents.h): the first token that each one sees, and its position
-       in its own; NULL: a sequence is one document */
+    /* where its sequences have documents (nn/documents.h): the first token that each one sees, and its
+       position in its own; NULL: a sequence is one document */
     struct wf_tensor *first, *positions;
 } wf_uses;
 

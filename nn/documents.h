@@ -24,7 +24,7 @@ typedef struct wf_nn_documents {
     wf_tensor
         *first; /* the token that a token's document begins with (wf_attention_options.first) */
     wf_tensor
-        *positions; /* of a token in its document; below the model's number of positions */
+        *positions; /* a token's place in its document, below the model's number of positions */
 } wf_nn_documents;
 
 /**

@@ -33,7 +33,7 @@ typedef struct app_data_options {
     int64_t seq_len, global_batch;
     app_vocabulary vocabulary;
     uint64_t seed;
-    bool documents; /* of token ids: a window's targets are those of the same document alone */
+    bool documents; /* a window's targets are those of the same document alone; not for text */
 } app_data_options;
 
 typedef struct app_data_set app_data_set;

@@ -90,7 +90,7 @@ static wf_status divide(app_data_set *d, wf_error *error)
     for (int64_t i = 0; i < d->sources; i++) {
         const app_source *s = &d->source[i];
         int64_t held = fraction ? held_of(d, s) : 0;
-        /* with documents the last target, which is none, is the first token that is kept */
+        /* The last target of training is the first token that is kept. */
         int64_t shared = d->options.documents && held;
 
         if (i < d->trained)

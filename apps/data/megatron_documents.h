@@ -9,7 +9,7 @@
 #include "apps/data/megatron_index.h"
 
 typedef struct app_megatron_documents {
-    int descriptor; /* of the .idx file */
+    int descriptor; /* the .idx file's */
     const char *name;
     app_megatron_index index;
 } app_megatron_documents;

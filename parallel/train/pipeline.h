@@ -63,7 +63,7 @@ typedef struct wf_par_pipeline_options {
     const char *input;                    /* the field of a batch that step 0 takes */
     wf_par_head_loss_function *head_loss; /* the end of the last stage */
     wf_par_documents_function *
-        documents; /* with which every stage runs, and for which it reads the batch too; NULL: a sequence is
+        documents; /* every stage runs with them, and reads the batch for that; NULL: a sequence is
                        one document, and the first and the last stage alone read it */
 } wf_par_pipeline_options;
 

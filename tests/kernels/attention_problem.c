@@ -39,7 +39,7 @@ problem problem_open(shape s)
     p.from = malloc((size_t)(s.seq + 1) * sizeof *p.from);
     for (int64_t i = 0, begin = 0; i < s.seq; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-        begin = state >> 59 ? begin : i; /* of a document: one of 32 tokens begins one */
+        begin = state >> 59 ? begin : i; /* one token of 32 begins a document */
         p.from[i] = (int32_t)(state >> 33 & 1 ? begin : i - 40);
     }
     p.head = (wf_attention_head){.seq = s.seq,

@@ -28,7 +28,7 @@
 typedef struct grad_state {
     const wf_attention_head *head;
     token_block queries;
-    int64_t keys_begin; /* of the first block of keys that they see */
+    int64_t keys_begin; /* the first block of keys that they see begins there */
     block_ahead ahead;
     int64_t width;
     float *k, *kt, *vt;
