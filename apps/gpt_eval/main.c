@@ -1,12 +1,16 @@
 /* apps/gpt_eval/main.c - how well a model does: see gpt_eval --help. */
+#include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"
 #include "apps/program.h"
 #include <string.h>
+
+enum { STANDARD_BATCH = 4 };
 
 static const char help[] =
     "gpt_eval - how well a model foretells a text, on any mesh of ranks\n"
     "\n"
     "Usage: gpt_eval perplexity MODEL --data FILE [flags]\n"
+    "       gpt_eval choices MODEL --requests FILE [flags]\n"
     "\n"
     "MODEL is a folder of Hugging Face, a GGUF file, a checkpoint of gpt_train, or a directory "
     "of\n"
@@ -24,71 +28,120 @@ static const char help[] =
     "                           tokens that are new: with less than --seq-length each has "
     "more before\n"
     "                           it, and it takes longer (default: --seq-length)\n"
+    "  --requests FILE          lines of JSON: {\"request\": {\"context\": TEXT, "
+    "\"continuation\": TEXT},\n"
+    "                           \"doc_id\": N, \"label\": N}; those of one doc_id are the "
+    "choices "
+    "of a\n"
+    "                           question, label (from 0) is the right one\n"
     "  --tokenizer PATH         not the tokenizer beside the model (see gpt_data --help)\n"
     "  --batch-size N           windows at once, of each copy (default: 4)\n"
     "  --dp N                   copies of the model that share out the windows (default: "
-    "1)\n" APP_MODEL_RUN_HELP "  --json                   a line of JSON\n"
+    "1)\n" APP_MODEL_RUN_HELP
+    "  --json                   a line of JSON; of choices one for each request, too\n"
     "  --help, --version\n"
     "\n"
-    "It prints nats a token, perplexity (e to them), and bits a byte of text, which alone can "
+    "Of a text it prints nats a token, perplexity (e to them), and bits a byte of text, which "
+    "alone can "
     "be\n"
-    "compared between tokenizers.\n"
+    "compared between tokenizers. Of choices it prints how often the likeliest one is the "
+    "right "
+    "one (acc),\n"
+    "how often the likeliest by its bytes is (acc_norm), and bits a byte of right ones.\n"
     "\n"
     "Examples\n"
     "  gpt_eval perplexity smollm2 --data book.txt\n"
     "  gpt_eval perplexity run --data ids.idx --seq-length 512 --stride 256 --tp 2 --json\n"
+    "  gpt_eval choices smollm2 --requests arc_easy.jsonl --dp 2\n"
     "\n"
     "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
 
-static wf_status parse(int argc, char **argv, app_perplexity_request *q, bool *asks,
-                       wf_error *error)
-{
-    const app_flag flags[] = {
-        {"data", APP_FLAG_TEXT, &q->data, 0, 0, NULL, NULL},
-        {"seq-length", APP_FLAG_COUNT, &q->seq_length, 1, 1 << 24, NULL, NULL},
-        {"stride", APP_FLAG_COUNT, &q->stride, 1, 1 << 24, NULL, NULL},
-        {"batch-size", APP_FLAG_COUNT, &q->batch, 1, 65536, NULL, NULL},
-        {"json", APP_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL},
-        {"help", APP_FLAG_SWITCH, asks, 0, 0, NULL, NULL},
-        APP_MODEL_RUN_FLAGS(&q->run),
-        {NULL, APP_FLAG_TEXT, NULL, 0, 0, NULL, NULL}};
-    int at;
+/* What is asked for: one of the two, by is_choices. */
+typedef struct request {
+    app_model_run run;
+    app_perplexity_request perplexity;
+    app_choices_request choices;
+    bool asks, json, is_choices;
+} request;
 
-    *q = (app_perplexity_request){.run = APP_MODEL_RUN_STANDARD, .batch = 4};
-    if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK || *asks)
-        return error->code;
-    if (at == argc || strcmp(argv[at], "perplexity") != 0)
+/* The command and its model. */
+static wf_status take_command(request *q, int argc, char **argv, int at, wf_error *error)
+{
+    const char *command = at == argc ? "" : argv[at];
+
+    q->is_choices = strcmp(command, "choices") == 0;
+    if (!q->is_choices && strcmp(command, "perplexity") != 0)
         return wf_error_set(error, WF_EINVAL,
-                            "%s: what there is to evaluate is perplexity; see "
+                            "%s: what there is to evaluate is perplexity and choices; see "
                             "gpt_eval --help",
-                            at == argc ? "no command" : argv[at]);
+                            at == argc ? "no command" : command);
     if (argc - at != 2)
         return wf_error_set(error, WF_EINVAL,
                             "%s: it takes one MODEL, a folder of Hugging Face or a checkpoint",
                             argc - at > 2 ? argv[at + 2] : "no MODEL");
-    if (!q->data)
-        return wf_error_set(error, WF_EINVAL, "nothing to foretell: give --data FILE");
     q->run.model = argv[at + 1];
+    return WF_OK;
+}
+
+/* Flags of the one command beside the other would have no effect. */
+static wf_status check(const request *q, wf_error *error)
+{
+    const app_perplexity_request *p = &q->perplexity;
+
+    if (q->is_choices ? !q->choices.requests : !p->data)
+        return wf_error_set(error, WF_EINVAL, "nothing to foretell: give --%s FILE",
+                            q->is_choices ? "requests" : "data");
+    if (!q->is_choices && q->choices.requests)
+        return wf_error_set(error, WF_EINVAL, "--requests is of gpt_eval choices");
+    if (q->is_choices && (p->data || p->seq_length || p->stride || p->batch))
+        return wf_error_set(error, WF_EINVAL,
+                            "--data, --seq-length, --stride and --batch-size are of gpt_eval "
+                            "perplexity");
+    return WF_OK;
+}
+
+static wf_status parse(int argc, char **argv, request *q, wf_error *error)
+{
+    app_perplexity_request *p = &q->perplexity;
+    const app_flag flags[] = {
+        {"data", APP_FLAG_TEXT, &p->data, 0, 0, NULL, NULL},
+        {"seq-length", APP_FLAG_COUNT, &p->seq_length, 1, 1 << 24, NULL, NULL},
+        {"stride", APP_FLAG_COUNT, &p->stride, 1, 1 << 24, NULL, NULL},
+        {"batch-size", APP_FLAG_COUNT, &p->batch, 1, 65536, NULL, NULL},
+        {"requests", APP_FLAG_TEXT, &q->choices.requests, 0, 0, NULL, NULL},
+        {"json", APP_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL},
+        {"help", APP_FLAG_SWITCH, &q->asks, 0, 0, NULL, NULL},
+        APP_MODEL_RUN_FLAGS(&q->run),
+        {NULL, APP_FLAG_TEXT, NULL, 0, 0, NULL, NULL}};
+    int at;
+
+    *q = (request){.run = APP_MODEL_RUN_STANDARD};
+    if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK || q->asks ||
+        take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)
+        return error->code;
+    p->batch = p->batch ? p->batch : STANDARD_BATCH;
+    p->run = q->choices.run = q->run;
+    p->json = q->choices.json = q->json;
     return WF_OK;
 }
 
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
-    app_perplexity_request q;
-    bool asks = false;
+    request q;
     wf_status status;
 
     app_program_begin();
     if (app_program_version_asked("gpt_eval", argc, argv))
         return app_program_end("gpt_eval", 0);
-    status = parse(argc, argv, &q, &asks, &error);
-    if (status == WF_OK && asks) {
+    status = parse(argc, argv, &q, &error);
+    if (status == WF_OK && q.asks) {
         fputs(help, stdout);
         return app_program_end("gpt_eval", 0);
     }
     if (status == WF_OK)
-        status = app_perplexity(&q, &error);
+        status = q.is_choices ? app_choices(&q.choices, &error)
+                              : app_perplexity(&q.perplexity, &error);
     fflush(stdout);
     if (status != WF_OK && wf_launcher_detected().process <= 0)
         fprintf(stderr, "gpt_eval: %s\n", error.text);

@@ -63,6 +63,53 @@ mask = open("chats.loss.bin", "rb").read()
 row = json.loads(open("wanted").read())
 if row["tokens"] != sum(mask[1:]) or not 0 < row["tokens"] < len(mask) - 1: print(row, sum(mask), len(mask))'
 
+# choose NAME ARGUMENT...: as evaluate.
+choose()
+{
+    local name=$1
+    shift
+    if timeout -s KILL 120 "$bin/gpt_eval" choices "$@" >out 2>err; then
+        result "$name" "$(cat err)"
+    else
+        result "$name" "exit status $?"
+    fi
+}
+
+python3 -c '
+import json
+text = open("exam.txt").read()
+def row(doc, context, continuation, label):
+    print(json.dumps({"request": {"context": context, "continuation": continuation}, "doc_id": doc, "label": label}))
+row(0, text[0], text[1:], None)
+for i in range(3):
+    for choice in (text[40:45], "zzzzz", text[40:41]):
+        row(i + 1, text[:40], choice, i)
+row(4, "The  ", "end", 0)
+row(5, "x" * 150, "y" * 40, 0)' >choices.jsonl
+choose "choices" llama --requests choices.jsonl --json --threads-per-rank 1
+cp out wanted
+for way in "--tp 2" "--tp 4" "--dp 2 --tp 2" "--dp 3 --threads-per-rank 2"; do
+    # shellcheck disable=SC2086
+    choose "choices with $way" llama --requests choices.jsonl --json --threads-per-rank 1 $way
+    result "the same with $way" "$(cmp out wanted 2>&1)"
+done
+tac choices.jsonl >backwards.jsonl
+choose "backwards" llama --requests backwards.jsonl --json
+result "what is in the cache changes no bit" "$(cmp <(head -n -1 wanted) <(head -n -1 out | tac) 2>&1)"
+python "what choices come to" '
+import json
+rows = [json.loads(line) for line in open("wanted")]
+mine, summary = json.loads(open("mine").read()), rows.pop()
+if abs(rows[0]["logprob"] + mine["nats"]) > 1e-5 or rows[0]["tokens"] != 149: print(rows[0], mine)
+wanted = [149] + [5, 5, 1] * 3 + [5, 40]  # two blanks at the end of a context begin what goes on
+if [r["tokens"] for r in rows] != wanted: print([r["tokens"] for r in rows])
+if summary["questions"] != 6 or summary["labelled"] != 5: print(summary)
+best = max(range(3), key=lambda i: rows[1 + i]["logprob"])
+norm = max(range(3), key=lambda i: rows[1 + i]["logprob"] / rows[1 + i]["bytes"])
+if summary["right"] != 3 or summary["right_by_bytes"] != 3: print(best, norm, summary)'
+choose "as a sentence" llama --requests choices.jsonl
+result "acc and acc_norm" "$(grep -qE '^12 requests, 5 questions with a right answer: acc 0.6000, acc_norm 0.6000, [0-9.]+ bits a byte of it$' out || cat out)"
+
 # wrong NAME PATTERN ARGUMENT...: exit status 2 and a line with the pattern.
 wrong()
 {
@@ -74,7 +121,10 @@ wrong()
 }
 
 wrong "no command" "no command: what there is" --data book.txt
-wrong "another command" "choices: what there is" choices llama
+wrong "another command" "guesses: what there is" guesses llama
+wrong "no requests" "give --requests FILE" choices llama
+wrong "requests of a text" "--requests is of gpt_eval choices" perplexity llama --data book.txt --requests choices.jsonl
+wrong "windows of choices" "are of gpt_eval perplexity" choices llama --requests choices.jsonl --stride 3
 wrong "no model" "no MODEL" perplexity --data book.txt
 wrong "no data" "give --data FILE" perplexity llama
 wrong "two models" "book.txt: it takes one MODEL" perplexity llama book.txt --data book.txt
@@ -85,6 +135,15 @@ wrong "one token" "has 1 token, and none to foretell" perplexity llama --data on
 printf '{"text": "a"}\n' >d.jsonl
 wrong "lines of JSON" "gpt_data tokenize d.jsonl" perplexity llama --data d.jsonl
 wrong "no number" "--tp x: a whole number from 1" perplexity llama --data book.txt --tp x
+for line in '{"request": {"context": "a"}, "doc_id": 1}' '{"request": {"context": "a", "continuation": "b"}}' 'no JSON' \
+    '{"request": {"context": "a", "continuation": "b"}, "doc_id": 1, "label": "x"}' \
+    '{"request": {"context": "", "continuation": "b"}, "doc_id": 1}' \
+    '{"request": {"context": "a", "continuation": ""}, "doc_id": 1}' \
+    '{"request": {"context": "a ", "continuation": ""}, "doc_id": 1}'; do
+    { head -1 choices.jsonl && echo "$line"; } >bad.jsonl
+    "$bin/gpt_eval" choices llama --requests bad.jsonl >out 2>err
+    result "refused: $line" "$([ $? = 3 ] && grep -q "bad.jsonl: line 2: " err || cat err)"
+done
 "$bin/gpt_eval" perplexity llama --data nowhere.txt >out 2>err
 result "a file that is missing" "$([ $? = 3 ] && grep -q nowhere.txt err || echo no)"
 finish

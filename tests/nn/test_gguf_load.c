@@ -88,43 +88,6 @@ static char *bytes_of(const char *path, size_t *n)
     return bytes;
 }
 
-/* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors are called there. */
-static void a_file_becomes_a_folder(void)
-{
-    static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
-                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2",
-                                         "/hf_qwen3",   "/hf_phi3",    "/hf_granite"};
-    char path[3][PATH];
-
-    snprintf(path[0], PATH, "%s/first.gguf", folder);
-    snprintf(path[1], PATH, "%s/converted", folder);
-    snprintf(path[2], PATH, "%s/second.gguf", folder);
-    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
-        wf_error error = {WF_OK, ""};
-        wf_context *ctx = lone_context(1);
-        wf_nn_gpt_config config;
-        wf_nn_gpt *model;
-        char from[PATH], *bytes[2];
-        size_t n[2];
-
-        snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
-        CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path[0], &error), WF_OK);
-        CU_ASSERT_EQUAL(wf_par_pretrained_config(path[0], &config, &error), WF_OK);
-        model = wf_nn_gpt_new(ctx, &config);
-        CU_ASSERT_EQUAL(wf_par_pretrained_convert(model, path[0], path[1], NULL, NULL, &error),
-                        WF_OK);
-        wf_nn_free(&model->base);
-        close_lone(ctx, WF_OK);
-        CU_ASSERT_EQUAL(gguf_save(path[1], WF_PAR_GGUF_FLOAT32, NULL, 0, path[2], &error),
-                        WF_OK);
-        for (int k = 0; k < 2; k++)
-            bytes[k] = bytes_of(path[2 * k], &n[k]);
-        CU_ASSERT(n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
-        for (int k = 0; k < 2; k++)
-            free(bytes[k]);
-    }
-}
-
 static wf_status load_in_vain(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
@@ -191,7 +154,6 @@ static void what_a_file_says_is_read_or_refused(void)
 
 static const wf_test tests[] = {
     {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
-    {"a file becomes a folder", a_file_becomes_a_folder},
     {"another model is refused", another_model_is_refused},
     {"what a file says is read or refused", what_a_file_says_is_read_or_refused},
     {NULL, NULL}};

@@ -1,0 +1,188 @@
+/* apps/gpt_eval/requests.c - see the header. */
+#include "apps/gpt_eval/requests.h"
+#include <errno.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What reading takes from line to line. */
+typedef struct reading {
+    const char *path;
+    const app_tokenizer *tokenizer;
+    app_tokenizer_encoder *encoder;
+    app_requests *to;
+    app_tokenizer_ids start;          /* what the tokenizer puts in front of a text */
+    app_tokenizer_ids context, whole; /* those of one request */
+    int64_t line, positions;
+    wf_error *error;
+} reading;
+
+static wf_status refuse(const reading *r, const char *what)
+{
+    return wf_error_set(r->error, WF_EDATA, "%s: line %lld: %s", r->path, (long long)r->line,
+                        what);
+}
+
+static wf_status encode(const reading *r, const char *text, size_t bytes,
+                        app_tokenizer_ids *ids)
+{
+    ids->count = 0;
+    for (size_t i = 0; i < r->start.count && r->error->code == WF_OK; i++)
+        app_tokenizer_ids_append(ids, r->start.data[i], r->error);
+    if (r->error->code == WF_OK)
+        app_tokenizer_encode(r->encoder, text, bytes, APP_TOKENIZER_SPECIAL, ids, r->error);
+    return r->error->code;
+}
+
+/* Where nothing is before a continuation. */
+static wf_status encode_nothing(const reading *r, app_tokenizer_ids *ids)
+{
+    int32_t id = app_tokenizer_eos(r->tokenizer);
+
+    ids->count = 0;
+    if (id < 0)
+        id = app_tokenizer_bos(r->tokenizer);
+    return id < 0 ? refuse(r, "its context is empty, and the tokenizer has no token that ends "
+                              "or begins a text")
+                  : app_tokenizer_ids_append(ids, id, r->error);
+}
+
+static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
+{
+    app_requests *to = r->to;
+    int64_t cut, count = (int64_t)r->whole.count;
+
+    if (to->count == to->room) {
+        int64_t room = 2 * to->room + 64;
+        app_request *list = realloc(to->list, (size_t)room * sizeof *list);
+
+        if (!list)
+            return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s",
+                                r->path);
+        to->list = list;
+        to->room = room;
+    }
+    cut = count > r->positions + 1 ? count - r->positions - 1 : 0;
+    to->list[to->count++] = (app_request){.doc = doc,
+                                          .label = label,
+                                          .begin = (int64_t)to->ids.count,
+                                          .context = (int64_t)r->context.count - cut,
+                                          .count = count - cut,
+                                          .bytes = bytes};
+    if (to->list[to->count - 1].context < 1)
+        return refuse(r, "its continuation has more tokens than the model has positions");
+    for (int64_t i = cut; i < count && r->error->code == WF_OK; i++)
+        app_tokenizer_ids_append(&to->ids, r->whole.data[i], r->error);
+    return r->error->code;
+}
+
+/* Both texts as one: ids of a word that goes over from one to the other are the continuation's. */
+static wf_status add(reading *r, const char *context, size_t n, const char *continuation,
+                     size_t m, int64_t doc, int64_t label)
+{
+    char *text = malloc(n + m + 1);
+    size_t before = n;
+
+    if (!text)
+        return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s", r->path);
+    memcpy(text, context, n);
+    memcpy(text + n, continuation, m);
+    while (before > 0 && strchr(" \t\n\r\v\f", text[before - 1]) && text[before - 1])
+        before--;
+    if (n == 0) {
+        encode_nothing(r, &r->context);
+        encode_nothing(r, &r->whole);
+        if (r->error->code == WF_OK)
+            app_tokenizer_encode(r->encoder, text, m, APP_TOKENIZER_SPECIAL, &r->whole,
+                                 r->error);
+    } else if (encode(r, text, before, &r->context) == WF_OK) {
+        encode(r, text, n + m, &r->whole);
+    }
+    free(text);
+    if (r->error->code == WF_OK && !r->context.count)
+        encode_nothing(r, &r->context);
+    if (r->error->code == WF_OK && (m == 0 || r->whole.count <= r->context.count))
+        refuse(r, "its continuation has no token of its own");
+    return r->error->code == WF_OK ? append(r, doc, label, (int64_t)m) : r->error->code;
+}
+
+static wf_status read_line(reading *r, const char *text, size_t bytes)
+{
+    json_error_t why;
+    json_t *row = json_loadb(text, bytes, JSON_ALLOW_NUL, &why);
+    const json_t *request = json_object_get(row, "request");
+    const json_t *context = json_object_get(request, "context");
+    const json_t *continuation = json_object_get(request, "continuation");
+    const json_t *doc = json_object_get(row, "doc_id"), *label = json_object_get(row, "label");
+
+    if (!row)
+        wf_error_set(r->error, WF_EDATA, "%s: line %lld: %s", r->path, (long long)r->line,
+                     why.text);
+    else if (!json_is_string(context) || !json_is_string(continuation))
+        refuse(r, "\"request\" is no object with the texts \"context\" and \"continuation\"");
+    else if (!json_is_integer(doc))
+        refuse(r, "\"doc_id\" is no whole number");
+    else if (label && !json_is_null(label) &&
+             (!json_is_integer(label) || json_integer_value(label) < 0))
+        refuse(r, "\"label\" is no number of a choice");
+    else
+        add(r, json_string_value(context), json_string_length(context),
+            json_string_value(continuation), json_string_length(continuation),
+            json_integer_value(doc), json_is_integer(label) ? json_integer_value(label) : -1);
+    json_decref(row);
+    return r->error->code;
+}
+
+static wf_status read_lines(reading *r, FILE *file)
+{
+    char *line = NULL;
+    size_t room = 0;
+    ssize_t n;
+
+    while (r->error->code == WF_OK && (n = getline(&line, &room, file)) >= 0) {
+        r->line++;
+        if (strspn(line, " \t\r\n") < (size_t)n)
+            read_line(r, line, (size_t)n);
+    }
+    free(line);
+    if (r->error->code == WF_OK && ferror(file))
+        wf_error_set(r->error, WF_EIO, "%s: %s", r->path, strerror(errno));
+    if (r->error->code == WF_OK && !r->to->count)
+        wf_error_set(r->error, WF_EINVAL, "%s has no requests", r->path);
+    return r->error->code;
+}
+
+wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,
+                            app_requests *requests, wf_error *error)
+{
+    reading r = {.path = path,
+                 .tokenizer = tokenizer,
+                 .to = requests,
+                 .positions = positions,
+                 .error = error};
+    FILE *file = fopen(path, "re");
+
+    if (!file)
+        return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+    if (app_tokenizer_encoder_new(tokenizer, &r.encoder, error) == WF_OK &&
+        app_tokenizer_encode(r.encoder, "", 0, APP_TOKENIZER_TEMPLATE, &r.start, error) ==
+            WF_OK) {
+        if (r.start.count && r.start.data[r.start.count - 1] != app_tokenizer_bos(tokenizer))
+            r.start.count = 0; /* what ends a text ends no context */
+        read_lines(&r, file);
+    }
+    fclose(file);
+    app_tokenizer_encoder_free(r.encoder);
+    app_tokenizer_ids_free(&r.start);
+    app_tokenizer_ids_free(&r.context);
+    app_tokenizer_ids_free(&r.whole);
+    return error->code;
+}
+
+void app_requests_free(app_requests *requests)
+{
+    free(requests->list);
+    app_tokenizer_ids_free(&requests->ids);
+    *requests = (app_requests){.count = 0};
+}

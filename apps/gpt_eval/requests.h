@@ -1,0 +1,38 @@
+/* apps/gpt_eval/requests.h - questions with answers to choose from, as lines of JSON. */
+#ifndef WF_APPS_GPT_EVAL_REQUESTS_H
+#define WF_APPS_GPT_EVAL_REQUESTS_H
+
+#include "apps/tokenizer/tokenizer.h"
+
+/*
+ * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines of one doc_id come one
+ * behind the other: they are the choices of a question, and label says which of them, from 0 on, is right.
+ */
+typedef struct app_request {
+    int64_t doc, label;            /* label -1: nobody says */
+    int64_t begin, context, count; /* its tokens in `ids`: of the context, and of all */
+    int64_t bytes;                 /* the continuation's, as the line has it */
+} app_request;
+
+typedef struct app_requests {
+    app_request *list;
+    int64_t count, room;
+    app_tokenizer_ids ids;
+} app_requests;
+
+/**
+ * app_requests_read - the tokens of all requests
+ *
+ * Context and continuation are encoded together, and blanks at the end of the context begin the continuation, as in
+ * lm-evaluation-harness (_encode_pair). A text begins with the first token where the tokenizer's texts do; an empty
+ * context is the token that ends texts, or the first one.
+ *
+ * @param positions  of the model: longer requests keep their last positions + 1 tokens
+ * Owner:   the caller, app_requests_free in any case
+ * Errors:  WF_EIO; WF_EDATA (file, line, and key); WF_EINVAL (no token to foretell); WF_ENOMEM
+ */
+wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,
+                            app_requests *requests, wf_error *error);
+void app_requests_free(app_requests *requests);
+
+#endif

@@ -1,0 +1,86 @@
+/* tests/nn/test_gguf_convert.c - GGUF files become folders, a parameter at a time, and nothing is lost on the way. */
+#include "nn/models/gpt/gpt.h"
+#include "parallel/models/gpt/pretrained.h"
+#include "tests/nn/gguf_file.h"
+#include "tests/nn/model_ranks.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PATH = 128 };
+
+static char folder[64];
+
+static void save(const char *from, const char *path)
+{
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path, &error), WF_OK);
+}
+
+static char *bytes_of(const char *path, size_t *n)
+{
+    FILE *file = fopen(path, "rb");
+    char *bytes;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    fseek(file, 0, SEEK_END);
+    *n = (size_t)ftell(file);
+    rewind(file);
+    bytes = malloc(*n);
+    CU_ASSERT_EQUAL_FATAL(fread(bytes, 1, *n, file), *n);
+    fclose(file);
+    return bytes;
+}
+
+/* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors are called there. */
+static void a_file_becomes_a_folder(void)
+{
+    static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
+                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2",
+                                         "/hf_qwen3",   "/hf_phi3",    "/hf_granite"};
+    char path[3][PATH];
+
+    snprintf(path[0], PATH, "%s/first.gguf", folder);
+    snprintf(path[1], PATH, "%s/converted", folder);
+    snprintf(path[2], PATH, "%s/second.gguf", folder);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        wf_error error = {WF_OK, ""};
+        wf_context *ctx = lone_context(1);
+        wf_nn_gpt_config config;
+        wf_nn_gpt *model;
+        char from[PATH], *bytes[2];
+        size_t n[2];
+
+        snprintf(from, sizeof from, WEFT_REFERENCE "%s", models[i]);
+        save(from, path[0]);
+        CU_ASSERT_EQUAL(wf_par_pretrained_config(path[0], &config, &error), WF_OK);
+        model = wf_nn_gpt_new(ctx, &config);
+        CU_ASSERT_EQUAL(wf_par_pretrained_convert(model, path[0], path[1], NULL, NULL, &error),
+                        WF_OK);
+        wf_nn_free(&model->base);
+        close_lone(ctx, WF_OK);
+        save(path[1], path[2]);
+        for (int k = 0; k < 2; k++)
+            bytes[k] = bytes_of(path[2 * k], &n[k]);
+        CU_ASSERT(n[0] == n[1] && memcmp(bytes[0], bytes[1], n[0]) == 0);
+        for (int k = 0; k < 2; k++)
+            free(bytes[k]);
+    }
+}
+
+static const wf_test tests[] = {{"a file becomes a folder", a_file_becomes_a_folder},
+                                {NULL, NULL}};
+
+int main(void)
+{
+    int failed;
+
+    snprintf(folder, sizeof folder, "/tmp/weft-gguf-convert-XXXXXX");
+    if (!mkdtemp(folder))
+        return 1;
+    failed = wf_test_main("gguf_convert", tests);
+    wf_test_remove(folder);
+    return failed;
+}
