@@ -73,21 +73,6 @@ static void a_file_is_loaded_as_its_folder(void)
         }
 }
 
-static char *bytes_of(const char *path, size_t *n)
-{
-    FILE *file = fopen(path, "rb");
-    char *bytes;
-
-    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
-    fseek(file, 0, SEEK_END);
-    *n = (size_t)ftell(file);
-    rewind(file);
-    bytes = malloc(*n);
-    CU_ASSERT_EQUAL_FATAL(fread(bytes, 1, *n, file), *n);
-    fclose(file);
-    return bytes;
-}
-
 static wf_status load_in_vain(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
