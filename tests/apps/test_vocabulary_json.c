@@ -43,7 +43,8 @@ static void same_ids(const app_tokenizer *a, const app_tokenizer *b, const char 
     }
     CU_ASSERT_EQUAL(ids[0].count, ids[1].count);
     CU_ASSERT(ids[0].count == ids[1].count &&
-              memcmp(ids[0].data, ids[1].data, ids[0].count * sizeof *ids[0].data) == 0);
+              (!ids[0].count ||
+               memcmp(ids[0].data, ids[1].data, ids[0].count * sizeof *ids[0].data) == 0));
     for (int i = 0; i < 2; i++)
         app_tokenizer_ids_free(&ids[i]);
 }
