@@ -82,7 +82,7 @@ for words in "" "nothing" "gemm --tp 2" "gemm --shapes 4x5" "gemm --forms NX" "s
     [ $status = 2 ] || fail "bench $words: status $status, not 2"
 done
 for command in gemm decode attention step pipeline comm dispatch memory init; do
-    "$bench" --help | grep -q "^  $command " || fail "help lacks $command"
-    "$bench" $command --help | grep -q "^  bench $command" || fail "$command: no example in its help"
+    "$bench" --help | grep "^  $command " >/dev/null || fail "help lacks $command"
+    "$bench" $command --help | grep "^  bench $command" >/dev/null || fail "$command: no example in its help"
 done
 exit $failed
