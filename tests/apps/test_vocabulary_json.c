@@ -75,7 +75,7 @@ static void ids_stay_the_same(void)
                                         "",
                                         " ",
                                         "a  b\n\n c\td 123 4567 it's We'LL <s>",
-                                        "na\xc3\xafve caf\xc3\xa9 \xe6\x9d\xb1\xe4\xba\xac "
+                                        "na\xc3\xafve caf\xc3\xa9 \xe6\x9d\xb1\xe4\xba\xac",
                                         "\xf0\x9f\x98\x80 e\xcc\x81 \xe2\x96\x81x",
                                         "<|im_start|>user\nHi<|im_end|>",
                                         "\"\\\x01\x7f"};
