@@ -236,7 +236,7 @@ static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
     return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
 }
 
-/* What the kernel gets for t: t, or a tensor of the device's type, without data as yet. */
+/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. */
 static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
     const wf_device *device = t->ctx->device;
@@ -245,7 +245,6 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
         return t;
     *other = *t;
     other->dtype = device->dtype;
-    other->data = NULL;
     s->differs = true; /* for nothing, where this rank has no part */
     s->bytes += widened_bytes(t, device);
     return other;
@@ -271,7 +270,7 @@ static void widen_operands(const wf_call *call, seen *s, char *room)
     const wf_device *device = call->ctx->device;
 
     if (!room)
-        return; /* all of it is empty */
+        return; /* all of it is empty, and keeps a pointer that may be added to */
     for (int i = 0; i < call->n_in; i++)
         if (s->call.in[i] != call->in[i]) {
             s->in[i].data = room;

@@ -85,6 +85,8 @@ static wf_status rope(const wf_call *call, void *workspace)
     job j = plan(call, workspace);
     int64_t rows = call->in[0]->local[0] * call->in[0]->local[1];
 
+    if (!workspace)
+        return WF_OK; /* heads of no size: no tables, and nothing to turn */
     for (int64_t i = 0; i < j.half; i++)
         j.turn[i] =
             wf_rope_scaled(&a->options.scaling,
