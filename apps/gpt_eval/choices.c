@@ -97,8 +97,9 @@ static void run_requests(job *j, wf_rank *rank, wf_par *par, slot *s)
     }
 }
 
-static void run_model(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
+    job *j = arg;
     wf_context *ctx = wf_par_context(par);
     const int64_t longest = longest_of(&j->requests);
     const app_engine_options options = {
@@ -122,20 +123,8 @@ static void run_model(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 static wf_status eval_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
-    const wf_par_options options = app_model_run_options(&j->q->run, false);
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model;
 
-    if (!par)
-        return rank->error.code;
-    model = app_model_source_load(&j->source, par, false);
-    if (model) {
-        run_model(j, rank, par, model);
-        wf_nn_free(&model->base);
-    }
-    rank->error = *wf_context_error(wf_par_context(par));
-    wf_par_close(par);
-    return rank->error.code;
+    return app_model_run_rank(&j->q->run, &j->source, false, rank, run_model, j);
 }
 
 /* Of questions whose right answer is known. */

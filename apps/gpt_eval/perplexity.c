@@ -90,8 +90,9 @@ static void show(const job *j, int64_t done)
 }
 
 /* The batches of windows go around the copies of the model. */
-static void run_windows(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
+    job *j = arg;
     const app_windows *w = &j->windows;
     wf_context *ctx = wf_par_context(par);
     int64_t batch = j->q->batch, copies = j->q->run.dp, room = batch * w->length;
@@ -117,20 +118,8 @@ static void run_windows(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 static wf_status eval_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
-    const wf_par_options options = app_model_run_options(&j->q->run, false);
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model;
 
-    if (!par)
-        return rank->error.code;
-    model = app_model_source_load(&j->source, par, false);
-    if (model) {
-        run_windows(j, rank, par, model);
-        wf_nn_free(&model->base);
-    }
-    rank->error = *wf_context_error(wf_par_context(par));
-    wf_par_close(par);
-    return rank->error.code;
+    return app_model_run_rank(&j->q->run, &j->source, false, rank, run_windows, j);
 }
 
 /* In the order of the text, so that the sum has no layout. */

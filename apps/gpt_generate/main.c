@@ -109,8 +109,9 @@ static int64_t slots_of(const job *j)
     return j->count && share < j->q.batch ? share : j->q.batch;
 }
 
-static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
+static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
+    job *j = arg;
     const app_engine_options options = {.par = par,
                                         .model = model,
                                         .slots = slots_of(j),
@@ -135,20 +136,8 @@ static void generate(job *j, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 static wf_status generate_rank(wf_rank *rank, void *arg)
 {
     job *j = arg;
-    const wf_par_options options = app_model_run_options(&j->q.run, j->q.plan);
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
-    wf_nn_gpt *model;
 
-    if (!par)
-        return rank->error.code;
-    model = app_model_source_load(&j->source, par, j->q.plan);
-    if (model) {
-        generate(j, rank, par, model);
-        wf_nn_free(&model->base);
-    }
-    rank->error = *wf_context_error(wf_par_context(par));
-    wf_par_close(par);
-    return rank->error.code;
+    return app_model_run_rank(&j->q.run, &j->source, j->q.plan, rank, generate, j);
 }
 
 static void print_plan(const job *j)

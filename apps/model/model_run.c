@@ -22,7 +22,8 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
     return WF_OK;
 }
 
-wf_par_options app_model_run_options(const app_model_run *run, bool plan)
+/* Of a rank: the model whole, or split over tp; dp copies of it. */
+static wf_par_options options_of(const app_model_run *run, bool plan)
 {
     wf_dtype dtype = strcmp(run->dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
 
@@ -33,6 +34,25 @@ wf_par_options app_model_run_options(const app_model_run *run, bool plan)
                             .dtype = dtype,
                             .param_dtype = dtype,
                             .plan = plan};
+}
+
+wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
+                             bool plan, wf_rank *rank, app_model_work *work, void *arg)
+{
+    const wf_par_options options = options_of(run, plan);
+    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    wf_nn_gpt *model;
+
+    if (!par)
+        return rank->error.code;
+    model = app_model_source_load(source, par, plan);
+    if (model) {
+        work(arg, rank, par, model);
+        wf_nn_free(&model->base);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    return rank->error.code;
 }
 
 wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,

@@ -34,8 +34,15 @@ typedef struct app_model_run {
 /* The flags go together, and threads are known. WF_EINVAL, WF_EUNSUPPORTED (copies over several processes). */
 wf_status app_model_run_check(app_model_run *run, wf_error *error);
 
-/* Of a rank: the model whole, or split over tp; dp copies of it. */
-wf_par_options app_model_run_options(const app_model_run *run, bool plan);
+/* What a rank does with its model. Failures go to the context of par. */
+typedef void app_model_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model);
+
+/*
+ * Of a rank, as wf_launch calls it: the model is loaded, or planned without data, work has it, and it is freed.
+ * Collective over all ranks. Errors: of wf_par_open, app_model_source_load and of work.
+ */
+wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
+                             bool plan, wf_rank *rank, app_model_work *work, void *arg);
 
 /*
  * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids. *path: where it is, or
