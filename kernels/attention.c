@@ -8,8 +8,8 @@
  * keep is 1, or under dropout 0 with its probability and 1 / (1 - dropout) else: word i *
  * tokens + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
- * groups). In attention_from token i sees first[i] <= j <= i. The CPU's kernels are in
- * kernels/cpu/attention.c.
+ * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <= i.
+ * The CPU's kernels are in kernels/cpu/attention.c.
  */
 #include "core/numerics/math.h"
 #include "core/numerics/random.h"
@@ -22,7 +22,7 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                         const wf_attention_options *options)
 {
     const wf_attention_options o = options ? *options : (wf_attention_options){.causal = false};
-    wf_attention_attr a = {.bidirectional = !o.causal};
+    wf_attention_attr a = {.bidirectional = !o.causal, .window = (int32_t)o.window};
     wf_call call = {.op = o.first ? &wf_op_attention_from : &wf_op_attention,
                     .n_in = o.first ? 4 : 3,
                     .in = {q, k, v, o.first},
@@ -39,11 +39,19 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                 (double)o.dropout, o.site);
         return NULL;
     }
-    if (o.first && !o.causal) {
+    if (o.window < 0 || o.window > INT32_MAX) {
+        wf_fail(q->ctx, WF_EINVAL,
+                "attention: a window of %" PRId64 " tokens; it must be at least 1 and below "
+                "2^31, or 0 for none",
+                o.window);
+        return NULL;
+    }
+    if ((o.first || o.window) && !o.causal) {
         wf_fail(
             q->ctx, WF_EINVAL,
             "attention: tokens that see all others have no first one that they see; make it "
-            "causal, or leave `first` out");
+            "causal, or leave `%s` out",
+            o.first ? "first" : "window");
         return NULL;
     }
     if (wf_context_is_training(q->ctx)) {
@@ -103,6 +111,7 @@ typedef struct head_view {
     int64_t q_at, k_at, lse_at, heads; /* offsets of token 0; lse's rows are `heads` apart */
     double scale, dropout;
     const int32_t *first; /* [tokens], or NULL */
+    int64_t window;
     uint64_t key;
     uint32_t counter[3];
 } head_view;
@@ -120,6 +129,7 @@ static head_view view(const wf_call *call, int64_t b, int64_t head)
                    .heads = q->local[2],
                    .key = a->key,
                    .bidirectional = a->bidirectional,
+                   .window = a->window,
                    .dropout = (double)a->dropout};
     const wf_tensor *first = wf_attention_first(call);
 
@@ -155,7 +165,7 @@ static double keep(const head_view *h, int64_t i, int64_t j)
 /* Query i sees the keys from the first on, and before the second. */
 static int64_t keys_begin(const head_view *h, int64_t i)
 {
-    return h->first ? wf_attention_from(h->first, i) : 0;
+    return h->bidirectional ? 0 : wf_attention_from(h->first, h->window, i);
 }
 
 static int64_t keys_end(const head_view *h, int64_t i)
@@ -252,14 +262,17 @@ static wf_status reference_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Two products over the scores, or the causal half of them; backward makes five. */
+/* Two products over the scores, the causal half of them, or what a window leaves of that; backward makes five. */
 static double product_flops(const wf_call *call, int products)
 {
     const wf_attention_attr *a = call->attr;
     const wf_tensor *q = call->in[0];
+    double tokens = (double)q->local[1], window = (double)a->window;
+    double keys = a->bidirectional                ? 2 * tokens
+                  : window > 0 && window < tokens ? window * (2 - window / tokens)
+                                                  : tokens;
 
-    return (a->bidirectional ? 2 : 1) * products * (double)wf_tensor_local_count(q) *
-           (double)q->local[1];
+    return products * (double)wf_tensor_local_count(q) * keys;
 }
 
 static double forward_flops(const wf_call *call)

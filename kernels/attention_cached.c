@@ -3,7 +3,8 @@
  * generation: the tokens of a sequence that were there before are not computed again.
  *
  *     cache_write       cache[slot[b], first[b] + t] = k[b, t], and v alike
- *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of slot[b]
+ *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of slot[b],
+ *                       or to the last of them that a window leaves
  *
  * The bits are those of wf_attention over the whole sequence. Neither has a gradient. The CPU's
  * kernels are in kernels/cpu/attention_cached.c.
@@ -25,9 +26,18 @@ wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tensor *k, w
 }
 
 wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
-                               wf_tensor *first, wf_tensor *slot)
+                               wf_tensor *first, wf_tensor *slot, int64_t window)
 {
-    return wf_apply(&wf_op_attention_cached, NULL, 0, 5, q, k_cache, v_cache, first, slot);
+    const wf_cached_attr a = {.window = window};
+
+    if (q && window < 0) {
+        wf_fail(q->ctx, WF_EINVAL,
+                "attention_cached: a window of %" PRId64 " tokens; it must be at least 1, or 0 "
+                "for none",
+                window);
+        return NULL;
+    }
+    return wf_apply(&wf_op_attention_cached, &a, sizeof a, 5, q, k_cache, v_cache, first, slot);
 }
 
 wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
@@ -89,7 +99,7 @@ static size_t reference_workspace(const wf_call *call)
     return (size_t)call->in[1]->local[1] * sizeof(double);
 }
 
-/* Query `q` to the keys [0, count), rows of k and v that are `stride` apart. */
+/* Query `q` to `count` keys, rows of k and v that are `stride` apart. */
 static void reference_row(const double *q, const double *k, const double *v, int64_t count,
                           int64_t stride, int64_t dim, double *score, double *y)
 {
@@ -116,7 +126,8 @@ static wf_status reference(const wf_call *call, void *workspace)
     const wf_tensor *q = call->in[0], *cache = call->in[1];
     const int32_t *first = call->in[3]->data, *slot = call->in[4]->data;
     int64_t per_group = q->dim[2].size / cache->dim[2].size, dim = q->local[3];
-    int64_t stride = cache->local[2] * dim;
+    int64_t stride = cache->local[2] * dim,
+            window = ((const wf_cached_attr *)call->attr)->window;
 
     if (wf_cache_rows_check(call, cache, q, call->in[3], call->in[4]) != WF_OK)
         return wf_context_status(call->ctx);
@@ -124,12 +135,13 @@ static wf_status reference(const wf_call *call, void *workspace)
         for (int64_t t = 0; t < q->local[1]; t++)
             for (int64_t h = 0; h < q->local[2]; h++) {
                 int64_t group = (q->start[2] + h) / per_group - cache->start[2];
-                int64_t at = slot[b] * cache->local[1] * stride + group * dim;
+                int64_t from = wf_attention_from(NULL, window, first[b] + t);
+                int64_t at = (slot[b] * cache->local[1] + from) * stride + group * dim;
                 int64_t row = ((b * q->local[1] + t) * q->local[2] + h) * dim;
 
                 reference_row((const double *)q->data + row, (const double *)cache->data + at,
-                              (const double *)call->in[2]->data + at, first[b] + t + 1, stride,
-                              dim, workspace, (double *)call->out[0]->data + row);
+                              (const double *)call->in[2]->data + at, first[b] + t + 1 - from,
+                              stride, dim, workspace, (double *)call->out[0]->data + row);
             }
     return WF_OK;
 }

@@ -7,19 +7,62 @@
 
 #include "kernels/op_table_internal.h"
 #include "kernels/rope_scaling.h"
+#include <math.h>
 
 typedef struct wf_rope_attr {
     wf_rope_options options;
     bool inverse;
 } wf_rope_attr;
 
-/* A frequency, base^(-2i/dim) in radians per token, as the scaling has it. */
-WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, double turn)
+/* What a scaling comes to for heads of a dim: YaRN's indices between which frequencies go over, and what cosines and
+   sines are multiplied with. */
+typedef struct wf_rope_range {
+    double low, high, attention;
+} wf_rope_range;
+
+/* The index of the frequency that makes so many turns in the original length. */
+static inline double wf_rope_index(const wf_rope_options *o, double turns, int64_t dim,
+                                   double (*ln)(double))
+{
+    return (double)dim * ln(o->scaling.original_positions / (turns * 6.283185307179586)) /
+           (2 * ln(o->base));
+}
+
+/* On the host; ln: wf_log, or a device's library. */
+static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t dim,
+                                             double (*ln)(double))
+{
+    const wf_rope_scaling *s = &o->scaling;
+    double last = (double)(dim - 1);
+    wf_rope_range r = {0, 0, 1};
+
+    if (s->kind != WF_ROPE_YARN)
+        return r;
+    r.low = floor(wf_rope_index(o, s->beta_fast > 0 ? s->beta_fast : 32, dim, ln));
+    r.high = ceil(wf_rope_index(o, s->beta_slow > 0 ? s->beta_slow : 1, dim, ln));
+    r.low = r.low > 0 ? r.low : 0;
+    r.high = r.high < last ? r.high : last;
+    if (r.low == r.high)
+        r.high += 0.001; /* a step, not a division by zero */
+    r.attention = s->attention_factor > 0 ? s->attention_factor
+                  : s->factor > 1         ? 0.1 * ln(s->factor) + 1
+                                          : 1;
+    return r;
+}
+
+/* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it. */
+WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_rope_range r,
+                                                   int64_t i, double turn)
 {
     double turns = s->original_positions * turn / 6.283185307179586, smooth;
 
     if (s->kind == WF_ROPE_UNSCALED)
         return turn;
+    if (s->kind == WF_ROPE_YARN) {
+        smooth = 1 - ((double)i - r.low) / (r.high - r.low);
+        smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
+        return (1 - smooth) * (turn / s->factor) + smooth * turn;
+    }
     if (s->kind == WF_ROPE_LINEAR || turns < s->low_freq_factor)
         return turn / s->factor;
     if (turns > s->high_freq_factor)
@@ -35,8 +78,14 @@ typedef struct wf_attention_attr {
     uint64_t key;
     float dropout; /* 0 in evaluation */
     int site;
+    int32_t window; /* 0: none */
     bool bidirectional;
 } wf_attention_attr;
+
+/* What attention_cached has to know beside its operands. */
+typedef struct wf_cached_attr {
+    int64_t window; /* 0: none */
+} wf_cached_attr;
 
 /* The operand that says which token is the first that each one sees: the last of attention_from and of its
    gradient. NULL where there is none. For devices' libraries too: nothing is called. */
@@ -47,11 +96,15 @@ static inline const wf_tensor *wf_attention_first(const wf_call *call)
     return call->n_in > (gradient ? 6 : 3) ? call->in[gradient ? 6 : 3] : NULL;
 }
 
-/* The first token that token i of a sequence sees: any number is taken for the nearest of [0, i]. */
-WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t i)
+/* The first token that token i of a sequence sees. Any number of `first` is taken for the nearest of [0, i], and
+   NULL is 0 everywhere; of a window, its own token included, it sees no more than so many; 0: no window. */
+WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t window,
+                                                       int64_t i)
 {
-    int64_t from = first[i] > 0 ? first[i] : 0;
+    int64_t from = first && first[i] > 0 ? first[i] : 0;
 
+    if (window > 0 && from <= i - window)
+        from = i - window + 1;
     return from < i ? from : i;
 }
 

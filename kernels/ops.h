@@ -325,6 +325,8 @@ typedef struct wf_attention_options {
     /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the nearest of [0, i];
        NULL: from 0 on. With causal */
     wf_tensor *first;
+    int64_t
+        window; /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
 } wf_attention_options;
 
 /**
@@ -341,7 +343,7 @@ typedef struct wf_attention_options {
  *              rank's heads use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
  *              partial where h is split and g is whole
- * Errors:      WF_EINVAL (dropout; `first` without causal)
+ * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);

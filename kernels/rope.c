@@ -1,7 +1,8 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being the global index of
- * the token, or for rope_at an operand. The gradient turns back. The CPU's kernel is in kernels/cpu/rope.c.
+ * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being
+ * the global index of the token, or for rope_at an operand. The gradient turns back (YaRN also multiplies with a factor,
+ * there and back). The CPU's kernel is in kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_cached.h"
@@ -61,6 +62,7 @@ static wf_status reference(const wf_call *call, void *workspace)
 {
     const wf_rope_attr *a = call->attr;
     const wf_tensor *t = call->in[0];
+    const wf_rope_range range = wf_rope_range_of(&a->options, t->dim[3].size, wf_log);
     const int32_t *at = call->n_in > 1 ? call->in[1]->data : NULL;
     const double *x = t->data;
     double *y = call->out[0]->data;
@@ -72,10 +74,10 @@ static wf_status reference(const wf_call *call, void *workspace)
             int64_t position = at ? at[row] : t->start[1] + row % t->local[1];
             double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)dim), s, c;
 
-            turn = wf_rope_scaled(&a->options.scaling, turn);
+            turn = wf_rope_scaled(&a->options.scaling, range, i, turn);
             wf_sincos((double)position * turn, &s, &c);
-            if (a->inverse)
-                s = -s;
+            s *= a->inverse ? -range.attention : range.attention;
+            c *= range.attention;
             for (int64_t h = 0; h < heads; h++) {
                 int64_t p = (row * heads + h) * dim + i, q = p + half;
 

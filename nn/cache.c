@@ -198,12 +198,12 @@ static wf_tensor *widened(wf_tensor *t)
 }
 
 wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *q,
-                                 wf_tensor *k, wf_tensor *v)
+                                 wf_tensor *k, wf_tensor *v, int64_t window)
 {
     entry *e = q && k && v ? entry_of(c, module, k) : NULL;
 
     if (!e || !c->slot ||
         wf_cache_write(e->k, e->v, widened(k), widened(v), c->first, c->slot) != WF_OK)
         return NULL;
-    return wf_attention_cached(q, e->k, e->v, c->first, c->slot);
+    return wf_attention_cached(q, e->k, e->v, c->first, c->slot, window);
 }

@@ -44,21 +44,26 @@ COMMON = {"vocab_size": 300, "hidden_size": 40, "intermediate_size": 56, "num_hi
           "bos_token_id": 0, "eos_token_id": 0, "pad_token_id": None}
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_factor": 1.0,
           "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16,
+        "beta_fast": 1.5, "beta_slow": 0.2}
 FAMILIES = {
     "gpt2": {"n_layer": 3, "n_head": 5, "n_embd": 40, "n_inner": 72, "vocab_size": 300,
              "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
     "llama": {**COMMON, "hidden_size": 48, "head_dim": 10, "rope_parameters": LLAMA3, "attention_bias": True,
               "mlp_bias": True, "tie_word_embeddings": True},
-    "mistral": {**COMMON, "head_dim": 6, "sliding_window": 40, "tie_word_embeddings": False},
-    "qwen2": {**COMMON, "hidden_size": 48, "tie_word_embeddings": True},
-    "qwen3": {**COMMON, "head_dim": 10, "attention_bias": True, "tie_word_embeddings": False},
+    "mistral": {**COMMON, "head_dim": 6, "sliding_window": 7, "tie_word_embeddings": False},
+    "qwen2": {**COMMON, "hidden_size": 48, "tie_word_embeddings": True, "use_sliding_window": True,
+              "sliding_window": 5, "max_window_layers": 1},
+    "qwen3": {**COMMON, "head_dim": 10, "attention_bias": True, "tie_word_embeddings": False,
+              "use_sliding_window": True, "sliding_window": 9, "rope_parameters": YARN,
+              "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
     "smollm3": {**COMMON, "hidden_size": 48, "num_hidden_layers": 5, "no_rope_layer_interval": 2,
                 "no_rope_layers": [1, 0, 1, 0, 1], "tie_word_embeddings": True},
     "granite": {**COMMON, "hidden_size": 48, "embedding_multiplier": 3.7, "attention_multiplier": 0.21,
                 "residual_multiplier": 0.37, "logits_scaling": 1.9, "tie_word_embeddings": True},
     "gemma": {**COMMON, "head_dim": 10, "hidden_act": "gelu_pytorch_tanh"},
     "olmo2": {**COMMON, "hidden_size": 48, "attention_bias": True, "tie_word_embeddings": False},
-    "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 40, "tie_word_embeddings": False},
+    "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 11, "tie_word_embeddings": False},
 }
 OTHERS = [["--strategy", "no_shard", "--tp", 2, "--dp", 2, "--recompute", "attention"],
           ["--pp", 2, "--tp", 2, "--micro-batch-size", 2, "--recompute", "block"],

@@ -31,6 +31,9 @@ static const char *const deciding[] = {
     "residual_scale",
     "attention_scale",
     "logit_divisor",
+    "sliding_window",
+    "window_first",
+    "window_skip",
     "seq_len",
     "dropout",
     "exact",
@@ -55,7 +58,7 @@ static const char *const deciding[] = {
     "freeze",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 23 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 26 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -199,6 +199,9 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
         {APP_OPTION_positions, &o->positions, &c.positions},
         {APP_OPTION_rope_skip, &o->rope_skip, &c.rope_skip},
+        {APP_OPTION_sliding_window, &o->sliding_window, &c.window},
+        {APP_OPTION_window_first, &o->window_first, &c.window_first},
+        {APP_OPTION_window_skip, &o->window_skip, &c.window_skip},
     };
     const char *family = NULL;
     wf_status status;

@@ -55,6 +55,9 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.eps = (float)o->norm_eps;
     c.rope_base = o->rope_base;
     c.rope_skip = o->rope_skip ? o->rope_skip : c.rope_skip;
+    c.window = o->sliding_window;
+    c.window_first = o->window_first;
+    c.window_skip = o->window_skip;
     wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling); /* checked with the flags */
     for (int i = 0; i < app_property_count; i++) {
         const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;
@@ -102,9 +105,9 @@ static wf_status check_scaling(app_options *o, wf_error *error)
 
     if (!wf_rope_scaling_parse(o->rope_scaling, &scaling))
         return wf_error_set(error, WF_EINVAL,
-                            "--rope-scaling %s is none of none, linear:FACTOR and "
-                            "llama3:FACTOR,LOW,HIGH,POSITIONS with numbers above 0, HIGH above "
-                            "LOW; Llama 3.1 has llama3:8,1,4,8192",
+                            "--rope-scaling %s is none of none, linear:FACTOR, "
+                            "llama3:FACTOR,LOW,HIGH,POSITIONS and yarn:FACTOR,POSITIONS with "
+                            "numbers above 0, HIGH above LOW; Llama 3.1 has llama3:8,1,4,8192",
                             o->rope_scaling);
     if (!turns(o) && (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip))
         return wf_error_set(
@@ -112,6 +115,23 @@ static wf_status check_scaling(app_options *o, wf_error *error)
             "%s is for RoPE, and --arch %s learns its positions; leave it out, or use --arch "
             "llama",
             o->rope_skip ? "--rope-skip" : "--rope-scaling", o->arch);
+    return WF_OK;
+}
+
+static wf_status check_window(app_options *o, wf_error *error)
+{
+    long long first = o->window_first, skip = o->window_skip;
+
+    if (!o->sliding_window && (first || skip))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s %lld says which blocks have no window, and there is none; add "
+                            "--sliding-window N, or leave it out",
+                            first ? "--window-first" : "--window-skip", first ? first : skip);
+    if (o->sliding_window && (first >= o->n_layer || skip == 1))
+        return wf_error_set(
+            error, WF_EINVAL, "%s %lld leaves no block of %lld its --sliding-window; use %s",
+            skip == 1 ? "--window-skip" : "--window-first", skip == 1 ? skip : first,
+            (long long)o->n_layer, skip == 1 ? "2 or more" : "a smaller one");
     return WF_OK;
 }
 
@@ -175,7 +195,7 @@ static wf_status derive_properties(app_options *o, wf_error *error)
 wf_status app_options_check_model(app_options *o, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
-        check_heads, check_kv_heads,  check_scaling,
+        check_heads, check_kv_heads,  check_scaling,    check_window,
         derive_ffn,  check_positions, derive_properties};
     wf_status status = WF_OK;
 

@@ -106,7 +106,8 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
 
     if (first)
         h.from = (const int32_t *)first->data + b * j->tokens;
-
+    if (a->window < j->tokens) /* a longer one holds all of the sequence */
+        h.window = a->window;
     wf_attention_counter(a, global, q->start[0] + b, h.dropout_counter);
     return h;
 }

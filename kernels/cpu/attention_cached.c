@@ -17,6 +17,7 @@ typedef struct job {
     int64_t tokens, dim, heads, groups, room; /* this rank's; positions of the cache */
     int64_t per_group;                        /* query heads of a group, globally */
     int64_t rows;                             /* queries, and those before them in a block */
+    int64_t window;                           /* 0: none */
     size_t block, bytes;                      /* the kernel's scratch; a worker's whole space */
     char *workspace;
 } job;
@@ -38,6 +39,7 @@ static job plan(const wf_call *call, void *workspace)
              .room = cache->local[1],
              .per_group = q->dim[2].size / cache->dim[2].size,
              .rows = BLOCK - 1 + q->local[1],
+             .window = ((const wf_cached_attr *)call->attr)->window,
              .workspace = workspace};
 
     if (j.tokens <= FEW) {
@@ -61,6 +63,7 @@ static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t
                                .v = (const float *)j->call->in[2]->data + at,
                                .k_stride = j->groups * j->dim,
                                .v_stride = j->groups * j->dim,
+                               .window = j->window,
                                .scale = 1.0f / sqrtf((float)j->dim)};
 }
 
@@ -138,7 +141,8 @@ static wf_status attention_cached(const wf_call *call, void *workspace)
     if (wf_cache_rows_check(call, call->in[1], call->in[0], call->in[3], call->in[4]) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t b = 0; b < call->in[0]->local[0]; b++)
-        scores += (double)(j.heads * j.tokens) * (double)(at[b] + j.tokens);
+        scores += (double)(j.heads * j.tokens) *
+                  (double)(at[b] + j.tokens - wf_attention_from(NULL, j.window, at[b]));
     wf_team_run(scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->team,
                 call->in[0]->local[0] * (few ? j.groups : j.heads), 1,
                 few ? rows_of : blocks_of, &j);

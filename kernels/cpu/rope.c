@@ -14,7 +14,8 @@ typedef struct job {
     const wf_call *call;
     int64_t tokens, heads, half; /* tokens: rows of the tables */
     double *turn;                /* [half]: radians per token */
-    float *cosine, *sine;        /* [tokens][half] */
+    wf_rope_range range;
+    float *cosine, *sine; /* [tokens][half] */
 } job;
 
 static job plan(const wf_call *call, void *workspace)
@@ -24,7 +25,9 @@ static job plan(const wf_call *call, void *workspace)
              .tokens = call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1],
              .heads = x->local[2],
              .half = x->local[3] / 2};
+    const wf_rope_attr *a = call->attr;
 
+    j.range = wf_rope_range_of(&a->options, x->local[3], wf_log);
     if (workspace) {
         j.turn = workspace;
         j.cosine = (float *)(j.turn + j.half);
@@ -54,8 +57,8 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
             double s, c;
 
             wf_sincos((double)position * j->turn[i], &s, &c);
-            j->cosine[t * j->half + i] = (float)c;
-            j->sine[t * j->half + i] = (float)s;
+            j->cosine[t * j->half + i] = (float)(c * j->range.attention);
+            j->sine[t * j->half + i] = (float)(s * j->range.attention);
         }
     }
 }
@@ -89,7 +92,7 @@ static wf_status rope(const wf_call *call, void *workspace)
         return WF_OK; /* heads of no size: no tables, and nothing to turn */
     for (int64_t i = 0; i < j.half; i++)
         j.turn[i] =
-            wf_rope_scaled(&a->options.scaling,
+            wf_rope_scaled(&a->options.scaling, j.range, i,
                            wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j.half)));
     wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
     wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);

@@ -80,13 +80,19 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
-    const int32_t *
-        from; /* [seq]: query i sees keys from[i] .. i alone, from[i] in [0, i], where the head is
-                            not bidirectional; NULL: from 0 on */
+    /* Where the head is not bidirectional, query i sees keys from[i] .. i alone, from[i] in [0, i] (NULL: from 0 on),
+       and no more than the last `window` of them (0: all); see wf_attention_from. */
+    const int32_t *from; /* [seq] */
+    int64_t window;
     int64_t
         first; /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
     wf_attention_rows rows; /* n may be 0 */
 } wf_attention_head;
+
+static inline bool wf_attention_is_bounded(const wf_attention_head *head)
+{
+    return head->from || head->window > 0;
+}
 
 enum { WF_ATTENTION_GRAIN = 16 }; /* packed tokens and features come in whole vectors */
 

@@ -57,7 +57,8 @@ static wf_cuda_heads heads_of(const wf_call *call)
     h.bidirectional = attr->bidirectional;
     if (wf_attention_first(call))
         h.from = wf_attention_first(call)->data;
-
+    if (attr->window < h.tokens) /* a longer one holds all of the sequence */
+        h.window = attr->window;
     set_dropout(&h, call->attr, q, wf_cuda_now(call));
     return h;
 }

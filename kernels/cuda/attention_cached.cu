@@ -1,6 +1,6 @@
 /*
  * kernels/cuda/attention_cached.cu - the rows of kernels/attention_cached.c. A warp has a query and goes
- * through the keys up to its own by an online softmax (attention_forward.cu), one after the other: simple, and
+ * through the keys that it sees by an online softmax (attention_forward.cu), one after the other: simple, and
  * a function of the query's own text alone, but not the order of the training kernels.
  *
  * A slot or a position that the cache has not is a mistake of the caller's that the device does not look for:
@@ -63,6 +63,7 @@ struct job {
     const int32_t *first, *slot;
     int64_t rows, tokens, heads, groups, room, dim;
     int64_t head_start, group_start, per_group;
+    int64_t window; /* 0: none */
     float scale;
 };
 
@@ -80,13 +81,16 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
     const int64_t row = (int64_t)blockIdx.x * WARPS + threadIdx.x / WF_WARP;
     const int64_t head = row % a.heads, b = row / a.heads / a.tokens;
     const int64_t group = (a.head_start + head) / a.per_group - a.group_start;
+    int64_t at, from;
     float q[EACH], y[EACH], greatest = -INFINITY, sum = 0.0f;
     const float *k, *v;
 
     if (row >= a.rows)
         return;
-    k = a.k + ((int64_t)a.slot[b] * a.room * a.groups + group) * a.dim;
-    v = a.v + ((int64_t)a.slot[b] * a.room * a.groups + group) * a.dim;
+    at = a.first[b] + row / a.heads % a.tokens;
+    from = wf_attention_from(NULL, a.window, at);
+    k = a.k + (((int64_t)a.slot[b] * a.room + from) * a.groups + group) * a.dim;
+    v = a.v + (((int64_t)a.slot[b] * a.room + from) * a.groups + group) * a.dim;
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const int64_t d = lane + WF_WARP * i;
@@ -94,8 +98,7 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) attend_kernel(job
         q[i] = d < a.dim ? wf_get(((const T *)a.q)[row * a.dim + d]) * a.scale : 0.0f;
         y[i] = 0.0f;
     }
-    for (int64_t j = a.first[b] + row / a.heads % a.tokens; j >= 0;
-         j--, k += a.groups * a.dim, v += a.groups * a.dim) {
+    for (; from <= at; from++, k += a.groups * a.dim, v += a.groups * a.dim) {
         float score = 0.0f, before, p, more;
 
 #pragma unroll
@@ -144,6 +147,7 @@ wf_status attention_cached(const wf_call *call, void *)
     a.head_start = q->start[2];
     a.group_start = cache->start[2];
     a.per_group = q->dim[2].size / cache->dim[2].size;
+    a.window = ((const wf_cached_attr *)call->attr)->window;
     a.scale = 1.0f / sqrtf((float)a.dim);
     return wf_run(call, [&](auto zero) {
         return wf_launch(attend_kernel<decltype(zero)>,

@@ -37,7 +37,7 @@ __device__ __forceinline__ float half_warp_greatest(float x)
    it then changes nothing. */
 __device__ __forceinline__ float lowest(const wf_cuda_heads &a)
 {
-    return a.from ? -FLT_MAX : -INFINITY;
+    return is_bounded(a) ? -FLT_MAX : -INFINITY;
 }
 
 /* Scores of rows from i and columns from j become terms of the sum; what was summed before is

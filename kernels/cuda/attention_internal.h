@@ -24,6 +24,7 @@ typedef struct wf_cuda_heads {
     float scale;
     bool bidirectional;  /* every query sees all keys */
     const int32_t *from; /* [batch, tokens] (wf_attention_from), or NULL */
+    int64_t window;      /* 0: none */
 
     /* dropout: 0 for none. A score is kept where its word is at least `threshold`. */
     uint64_t key;

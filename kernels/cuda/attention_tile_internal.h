@@ -26,24 +26,30 @@ static __device__ __host__ __forceinline__ int row_floats(int64_t dim)
 /* The first key that query i of the block's sequence sees; rows that fill a tile see all. */
 static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_t i)
 {
-    return a.from && i < a.tokens
-               ? wf_attention_from(a.from + (int64_t)blockIdx.z * a.tokens, i)
-               : 0;
+    const int32_t *from = a.from ? a.from + (int64_t)blockIdx.z * a.tokens : NULL;
+
+    return i < a.tokens ? wf_attention_from(from, a.window, i) : 0;
+}
+
+/* Whether queries see less than all before them. */
+static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
+{
+    return a.from || a.window > 0;
 }
 
 /* Both are of the sequence. */
 static __device__ __forceinline__ bool sees(const wf_cuda_heads &a, int64_t query, int64_t key)
 {
-    return a.bidirectional || (key <= query && key >= from_of(a, query));
+    return a.bidirectional || (key <= query && (!is_bounded(a) || key >= from_of(a, query)));
 }
 
 /* The first key that a tile of queries from `first` on sees; the block asks as one. */
 template <int TILE>
 static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int64_t first)
 {
-    int64_t least = a.from ? first : 0;
+    int64_t least = is_bounded(a) ? first : 0;
 
-    for (int64_t i = first; a.from && i < first + TILE && i < a.tokens; i++)
+    for (int64_t i = first; is_bounded(a) && i < first + TILE && i < a.tokens; i++)
         least = from_of(a, i) < least ? from_of(a, i) : least;
     return least;
 }

@@ -17,7 +17,7 @@ struct job {
 
 /* at: NULL, or the position of each row of the tables. */
 __global__ void __launch_bounds__(WF_BLOCK)
-    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how)
+    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how, wf_rope_range range)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
@@ -26,10 +26,10 @@ __global__ void __launch_bounds__(WF_BLOCK)
         double turn = pow(how.options.base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)),
                s, c;
 
-        turn = wf_rope_scaled(&how.options.scaling, turn);
+        turn = wf_rope_scaled(&how.options.scaling, range, k % a.half, turn);
         sincos((double)(at ? at[k / a.half] : first + k / a.half) * turn, &s, &c);
-        a.cosine[k] = (float)c;
-        a.sine[k] = (float)(how.inverse ? -s : s);
+        a.cosine[k] = (float)(c * range.attention);
+        a.sine[k] = (float)(s * (how.inverse ? -range.attention : range.attention));
     }
 }
 
@@ -60,6 +60,11 @@ template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a
         wf_store((T *)a.y + at, left, a.wide, p);
         wf_store((T *)a.y + at + a.half, left, a.wide, q);
     }
+}
+
+double natural_log(double x)
+{
+    return log(x);
 }
 
 /* Tokens of a sequence, or of all where each has a position of its own. */
@@ -96,8 +101,9 @@ wf_status rope(const wf_call *call, void *workspace)
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
         int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
-        cudaError_t error = wf_launch(table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK),
-                                      WF_BLOCK, 0, stream, a, at, x->start[1], *attr);
+        cudaError_t error = wf_launch(
+            table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK), WF_BLOCK, 0, stream, a, at,
+            x->start[1], *attr, wf_rope_range_of(&attr->options, 2 * a.half, natural_log));
 
         a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half);
         return error != cudaSuccess ? error

@@ -17,8 +17,11 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     enum { Q, K, V };
     wf_nn_attention *m = (wf_nn_attention *)self;
     wf_nn_documents documents = wf_nn_documents_now(self->ctx);
-    const wf_attention_options how = {
-        .causal = m->causal, .dropout = m->dropout, .site = m->site, .first = documents.first};
+    const wf_attention_options how = {.causal = m->causal,
+                                      .dropout = m->dropout,
+                                      .site = m->site,
+                                      .first = documents.first,
+                                      .window = m->window};
     wf_nn_cache *cache = wf_nn_cache_now(self->ctx);
     wf_tensor *positions = cache ? wf_nn_cache_positions(cache) : documents.positions;
     wf_tensor *y[3];
@@ -42,7 +45,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     if (m->query_scale != 1)
         y[Q] = wf_scale(y[Q], m->query_scale);
     wf_nn_at_many(m, "qkv", 3, y);
-    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V])
+    x = cache ? wf_nn_cache_attention(cache, self, y[Q], y[K], y[V], m->window)
               : wf_attention(y[Q], y[K], y[V], &how);
     return wf_nn_call(m->out, wf_merge_heads(x));
 }
@@ -84,6 +87,12 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
     else if (o->rope_base > 0 && o->head_dim % 2)
         wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
                 (long long)o->head_dim);
+    else if (o->window < 0 || (o->window && !o->causal))
+        wf_fail(
+            ctx, WF_EINVAL,
+            "a window of %lld tokens%s: it must be at least 1, of causal attention, or 0 for "
+            "none",
+            (long long)o->window, o->causal ? "" : " without causal");
     else if (!(o->dropout >= 0 && o->dropout < 1))
         wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                 (double)o->dropout);
@@ -122,6 +131,7 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->causal = o.causal;
+    m->window = o.window;
     m->dropout = o.dropout;
     m->site = o.site;
     return m;

@@ -16,6 +16,7 @@ typedef struct wf_nn_attention_options {
     int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
+    int64_t window;   /* it sees the last so many of these at most, where it is causal; 0: all */
     bool qkv_bias,
         out_bias; /* biases in the projections of queries, keys and values; in the output's */
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
@@ -43,6 +44,7 @@ typedef struct wf_nn_attention {
     wf_rope_options rope; /* base 0: no rotation */
     float query_scale;    /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
+    int64_t window; /* 0: none */
     float dropout;
     int site;
 } wf_nn_attention;
@@ -57,7 +59,7 @@ typedef struct wf_nn_attention {
  *          and k_norm (before and behind it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width, kv_heads that
- *          do not divide the heads, an odd head size with RoPE, dropout outside of [0, 1)),
+ *          do not divide the heads, a window below 0 or without causal, an odd head size with RoPE, dropout outside of [0, 1)),
  *          WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,

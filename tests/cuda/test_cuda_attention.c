@@ -87,13 +87,13 @@ static void attention_heads(void)
 }
 
 /* heads, groups, tokens, dim */
-static void from_first(const int64_t shape[4], float dropout, wf_dtype dtype,
+static void from_first(const int64_t shape[4], int32_t window, float dropout, wf_dtype dtype,
                        const split *forward, const split *backward)
 {
     const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
     const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
     const wf_dim k_dims[] = {b, t, {shape[1], 1, WF_CHUNKS_8}, d};
-    const wf_attention_attr attr = {.key = 9, .dropout = dropout, .site = 3};
+    const wf_attention_attr attr = {.key = 9, .dropout = dropout, .site = 3, .window = window};
     const wf_call forward_call = {
         .op = &wf_op_attention_from, .n_in = 4, .n_out = 2, .attr = &attr};
     const wf_call backward_call = {
@@ -130,11 +130,11 @@ static void attention_from_a_first_token(void)
     static const split batch_grad = {
         "from, gradient over batch", {0, 0, 0, 0, 0, 0, 0}, {0, 0, 0}, 1u << 2};
 
-    from_first((int64_t[]){5, 1, 150, 10}, 0, WF_F32, &heads, &heads_grad);
-    from_first((int64_t[]){3, 3, 65, 8}, 0.2F, WF_F32, &heads, &heads_grad);
-    from_first((int64_t[]){2, 2, 67, 72}, 0, WF_F32, &batch, &batch_grad);
-    from_first((int64_t[]){2, 1, 99, 136}, 0, WF_F32, &batch, &batch_grad);
-    from_first((int64_t[]){4, 4, 70, 64}, 0, WF_BF16, &batch, &batch_grad);
+    from_first((int64_t[]){5, 1, 150, 10}, 0, 0, WF_F32, &heads, &heads_grad);
+    from_first((int64_t[]){3, 3, 65, 8}, 11, 0.2F, WF_F32, &heads, &heads_grad);
+    from_first((int64_t[]){2, 2, 67, 72}, 66, 0, WF_F32, &batch, &batch_grad);
+    from_first((int64_t[]){2, 1, 99, 136}, 0, 0, WF_F32, &batch, &batch_grad);
+    from_first((int64_t[]){4, 4, 70, 64}, 40, 0, WF_BF16, &batch, &batch_grad);
 }
 
 static void attention_to_all(void)
@@ -184,13 +184,18 @@ static numbers places(int32_t a, int32_t b)
 }
 
 /* heads, groups, tokens, dim */
-static void cached(const int64_t shape[4], wf_dtype dtype, const split *parts)
+static void cached(const int64_t shape[4], wf_dtype dtype, int64_t window, const split *parts)
 {
+    const wf_cached_attr attr = {.window = window};
     const wf_dim b = wf_dim_batch(2), t = wf_dim_chunked(shape[2]), d = wf_dim_width(shape[3]);
     const wf_dim q_dims[] = {b, t, {shape[0], 1, WF_CHUNKS_8}, d};
     const wf_dim cache[] = {
         wf_dim_width(SLOTS), wf_dim_width(ROOM), {shape[1], 1, WF_CHUNKS_8}, d};
-    const wf_call call = {.op = &wf_op_attention_cached, .n_in = 5, .n_out = 1};
+    const wf_call call = {.op = &wf_op_attention_cached,
+                          .n_in = 5,
+                          .n_out = 1,
+                          .attr = &attr,
+                          .attr_size = sizeof attr};
     numbers in[5], out;
 
     open_context(false);
@@ -213,10 +218,10 @@ static void attention_to_a_cache(void)
     static const split groups = {
         "over groups", {2, 2, 2, WHOLE, WHOLE}, {2}, 1u << 2 | 1u << 4};
 
-    cached((int64_t[]){5, 1, 1, 10}, WF_F32, &heads);
-    cached((int64_t[]){3, 3, 65, 72}, WF_F32, &heads);
-    cached((int64_t[]){8, 4, 7, 256}, WF_F32, &groups);
-    cached((int64_t[]){8, 4, 33, 64}, WF_BF16, &groups);
+    cached((int64_t[]){5, 1, 1, 10}, WF_F32, 0, &heads);
+    cached((int64_t[]){3, 3, 65, 72}, WF_F32, 20, &heads);
+    cached((int64_t[]){8, 4, 7, 256}, WF_F32, 1, &groups);
+    cached((int64_t[]){8, 4, 33, 64}, WF_BF16, 0, &groups);
 }
 
 /* Only what is written changes, in the caches alone. */

@@ -188,10 +188,20 @@ static void ropes(void)
 {
     static const wf_rope_attr there = {.options = {.base = 10000}},
                               back = {.options = {.base = 500000}, .inverse = true},
-                              far = {.options = {500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}}};
+                              far = {.options = {500,
+                                                 {.kind = WF_ROPE_LLAMA3,
+                                                  .factor = 8,
+                                                  .low_freq_factor = 1,
+                                                  .high_freq_factor = 4,
+                                                  .original_positions = 16}}},
+                              farther = {.options = {500,
+                                                     {.kind = WF_ROPE_YARN,
+                                                      .factor = 4,
+                                                      .original_positions = 40}}};
     static const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
                                   {"rope", "a:bshe", "a:bshe", "", WITH(back)},
                                   {"rope", "a:bshe", "a:bshe", "", WITH(far)},
+                                  {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
                                   {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
 

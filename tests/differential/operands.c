@@ -287,7 +287,11 @@ static void draw_attributes(maker *m, step *s)
     if (strstr(s->op->name, "rope"))
         s->attr.rope.inverse = draw_one_in(&m->d, 2);
     if (strstr(s->op->name, "rope") && draw_one_in(&m->d, 2))
-        s->attr.rope.options.scaling = (wf_rope_scaling){WF_ROPE_LLAMA3, 8, 1, 4, 16};
+        s->attr.rope.options.scaling = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
+                                                         .factor = 8,
+                                                         .low_freq_factor = 1,
+                                                         .high_freq_factor = 4,
+                                                         .original_positions = 16};
     if (op_is(s->op, "split_heads"))
         s->attr.count = x->dim[x->ndim - 1].grain;
 }

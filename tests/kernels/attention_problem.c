@@ -148,6 +148,8 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
 
     if (h->from && h->from[i] > 0)
         first = h->from[i] < i ? h->from[i] : i;
+    if (h->window > 0)
+        first = i + 1 - h->window > first ? i + 1 - h->window : first;
     for (int64_t j = first; j <= i; j++) {
         p[j] = dot(q, h->k + j * h->k_stride, n) * (double)h->scale;
         max = fmax(max, p[j]);

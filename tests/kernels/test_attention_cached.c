@@ -91,8 +91,11 @@ static wf_tensor *numbers(const int32_t *value)
     return t;
 }
 
+/* None, of one token, within a block, over its edge, over several blocks. */
+static const int64_t windows[] = {0, 1, 9, 66, 128};
+
 static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
-                      const wf_tensor *whole)
+                      const wf_tensor *whole, int64_t window)
 {
     const int32_t slots[SEQUENCES] = {3, 0, 4};
     wf_tensor *k = cache_of(s), *v = cache_of(s);
@@ -104,7 +107,7 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
         wf_tensor *first = numbers(firsts), *slot = numbers(slots), *y, *want;
 
         wf_cache_write(k, v, piece_of(x[1], at, n), piece_of(x[2], at, n), first, slot);
-        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot);
+        y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, window);
         want = piece_of(whole, at, n);
         same = same && y &&
                memcmp(y->data, want->data, (size_t)wf_tensor_count(y) * sizeof(float)) == 0;
@@ -112,9 +115,9 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
     return same;
 }
 
-static void every_piece(const wf_simd *simd, int threads)
+static void every_piece(const wf_simd *simd, int threads, int64_t window)
 {
-    const wf_attention_options causal = {.causal = true};
+    const wf_attention_options causal = {.causal = true, .window = window};
 
     open_context(simd, threads);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
@@ -130,11 +133,12 @@ static void every_piece(const wf_simd *simd, int threads)
                     random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
             whole =
                 wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
-            if (!in_pieces(s, pieces[p], x, whole)) {
-                printf("\n  %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld: not the "
-                       "bits of the whole where %lld come at once",
+            if (!in_pieces(s, pieces[p], x, whole, window)) {
+                printf("\n  %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld, window "
+                       "%lld: not the bits of the whole where %lld come at once",
                        simd->name, threads, (long long)s->tokens, (long long)s->heads,
-                       (long long)s->groups, (long long)s->dim, (long long)pieces[p]);
+                       (long long)s->groups, (long long)s->dim, (long long)window,
+                       (long long)pieces[p]);
                 CU_FAIL("other bits");
             }
             wf_scope_close(ctx);
@@ -149,8 +153,8 @@ static void bits_of_the_whole(void)
     for (int i = 0; i < 3; i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
 
-        if (simd)
-            every_piece(simd, 1 + i % 2);
+        for (size_t w = 0; simd && w < sizeof windows / sizeof *windows; w++)
+            every_piece(simd, 1 + i % 2, windows[w]);
     }
 }
 
@@ -172,7 +176,7 @@ static void zeros_have_no_sign(void)
         for (int64_t i = 0; i < 9 * s.dim; i++)
             CU_ASSERT_FALSE(((float *)whole->data)[i] == 0 &&
                             signbit(((float *)whole->data)[i]));
-        CU_ASSERT_TRUE(in_pieces(&s, 1, (const wf_tensor *const *)x, whole));
+        CU_ASSERT_TRUE(in_pieces(&s, 1, (const wf_tensor *const *)x, whole, 0));
     }
     wf_context_close(ctx);
 }
@@ -183,7 +187,7 @@ static void refused(const int32_t *first, const int32_t *slot, const char *words
 
     open_context(wf_cpu_simd_named("portable", NULL), 1);
     CU_ASSERT_PTR_NULL(wf_attention_cached(random_heads(s.tokens, 1, 2, 1), cache_of(&s),
-                                           cache_of(&s), numbers(first), numbers(slot)));
+                                           cache_of(&s), numbers(first), numbers(slot), 0));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, words));
     wf_context_close(ctx);

@@ -81,6 +81,10 @@ static void matches_double(void)
         check_problem(&p, shapes[n]);
         p.head.from = p.from;
         check_problem(&p, shapes[n]);
+        p.head.window = 20;
+        check_problem(&p, shapes[n]);
+        p.head.from = NULL;
+        check_problem(&p, shapes[n]);
         problem_close(&p);
     }
 }
@@ -140,6 +144,8 @@ static void same_bits_on_every_isa(void)
 
         check_isas(&p, shapes[n]);
         p.head.from = p.from;
+        check_isas(&p, shapes[n]);
+        p.head.window = 70;
         check_isas(&p, shapes[n]);
         problem_close(&p);
     }

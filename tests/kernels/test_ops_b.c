@@ -106,12 +106,21 @@ static void apply_rope_inverse(wf_tensor *const *in, wf_tensor **out)
 
 static void apply_rope_scaled(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_rope(in[0], &(wf_rope_options){500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}}, false);
+    const wf_rope_scaling llama3 = {.kind = WF_ROPE_LLAMA3,
+                                    .factor = 8,
+                                    .low_freq_factor = 1,
+                                    .high_freq_factor = 4,
+                                    .original_positions = 16};
+    const wf_rope_scaling yarn = {.kind = WF_ROPE_YARN, .factor = 4, .original_positions = 40};
+
+    out[0] = wf_rope(in[0], &(wf_rope_options){500, llama3}, false);
+    out[1] = wf_rope(in[0], &(wf_rope_options){500, yarn}, true);
 }
 
 static void rope_scaled(op_case *c, const op_shape *s)
 {
     rope(c, s);
+    c->n_out = 2;
     c->apply = apply_rope_scaled;
 }
 
@@ -123,7 +132,12 @@ static void rope_inverse(op_case *c, const op_shape *s)
 
 static void apply_rope_at(wf_tensor *const *in, wf_tensor **out)
 {
-    const wf_rope_options options = {500, {WF_ROPE_LLAMA3, 8, 1, 4, 16}};
+    const wf_rope_options options = {500,
+                                     {.kind = WF_ROPE_LLAMA3,
+                                      .factor = 8,
+                                      .low_freq_factor = 1,
+                                      .high_freq_factor = 4,
+                                      .original_positions = 16}};
 
     out[0] = wf_rope_at(in[0], in[1], &options, false);
 }
@@ -150,12 +164,13 @@ static op_operand place(const op_shape *s, int64_t below)
 
 static void apply_attention_cached(wf_tensor *const *in, wf_tensor **out)
 {
-    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4]);
+    out[0] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 0);
+    out[1] = wf_attention_cached(in[0], in[1], in[2], in[3], in[4], 9);
 }
 
 static void attention_cached(op_case *c, const op_shape *s)
 {
-    *c = (op_case){.n_in = 5, .n_out = 1, .constant = {true}, .apply = apply_attention_cached};
+    *c = (op_case){.n_in = 5, .n_out = 2, .constant = {true}, .apply = apply_attention_cached};
     c->in[0] = op_unwanted(op_heads(s, s->heads));
     c->in[1] = c->in[2] = cache_of(s);
     c->in[3] = place(s, 71);
@@ -208,6 +223,17 @@ static void apply_attention_from(wf_tensor *const *in, wf_tensor **out)
         &(wf_attention_options){.causal = true, .dropout = 0.3F, .site = 2, .first = in[3]});
 }
 
+/* A window alone, and one beside first tokens. */
+static void apply_attention_window(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] =
+        wf_attention(in[0], in[1], in[2], &(wf_attention_options){.causal = true, .window = 3});
+    out[1] = wf_attention(
+        in[0], in[1], in[2],
+        &(wf_attention_options){
+            .causal = true, .dropout = 0.3F, .site = 2, .first = in[3], .window = 5});
+}
+
 /* Numbers above a token's own count as its own. */
 static void attention_from(op_case *c, const op_shape *s)
 {
@@ -217,6 +243,12 @@ static void attention_from(op_case *c, const op_shape *s)
     c->in[3] = op_token_ids(s);
     c->in[3].below = s->tokens;
     c->apply = apply_attention_from;
+}
+
+static void attention_window(op_case *c, const op_shape *s)
+{
+    attention_from(c, s);
+    c->apply = apply_attention_window;
 }
 
 static void apply_logit_max(wf_tensor *const *in, wf_tensor **out)
@@ -280,13 +312,14 @@ static void apply_loss(wf_tensor *const *in, wf_tensor **out)
     out[0] = wf_cross_entropy(sum, picked, max);
 }
 
-/* All of it, where the maximum does depend on the logits, and cancels out. */
+/* All of it, where the maximum does depend on the logits, and cancels out. Logits that lie far apart would leave a
+   loss of nothing but rounding. */
 static void loss(op_case *c, const op_shape *s)
 {
     *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_loss};
     c->in[0] = op_activations(s, wf_dim_chunked(s->vocabulary));
-    c->in[0].low = -20;
-    c->in[0].high = 20;
+    c->in[0].low = -3;
+    c->in[0].high = 3;
     c->in[1] = op_token_ids(s);
 }
 
@@ -301,6 +334,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"attention with dropout", attention_dropout},
                                    {"attention to all tokens", attention_bidirectional},
                                    {"attention from a first token on", attention_from},
+                                   {"attention in a window", attention_window},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},
                                    {"logit_sum, picked not used", logit_sum_alone},

@@ -49,7 +49,15 @@ static void wrong_parameters(void)
     CU_ASSERT_PTR_NULL(op_causal(NULL, k, k, 0, 0));
     refused(ctx, wf_rope(q, &(wf_rope_options){500, {.kind = WF_ROPE_LINEAR}}, false),
             WF_EINVAL, "its factor must be greater than 0");
-    refused(ctx, wf_rope(q, &(wf_rope_options){500, {WF_ROPE_LLAMA3, 8, 4, 1, 16}}, false),
+    refused(ctx,
+            wf_rope(q,
+                    &(wf_rope_options){500,
+                                       {.kind = WF_ROPE_LLAMA3,
+                                        .factor = 8,
+                                        .low_freq_factor = 4,
+                                        .high_freq_factor = 1,
+                                        .original_positions = 16}},
+                    false),
             WF_EINVAL, "high_freq_factor greater than that");
     CU_ASSERT_PTR_NULL(wf_rope(NULL, &(wf_rope_options){.base = 10000}, false));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);

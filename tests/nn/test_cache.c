@@ -24,6 +24,18 @@ static const wf_nn_gpt_config llama = {.vocabulary = VOCABULARY,
                                        .ffn = 48,
                                        .qk_norm = true};
 
+/* Windows in two blocks of four. */
+static const wf_nn_gpt_config windows = {.vocabulary = VOCABULARY,
+                                         .positions = TOKENS,
+                                         .layers = 4,
+                                         .heads = 6,
+                                         .kv_heads = 2,
+                                         .width = 24,
+                                         .ffn = 32,
+                                         .window = 37,
+                                         .window_first = 1,
+                                         .window_skip = 3};
+
 /* Rank 0 of each layout leaves what the bits are; the first one's are wanted of the others. */
 typedef struct outcome {
     uint64_t bits;
@@ -218,6 +230,11 @@ static void of_llama(void)
     on_layouts(&llama, WF_F32);
 }
 
+static void of_windows(void)
+{
+    on_layouts(&windows, WF_F32);
+}
+
 static void of_bf16(void)
 {
     on_layouts(&llama, WF_BF16);
@@ -275,11 +292,9 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"GPT-2", of_gpt2},
-                                    {"Llama", of_llama},
-                                    {"bf16", of_bf16},
-                                    {"refused", are_refused},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {{"GPT-2", of_gpt2},       {"Llama", of_llama},
+                                    {"windows", of_windows},  {"bf16", of_bf16},
+                                    {"refused", are_refused}, {NULL, NULL}};
 
     return wf_test_main("key-value cache", tests);
 }

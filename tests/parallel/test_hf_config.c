@@ -8,6 +8,11 @@
     "\"model_type\":\"llama\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"              \
     "\"hidden_size\":8,\"intermediate_size\":8,\"max_position_embeddings\":4,\"vocab_size\":9"
 
+#define QWEN2                                                                                  \
+    "\"model_type\":\"qwen2\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"              \
+    "\"hidden_size\":8,\"intermediate_size\":8,\"max_position_embeddings\":99,\"vocab_size\":" \
+    "9"
+
 /* What follows a good beginning, and the reason given. */
 static const struct {
     const char *text, *why;
@@ -42,7 +47,7 @@ static const struct {
     {"{" LLAMA ",\"layer_types\":\"full_attention\"}", "\"layer_types\""},
     {"{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":2e4}}",
      "\"rope_theta\" and \"rope_parameters.rope_theta\" say different things"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\"}}", "is yarn"},
+    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "is longrope"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}}", "is dynamic"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\""},
@@ -50,10 +55,26 @@ static const struct {
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,"
      "\"high_freq_factor\":4,\"original_max_position_embeddings\":8}}",
      "and its high_freq_factor greater than that"},
+    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4}}", "original length"},
+    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,"
+     "\"original_max_position_embeddings\":8,\"beta_fast\":-2}}",
+     "\"beta_fast\" is -2"},
+    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4,\"mscale\":1}}",
+     "\"mscale\""},
     {"{" LLAMA ",\"rope_scaling\":2}", "\"rope_scaling\" is no object"},
     {"{" LLAMA ",\"rope_parameters\":{\"rope_theta\":-1}}", "\"rope_theta\" is -1"},
     {"{" LLAMA ",\"rope_parameters\":{\"partial_rotary_factor\":0.5}}", "is 0.5"},
     {"{" LLAMA ",\"rope_theta\":\"10000\"}", "no number"},
+    {"{" QWEN2 ",\"sliding_window\":0}", "\"sliding_window\" is 0"},
+    {"{" QWEN2 ",\"max_window_layers\":-1}", "\"max_window_layers\" is -1"},
+    {"{" QWEN2 ",\"use_sliding_window\":\"yes\"}", "\"use_sliding_window\""},
+    {"{" QWEN2 ",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\"]}",
+     "\"layer_types\": it must have a word for each layer"},
+    {"{" QWEN2
+     ",\"use_sliding_window\":true,\"layer_types\":[\"sliding_attention\",\"chunked\"]}",
+     "Weft knows full_attention and sliding_attention"},
+    {"{" QWEN2 ",\"layer_types\":[\"sliding_attention\",\"full_attention\"]}",
+     "nothing says over how many tokens"},
     {"{" LLAMA ",\"x\":[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}", "deeper"},
 };
 
@@ -108,6 +129,91 @@ static void families_are_written_as_themselves(void)
     }
 }
 
+/* What is said of a window, and the numbers of the model; of 6 layers. */
+static const struct {
+    const char *text;
+    int64_t window, first, skip;
+} windows[] = {
+    {"\"model_type\":\"mistral\"", 4096, 0,
+     0}, /* as transformers have it where nothing is said */
+    {"\"model_type\":\"mistral\",\"sliding_window\":null", 0, 0, 0},
+    {"\"model_type\":\"mistral\",\"sliding_window\":9", 9, 0, 0},
+    {"\"model_type\":\"mistral\",\"sliding_window\":9000", 0, 0,
+     0}, /* it holds all positions */
+    {"\"model_type\":\"phi3\"", 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"sliding_window\":9,\"max_window_layers\":2", 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":9", 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":9,"
+     "\"max_window_layers\":2",
+     9, 2, 0},
+    {"\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 0,
+     0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFFFFF]", 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSSSSS]", 4096, 0,
+     0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSFSSF]", 4096, 0,
+     3},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFSFSF]", 4096, 2,
+     2},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFFSSS]", 4096, 3,
+     0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSSSSF]", 4096, 0,
+     6},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SFSSSS]", -1, 0, 0},
+};
+
+/* With words for the letters of layer_types. */
+static void config_of(const char *text, char config[2048])
+{
+    size_t n = (size_t)snprintf(config, 2048,
+                                "{\"num_hidden_layers\":6,\"num_attention_heads\":4,"
+                                "\"hidden_size\":8,\"intermediate_size\":8,\"vocab_size\":9,"
+                                "\"max_position_embeddings\":8000,");
+    bool letters = false;
+
+    for (; *text; text++) {
+        bool letter = letters && (*text == 'F' || *text == 'S');
+
+        letters = *text == '[' || (letters && *text != ']');
+        n += (size_t)snprintf(config + n, 2048 - n, letter ? "%s\"%s_attention\"" : "%s%.1s",
+                              letter && text[-1] != '[' ? "," : "",
+                              !letter        ? text
+                              : *text == 'F' ? "full"
+                                             : "sliding");
+    }
+    snprintf(config + n, 2048 - n, "}");
+}
+
+/* What is read is the model's, and is read again from what is written of it. */
+static void windows_of_layers(void)
+{
+    for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
+        char config[2048], *text = NULL;
+        wf_error error = {WF_OK, ""};
+        wf_hf_config c, again;
+        wf_status status;
+
+        config_of(windows[i].text, config);
+        status = wf_hf_config_parse(&c, "c", config, strlen(config), &error);
+        if (windows[i].window < 0) {
+            CU_ASSERT_EQUAL(status, WF_EUNSUPPORTED);
+            CU_ASSERT(strstr(error.text, "\"layer_types\": Weft computes windows of all") !=
+                      NULL);
+            continue;
+        }
+        CU_ASSERT_EQUAL(status, WF_OK);
+        CU_ASSERT_EQUAL(c.model.window, windows[i].window);
+        CU_ASSERT_EQUAL(c.model.window_first, windows[i].first);
+        CU_ASSERT_EQUAL(c.model.window_skip, windows[i].skip);
+        CU_ASSERT_STRING_EQUAL(c.unknown, "");
+        CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
+        CU_ASSERT(wf_nn_gpt_same(&c.model, &again.model));
+        free(text);
+    }
+}
+
 /* What no family has cannot be written as one. */
 static void a_model_of_no_family(void)
 {
@@ -145,6 +251,7 @@ static const wf_test tests[] = {
     {"hostile configs are refused", hostile_configs_are_refused},
     {"unknown keys are listed", unknown_keys_are_listed},
     {"families are written as themselves", families_are_written_as_themselves},
+    {"windows of layers", windows_of_layers},
     {"a model of no family", a_model_of_no_family},
     {NULL, NULL}};
 

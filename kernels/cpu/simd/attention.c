@@ -18,7 +18,7 @@
  * mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
  * attention_row.c is the last row of this, for a cache.
  *
- * Where a query sees keys from[i] .. i alone, blocks before that of the first key that one of its 64 neighbours
+ * Where a query sees keys from[i] .. i alone, or the last of a window, blocks before that of the first key that one of its 64 neighbours
  * sees are left out, and in the others p = +0 before from[i]. There m is the least float, not minus infinity:
  * a block of which a query sees nothing then leaves m as it is, and l and out at +0, as if it were left out.
  * So the bits are a function of the rows from[i] .. i and of their places in blocks of 64.
@@ -207,7 +207,7 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
         ahead_to(&f.ahead, head, begin);
         f.keys_begin = block_keys_begin(head, t);
         for (int64_t i = 0; i < BLOCK; i++) {
-            f.max[i] = head->from ? -FLT_MAX : -INFINITY;
+            f.max[i] = wf_attention_is_bounded(head) ? -FLT_MAX : -INFINITY;
             f.sum[i] = 0;
         }
         for (int64_t key = f.keys_begin; key < end; key += BLOCK)

@@ -217,7 +217,7 @@ static int64_t unseen_of(const wf_attention_head *head, token_block queries, tok
     int64_t n = 0;
 
     if (i < queries.count) /* padding sees all: nobody looks at it */
-        n = wf_attention_from(head->from, queries.begin + i) - keys.begin;
+        n = wf_attention_from(head->from, head->window, queries.begin + i) - keys.begin;
     return n < keys.padded ? n : keys.padded;
 }
 
@@ -255,6 +255,6 @@ void block_mask(const wf_attention_head *head, float *s, token_block queries, to
     for (int64_t j = keys.count; head->bidirectional && j < keys.padded; j++)
         for (int64_t i = 0; i < queries.padded; i += GRAIN)
             v16_store(s + j * BLOCK + i, masked);
-    if (head->from)
+    if (wf_attention_is_bounded(head))
         mask_before(head, s, queries, keys, value);
 }

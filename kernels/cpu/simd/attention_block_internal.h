@@ -86,10 +86,11 @@ static inline bool block_is_diagonal(const wf_attention_head *head, token_block 
 /* The first block of keys that a block of queries sees anything of */
 static inline int64_t block_keys_begin(const wf_attention_head *head, token_block queries)
 {
-    int64_t begin = head->from ? queries.begin : 0;
+    bool bounded = wf_attention_is_bounded(head);
+    int64_t begin = bounded ? queries.begin : 0;
 
-    for (int64_t i = queries.begin; head->from && i < queries.begin + queries.count; i++) {
-        int64_t from = wf_attention_from(head->from, i);
+    for (int64_t i = queries.begin; bounded && i < queries.begin + queries.count; i++) {
+        int64_t from = wf_attention_from(head->from, head->window, i);
 
         begin = from < begin ? from : begin;
     }

@@ -1,8 +1,8 @@
 /*
  * kernels/cpu/simd/attention_row.c - flash attention of one token, the last of those that its keys
  * and values are of: the rows of a cache. The bits are those of kernels/cpu/simd/attention.c, whose
- * header says which chains they are: the same blocks of 64 keys from the first token on, and in
- * them the same order of every sum.
+ * header says which chains they are: the same blocks of 64 keys, from that of the first token that it
+ * sees on, and in them the same order of every sum.
  *
  * Keys and values are read where they lie. 16 keys share a vector, transposed on the way, and the
  * query heads of a group read them together.
@@ -22,6 +22,7 @@ enum {
 typedef struct row_state {
     const wf_attention_head *head;
     int64_t heads, width;
+    int64_t from;     /* the first key that the token sees */
     float *q;         /* [heads][width], scaled */
     float *out;       /* [heads][width], not yet divided by l */
     float *s;         /* [heads][BLOCK]: scores, then p */
@@ -40,7 +41,10 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
 {
     int64_t width = wf_attention_padded(head->dim);
     float *at = align_line(workspace);
-    row_state f = {.head = head, .heads = heads, .width = width};
+    row_state f = {.head = head,
+                   .heads = heads,
+                   .width = width,
+                   .from = wf_attention_from(NULL, head->window, head->seq - 1)};
 
     f.q = take(&at, heads * width);
     f.out = take(&at, heads * width);
@@ -87,6 +91,7 @@ static void score_keys(const row_state *f, int64_t key, int64_t count, int64_t f
                   v16_select(v16m_first(count), sum[r], v16_set1(-INFINITY)));
 }
 
+/* Keys of a block that are before the first one count as little as those behind the last. */
 static void score_block(const row_state *f, token_block keys)
 {
     for (int64_t j = 0; j < keys.count; j += GRAIN) {
@@ -98,6 +103,9 @@ static void score_block(const row_state *f, token_block keys)
             score_keys(f, keys.begin + j, count, first, n, f->s + j);
         }
     }
+    for (int64_t r = 0; r < f->heads; r++)
+        for (int64_t j = keys.begin; j < f->from; j++)
+            f->s[r * BLOCK + j - keys.begin] = -INFINITY;
 }
 
 /* From scores to p, in place; renews m and l. */
@@ -130,7 +138,7 @@ static void add_values(const row_state *f, token_block keys, int64_t r, int64_t 
     float *out = f->out + r * f->width + d;
     v16 sum[VECTORS] = {v16_zero(), v16_zero(), v16_zero(), v16_zero()};
 
-    for (int64_t i = 0; keys.begin > 0 && i < vectors; i++)
+    for (int64_t i = 0; keys.begin > f->from && i < vectors; i++)
         sum[i] = v16_mul(v16_load(out + i * GRAIN), v16_set1(f->rescale[r]));
     if (vectors == VECTORS && d + VECTORS * GRAIN <= head->dim) {
         for (int64_t j = 0; j < keys.count; j++, v += head->v_stride) {
@@ -167,7 +175,7 @@ void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t heads,
     row_state f = begin_row(head, heads, workspace);
     int64_t vectors = f.width / GRAIN;
 
-    for (int64_t key = 0; key < head->seq; key += BLOCK) {
+    for (int64_t key = f.from / BLOCK * BLOCK; key < head->seq; key += BLOCK) {
         token_block keys = block_at(key, head->seq);
 
         score_block(&f, keys);

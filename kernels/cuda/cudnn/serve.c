@@ -51,7 +51,7 @@ static bool may_serve(const wf_call *call, const wf_cuda_heads *h)
     bool groups =
         h->heads == h->groups * h->per_group && h->first_head == h->first_group * h->per_group;
 
-    return h->type == WF_BF16 && !h->threshold && !h->bidirectional && !h->from &&
+    return h->type == WF_BF16 && !h->threshold && !h->bidirectional && !h->from && !h->window &&
            h->dim % 8 == 0 && h->dim <= MOST_DIM && h->tokens > 1 && h->heads > 0 &&
            h->batch > 0 && groups && (h->per_group == 1 || !is_exact(call));
 }

@@ -39,6 +39,9 @@ typedef struct wf_nn_gpt_config {
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
     int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
+    /* sliding windows: tokens see the last `window` of those before them and themselves alone, 0: all; blocks before
+       window_first, and every window_skip-th one, have none; 0: all have */
+    int64_t window, window_first, window_skip;
     wf_nn_mlp_kind mlp;
     /* linears that have biases: of queries, keys and values, of attention's output, of the MLP */
     bool qkv_bias, out_bias, mlp_bias;
@@ -100,7 +103,7 @@ WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
  *
  * Owner:   caller; wf_nn_free(&model->base)
  * Errors:  WF_EINVAL (heads that do not divide the width, groups that do not divide the heads,
- *          an odd head size with RoPE), WF_ENOMEM; result is then NULL
+ *          an odd head size with RoPE, numbers of a window below 0), WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
 

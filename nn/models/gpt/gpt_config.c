@@ -34,6 +34,12 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.rope_base = 0, c.rope_skip = 0;
     if (c.rope_skip > c.layers)
         c.rope_skip = 0;
+    if (c.window_first >= c.layers || c.window_skip == 1 || c.window >= c.positions)
+        c.window = 0;
+    if (!c.window)
+        c.window_first = 0, c.window_skip = 0;
+    if (c.window_skip > c.layers)
+        c.window_skip = 0;
     if (c.embedding_scale == WF_NN_SQRT_WIDTH)
         c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
@@ -52,7 +58,8 @@ static bool same_scaling(const wf_rope_scaling *a, const wf_rope_scaling *b)
     return a->kind == b->kind && a->factor == b->factor &&
            a->low_freq_factor == b->low_freq_factor &&
            a->high_freq_factor == b->high_freq_factor &&
-           a->original_positions == b->original_positions;
+           a->original_positions == b->original_positions && a->beta_fast == b->beta_fast &&
+           a->beta_slow == b->beta_slow && a->attention_factor == b->attention_factor;
 }
 
 static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
@@ -82,6 +89,7 @@ bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)
     const wf_nn_gpt_config a = wf_nn_gpt_complete(one), b = wf_nn_gpt_complete(other);
 
     return wf_nn_gpt_alike(&a, &b) && same_sizes(&a, &b) && a.eps == b.eps &&
-           a.rope_base == b.rope_base && a.rope_skip == b.rope_skip &&
+           a.rope_base == b.rope_base && a.rope_skip == b.rope_skip && a.window == b.window &&
+           a.window_first == b.window_first && a.window_skip == b.window_skip &&
            same_scaling(&a.rope_scaling, &b.rope_scaling) && same_scales(&a, &b);
 }

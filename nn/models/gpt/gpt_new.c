@@ -17,6 +17,12 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
                        (long long)c->vocabulary, (long long)c->positions, (long long)c->layers,
                        (long long)c->heads, (long long)c->kv_heads, (long long)c->width,
                        (long long)c->ffn);
+    if (c->window < 0 || c->window_first < 0 || c->window_skip < 0)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a window of %lld tokens from block %lld on, but in every %lld-th: none may "
+            "be below 0",
+            (long long)c->window, (long long)c->window_first, (long long)c->window_skip);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                        (double)c->dropout);
@@ -38,6 +44,14 @@ static float residual_deviation(const wf_nn_gpt_config *c)
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
+/* 0: the block sees all tokens. */
+static int64_t window_of(const wf_nn_gpt_config *c, int64_t number)
+{
+    bool skipped = c->window_skip && (number + 1) % c->window_skip == 0;
+
+    return number < c->window_first || skipped ? 0 : c->window;
+}
+
 static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c,
                                        int64_t number, int site)
 {
@@ -48,6 +62,7 @@ static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *
                                         .heads = c->heads,
                                         .kv_heads = c->kv_heads,
                                         .causal = true,
+                                        .window = window_of(c, number),
                                         .head_dim = c->head_dim,
                                         .qkv_bias = c->qkv_bias,
                                         .out_bias = c->out_bias,

@@ -34,6 +34,8 @@ static const family *family_of(const wf_nn_gpt_config *m)
     if (m->position == WF_NN_LEARNED_POSITIONS)
         return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &families[GPT2]
                                                                           : NULL;
+    if (m->rope_scaling.kind == WF_ROPE_YARN)
+        return NULL;
     if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
         m->gain_offset || m->qk_norm_wide)
         return NULL;
@@ -214,7 +216,8 @@ void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model)
 
     put_text(h, "general.architecture", family_of(&m)->name);
     put_size(h, &m, "block_count", m.layers);
-    put_size(h, &m, "context_length", m.positions);
+    /* llama.cpp has no windows for these: in texts that one holds whole it has no effect */
+    put_size(h, &m, "context_length", m.window ? m.window : m.positions);
     put_size(h, &m, "embedding_length", m.width);
     put_size(h, &m, "feed_forward_length", m.ffn);
     put_size(h, &m, "attention.head_count", m.heads);

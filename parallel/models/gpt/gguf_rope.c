@@ -64,7 +64,11 @@ bool wf_gguf_find_scaling(wf_nn_gpt_config *model, const float *factors)
     double turns[2], kept[2], rate;
     int found = 0;
 
-    *s = (wf_rope_scaling){WF_ROPE_LLAMA3, factor, 1, 4, 8192};
+    *s = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
+                           .factor = factor,
+                           .low_freq_factor = 1,
+                           .high_freq_factor = 4,
+                           .original_positions = 8192};
     if (!(factor > 1 && factor < 1e6))
         return false;
     for (int64_t i = 0; i < count && found < 2; i++)

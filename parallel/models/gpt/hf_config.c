@@ -1,5 +1,6 @@
 /* parallel/models/gpt/hf_config.c - reading config.json by the rows of hf_config.def; see the header. */
 #include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_layers_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -86,15 +87,37 @@ static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-static wf_status take_least(const place *p, const wf_hf_key *row, void *field)
+/* What is not there has the default, null is none. */
+static wf_status take_window(const place *p, const wf_hf_key *row, void *field)
 {
-    int64_t value = *(int64_t *)field;
-    wf_status status =
-        wf_json_int(&p->at, p->key, (int64_t)row->least, (int64_t)row->most, &value, &value);
+    if (p->at.object && json_is_null(json_object_get(p->at.object, p->key))) {
+        *(int64_t *)field = 0;
+        return WF_OK;
+    }
+    return take_int(p, row, field);
+}
 
-    if (status == WF_OK && value < *(int64_t *)field)
-        *(int64_t *)field = value;
+/* false takes away what another key gave. */
+static wf_status take_switch(const place *p, const wf_hf_key *row, void *field)
+{
+    const bool standard = strcmp(row->standard, "true") == 0;
+    bool on = standard;
+    wf_status status = wf_json_bool(&p->at, p->key, &standard, &on);
+
+    if (!on)
+        *(int64_t *)field = 0;
     return status;
+}
+
+/* Of a row without a field: what it says is the model's. */
+static wf_status take_layer_types(const place *p, const wf_hf_key *row, void *model)
+{
+    const char *wrong = p->value ? wf_hf_layer_types_read(p->value, model) : NULL;
+
+    (void)row;
+    return wrong ? wf_error_set(p->at.error, WF_EUNSUPPORTED, "%s: \"%s\": %s", p->at.name,
+                                p->key, wrong)
+                 : WF_OK;
 }
 
 static wf_status take_real(const place *p, const wf_hf_key *row, void *field)
@@ -149,26 +172,10 @@ static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-/* Ones, and a zero at every n-th place: n, which is 0 where there are none. */
 static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
 {
-    size_t count = p->value ? json_array_size(p->value) : 0, every = 0, i = 0;
-
     (void)row;
-    if (!p->value)
-        return WF_OK;
-    for (; i < count; i++) {
-        const json_t *one = json_array_get(p->value, i);
-        bool zero = json_is_integer(one) && json_integer_value(one) == 0;
-
-        if (zero && !every)
-            every = i + 1;
-        if (!json_is_integer(one) || (!zero && json_integer_value(one) != 1) ||
-            zero != (every && (i + 1) % every == 0))
-            break;
-    }
-    *(int64_t *)field = (int64_t)every;
-    if (i == count && count)
+    if (!p->value || wf_hf_skip_read(p->value, field))
         return WF_OK;
     return wf_error_set(p->at.error, WF_EUNSUPPORTED,
                         "%s: \"%s\" is no array of ones with a zero at every n-th place",
@@ -224,9 +231,11 @@ static wf_status must(const place *p, const wf_hf_key *row, const char *type)
 static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_config *c)
 {
     static wf_status (*const takes[])(const place *, const wf_hf_key *, void *) = {
-        [WF_HF_INT] = take_int,    [WF_HF_LEAST] = take_least, [WF_HF_REAL] = take_real,
-        [WF_HF_WHOLE] = take_real, [WF_HF_BOOL] = take_bool,   [WF_HF_WORD] = take_word,
-        [WF_HF_SKIP] = take_skip};
+        [WF_HF_INT] = take_int,       [WF_HF_COUNT] = take_int,
+        [WF_HF_WINDOW] = take_window, [WF_HF_SWITCH] = take_switch,
+        [WF_HF_REAL] = take_real,     [WF_HF_WHOLE] = take_real,
+        [WF_HF_BOOL] = take_bool,     [WF_HF_WORD] = take_word,
+        [WF_HF_SKIP] = take_skip,     [WF_HF_LAYER_TYPES] = take_layer_types};
     place p;
     wf_status status;
 
@@ -270,7 +279,11 @@ static void list_unknown(wf_hf_config *c, const char *above, const json_t *objec
 static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
 {
     const char *wrong = wf_rope_scaling_wrong(&m->rope_scaling);
+    const wf_nn_gpt_config whole = wf_nn_gpt_complete(m); /* a window that holds all is none */
 
+    m->window = whole.window;
+    m->window_first = whole.window_first;
+    m->window_skip = whole.window_skip;
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (!m->ffn)

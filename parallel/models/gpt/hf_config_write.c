@@ -1,6 +1,7 @@
 /* parallel/models/gpt/hf_config_write.c - writing config.json by the rows of hf_config.def; see the header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
+#include "parallel/models/gpt/hf_layers_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,16 +46,6 @@ static double number_of(const wf_hf_key *row, const void *field)
     return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
 }
 
-/* A one for each layer, a zero for every n-th. */
-static json_t *layers_but(int64_t layers, int64_t every)
-{
-    json_t *array = json_array();
-
-    for (int64_t i = 1; i <= layers; i++)
-        json_array_append_new(array, json_integer(!every || i % every != 0));
-    return array;
-}
-
 /* What a row says of a model; NULL: nothing, or there is no memory. */
 static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
 {
@@ -63,7 +54,12 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
 
     switch (row->kind) {
     case WF_HF_INT:
+    case WF_HF_COUNT:
         return json_integer(*(const int64_t *)field);
+    case WF_HF_WINDOW:
+        return *(const int64_t *)field ? json_integer(*(const int64_t *)field) : json_null();
+    case WF_HF_SWITCH:
+        return json_boolean(*(const int64_t *)field != 0);
     case WF_HF_REAL:
     case WF_HF_TELL:
         return json_real(number_of(row, field));
@@ -74,7 +70,9 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     case WF_HF_WORD:
         return json_string(first_word(row->words, (int)*(const unsigned *)field, word));
     case WF_HF_SKIP:
-        return layers_but(m->layers, *(const int64_t *)field);
+        return wf_hf_skip_write(m->layers, *(const int64_t *)field);
+    case WF_HF_LAYER_TYPES:
+        return wf_hf_layer_types_write(m);
     case WF_HF_MUST:
         return constant(first_word(row->words, 0, word));
     default:
@@ -91,7 +89,7 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return strncmp(row->words, "null", 4) == 0;
     if (row->kind == WF_HF_INT)
         return *(const int64_t *)field == 0;
-    if (row->kind == WF_HF_LEAST || row->kind == WF_HF_EACH || row->kind == WF_HF_IGNORE)
+    if (row->kind == WF_HF_EACH || row->kind == WF_HF_IGNORE)
         return true;
     if (!strchr(row->key, '.'))
         return false;

@@ -11,12 +11,15 @@ enum { DISTANCE_OF_ALL = 16 }; /* no family has so many above it */
 static const wf_hf_family families[] = {
 #define FAMILY(type, class, parent, base) {#type, class, parent, base},
 #define INT(...)
-#define LEAST(...)
+#define COUNT(...)
+#define WINDOW(...)
+#define SWITCH(...)
 #define REAL(...)
 #define WHOLE(...)
 #define BOOL(...)
 #define WORD(...)
 #define SKIP(...)
+#define LAYER_TYPES(...)
 #define MUST(...)
 #define EACH(...)
 #define IGNORE(...)
@@ -24,12 +27,15 @@ static const wf_hf_family families[] = {
 #include "parallel/models/gpt/hf_config.def"
 #undef FAMILY
 #undef INT
-#undef LEAST
+#undef COUNT
+#undef WINDOW
+#undef SWITCH
 #undef REAL
 #undef WHOLE
 #undef BOOL
 #undef WORD
 #undef SKIP
+#undef LAYER_TYPES
 #undef MUST
 #undef EACH
 #undef IGNORE
@@ -42,7 +48,11 @@ static const wf_hf_key keys[] = {
 #define ROW(of, what, name, elsewhere) .family = #of, .kind = WF_HF_##what, .key = name, .others = elsewhere
 #define INT(of, key, others, field, high, normal) \
     {ROW(of, INT, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
-#define LEAST(of, key, others, field, high) {ROW(of, LEAST, key, others), FIELD(field), .least = 1, .most = high},
+#define COUNT(of, key, others, field, high, normal) \
+    {ROW(of, COUNT, key, others), FIELD(field), .least = 0, .most = high, .standard = normal},
+#define WINDOW(of, key, others, field, high, normal) \
+    {ROW(of, WINDOW, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},
+#define SWITCH(of, key, others, field, normal) {ROW(of, SWITCH, key, others), FIELD(field), .standard = normal},
 #define REAL(of, key, others, field, low, high, normal) \
     {ROW(of, REAL, key, others), FIELD(field), .least = low, .most = high, .standard = normal},
 #define WHOLE(of, key, others, field, high, normal) \
@@ -51,6 +61,7 @@ static const wf_hf_key keys[] = {
 #define WORD(of, key, others, field, list, normal) \
     {ROW(of, WORD, key, others), FIELD(field), .words = list, .standard = normal},
 #define SKIP(of, key, others, field) {ROW(of, SKIP, key, others), FIELD(field)},
+#define LAYER_TYPES(of, key) {ROW(of, LAYER_TYPES, key, "")},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
 #define IGNORE(of, key, others) {ROW(of, IGNORE, key, others)},

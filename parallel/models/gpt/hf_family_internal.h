@@ -13,12 +13,15 @@ typedef struct wf_hf_family {
 
 typedef enum wf_hf_kind {
     WF_HF_INT,
-    WF_HF_LEAST,
+    WF_HF_COUNT,
+    WF_HF_WINDOW,
+    WF_HF_SWITCH,
     WF_HF_REAL,
     WF_HF_WHOLE,
     WF_HF_BOOL,
     WF_HF_WORD,
     WF_HF_SKIP,
+    WF_HF_LAYER_TYPES,
     WF_HF_MUST,
     WF_HF_EACH,
     WF_HF_IGNORE,

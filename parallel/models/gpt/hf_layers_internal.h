@@ -1,0 +1,20 @@
+/*
+ * parallel/models/gpt/hf_layers_internal.h - arrays of config.json that say something of each layer, and the few
+ * numbers of a model that say the same. Not installed.
+ */
+#ifndef WF_PARALLEL_MODELS_GPT_HF_LAYERS_INTERNAL_H
+#define WF_PARALLEL_MODELS_GPT_HF_LAYERS_INTERNAL_H
+
+#include "nn/models/gpt/gpt.h"
+#include <jansson.h>
+
+/* Ones with a zero at every n-th place, and n, 0 for none; false: it is no such array. */
+bool wf_hf_skip_read(const json_t *array, int64_t *every);
+json_t *wf_hf_skip_write(int64_t layers, int64_t every);
+
+/* "full_attention" or "sliding_attention" of each layer, from and to the window of a model (nn/models/gpt/gpt.h), whose
+   layers are known; without any that slides it has none. What is wrong with it, or NULL. */
+const char *wf_hf_layer_types_read(const json_t *array, wf_nn_gpt_config *model);
+json_t *wf_hf_layer_types_write(const wf_nn_gpt_config *model);
+
+#endif
