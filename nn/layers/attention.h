@@ -16,7 +16,7 @@ typedef struct wf_nn_attention_options {
     int64_t kv_heads; /* key-value heads, each for heads / kv_heads queries; 0: heads */
     int64_t head_dim; /* 0: width / heads */
     bool causal;      /* a token sees those before it and itself alone */
-    int64_t window;   /* it sees the last so many of these at most, where it is causal; 0: all */
+    int64_t window; /* it sees the last so many of these at most, where it is causal; 0: all */
     bool qkv_bias,
         out_bias; /* biases in the projections of queries, keys and values; in the output's */
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
