@@ -51,7 +51,8 @@ char *wf_rope_scaling_print(const wf_rope_scaling *s, char text[WF_ROPE_SCALING_
     if (s->kind == WF_ROPE_LLAMA3)
         snprintf(text, WF_ROPE_SCALING_TEXT, "llama3:%.9g,%.9g,%.9g,%.15g", s->factor,
                  s->low_freq_factor, s->high_freq_factor, s->original_positions);
-    else if (s->kind == WF_ROPE_YARN && (s->beta_fast || s->beta_slow || s->attention_factor))
+    else if (s->kind == WF_ROPE_YARN &&
+             (s->beta_fast > 0 || s->beta_slow > 0 || s->attention_factor > 0))
         snprintf(text, WF_ROPE_SCALING_TEXT, "yarn:%.9g,%.15g,%.9g,%.9g,%.15g", s->factor,
                  s->original_positions, s->beta_fast, s->beta_slow, s->attention_factor);
     else if (s->kind == WF_ROPE_YARN)
