@@ -116,9 +116,9 @@ static wf_status read_line(reading *r, const char *text, size_t bytes)
     const json_t *continuation = json_object_get(request, "continuation");
     const json_t *doc = json_object_get(row, "doc_id"), *label = json_object_get(row, "label");
 
-    if (!row)
-        wf_error_set(r->error, WF_EDATA, "%s: line %lld: %s", r->path, (long long)r->line,
-                     why.text);
+    if (!row) /* without a reason memory has ended */
+        wf_error_set(r->error, *why.text ? WF_EDATA : WF_ENOMEM, "%s: line %lld: %s", r->path,
+                     (long long)r->line, *why.text ? why.text : "no memory to read it");
     else if (!json_is_string(context) || !json_is_string(continuation))
         refuse(r, "\"request\" is no object with the texts \"context\" and \"continuation\"");
     else if (!json_is_integer(doc))

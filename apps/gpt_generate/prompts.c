@@ -126,7 +126,9 @@ static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_e
     const json_t *text = json_object_get(object, "prompt"),
                  *ids = json_object_get(object, "ids");
 
-    if (!object)
+    if (!object && !*why.text)
+        wf_error_set(error, WF_ENOMEM, "%s: no memory to read it", r->name);
+    else if (!object)
         wf_error_set(error, WF_EDATA, "%s: no JSON: %s", r->name, why.text);
     else if (ids)
         add_ids(r, ids, error);

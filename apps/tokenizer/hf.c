@@ -138,7 +138,8 @@ static wf_status read_merges(app_tokenizer *t, const char *path, const char *tex
         const char *wrong = used && !head ? merge_line(t, text, used, rank++) : NULL;
 
         if (wrong)
-            status = wf_error_set(error, WF_EDATA, "%s: line %d: %s", path, number, wrong);
+            status = wf_error_set(error, app_wrong_code(wrong), "%s: line %d: %s", path, number,
+                                  wrong);
         text += line + (line_end != NULL);
     }
     return status;

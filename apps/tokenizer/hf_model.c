@@ -103,7 +103,7 @@ wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t voc
                                    (long long)id);
         wrong = app_lexicon_add(&t->vocabulary, (int32_t)id, letters ? changed : text, n, kind);
         if (wrong)
-            return app_json_refuse(json, i, WF_EDATA, "%s", wrong);
+            return app_json_refuse(json, i, app_wrong_code(wrong), "%s", wrong);
     }
     return WF_OK;
 }
@@ -165,7 +165,7 @@ static wf_status read_merges(app_tokenizer *t, const app_json *json, uint32_t me
         else
             wrong = app_lexicon_merge(&t->vocabulary, id[0], id[1], rank, made);
         if (wrong)
-            status = app_json_refuse(json, i, WF_EDATA, "%s", wrong);
+            status = app_json_refuse(json, i, app_wrong_code(wrong), "%s", wrong);
     }
     return status;
 }
@@ -305,7 +305,7 @@ static wf_status read_added(app_tokenizer *t, const app_json *json, uint32_t id,
     if (json->error->code != WF_OK)
         return json->error->code;
     wrong = app_load_added(t, &token, normalized);
-    return wrong ? app_json_refuse(json, value, WF_EDATA, "%s", wrong) : WF_OK;
+    return wrong ? app_json_refuse(json, value, app_wrong_code(wrong), "%s", wrong) : WF_OK;
 }
 
 wf_status app_hf_added(app_tokenizer *t, const app_json *json, uint32_t all)

@@ -40,7 +40,8 @@ static wf_status compile(const app_json *json, uint32_t value, app_pattern *patt
     const char *wrong =
         app_pattern_compile(pattern, text, bytes, APP_PATTERN_RUBY, &unsupported);
 
-    return wrong ? app_json_refuse(json, value, unsupported ? WF_EUNSUPPORTED : WF_EDATA, "%s",
+    return wrong ? app_json_refuse(json, value,
+                                   unsupported ? WF_EUNSUPPORTED : app_wrong_code(wrong), "%s",
                                    wrong)
                  : WF_OK;
 }
@@ -269,8 +270,8 @@ wf_status app_load_split(app_tokenizer *t, const char *pattern, size_t bytes, co
                                                    APP_PATTERN_RUST, &unsupported)
                              : "too many steps";
 
-    return wrong ? wf_error_set(error, unsupported ? WF_EUNSUPPORTED : WF_EDATA, "%s: %s", name,
-                                wrong)
+    return wrong ? wf_error_set(error, unsupported ? WF_EUNSUPPORTED : app_wrong_code(wrong),
+                                "%s: %s", name, wrong)
                  : WF_OK;
 }
 

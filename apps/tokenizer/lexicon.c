@@ -161,6 +161,11 @@ static const char *enter(const app_lexicon *v, app_lexicon_table *table, int32_t
     return NULL;
 }
 
+wf_status app_wrong_code(const char *wrong)
+{
+    return strcmp(wrong, "out of memory") == 0 ? WF_ENOMEM : WF_EDATA;
+}
+
 const char *app_lexicon_add(app_lexicon *v, int32_t id, const char *text, size_t bytes,
                             int kind)
 {
@@ -260,7 +265,7 @@ wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t 
     if (status != WF_OK)
         return status;
     divide(v, rank_of, &wrong);
-    return wrong ? wf_error_set(error, WF_EDATA, "%s: %s", name, wrong) : WF_OK;
+    return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : WF_OK;
 }
 
 static int by_rank(const void *a, const void *b)

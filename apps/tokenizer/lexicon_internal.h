@@ -62,6 +62,9 @@ uint64_t app_hash(const void *bytes, size_t n);
 wf_status app_lexicon_begin(app_lexicon *v, wf_error *error);
 void app_lexicon_free(app_lexicon *v);
 
+/* The code of what is wrong with a file: its own, or that memory has ended, which its words say. */
+wf_status app_wrong_code(const char *wrong);
+
 /* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text, or the text
    with another id; too long, empty. A token that is there gets the kind beside its own. */
 const char *app_lexicon_add(app_lexicon *v, int32_t id, const char *text, size_t bytes,

@@ -157,7 +157,8 @@ static wf_status read_piece(model *m, message inside)
             : isnan(m->scores[m->count]) ? "its score is no number"
                                          : add_piece(m, &text.inside, type);
     if (wrong)
-        return wf_error_set(m->error, WF_EDATA, "%s: pieces[%d]: %s", m->path, m->count, wrong);
+        return wf_error_set(m->error, app_wrong_code(wrong), "%s: pieces[%d]: %s", m->path,
+                            m->count, wrong);
     m->count++;
     return WF_OK;
 }

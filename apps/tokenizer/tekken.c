@@ -30,7 +30,7 @@ static wf_status tekken_tokens(app_tokenizer *t, const app_json *json, int32_t s
                       : app_lexicon_add(&t->vocabulary, specials + rank, text, (size_t)n,
                                         APP_TOKEN_PIECE);
         if (wrong)
-            return app_json_refuse(json, token, WF_EDATA, "%s", wrong);
+            return app_json_refuse(json, token, app_wrong_code(wrong), "%s", wrong);
     }
     if (rank < count)
         return app_json_refuse(json, vocabulary, WF_EDATA, "has %d tokens, and %d are used",

@@ -91,7 +91,7 @@ static wf_status add_special(app_tokenizer *t, const char *path, const known *ro
         token.bytes = (uint32_t)strlen(text);
         wrong = app_load_added(t, &token, false);
         if (wrong)
-            return wf_error_set(error, WF_EDATA, "%s: %s: %s", path, text, wrong);
+            return wf_error_set(error, app_wrong_code(wrong), "%s: %s: %s", path, text, wrong);
     }
     return WF_OK;
 }
@@ -158,7 +158,8 @@ wf_status app_load_tiktoken(app_tokenizer *t, const char *path, const char *text
             line ? read_line(&t->vocabulary, text, line - (text[line - 1] == '\r')) : NULL;
 
         if (wrong)
-            return wf_error_set(error, WF_EDATA, "%s: line %ld: %s", path, number, wrong);
+            return wf_error_set(error, app_wrong_code(wrong), "%s: line %ld: %s", path, number,
+                                wrong);
         text += line + (line_end != NULL);
     }
     for (int32_t id = 0; id < t->vocabulary.size; id++)

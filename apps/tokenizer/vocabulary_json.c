@@ -282,7 +282,8 @@ static wf_status merges_of_scores(const app_vocabulary *v, const char *name,
             wrong = app_lexicon_add(lexicon, id, t->text, (size_t)t->bytes, APP_TOKEN_PIECE);
     }
     if (wrong)
-        wf_error_set(error, WF_EDATA, "%s: tokenizer.ggml.tokens: %s", name, wrong);
+        wf_error_set(error, app_wrong_code(wrong), "%s: tokenizer.ggml.tokens: %s", name,
+                     wrong);
     else if (app_load_rank_scores(v->scores, v->count, rank_of, &ranks) != WF_OK)
         wf_error_set(error, WF_ENOMEM, "%s: out of memory", name);
     else
@@ -355,7 +356,7 @@ wf_status app_vocabulary_json(const app_vocabulary *v, const char *name,
             "are cut as %.40s is not supported",
             name, v->pre);
     if (wrong)
-        return wf_error_set(error, WF_EDATA, "%s: %s", name, wrong);
+        return wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong);
     add(&w, "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n");
     add_added(&w);
     if (characters)
@@ -369,7 +370,7 @@ wf_status app_vocabulary_json(const app_vocabulary *v, const char *name,
     wrong = characters ? NULL : add_merges(&w);
     add(&w, "\n    ]\n  }\n}\n");
     if (wrong)
-        return wf_error_set(error, WF_EDATA, "%s: %s", name, wrong);
+        return wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong);
     if (!w.ok)
         return wf_error_set(error, WF_ENOMEM, "%s: out of memory: a tokenizer", name);
     return app_tokenizer_check(name, json->data, json->bytes, error);

@@ -51,6 +51,8 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
     if (status != WF_OK)
         return status;
     *object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+    if (!*object && !*why.text) /* it has no word for the end of memory */
+        return wf_error_set(error, WF_ENOMEM, "%s: no memory to read it", name);
     if (!*object)
         return wf_error_set(error, WF_EDATA, "%s: no JSON that can be used, line %d: %s", name,
                             why.line, why.text);

@@ -1,51 +1,8 @@
 /* tests/apps/test_data_memory.c - every allocation of opening, reading and writing data fails once: each is told. */
+#include "tests/allocations.h"
 #include "tests/apps/data_files.h"
 
-/* The linker puts these between what is tested and the system's (tests/CMakeLists.txt). */
-static int64_t left = INT64_MAX; /* allocations that succeed from here on */
-
-static bool fails(void)
-{
-    return left-- <= 0;
-}
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-char *__real_strndup(const char *text, size_t size);
-char *__wrap_strndup(const char *text, size_t size);
-
-void *__wrap_malloc(size_t size)
-{
-    return fails() ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return fails() ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return fails() ? NULL : __real_realloc(old, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return fails() ? NULL : __real_strdup(text);
-}
-
-char *__wrap_strndup(const char *text, size_t size)
-{
-    return fails() ? NULL : __real_strndup(text, size);
-}
-
-enum { SEQ = 8, MOST = 1000 };
+enum { SEQ = 8 };
 
 /* Open, read, count: the first thing that fails. */
 static wf_status use_data(wf_error *error)
@@ -84,26 +41,6 @@ static wf_status write_data(wf_error *error)
     return app_megatron_writer_finish(w, error);
 }
 
-static void each_fails_once(wf_status (*work)(wf_error *error), int64_t least)
-{
-    int64_t n = 0;
-
-    for (; n < MOST; n++) {
-        wf_error error = {WF_OK, ""};
-        wf_status status;
-
-        left = n;
-        status = work(&error);
-        left = INT64_MAX;
-        if (status == WF_OK)
-            break;
-        if (status != WF_ENOMEM || !strstr(error.text, "no memory"))
-            printf("\n    allocation %lld gave %d: %s\n", (long long)n, status, error.text);
-        CU_ASSERT_TRUE_FATAL(status == WF_ENOMEM && strstr(error.text, "no memory"));
-    }
-    CU_ASSERT_TRUE(n >= least && n < MOST);
-}
-
 static void reading(void)
 {
     write_pair("a", 9999, 0, 100);
@@ -111,12 +48,12 @@ static void reading(void)
     write_mask(path_of("v.loss"), 100, 0);
     write_pair("c", 9999, 300, 100);
     write_pair("v", 9999, 500, 100);
-    each_fails_once(use_data, 30);
+    each_allocation_fails(use_data, 30);
 }
 
 static void writing(void)
 {
-    each_fails_once(write_data, 5);
+    each_allocation_fails(write_data, 5);
 }
 
 static const wf_test tests[] = {{"reading", reading}, {"writing", writing}, {NULL, NULL}};

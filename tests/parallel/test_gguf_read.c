@@ -3,6 +3,7 @@
  * its name; and numbers of all types.
  */
 #include "parallel/formats/gguf_internal.h"
+#include "tests/allocations.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,38 +11,6 @@
 #include <unistd.h>
 
 enum { TENSORS = 2, DATA = 256 };
-
-/* The linker puts these between what is tested and the system's (tests/CMakeLists.txt). */
-static int64_t left = INT64_MAX; /* allocations that succeed from here on */
-
-void *__real_malloc(size_t size);
-void *__wrap_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__real_realloc(void *old, size_t size);
-void *__wrap_realloc(void *old, size_t size);
-char *__real_strdup(const char *text);
-char *__wrap_strdup(const char *text);
-
-void *__wrap_malloc(size_t size)
-{
-    return left-- <= 0 ? NULL : __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    return left-- <= 0 ? NULL : __real_calloc(count, size);
-}
-
-void *__wrap_realloc(void *old, size_t size)
-{
-    return left-- <= 0 ? NULL : __real_realloc(old, size);
-}
-
-char *__wrap_strdup(const char *text)
-{
-    return left-- <= 0 ? NULL : __real_strdup(text);
-}
 
 static const wf_par_gguf_text texts[] = {{"a", 1}, {"\0b", 2}, {"", 0}};
 
@@ -227,9 +196,9 @@ static void no_memory(void)
     while (!g && failing < 1000) {
         wf_error error = {WF_OK, ""};
 
-        left = failing++;
+        allocations_left(failing++);
         g = wf_par_gguf_open(path, &error);
-        left = INT64_MAX;
+        allocations_left(INT64_MAX);
         CU_ASSERT_EQUAL(error.code, g ? WF_OK : WF_ENOMEM);
     }
     CU_ASSERT(failing > 15 &&

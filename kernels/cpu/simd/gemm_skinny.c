@@ -56,6 +56,42 @@ INLINE void turn(v16 out[4], const char *at, int64_t row)
     out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
 }
 
+/* The same of a whole cache line, 16 words: squares of four rows by four words are turned, then change places. */
+INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+{
+    __m512 square[V16]; /* 4 i + p: word p of each four words of the rows 4 i .. 4 i + 3 */
+
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const char *four = at + 4 * i * row;
+        __m512 r0 = _mm512_loadu_ps((const float *)four);
+        __m512 r1 = _mm512_loadu_ps((const float *)(four + row));
+        __m512 r2 = _mm512_loadu_ps((const float *)(four + 2 * row));
+        __m512 r3 = _mm512_loadu_ps((const float *)(four + 3 * row));
+        __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+        __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+        __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+        __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+        square[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+        square[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+        square[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+        square[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+    }
+    UNROLL
+    for (int p = 0; p < 4; p++) {
+        __m512 even01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0x88);
+        __m512 even23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0x88);
+        __m512 odd01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0xdd);
+        __m512 odd23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0xdd);
+
+        out[p] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+        out[4 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+        out[8 + p] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
+        out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+    }
+}
+
 /* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones are zeros. */
 INLINE v16 widen(__m512i bits)
 {
@@ -164,6 +200,14 @@ INLINE v16 high_half(v16 pair)
 }
 #endif
 
+#if WF_ISA_LEVEL != WF_ISA_LEVEL_avx512
+INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+{
+    for (int p = 0; p < V16; p += 4)
+        turn(out + p, at + 4 * p, row);
+}
+#endif
+
 /* One element of sixteen rows of the weights. */
 INLINE v16 gather(const bool bf16, const char *at, int64_t row)
 {
@@ -190,7 +234,18 @@ INLINE void add(const int rows, v16 acc[], const float *x[], int64_t p, v16 w)
         acc[i] = v16_fma(v16_set1(x[i][p]), w, acc[i]);
 }
 
-/* The same for a quad of sixteen rows of the weights. */
+/* The same for a word of sixteen rows of the weights, which is two bf16. */
+INLINE void add_word(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
+                     v16 w)
+{
+    if (bf16) {
+        add(rows, acc, x, p, low_half(w));
+        add(rows, acc, x, p + 1, high_half(w));
+    } else {
+        add(rows, acc, x, p, w);
+    }
+}
+
 INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
                      const char *at, int64_t row)
 {
@@ -198,18 +253,24 @@ INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[
 
     turn(w, at, row);
     UNROLL
-    for (int q = 0; q < 4; q++) {
-        if (bf16) {
-            add(rows, acc, x, p + 2 * q, low_half(w[q]));
-            add(rows, acc, x, p + 2 * q + 1, high_half(w[q]));
-        } else {
-            add(rows, acc, x, p + q, w[q]);
-        }
-    }
+    for (int q = 0; q < 4; q++)
+        add_word(rows, bf16, acc, x, p + q * (bf16 ? 2 : 1), w[q]);
 }
 
-/* A cache line of each of sixteen rows, side by side: rows that lie pages apart share a few lines of a level 1
-   cache, so each line is read once, and before the one in front of it is worked on. */
+/* A cache line of each of sixteen rows, turned in registers. */
+INLINE void add_line(const int rows, v16 acc[], const float *x[], int64_t p, const char *at,
+                     int64_t row)
+{
+    v16 w[V16];
+
+    turn_line(w, at, row);
+    UNROLL
+    for (int q = 0; q < V16; q++)
+        add(rows, acc, x, p + q, w[q]);
+}
+
+/* The same, side by side: where a line is much work it is read before the one in front of it is worked on, since rows
+   that lie pages apart share a few lines of a level 1 cache. */
 typedef struct block {
     _Alignas(LINE) char row[V16][LINE];
 } block;
@@ -221,43 +282,115 @@ INLINE void read_block(block *b, const char *at, int64_t row)
         memcpy(b->row[j], at + j * row, LINE);
 }
 
-/* A chunk's chains: elements first .. end - 1 of the long dimension. For each block as much is prefetched from
-   `ahead` on, which is what the next columns read, in the order in which it lies. */
-INLINE const char *chain(const int rows, const bool bf16, v16 acc[], const float *x[],
-                         int64_t first, int64_t end, const char *weights, int64_t row,
-                         const char *ahead)
+INLINE void add_block(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
+                      const block *b)
 {
-    enum { QUADS = LINE / QUAD };
-    const int64_t size = bf16 ? sizeof(uint16_t) : sizeof(float), quad = QUAD / size;
-    int64_t p = first, blocks = (end - first) * size / LINE;
-    block b[2];
-
-    if (blocks)
-        read_block(b, weights + p * size, row);
-    for (int64_t i = 0; i < blocks; i++) {
-        if (i + 1 < blocks)
-            read_block(&b[(i + 1) % 2], weights + p * size + LINE, row);
-        UNROLL
-        for (int q = 0; q < QUADS; q++, p += quad) {
-            UNROLL
-            for (int line = 0; line < V16 * QUAD; line += LINE, ahead += LINE)
-                __builtin_prefetch(ahead, 0, 2);
-            add_quad(rows, bf16, acc, x, p, b[i % 2].row[0] + q * QUAD, LINE);
-        }
-    }
-    for (; p + quad <= end; p += quad)
-        add_quad(rows, bf16, acc, x, p, weights + p * size, row);
-    for (; p < end; p++)
-        add(rows, acc, x, p, gather(bf16, weights + p * size, row));
-    return ahead;
+    UNROLL
+    for (int q = 0; q < LINE; q += QUAD)
+        add_quad(rows, bf16, acc, x, p + q / (bf16 ? 2 : 4), b->row[0] + q, LINE);
 }
 
-/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's. */
+/* Where sixteen rows of the weights are read. A line that two chunks share is turned once, and held for the second. */
+typedef struct reader {
+    const char *weights;
+    int64_t row;       /* bytes from one to the next */
+    const char *ahead; /* what the next columns read, in the order in which it lies */
+    int64_t k, end;    /* elements of a row; the held ones are before this one */
+    v16 word[V16];     /* in order */
+} reader;
+
+INLINE v16 held_word(const reader *r, int64_t word)
+{
+    return r->word[(uint64_t)word % V16];
+}
+
+/* What is held of elements p .. end - 1; the first that is not. */
+INLINE int64_t add_held(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
+                        int64_t end, const reader *r)
+{
+    const int64_t each = bf16 ? 2 : 1; /* elements of a word */
+
+    end = end < r->end ? end : r->end;
+    if (bf16 && p < end && p % 2) {
+        add(rows, acc, x, p, high_half(held_word(r, p / each)));
+        p++;
+    }
+    for (; p + each <= end; p += each)
+        add_word(rows, bf16, acc, x, p, held_word(r, p / each));
+    if (bf16 && p < end) {
+        add(rows, acc, x, p, low_half(held_word(r, p / each)));
+        p++;
+    }
+    return p;
+}
+
+/* Whether lines are turned whole in registers: there are enough of them, and a line is little work. */
+INLINE bool in_registers(const int rows, const bool bf16)
+{
+    return WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 && !bf16 && rows <= 4;
+}
+
+INLINE void prefetch(reader *r)
+{
+    UNROLL
+    for (int l = 0; l < V16; l++, r->ahead += LINE)
+        __builtin_prefetch(r->ahead, 0, 2);
+}
+
+/* The whole lines of elements p .. end - 1; the first element behind them. For each as much is prefetched. */
+INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float *x[],
+                         int64_t p, int64_t end, reader *r)
+{
+    const bool direct = in_registers(rows, bf16);
+    const int64_t size = bf16 ? sizeof(uint16_t) : sizeof(float), line = LINE / size;
+    block b[2];
+
+    if (!direct && p + line <= end)
+        read_block(&b[0], r->weights + p * size, r->row);
+    for (int now = 0; p + line <= end; p += line, now = !now) {
+        prefetch(r);
+        if (direct) {
+            add_line(rows, acc, x, p, r->weights + p * size, r->row);
+            continue;
+        }
+        if (p + 2 * line <= end)
+            read_block(&b[!now], r->weights + (p + line) * size, r->row);
+        add_block(rows, bf16, acc, x, p, &b[now]);
+    }
+    return p;
+}
+
+/* A chunk's chains: elements first .. end - 1 of the long dimension. */
+INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t first,
+                  int64_t end, reader *r)
+{
+    const int64_t size = bf16 ? sizeof(uint16_t) : sizeof(float), line = LINE / size;
+    int64_t p = add_held(rows, bf16, acc, x, first, end, r);
+
+    p = add_lines(rows, bf16, acc, x, p, end, r);
+    if (p < end && p + line <= r->k) {
+        prefetch(r);
+        turn_line(r->word, r->weights + p * size, r->row);
+        r->end = p + line;
+        p = add_held(rows, bf16, acc, x, p, end, r);
+    }
+    for (; p + QUAD / size <= end; p += QUAD / size)
+        add_quad(rows, bf16, acc, x, p, r->weights + p * size, r->row);
+    for (; p < end; p++)
+        add(rows, acc, x, p, gather(bf16, r->weights + p * size, r->row));
+}
+
+/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's; `more`: the
+   worker goes on with the next ones. */
 INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t row, int64_t col,
-                 int64_t from)
+                 int64_t from, bool more)
 {
     const int64_t bytes = s->k * (int64_t)(bf16 ? sizeof(uint16_t) : sizeof(float));
-    const char *weights = (const char *)s->w + col * bytes, *ahead = weights + V16 * bytes;
+    const char *weights = (const char *)s->w + col * bytes;
+    reader r = {.weights = weights,
+                .row = bytes,
+                .ahead = weights + (more ? V16 * bytes : 0),
+                .k = s->k};
     v16 node[WF_MAX_CHUNKS][MOST_ROWS], acc[MOST_ROWS];
     const float *x[MOST_ROWS];
     float out[V16];
@@ -270,7 +403,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
         UNROLL
         for (int i = 0; i < rows; i++)
             acc[i] = v16_zero();
-        ahead = chain(rows, bf16, acc, x, s->at[l], s->at[l + 1], weights, bytes, ahead);
+        chain(rows, bf16, acc, x, s->at[l], s->at[l + 1], &r);
         for (int merges = wf_tree_merges(s->chunks, l); merges > 0; merges--) {
             level--;
             UNROLL
@@ -291,13 +424,15 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
 
 /* One function for each number of rows and each type, in which loops over rows are straight lines. */
 #define TILE(rows)                                                                             \
-    static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from)         \
+    static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,         \
+                           bool more)                                                          \
     {                                                                                          \
-        tile(rows, false, s, row, col, from);                                                  \
+        tile(rows, false, s, row, col, from, more);                                            \
     }                                                                                          \
-    static void bf16_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from)        \
+    static void bf16_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,        \
+                            bool more)                                                         \
     {                                                                                          \
-        tile(rows, true, s, row, col, from);                                                   \
+        tile(rows, true, s, row, col, from, more);                                             \
     }
 TILE(1)
 #if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
@@ -310,8 +445,8 @@ TILE(8)
 
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
-    static void (*const tiles[2][4])(const wf_skinny *s, int64_t row, int64_t col,
-                                     int64_t from) = {
+    static void (*const tiles[2][4])(const wf_skinny *s, int64_t row, int64_t col, int64_t from,
+                                     bool more) = {
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
         {bf16_1, bf16_2, bf16_4, bf16_8}
@@ -334,17 +469,23 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 
             for (step = 1; step < MOST_ROWS && step < s->m - row; step *= 2)
                 power++;
-            tiles[s->bf16][power](s, row, col, from);
+            tiles[s->bf16][power](s, row, col, from, group + 1 < end);
         }
     }
 }
 
 void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s)
 {
-    enum { TASK_BYTES = 1 << 17 };
+    enum {
+        TASK_BYTES = 1 << 17,
+        TASKS = 4 /* of a worker: what it reads next is prefetched within one */
+    };
     int64_t size = s->bf16 ? sizeof(uint16_t) : sizeof(float), group = V16 * s->k * size;
+    int64_t groups = (s->n + V16 - 1) / V16, workers = team ? wf_team_size(team) : 1;
     int64_t grain = group < TASK_BYTES ? TASK_BYTES / (group > 0 ? group : 1) : 1;
 
-    wf_team_run(s->n * s->k * size < alone ? NULL : team, (s->n + V16 - 1) / V16, grain, run,
+    if (grain < groups / (TASKS * workers))
+        grain = groups / (TASKS * workers);
+    wf_team_run(s->n * s->k * size < alone ? NULL : team, groups, grain, run,
                 (void *)(uintptr_t)s);
 }

@@ -1,0 +1,89 @@
+/*
+ * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, chat templates and requests, and of packing, fails
+ * once: each is told, and nothing is left behind.
+ */
+#include "apps/data/packing.h"
+#include "apps/gpt_eval/requests.h"
+#include "tests/allocations.h"
+#include "tests/apps/data_files.h"
+
+static wf_status use_requests(wf_error *error)
+{
+    app_tokenizer *tokenizer;
+    app_requests all = {.count = 0};
+
+    if (app_tokenizer_open(NULL, &tokenizer, error) == WF_OK) {
+        app_requests_read(path_of("requests.jsonl"), tokenizer, 32, &all, error);
+        app_tokenizer_close(tokenizer);
+    }
+    app_requests_free(&all);
+    return error->code;
+}
+
+static void requests(void)
+{
+    char text[4096] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < 20; i++)
+        n += (size_t)snprintf(
+            text + n, sizeof text - n,
+            "{\"request\":{\"context\":\"one and \",\"continuation\":\" two\"},"
+            "\"doc_id\":%d,\"label\":%d}\n",
+            i / 2, i % 2);
+    write_bytes("requests.jsonl", text, n);
+    each_allocation_fails(use_requests, 20);
+}
+
+static wf_status pack(wf_error *error)
+{
+    static const int32_t length[] = {7, 3, 9, 1, 1, 8, 2, 5};
+    app_packing packing = {.windows = 0};
+
+    app_packing_new(length, sizeof length / sizeof *length, 10, &packing, error);
+    app_packing_free(&packing);
+    return error->code;
+}
+
+static void packing(void)
+{
+    each_allocation_fails(pack, 2);
+}
+
+static const char *file; /* of the tokenizer that is read */
+
+static wf_status use_tokenizer(wf_error *error)
+{
+    app_tokenizer *tokenizer;
+    app_tokenizer_encoder *encoder = NULL;
+    app_tokenizer_ids ids = {.count = 0};
+
+    if (app_tokenizer_open(file, &tokenizer, error) != WF_OK)
+        return error->code;
+    if (app_tokenizer_encoder_new(tokenizer, &encoder, error) == WF_OK)
+        app_tokenizer_encode(encoder, "one and two", 11, 0, &ids, error);
+    app_tokenizer_encoder_free(encoder);
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_close(tokenizer);
+    return error->code;
+}
+
+static void tokenizers(void)
+{
+    static const char *const files[] = {WEFT_TOKENIZERS "/metaspace.json",
+                                        WEFT_TOKENIZERS "/pieces.model",
+                                        WEFT_TOKENIZERS "/gpt2.json"};
+
+    for (int i = 0; i < 2 + WEFT_HAS_PCRE2; i++) {
+        file = files[i];
+        each_allocation_fails(use_tokenizer, 20);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"requests", requests}, {"packing", packing}, {"tokenizers", tokenizers}, {NULL, NULL}};
+
+    return data_main("memory of gpt_eval", tests);
+}
