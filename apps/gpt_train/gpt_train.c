@@ -143,6 +143,7 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
     app_run_log_options options = {.steps = o->steps,
                                    .path = o->log_jsonl,
                                    .append = append,
+                                   .tensorboard = o->tensorboard,
                                    .axes = axes,
                                    .axis_count = 4,
                                    .numerics = numerics,

@@ -1,5 +1,7 @@
 /* apps/gpt_train/run_log.c - the console line and the JSONL row of a step. */
 #include "apps/gpt_train/run_log.h"
+#include "apps/gpt_train/event_file.h"
+#include "apps/gpt_train/whole_write.h"
 #include "parallel/train/measure.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -22,6 +24,9 @@ struct app_run_log {
     int file;
     bool failing; /* rows find no room; that has been told */
     char *path;
+    app_event_file *events; /* NULL: none */
+    bool events_failing;
+    double world;
 };
 
 void app_run_log_console(app_run_log_options *options, FILE *console)
@@ -48,29 +53,6 @@ static int64_t interval_for(int64_t steps, int64_t lines)
         interval = first == 2 ? interval / 2 * 5 : interval * 2;
     }
     return interval;
-}
-
-/* One write per row: a run that is killed leaves whole rows. Of one that finds no room, nothing. */
-static wf_status write_row(app_run_log *log, const char *row, size_t size, wf_error *error)
-{
-    off_t end = lseek(log->file, 0, SEEK_END);
-
-    while (size) {
-        ssize_t done = write(log->file, row, size);
-        int failure = errno;
-
-        if (done < 0 && failure == EINTR)
-            continue;
-        if (done <= 0) {
-            if (end >= 0 && ftruncate(log->file, end) == 0)
-                lseek(log->file, end, SEEK_SET);
-            return wf_error_set(error, WF_EIO, "cannot write log file %s: %s", log->path,
-                                done < 0 ? strerror(failure) : "no byte was taken");
-        }
-        row += done;
-        size -= (size_t)done;
-    }
-    return WF_OK;
 }
 
 /* Hours of work are not given up for a line about them. */
@@ -135,7 +117,7 @@ static wf_status open_file(app_run_log *log, const app_run_log_options *o, wf_er
     if (text)
         length = asprintf(&line, "%s\n", text);
     status = length < 0 ? wf_error_set(error, WF_ENOMEM, "no memory for the log's first row")
-                        : write_row(log, line, (size_t)length, error);
+                        : app_write_whole(log->file, log->path, line, (size_t)length, error);
     if (length >= 0)
         free(line);
     free(text);
@@ -159,8 +141,13 @@ wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log
     l->steps = options->steps;
     l->interval = options->steps <= EVERY_STEP_UP_TO ? 1 : interval_for(options->steps, lines);
     l->file = -1;
+    l->world = 1;
+    for (int i = 0; i < options->axis_count; i++)
+        l->world *= (double)options->axes[i].size;
     if (options->path)
         status = open_file(l, options, error);
+    if (status == WF_OK && options->tensorboard)
+        status = app_event_file_open(options->tensorboard, &l->events, error);
     if (status == WF_OK)
         *log = l;
     else
@@ -216,11 +203,34 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
     fputs("}\n", row);
     if (fclose(row)) /* memory that it grew into */
         status = wf_error_set(error, WF_ENOMEM, "no memory for a row of the log");
-    else if (write_row(log, line, length, &unwritten) != WF_OK && !log->failing)
+    else if (app_write_whole(log->file, log->path, line, length, &unwritten) != WF_OK &&
+             !log->failing)
         warn(&unwritten);
     log->failing = unwritten.code != WF_OK;
     free(line);
     return status;
+}
+
+/* The tags of torchtitan, whose rates are those of a device. */
+static void write_events(app_run_log *log, const app_step_log *r)
+{
+    const app_event_scalar scalars[] = {
+        {"loss_metrics/global_avg_loss", r->loss},
+        {"grad_norm", r->grad_norm},
+        {"lr", (float)r->lr},
+        {"throughput(tps)", (float)(r->tokens_per_s / log->world)},
+        {"tflops", (float)(r->gflops / 1e3 / log->world)},
+        {"time_metrics/end_to_end(s)", (float)(r->ms / 1e3)},
+        {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
+        {"validation_metrics/loss", r->val_loss},
+    };
+    int count = (int)(sizeof scalars / sizeof *scalars) - !r->has_val_loss;
+    wf_error unwritten = {WF_OK, ""};
+
+    if (app_event_file_scalars(log->events, r->step, scalars, count, &unwritten) != WF_OK &&
+        !log->events_failing)
+        warn(&unwritten);
+    log->events_failing = unwritten.code != WF_OK;
 }
 
 /* 1234567 as "1.23M": three digits and a unit. */
@@ -310,6 +320,8 @@ wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_erro
     log->mean_ms = log->any ? 0.8 * log->mean_ms + 0.2 * record->ms : record->ms;
     if (log->file >= 0)
         status = write_step(log, record, error);
+    if (status == WF_OK && log->events)
+        write_events(log, record);
     if (status == WF_OK && log->console)
         show_step(log, record);
     log->any = true;
@@ -327,6 +339,7 @@ void app_run_log_clear(app_run_log *log)
 
 wf_status app_run_log_close(app_run_log *log, wf_error *error)
 {
+    wf_error events = {WF_OK, ""};
     wf_status status = WF_OK;
 
     if (!log)
@@ -335,6 +348,9 @@ wf_status app_run_log_close(app_run_log *log, wf_error *error)
     if (log->file >= 0 && close(log->file) && !log->failing)
         status = wf_error_set(error, WF_EIO, "cannot close log file %s: %s", log->path,
                               strerror(errno));
+    if (app_event_file_close(log->events, &events) != WF_OK && !log->events_failing &&
+        status == WF_OK)
+        status = wf_error_set(error, events.code, "%s", events.text);
     free(log->path);
     free(log);
     return status;

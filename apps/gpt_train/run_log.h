@@ -30,16 +30,18 @@ typedef struct app_run_axis {
 } app_run_axis;
 
 typedef struct app_run_log_options {
-    FILE *console;    /* NULL: no lines */
-    bool terminal;    /* the console is one: rewrite a line */
-    int columns;      /* columns of the terminal; 0: 80 */
-    int64_t steps;    /* the last step's number */
-    const char *path; /* JSONL file; NULL: none */
-    bool append;      /* to what it has: a run goes on; else it is replaced */
+    FILE *console;           /* NULL: no lines */
+    bool terminal;           /* the console is one: rewrite a line */
+    int columns;             /* columns of the terminal; 0: 80 */
+    int64_t steps;           /* the last step's number */
+    const char *path;        /* JSONL file; NULL: none */
+    bool append;             /* to what it has: a run goes on; else it is replaced */
+    const char *tensorboard; /* directory for a new file of events (event_file.h); NULL: none */
 
-    /* The first row, needed with path only; borrowed for the call. */
-    const app_run_axis *axes; /* outermost first */
+    const app_run_axis *axes; /* outermost first; borrowed for the call, as what follows */
     int axis_count;
+
+    /* The first row, needed with path only. */
     const char *transport;
     const char
         *numerics; /* the run's identity (parallel/models/gpt/numerics.h); NULL or "": null */
