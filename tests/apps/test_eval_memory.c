@@ -50,7 +50,7 @@ static void packing(void)
     each_allocation_fails(pack, 2);
 }
 
-static const char *file; /* of the tokenizer that is read */
+static const char *file; /* the tokenizer's */
 
 static wf_status use_tokenizer(wf_error *error)
 {

@@ -1,0 +1,192 @@
+/*
+ * kernels/cpu/simd/gemm_skinny_internal.h - sixteen rows of weights turned in registers, so that lanes are rows: words of 32
+ * bits, which are floats or pairs of bf16.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
+
+#include "core/numerics/bf16.h"
+#include "kernels/cpu/vec_internal.h"
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* out[p], lane j: 32 bits, the p-th ones from row j of the weights, whose rows are `row` bytes apart. */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+INLINE __m512 four_rows(const char *at, int64_t row)
+{
+    __m512 x = _mm512_castps128_ps512(_mm_loadu_ps((const float *)at));
+
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 4 * row)), 1);
+    x = _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 8 * row)), 2);
+    return _mm512_insertf32x4(x, _mm_loadu_ps((const float *)(at + 12 * row)), 3);
+}
+
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    __m512 r0 = four_rows(at, row), r1 = four_rows(at + row, row);
+    __m512 r2 = four_rows(at + 2 * row, row), r3 = four_rows(at + 3 * row, row);
+    __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+    out[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+    out[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+    out[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+    out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+}
+
+/* The same of a whole cache line, 16 words: squares of four rows by four words are turned, then change places. */
+INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+{
+    __m512 square[V16]; /* 4 i + p: word p of each four words of the rows 4 i .. 4 i + 3 */
+
+    UNROLL
+    for (int i = 0; i < 4; i++) {
+        const char *four = at + 4 * i * row;
+        __m512 r0 = _mm512_loadu_ps((const float *)four);
+        __m512 r1 = _mm512_loadu_ps((const float *)(four + row));
+        __m512 r2 = _mm512_loadu_ps((const float *)(four + 2 * row));
+        __m512 r3 = _mm512_loadu_ps((const float *)(four + 3 * row));
+        __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+        __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+        __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+        __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+        square[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+        square[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+        square[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+        square[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+    }
+    UNROLL
+    for (int p = 0; p < 4; p++) {
+        __m512 even01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0x88);
+        __m512 even23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0x88);
+        __m512 odd01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0xdd);
+        __m512 odd23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0xdd);
+
+        out[p] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+        out[4 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+        out[8 + p] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
+        out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+    }
+}
+
+/* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones are zeros. */
+INLINE v16 widen(__m512i bits)
+{
+    __mmask16 small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));
+
+    return _mm512_castsi512_ps(
+        _mm512_mask_and_epi32(bits, small, bits, _mm512_set1_epi32((int)0x80000000u)));
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return widen(_mm512_slli_epi32(_mm512_castps_si512(pair), 16));
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    return widen(
+        _mm512_and_epi32(_mm512_castps_si512(pair), _mm512_set1_epi32((int)0xffff0000u)));
+}
+#elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+INLINE __m256 two_rows(const char *at, int64_t row)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)at)),
+                                _mm_loadu_ps((const float *)(at + 4 * row)), 1);
+}
+
+INLINE void turn_half(__m256 out[4], const char *at, int64_t row)
+{
+    __m256 r0 = two_rows(at, row), r1 = two_rows(at + row, row);
+    __m256 r2 = two_rows(at + 2 * row, row), r3 = two_rows(at + 3 * row, row);
+    __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r0, r1));
+    __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r2, r3));
+    __m256d high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r0, r1));
+    __m256d high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r2, r3));
+
+    out[0] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+    out[1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+    out[2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+    out[3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+}
+
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    __m256 low[4], high[4];
+
+    turn_half(low, at, row);
+    turn_half(high, at + 8 * row, row);
+    UNROLL
+    for (int p = 0; p < 4; p++)
+        out[p] = (v16){low[p], high[p]};
+}
+
+INLINE __m256 widen(__m256i bits)
+{
+    __m256i exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+    __m256i small = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+    __m256i rest = _mm256_and_si256(small, _mm256_set1_epi32(0x7fffffff));
+
+    return _mm256_castsi256_ps(_mm256_andnot_si256(rest, bits));
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return (v16){widen(_mm256_slli_epi32(_mm256_castps_si256(pair.lo), 16)),
+                 widen(_mm256_slli_epi32(_mm256_castps_si256(pair.hi), 16))};
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+
+    return (v16){widen(_mm256_and_si256(_mm256_castps_si256(pair.lo), high)),
+                 widen(_mm256_and_si256(_mm256_castps_si256(pair.hi), high))};
+}
+#else
+INLINE void turn(v16 out[4], const char *at, int64_t row)
+{
+    for (int j = 0; j < V16; j++) {
+        float four[4];
+
+        memcpy(four, at + j * row, sizeof four);
+        for (int p = 0; p < 4; p++)
+            out[p].f[j] = four[p];
+    }
+}
+
+INLINE v16 half_of(v16 pair, int shift)
+{
+    for (int j = 0; j < V16; j++) {
+        uint32_t bits;
+
+        memcpy(&bits, &pair.f[j], sizeof bits);
+        pair.f[j] = wf_bf16_value((uint16_t)(bits >> shift));
+    }
+    return pair;
+}
+
+INLINE v16 low_half(v16 pair)
+{
+    return half_of(pair, 0);
+}
+
+INLINE v16 high_half(v16 pair)
+{
+    return half_of(pair, 16);
+}
+#endif
+
+#if WF_ISA_LEVEL != WF_ISA_LEVEL_avx512
+INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+{
+    for (int p = 0; p < V16; p += 4)
+        turn(out + p, at + 4 * p, row);
+}
+#endif
+
+#endif
