@@ -89,7 +89,8 @@ static wf_status add_special(app_tokenizer *t, const char *path, const known *ro
             snprintf(text, sizeof text, "%.*s%d|>", (int)strcspn(row->special, "%"),
                      row->special, row->first + i);
         token.bytes = (uint32_t)strlen(text);
-        wrong = app_load_added(t, &token, false);
+        /* Special tokens are looked for in the normalized text, as Qwen's own encoder does. */
+        wrong = app_load_added(t, &token, t->normalizers.count > 0);
         if (wrong)
             return wf_error_set(error, app_wrong_code(wrong), "%s: %s: %s", path, text, wrong);
     }

@@ -91,8 +91,8 @@ static wf_tensor *numbers(const int32_t *value)
     return t;
 }
 
-/* None, of one token, within a block, over its edge, over several blocks. */
-static const int64_t windows[] = {0, 1, 9, 66, 128};
+/* None, within a block, over its edge. */
+static const int64_t windows[] = {0, 9, 66};
 
 static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
                       const wf_tensor *whole, int64_t window)
