@@ -101,7 +101,7 @@ else
     light="-LE heavy|lint"
     # left out: sums, counts and formulas over code that other tests run
     counts="test_inexact|test_collectives|test_math|test_rule|test_plan_run|test_placement"
-    counts+="|test_reference|test_steady|test_shard_traffic"
+    counts+="|test_reference|test_steady|test_shard_traffic|test_schedules_mutants"
     CC=clang CXX=clang++ build_and_test "clang address,undefined" build-asan "$light -E $counts" \
         -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_WERROR=$werror -DWEFT_FUZZ=ON \
         -DWEFT_SANITIZE=address,undefined
@@ -113,7 +113,8 @@ else
     # numbers, counts and formulas in the exchanges of test_exact, test_strategies and
     # test_redistribute
     alone="test_ops_|test_math|test_gemm|test_simd_exact|test_placement|test_rank_map"
-    alone+="|test_safetensors|test_index|test_random_simd|test_fused"
+    alone+="|test_safetensors|test_index|test_random_simd|test_fused|test_attention_cached"
+    alone+="|test_schedules_mutants|apps.cli_plans"
     alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
     alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
     alike+="|test_loss|test_recipe"
