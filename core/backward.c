@@ -1,4 +1,5 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
+#include "core/sharing_internal.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -27,8 +28,12 @@ static void own(wf_tensor *leaf)
     wf_context *ctx = leaf->ctx;
     wf_tensor *shared = leaf->grad, *copy;
 
-    if (!shared || !shared->storage || (shared->refs == 1 && shared->storage->refs == 1))
+    if (!shared || !shared->storage)
         return;
+    if (shared->refs == 1 && shared->storage->refs == 1) {
+        wf_tensor_own(shared, true);
+        return;
+    }
     wf_scope_open(ctx);
     copy = wf_tensor_copy(shared);
     if (copy) {

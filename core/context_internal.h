@@ -13,6 +13,9 @@ struct wf_storage {
     wf_memory_kind kind;
     uint32_t version;       /* how many times its elements were changed in place .. */
     const char *changed_by; /* .. and by what, the last time */
+    struct wf_shared
+        *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
+    int member;  /* this rank's place among them */
 };
 
 struct wf_context {

@@ -1,5 +1,6 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
+#include "core/sharing_internal.h"
 #include "core/signature.h"
 #include "core/tape.h"
 #include <string.h>
@@ -134,7 +135,30 @@ static wf_status check_into(const wf_call *call, int o, const output *out, bool 
     return WF_OK;
 }
 
-static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
+/* An output of its own, or in memory that ranks share. */
+static wf_tensor *new_output(wf_context *ctx, const output *out, wf_share *share, int o)
+{
+    wf_tensor like = {
+        .ctx = ctx, .dtype = out->dtype, .rounds_to = out->rounds_to, .ndim = out->ndim};
+    wf_shared *shared;
+    wf_tensor *t;
+
+    if (share->role == WF_SHARE_NONE) {
+        t = wf_tensor_new(ctx, out->dtype, out->ndim, out->dims, out->layout, ctx->kind);
+        if (t)
+            t->rounds_to = out->rounds_to;
+        return t;
+    }
+    if (wf_tensor_shape(&like, out->ndim, out->dims, out->layout) != WF_OK)
+        return NULL;
+    shared = wf_share_output(ctx, share, o,
+                             (size_t)wf_tensor_local_count(&like) * wf_dtype_size(out->dtype));
+    return shared ? wf_tensor_shared(&like, out->layout, ctx->kind, shared, share->member)
+                  : NULL;
+}
+
+static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
+                              wf_share *share)
 {
     const wf_layout *layout[WF_MAX_OUTPUTS] = {NULL};
     wf_context *ctx = call->ctx;
@@ -162,10 +186,9 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
                 return status;
             call->out[o] = wf_tensor_view(call->in[0], out.ndim, out.dims, out.layout);
         } else {
-            call->out[o] =
-                fake ? wf_tensor_fake(ctx, out.dtype, out.ndim, out.dims, out.layout)
-                     : wf_tensor_new(ctx, out.dtype, out.ndim, out.dims, out.layout, ctx->kind);
-            if (call->out[o])
+            call->out[o] = fake ? wf_tensor_fake(ctx, out.dtype, out.ndim, out.dims, out.layout)
+                                : new_output(ctx, &out, share, o);
+            if (fake && call->out[o])
                 call->out[o]->rounds_to = out.rounds_to;
         }
         if (!call->out[o])
@@ -294,7 +317,25 @@ static void round_outputs(const wf_call *call, const seen *s)
                            wf_tensor_local_count(call->out[o]));
 }
 
-static wf_status run_kernel(const wf_call *asked)
+/* What another rank has computed is not computed again, but is counted as if it were. */
+static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
+                         const wf_kernel *kernel, char *workspace, wf_share_role role)
+{
+    wf_context *ctx = asked->ctx;
+    wf_status status = WF_OK;
+
+    if (role != WF_SHARE_TAKE) {
+        widen_operands(asked, s, workspace);
+        status = run_traced(call, kernel, workspace ? workspace + s->bytes : NULL);
+        if (status == WF_OK)
+            round_outputs(asked, s);
+    }
+    if (status == WF_OK && ctx->observe)
+        ctx->observe(ctx->observer_arg, asked);
+    return status;
+}
+
+static wf_status run_kernel(const wf_call *asked, wf_share_role role)
 {
     wf_context *ctx = asked->ctx;
     const wf_kernel *kernel = ctx->device->kernel(ctx->device, asked->op);
@@ -322,17 +363,45 @@ static wf_status run_kernel(const wf_call *asked)
             return wf_fail(ctx, error.code, "%s: %s", asked->op->name, error.text);
     }
     status = ctx->error.code; /* a failure in workspace() */
-    if (status == WF_OK && !ctx->options.plan) {
-        widen_operands(asked, &s, workspace);
-        status = run_traced(call, kernel, workspace ? workspace + s.bytes : NULL);
-        if (status == WF_OK)
-            round_outputs(asked, &s);
-        if (status == WF_OK && ctx->observe)
-            ctx->observe(ctx->observer_arg, asked);
-    }
+    if (status == WF_OK && !ctx->options.plan)
+        status = compute(asked, call, &s, kernel, workspace, role);
     if (asked->op->flops)
         ctx->flops += asked->op->flops(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
+    return status;
+}
+
+/* What the call writes to in place is this rank's alone from now on. */
+static wf_status own_what_changes(const wf_call *call)
+{
+    const wf_op *op = call->op;
+    unsigned writes = op->flags & WF_OP_IN_PLACE ? op->writes | WF_IN(0) : 0;
+    wf_status status = WF_OK;
+
+    for (int i = 0; i < call->n_in && status == WF_OK; i++)
+        if (writes & WF_IN(i))
+            status = wf_tensor_own(call->in[i], true);
+    for (int o = 0; o < call->n_out && status == WF_OK; o++)
+        if (call->into[o])
+            status = wf_tensor_own(call->into[o], true);
+    return status;
+}
+
+/* Outputs and what is in them, by this rank, or, where several have the same, by one of them. */
+static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool fake)
+{
+    wf_status status = own_what_changes(call);
+    wf_share share = {.role = WF_SHARE_NONE};
+
+    if (status == WF_OK && !fake) {
+        share = wf_share_begin(call);
+        status = call->ctx->error.code;
+    }
+    if (status == WF_OK)
+        status = make_outputs(call, sig, fake, &share);
+    if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
+        status = run_kernel(call, share.role);
+    wf_share_end(&share, status == WF_OK);
     return status;
 }
 
@@ -355,7 +424,6 @@ wf_status wf_dispatch(wf_call *call)
     char text[WF_SIGNATURE_TEXT];
     wf_signature sig;
     wf_status status;
-    bool fake;
 
     memset(call->out, 0, sizeof call->out);
     status = ready(call);
@@ -366,10 +434,7 @@ wf_status wf_dispatch(wf_call *call)
     if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
         status = check_dtypes(call);
     if (status == WF_OK) {
-        fake = any_fake(call);
-        status = make_outputs(call, &sig, fake);
-        if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
-            status = run_kernel(call);
+        status = make_and_compute(call, &sig, any_fake(call));
         if (status == WF_OK)
             note_changes(call);
     }

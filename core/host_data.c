@@ -1,6 +1,7 @@
 /* core/host_data.c - between the host and tensors that may lie elsewhere. */
 #include "core/host_data.h"
 #include "core/context_internal.h"
+#include "core/sharing_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -45,7 +46,7 @@ const void *wf_data_read(const wf_tensor *t, wf_host_data *view)
 
 void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
 {
-    void *data = open_view(t, keep, view);
+    void *data = wf_tensor_own(t, keep) == WF_OK ? open_view(t, keep, view) : NULL;
 
     view->changed = data != NULL;
     if (data)

@@ -1,5 +1,6 @@
 /* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps, chunks. */
 #include "core/context_internal.h"
+#include "core/sharing_internal.h"
 #include "core/tape.h"
 #include <string.h>
 
@@ -25,6 +26,58 @@ static bool computes(const wf_tensor *t)
     return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
 }
 
+/* Whether this rank has no other use for it. */
+static bool is_mine(const wf_tensor *a)
+{
+    return a->refs == 1 && a->storage->refs == 1;
+}
+
+static const wf_op sum_op = {.name = "a sum of two", .id = -1};
+
+/* What this rank would add in place it counts once: only shared memory is put in its place. */
+static bool adds_together(const wf_tensor *a, const wf_tensor *b)
+{
+    if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
+        return false;
+    if (is_mine(a))
+        return a->storage->shared && a->offset == 0;
+    return a->storage->shared || b->storage->shared;
+}
+
+/* The same where several ranks add the same: one of them does, and the sum is in other memory that they
+   share. False: this rank adds by itself, or there is an error. */
+static bool add_together(wf_tensor **older, wf_tensor *b)
+{
+    wf_tensor *a = *older, *sum = NULL, place = *a;
+    wf_call call = {.op = &sum_op, .ctx = a->ctx, .n_in = 2, .in = {a, b}, .n_out = 1};
+    wf_share share = wf_share_begin(&call);
+    bool computes = share.role == WF_SHARE_COMPUTE;
+    wf_shared *out;
+
+    if (share.role == WF_SHARE_NONE)
+        return false;
+    out = wf_share_output(a->ctx, &share, 0,
+                          (size_t)wf_tensor_local_count(a) * wf_dtype_size(a->dtype));
+    if (out && is_mine(a)) {
+        place.data = wf_shared_data(out);
+        if (computes)
+            a->ctx->device->add(a, b, &place);
+        wf_tensor_renew(a, out);
+        wf_share_end(&share, true);
+        return true;
+    }
+    if (out)
+        sum = wf_tensor_shared(a, a->layout, a->ctx->kind, out, share.member);
+    if (sum && computes)
+        a->ctx->device->add(a, b, sum);
+    wf_share_end(&share, sum != NULL);
+    if (sum) {
+        *older = wf_tensor_retain(sum);
+        wf_tensor_release(a);
+    }
+    return sum != NULL;
+}
+
 /* Where a + b goes: a itself if nobody else can see it. */
 static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 {
@@ -36,7 +89,7 @@ static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
             sum->rounds_to = a->rounds_to;
         return sum;
     }
-    if (a->refs == 1 && a->storage->refs == 1)
+    if (is_mine(a))
         return a;
     return wf_tensor_like(a, a->ctx->kind);
 }
@@ -47,8 +100,12 @@ wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
 
     if (!nodes_meet(a, newer))
         return a && newer ? WF_ELAYOUT : WF_EINVAL;
+    if (adds_together(a, newer) && (add_together(older, newer) || a->ctx->error.code != WF_OK))
+        return (*older)->ctx->error.code;
     sum = place_of_sum(a, newer);
     if (!sum)
+        return a->ctx->error.code;
+    if (sum == a && wf_tensor_own(a, true) != WF_OK)
         return a->ctx->error.code;
     if (computes(sum))
         a->ctx->device->add(a, newer, sum);
@@ -62,6 +119,8 @@ wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
 wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b)
 {
     if (!nodes_meet(a, b))
+        return NULL;
+    if (wf_tensor_own(a, true) != WF_OK)
         return NULL;
     if (computes(a) && computes(b))
         a->ctx->device->add(a, b, a);

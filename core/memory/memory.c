@@ -18,7 +18,8 @@ struct wf_pool {
     wf_ranges ranges; /* not of an opaque allocator */
     wf_blocks small;  /* chunks are ranges */
     const char *phase, *place;
-    size_t most; /* in use since the mark */
+    size_t most;  /* in use since the mark */
+    size_t other; /* counted as in use, and not in a block of the pool */
     wf_memory_report report;
 };
 
@@ -185,6 +186,25 @@ void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
     wf_pool_let_go(pool, counted, kind);
 }
 
+wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
+{
+    size_t counted = wf_block_bytes(bytes);
+
+    if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit)) {
+        no_memory(pool, bytes, kind, error);
+        return error->code;
+    }
+    pool->other += counted;
+    count(pool, counted, kind);
+    return WF_OK;
+}
+
+void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind)
+{
+    pool->other -= wf_block_bytes(bytes);
+    wf_pool_let_go(pool, wf_block_bytes(bytes), kind);
+}
+
 void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     count(pool, bytes, kind);
@@ -217,7 +237,7 @@ void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
     *report = pool->report;
     if (pool->allocator.opaque)
         return;
-    report->cached = pool->ranges.held - pool->report.in_use;
+    report->cached = pool->ranges.held - (pool->report.in_use - pool->other);
     report->system_allocations = pool->ranges.allocations;
 }
 

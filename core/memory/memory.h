@@ -87,6 +87,15 @@ WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kin
 WF_API void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 
+/**
+ * wf_pool_see, wf_pool_see_no_more - count memory of another pool, which this rank sees, as a block of this
+ * one would be: rounded, and within the limit
+ *
+ * Errors:  as of wf_pool_take
+ */
+WF_API wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
+WF_API void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind);
+
 /** wf_pool_mark - look for the most that is in use from now on; wf_pool_most - what it was. */
 WF_API void wf_pool_mark(wf_pool *pool);
 WF_API size_t wf_pool_most(const wf_pool *pool);

@@ -1,11 +1,12 @@
 /*
  * kernels/cpu/rope.c - rotary embedding on the CPU: cosines and sines of this rank's tokens are
- * made once per call, in double (a float angle of token 10000 is off by 1e-3) and rounded to
- * float, and serve every sequence and head.
+ * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve every
+ * sequence and head; those of tokens one behind the other also every call of every rank (rope_table.c).
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/rope_table_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 
 enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned elements */
@@ -13,9 +14,11 @@ enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned element
 typedef struct job {
     const wf_call *call;
     int64_t tokens, heads, half; /* tokens: rows of the tables */
-    double *turn;                /* [half]: radians per token */
-    wf_rope_range range;
-    float *cosine, *sine; /* [tokens][half] */
+    bool shared;                 /* the tables are those of all ranks */
+    wf_rope_angles angles;
+    double *turn;               /* [half]: radians per token */
+    const float *cosine, *sine; /* [tokens][half] */
+    float *made;                /* where they are made, both; NULL where they are shared */
 } job;
 
 static job plan(const wf_call *call, void *workspace)
@@ -25,13 +28,14 @@ static job plan(const wf_call *call, void *workspace)
              .tokens = call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1],
              .heads = x->local[2],
              .half = x->local[3] / 2};
-    const wf_rope_attr *a = call->attr;
 
-    j.range = wf_rope_range_of(&a->options, x->local[3], wf_log);
+    j.shared = call->n_in == 1 &&
+               j.tokens * j.half <= WF_ROPE_TABLE_BYTES / (int64_t)(2 * sizeof(float));
     if (workspace) {
         j.turn = workspace;
-        j.cosine = (float *)(j.turn + j.half);
-        j.sine = j.cosine + j.tokens * j.half;
+        j.made = j.shared ? NULL : (float *)(j.turn + j.half);
+        j.cosine = j.made;
+        j.sine = j.made ? j.made + j.tokens * j.half : NULL;
     }
     return j;
 }
@@ -39,28 +43,37 @@ static job plan(const wf_call *call, void *workspace)
 static size_t workspace_bytes(const wf_call *call)
 {
     job j = plan(call, NULL);
+    size_t tables = j.shared ? 0 : 2 * (size_t)j.tokens * sizeof(float);
 
-    return (size_t)j.half * (sizeof(double) + 2 * (size_t)j.tokens * sizeof(float));
+    return (size_t)j.half * (sizeof(double) + tables);
+}
+
+static void find_angles(job *j)
+{
+    const wf_rope_attr *a = j->call->attr;
+    const wf_tensor *x = j->call->in[0];
+    wf_rope_range range = wf_rope_range_of(&a->options, x->local[3], wf_log);
+
+    for (int64_t i = 0; i < j->half; i++)
+        j->turn[i] =
+            wf_rope_scaled(&a->options.scaling, range, i,
+                           wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j->half)));
+    j->angles = (wf_rope_angles){.first = x->start[1],
+                                 .tokens = j->tokens,
+                                 .half = j->half,
+                                 .turn = j->turn,
+                                 .attention = range.attention};
 }
 
 static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
     const int32_t *at = j->call->n_in > 1 ? j->call->in[1]->data : NULL;
-    int64_t first = j->call->in[0]->start[1];
 
     (void)worker;
-    for (int64_t t = begin; t < end; t++) {
-        int64_t position = at ? at[t] : first + t;
-
-        for (int64_t i = 0; i < j->half; i++) {
-            double s, c;
-
-            wf_sincos((double)position * j->turn[i], &s, &c);
-            j->cosine[t * j->half + i] = (float)(c * j->range.attention);
-            j->sine[t * j->half + i] = (float)(s * j->range.attention);
-        }
-    }
+    for (int64_t t = begin; t < end; t++)
+        wf_rope_fill(&j->angles, at ? at[t] : j->angles.first + t, j->made + t * j->half,
+                     j->made + (j->tokens + t) * j->half);
 }
 
 static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
@@ -83,19 +96,26 @@ static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status rope(const wf_call *call, void *workspace)
 {
-    const wf_rope_attr *a = call->attr;
     wf_team *team = wf_cpu_of(call)->team;
     job j = plan(call, workspace);
     int64_t rows = call->in[0]->local[0] * call->in[0]->local[1];
+    const wf_rope_table *table = NULL;
 
     if (!workspace)
         return WF_OK; /* heads of no size: no tables, and nothing to turn */
-    for (int64_t i = 0; i < j.half; i++)
-        j.turn[i] =
-            wf_rope_scaled(&a->options.scaling, j.range, i,
-                           wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j.half)));
-    wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
+    find_angles(&j);
+    if (j.shared) {
+        table = wf_rope_table_take(&j.angles);
+        if (!table)
+            return wf_fail(call->ctx, WF_ENOMEM, "no memory for the angles of rope");
+        j.cosine = table->cosine;
+        j.sine = table->sine;
+    } else {
+        wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
+    }
     wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);
+    if (table)
+        wf_rope_table_give(table);
     return WF_OK;
 }
 

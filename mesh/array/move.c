@@ -5,8 +5,12 @@
  * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
  * dims in front of the one that is cut.
  */
+#include "core/sharing.h"
 #include "mesh/array/move_internal.h"
 #include <string.h>
+
+/* Bytes from which on one memory for all members is worth its bookkeeping. */
+enum { WORTH_SHARING = 16 << 10 };
 
 typedef struct item {
     wf_tensor *now, *next; /* retained */
@@ -22,6 +26,7 @@ struct wf_move {
     int64_t count;
     wf_pending *pending;
     bool background; /* the next collective may progress while the caller computes */
+    bool shares;     /* what is whole on all members may be one memory of all of them */
     item items[];    /* [count] */
 };
 
@@ -59,6 +64,34 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
+/* The same in memory that all members see, where the step leaves them all the same and there is enough of
+   it to be worth that; NULL: it is to be this rank's own. */
+static wf_tensor *make_shared(wf_move *move, const item *it, const wf_layout *layout)
+{
+    const wf_tensor *t = it->now;
+    const wf_mesh *mesh = wf_mesh_of(move->ctx);
+    wf_comm *comm = mesh->comm[it->step.axis];
+    size_t bytes = wf_dtype_size(t->dtype);
+    wf_error error = {WF_OK, ""};
+    wf_shared *shared = NULL;
+
+    if (!move->shares || wf_context_device(move->ctx)->memory ||
+        (it->step.kind != WF_ALL_REDUCE && it->step.kind != WF_ALL_GATHER))
+        return NULL;
+    for (int d = 0; d < t->ndim; d++) {
+        int64_t start, local = t->dim[d].size;
+
+        if (layout)
+            wf_layout_part(mesh, layout, d, &t->dim[d], mesh->rank, &start, &local);
+        bytes *= (size_t)local;
+    }
+    if (bytes >= WORTH_SHARING && wf_comm_share(comm, bytes, &shared, &error) != WF_OK)
+        wf_fail(move->ctx, error.code, "redistribute: %s", error.text);
+    return shared ? wf_tensor_shared(t, layout, wf_context_memory_kind_now(move->ctx), shared,
+                                     wf_comm_rank(comm))
+                  : NULL;
+}
+
 /* The tensor after the step; the move holds it and no scope, so that what is passed through on
    the way is freed at once. */
 static wf_status make_next(wf_move *move, item *it)
@@ -76,6 +109,8 @@ static wf_status make_next(wf_move *move, item *it)
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
     else
+        it->next = make_shared(move, it, layout);
+    if (!it->next && wf_context_status(ctx) == WF_OK)
         it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout,
                                  wf_context_memory_kind_now(ctx));
     if (it->next)
@@ -147,6 +182,7 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
     *buffer = (wf_comm_buffer){.in = x->data,
                                .out = y->data,
                                .count = wf_tensor_local_count(x),
+                               .one_out = wf_tensor_is_shared(y),
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
@@ -299,7 +335,7 @@ static void drop_move(wf_move *move)
 }
 
 static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
-                      const wf_layout *const *to, bool background)
+                      const wf_layout *const *to, bool background, bool shares)
 {
     wf_move *move;
     item *first;
@@ -315,6 +351,7 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
     move->ctx = ctx;
     move->count = count;
     move->background = background;
+    move->shares = shares;
     for (int64_t i = 0; i < count; i++) {
         move->items[i].now = wf_tensor_retain(x[i]);
         move->items[i].to = to[i];
@@ -331,13 +368,19 @@ static wf_move *begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
 wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                        const wf_layout *const *to)
 {
-    return begin(ctx, count, x, to, true);
+    return begin(ctx, count, x, to, true, true);
 }
 
 wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
                       const wf_layout *const *to, wf_tensor **y)
 {
-    return wf_move_end(begin(ctx, count, x, to, false), y);
+    return wf_move_end(begin(ctx, count, x, to, false, false), y);
+}
+
+wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                         const wf_layout *const *to, wf_tensor **y)
+{
+    return wf_move_end(begin(ctx, count, x, to, false, true), y);
 }
 
 wf_status wf_move_end(wf_move *move, wf_tensor **y)

@@ -37,6 +37,11 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
     return n;
 }
 
+/* wf_move_run for what modules compute and only read: where members of a group are threads of one
+   process, what is whole on all of them is one memory that they share (core/sharing.h). */
+wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
+                         const wf_layout *const *to, wf_tensor **y);
+
 /* Fill y, the tensor after a step that moves nothing, from x; nothing to do in a plan. */
 void wf_move_local(wf_context *ctx, const wf_move_step *step, const wf_tensor *x, wf_tensor *y);
 

@@ -163,6 +163,9 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
     return WF_OK;
 }
 
+static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
+                              const wf_layout *const *to, wf_tensor **y);
+
 /* A border on one axis hands rows on where a leaf or another border takes them. */
 static void border_backward(wf_gradient *g)
 {
@@ -180,7 +183,7 @@ static void border_backward(wf_gradient *g)
         return;
     for (int i = 0; i < n; i++)
         to[i] = gradient_layout(x[i], b, at[i]);
-    if (n && wf_redistribute_many(n, x, to, y) == WF_OK)
+    if (n && redistribute(-1, b->axis >= 0, n, x, to, y) == WF_OK)
         for (int i = 0; i < n; i++)
             g->din[at[i]] =
                 g->summed[at[i]] && has_rows(y[i], b, at[i]) ? sum_sequences(y[i]) : y[i];
@@ -259,8 +262,9 @@ static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *con
     return WF_OK;
 }
 
-wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
-                    wf_tensor **y)
+/* shares: the results may be memory that members of a group share, since nobody writes to them. */
+static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
+                              const wf_layout *const *to, wf_tensor **y)
 {
     wf_call call = {.op = &border_op, .n_in = count, .n_out = count};
     wf_context *ctx = operands_ready(count, x);
@@ -287,7 +291,7 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
         check_maximum(x[i], to[i]);
     }
     if (wf_context_status(ctx) != WF_OK ||
-        wf_move_run(ctx, count, call.in, to, call.out) != WF_OK) {
+        (shares ? wf_move_border : wf_move_run)(ctx, count, call.in, to, call.out) != WF_OK) {
         memset(y, 0, (size_t)count * sizeof *y);
         return wf_context_status(ctx);
     }
@@ -303,6 +307,12 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     return wf_context_status(ctx);
 }
 
+wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
+                    wf_tensor **y)
+{
+    return redistribute(axis, axis >= 0, count, x, to, y);
+}
+
 void wf_keep_origin(wf_tensor *y, wf_tensor *x)
 {
     if (y && x && y != x && y->layout != x->layout && !y->origin)
@@ -312,7 +322,7 @@ void wf_keep_origin(wf_tensor *y, wf_tensor *x)
 wf_status wf_redistribute_many(int count, wf_tensor *const *x, const wf_layout *const *to,
                                wf_tensor **y)
 {
-    return wf_border(-1, count, x, to, y);
+    return redistribute(-1, false, count, x, to, y);
 }
 
 wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to)

@@ -193,6 +193,8 @@ static void sign(wf_pending *p)
     }
     for (int64_t b = 0; wf_collective_has_cuts(w) && b < w->n_buffers; b++)
         shape = (shape ^ (uint64_t)p->buffer[b].rows) * 1099511628211u;
+    for (int64_t b = 0; b < w->n_buffers; b++)
+        shape = p->buffer[b].one_out ? (shape ^ (uint64_t)b) * 1099511628211u : shape;
     p->x->print = (wf_fingerprint){
         .op = names[w->kind],
         .detail = !wf_collective_reduces(w)       ? ""

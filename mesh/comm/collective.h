@@ -29,6 +29,7 @@ WF_BEGIN_DECLS
 typedef struct wf_comm wf_comm;       /* one rank's handle of one group of ranks */
 typedef struct wf_pending wf_pending; /* a collective that was begun and not ended */
 struct wf_device;
+struct wf_shared;
 
 typedef enum wf_collective_kind {
     WF_ALL_REDUCE,
@@ -76,6 +77,8 @@ typedef struct wf_comm_buffer {
     const int64_t *out_cuts; /* all_to_all: of out */
     int64_t rows;            /* rows of what is cut; 0 is 1 */
     int64_t out_rows;        /* all_to_all: of out */
+    bool
+        one_out; /* all_reduce, all_gather: out is one memory that all members see (wf_comm_share) */
 } wf_comm_buffer;
 
 /* One collective over any number of buffers, which travel together: one check, one wait. */
@@ -120,6 +123,18 @@ WF_API const char *wf_comm_transport(const wf_comm *comm);
  * have. Who waits for one of them then waits for the others too: ranks that receive what comes of what they
  * send, as those of a pipeline do, may wait for each other for good. */
 WF_API bool wf_comm_groups_messages(const wf_comm *comm);
+
+/**
+ * wf_comm_share - memory that all members see, for the next result that they have alike
+ *
+ * Every member takes it for the same result, and none waits here.
+ *
+ * @param shared  filled: this member's part of it (core/sharing.h); NULL where members are not threads of
+ *                one process, and then for all of them, or where they differ in bytes
+ * Errors:  WF_ENOMEM
+ */
+WF_API wf_status wf_comm_share(wf_comm *comm, size_t bytes, struct wf_shared **shared,
+                               wf_error *error);
 
 /** wf_comm_set_reduce - the arithmetic of this handle's reductions; groups split off inherit
  * it. */

@@ -82,6 +82,12 @@ static wf_status each_slice(const wf_exchange *x, int share, int64_t piece, slic
     return status;
 }
 
+/* Members to whose output a result goes: where all see one, to the first. */
+static int targets(const wf_pending *p, int64_t b)
+{
+    return p->buffer[b].one_out ? 1 : p->comm->size;
+}
+
 static wf_status begin(wf_pending *p, wf_error *error)
 {
     const wf_comm *c = p->comm;
@@ -95,7 +101,7 @@ static wf_status begin(wf_pending *p, wf_error *error)
 
         p->pieces[i] = share / p->piece + (share % p->piece != 0);
     }
-    if (p->what.kind == WF_REDUCE_SCATTER)
+    if (p->what.kind == WF_REDUCE_SCATTER || (p->what.n_buffers && p->buffer[0].one_out))
         copies = 1;
     p->stream = c->reduce.stream && !wf_on_device(p) &&
                 total * copies * (int64_t)p->what.element >= STREAM_BYTES;
@@ -164,9 +170,9 @@ static wf_status reduce_to_all(const wf_exchange *x, int share, const slice *s, 
     const wf_pending *p = x->owner;
 
     (void)share;
-    for (int i = 0; i < p->comm->size; i++)
+    for (int i = 0; i < targets(p, s->b); i++)
         p->target[i] = place_of(p, member(x, i)->buffer[s->b].out, s->place);
-    return reduce_slice(x, s, p->comm->size, error);
+    return reduce_slice(x, s, targets(p, s->b), error);
 }
 
 static wf_status all_reduce_piece(const wf_exchange *x, int share, int64_t piece,
@@ -234,7 +240,7 @@ static wf_status gather_to_all(const wf_exchange *x, int share, const slice *s, 
     wf_status status = WF_OK;
     const void *from = place_of(p, (void *)member(x, share)->buffer[s->b].in, s->at);
 
-    for (int k = 0; k < p->comm->size && status == WF_OK; k++) {
+    for (int k = 0; k < targets(p, s->b) && status == WF_OK; k++) {
         const wf_pending *to = member(x, (share + k) % p->comm->size);
 
         status = put(p, place_of(p, to->buffer[s->b].out, s->place), from, s->n, error);

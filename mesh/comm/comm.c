@@ -1,4 +1,5 @@
 /* mesh/comm/comm.c - the handle of a group. */
+#include "core/sharing.h"
 #include "mesh/comm/transport_internal.h"
 #include "mesh/comm/observer_internal.h"
 #include <stdio.h>
@@ -108,6 +109,13 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
         *out = NULL;
     }
     return status;
+}
+
+wf_status wf_comm_share(wf_comm *comm, size_t bytes, wf_shared **shared, wf_error *error)
+{
+    *shared = NULL;
+    return comm->sharing ? wf_sharing_take(comm->sharing, comm->shared++, bytes, shared, error)
+                         : WF_OK;
 }
 
 void wf_comm_close(wf_comm *comm)

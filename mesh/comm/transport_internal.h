@@ -175,6 +175,9 @@ struct wf_comm {
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */
+    struct wf_sharing
+        *sharing;    /* what the members share, all threads of one process; or NULL */
+    uint64_t shared; /* memories that this member has taken of it */
 };
 
 /* Fill a new handle's common part. */

@@ -1,4 +1,5 @@
 /* mesh/transport/threads/group.c - groups of threads, the places of their exchanges and their channels. */
+#include "core/sharing.h"
 #include "mesh/transport/threads/world_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,16 +89,20 @@ place *wf_threads_place(group *g, uint64_t sequence)
     return p;
 }
 
-static group *group_new(const char *name, const int *members, int n)
+static group *group_new(const char *name, const int *members, int n, bool compute_once)
 {
     group *g = calloc(1, sizeof *g);
     int *copy = malloc((size_t)n * sizeof *copy);
 
-    if (g)
+    if (g) {
         g->size = n;
-    if (!g || !copy || !add_places(g)) {
-        if (g)
+        g->sharing = n > 1 ? wf_sharing_open(n, compute_once) : NULL;
+    }
+    if (!g || !copy || !add_places(g) || (n > 1 && !g->sharing)) {
+        if (g) {
+            wf_sharing_close(g->sharing);
             free_places(g);
+        }
         free(g);
         free(copy);
         return NULL;
@@ -111,6 +116,7 @@ static group *group_new(const char *name, const int *members, int n)
 
 void wf_threads_group_free(group *g)
 {
+    wf_sharing_close(g->sharing);
     while (g->channels) {
         channel *next = g->channels->next;
 
@@ -154,7 +160,7 @@ wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, cons
                          "rank %d lists %d members for group %s, another member lists %d for "
                          "group %s, or other ones; all members of a group list the same",
                          world_rank, n, name, g->size, g->name);
-    } else if (!g && !(g = group_new(name, members, n))) {
+    } else if (!g && !(g = group_new(name, members, n, !w->own_cores))) {
         status = wf_error_set(error, WF_ENOMEM, "no memory for group %s of %d ranks", name, n);
     } else if (!g->world) {
         g->world = w;

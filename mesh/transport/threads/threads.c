@@ -139,6 +139,7 @@ static wf_status join(world *w, const group *parent, uint64_t ordinal, const cha
         rank++;
     c->world_rank = world_rank;
     wf_comm_init(&c->base, &wf_transport_threads, name, rank, n, c->group->members);
+    c->base.sharing = c->group->sharing;
     *out = &c->base;
     return WF_OK;
 }

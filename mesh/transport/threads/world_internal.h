@@ -74,6 +74,7 @@ typedef struct group {
     uint64_t exchanges; /* those that some member has posted */
     place **place;      /* [places], in blocks of PLACES that stay where they are */
     int places;
+    struct wf_sharing *sharing; /* what its members share; NULL where it is one rank */
 } group;
 
 /* What a rank waits for, in words that others can read and judge: it waits in vain while

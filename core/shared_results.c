@@ -1,0 +1,309 @@
+/*
+ * core/shared_results.c - calls whose results one of several ranks computes for all: they wait at the first
+ * shared operand, for every member once, and go with it.
+ */
+#include "core/context_internal.h"
+#include "core/sharing_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* An operand that is not shared is compared by its elements, where it has so few of them. */
+enum { COMPARED = 64 << 10 };
+
+typedef struct wf_result result;
+
+/* What of an operand decides about results. */
+typedef struct operand {
+    const wf_shared *shared; /* or NULL: its elements are in `copies` */
+    uint64_t serial;         /* of what is shared */
+    size_t offset, bytes;
+    wf_dtype dtype;
+    int ndim;
+    wf_dim dim[WF_MAX_DIMS];
+    int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
+} operand;
+
+struct wf_result {
+    result *next;
+    const wf_op *op;
+    const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
+    bool exact;
+    int n_in, n_out;
+    size_t attr_size;
+    char attr[WF_MAX_ATTRIBUTES];
+    operand in[WF_MAX_INPUTS];
+    char *copies;
+    size_t copied, room; /* of copies */
+    wf_shared *home;     /* whose list it is in */
+    wf_shared *out[WF_MAX_OUTPUTS];
+    bool done, failed;
+    int to_come; /* members that have not taken it */
+    bool took[]; /* [members] */
+};
+
+static void unlink_result(result *r)
+{
+    result **link = &r->home->results;
+
+    while (*link != r)
+        link = &(*link)->next;
+    *link = r->next;
+    r->next = r->home->in->unused;
+    r->home->in->unused = r;
+}
+
+/* Nobody takes it any more. */
+void wf_result_drop(result *r)
+{
+    unlink_result(r);
+    for (int o = 0; o < r->n_out; o++)
+        if (r->out[o])
+            wf_shared_drop(r->out[o], r->to_come);
+}
+
+void wf_results_close(wf_sharing *s)
+{
+    while (s->unused) {
+        result *next = s->unused->next;
+
+        free(s->unused->copies);
+        free(s->unused);
+        s->unused = next;
+    }
+}
+
+/* The first operand that is shared, where the call's results follow from what can be compared. */
+static const wf_tensor *first_shared(const wf_call *call)
+{
+    const wf_tensor *first = NULL;
+
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_storage *s = call->in[i]->storage;
+
+        if (s && s->shared && !first)
+            first = call->in[i];
+    }
+    if (!first || !first->storage->shared->in->compute_once || call->op->id == 0 ||
+        (call->op->flags & (WF_OP_IN_PLACE | WF_OP_VIEW)))
+        return NULL;
+    for (int o = 0; o < call->n_out; o++)
+        if (call->into[o])
+            return NULL;
+    return first;
+}
+
+/* A part of a tensor is another one on another rank. */
+static bool is_whole(const wf_tensor *t)
+{
+    for (int d = 0; d < t->ndim; d++)
+        if (t->local[d] != t->dim[d].size)
+            return false;
+    return true;
+}
+
+/* Whether the call can be told by its operands, which are then in r. */
+static bool describe(const wf_call *call, const wf_sharing *s, result *r)
+{
+    size_t copied = 0;
+
+    r->op = call->op;
+    r->kernel = call->ctx->device->kernel;
+    r->exact = wf_context_exact(call->ctx);
+    r->n_in = call->n_in;
+    r->n_out = call->n_out;
+    r->attr_size = call->attr_size;
+    for (int i = 0; i < call->n_in; i++) {
+        const wf_tensor *t = call->in[i];
+        operand *x = &r->in[i];
+
+        if (!t->storage || !t->data)
+            return false;
+        *x = (operand){.shared = t->storage->shared,
+                       .offset = t->offset,
+                       .bytes = (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype),
+                       .dtype = t->dtype,
+                       .ndim = t->ndim};
+        memcpy(x->dim, t->dim, sizeof x->dim);
+        memcpy(x->start, t->start, sizeof x->start);
+        memcpy(x->local, t->local, sizeof x->local);
+        if (x->shared ? x->shared->in != s : x->bytes > COMPARED || !is_whole(t))
+            return false;
+        if (x->shared) {
+            x->serial = x->shared->serial;
+        } else {
+            x->offset = copied;
+            copied += x->bytes;
+        }
+    }
+    r->copied = copied;
+    return true;
+}
+
+static bool same_operand(const operand *a, const operand *b)
+{
+    if (a->shared != b->shared || a->serial != b->serial || a->offset != b->offset ||
+        a->bytes != b->bytes || a->dtype != b->dtype || a->ndim != b->ndim)
+        return false;
+    for (int d = 0; d < a->ndim; d++)
+        if (!wf_dim_equal(a->dim[d], b->dim[d]) || a->start[d] != b->start[d] ||
+            a->local[d] != b->local[d])
+            return false;
+    return true;
+}
+
+static bool same_call(const result *r, const result *asked, const wf_call *call)
+{
+    if (r->op != asked->op || r->kernel != asked->kernel || r->exact != asked->exact ||
+        r->n_in != asked->n_in || r->n_out != asked->n_out ||
+        r->attr_size != asked->attr_size ||
+        (call->attr_size && memcmp(r->attr, call->attr, call->attr_size) != 0))
+        return false;
+    for (int i = 0; i < r->n_in; i++)
+        if (!same_operand(&r->in[i], &asked->in[i]))
+            return false;
+    for (int i = 0; i < r->n_in; i++)
+        if (!r->in[i].shared && r->in[i].bytes &&
+            memcmp(r->copies + r->in[i].offset, call->in[i]->data, r->in[i].bytes) != 0)
+            return false;
+    return true;
+}
+
+/* One that this member computes, described as `asked`; under the lock. NULL: no memory. */
+static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
+                          const wf_call *call)
+{
+    size_t members = (size_t)s->members * sizeof(bool);
+    result *r = s->unused;
+    char *copies;
+
+    if (r)
+        s->unused = r->next;
+    else if (!(r = calloc(1, sizeof *r + members)))
+        return NULL;
+    copies = r->copies;
+    if (r->room < asked->copied) {
+        copies = realloc(r->copies, asked->copied);
+        if (!copies) {
+            r->next = s->unused;
+            s->unused = r;
+            return NULL;
+        }
+        r->room = asked->copied;
+    }
+    memcpy(r, asked, offsetof(result, copies));
+    r->copies = copies;
+    r->copied = asked->copied;
+    if (call->attr_size)
+        memcpy(r->attr, call->attr, call->attr_size);
+    for (int i = 0; i < r->n_in; i++)
+        if (!r->in[i].shared && r->in[i].bytes)
+            memcpy(copies + r->in[i].offset, call->in[i]->data, r->in[i].bytes);
+    memset(r->out, 0, sizeof r->out);
+    memset(r->took, 0, members);
+    r->done = r->failed = false;
+    r->to_come = s->members;
+    r->home = home;
+    r->next = home->results;
+    home->results = r;
+    return r;
+}
+
+/* This member takes part in r, once. */
+static void come(wf_share *share, result *r)
+{
+    r->took[share->member] = true;
+    r->to_come--;
+}
+
+/* Takes r, which another member computes, or has computed. */
+static void take(wf_share *share, result *r)
+{
+    wf_sharing *s = share->sharing;
+
+    s->waiting++;
+    while (!r->done)
+        pthread_cond_wait(&s->computed, &s->lock);
+    s->waiting--;
+    come(share, r);
+    if (!r->failed) {
+        share->role = WF_SHARE_TAKE;
+        memcpy(share->out, r->out, sizeof share->out);
+    }
+    if (r->to_come == 0)
+        unlink_result(r);
+}
+
+wf_share wf_share_begin(const wf_call *call)
+{
+    const wf_tensor *first = first_shared(call);
+    wf_share share = {.role = WF_SHARE_NONE};
+    wf_shared *home;
+    result asked, *r;
+
+    if (!first)
+        return share;
+    home = first->storage->shared;
+    share.sharing = home->in;
+    share.member = first->storage->member;
+    if (!describe(call, home->in, &asked))
+        return share;
+    pthread_mutex_lock(&home->in->lock);
+    for (r = home->results; r; r = r->next)
+        if (!r->took[share.member] && same_call(r, &asked, call))
+            break;
+    if (r) {
+        take(&share, r);
+    } else if ((r = result_new(home->in, home, &asked, call))) {
+        come(&share, r);
+        share.role = WF_SHARE_COMPUTE;
+        share.result = r;
+    }
+    pthread_mutex_unlock(&home->in->lock);
+    if (!r)
+        wf_fail(call->ctx, WF_ENOMEM, "%s: no memory to share its results", call->op->name);
+    return share;
+}
+
+wf_shared *wf_share_output(wf_context *ctx, wf_share *share, int o, size_t bytes)
+{
+    wf_sharing *s = share->sharing;
+    wf_shared *out = share->out[o];
+    wf_error error = {WF_OK, ""};
+
+    if (share->role == WF_SHARE_TAKE) {
+        share->out[o] = NULL;
+        return out;
+    }
+    pthread_mutex_lock(&s->lock);
+    out = wf_shared_new(s, bytes, s->members, &error);
+    share->result->out[o] = out;
+    pthread_mutex_unlock(&s->lock);
+    if (!out)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return out;
+}
+
+void wf_share_end(wf_share *share, bool good)
+{
+    wf_sharing *s = share->sharing;
+    result *r = share->result;
+
+    for (int o = 0; o < WF_MAX_OUTPUTS && share->role == WF_SHARE_TAKE; o++)
+        wf_shared_release(share->out[o]); /* where a tensor of it could not be made */
+    if (share->role != WF_SHARE_COMPUTE)
+        return;
+    pthread_mutex_lock(&s->lock);
+    r->done = true;
+    r->failed = !good;
+    if (!good)
+        for (int o = 0; o < r->n_out; o++) {
+            if (r->out[o])
+                wf_shared_drop(r->out[o], r->to_come);
+            r->out[o] = NULL;
+        }
+    if (r->to_come == 0)
+        unlink_result(r);
+    if (s->waiting)
+        pthread_cond_broadcast(&s->computed);
+    pthread_mutex_unlock(&s->lock);
+}
