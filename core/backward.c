@@ -25,22 +25,19 @@ void wf_node_forget(node *n)
    or a node that is still to be walked may see the same. */
 static void own(wf_tensor *leaf)
 {
-    wf_context *ctx = leaf->ctx;
-    wf_tensor *shared = leaf->grad, *copy;
+    wf_tensor *grad = leaf->grad, *copy;
 
-    if (!shared || !shared->storage)
+    if (grad && grad->refs == 1 && grad->storage && grad->storage->refs == 1)
+        wf_tensor_own(grad, true); /* other ranks may see it too */
+    if (!grad || !grad->storage || (grad->refs == 1 && grad->storage->refs == 1))
         return;
-    if (shared->refs == 1 && shared->storage->refs == 1) {
-        wf_tensor_own(shared, true);
-        return;
-    }
-    wf_scope_open(ctx);
-    copy = wf_tensor_copy(shared);
+    wf_scope_open(leaf->ctx);
+    copy = wf_tensor_copy(grad);
     if (copy) {
         leaf->grad = wf_tensor_retain(copy);
-        wf_tensor_release(shared);
+        wf_tensor_release(grad);
     }
-    wf_scope_close(ctx);
+    wf_scope_close(leaf->ctx);
 }
 
 wf_status wf_tape_settle(wf_tape *tape)

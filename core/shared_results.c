@@ -15,7 +15,7 @@ typedef struct wf_result result;
 /* What of an operand decides about results. */
 typedef struct operand {
     const wf_shared *shared; /* or NULL: its elements are in `copies` */
-    uint64_t serial;         /* of what is shared */
+    uint64_t serial;         /* no other memory has it */
     size_t offset, bytes;
     wf_dtype dtype;
     int ndim;
@@ -33,8 +33,8 @@ struct wf_result {
     char attr[WF_MAX_ATTRIBUTES];
     operand in[WF_MAX_INPUTS];
     char *copies;
-    size_t copied, room; /* of copies */
-    wf_shared *home;     /* whose list it is in */
+    size_t copied, room; /* bytes of them, and bytes there are */
+    wf_shared *home;     /* the one in whose list it is */
     wf_shared *out[WF_MAX_OUTPUTS];
     bool done, failed;
     int to_come; /* members that have not taken it */

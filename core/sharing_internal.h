@@ -11,13 +11,13 @@ struct wf_result; /* core/shared_results.c */
 
 struct wf_shared {
     wf_sharing *in;
-    wf_shared *next; /* of those that members are still to come for */
+    wf_shared *next; /* in the list of those that members are still to come for */
     uint64_t serial,
         number;        /* no other ever has this serial; its number among common tensors */
     int refs, to_come; /* refs counts members that are still to come, too */
     size_t bytes;
     void *data;
-    struct wf_result *results; /* of calls whose first shared operand lies here */
+    struct wf_result *results; /* those of calls whose first shared operand lies here */
 };
 
 struct wf_sharing {
@@ -68,12 +68,15 @@ wf_shared *wf_share_output(wf_context *ctx, wf_share *share, int o, size_t bytes
 /* The outputs are computed, or, where not good, will never be: then the others do it themselves. */
 void wf_share_end(wf_share *share, bool good);
 
+/* core/run_kernel.c: an error is the context's, or the kernel's own. */
+wf_status wf_run_kernel(const wf_call *asked, wf_share_role role);
+
 void *wf_shared_data(const wf_shared *shared);
 
-/* core/tensor.c: memory of t's own, with its elements where they are kept. */
+/* core/tensor_shared.c: memory of t's own, with its elements where they are kept. */
 wf_status wf_tensor_own(wf_tensor *t, bool keep);
 
-/* core/tensor.c: this other shared memory in place of what t has; t's storage has no other user. */
+/* core/tensor_shared.c: this other shared memory in place of what t has; t's storage has no other user. */
 void wf_tensor_renew(wf_tensor *t, wf_shared *shared);
 
 #endif

@@ -6,8 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A blank tensor, owned by the caller. */
-static wf_tensor *blank(wf_context *ctx, wf_dtype dtype)
+wf_tensor *wf_tensor_blank(wf_context *ctx, wf_dtype dtype)
 {
     wf_tensor *t;
 
@@ -73,7 +72,7 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     return WF_OK;
 }
 
-static wf_storage *storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind)
+wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
     wf_storage *s = wf_blocks_take(&ctx->blocks, sizeof *s);
 
@@ -86,7 +85,7 @@ static wf_storage *storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind 
 
 static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kind)
 {
-    wf_storage *s = storage_absent(ctx, bytes, kind);
+    wf_storage *s = wf_storage_absent(ctx, bytes, kind);
     wf_error error = {WF_OK, ""};
 
     if (!s)
@@ -97,28 +96,6 @@ static wf_storage *storage_new(wf_context *ctx, size_t bytes, wf_memory_kind kin
         wf_blocks_give(&ctx->blocks, s, sizeof *s);
         return NULL;
     }
-    return s;
-}
-
-/* Counted as if it were this rank's own. Takes the memory over. */
-static wf_storage *storage_shared(wf_context *ctx, size_t bytes, wf_memory_kind kind,
-                                  wf_shared *shared, int member)
-{
-    wf_storage *s = storage_absent(ctx, bytes, kind);
-    wf_error error = {WF_OK, ""};
-
-    if (s && wf_pool_see(ctx->pool, bytes, kind, &error) != WF_OK) {
-        wf_fail(ctx, error.code, "%s", error.text);
-        wf_blocks_give(&ctx->blocks, s, sizeof *s);
-        s = NULL;
-    }
-    if (!s) {
-        wf_shared_release(shared);
-        return NULL;
-    }
-    s->shared = shared;
-    s->member = member;
-    s->data = wf_shared_data(shared);
     return s;
 }
 
@@ -138,7 +115,7 @@ static void give_memory(wf_context *ctx, wf_storage *s)
 wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {
-    wf_tensor *t = blank(ctx, dtype);
+    wf_tensor *t = wf_tensor_blank(ctx, dtype);
 
     if (t && wf_tensor_shape(t, ndim, dims, layout) != WF_OK) {
         wf_tensor_release(t);
@@ -152,7 +129,7 @@ static wf_tensor *over_storage(wf_context *ctx, wf_dtype dtype, int ndim, const 
                                const wf_layout *layout, wf_memory_kind kind,
                                wf_storage *(*make)(wf_context *, size_t, wf_memory_kind))
 {
-    wf_tensor *t = blank(ctx, dtype);
+    wf_tensor *t = wf_tensor_blank(ctx, dtype);
 
     if (!t)
         return NULL;
@@ -185,7 +162,7 @@ wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
 wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                             const wf_layout *layout)
 {
-    return over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, storage_absent);
+    return over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, wf_storage_absent);
 }
 
 bool wf_tensor_is_absent(const wf_tensor *t)
@@ -193,8 +170,7 @@ bool wf_tensor_is_absent(const wf_tensor *t)
     return t->storage && !t->storage->data;
 }
 
-/* All that share a storage see where its data are now. */
-static void show(wf_tensor *t)
+void wf_tensor_show(wf_tensor *t)
 {
     wf_tensor *at = t;
 
@@ -211,7 +187,7 @@ void wf_tensor_drop(wf_tensor *t)
     if (!s || !s->data)
         return;
     give_memory(t->ctx, s);
-    show(t);
+    wf_tensor_show(t);
 }
 
 wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
@@ -227,81 +203,16 @@ wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from)
     t->storage->member = from->storage->member;
     from->storage->data = NULL;
     from->storage->shared = NULL;
-    show(t);
-    show(from);
+    wf_tensor_show(t);
+    wf_tensor_show(from);
     return WF_OK;
-}
-
-wf_tensor *wf_tensor_shared(const wf_tensor *like, const wf_layout *layout, wf_memory_kind kind,
-                            wf_shared *shared, int member)
-{
-    wf_context *ctx = like->ctx;
-    wf_tensor *t = blank(ctx, like->dtype);
-
-    if (!t || wf_tensor_shape(t, like->ndim, like->dim, layout) != WF_OK) {
-        wf_shared_release(shared);
-        wf_tensor_release(t);
-        return NULL;
-    }
-    t->rounds_to = like->rounds_to;
-    t->next_alias = t;
-    t->storage = storage_shared(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype),
-                                kind, shared, member);
-    if (!t->storage) {
-        wf_tensor_release(t);
-        return NULL;
-    }
-    t->data = t->storage->data;
-    return wf_scope_adopt(ctx, t);
-}
-
-bool wf_tensor_is_shared(const wf_tensor *t)
-{
-    return t->storage && t->storage->shared;
-}
-
-wf_status wf_tensor_own(wf_tensor *t, bool keep)
-{
-    wf_storage *s = t->storage;
-    wf_error error = {WF_OK, ""};
-    wf_shared *shared;
-    void *seen, *data;
-
-    if (!s || !s->shared)
-        return WF_OK;
-    shared = s->shared;
-    seen = s->data;
-    wf_pool_see_no_more(t->ctx->pool, s->bytes, s->kind);
-    data = wf_pool_take(t->ctx->pool, s->bytes, s->kind, &error);
-    if (!data) {
-        wf_shared_release(shared);
-        s->data = NULL;
-        s->shared = NULL;
-        show(t);
-        return wf_fail(t->ctx, error.code, "%s", error.text);
-    }
-    if (keep && s->bytes)
-        memcpy(data, seen, s->bytes);
-    wf_shared_release(shared);
-    s->data = data;
-    s->shared = NULL;
-    show(t);
-    return WF_OK;
-}
-
-void wf_tensor_renew(wf_tensor *t, wf_shared *shared)
-{
-    wf_shared_release(t->storage->shared);
-    t->storage->shared = shared;
-    t->storage->data = wf_shared_data(shared);
-    show(t);
 }
 
 /* A tensor of other dims and layout that sees the data of `source`; the caller checks sizes. */
 static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {
-    wf_tensor *t = blank(source->ctx, source->dtype);
+    wf_tensor *t = wf_tensor_blank(source->ctx, source->dtype);
 
     if (!t)
         return NULL;

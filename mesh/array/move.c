@@ -9,9 +9,6 @@
 #include "mesh/array/move_internal.h"
 #include <string.h>
 
-/* Bytes from which on one memory for all members is worth its bookkeeping. */
-enum { WORTH_SHARING = 16 << 10 };
-
 typedef struct item {
     wf_tensor *now, *next; /* retained */
     const wf_layout *to;
@@ -64,34 +61,6 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
-/* The same in memory that all members see, where the step leaves them all the same and there is enough of
-   it to be worth that; NULL: it is to be this rank's own. */
-static wf_tensor *make_shared(wf_move *move, const item *it, const wf_layout *layout)
-{
-    const wf_tensor *t = it->now;
-    const wf_mesh *mesh = wf_mesh_of(move->ctx);
-    wf_comm *comm = mesh->comm[it->step.axis];
-    size_t bytes = wf_dtype_size(t->dtype);
-    wf_error error = {WF_OK, ""};
-    wf_shared *shared = NULL;
-
-    if (!move->shares || wf_context_device(move->ctx)->memory ||
-        (it->step.kind != WF_ALL_REDUCE && it->step.kind != WF_ALL_GATHER))
-        return NULL;
-    for (int d = 0; d < t->ndim; d++) {
-        int64_t start, local = t->dim[d].size;
-
-        if (layout)
-            wf_layout_part(mesh, layout, d, &t->dim[d], mesh->rank, &start, &local);
-        bytes *= (size_t)local;
-    }
-    if (bytes >= WORTH_SHARING && wf_comm_share(comm, bytes, &shared, &error) != WF_OK)
-        wf_fail(move->ctx, error.code, "redistribute: %s", error.text);
-    return shared ? wf_tensor_shared(t, layout, wf_context_memory_kind_now(move->ctx), shared,
-                                     wf_comm_rank(comm))
-                  : NULL;
-}
-
 /* The tensor after the step; the move holds it and no scope, so that what is passed through on
    the way is freed at once. */
 static wf_status make_next(wf_move *move, item *it)
@@ -109,7 +78,7 @@ static wf_status make_next(wf_move *move, item *it)
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
     else
-        it->next = make_shared(move, it, layout);
+        it->next = move->shares ? wf_move_shared(ctx, &it->step, t, layout) : NULL;
     if (!it->next && wf_context_status(ctx) == WF_OK)
         it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout,
                                  wf_context_memory_kind_now(ctx));

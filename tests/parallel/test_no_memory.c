@@ -14,10 +14,12 @@
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
 void *__real_realloc(void *block, size_t bytes);
+int __real_posix_memalign(void **block, size_t align, size_t bytes);
 void __real_free(void *block);
 void *__wrap_malloc(size_t bytes);
 void *__wrap_calloc(size_t count, size_t bytes);
 void *__wrap_realloc(void *block, size_t bytes);
+int __wrap_posix_memalign(void **block, size_t align, size_t bytes);
 void __wrap_free(void *block);
 void *__real_wf_blocks_take(wf_blocks *blocks, size_t bytes);
 void *__real_wf_ranges_take(wf_ranges *ranges, size_t bytes);
@@ -71,7 +73,7 @@ static void *take(void *self, size_t bytes)
 {
     void *block;
 
-    if (refuse(self, bytes) || posix_memalign(&block, 64, bytes) != 0)
+    if (refuse(self, bytes) || __real_posix_memalign(&block, 64, bytes) != 0)
         return NULL;
     atomic_fetch_add(&((shortage *)self)->live, (int64_t)bytes);
     return block;
@@ -87,9 +89,17 @@ static const wf_allocator counted = {.alloc = take, .release = give, .self = &re
 
 static _Thread_local bool in_take; /* a small block may need a chunk: that is one request */
 
+/* Not the memory that ranks share: who comes first takes it, now this rank and now another. */
+static bool of_rank(const wf_ranges *ranges)
+{
+    return ranges->source.self == &regions;
+}
+
 void *__wrap_wf_ranges_take(wf_ranges *ranges, size_t bytes)
 {
-    return !in_take && refuse(&device, bytes) ? NULL : __real_wf_ranges_take(ranges, bytes);
+    return !in_take && of_rank(ranges) && refuse(&device, bytes)
+               ? NULL
+               : __real_wf_ranges_take(ranges, bytes);
 }
 
 /* Blocks over malloc are bookkeeping, others are of a pool. */
@@ -97,7 +107,8 @@ void *__wrap_wf_blocks_take(wf_blocks *blocks, size_t bytes)
 {
     void *block;
 
-    if (refuse(blocks->source.alloc ? &device : &books, bytes))
+    if ((!blocks->source.alloc || of_rank(blocks->source.self)) &&
+        refuse(blocks->source.alloc ? &device : &books, bytes))
         return NULL;
     in_take = true;
     block = __real_wf_blocks_take(blocks, bytes);
@@ -111,6 +122,15 @@ void *__wrap_malloc(size_t bytes)
 
     atomic_fetch_add(&books.live, block != NULL);
     return block;
+}
+
+/* For what ranks of the process share: a pool that is refused much asks for less. */
+int __wrap_posix_memalign(void **block, size_t align, size_t bytes)
+{
+    int code = __real_posix_memalign(block, align, bytes);
+
+    atomic_fetch_add(&books.live, code == 0);
+    return code;
 }
 
 void *__wrap_calloc(size_t count, size_t bytes)
