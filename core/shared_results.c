@@ -1,5 +1,5 @@
 /*
- * core/shared_results.c - calls whose results one of several ranks computes for all: they wait at the first
+ * core/shared_results.c - calls whose results one of several ranks computes for all: they wait at the largest
  * shared operand, for every member once, and go with it.
  */
 #include "core/context_internal.h"
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* An operand that is not shared is compared by its elements, where it has so few of them. */
+/* An operand that the members do not share is compared by its elements, where it has so few of them. */
 enum { COMPARED = 64 << 10 };
 
 typedef struct wf_result result;
@@ -72,24 +72,29 @@ void wf_results_close(wf_sharing *s)
     }
 }
 
-/* The first operand that is shared, where the call's results follow from what can be compared. */
-static const wf_tensor *first_shared(const wf_call *call)
+static size_t bytes_of(const wf_tensor *t)
 {
-    const wf_tensor *first = NULL;
+    return (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+}
+
+/* The largest operand that is shared, where the call's results follow from what can be compared. */
+static const wf_tensor *largest_shared(const wf_call *call)
+{
+    const wf_tensor *largest = NULL;
 
     for (int i = 0; i < call->n_in; i++) {
         const wf_storage *s = call->in[i]->storage;
 
-        if (s && s->shared && !first)
-            first = call->in[i];
+        if (s && s->shared && (!largest || bytes_of(call->in[i]) > bytes_of(largest)))
+            largest = call->in[i];
     }
-    if (!first || !first->storage->shared->in->compute_once || call->op->id == 0 ||
+    if (!largest || !largest->storage->shared->in->compute_once || call->op->id == 0 ||
         (call->op->flags & (WF_OP_IN_PLACE | WF_OP_VIEW)))
         return NULL;
     for (int o = 0; o < call->n_out; o++)
         if (call->into[o])
             return NULL;
-    return first;
+    return largest;
 }
 
 /* A part of a tensor is another one on another rank. */
@@ -118,15 +123,15 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
 
         if (!t->storage || !t->data)
             return false;
-        *x = (operand){.shared = t->storage->shared,
-                       .offset = t->offset,
-                       .bytes = (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype),
-                       .dtype = t->dtype,
-                       .ndim = t->ndim};
+        *x = (operand){
+            .offset = t->offset, .bytes = bytes_of(t), .dtype = t->dtype, .ndim = t->ndim};
+        if (t->storage->shared && t->storage->shared->in == s)
+            x->shared =
+                t->storage->shared; /* what other groups share is as if each had its own */
         memcpy(x->dim, t->dim, sizeof x->dim);
         memcpy(x->start, t->start, sizeof x->start);
         memcpy(x->local, t->local, sizeof x->local);
-        if (x->shared ? x->shared->in != s : x->bytes > COMPARED || !is_whole(t))
+        if (!x->shared && (x->bytes > COMPARED || !is_whole(t)))
             return false;
         if (x->shared) {
             x->serial = x->shared->serial;
@@ -235,7 +240,7 @@ static void take(wf_share *share, result *r)
 
 wf_share wf_share_begin(const wf_call *call)
 {
-    const wf_tensor *first = first_shared(call);
+    const wf_tensor *first = largest_shared(call);
     wf_share share = {.role = WF_SHARE_NONE};
     wf_shared *home;
     result asked, *r;

@@ -17,7 +17,7 @@ struct wf_shared {
     int refs, to_come; /* refs counts members that are still to come, too */
     size_t bytes;
     void *data;
-    struct wf_result *results; /* those of calls whose first shared operand lies here */
+    struct wf_result *results; /* those of calls whose largest shared operand lies here */
 };
 
 struct wf_sharing {

@@ -144,6 +144,30 @@ static void other_calls_are_other_results(void)
     close_pair(&p);
 }
 
+/* An operand that ranks share with others, as a gathered parameter, is told by its elements. */
+static void groups_differ(void)
+{
+    pair p = open_pair(true, 0);
+    wf_sharing *others[MEMBERS] = {wf_sharing_open(2, true), wf_sharing_open(2, true)};
+    wf_tensor *y[MEMBERS], *gain[MEMBERS];
+    wf_error error = {WF_OK, ""};
+
+    for (int i = 0; i < MEMBERS; i++) {
+        wf_shared *shared = NULL;
+
+        gain[i] = gain_of(p.ctx[i], 2);
+        CU_ASSERT_EQUAL(wf_sharing_take(others[i], 0, WIDTH * 4, &shared, &error), WF_OK);
+        gain[i] = wf_tensor_shared(gain[i], NULL, WF_MEMORY_PARAMETER, shared, 1 - i);
+        for (int k = 0; k < WIDTH; k++)
+            ((float *)gain[i]->data)[k] = 2;
+        y[i] = wf_rmsnorm(p.x[i], gain[i], 1e-5f);
+    }
+    CU_ASSERT(one(y[0], y[1]));
+    close_pair(&p);
+    for (int i = 0; i < MEMBERS; i++)
+        wf_sharing_close(others[i]);
+}
+
 /* One makes calls that the other never makes, and asks for what the other never takes. */
 static void a_member_may_stay_away(void)
 {
@@ -227,6 +251,7 @@ int main(void)
         {"members see one memory", members_see_one_memory},
         {"results are computed once", results_are_computed_once},
         {"other calls are other results", other_calls_are_other_results},
+        {"groups differ", groups_differ},
         {"a member may stay away", a_member_may_stay_away},
         {"limits count what is seen", limits_count_what_is_seen},
         {"ranks in any order", ranks_in_any_order},
