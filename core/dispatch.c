@@ -254,7 +254,8 @@ static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
     unsigned taken = kernel->mixed_ok | call->op->shapes; /* WF_IN(i) is bit i */
 
-    taken |= all_stored(call, kernel->all_bf16) ? kernel->all_bf16 : 0;
+    if (!call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16))
+        taken |= kernel->all_bf16;
     s->differs = false;
     s->bytes = 0;
     s->call = *call;
