@@ -227,7 +227,7 @@ static void want_rmsnorm_grad(const data *in, double *const want[OUTPUTS])
 
 static void run_chunks(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    const wf_chunk_rows rows = {1, in->rows, in->rows};
+    const wf_chunk_rows rows = {1, in->rows, in->rows, false};
 
     simd->layernorm_chunk(in->x, in->mean, in->rstd, in->dy, out[0], out[1], rows, in->d);
     simd->rmsnorm_chunk(in->x, in->rstd, in->dy, out[2], rows, in->d);

@@ -173,7 +173,7 @@ void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64
 
 enum { COLUMNS = 8 };
 
-/* dbias[d] = chain over rows of dy[r, d], from +0 */
+/* dbias[d] = chain over rows of dy[r, d], from +0 or, with rows.more, from what it holds */
 void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
                                 wf_chunk_rows rows, int64_t d)
 {
@@ -183,7 +183,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
         v16 sum[COLUMNS];
 
         for (int k = 0; k < COLUMNS; k++)
-            sum[k] = v16_zero();
+            sum[k] = rows.more ? v16_load(dbias + i + k * V16) : v16_zero();
         for (int64_t run = 0; run < rows.runs; run++) {
             const float *row = dy + run * rows.step * stride + i;
 
@@ -196,7 +196,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
     }
     for (; i < d; i += V16) {
         int64_t n = d - i;
-        v16 sum = v16_zero();
+        v16 sum = rows.more ? v16_load_n(dbias + i, n) : v16_zero();
 
         for (int64_t run = 0; run < rows.runs; run++)
             for (int64_t r = 0; r < rows.rows; r++)
