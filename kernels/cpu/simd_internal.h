@@ -18,11 +18,11 @@
 struct wf_team;
 struct wf_truncated;
 
-/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
+/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count elements. */
 typedef struct wf_gemm_part {
-    const float *a;
+    const void *a;      /* floats, or bf16 (wf_gemm.bf16) */
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
-    const float *b;
+    const void *b;
     int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
     int64_t k;          /* length of the part, >= 0 */
     bool chunk;         /* true: begins a new chunk; the first part always does */
@@ -39,12 +39,21 @@ typedef struct wf_chunk_rows {
  * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from +0 through
  * its parts in order; an empty chunk is +0, and so is every zero of C. C is overwritten, or added
  * to (`add`). n_parts may be large (a chunk per sequence); m, n and k may be 0 or any size.
+ *
+ * bf16 operands have bits of their own, those of the instruction TDPBF16PS. Each part is blocks of WF_GEMM_TERMS
+ * terms, the last one filled up with zeros. A block is two fma chains from +0, over its even and over its odd
+ * terms, and their sum; a chunk is +0, to which its blocks are added in order. Denormals are zeros in all of
+ * that, as operands and as results, and only there: the tree adds chunks as it does elsewhere, since ranks do.
  */
+enum { WF_GEMM_TERMS = 32 };
+
 typedef struct wf_gemm {
     int64_t m, n;
-    float *c;
+    void *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
     bool add;      /* C = C + tree: what C holds is the older of two nodes */
+    bool bf16;     /* the parts' a and b are bf16 (core/numerics/bf16.h) */
+    bool c_bf16;   /* C is bf16, each result rounded once; never with `add` */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;
