@@ -22,7 +22,7 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
-    bool compute_fp32;   /* kernels get operands that are stored as bf16 widened, and multiply in
+    bool compute_fp32; /* kernels get operands that are stored as bf16 widened, and multiply in
                             fp32; else those that can (wf_kernel.all_bf16) make bf16 products */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */

@@ -20,10 +20,11 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "--compute %s is none of fp32 and bf16",
                             run->compute);
     if (strcmp(run->compute, "bf16") == 0 && strcmp(run->dtype, "bf16") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--compute bf16 multiplies results as they are stored, and they are "
-                            "stored as %s: use it with --dtype bf16",
-                            run->dtype);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies results as they are stored, and they are "
+            "stored as %s: use it with --dtype bf16",
+            run->dtype);
     if (wf_launcher_detected().processes > 1 && run->dp > 1)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "--dp %lld in several processes is not supported: give each "

@@ -8,8 +8,8 @@
 
 typedef struct app_model_run {
     const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
-    const char *dtype, *compute; /* compute: NULL for as dtype */
-    int64_t tp, dp, threads; /* threads 0: the machine's cores, shared out */
+    const char *dtype, *compute;   /* compute: NULL for as dtype */
+    int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
@@ -30,7 +30,7 @@ typedef struct app_model_run {
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1)\n"                       \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
-    "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"       \
+    "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"   \
     "  --compute fp32|bf16      what products are made of (default: as --dtype)\n"
 
 /* The flags go together, and threads are known. WF_EINVAL, WF_EUNSUPPORTED (copies over several processes). */

@@ -22,10 +22,11 @@ static wf_status derive_dtypes(app_options *o, wf_error *error)
     if (!o->given[APP_OPTION_compute])
         memcpy(o->compute, o->dtype, sizeof o->compute);
     if (strcmp(o->compute, "bf16") == 0 && strcmp(o->dtype, "bf16") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--compute bf16 multiplies activations as they are stored, and they "
-                            "are stored as %s: use it with --dtype bf16",
-                            o->dtype);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies activations as they are stored, and they "
+            "are stored as %s: use it with --dtype bf16",
+            o->dtype);
     return WF_OK;
 }
 

@@ -66,9 +66,8 @@ static void sum_rows(const wf_row_run *r)
         const float *x = r->in[0] + i * n;
         int64_t v = target[i] - t->start[last];
 
-        r->out[0][i] = target[i] == WF_NO_TARGET
-                           ? 0.0f
-                           : row_sum(r->simd, x, r->in[1][i], chunks, at);
+        r->out[0][i] =
+            target[i] == WF_NO_TARGET ? 0.0f : row_sum(r->simd, x, r->in[1][i], chunks, at);
         r->out[1][i] = v >= 0 && v < n ? x[v] + 0.0f : 0.0f;
     }
 }

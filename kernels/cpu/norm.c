@@ -191,9 +191,8 @@ static wf_status dw(const wf_call *call, void *workspace)
 static size_t dw_workspace(const wf_call *call)
 {
     vector_sums s = plan(call, NULL);
-    int64_t room = needs_room(call)
-                       ? 2 * wf_few_elements(s.d) * wf_team_size(wf_cpu_of(call)->team)
-                       : 0;
+    int64_t room =
+        needs_room(call) ? 2 * wf_few_elements(s.d) * wf_team_size(wf_cpu_of(call)->team) : 0;
 
     return (size_t)(chunk_floats(&s) + room) * sizeof(float);
 }

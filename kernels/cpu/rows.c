@@ -7,9 +7,9 @@ typedef struct job {
     const wf_call *call;
     wf_row_loop *loop;
     unsigned by_rows;
-    int64_t step;               /* rows at a time */
-    int64_t width[OPERANDS];    /* elements of a row: of inputs, then of outputs */
-    float *room;                /* [workers][of_worker] */
+    int64_t step;            /* rows at a time */
+    int64_t width[OPERANDS]; /* elements of a row: of inputs, then of outputs */
+    float *room;             /* [workers][of_worker] */
     int64_t of_worker, at[OPERANDS];
 } job;
 
@@ -36,10 +36,10 @@ static void run_some(const job *j, float *room, int64_t first, int64_t n)
     wf_row_run rows = {.call = j->call, .simd = simd, .first = first, .n = n};
 
     for (int i = 0; i < j->call->n_in; i++)
-        rows.in[i] = is_by_rows(j, i) ? wf_as_floats(simd, operand(j->call, i),
-                                                     first * j->width[i], n * j->width[i],
-                                                     room + j->at[i])
-                                      : j->call->in[i]->data;
+        rows.in[i] = is_by_rows(j, i)
+                         ? wf_as_floats(simd, operand(j->call, i), first * j->width[i],
+                                        n * j->width[i], room + j->at[i])
+                         : j->call->in[i]->data;
     for (int o = 0, i = WF_MAX_INPUTS; o < j->call->n_out; o++, i++)
         rows.out[o] = is_by_rows(j, i) ? wf_floats_for(operand(j->call, i), first * j->width[i],
                                                        room + j->at[i])

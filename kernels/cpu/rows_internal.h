@@ -9,7 +9,9 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 
-enum { WF_NEAR = 2048 }; /* elements of an operand that are worked on together: a few rows, or one */
+enum {
+    WF_NEAR = 2048
+}; /* elements of an operand that are worked on together: a few rows, or one */
 
 /* Some rows, as an inner loop sees them. */
 typedef struct wf_row_run {

@@ -32,7 +32,8 @@ typedef struct wf_gemm_part {
    run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
 typedef struct wf_chunk_rows {
     int64_t runs, step, rows;
-    bool more; /* the chain over rows goes on with what the result holds, and does not begin with +0 */
+    bool
+        more; /* the chain over rows goes on with what the result holds, and does not begin with +0 */
 } wf_chunk_rows;
 
 /*

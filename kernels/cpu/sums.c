@@ -327,9 +327,8 @@ const wf_kernel wf_cpu_sum_expand = {.run = sum_expand};
 const wf_kernel wf_cpu_bias_add = WF_ROWS_KERNEL(bias_add, BIAS);
 const wf_kernel wf_cpu_bias_grad = {.run = bias_grad, .mixed_ok = WF_IN(0)};
 const wf_kernel wf_cpu_bias_gelu = WF_ROWS_KERNEL(bias_gelu, BIAS);
-const wf_kernel wf_cpu_bias_gelu_grad = {.run = bias_gelu_grad,
-                                         .workspace = bias_gelu_grad_workspace,
-                                         .mixed_ok = BIAS | WF_IN(2)};
+const wf_kernel wf_cpu_bias_gelu_grad = {
+    .run = bias_gelu_grad, .workspace = bias_gelu_grad_workspace, .mixed_ok = BIAS | WF_IN(2)};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};

@@ -321,7 +321,8 @@ static void bias_chunk_takes_strides(void)
         for (int64_t from = 0; from < 300; from += 59) {
             float y[301];
 
-            simd[b]->bias_chunk(in.x + from, 300, y, (wf_chunk_rows){1, 20, 20, false}, 300 - from);
+            simd[b]->bias_chunk(in.x + from, 300, y, (wf_chunk_rows){1, 20, 20, false},
+                                300 - from);
             for (int64_t i = 0; i < 300 - from; i++) {
                 float right = 0.0f;
 
