@@ -252,7 +252,7 @@ typedef struct wf_simd {
 } wf_simd;
 
 /*
- * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in the
  * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
  * machine lacks gives NULL and the reason in *why.
  */

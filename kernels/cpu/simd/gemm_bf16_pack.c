@@ -94,18 +94,5 @@ void WF_ISA_NAME(wf_gemm_bf16_pack_rows)(void *panel, int height, const wf_gemm_
 void WF_ISA_NAME(wf_gemm_bf16_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                          int64_t k)
 {
-    uint32_t *to = panel;
-
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * GEMM_NR) {
-        for (int v = 0; v < GEMM_NR; v += V16) {
-            wf_gemm_operand block = wf_gemm_from(*x, v, p);
-            v16u word[GEMM_PAIRS];
-
-            if (v < count)
-                WF_ISA_NAME(wf_gemm_pairs)
-            (word, &block, wf_least(V16, count - v), wf_least(WF_GEMM_TERMS, k - p));
-            for (int q = 0; q < GEMM_PAIRS; q++)
-                v16u_store(to + q * GEMM_NR + v, v < count ? word[q] : v16u_set1(0));
-        }
-    }
+    gemm_pack_pairs(GEMM_NR, panel, x, count, k);
 }
