@@ -218,14 +218,14 @@ static const gemm_kind tiles = {
 
 static size_t workspace_bytes(const wf_gemm *g, int threads)
 {
-    if (!g->bf16)
+    if (!g->bf16 || WF_ISA_NAME(wf_gemm_is_few)(g))
         return WF_ISA_NAME(wf_gemm_workspace)(g, threads);
     return WF_ISA_NAME(wf_gemm_workspace_of)(&tiles, g, threads);
 }
 
 static void multiply(struct wf_team *team, const wf_gemm *g, void *workspace)
 {
-    if (g->bf16)
+    if (g->bf16 && !WF_ISA_NAME(wf_gemm_is_few)(g))
         WF_ISA_NAME(wf_gemm_run)(&tiles, team, g, workspace);
     else
         WF_ISA_NAME(wf_gemm)(team, g, workspace);
