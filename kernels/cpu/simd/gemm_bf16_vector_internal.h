@@ -71,6 +71,63 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
     }
 }
 
+/* sum += even + acc */
+INLINE void gemm_add_chains(const int rows, float *sum, const float *even,
+                            const gemm_accumulators *acc)
+{
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++) {
+            float *to = sum + i * GEMM_NR + v * V16;
+            v16 block = v16_add(v16_load(even + i * GEMM_NR + v * V16), acc->at[i][v]);
+
+            v16_store(to, v16_add(v16_load(to), block));
+        }
+    }
+}
+
+/* So many rows have registers for both chains. */
+enum { GEMM_BOTH = 2 };
+
+/* The same as gemm_add_block of few rows, in one pass. */
+INLINE void gemm_add_both(const int rows, const int across, const int along, float *sum,
+                          const float *a, const uint32_t *b)
+{
+    v16 chain[2][GEMM_BOTH][GEMM_VECTORS];
+
+    UNROLL
+    for (int i = 0; i < rows * GEMM_VECTORS; i++)
+        chain[0][i / GEMM_VECTORS][i % GEMM_VECTORS] =
+            chain[1][i / GEMM_VECTORS][i % GEMM_VECTORS] = v16_zero();
+    UNROLL
+    for (int q = 0; q < GEMM_PAIRS; q++, a += along, b += GEMM_NR) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++) {
+            v16u pairs = v16u_load(b + v * V16);
+            v16 even = gemm_even(pairs), odd = gemm_odd(pairs);
+
+            UNROLL
+            for (int i = 0; i < rows; i++) {
+                v16 x = v16_set1(a[i * across]),
+                    y = v16_set1(a[i * across + GEMM_PAIRS * along]);
+
+                chain[0][i][v] = v16_fma(x, even, chain[0][i][v]);
+                chain[1][i][v] = v16_fma(y, odd, chain[1][i][v]);
+            }
+        }
+    }
+    UNROLL
+    for (int i = 0; i < rows; i++) {
+        UNROLL
+        for (int v = 0; v < GEMM_VECTORS; v++) {
+            float *to = sum + i * GEMM_NR + v * V16;
+
+            v16_store(to, v16_add(v16_load(to), v16_add(chain[0][i][v], chain[1][i][v])));
+        }
+    }
+}
+
 /* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
    a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
@@ -79,6 +136,10 @@ INLINE void gemm_add_block(const int rows, const int across, const int along, fl
     _Alignas(64) float even[GEMM_TILE];
     gemm_accumulators acc;
 
+    if (rows <= GEMM_BOTH) {
+        gemm_add_both(rows, across, along, sum, a, b);
+        return;
+    }
     gemm_chains(rows, across, along, false, &acc, a, b);
     UNROLL
     for (int i = 0; i < rows; i++) {
@@ -87,16 +148,7 @@ INLINE void gemm_add_block(const int rows, const int across, const int along, fl
             v16_store(even + i * GEMM_NR + v * V16, acc.at[i][v]);
     }
     gemm_chains(rows, across, along, true, &acc, a + GEMM_PAIRS * along, b);
-    UNROLL
-    for (int i = 0; i < rows; i++) {
-        UNROLL
-        for (int v = 0; v < GEMM_VECTORS; v++) {
-            float *to = sum + i * GEMM_NR + v * V16;
-            v16 block = v16_add(v16_load(even + i * GEMM_NR + v * V16), acc.at[i][v]);
-
-            v16_store(to, v16_add(v16_load(to), block));
-        }
-    }
+    gemm_add_chains(rows, sum, even, &acc);
 }
 
 #endif

@@ -5,6 +5,7 @@
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_bf16_block_internal.h"
+#include "kernels/cpu/simd/gemm_skinny_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/team_internal.h"
@@ -62,19 +63,44 @@ INLINE void widen_row(float *to, const uint16_t *a, int64_t along, int64_t terms
     v16_store(to + GEMM_PAIRS, gemm_odd(words));
 }
 
-/* What the columns after these ones read, in the order in which it lies; or the next block of these ones. */
-INLINE void prefetch(const wf_gemm_part *part, int64_t col, int64_t p)
+/* The lines some blocks ahead: of these columns, or behind the last part of the next ones. */
+INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, int64_t p)
 {
-    const uint16_t *b = part->b;
+    enum { AHEAD = 4 * WF_GEMM_TERMS };
+    int64_t at = p + AHEAD;
+    const uint16_t *b;
 
-    if (part->b_k == 1) {
-        b += (col + GEMM_NR) * part->b_col + p * GEMM_NR;
-        for (int i = 0; i < GEMM_NR; i++)
-            __builtin_prefetch(b + i * (LINE / (int)sizeof *b), 0, 2);
-    } else {
-        b += col * part->b_col + (p + WF_GEMM_TERMS) * part->b_k;
+    if (part->b_k != 1) { /* a line of each term */
+        b = (const uint16_t *)part->b + col * part->b_col + (p + WF_GEMM_TERMS) * part->b_k;
         for (int i = 0; i < WF_GEMM_TERMS; i++)
             __builtin_prefetch(b + i * part->b_k);
+        return;
+    }
+    if (at >= part->k && part + 1 == g->parts + g->n_parts) {
+        at -= part->k;
+        part = g->parts;
+        col += GEMM_NR;
+    }
+    b = (const uint16_t *)part->b + col * part->b_col + at;
+    for (int i = 0; i < GEMM_NR; i++)
+        __builtin_prefetch(b + i * part->b_col, 0, 2);
+}
+
+/* A block of columns in pairs: whole lines are turned in registers. */
+INLINE void pack(uint32_t *pairs, const wf_gemm_operand *b, int64_t cols, int64_t terms)
+{
+    if (b->along != 1 || cols < GEMM_NR || terms < WF_GEMM_TERMS) {
+        gemm_pack_pairs(GEMM_NR, pairs, b, cols, terms);
+        return;
+    }
+    UNROLL
+    for (int v = 0; v < GEMM_NR; v += V16) {
+        v16 word[V16];
+
+        turn_line(word, wf_gemm_from(*b, v, 0).at, b->across * b->size);
+        UNROLL
+        for (int q = 0; q < GEMM_PAIRS; q++)
+            v16u_store(pairs + q * GEMM_NR + v, v16u_of(word[q]));
     }
 }
 
@@ -93,8 +119,8 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
         wf_gemm_operand block = wf_gemm_from(b, col, p);
 
         if (col + 2 * GEMM_NR <= g->n)
-            prefetch(part, col, p);
-        gemm_pack_pairs(GEMM_NR, pairs, &block, cols, terms);
+            prefetch(g, part, col, p);
+        pack(pairs, &block, cols, terms);
         UNROLL
         for (int i = 0; i < rows; i++) { /* the last row stands for those that there are not */
             const uint16_t *at = (const uint16_t *)part->a +
