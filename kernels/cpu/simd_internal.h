@@ -59,16 +59,19 @@ typedef struct wf_gemm {
     int64_t n_parts;
 } wf_gemm;
 
-/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding. */
+/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding.
+   Where x is bf16, too, it is the product of bf16 operands, a chunk one part. */
 enum { WF_SKINNY_ROWS = 8, WF_SKINNY_COLUMNS = 16 };
 
 typedef struct wf_skinny {
     int64_t m, n,
-        k; /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
-    const float *x;
+        k;         /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
+    const void *x; /* floats, or bf16 (x_bf16) */
     const void *w; /* floats, or bf16 */
-    bool bf16;
-    float *y;
+    bool bf16;     /* w */
+    bool x_bf16;   /* only where w is bf16 */
+    bool y_bf16;   /* y is bf16, each result rounded once; only where x_bf16 */
+    void *y;       /* floats, or bf16 */
     int64_t chunks;
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
 } wf_skinny;
@@ -129,7 +132,8 @@ typedef struct wf_simd {
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-    /* The same bits as gemm of these operands, with weights that are bf16 widened (core/numerics/bf16.h). */
+    /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16 widened
+       (core/numerics/bf16.h). */
     void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
@@ -254,7 +258,7 @@ typedef struct wf_simd {
 } wf_simd;
 
 /*
- * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in the
  * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
  * machine lacks gives NULL and the reason in *why.
  */

@@ -62,31 +62,41 @@ static float multiply_add(float a, float b, float c)
     return fmaf(a, b, c);
 }
 
-static float add(float a, float b)
+static float flushed(float x)
 {
-    float sum = a + b;
-
-    return fabsf(sum) < FLT_MIN ? copysignf(0.0f, sum) : sum;
+    return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }
 
-static float term(const void *x, int64_t at)
+static float add(float a, float b)
 {
-    return wf_bf16_value(((const uint16_t *)x)[at]);
+    return flushed(flushed(a) + flushed(b));
+}
+
+float bf16_add_block(float sum, const uint16_t *a, const uint16_t *b)
+{
+    float chain[2] = {0.0f, 0.0f};
+
+    for (int k = 0; k < WF_GEMM_TERMS; k++)
+        chain[k % 2] = multiply_add(wf_bf16_value(a[k]), wf_bf16_value(b[k]), chain[k % 2]);
+    return add(sum, add(chain[0], chain[1]));
+}
+
+static uint16_t term(const void *x, int64_t at)
+{
+    return ((const uint16_t *)x)[at];
 }
 
 /* `sum` and the blocks of a part */
 static float add_part(const wf_gemm_part *p, int64_t i, int64_t j, float sum)
 {
     for (int64_t first = 0; first < p->k; first += WF_GEMM_TERMS) {
-        float chain[2] = {0.0f, 0.0f};
+        uint16_t a[WF_GEMM_TERMS] = {0}, b[WF_GEMM_TERMS] = {0};
 
-        for (int64_t k = first; k < first + WF_GEMM_TERMS; k++) {
-            float a = k < p->k ? term(p->a, i * p->a_row + k * p->a_k) : 0.0f;
-            float b = k < p->k ? term(p->b, k * p->b_k + j * p->b_col) : 0.0f;
-
-            chain[k % 2] = multiply_add(a, b, chain[k % 2]);
+        for (int64_t k = first; k < first + WF_GEMM_TERMS && k < p->k; k++) {
+            a[k - first] = term(p->a, i * p->a_row + k * p->a_k);
+            b[k - first] = term(p->b, k * p->b_k + j * p->b_col);
         }
-        sum = add(sum, add(chain[0], chain[1]));
+        sum = bf16_add_block(sum, a, b);
     }
     return sum;
 }

@@ -23,6 +23,9 @@ int64_t bf16_below(int64_t n);
 /* n bf16 of a kind, to be freed. */
 uint16_t *bf16_values(int64_t n, bf16_numbers kind);
 
+/* sum + a block of WF_GEMM_TERMS terms */
+float bf16_add_block(float sum, const uint16_t *a, const uint16_t *b);
+
 /* Element (i, j) of the tree over `chunks` chunks, the first of which begins with that part. Zeros keep their sign. */
 float bf16_tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t chunks);
 

@@ -8,6 +8,7 @@
 #include "kernels/cpu/team_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
+#include "tests/kernels/gemm_tiles.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -54,12 +55,12 @@ static bool same(const wf_gemm *g, const void *c, const float *want, const void 
 }
 
 static void check_on(const wf_simd *simd, wf_gemm *g, const float *want, const void *poison,
-                     int64_t count)
+                     int64_t count, int more)
 {
     size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
     char *c = malloc((size_t)count * size);
 
-    for (int team = 1; team <= TEAMS; team++) {
+    for (int team = 1; team <= TEAMS; team += more) {
         size_t bytes = simd->gemm_workspace(g, team);
         unsigned char *workspace = malloc(bytes + GUARD);
 
@@ -97,8 +98,9 @@ static void check(wf_gemm *g)
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
         if (simd)
-            check_on(simd, g, want, poison, count);
+            check_on(simd, g, want, poison, count, 1);
     }
+    check_on(gemm_tiles_emulated(), g, want, poison, count, TEAMS - 1);
     free(want);
     free(poison);
 }
@@ -162,7 +164,7 @@ static void random_products(void)
             parts[i] = (wf_gemm_part){.k = bf16_below(5) ? bf16_below(most) + least : 0,
                                       .chunk = bf16_below(2)};
         parts[0].chunk = true;
-        check_parts(m, n, parts, n_parts, round % BF16_NUMBERS);
+        check_parts(m, n, parts, n_parts, (bf16_numbers)(round % BF16_NUMBERS));
     }
 }
 

@@ -315,10 +315,15 @@ static const gemm_kind *kind_of(const wf_gemm *g)
 
 size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
 {
-    return WF_ISA_NAME(wf_gemm_workspace_of)(kind_of(g), g, threads);
+    return WF_ISA_NAME(wf_gemm_is_few)(g)
+               ? 0
+               : WF_ISA_NAME(wf_gemm_workspace_of)(kind_of(g), g, threads);
 }
 
 void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace)
 {
-    WF_ISA_NAME(wf_gemm_run)(kind_of(g), team, g, workspace);
+    if (WF_ISA_NAME(wf_gemm_is_few)(g))
+        WF_ISA_NAME(wf_gemm_few)(team, g);
+    else
+        WF_ISA_NAME(wf_gemm_run)(kind_of(g), team, g, workspace);
 }

@@ -45,6 +45,27 @@ INLINE v16 gemm_odd(v16u pairs)
 void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                                 int64_t k);
 
+/* One step's share of a panel of columns, nr wide: blocks of pairs. */
+INLINE void gemm_pack_pairs(const int nr, uint32_t *to, const wf_gemm_operand *x, int64_t count,
+                            int64_t k)
+{
+    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * nr) {
+        for (int v = 0; v < nr; v += V16) {
+            wf_gemm_operand block = wf_gemm_from(*x, v, p);
+            int64_t cols = count - v < V16 ? count - v : V16;
+            int64_t terms = k - p < WF_GEMM_TERMS ? k - p : WF_GEMM_TERMS;
+            v16u word[GEMM_PAIRS];
+
+            for (int q = 0; q < GEMM_PAIRS && cols <= 0; q++)
+                word[q] = v16u_set1(0);
+            if (cols > 0)
+                WF_ISA_NAME(wf_gemm_pairs)(word, &block, cols, terms);
+            for (int q = 0; q < GEMM_PAIRS; q++)
+                v16u_store(to + q * nr + v, word[q]);
+        }
+    }
+}
+
 /* Where a tile's finished chunks wait for each other: WF_GEMM_LOCAL tiles. */
 typedef struct gemm_stack {
     float *local;

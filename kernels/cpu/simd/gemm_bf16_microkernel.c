@@ -6,11 +6,7 @@
 #include "kernels/cpu/simd/gemm_bf16_internal.h"
 #include <string.h>
 
-#if WF_ISA_LEVEL == WF_ISA_LEVEL_portable
-#include "kernels/cpu/simd/gemm_bf16_portable_internal.h"
-#else
-#include "kernels/cpu/simd/gemm_bf16_vector_internal.h"
-#endif
+#include "kernels/cpu/simd/gemm_bf16_block_internal.h"
 
 enum { LINE = 64 };
 
@@ -30,7 +26,7 @@ INLINE void add_blocks(const int rows, float *sum, const float *a, const uint32_
 
     for (; blocks > 0; blocks--) {
         prefetch_rows(ahead, every);
-        gemm_add_block(rows, sum, a, b);
+        gemm_add_block(rows, 1, rows, sum, a, b);
         a += WF_GEMM_TERMS * rows;
         b += GEMM_PAIRS * GEMM_NR;
     }

@@ -12,17 +12,32 @@ static const uint16_t *term(const wf_gemm_operand *x, int64_t i, int64_t p)
     return (const uint16_t *)x->at + i * x->across + p * x->along;
 }
 
+/* Up to WF_GEMM_TERMS terms, zeros behind. */
+INLINE v16 load_terms(const uint16_t *x, int64_t k)
+{
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+    __mmask32 first = (__mmask32)(((uint64_t)1 << k) - 1);
+
+    return _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(first, x));
+#else
+    float pairs[V16] = {0}; /* not numbers */
+
+    if (k == WF_GEMM_TERMS)
+        memcpy(pairs, x, sizeof pairs);
+    else
+        memcpy(pairs, x, (size_t)k * sizeof *x);
+    return v16_load(pairs);
+#endif
+}
+
 /* Terms of a row lie side by side: sixteen rows of pairs, turned. */
-static void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count)
+static void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
+                        int64_t k)
 {
     v16 row[V16];
 
-    for (int i = 0; i < V16; i++) {
-        float pairs[V16]; /* not numbers */
-
-        memcpy(pairs, term(x, wf_least(i, count - 1), 0), sizeof pairs);
-        row[i] = v16_load(pairs);
-    }
+    for (int i = 0; i < V16; i++)
+        row[i] = load_terms(term(x, wf_least(i, count - 1), 0), k);
     v16_transpose(row);
     for (int q = 0; q < GEMM_PAIRS; q++)
         word[q] = v16u_of(row[q]);
@@ -50,15 +65,15 @@ void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x,
 
     if (x->across == 1) {
         pairs_across(word, x, count, k);
-    } else if (x->along == 1 && k == WF_GEMM_TERMS) {
-        pairs_along(word, x, count);
+    } else if (x->along == 1) {
+        pairs_along(word, x, count, k);
     } else {
         memset(some, 0, sizeof some);
         for (int64_t i = 0; i < count; i++) {
             for (int64_t p = 0; p < k; p++)
                 some[i * WF_GEMM_TERMS + p] = *term(x, i, p);
         }
-        pairs_along(word, &copy, count);
+        pairs_along(word, &copy, count, WF_GEMM_TERMS);
     }
 }
 
@@ -94,18 +109,5 @@ void WF_ISA_NAME(wf_gemm_bf16_pack_rows)(void *panel, int height, const wf_gemm_
 void WF_ISA_NAME(wf_gemm_bf16_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                          int64_t k)
 {
-    uint32_t *to = panel;
-
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * GEMM_NR) {
-        for (int v = 0; v < GEMM_NR; v += V16) {
-            wf_gemm_operand block = wf_gemm_from(*x, v, p);
-            v16u word[GEMM_PAIRS];
-
-            if (v < count)
-                WF_ISA_NAME(wf_gemm_pairs)
-            (word, &block, wf_least(V16, count - v), wf_least(WF_GEMM_TERMS, k - p));
-            for (int q = 0; q < GEMM_PAIRS; q++)
-                v16u_store(to + q * GEMM_NR + v, v < count ? word[q] : v16u_set1(0));
-        }
-    }
+    gemm_pack_pairs(GEMM_NR, panel, x, count, k);
 }

@@ -55,25 +55,25 @@ static float add_flushed(float a, float b)
     return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }
 
-static float add_terms(float sum, const float *a, int64_t height, float b[][GEMM_NR], int j)
+static float add_terms(float sum, const float *a, int64_t along, float b[][GEMM_NR], int j)
 {
     float even = 0.0f, odd = 0.0f;
 
     for (int q = 0; q < GEMM_PAIRS; q++) {
-        even = fma_flushed(a[q * height], b[q][j], even);
-        odd = fma_flushed(a[(GEMM_PAIRS + q) * height], b[GEMM_PAIRS + q][j], odd);
+        even = fma_flushed(a[q * along], b[q][j], even);
+        odd = fma_flushed(a[(GEMM_PAIRS + q) * along], b[GEMM_PAIRS + q][j], odd);
     }
     return add_flushed(sum, add_flushed(even, odd));
 }
 
 /* One row of a tile, for which denormals are exceptions: false where there may have been one. */
-static bool add_row(float *sum, const float *a, int64_t height, float b[][GEMM_NR])
+static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR])
 {
     float even[GEMM_NR] = {0}, odd[GEMM_NR] = {0};
     uint32_t found = 0;
 
     for (int q = 0; q < GEMM_PAIRS; q++) {
-        float x = a[q * height], y = a[(GEMM_PAIRS + q) * height];
+        float x = a[q * along], y = a[(GEMM_PAIRS + q) * along];
 
         for (int j = 0; j < GEMM_NR; j++) {
             even[j] = fmaf(x, b[q][j], even[j]);
@@ -91,8 +91,10 @@ static bool add_row(float *sum, const float *a, int64_t height, float b[][GEMM_N
     return !found;
 }
 
-/* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns */
-INLINE void gemm_add_block(const int rows, float *sum, const float *a, const uint32_t *b)
+/* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
+   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. */
+INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
+                           const float *a, const uint32_t *b)
 {
     float wide[WF_GEMM_TERMS][GEMM_NR];
 
@@ -103,10 +105,10 @@ INLINE void gemm_add_block(const int rows, float *sum, const float *a, const uin
         }
     }
     for (int i = 0; i < rows; i++, sum += GEMM_NR) {
-        if (add_row(sum, a + i, rows, wide))
+        if (add_row(sum, a + i * across, along, wide))
             continue;
         for (int j = 0; j < GEMM_NR; j++)
-            sum[j] = add_terms(sum[j], a + i, rows, wide, j);
+            sum[j] = add_terms(sum[j], a + i * across, along, wide, j);
     }
 }
 

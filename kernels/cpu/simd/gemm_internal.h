@@ -143,6 +143,15 @@ typedef struct gemm_rows {
     int64_t begin, end, share;
 } gemm_rows;
 
+/* A tile that does not go to C directly, its rows nr floats apart: in place of C or on top of it. */
+void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
+                                   int64_t rows, int64_t cols, void *c, int64_t c_row,
+                                   int64_t c_col);
+
+/* Products of bf16 operands with few rows, which pack nothing and need no workspace. */
+bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
+void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g);
+
 /* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
    already; meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */
 void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,

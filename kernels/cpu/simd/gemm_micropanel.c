@@ -105,9 +105,8 @@ static void round_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols
     }
 }
 
-/* What does not go to C directly: the tile in `edge`, in place of C or on top of it. */
-static void put_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, bool add,
-                     float *c, int64_t c_row, int64_t c_col)
+static void float_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, bool add,
+                       float *c, int64_t c_row, int64_t c_col)
 {
     for (int64_t i = 0; i < rows; i++, edge += nr, c += c_row) {
         if (add && c_col == 1) {
@@ -117,6 +116,16 @@ static void put_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, 
         for (int64_t j = 0; j < cols; j++)
             c[j * c_col] = add ? c[j * c_col] + edge[j] : edge[j];
     }
+}
+
+void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
+                                   int64_t rows, int64_t cols, void *c, int64_t c_row,
+                                   int64_t c_col)
+{
+    if (g->c_bf16)
+        round_edge(edge, nr, rows, cols, c, c_row, c_col);
+    else
+        float_edge(edge, nr, rows, cols, g->add, c, c_row, c_col);
 }
 
 /* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
@@ -139,12 +148,8 @@ static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_til
     tile->c_row = direct ? c_row : nr;
     tile->own = (gemm_ahead){c, c_row * size, nr * size / LINE, c_col == 1 ? rows : 0};
     kind->microkernel(cut, tile);
-    if (direct || !tile->kc_block->last)
-        return;
-    if (p->g->c_bf16)
-        round_edge(edge, nr, rows, cols, c, c_row, c_col);
-    else
-        put_edge(edge, nr, rows, cols, p->g->add, c, c_row, c_col);
+    if (!direct && tile->kc_block->last)
+        WF_ISA_NAME(wf_gemm_put_edge)(p->g, edge, nr, rows, cols, c, c_row, c_col);
 }
 
 gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
