@@ -22,7 +22,8 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
-    wf_dtype compute;    /* WF_BF16: products of operands that are stored so are bf16 products, where the
+    wf_dtype
+        compute; /* WF_BF16: products of operands that are stored so are bf16 products, where the
                             device has them (wf_kernel.bf16_products); 0: all is as the device computes */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */

@@ -187,11 +187,10 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
     bench_crew *crew = bench_crew_open(threads, error);
 
     for (int t = 0; t < TYPES; t++)
-        b[t] = (bench){.ctx = crew && error->code == WF_OK
-                                  ? open_context(threads, types[t], error)
-                                  : NULL,
-                       .dtype = types[t],
-                       .threads = threads};
+        b[t] = (bench){
+            .ctx = crew && error->code == WF_OK ? open_context(threads, types[t], error) : NULL,
+            .dtype = types[t],
+            .threads = threads};
     for (int i = 0; i < n_shapes && error->code == WF_OK; i++)
         if (run_shape(o, report, b, crew, &shapes[i]) != WF_OK)
             for (int t = TYPES; t-- > 0;)
@@ -238,11 +237,12 @@ static wf_status run_attention(const bench_options *o, bench_report *report, wf_
 const bench_command bench_attention = {
     .name = "attention",
     .summary = "causal attention, beside the FMA peak",
-    .more = "Causal attention, forward and backward, at 2 sequences of 12 heads, in fp32 and with\n"
-            "bf16 products, whose time is compared with fp32's of the same race. The limit is\n"
-            "the peak of fp32 multiply-adds; the work counted is the causal half. Without\n"
-            "--threads: one thread, then all cores. On a GPU: in bf16, one sequence of 64\n"
-            "heads, 8 of keys and values, as NVIDIA's published figures for cuDNN are.\n\n"
-            "  bench attention --shapes 1024x64,2048x128 --threads 1\n"
-            "  bench attention --device cuda --shapes 8192x128",
+    .more =
+        "Causal attention, forward and backward, at 2 sequences of 12 heads, in fp32 and with\n"
+        "bf16 products, whose time is compared with fp32's of the same race. The limit is\n"
+        "the peak of fp32 multiply-adds; the work counted is the causal half. Without\n"
+        "--threads: one thread, then all cores. On a GPU: in bf16, one sequence of 64\n"
+        "heads, 8 of keys and values, as NVIDIA's published figures for cuDNN are.\n\n"
+        "  bench attention --shapes 1024x64,2048x128 --threads 1\n"
+        "  bench attention --device cuda --shapes 8192x128",
     .run = run_attention};

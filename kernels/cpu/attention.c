@@ -216,8 +216,8 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
         scratch[t] = lse[t * j->heads];
     h.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
     j->simd->attention_grad(&h, number_at(call->in[3], at), h.q_stride, scratch,
-                            number_at(call->in[5], at), h.q_stride,
-                            number_at(call->out[0], at), h.q_stride, dkv, dkv + j->packed,
+                            number_at(call->in[5], at), h.q_stride, number_at(call->out[0], at),
+                            h.q_stride, dkv, dkv + j->packed,
                             j->workspace + (size_t)s->worker * j->bytes);
 }
 

@@ -143,7 +143,8 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
 {
     const wf_attention_head *h = &in->head;
     const float *keys = h->k, *values = h->v;
-    const float *q = (const float *)h->q + i * h->q_stride, *dout = in->dout.x + i * in->dout.stride;
+    const float *q = (const float *)h->q + i * h->q_stride,
+                *dout = in->dout.x + i * in->dout.stride;
     double max = -INFINITY, sum = 0, delta = 0;
     int64_t n = h->dim, first = 0;
 

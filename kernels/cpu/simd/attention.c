@@ -87,8 +87,7 @@ static void renew_max(query_state *f, token_block keys, bool diagonal)
 
             for (int64_t j = 1; j < GRAIN; j++)
                 max = v16_max(max, v16_load(s + j * BLOCK));
-            v16_store(f->rescale + i,
-                      v16_max(v16_load(f->rescale + i), v16_mul(scale, max)));
+            v16_store(f->rescale + i, v16_max(v16_load(f->rescale + i), v16_mul(scale, max)));
         }
     }
 }
@@ -173,6 +172,8 @@ static void finish(query_state *f, void *out, int64_t out_stride, float *lse)
         v16 sum = v16_load(f->sum + i);
         v16 log_sum = v16_add(v16_load(f->max + i), v16_log(sum));
 
+        /* v16_log knows positive numbers alone. */
+        log_sum = v16_select(v16_less(v16_zero(), sum), log_sum, v16_set1(NAN));
         v16_store_n(lse + begin + i, log_sum, t.count - i);
         v16_store(f->rescale + i, v16_div(v16_set1(1), sum));
     }
@@ -196,8 +197,8 @@ static void pack_keys(query_state *f, token_block t)
     block_pack((token_rows){head->v, head->v_stride, head->bf16}, t, head->dim, 1, f->v + at);
 }
 
-WF_OUT_OF_LINE static void attend(const wf_attention_head *head, void *out,
-                                  int64_t out_stride, float *lse, void *workspace)
+WF_OUT_OF_LINE static void attend(const wf_attention_head *head, void *out, int64_t out_stride,
+                                  float *lse, void *workspace)
 {
     const token_rows q = {head->q, head->q_stride, head->bf16};
     query_state f = carve(head, workspace);

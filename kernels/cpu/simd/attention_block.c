@@ -11,7 +11,9 @@ void block_pack(token_rows src, token_block t, int64_t dim, float scale, float *
 
     for (int64_t i = 0; i < t.padded; i++, dst += width)
         for (int64_t d = 0; d < width; d += GRAIN) {
-            v16 x = i < t.count ? load_numbers(src.x, src.bf16, (t.begin + i) * src.stride + d, dim - d) : v16_zero();
+            v16 x = i < t.count
+                        ? load_numbers(src.x, src.bf16, (t.begin + i) * src.stride + d, dim - d)
+                        : v16_zero();
 
             v16_store(dst + d, src.bf16 ? x : v16_mul(s, x));
         }
@@ -27,7 +29,10 @@ void block_pack_columns(token_rows src, token_block t, int64_t dim, float scale,
             v16 x[GRAIN];
 
             for (int64_t r = 0; r < GRAIN; r++) {
-                x[r] = i + r < t.count ? load_numbers(src.x, src.bf16, (t.begin + i + r) * src.stride + d, dim - d) : v16_zero();
+                x[r] = i + r < t.count
+                           ? load_numbers(src.x, src.bf16, (t.begin + i + r) * src.stride + d,
+                                          dim - d)
+                           : v16_zero();
                 x[r] = src.bf16 ? x[r] : v16_mul(s, x[r]);
             }
             v16_transpose(x);

@@ -99,9 +99,9 @@ static void load_queries(grad_state *f, token_rows out, const float *lse, token_
         v16 sum = v16_zero();
 
         for (int64_t d = 0; d < dim; d += GRAIN)
-            sum = v16_fma(
-                load_numbers(out.x, out.bf16, (t.begin + i) * out.stride + d, dim - d),
-                v16_load(f->dout + i * f->width + d), sum);
+            sum =
+                v16_fma(load_numbers(out.x, out.bf16, (t.begin + i) * out.stride + d, dim - d),
+                        v16_load(f->dout + i * f->width + d), sum);
         f->lse[i] = lse[t.begin + i];
         f->delta[i] = v16_sum(sum);
     }

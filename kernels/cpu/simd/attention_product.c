@@ -77,8 +77,8 @@ ALWAYS_INLINE void begin_sums(const block_product *g, int64_t row, const float *
     }
 }
 
-ALWAYS_INLINE void end_sums(const block_product *g, float *c, const int rows,
-                            const int vectors, const sums *sum)
+ALWAYS_INLINE void end_sums(const block_product *g, float *c, const int rows, const int vectors,
+                            const sums *sum)
 {
     UNROLL
     for (int r = 0; r < rows; r++) {
@@ -136,16 +136,15 @@ ALWAYS_INLINE void add_bf16(const block_product *g, const float *a, const int a_
             for (int r = 0; r < BF16_ROWS; r++) {
                 UNROLL
                 for (int v = 0; v < vectors; v++)
-                    even.at[r][v] = v16_fma(v16_set1(a[r * a_row]), v16_load(b + v * GRAIN),
-                                            even.at[r][v]);
+                    even.at[r][v] =
+                        v16_fma(v16_set1(a[r * a_row]), v16_load(b + v * GRAIN), even.at[r][v]);
             }
             UNROLL
             for (int r = 0; r < BF16_ROWS; r++) {
                 UNROLL
                 for (int v = 0; v < vectors; v++)
-                    odd.at[r][v] =
-                        v16_fma(v16_set1(a[r * a_row + a_term]),
-                                v16_load(b + g->b_stride + v * GRAIN), odd.at[r][v]);
+                    odd.at[r][v] = v16_fma(v16_set1(a[r * a_row + a_term]),
+                                           v16_load(b + g->b_stride + v * GRAIN), odd.at[r][v]);
             }
             a += 2 * a_term;
             b += 2 * g->b_stride;

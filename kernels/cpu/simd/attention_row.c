@@ -57,10 +57,10 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
         f.max[r] = -INFINITY;
         f.sum[r] = 0;
         for (int64_t d = 0; d < head->dim; d += GRAIN)
-            v16_store(f.q + r * width + d,
-                      v16_mul(v16_set1(query_scale(head)),
-                              load_numbers(head->q, head->bf16, r * head->dim + d,
-                                           head->dim - d)));
+            v16_store(
+                f.q + r * width + d,
+                v16_mul(v16_set1(query_scale(head)),
+                        load_numbers(head->q, head->bf16, r * head->dim + d, head->dim - d)));
     }
     return f;
 }
@@ -153,8 +153,8 @@ static void softmax(const row_state *f, token_block keys)
         max = old > max * scale ? old : max * scale;
         v16_store(one, v16_exp_or_zero(v16_sub(v16_set1(old), v16_set1(max))));
         for (int64_t j = 0; j < keys.padded; j += GRAIN)
-            v16_store(s + j, v16_exp_or_zero(v16_fma(v16_load(s + j), v16_set1(scale),
-                                                     v16_set1(-max))));
+            v16_store(s + j, v16_exp_or_zero(
+                                 v16_fma(v16_load(s + j), v16_set1(scale), v16_set1(-max))));
         sum = f->sum[r] * one[0];
         for (int64_t j = 0; j < keys.count; j++)
             sum += s[j];
@@ -182,8 +182,8 @@ static inline void add_terms(const row_state *f, token_block keys, const float *
         if (whole) {
             UNROLL
             for (int i = 0; i < VECTORS; i++)
-                sum[i] = v16_fma(weight, load_numbers(head->v, head->bf16, at + i * GRAIN, GRAIN),
-                                 sum[i]);
+                sum[i] = v16_fma(
+                    weight, load_numbers(head->v, head->bf16, at + i * GRAIN, GRAIN), sum[i]);
         } else {
             for (int64_t i = 0; i < vectors; i++)
                 sum[i] = v16_fma(weight,
