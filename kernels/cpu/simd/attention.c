@@ -130,7 +130,7 @@ static void add_keys(query_state *f, token_block keys)
         .bf16 = head->bf16,
         .m = keys.padded,
         .n = f->queries.padded,
-        .k = head->dim,
+        .k = head->bf16 ? f->width : head->dim,
         .a = f->kt + keys.begin * f->width,
         .b = f->qt,
         .b_stride = BLOCK,

@@ -65,7 +65,7 @@ typedef struct token_rows {
 /*
  * C(r, c) = sum_p A(r, p) * B(p, c), p ascending, from +0 or (add) from the C that is there, times scale[r]
  * where scale is not NULL: one fma chain of floats, or a bf16 product, see attention_product.c. m and n
- * are multiples of the grain; of a bf16 product k is even, or what follows it in A and B is zeros.
+ * are multiples of the grain; and so is k of a bf16 product.
  */
 typedef struct block_product {
     bool bf16;

@@ -142,7 +142,7 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
         .bf16 = f->head->bf16,
         .m = keys.padded,
         .n = f->queries.padded,
-        .k = f->head->dim,
+        .k = f->head->bf16 ? f->width : f->head->dim,
         .a = f->kt + keys.begin * f->width,
         .b = f->qt,
         .b_stride = BLOCK,

@@ -22,7 +22,7 @@ enum {
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
     /* Of a bf16 product each element has three sums: what it was, the even and the odd terms. */
-    BF16_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 4 : 2,
+    BF16_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 4 : 4,
     LINE = 64,            /* bytes of a cache line */
     PREFETCH_BYTES = 512, /* a tile prefetches so many: more would wait for each other */
 };
@@ -88,13 +88,13 @@ ALWAYS_INLINE void end_sums(const block_product *g, float *c, const int rows, co
     }
 }
 
-/* Adds the terms first .. end - 1 to a tile; a_row and a_term step through A. */
-ALWAYS_INLINE void add_floats(const block_product *g, const float *a, const int a_row,
-                              const int a_term, const float *b, int64_t first, int64_t end,
-                              const int vectors, sums *sum)
+/* Adds so many terms to a tile; a_row and a_term step through A, b_term through B. */
+ALWAYS_INLINE void add_terms(const float *a, const int a_row, const int a_term, const float *b,
+                             int64_t b_term, int64_t terms, const int rows, const int vectors,
+                             sums *sum)
 {
     UNROLL_TWICE
-    for (int64_t p = first; p < end; p++) {
+    for (int64_t p = 0; p < terms; p++) {
         const float *again = v16_again(a);
         v16 right[TILE_VECTORS];
 
@@ -102,7 +102,7 @@ ALWAYS_INLINE void add_floats(const block_product *g, const float *a, const int 
         for (int v = 0; v < vectors; v++)
             right[v] = v16_load(b + v * GRAIN);
         UNROLL
-        for (int r = 0; r < TILE_ROWS; r++) {
+        for (int r = 0; r < rows; r++) {
             UNROLL
             for (int v = 0; v < vectors; v++) {
                 const float *left = r % 2 == 1 && v == 1 ? again : a;
@@ -111,50 +111,50 @@ ALWAYS_INLINE void add_floats(const block_product *g, const float *a, const int 
             }
         }
         a += a_term;
-        b += g->b_stride;
+        b += b_term;
     }
 }
 
-/* The same of a bf16 product. `first` is even. */
-ALWAYS_INLINE void add_bf16(const block_product *g, const float *a, const int a_row,
-                            const int a_term, const float *b, int64_t first, int64_t end,
-                            const int vectors, sums *sum)
+/* Adds a block of a bf16 product, of so many pairs of an even and an odd term. */
+ALWAYS_INLINE void add_pairs(const float *a, const int a_row, const int a_term, const float *b,
+                             int64_t b_term, const int pairs, const int vectors, sums *sum)
 {
-    for (int64_t p = first; p < end;) {
-        int64_t stop = p / BF16_TERMS * BF16_TERMS + BF16_TERMS;
-        sums even, odd;
+    sums half[2];
 
-        stop = stop < end ? stop : end;
+    UNROLL
+    for (int h = 0; h < 2; h++) {
         UNROLL
         for (int r = 0; r < BF16_ROWS; r++) {
             UNROLL
             for (int v = 0; v < vectors; v++)
-                even.at[r][v] = odd.at[r][v] = v16_zero();
+                half[h].at[r][v] = v16_zero();
         }
-        for (; p < stop; p += 2) {
-            UNROLL
-            for (int r = 0; r < BF16_ROWS; r++) {
-                UNROLL
-                for (int v = 0; v < vectors; v++)
-                    even.at[r][v] =
-                        v16_fma(v16_set1(a[r * a_row]), v16_load(b + v * GRAIN), even.at[r][v]);
-            }
-            UNROLL
-            for (int r = 0; r < BF16_ROWS; r++) {
-                UNROLL
-                for (int v = 0; v < vectors; v++)
-                    odd.at[r][v] = v16_fma(v16_set1(a[r * a_row + a_term]),
-                                           v16_load(b + g->b_stride + v * GRAIN), odd.at[r][v]);
-            }
-            a += 2 * a_term;
-            b += 2 * g->b_stride;
-        }
+        add_terms(a + h * a_term, a_row, 2 * a_term, b + h * b_term, 2 * b_term, pairs,
+                  BF16_ROWS, vectors, &half[h]);
+    }
+    UNROLL
+    for (int r = 0; r < BF16_ROWS; r++) {
         UNROLL
-        for (int r = 0; r < BF16_ROWS; r++) {
-            UNROLL
-            for (int v = 0; v < vectors; v++)
-                sum->at[r][v] = v16_add(sum->at[r][v], v16_add(even.at[r][v], odd.at[r][v]));
-        }
+        for (int v = 0; v < vectors; v++)
+            sum->at[r][v] = v16_add(sum->at[r][v], v16_add(half[0].at[r][v], half[1].at[r][v]));
+    }
+}
+
+/* Adds the terms first .. end - 1 of a bf16 product, multiples of the grain: a block has 32 or 16. */
+ALWAYS_INLINE void add_bf16(const float *a, const int a_row, const int a_term, const float *b,
+                            int64_t b_term, int64_t first, int64_t end, const int vectors,
+                            sums *sum)
+{
+    while (first < end) {
+        int64_t terms = first % BF16_TERMS == 0 && end - first > GRAIN ? BF16_TERMS : GRAIN;
+
+        if (terms == BF16_TERMS)
+            add_pairs(a, a_row, a_term, b, b_term, BF16_TERMS / 2, vectors, sum);
+        else
+            add_pairs(a, a_row, a_term, b, b_term, GRAIN / 2, vectors, sum);
+        first += terms;
+        a += terms * a_term;
+        b += terms * b_term;
     }
 }
 
@@ -173,9 +173,9 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
         prefetch(g->ahead);
     begin_sums(g, row, c, rows, vectors, &sum);
     if (bf16)
-        add_bf16(g, a, a_row, a_term, b, first, end, vectors, &sum);
+        add_bf16(a, a_row, a_term, b, g->b_stride, first, end, vectors, &sum);
     else
-        add_floats(g, a, a_row, a_term, b, first, end, vectors, &sum);
+        add_terms(a, a_row, a_term, b, g->b_stride, end - first, TILE_ROWS, vectors, &sum);
     end_sums(g, c, rows, vectors, &sum);
 }
 
