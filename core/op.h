@@ -84,9 +84,9 @@ typedef struct wf_kernel {
     size_t (*workspace)(const wf_call *call); /* NULL: none; asked in a plan too, so what cannot
                                                  be run fails here */
     unsigned mixed_ok; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
-    unsigned all_bf16; /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
-    unsigned
-        bf16_products; /* the same in a context that computes in bf16: with other bits, as its factors are bf16 */
+    /* WF_IN, WF_OUT: what it takes as bf16 where all of it is, and where the context does not compute
+       in fp32 (wf_context_options.compute_fp32) */
+    unsigned all_bf16;
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */

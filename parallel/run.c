@@ -106,6 +106,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .memory_limit = o->memory_limit,
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
+                                                     .compute_fp32 = o->compute_fp32,
                                                      .plan = o->plan},
                                error);
     return par->ctx != NULL;

@@ -7,7 +7,6 @@
  */
 #include "apps/bench/bench.h"
 #include "kernels/attention_internal.h"
-#include "kernels/devices.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -84,9 +83,7 @@ static double run_backward(void *arg, int64_t repeat)
 /* A context that stores and multiplies so */
 static wf_context *open_context(int threads, wf_dtype dtype, wf_error *error)
 {
-    const wf_context_options options = {.compute = dtype};
-    wf_device *device = wf_cpu_device(threads, error);
-    wf_context *ctx = device ? wf_context_open(device, &options, error) : NULL;
+    wf_context *ctx = bench_context(threads, error);
 
     if (ctx)
         wf_context_storage(ctx, dtype);

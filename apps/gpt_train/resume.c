@@ -53,6 +53,7 @@ static const char *const deciding[] = {
     "val_fraction",
     "clip_grad",
     "dtype",
+    "compute",
     "param_dtype",
     "reduce_dtype",
     "freeze",

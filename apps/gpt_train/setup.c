@@ -33,6 +33,7 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                                                                                : WF_PAR_AUTO,
                             .accumulate_group = group,
                             .dtype = dtype_of(o->dtype),
+                            .compute_fp32 = strcmp(o->compute, "fp32") == 0,
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,

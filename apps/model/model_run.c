@@ -2,13 +2,29 @@
 #include "apps/model/model_run.h"
 #include <string.h>
 
+static bool is_dtype(const char *name)
+{
+    return strcmp(name, "fp32") == 0 || strcmp(name, "bf16") == 0;
+}
+
 wf_status app_model_run_check(app_model_run *run, wf_error *error)
 {
     wf_topology machine;
 
-    if (strcmp(run->dtype, "fp32") != 0 && strcmp(run->dtype, "bf16") != 0)
+    if (!is_dtype(run->dtype))
         return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16",
                             run->dtype);
+    if (!run->compute)
+        run->compute = run->dtype;
+    if (!is_dtype(run->compute))
+        return wf_error_set(error, WF_EINVAL, "--compute %s is none of fp32 and bf16",
+                            run->compute);
+    if (strcmp(run->compute, "bf16") == 0 && strcmp(run->dtype, "bf16") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies results as they are stored, and they are "
+            "stored as %s: use it with --dtype bf16",
+            run->dtype);
     if (wf_launcher_detected().processes > 1 && run->dp > 1)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "--dp %lld in several processes is not supported: give each "
@@ -32,6 +48,7 @@ static wf_par_options options_of(const app_model_run *run, bool plan)
                             .strategy = "no_shard",
                             .threads = (int)run->threads,
                             .dtype = dtype,
+                            .compute_fp32 = strcmp(run->compute, "fp32") == 0,
                             .param_dtype = dtype,
                             .plan = plan};
 }

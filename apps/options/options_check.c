@@ -14,12 +14,19 @@ app_multiples app_multiples_near(int64_t value, int64_t of)
     return m;
 }
 
-/* Mixed precision as it is usual: weights are stored as activations are. */
-static wf_status derive_param_dtype(app_options *o, wf_error *error)
+/* Mixed precision as it is usual: weights are stored, and products made, as activations are stored. */
+static wf_status derive_dtypes(app_options *o, wf_error *error)
 {
-    (void)error;
     if (!o->given[APP_OPTION_param_dtype])
         memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
+    if (!o->given[APP_OPTION_compute])
+        memcpy(o->compute, o->dtype, sizeof o->compute);
+    if (strcmp(o->compute, "bf16") == 0 && strcmp(o->dtype, "bf16") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies activations as they are stored, and they "
+            "are stored as %s: use it with --dtype bf16",
+            o->dtype);
     return WF_OK;
 }
 
@@ -228,7 +235,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_transport,
         check_saving,
         app_options_check_data,
-        derive_param_dtype,
+        derive_dtypes,
     };
     wf_status status = WF_OK;
 

@@ -290,11 +290,11 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
 /* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. */
 #define FORWARD                                                                                \
     .run = attention, .workspace = workspace_bytes,                                            \
-    .bf16_products = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)
 #define GRADIENT                                                                               \
     .run = attention_grad, .workspace = grad_workspace_bytes,                                  \
-    .bf16_products = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) |        \
-                     WF_OUT(1) | WF_OUT(2)
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) | WF_OUT(1) | \
+                WF_OUT(2)
 
 const wf_kernel wf_cpu_attention = {FORWARD};
 const wf_kernel wf_cpu_attention_grad = {GRADIENT};

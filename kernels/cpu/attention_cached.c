@@ -182,7 +182,7 @@ static wf_status cache_write(const wf_call *call, void *workspace)
 
 const wf_kernel wf_cpu_attention_cached = {.run = attention_cached,
                                            .workspace = workspace_bytes,
-                                           .bf16_products =
+                                           .all_bf16 =
                                                WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)};
 const wf_kernel wf_cpu_cache_write = {.run = cache_write,
                                       .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3)};
