@@ -20,7 +20,7 @@ enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobod
 typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
-    bool bf16;                          /* all but first and lse are stored so */
+    bool bf16; /* operands are, but first and lse, and so is out or dq */
     int64_t tokens, dim, heads, groups; /* this rank's */
     int64_t per_group;                  /* query heads of a group, globally */
     size_t block, bytes;                /* one head's scratch; a worker's whole space */
@@ -148,7 +148,9 @@ static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool mor
             continue;
         r.at[r.n] = first_row(j, t, b, head);
         r.next[r.n] = more ? first_row(j, t, b + last, last ? 0 : head + 1) : NULL;
-        r.stride[r.n++] = t->local[2] * j->dim;
+        r.bytes[r.n] = j->dim * (int64_t)wf_dtype_size(t->dtype);
+        r.stride[r.n] = t->local[2] * r.bytes[r.n];
+        r.n++;
     }
     return r;
 }
@@ -270,9 +272,10 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
         j->simd->attention_unpack(open[0], j->tokens, j->dim, number_at(j->call->out[1], at),
-                                  j->groups * j->dim, j->bf16);
+                                  j->groups * j->dim, j->call->out[1]->dtype == WF_BF16);
         j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->tokens, j->dim,
-                                  number_at(j->call->out[2], at), j->groups * j->dim, j->bf16);
+                                  number_at(j->call->out[2], at), j->groups * j->dim,
+                                  j->call->out[2]->dtype == WF_BF16);
     }
 }
 
@@ -287,14 +290,15 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
     return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
-/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. */
+/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys and values are, where
+   they are parts of sums over ranks. */
 #define FORWARD                                                                                \
     .run = attention, .workspace = workspace_bytes,                                            \
     .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)
 #define GRADIENT                                                                               \
     .run = attention_grad, .workspace = grad_workspace_bytes,                                  \
-    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0) | WF_OUT(1) | \
-                WF_OUT(2)
+    .mixed_ok = WF_OUT(1) | WF_OUT(2),                                                         \
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0)
 
 const wf_kernel wf_cpu_attention = {FORWARD};
 const wf_kernel wf_cpu_attention_grad = {GRADIENT};

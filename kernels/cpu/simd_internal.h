@@ -67,7 +67,7 @@ typedef struct wf_skinny {
 typedef struct wf_attention_rows {
     int n;
     const void *at[8], *next[8];
-    int64_t stride[8];
+    int64_t stride[8], bytes[8]; /* from one row to the next, and of one, in bytes */
 } wf_attention_rows;
 
 /*

@@ -6,6 +6,7 @@
  *                                             denormals_internal.h takes them as zeros
  *   v16_round_bf16(a)                         rounded to the nearest bf16, ties to even, as
  *                                             core/numerics/bf16.h does; for a without denormals
+ *   v16_narrow_bf16(a)                        the same for any a: denormals become zeros of their sign
  *   v16_store_bf16_n(p, a, n)                 the upper halves of the first n lanes: of what is rounded
  */
 #ifndef WF_KERNELS_CPU_VEC_BF16_INTERNAL_H
@@ -89,6 +90,15 @@ static inline v16 v16_round_bf16(v16 a)
     v16 rounded = v16_of(v16u_and(half, v16u_set1(0xffff0000u)));
 
     return v16_select(v16_unordered(a, a), v16_of(v16u_set1(0x7fc00000)), rounded);
+}
+
+static inline v16 v16_narrow_bf16(v16 a)
+{
+    v16u bits = v16u_of(a), size = v16u_and(bits, v16u_set1(0x7fffffff));
+    v16m normal = v16u_ge(size, v16u_set1(0x00800000));
+
+    return v16_select(normal, v16_round_bf16(a),
+                      v16_of(v16u_and(bits, v16u_set1(0x80000000u))));
 }
 
 #endif

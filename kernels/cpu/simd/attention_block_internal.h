@@ -134,12 +134,12 @@ static inline v16 load_numbers(const void *x, bool bf16, int64_t at, int64_t n)
                 : v16_load_n((const float *)x + at, n);
 }
 
-/* An output's, every zero +0. A denormal of a bf16 head is a zero by now: the mode is that of its products. */
+/* An output's, every zero +0, but for what is too small for a bf16. */
 static inline void store_numbers(void *x, bool bf16, int64_t at, v16 value, int64_t n)
 {
     value = v16_add(value, v16_zero());
     if (bf16)
-        v16_store_bf16_n((uint16_t *)x + at, v16_round_bf16(value), n);
+        v16_store_bf16_n((uint16_t *)x + at, v16_narrow_bf16(value), n);
     else
         v16_store_n((float *)x + at, value, n);
 }

@@ -241,8 +241,8 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *o
     wf_denormals_end(mode);
 }
 
-WF_OUT_OF_LINE static void unpack(const float *packed, int64_t seq, int64_t dim, void *to,
-                                  int64_t stride, bool bf16)
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+                                      int64_t stride, bool bf16)
 {
     int64_t width = wf_attention_padded(dim);
 
@@ -250,13 +250,4 @@ WF_OUT_OF_LINE static void unpack(const float *packed, int64_t seq, int64_t dim,
         for (int64_t d = 0; d < dim; d += GRAIN)
             store_numbers(to, bf16, t * stride + d,
                           packed ? v16_load(packed + t * width + d) : v16_zero(), dim - d);
-}
-
-void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
-                                      int64_t stride, bool bf16)
-{
-    uint64_t mode = wf_denormals_begin(bf16);
-
-    unpack(packed, seq, dim, to, stride, bf16);
-    wf_denormals_end(mode);
 }

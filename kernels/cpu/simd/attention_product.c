@@ -39,10 +39,9 @@ typedef struct sums {
 __attribute__((noinline)) static void prefetch(block_ahead *a)
 {
     const wf_attention_rows *rows = &a->head->rows;
-    int64_t seq = a->head->seq, size = a->head->bf16 ? sizeof(uint16_t) : sizeof(float);
-    int64_t width = a->head->dim * size;
+    int64_t seq = a->head->seq, bytes;
 
-    for (int64_t fetched = 0; fetched < PREFETCH_BYTES && a->token < a->end; fetched += width) {
+    for (int64_t fetched = 0; fetched < PREFETCH_BYTES && a->token < a->end; fetched += bytes) {
         bool here = a->token < seq;
         const char *row = here ? rows->at[a->row] : rows->next[a->row];
 
@@ -50,8 +49,9 @@ __attribute__((noinline)) static void prefetch(block_ahead *a)
             a->end = a->token;
             return;
         }
-        row += (here ? a->token : a->token - seq) * rows->stride[a->row] * size;
-        for (int64_t d = 0; d < width; d += LINE)
+        bytes = rows->bytes[a->row];
+        row += (here ? a->token : a->token - seq) * rows->stride[a->row];
+        for (int64_t d = 0; d < bytes; d += LINE)
             __builtin_prefetch(row + d, 0, 2); /* level 2: level 1 is full of blocks */
         a->row = (a->row + 1) % rows->n;
         a->token += a->row == 0;
