@@ -64,6 +64,10 @@ WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
 
+/** wf_context_compute - what operands that are stored as bf16 are multiplied as: WF_BF16, or with
+ * compute_fp32 the device's own type. */
+WF_API wf_dtype wf_context_compute(const wf_context *ctx);
+
 /** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
  * is taken is given back before the context closes. Owner: the context. */
 WF_API wf_blocks *wf_context_blocks(wf_context *ctx);

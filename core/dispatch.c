@@ -174,10 +174,41 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
+/* Whether all tensors of a mask are stored as bf16, and there are some. */
+static bool all_stored(const wf_call *call, unsigned mask)
+{
+    bool all = mask != 0;
+
+    for (int i = 0; i < call->n_in && all; i++)
+        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
+    for (int o = 0; o < call->n_out && all; o++)
+        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
+    return all;
+}
+
+/* What a kernel takes as bf16, since all of it is: none where the context computes in fp32. */
+static unsigned taken_alike(const wf_call *call, const wf_kernel *kernel)
+{
+    bool taken = !call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16);
+
+    return taken ? kernel->all_bf16 : 0;
+}
+
+/* Operands that may be bf16: what is written in place is not widened. */
+static unsigned may_be_bf16(const wf_call *call)
+{
+    const wf_kernel *kernel = call->ctx->device->kernel(call->ctx->device, call->op);
+
+    if (!(call->op->flags & WF_OP_IN_PLACE))
+        return ~0u;
+    return kernel ? taken_alike(call, kernel) : 0;
+}
+
 /* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
+    unsigned bf16 = may_be_bf16(call);
 
     for (int i = 0; i < call->n_in; i++) {
         wf_dtype dtype = call->in[i]->dtype;
@@ -186,7 +217,7 @@ static wf_status check_dtypes(const wf_call *call)
         if (integer && dtype != WF_I32)
             return wf_fail(call->ctx, WF_EDTYPE, "%s: operand %d is %s, but must be %s",
                            call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
-        if (!integer && dtype == WF_BF16 && !(call->op->flags & WF_OP_IN_PLACE))
+        if (!integer && dtype == WF_BF16 && (bf16 & WF_IN(i)))
             continue;
         if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,
@@ -219,18 +250,6 @@ typedef struct seen {
     size_t bytes; /* what is widened takes so many */
 } seen;
 
-/* Whether all tensors of a mask are stored as bf16, and there are some. */
-static bool all_stored(const wf_call *call, unsigned mask)
-{
-    bool all = mask != 0;
-
-    for (int i = 0; i < call->n_in && all; i++)
-        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
-    for (int o = 0; o < call->n_out && all; o++)
-        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
-    return all;
-}
-
 static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
 {
     return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
@@ -252,10 +271,9 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
-    unsigned taken = kernel->mixed_ok | call->op->shapes; /* WF_IN(i) is bit i */
+    unsigned taken = /* WF_IN(i) is bit i */
+        kernel->mixed_ok | call->op->shapes | taken_alike(call, kernel);
 
-    if (!call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16))
-        taken |= kernel->all_bf16;
     s->differs = false;
     s->bytes = 0;
     s->call = *call;

@@ -140,8 +140,8 @@ static wf_tensor *room_for(const wf_nn_cache *c, const wf_tensor *k)
 {
     const wf_dim dims[] = {wf_dim_width(c->slots), wf_dim_width(c->positions), k->dim[2],
                            k->dim[3]};
-    wf_tensor *t = wf_tensor_new(c->ctx, wf_context_device(c->ctx)->dtype, 4, dims, k->layout,
-                                 WF_MEMORY_CACHE);
+    wf_tensor *t =
+        wf_tensor_new(c->ctx, wf_cache_dtype(k), 4, dims, k->layout, WF_MEMORY_CACHE);
 
     return t ? wf_tensor_retain(t) : NULL;
 }
@@ -189,12 +189,10 @@ static entry *entry_of(wf_nn_cache *c, const wf_nn_module *module, const wf_tens
     return NULL;
 }
 
-/* As the device computes: keys and values may be stored as bf16. */
-static wf_tensor *widened(wf_tensor *t)
+/* Keys and values as an entry keeps them */
+static wf_tensor *as_kept(wf_tensor *t, const wf_tensor *kept)
 {
-    wf_dtype dtype = wf_context_device(t->ctx)->dtype;
-
-    return t->dtype == dtype ? t : wf_cast(t, dtype);
+    return t->dtype == kept->dtype ? t : wf_cast(t, kept->dtype);
 }
 
 wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *q,
@@ -203,7 +201,8 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
     entry *e = q && k && v ? entry_of(c, module, k) : NULL;
 
     if (!e || !c->slot ||
-        wf_cache_write(e->k, e->v, widened(k), widened(v), c->first, c->slot) != WF_OK)
+        wf_cache_write(e->k, e->v, as_kept(k, e->k), as_kept(v, e->v), c->first, c->slot) !=
+            WF_OK)
         return NULL;
     return wf_attention_cached(q, e->k, e->v, c->first, c->slot, window);
 }

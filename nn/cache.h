@@ -32,8 +32,8 @@ typedef struct wf_nn_cache_place {
  * wf_nn_cache_open - a cache without keys and values; each attention takes room for its own when it runs
  * first
  *
- * Per attention that is 2 x slots x positions x its key-value heads here x head size, in floats of the
- * device's type (also where results are stored as bf16), counted as WF_MEMORY_CACHE.
+ * Per attention that is 2 x slots x positions x its key-value heads here x head size, counted as
+ * WF_MEMORY_CACHE: in floats of the device's type, or in bf16 where they are stored and multiplied so.
  *
  * @param positions  tokens that a slot has room for
  * Collective:  no

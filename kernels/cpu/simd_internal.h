@@ -80,14 +80,19 @@ typedef struct wf_skinny {
    after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
 typedef struct wf_attention_rows {
     int n;
-    const float *at[8], *next[8];
-    int64_t stride[8];
+    const void *at[8], *next[8];
+    int64_t stride[8], bytes[8]; /* from one row to the next, and of one, in bytes */
 } wf_attention_rows;
 
-/* One head of one sequence; rows are tokens. Strides count floats between tokens. */
+/*
+ * One head of one sequence; rows are tokens. Strides count numbers between tokens. Where `bf16`, q, k, v and
+ * what else has a row for every token (out, dout, dq) are bf16 numbers, and products are those of
+ * kernels/cpu/simd/attention_product.c; else all are floats. Sums of gradients (dk, dv) and lse are floats.
+ */
 typedef struct wf_attention_head {
-    int64_t seq, dim;       /* tokens; head size (any, fast for multiples of 16) */
-    const float *q, *k, *v; /* [seq, dim] */
+    int64_t seq, dim; /* tokens; head size (any, fast for multiples of 16, of 32 where bf16) */
+    bool bf16;
+    const void *q, *k, *v; /* [seq, dim] */
     int64_t q_stride, k_stride, v_stride;
     float scale;                 /* 1/sqrt(dim) */
     uint64_t dropout_key;        /* Philox key of attention dropout */
@@ -227,23 +232,24 @@ typedef struct wf_simd {
     /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
        lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
-    void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
+    void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
     /* The last token of so many query heads that share their keys and values: out[r] is the last row
        that attention gives for head r, bit for bit. q and out are [heads, dim], head->first and the
        strides of q are not read. */
     size_t (*attention_row_workspace)(int64_t heads, int64_t dim);
-    void (*attention_row)(const wf_attention_head *head, int64_t heads, float *out,
+    void (*attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                           void *workspace);
     /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
        over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
     size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
-    void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
-                           const float *lse, const float *dout, int64_t dout_stride, float *dq,
+    void (*attention_grad)(const wf_attention_head *head, const void *out, int64_t out_stride,
+                           const float *lse, const void *dout, int64_t dout_stride, void *dq,
                            int64_t dq_stride, float *dk, float *dv, void *workspace);
-    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL */
-    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
-                             int64_t stride);
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to` is
+       floats, or rounded to bf16. */
+    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+                             int64_t stride, bool bf16);
 
     /* Decoupled weight decay (Loshchilov & Hutter 2019):
        m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
