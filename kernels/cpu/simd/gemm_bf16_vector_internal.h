@@ -48,7 +48,7 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
     }
     UNROLL_TWICE
     for (int q = 0; q < GEMM_PAIRS; q++, a += along, b += GEMM_NR) {
-        const float *a_again = v16_again(a);
+
         v16 row[GEMM_VECTORS];
 
         UNROLL
@@ -63,9 +63,8 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
         for (int i = 0; i < rows; i++) {
             UNROLL
             for (int v = 0; v < GEMM_VECTORS; v++) {
-                const float *from = i % 2 == 1 && v == 1 ? a_again : a;
 
-                acc->at[i][v] = v16_fma(v16_set1(from[i * across]), row[v], acc->at[i][v]);
+                acc->at[i][v] = v16_fma(v16_set1(a[i * across]), row[v], acc->at[i][v]);
             }
         }
     }
