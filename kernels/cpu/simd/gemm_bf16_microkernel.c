@@ -19,14 +19,17 @@ static void prefetch_rows(gemm_ahead *a, int64_t rows)
 }
 
 /* A step's blocks are added to `sum`. */
-INLINE void add_blocks(const int rows, float *sum, const float *a, const uint32_t *b,
-                       int64_t blocks, gemm_ahead *ahead, int64_t every)
+INLINE void add_blocks(const int rows, float *sum, const float *a, const uint32_t *b, int64_t k,
+                       gemm_ahead *ahead, int64_t every)
 {
     gemm_modes modes = gemm_flush(sum);
 
-    for (; blocks > 0; blocks--) {
+    for (; k > 0; k -= WF_GEMM_TERMS) {
         prefetch_rows(ahead, every);
-        gemm_add_block(rows, 1, rows, sum, a, b);
+        if (k >= WF_GEMM_TERMS) /* a constant is faster */
+            gemm_add_block(rows, 1, rows, sum, a, b, GEMM_PAIRS);
+        else
+            gemm_add_block(rows, 1, rows, sum, a, b, ((int)k + 1) / 2);
         a += WF_GEMM_TERMS * rows;
         b += GEMM_PAIRS * GEMM_NR;
     }
@@ -53,7 +56,7 @@ INLINE void run(const int rows, const gemm_tile *t)
         int64_t blocks = gemm_tiles(step->k, WF_GEMM_TERMS);
 
         if (blocks > 0)
-            add_blocks(rows, sum, a, b, blocks, &ahead, every);
+            add_blocks(rows, sum, a, b, step->k, &ahead, every);
         a += blocks * WF_GEMM_TERMS * rows;
         b += blocks * GEMM_PAIRS * GEMM_NR;
         if (step->merges < 0)

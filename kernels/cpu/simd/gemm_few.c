@@ -128,7 +128,7 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
 
             widen_row(a + i * WF_GEMM_TERMS, at, part->a_k, terms);
         }
-        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs);
+        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs, ((int)terms + 1) / 2);
     }
     gemm_restore(modes, sum);
 }
