@@ -75,6 +75,6 @@ typedef struct gemm_stack {
 /* The chunk of a step has ended with `sum`, rows one after the other: adds the older nodes that the step merges,
    and stores the node where it waits, or in C. Denormals are numbers here: ranks add the same nodes. */
 void WF_ISA_NAME(wf_gemm_close)(const gemm_tile *t, const wf_gemm_step *step,
-                                const gemm_stack *stack, float *sum);
+                                const gemm_stack *stack, const float *sum);
 
 #endif

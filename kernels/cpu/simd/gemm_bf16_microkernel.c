@@ -10,23 +10,50 @@
 
 enum { LINE = 64 };
 
-static void prefetch_rows(gemm_ahead *a, int64_t rows)
+/* What a tile prefetches while it computes, some rows of lines at each block. */
+typedef struct fetch {
+    gemm_ahead next; /* is packed after this tile */
+    gemm_ahead own;  /* is written, or added to, in the end */
+    int64_t next_rows, own_rows;
+} fetch;
+
+static fetch fetch_of(const gemm_tile *t)
+{
+    fetch f = {.next = t->ahead};
+    int64_t blocks = t->kc_block->k / WF_GEMM_TERMS;
+
+    if (t->kc_block->last)
+        f.own = t->own;
+    f.next_rows = blocks > 0 ? gemm_tiles(f.next.left, blocks) : 0;
+    f.own_rows = blocks > 0 ? gemm_tiles(f.own.left, blocks) : 0;
+    return f;
+}
+
+INLINE void prefetch_rows(gemm_ahead *a, const int write, int64_t rows)
 {
     for (; rows > 0 && a->left > 0; rows--, a->left--, a->at += a->stride) {
-        for (int64_t i = 0; i < a->lines; i++)
-            __builtin_prefetch(a->at + i * LINE);
+        for (int64_t i = 0; i < a->lines; i++) {
+            if (write) /* the builtin takes literals only */
+                __builtin_prefetch(a->at + i * LINE, 1);
+            else
+                __builtin_prefetch(a->at + i * LINE, 0);
+        }
     }
 }
 
-/* A step's blocks are added to `sum`. */
-INLINE void add_blocks(const int rows, float *sum, const float *a, const uint32_t *b,
-                       int64_t blocks, gemm_ahead *ahead, int64_t every)
+/* The k terms of a step are added to `sum`, a block after the other. */
+INLINE void add_blocks(const int rows, float *sum, const float *a, const uint32_t *b, int64_t k,
+                       fetch *f)
 {
     gemm_modes modes = gemm_flush(sum);
 
-    for (; blocks > 0; blocks--) {
-        prefetch_rows(ahead, every);
-        gemm_add_block(rows, 1, rows, sum, a, b);
+    for (; k > 0; k -= WF_GEMM_TERMS) {
+        prefetch_rows(&f->next, 0, f->next_rows);
+        prefetch_rows(&f->own, 1, f->own_rows);
+        if (k >= WF_GEMM_TERMS) /* a constant is faster */
+            gemm_add_block(rows, 1, rows, sum, a, b, GEMM_PAIRS);
+        else
+            gemm_add_block(rows, 1, rows, sum, a, b, ((int)k + 1) / 2);
         a += WF_GEMM_TERMS * rows;
         b += GEMM_PAIRS * GEMM_NR;
     }
@@ -41,9 +68,7 @@ INLINE void run(const int rows, const gemm_tile *t)
     const gemm_stack stack = {local, rows, GEMM_NR};
     const float *a = t->rows.panel;
     const uint32_t *b = t->cols.panel;
-    gemm_ahead ahead = t->ahead;
-    const int64_t all = t->kc_block->k / WF_GEMM_TERMS;
-    const int64_t every = all > 0 ? gemm_tiles(ahead.left, all) : 0;
+    fetch f = fetch_of(t);
 
     if (t->kc_block->resume)
         memcpy(sum, t->spill + step->level * t->spill_level, bytes);
@@ -53,7 +78,7 @@ INLINE void run(const int rows, const gemm_tile *t)
         int64_t blocks = gemm_tiles(step->k, WF_GEMM_TERMS);
 
         if (blocks > 0)
-            add_blocks(rows, sum, a, b, blocks, &ahead, every);
+            add_blocks(rows, sum, a, b, step->k, &f);
         a += blocks * WF_GEMM_TERMS * rows;
         b += blocks * GEMM_PAIRS * GEMM_NR;
         if (step->merges < 0)

@@ -55,11 +55,12 @@ static float add_flushed(float a, float b)
     return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }
 
-static float add_terms(float sum, const float *a, int64_t along, float b[][GEMM_NR], int j)
+static float add_terms(float sum, const float *a, int64_t along, float b[][GEMM_NR], int j,
+                       int pairs)
 {
     float even = 0.0f, odd = 0.0f;
 
-    for (int q = 0; q < GEMM_PAIRS; q++) {
+    for (int q = 0; q < pairs; q++) {
         even = fma_flushed(a[q * along], b[q][j], even);
         odd = fma_flushed(a[(GEMM_PAIRS + q) * along], b[GEMM_PAIRS + q][j], odd);
     }
@@ -67,12 +68,12 @@ static float add_terms(float sum, const float *a, int64_t along, float b[][GEMM_
 }
 
 /* One row of a tile, for which denormals are exceptions: false where there may have been one. */
-static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR])
+static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR], int pairs)
 {
     float even[GEMM_NR] = {0}, odd[GEMM_NR] = {0};
     uint32_t found = 0;
 
-    for (int q = 0; q < GEMM_PAIRS; q++) {
+    for (int q = 0; q < pairs; q++) {
         float x = a[q * along], y = a[(GEMM_PAIRS + q) * along];
 
         for (int j = 0; j < GEMM_NR; j++) {
@@ -92,9 +93,10 @@ static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR
 }
 
 /* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. */
+   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
+   are zeros: they could change the sign of a zero, which nobody sees. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
-                           const float *a, const uint32_t *b)
+                           const float *a, const uint32_t *b, int pairs)
 {
     float wide[WF_GEMM_TERMS][GEMM_NR];
 
@@ -105,10 +107,10 @@ INLINE void gemm_add_block(const int rows, const int across, const int along, fl
         }
     }
     for (int i = 0; i < rows; i++, sum += GEMM_NR) {
-        if (add_row(sum, a + i * across, along, wide))
+        if (add_row(sum, a + i * across, along, wide, pairs))
             continue;
         for (int j = 0; j < GEMM_NR; j++)
-            sum[j] = add_terms(sum[j], a + i * across, along, wide, j);
+            sum[j] = add_terms(sum[j], a + i * across, along, wide, j, pairs);
     }
 }
 

@@ -38,7 +38,7 @@ typedef struct gemm_accumulators {
 
 /* acc = the chains over the block's even or odd terms, of which a[i * across + q * along] is one */
 INLINE void gemm_chains(const int rows, const int across, const int along, const bool odd,
-                        gemm_accumulators *acc, const float *a, const uint32_t *b)
+                        gemm_accumulators *acc, const float *a, const uint32_t *b, int pairs)
 {
     UNROLL
     for (int i = 0; i < rows; i++) {
@@ -47,15 +47,15 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
             acc->at[i][v] = v16_zero();
     }
     UNROLL_TWICE
-    for (int q = 0; q < GEMM_PAIRS; q++, a += along, b += GEMM_NR) {
-        const float *a_again = v16_again(a);
+    for (int q = 0; q < pairs; q++, a += along, b += GEMM_NR) {
+
         v16 row[GEMM_VECTORS];
 
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
-            v16u pairs = v16u_load(b + v * V16);
+            v16u terms = v16u_load(b + v * V16);
 
-            row[v] = odd ? gemm_odd(pairs) : gemm_even(pairs);
+            row[v] = odd ? gemm_odd(terms) : gemm_even(terms);
             if (odd) /* the next block */
                 __builtin_prefetch(b + GEMM_PAIRS * GEMM_NR + v * V16);
         }
@@ -63,9 +63,8 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
         for (int i = 0; i < rows; i++) {
             UNROLL
             for (int v = 0; v < GEMM_VECTORS; v++) {
-                const float *from = i % 2 == 1 && v == 1 ? a_again : a;
 
-                acc->at[i][v] = v16_fma(v16_set1(from[i * across]), row[v], acc->at[i][v]);
+                acc->at[i][v] = v16_fma(v16_set1(a[i * across]), row[v], acc->at[i][v]);
             }
         }
     }
@@ -92,7 +91,7 @@ enum { GEMM_BOTH = 2 };
 
 /* The same as gemm_add_block of few rows, in one pass. */
 INLINE void gemm_add_both(const int rows, const int across, const int along, float *sum,
-                          const float *a, const uint32_t *b)
+                          const float *a, const uint32_t *b, int pairs)
 {
     v16 chain[2][GEMM_BOTH][GEMM_VECTORS];
 
@@ -101,11 +100,11 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, flo
         chain[0][i / GEMM_VECTORS][i % GEMM_VECTORS] =
             chain[1][i / GEMM_VECTORS][i % GEMM_VECTORS] = v16_zero();
     UNROLL
-    for (int q = 0; q < GEMM_PAIRS; q++, a += along, b += GEMM_NR) {
+    for (int q = 0; q < pairs; q++, a += along, b += GEMM_NR) {
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
-            v16u pairs = v16u_load(b + v * V16);
-            v16 even = gemm_even(pairs), odd = gemm_odd(pairs);
+            v16u terms = v16u_load(b + v * V16);
+            v16 even = gemm_even(terms), odd = gemm_odd(terms);
 
             UNROLL
             for (int i = 0; i < rows; i++) {
@@ -129,25 +128,26 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, flo
 }
 
 /* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. */
+   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
+   are zeros: they could change the sign of a zero, which nobody sees. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
-                           const float *a, const uint32_t *b)
+                           const float *a, const uint32_t *b, int pairs)
 {
     _Alignas(64) float even[GEMM_TILE];
     gemm_accumulators acc;
 
     if (rows <= GEMM_BOTH) {
-        gemm_add_both(rows, across, along, sum, a, b);
+        gemm_add_both(rows, across, along, sum, a, b, pairs);
         return;
     }
-    gemm_chains(rows, across, along, false, &acc, a, b);
+    gemm_chains(rows, across, along, false, &acc, a, b, pairs);
     UNROLL
     for (int i = 0; i < rows; i++) {
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++)
             v16_store(even + i * GEMM_NR + v * V16, acc.at[i][v]);
     }
-    gemm_chains(rows, across, along, true, &acc, a + GEMM_PAIRS * along, b);
+    gemm_chains(rows, across, along, true, &acc, a + GEMM_PAIRS * along, b, pairs);
     gemm_add_chains(rows, sum, even, &acc);
 }
 

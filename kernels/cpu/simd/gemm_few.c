@@ -68,12 +68,14 @@ INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, in
 {
     enum { AHEAD = 4 * WF_GEMM_TERMS };
     int64_t at = p + AHEAD;
-    const uint16_t *b;
+    const int64_t size = sizeof(uint16_t);
+    int64_t b; /* an address, which may lie behind all that there is */
 
     if (part->b_k != 1) { /* a line of each term */
-        b = (const uint16_t *)part->b + col * part->b_col + (p + WF_GEMM_TERMS) * part->b_k;
+        b = (int64_t)(uintptr_t)part->b +
+            (col * part->b_col + (p + WF_GEMM_TERMS) * part->b_k) * size;
         for (int i = 0; i < WF_GEMM_TERMS; i++)
-            __builtin_prefetch(b + i * part->b_k);
+            __builtin_prefetch((const void *)(b + i * part->b_k * size));
         return;
     }
     if (at >= part->k && part + 1 == g->parts + g->n_parts) {
@@ -81,9 +83,9 @@ INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, in
         part = g->parts;
         col += GEMM_NR;
     }
-    b = (const uint16_t *)part->b + col * part->b_col + at;
+    b = (int64_t)(uintptr_t)part->b + (col * part->b_col + at) * size;
     for (int i = 0; i < GEMM_NR; i++)
-        __builtin_prefetch(b + i * part->b_col, 0, 2);
+        __builtin_prefetch((const void *)(b + i * part->b_col * size), 0, 2);
 }
 
 /* A block of columns in pairs: whole lines are turned in registers. */
@@ -128,7 +130,7 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
 
             widen_row(a + i * WF_GEMM_TERMS, at, part->a_k, terms);
         }
-        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs);
+        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs, ((int)terms + 1) / 2);
     }
     gemm_restore(modes, sum);
 }
