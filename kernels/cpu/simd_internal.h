@@ -18,11 +18,11 @@
 struct wf_team;
 struct wf_truncated;
 
-/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
+/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count elements. */
 typedef struct wf_gemm_part {
-    const float *a;
+    const void *a;      /* floats, or bf16 (wf_gemm.bf16) */
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
-    const float *b;
+    const void *b;
     int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
     int64_t k;          /* length of the part, >= 0 */
     bool chunk;         /* true: begins a new chunk; the first part always does */
@@ -38,26 +38,38 @@ typedef struct wf_chunk_rows {
  * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from +0 through
  * its parts in order; an empty chunk is +0, and so is every zero of C. C is overwritten, or added
  * to (`add`). n_parts may be large (a chunk per sequence); m, n and k may be 0 or any size.
+ *
+ * bf16 operands have bits of their own, those of the instruction TDPBF16PS. Each part is blocks of WF_GEMM_TERMS
+ * terms, the last one filled up with zeros. A block is two fma chains from +0, over its even and over its odd
+ * terms, and their sum; a chunk is +0, to which its blocks are added in order. Denormals are zeros in all of
+ * that, as operands and as results, and only there: the tree adds chunks as it does elsewhere, since ranks do.
  */
+enum { WF_GEMM_TERMS = 32 };
+
 typedef struct wf_gemm {
     int64_t m, n;
-    float *c;
+    void *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
     bool add;      /* C = C + tree: what C holds is the older of two nodes */
+    bool bf16;     /* the parts' a and b are bf16 (core/numerics/bf16.h) */
+    bool c_bf16;   /* C is bf16, each result rounded once; never with `add` */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;
 
-/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding. */
+/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding.
+   Where x is bf16, too, it is the product of bf16 operands, a chunk one part. */
 enum { WF_SKINNY_ROWS = 8, WF_SKINNY_COLUMNS = 16 };
 
 typedef struct wf_skinny {
     int64_t m, n,
-        k; /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
-    const float *x;
+        k;         /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
+    const void *x; /* floats, or bf16 (x_bf16) */
     const void *w; /* floats, or bf16 */
-    bool bf16;
-    float *y;
+    bool bf16;     /* w */
+    bool x_bf16;   /* only where w is bf16 */
+    bool y_bf16;   /* y is bf16, each result rounded once; only where x_bf16 */
+    void *y;       /* floats, or bf16 */
     int64_t chunks;
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
 } wf_skinny;
@@ -123,7 +135,8 @@ typedef struct wf_simd {
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-    /* The same bits as gemm of these operands, with weights that are bf16 widened (core/numerics/bf16.h). */
+    /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16 widened
+       (core/numerics/bf16.h). */
     void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
@@ -249,7 +262,7 @@ typedef struct wf_simd {
 } wf_simd;
 
 /*
- * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in the
  * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
  * machine lacks gives NULL and the reason in *why.
  */

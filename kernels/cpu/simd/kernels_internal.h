@@ -88,5 +88,7 @@ void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
 double WF_ISA_NAME(wf_sum_squares)(const float *x, int64_t n);
 
 extern const wf_simd WF_ISA_NAME(wf_simd);
+extern const wf_simd WF_ISA_NAME(
+    wf_simd_tiles); /* products alone: kernels/cpu/amx/gemm_tiles.c */
 
 #endif
