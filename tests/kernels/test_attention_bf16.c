@@ -9,12 +9,13 @@
 #include "kernels/ops.h"
 #include "tests/harness.h"
 #include "tests/kernels/attention_bf16.h"
+#include "tests/kernels/attention_tiles.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512"};
+static const char *const isa_names[] = {"portable", "avx2", "avx512", "amx"};
 enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
 
 static const char *const kinds[] = {"ordinary", "tiny", "cancelling", "large", "infinite"};
@@ -68,8 +69,8 @@ static void compare(const char *isa, const char *kind, const problem16 *p, const
         }
 }
 
-/* On every instruction set. Infinities spread as far as a kernel's bounds, which are those of all sets, and
-   further by the definition: they are compared with portable C. */
+/* On every instruction set, and on tiles in plain C. Infinities spread as far as a kernel's bounds, which are those of
+   all sets but for tiles, and further by the definition: they are compared with portable C. */
 static void check(const problem16 *p, shape s, numbers16 kind)
 {
     result16 want = result16_open(s);
@@ -78,11 +79,14 @@ static void check(const problem16 *p, shape s, numbers16 kind)
         attend16(wf_cpu_simd_named("portable", NULL), p, &want);
     else
         attend16_plain(p, &want);
-    for (int i = 0; i < ISAS; i++) {
-        const wf_simd *simd = wf_cpu_simd_named(isa_names[i], NULL);
+    for (int i = 0; i <= ISAS; i++) {
+        bool tiles = i == ISAS;
+        const wf_simd *simd = !tiles ? wf_cpu_simd_named(isa_names[i], NULL) : NULL;
         result16 got;
 
-        if (!simd)
+        if (tiles && kind != NUMBERS_INFINITE)
+            simd = attention_tiles_emulated();
+        if (!simd || (kind == NUMBERS_INFINITE && strcmp(simd->name, "amx") == 0))
             continue;
         got = result16_open(s);
         attend16(simd, p, &got);
