@@ -48,7 +48,7 @@ static bool runs_avx512(void)
 #endif
 
 #if defined(WEFT_HAVE_AMX)
-extern const wf_simd wf_simd_tiles_avx512;
+extern const wf_simd wf_simd_tiles_avx512, wf_simd_attention_tiles_avx512;
 
 static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
 static wf_simd amx; /* the table of AVX-512 but for products */
@@ -71,6 +71,8 @@ static void make_amx(void)
     amx.name = wf_simd_tiles_avx512.name;
     amx.gemm_workspace = wf_simd_tiles_avx512.gemm_workspace;
     amx.gemm = wf_simd_tiles_avx512.gemm;
+    amx.attention = wf_simd_attention_tiles_avx512.attention;
+    amx.attention_grad = wf_simd_attention_tiles_avx512.attention_grad;
     amx_runs = runs_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16) &&
                (d & TILES) && system_permits_tiles();
 }

@@ -15,6 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct block_product;
 struct wf_team;
 struct wf_truncated;
 
@@ -92,6 +93,8 @@ typedef struct wf_attention_rows {
 typedef struct wf_attention_head {
     int64_t seq, dim; /* tokens; head size (any, fast for multiples of 16, of 32 where bf16) */
     bool bf16;
+    /* NULL, or makes the bf16 products: a_row is 1 or 64, the distance of A's rows */
+    void (*product)(const struct block_product *g, int64_t a_row);
     const void *q, *k, *v; /* [seq, dim] */
     int64_t q_stride, k_stride, v_stride;
     float scale;                 /* 1/sqrt(dim) */

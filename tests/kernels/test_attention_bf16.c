@@ -3,14 +3,19 @@
  * of a bf16 product gives, on every instruction set; and how far that is from fp32's.
  */
 #include "core/numerics/bf16.h"
+#include "core/op.h"
+#include "kernels/attention_internal.h"
+#include "kernels/devices.h"
+#include "kernels/ops.h"
 #include "tests/harness.h"
 #include "tests/kernels/attention_bf16.h"
+#include "tests/kernels/attention_tiles.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const isa_names[] = {"portable", "avx2", "avx512"};
+static const char *const isa_names[] = {"portable", "avx2", "avx512", "amx"};
 enum { ISAS = sizeof isa_names / sizeof isa_names[0] };
 
 static const char *const kinds[] = {"ordinary", "tiny", "cancelling", "large", "infinite"};
@@ -64,8 +69,8 @@ static void compare(const char *isa, const char *kind, const problem16 *p, const
         }
 }
 
-/* On every instruction set. Infinities spread as far as a kernel's bounds, which are those of all sets, and
-   further by the definition: they are compared with portable C. */
+/* On every instruction set, and on tiles in plain C. Infinities spread as far as a kernel's bounds, which are those of
+   all sets but for tiles, and further by the definition: they are compared with portable C. */
 static void check(const problem16 *p, shape s, numbers16 kind)
 {
     result16 want = result16_open(s);
@@ -74,11 +79,14 @@ static void check(const problem16 *p, shape s, numbers16 kind)
         attend16(wf_cpu_simd_named("portable", NULL), p, &want);
     else
         attend16_plain(p, &want);
-    for (int i = 0; i < ISAS; i++) {
-        const wf_simd *simd = wf_cpu_simd_named(isa_names[i], NULL);
+    for (int i = 0; i <= ISAS; i++) {
+        bool tiles = i == ISAS;
+        const wf_simd *simd = !tiles ? wf_cpu_simd_named(isa_names[i], NULL) : NULL;
         result16 got;
 
-        if (!simd)
+        if (tiles && kind != NUMBERS_INFINITE)
+            simd = attention_tiles_emulated();
+        if (!simd || (kind == NUMBERS_INFINITE && strcmp(simd->name, "amx") == 0))
             continue;
         got = result16_open(s);
         attend16(simd, p, &got);
@@ -204,12 +212,140 @@ static void denormals_come_back(void)
     problem16_close(&p);
 }
 
+/* ---- heads in groups, by the ops ---- */
+
+enum { TOKENS = 70, HEADS = 4, GROUPS = 2, DIM = 24 };
+
+typedef struct heads {
+    wf_context *ctx;
+    wf_tensor *in[6], *out[2], *grad[3]; /* q, k, v, out, lse, dout */
+} heads;
+
+static wf_tensor *operand(wf_context *ctx, const problem16 *p, int which, int64_t n)
+{
+    const wf_dim dims[] = {wf_dim_batch(1), wf_dim_chunked(TOKENS), wf_dim_chunked(n),
+                           wf_dim_width(DIM)};
+    wf_tensor *t = wf_tensor_new(ctx, WF_BF16, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(t);
+    for (int64_t h = 0; h < n; h++) {
+        const uint16_t *const from[] = {p[h].q, p[h].k, p[h].v, p[h].dout};
+
+        for (int64_t i = 0; i < TOKENS; i++)
+            memcpy((uint16_t *)t->data + (i * n + h) * DIM, from[which] + i * DIM,
+                   DIM * sizeof(uint16_t));
+    }
+    return t;
+}
+
+static heads run_heads(const problem16 *p, bool compute_fp32)
+{
+    static const wf_attention_attr attr = {.site = 0};
+    const wf_context_options options = {.compute_fp32 = compute_fp32};
+    wf_error error = {WF_OK, ""};
+    heads h = {.ctx = wf_context_open(wf_cpu_device(1, &error), &options, &error)};
+    wf_call call = {.op = &wf_op_attention,
+                    .ctx = h.ctx,
+                    .n_in = 3,
+                    .n_out = 2,
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(h.ctx);
+    wf_context_storage(h.ctx, WF_BF16);
+    for (int i = 0; i < 3; i++)
+        call.in[i] = h.in[i] = operand(h.ctx, p, i, i ? GROUPS : HEADS);
+    CU_ASSERT_EQUAL_FATAL(wf_dispatch(&call), WF_OK);
+    h.in[3] = h.out[0] = call.out[0];
+    h.in[4] = h.out[1] = call.out[1];
+    h.in[5] = operand(h.ctx, p, 3, HEADS);
+    call.op = &wf_op_attention_grad;
+    call.n_in = 6;
+    call.n_out = 3;
+    memcpy(call.in, h.in, sizeof h.in);
+    CU_ASSERT_EQUAL_FATAL(wf_dispatch(&call), WF_OK);
+    memcpy(h.grad, call.out, sizeof h.grad);
+    return h;
+}
+
+/* Keys' and values' gradients are sums over the heads of a group, of floats, that are rounded once. */
+static void heads_in_groups(void)
+{
+    static const shape s = {TOKENS, DIM, 0, 0};
+    problem16 p[HEADS];
+    result16 want[HEADS];
+    heads got;
+
+    for (int h = 0; h < HEADS; h++) {
+        p[h] =
+            problem16_open((shape){TOKENS, DIM, 0, 0}, h ? NUMBERS_CANCEL : NUMBERS_ORDINARY);
+        want[h] = result16_open(s);
+        for (int64_t i = 0; i < TOKENS * DIM; i++) /* heads differ */
+            p[h].q[i] ^= (uint16_t)((h & 1) << 15 | (h & 2) << 2);
+    }
+    for (int h = 0; h < HEADS; h++) {
+        problem16 one = p[h];
+
+        one.k = p[h / (HEADS / GROUPS)].k;
+        one.v = p[h / (HEADS / GROUPS)].v;
+        attend16_plain(&one, &want[h]);
+    }
+    got = run_heads(p, false);
+    for (int64_t i = 0; i < TOKENS; i++)
+        for (int64_t h = 0; h < HEADS; h++) {
+            int64_t at = (i * HEADS + h) * DIM, g = (i * GROUPS + h / 2) * DIM;
+            const result16 *a = &want[h / 2 * 2], *b = a + 1;
+
+            CU_ASSERT_TRUE(
+                halves_equal((uint16_t *)got.out[0]->data + at, want[h].out + i * DIM, DIM));
+            CU_ASSERT_TRUE(
+                halves_equal((uint16_t *)got.grad[0]->data + at, want[h].dq + i * DIM, DIM));
+            for (int64_t d = 0; d < DIM; d++) {
+                float dk = a->dk[i * DIM + d] + b->dk[i * DIM + d];
+                float dv = a->dv[i * DIM + d] + b->dv[i * DIM + d];
+
+                CU_ASSERT_EQUAL(((uint16_t *)got.grad[1]->data)[g + d], wf_bf16_of(dk));
+                CU_ASSERT_EQUAL(((uint16_t *)got.grad[2]->data)[g + d], wf_bf16_of(dv));
+            }
+        }
+    wf_context_close(got.ctx);
+    for (int h = 0; h < HEADS; h++) {
+        problem16_close(&p[h]);
+        result16_close(&want[h]);
+    }
+}
+
+/* A context that computes in fp32 gives fp32's results, rounded once. */
+static void computed_in_fp32(void)
+{
+    static const shape s = {TOKENS, DIM, 0, 0};
+    problem16 p[HEADS];
+    result want = result_open(s);
+    heads got;
+
+    for (int h = 0; h < HEADS; h++)
+        p[h] = problem16_open(s, NUMBERS_ORDINARY);
+    attend(wf_cpu_simd_named("portable", NULL), &p[0].floats, &want);
+    got = run_heads(p, true);
+    for (int64_t i = 0; i < TOKENS; i++)
+        for (int64_t d = 0; d < DIM; d++)
+            CU_ASSERT_EQUAL(((uint16_t *)got.out[0]->data)[i * HEADS * DIM + d],
+                            wf_bf16_of(want.out.x[i * DIM + d]));
+    CU_ASSERT_EQUAL(wf_context_compute(got.ctx), WF_F32);
+    wf_context_close(got.ctx);
+    for (int h = 0; h < HEADS; h++)
+        problem16_close(&p[h]);
+    result_close(&want);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"as a bf16 product is defined", as_defined},
                                     {"denormals, zeros, infinities", odd_numbers},
                                     {"close to floats", close_to_floats},
                                     {"denormals come back", denormals_come_back},
+                                    {"heads in groups", heads_in_groups},
+                                    {"computed in fp32", computed_in_fp32},
                                     {NULL, NULL}};
 
     return wf_test_main("attention of bf16 numbers", tests);

@@ -24,11 +24,11 @@ typedef struct shape {
 static const shape shapes[] = {{1, 1, 1, 2},   {17, 2, 1, 5},   {64, 3, 3, 64},
                                {65, 6, 2, 16}, {130, 9, 3, 24}, {129, 14, 2, 80}};
 
-/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. Windows have every second
-   one of these. */
+/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. Windows and bf16 numbers
+   have every second one of these. */
 static const int64_t pieces[] = {1000, 1, 4, 5, 7, 64, 100};
 
-static const char *const isas[] = {"portable", "avx2", "avx512"};
+static const char *const isas[] = {"portable", "avx2", "avx512", "amx"};
 
 static wf_context *ctx;
 static wf_dtype stored; /* queries, keys, values, caches and outputs */
@@ -129,7 +129,9 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
 
-        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p += window ? 2 : 1) {
+        bool some = window || dtype == WF_BF16;
+
+        for (size_t p = dtype == WF_BF16; p < sizeof pieces / sizeof *pieces; p += 1 + some) {
             const wf_tensor *x[3];
             wf_tensor *whole;
 
@@ -156,7 +158,7 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
 
 static void bits_of_the_whole_as(wf_dtype dtype)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
 
         for (size_t w = 0; simd && w < sizeof windows / sizeof *windows; w++)

@@ -128,6 +128,7 @@ static void add_keys(query_state *f, token_block keys)
     bool diagonal = block_is_diagonal(head, f->queries, keys);
     block_product scores = {
         .bf16 = head->bf16,
+        .product = head->product,
         .m = keys.padded,
         .n = f->queries.padded,
         .k = head->bf16 ? f->width : head->dim,
@@ -141,6 +142,7 @@ static void add_keys(query_state *f, token_block keys)
     };
     block_product values = {
         .bf16 = head->bf16,
+        .product = head->product,
         .m = f->queries.padded,
         .n = f->width,
         .k = keys.padded,

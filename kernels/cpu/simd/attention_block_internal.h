@@ -69,6 +69,7 @@ typedef struct token_rows {
  */
 typedef struct block_product {
     bool bf16;
+    void (*product)(const struct block_product *g, int64_t a_row); /* the head's */
     int64_t m, n, k;
     const float *a; /* A(r, p) = a[r * BLOCK + p], or a[p * BLOCK + r] */
     const float *b; /* B(p, c) = b[p * b_stride + c] */

@@ -140,6 +140,7 @@ static void make_scores(grad_state *f, token_block keys, bool diagonal)
 {
     block_product scores = {
         .bf16 = f->head->bf16,
+        .product = f->head->product,
         .m = keys.padded,
         .n = f->queries.padded,
         .k = f->head->bf16 ? f->width : f->head->dim,
@@ -171,6 +172,7 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
     int64_t at = keys.begin * f->width;
     block_product g = {
         .bf16 = f->head->bf16,
+        .product = f->head->product,
         .m = keys.padded,
         .n = f->width,
         .k = f->queries.padded,

@@ -215,7 +215,9 @@ _Static_assert(TILE_VECTORS <= 2, "micropanel() leaves out the first vector of a
 
 void block_product_rows(const block_product *g)
 {
-    if (g->bf16)
+    if (g->product)
+        g->product(g, BLOCK);
+    else if (g->bf16)
         product(g, BLOCK, 1, true);
     else
         product(g, BLOCK, 1, false);
@@ -223,7 +225,9 @@ void block_product_rows(const block_product *g)
 
 void block_product_columns(const block_product *g)
 {
-    if (g->bf16)
+    if (g->product)
+        g->product(g, 1);
+    else if (g->bf16)
         product(g, 1, BLOCK, true);
     else
         product(g, 1, BLOCK, false);
