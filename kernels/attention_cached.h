@@ -14,7 +14,8 @@ WF_BEGIN_DECLS
  * wf_rope_at - wf_rope with positions of their own: those of a sequence that goes on
  *
  * @param x          [batch, tokens, heads, dim], dim even
- * @param positions  i32 [batch, tokens]
+ * @param positions  i32 [batch, tokens]; -1 - p for position p in a text that is longer than the original length of
+ *                   WF_ROPE_LONG
  * Layout:      "bshd!,bs->bshd!"
  * Gradient:    to x, by the inverse rotation
  * Errors:      as wf_rope

@@ -129,7 +129,8 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
         first[b] = (int32_t)place[b].first;
         slot[b] = (int32_t)place[b].slot;
         for (int64_t t = 0; t < tokens; t++)
-            position[b * tokens + t] = (int32_t)(place[b].first + t);
+            position[b * tokens + t] =
+                (int32_t)(place[b].is_long ? -1 - place[b].first - t : place[b].first + t);
     }
     for (int i = 0; i < 3; i++)
         wf_data_close(&at[i]);

@@ -48,14 +48,16 @@ static void run_request(const job *j, slot *s, const app_request *r, answer *to)
     const int32_t *ids = ids_of(j, r);
     int64_t first = r->context - 1, begin = 0, end = r->count - 1;
 
-    while (begin < first && begin < s->count && s->ids[begin] == ids[begin])
+    while (begin < first && begin < s->count && s->ids[begin] == ids[begin] &&
+           app_engine_keeps(&s->e, 0, end))
         begin++;
     *to = (answer){.greedy = true};
     if (begin < first)
-        app_engine_prefill(&s->e, 0, begin, ids + begin, first - begin, NULL, NULL);
+        app_engine_prefill(&s->e, 0, end, begin, ids + begin, first - begin, NULL, NULL);
     for (int64_t at = first, n; at < end; at += n) {
         n = end - at < AT_ONCE ? end - at : AT_ONCE;
-        if (app_engine_prefill(&s->e, 0, at, ids + at, n, s->logits, s->logsumexp) != WF_OK)
+        if (app_engine_prefill(&s->e, 0, end, at, ids + at, n, s->logits, s->logsumexp) !=
+            WF_OK)
             return;
         for (int64_t i = 0; i < n; i++) {
             const float *row = s->logits + i * s->e.vocabulary;

@@ -90,12 +90,13 @@ static wf_status list_texts(job *j, wf_error *error)
 /* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
 static void plan_texts(job *j, app_engine *e)
 {
-    int64_t longest = j->count ? j->prompts.longest - 1 : j->positions - 1;
+    int64_t longest =
+        app_engine_together(e, j->count ? j->prompts.longest - 1 : j->positions - 1);
     app_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
 
-    app_engine_prefill(e, 0, 0, NULL, longest, NULL, NULL);
+    app_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
     for (int64_t s = 0; row && s < e->o.slots; s++)
-        row[s] = (app_engine_row){s, longest, 0};
+        row[s] = (app_engine_row){s, longest, 0, NULL};
     if (row)
         app_engine_next(e, e->o.slots, row, NULL, NULL);
     free(row);

@@ -34,6 +34,8 @@ static const char *const deciding[] = {
     "sliding_window",
     "window_first",
     "window_skip",
+    "rotary_percent",
+    "window_blocks",
     "seq_len",
     "dropout",
     "exact",
@@ -59,7 +61,7 @@ static const char *const deciding[] = {
     "freeze",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 26 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 28 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

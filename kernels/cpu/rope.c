@@ -12,8 +12,8 @@ enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned element
 
 typedef struct job {
     const wf_call *call;
-    int64_t tokens, heads, half; /* tokens: rows of the tables */
-    double *turn;                /* [half]: radians per token */
+    int64_t tokens, heads, dim, half; /* tokens: rows of the tables; half: pairs that turn */
+    double *turn;                     /* [2][half]: radians per token, of long texts behind */
     wf_rope_range range;
     float *cosine, *sine; /* [tokens][half] */
 } job;
@@ -24,13 +24,14 @@ static job plan(const wf_call *call, void *workspace)
     job j = {.call = call,
              .tokens = call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1],
              .heads = x->local[2],
-             .half = x->local[3] / 2};
+             .dim = x->local[3]};
     const wf_rope_attr *a = call->attr;
 
-    j.range = wf_rope_range_of(&a->options, x->local[3], wf_log);
+    j.half = wf_rope_features(&a->options, j.dim) / 2;
+    j.range = wf_rope_range_of(&a->options, 2 * j.half, wf_log);
     if (workspace) {
         j.turn = workspace;
-        j.cosine = (float *)(j.turn + j.half);
+        j.cosine = (float *)(j.turn + 2 * j.half);
         j.sine = j.cosine + j.tokens * j.half;
     }
     return j;
@@ -40,23 +41,25 @@ static size_t workspace_bytes(const wf_call *call)
 {
     job j = plan(call, NULL);
 
-    return (size_t)j.half * (sizeof(double) + 2 * (size_t)j.tokens * sizeof(float));
+    return (size_t)j.half * 2 * (sizeof(double) + (size_t)j.tokens * sizeof(float));
 }
 
 static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
     const int32_t *at = j->call->n_in > 1 ? j->call->in[1]->data : NULL;
+    const wf_rope_attr *a = j->call->attr;
     int64_t first = j->call->in[0]->start[1];
 
     (void)worker;
     for (int64_t t = begin; t < end; t++) {
-        int64_t position = at ? at[t] : first + t;
+        int64_t position = at ? wf_rope_place(at[t]) : first + t;
+        const double *turn = j->turn + (a->is_long || (at && at[t] < 0) ? j->half : 0);
 
         for (int64_t i = 0; i < j->half; i++) {
             double s, c;
 
-            wf_sincos((double)position * j->turn[i], &s, &c);
+            wf_sincos((double)position * turn[i], &s, &c);
             j->cosine[t * j->half + i] = (float)(c * j->range.attention);
             j->sine[t * j->half + i] = (float)(s * j->range.attention);
         }
@@ -70,14 +73,14 @@ static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
     const wf_simd *simd = wf_cpu_of(j->call)->simd;
     const float *x = j->call->in[0]->data;
     float *y = j->call->out[0]->data;
-    int64_t row = 2 * j->half * j->heads;
+    int64_t row = j->dim * j->heads;
 
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         int64_t table = r % j->tokens * j->half;
 
         simd->rope(x + r * row, j->cosine + table, j->sine + table, a->inverse, y + r * row,
-                   j->heads, 2 * j->half);
+                   j->heads, j->dim, 2 * j->half);
     }
 }
 
@@ -90,12 +93,15 @@ static wf_status rope(const wf_call *call, void *workspace)
 
     if (!workspace)
         return WF_OK; /* heads of no size: no tables, and nothing to turn */
-    for (int64_t i = 0; i < j.half; i++)
-        j.turn[i] =
-            wf_rope_scaled(&a->options.scaling, j.range, i,
-                           wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j.half)));
+    for (int64_t i = 0; i < 2 * j.half; i++) {
+        int64_t k = i % j.half;
+
+        j.turn[i] = wf_rope_scaled(
+            &a->options.scaling, j.range, wf_rope_factor(&a->options, k, i >= j.half), k,
+            wf_pow(a->options.base, -2.0 * (double)k / (double)(2 * j.half)));
+    }
     wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
-    wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);
+    wf_team_run(team, rows, wf_task_rows(j.dim * j.heads), turn_rows, &j);
     return WF_OK;
 }
 

@@ -207,10 +207,10 @@ typedef struct wf_simd {
     /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
-    /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
-       [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
+    /* Rotate pairs (i, i + features/2) of the first features of every head of one token: y = rot(x); cosine and sine
+       are [features/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
     void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
-                 int64_t heads, int64_t dim);
+                 int64_t heads, int64_t dim, int64_t features);
 
     /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
        keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},

@@ -36,6 +36,20 @@ static const wf_nn_gpt_config windows = {.vocabulary = VOCABULARY,
                                          .window_first = 1,
                                          .window_skip = 3};
 
+/* The first 12 of a head's 18 features turn, by factors of long texts. */
+static const wf_nn_gpt_config longrope = {
+    .vocabulary = VOCABULARY,
+    .positions = TOKENS,
+    .layers = 2,
+    .heads = 9,
+    .kv_heads = 3,
+    .head_dim = 18,
+    .width = 36,
+    .ffn = 48,
+    .rotary = 0.7,
+    .rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 100},
+    .rope_factors = {6, {1, 1.1F, 1.3F, 1.4F, 2, 3}, {1, 1.5F, 2, 4, 9, 20}}};
+
 /* Rank 0 of each layout leaves what the bits are; the first one's are wanted of the others. */
 typedef struct outcome {
     uint64_t bits;
@@ -94,7 +108,8 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
     wf_tensor *y;
 
     for (int64_t b = 0; b < batch; b++)
-        place[b] = (wf_nn_cache_place){slots[pieces[b].sequence], pieces[b].first};
+        place[b] = (wf_nn_cache_place){slots[pieces[b].sequence], pieces[b].first,
+                                       r->model->config.rope_scaling.kind == WF_ROPE_LONG};
     GOOD(wf_nn_cache_at(cache, batch, tokens, place));
     wf_scope_open(r->ctx);
     wf_nn_cache_switch(r->ctx, cache);
@@ -235,6 +250,11 @@ static void of_windows(void)
     on_layouts(&windows, WF_F32);
 }
 
+static void of_long_texts(void)
+{
+    on_layouts(&longrope, WF_F32);
+}
+
 static void of_bf16(void)
 {
     on_layouts(&llama, WF_BF16);
@@ -247,10 +267,10 @@ static wf_status no_place(model_rank *r, void *arg)
 
     (void)arg;
     NEED(cache);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){SLOTS, 0}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = SLOTS}) == WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "slot 4: the cache has 4 slots"));
     wf_context_clear(r->ctx);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){0, TOKENS - 1}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.first = TOKENS - 1}) == WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "room for 140 tokens"));
     wf_context_clear(r->ctx);
     NEED(!wf_nn_cache_open(r->ctx, 0, 5));
@@ -270,7 +290,7 @@ static wf_status not_causal(model_rank *r, void *arg)
 
     (void)arg;
     NEED(m && cache && x);
-    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){0, 0}));
+    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = 0}));
     wf_nn_cache_switch(r->ctx, cache);
     NEED(!wf_nn_call(m, x));
     NEED(wf_context_status(r->ctx) == WF_EUNSUPPORTED);
@@ -292,9 +312,13 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"GPT-2", of_gpt2},       {"Llama", of_llama},
-                                    {"windows", of_windows},  {"bf16", of_bf16},
-                                    {"refused", are_refused}, {NULL, NULL}};
+    static const wf_test tests[] = {{"GPT-2", of_gpt2},
+                                    {"Llama", of_llama},
+                                    {"windows", of_windows},
+                                    {"long texts", of_long_texts},
+                                    {"bf16", of_bf16},
+                                    {"refused", are_refused},
+                                    {NULL, NULL}};
 
     return wf_test_main("key-value cache", tests);
 }

@@ -206,14 +206,17 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
 }
 
 /*
- * With a = x[i], b = x[i + dim/2], c and s of this i (s negated where inverse):
- * y[i] = fma(-b, s, a * c), y[i + dim/2] = fma(a, s, b * c). y may be x.
+ * With a = x[i], b = x[i + features/2], c and s of this i (s negated where inverse):
+ * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] behind the features. y may be x.
  */
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
-                          float *y, int64_t heads, int64_t dim)
+                          float *y, int64_t heads, int64_t dim, int64_t features)
 {
-    int64_t half = dim / 2;
+    int64_t half = features / 2;
 
+    for (int64_t h = 0; h < heads && features < dim; h++)
+        for (int64_t i = features; i < dim; i += V16)
+            v16_store_n(y + h * dim + i, v16_load_n(x + h * dim + i, dim - i), dim - i);
     for (int64_t i = 0; i < half; i += V16) {
         int64_t n = half - i;
         v16 c = v16_load_n(cosine + i, n), s = v16_load_n(sine + i, n);
