@@ -17,8 +17,7 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
 {
     const wf_par_train_state *t = &s->trained;
     wf_index_tensor *entry = &s->index.tensor[at];
-    wf_tensor *master =
-        t->parameter[i]->tensor; /* f32, at rest, split like its moments or less */
+    wf_tensor *master = t->parameter[i]->tensor; /* at rest, split like its moments or less */
 
     s->parameter[at] = t->parameter[i];
     s->tensor[at][0] = master;

@@ -13,7 +13,7 @@ typedef struct wf_state {
     wf_par_train_state trained;
     wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
     wf_tensor *(*tensor)
-        [WF_INDEX_KINDS]; /* [index.count]: master, m, v; NULL: there is none; fake: another stage's */
+        [WF_INDEX_KINDS]; /* [index.count]: master or what is frozen, m, v; NULL: there is none; fake: another stage's */
     const wf_nn_parameter **parameter; /* [index.count] whose they are */
     int coordinate[WF_MAX_AXES];       /* this rank's */
 } wf_state;

@@ -183,7 +183,7 @@ static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
         return w->is_gguf ? wf_gguf_weights_find(&w->gguf, model, p, error)
                           : locate(w, model, p, &s, &place);
     }
-    status = wf_hf_weights_read(w, model, p, wf_data_write(p->tensor, false, &view), error);
+    status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);
     wf_data_close(&view);
     return status;
 }
