@@ -34,6 +34,11 @@ static const char *const deciding[] = {
     "sliding_window",
     "window_first",
     "window_skip",
+    "lora_rank",
+    "lora_alpha",
+    "lora_targets",
+    "rslora",
+    "modules_to_save",
     "seq_len",
     "dropout",
     "exact",
@@ -56,9 +61,10 @@ static const char *const deciding[] = {
     "param_dtype",
     "reduce_dtype",
     "freeze",
+    "lora_dropout",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 26 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 31 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -288,8 +288,11 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     loader l = {.from = checkpoint, .error = &mine};
     int64_t count;
     wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status = wf_load_fits_parameters(checkpoint, count, parameter, &mine);
+    wf_status status;
 
+    if (parameter)
+        count = wf_state_kept(count, parameter);
+    wf_load_fits_parameters(checkpoint, count, parameter, &mine);
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)
         status = check_headers(&l, par);

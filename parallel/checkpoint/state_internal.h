@@ -22,6 +22,10 @@ typedef struct wf_state {
 wf_status wf_state_open(wf_state *state, const wf_par_trainer *trainer, wf_error *error);
 void wf_state_close(wf_state *state);
 
+/* Those of a model's parameters that its checkpoints have come first, and how many they are: of one with adapters
+   what is trained, since its base lies where it came from. */
+int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter);
+
 /* Free the options of its index. */
 void wf_state_drop_options(wf_state *state);
 
