@@ -28,6 +28,8 @@ except ImportError as missing:
     print(f"lora_peft.py: {missing}: pip install torch transformers peft", file=sys.stderr)
     sys.exit(2)
 
+transformers.utils.logging.set_verbosity_error()
+transformers.utils.logging.disable_progress_bar()
 APPS = pathlib.Path(sys.argv[1]).resolve() / "apps"
 VOCABULARY, LENGTH, BATCH, STEPS, LR, DECAY = 300, 32, 8, 50, 3e-3, 0.01
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=64, intermediate_size=176, num_hidden_layers=3, num_attention_heads=8,

@@ -6,6 +6,7 @@
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
 #include <jansson.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -133,12 +134,18 @@ static bool is_transposed(const writer *w)
     return false;
 }
 
+/* PEFT's own are whole. */
+static json_t *number(double x)
+{
+    return x == floor(x) && x < 1e15 ? json_integer((json_int_t)x) : json_real(x);
+}
+
 static void write_config(writer *w, const char *base)
 {
     json_t *json =
-        json_pack("{s:s, s:s, s:s?, s:I, s:f, s:f, s:b, s:s, s:b, s:b, s:o?, s:o?}",
+        json_pack("{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:o?, s:o?}",
                   "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
-                  base, "r", (json_int_t)w->lora->rank, "lora_alpha", w->lora->alpha,
+                  base, "r", (json_int_t)w->lora->rank, "lora_alpha", number(w->lora->alpha),
                   "lora_dropout", w->lora->dropout, "use_rslora", w->lora->rank_stabilized,
                   "bias", "none", "fan_in_fan_out", is_transposed(w), "inference_mode", true,
                   "target_modules", targets_json(w), "modules_to_save", modules_json(w));
