@@ -82,18 +82,23 @@ static wf_status check_trace(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Without a rank there are no adapters. */
+/* Without a rank there are no adapters; a config file may say of them what nobody does. */
 static wf_status check_adapters(app_options *o, wf_error *error)
 {
-    static const app_option_id rows[] = {APP_OPTION_lora_alpha, APP_OPTION_lora_dropout,
-                                         APP_OPTION_lora_targets, APP_OPTION_rslora,
-                                         APP_OPTION_modules_to_save};
+    const struct {
+        app_option_id id;
+        bool said;
+    } flags[] = {{APP_OPTION_lora_alpha, o->lora_alpha != 8},
+                 {APP_OPTION_lora_dropout, o->lora_dropout > 0},
+                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, "q,v") != 0},
+                 {APP_OPTION_rslora, o->rslora},
+                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, "none") != 0}};
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows && !o->lora_rank; i++)
-        if (o->given[rows[i]])
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->lora_rank; i++)
+        if (o->given[flags[i].id] && flags[i].said)
             return wf_error_set(error, WF_EINVAL,
                                 "%s is of adapters; use it with --lora-rank N",
-                                app_option_flag(&app_option_rows[rows[i]]).text);
+                                app_option_flag(&app_option_rows[flags[i].id]).text);
     return WF_OK;
 }
 

@@ -27,18 +27,22 @@ static wf_status take(app_options *o, app_option_id id, const char *text, wf_err
     return app_option_set(o, row, app_option_flag(row).text, text, error);
 }
 
-/* The two adapters have the same shapes; scale and dropout may change from here on. */
+/* What decides shapes may be given where it is the same; scale and dropout may be others from here on. */
 static wf_status check_same(const app_options *o, const wf_par_lora *folder, wf_error *error)
 {
-    const app_option_id decided[] = {APP_OPTION_lora_rank, APP_OPTION_lora_targets,
-                                     APP_OPTION_modules_to_save};
+    const char *modules = *folder->modules_to_save ? folder->modules_to_save : "none";
+    const struct {
+        app_option_id id;
+        bool same;
+    } flags[] = {{APP_OPTION_lora_rank, o->lora_rank == folder->rank},
+                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, folder->targets) == 0},
+                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, modules) == 0}};
 
-    (void)folder;
-    for (size_t i = 0; i < sizeof decided / sizeof *decided; i++)
-        if (o->given[decided[i]])
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (o->given[flags[i].id] && !flags[i].same)
             return wf_error_set(error, WF_EINVAL, "--lora-init %s decides %s; drop that flag",
                                 o->lora_init,
-                                app_option_flag(&app_option_rows[decided[i]]).text);
+                                app_option_flag(&app_option_rows[flags[i].id]).text);
     return WF_OK;
 }
 
