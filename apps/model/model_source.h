@@ -14,7 +14,7 @@ typedef struct app_model_source {
     bool is_gguf;                  /* a GGUF file */
     wf_nn_gpt_config config;
     wf_par_lora lora; /* a checkpoint's adapters; of rank 0: it has none */
-    uint64_t seed;    /* of the run that it is of */
+    uint64_t seed;    /* the run of a checkpoint had this one */
     const char *
         base; /* NULL, or the folder of the model that is adapted, in place of the one that the run names */
     char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */

@@ -2,6 +2,7 @@
  * tests/parallel/test_lora.c - adapters have one rank's bits on every layout: tp x dp x sequence
  * parallelism x strategies x micro-batches x pipelines, as parameters, gradients and losses.
  */
+#include "tests/parallel/plan_harness.h"
 #include "tests/parallel/rows.h"
 
 enum { BATCH = 8, STEPS = UNDER_SANITIZER ? 2 : 3 };
@@ -104,6 +105,20 @@ static void stages(void)
         }
 }
 
+/* A plan knows adapters: memory by kind, traffic and work are the run's, to the byte. */
+static void plan_is_run(void)
+{
+    for (int i = 0; i < ROWS; i += UNDER_SANITIZER ? 4 : 1)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            training t =
+                on_row(make_training(LLAMA, i % 2 ? "q,v,down" : "all-linear", 4), &rows[i]);
+
+            t.layout.dtype = t.layout.param_dtype = bf16 ? WF_BF16 : WF_F32;
+            t.lora.train = i % 3 ? NULL : "head";
+            compare(rows[i].strategy ? rows[i].strategy : "full_shard", t);
+        }
+}
+
 /* Sums of the elements of the parameters: those that are frozen, and both factors of adapters. */
 typedef struct sums {
     double frozen[2], factor[2][2]; /* before and after */
@@ -185,6 +200,7 @@ int main(void)
         {"modules trained whole", modules_trained_whole},
         {"bf16", bf16},
         {"stages", stages},
+        {"plan is run", plan_is_run},
         {"begins as the model", begins_as_the_model},
         {"refused", refused},
         {NULL, NULL},

@@ -99,19 +99,28 @@ static wf_status take(const wf_json_source *from, wf_par_lora *lora)
     return from->error->code;
 }
 
+wf_status wf_peft_config_parse(wf_par_lora *lora, const char *name, const char *text,
+                               size_t bytes, wf_error *error)
+{
+    json_t *object = NULL;
+
+    *lora = (wf_par_lora){.rank = 0};
+    if (wf_json_parse(&object, name, text, bytes, DEPTH, error) == WF_OK)
+        take(&(wf_json_source){name, object, error}, lora);
+    json_decref(object);
+    return error->code;
+}
+
 wf_status wf_par_lora_config(const char *folder, wf_par_lora *lora, wf_error *error)
 {
     char path[PATH_MAX], *text = NULL;
     size_t bytes;
-    json_t *object = NULL;
 
     *lora = (wf_par_lora){.rank = 0};
     if (snprintf(path, sizeof path, "%s/adapter_config.json", folder) >= (int)sizeof path)
         return wf_error_set(error, WF_EIO, "the name of folder %.100s.. is too long", folder);
-    if (wf_files_read(&wf_system_files, path, MOST_BYTES, &text, &bytes, error) == WF_OK &&
-        wf_json_parse(&object, path, text, bytes, DEPTH, error) == WF_OK)
-        take(&(wf_json_source){path, object, error}, lora);
-    json_decref(object);
+    if (wf_files_read(&wf_system_files, path, MOST_BYTES, &text, &bytes, error) == WF_OK)
+        wf_peft_config_parse(lora, path, text, bytes, error);
     free(text);
     return error->code;
 }

@@ -21,6 +21,10 @@ typedef struct wf_peft_tensor {
 wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **list,
                           int64_t *count, wf_error *error);
 
+/* What adapter_config.json says; `name` is the file's, for errors. WF_EDATA, WF_EUNSUPPORTED. */
+wf_status wf_peft_config_parse(wf_par_lora *lora, const char *name, const char *text,
+                               size_t bytes, wf_error *error);
+
 /* Of a list with commas in between the next name; false at its end. */
 bool wf_peft_next(const char **list, char *name, size_t size);
 
