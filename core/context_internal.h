@@ -48,7 +48,6 @@ struct wf_context {
 
 /* core/tensor.c */
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-bool wf_tensor_is_partial(const wf_tensor *t);
 /* Its elements are changed in place by `what`, a text that stays: whoever saved it can tell. */
 void wf_tensor_changed(wf_tensor *t, const char *what);
 /* How many times they were. */

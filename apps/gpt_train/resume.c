@@ -36,6 +36,11 @@ static const char *const deciding[] = {
     "window_skip",
     "rotary_percent",
     "window_blocks",
+    "lora_rank",
+    "lora_alpha",
+    "lora_targets",
+    "rslora",
+    "modules_to_save",
     "seq_len",
     "dropout",
     "exact",
@@ -59,9 +64,10 @@ static const char *const deciding[] = {
     "param_dtype",
     "reduce_dtype",
     "freeze",
+    "lora_dropout",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 28 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 33 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

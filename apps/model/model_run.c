@@ -39,7 +39,7 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */
-static wf_par_options options_of(const app_model_run *run, bool plan)
+static wf_par_options options_of(const app_model_run *run, uint64_t seed, bool plan)
 {
     wf_dtype dtype = strcmp(run->dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
 
@@ -47,6 +47,7 @@ static wf_par_options options_of(const app_model_run *run, bool plan)
                             .dp = (int)run->dp,
                             .strategy = "no_shard",
                             .threads = (int)run->threads,
+                            .seed = seed,
                             .dtype = dtype,
                             .compute_fp32 = strcmp(run->compute, "fp32") == 0,
                             .param_dtype = dtype,
@@ -56,7 +57,7 @@ static wf_par_options options_of(const app_model_run *run, bool plan)
 wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
                              bool plan, wf_rank *rank, app_model_work *work, void *arg)
 {
-    const wf_par_options options = options_of(run, plan);
+    const wf_par_options options = options_of(run, source->seed, plan);
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_nn_gpt *model;
 

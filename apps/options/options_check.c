@@ -89,6 +89,26 @@ static wf_status check_trace(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Without a rank there are no adapters; a config file may say of them what nobody does. */
+static wf_status check_adapters(app_options *o, wf_error *error)
+{
+    const struct {
+        app_option_id id;
+        bool said;
+    } flags[] = {{APP_OPTION_lora_alpha, o->lora_alpha != 8},
+                 {APP_OPTION_lora_dropout, o->lora_dropout > 0},
+                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, "q,v") != 0},
+                 {APP_OPTION_rslora, o->rslora},
+                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, "none") != 0}};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->lora_rank; i++)
+        if (o->given[flags[i].id] && flags[i].said)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is of adapters; use it with --lora-rank N",
+                                app_option_flag(&app_option_rows[flags[i].id]).text);
+    return WF_OK;
+}
+
 static wf_status check_wrap(app_options *o, wf_error *error)
 {
     if (o->wrap_min_params && o->given[APP_OPTION_wrap_type])
@@ -221,11 +241,13 @@ wf_status app_options_check(app_options *options, wf_error *error)
     static wf_status (*const rules[])(app_options *, wf_error *) = {
         app_options_init_from,
         app_options_files,
+        app_options_lora_init,
         app_options_resume,
         app_options_check_model,
         app_options_derive_from_data,
         check_trace,
         app_options_check_mesh,
+        check_adapters,
         check_wrap,
         check_plan,
         check_batch,

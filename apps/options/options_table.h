@@ -98,6 +98,9 @@ wf_status app_options_read_config(app_options *options, const char *path, wf_err
 /* What the folder of --init-from decides, where one is given. */
 wf_status app_options_init_from(app_options *options, wf_error *error);
 
+/* What the folder of --lora-init decides, where one is given. */
+wf_status app_options_lora_init(app_options *options, wf_error *error);
+
 /* No file is written that is read, or written as another one too. */
 wf_status app_options_files(app_options *options, wf_error *error);
 

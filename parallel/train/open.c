@@ -26,6 +26,13 @@ static wf_status check_model(wf_par_trainer *t)
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s is fake: wf_par_materialize comes before a trainer",
                            t->parameter[i]->path);
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
+            wf_par_holding_of(t->parameter[i])->rest != WF_F32)
+            return wf_fail(t->par->ctx, WF_EINVAL,
+                           "parameter %s was frozen when it was planned, so that it has no f32 "
+                           "master to be trained: say what is frozen before wf_par_plan",
+                           t->parameter[i]->path);
     t->units = wf_par_units_of(t->par, t->model);
     if (!t->units)
         return wf_fail(t->par->ctx, WF_EINVAL,

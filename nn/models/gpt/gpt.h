@@ -129,6 +129,9 @@ WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
  */
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
 
+/** wf_nn_gpt_sites - dropout sites of a model: the first that others may have. */
+WF_API int wf_nn_gpt_sites(const wf_nn_gpt *model);
+
 /**
  * wf_nn_block_new - x + attn(norm1(x)), and the same of the mlp
  *

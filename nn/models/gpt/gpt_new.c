@@ -131,6 +131,11 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
     return head;
 }
 
+int wf_nn_gpt_sites(const wf_nn_gpt *m)
+{
+    return WF_NN_EMBEDDING_SITE + 1 + WF_NN_BLOCK_SITES * (int)m->layers;
+}
+
 wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config)
 {
     const wf_nn_gpt_config complete = wf_nn_gpt_complete(config), *c = &complete;
