@@ -8,7 +8,7 @@ enum { WF_SIM_NOT_YET = -1 };
 
 /* What an action waited for last: where the time before it went. */
 typedef struct wf_sim_cause {
-    int rank; /* with the action that it waited for; -1: it began as its row came to it */
+    int rank; /* waited for; -1: it began as its row came to it */
     int64_t index;
     wf_sim_term term; /* what lies between that action's end and this one's begin */
 } wf_sim_cause;
