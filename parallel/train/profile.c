@@ -17,15 +17,17 @@ typedef struct entries {
     size_t room, n;
 } entries;
 
-/* What a rank had before a step, by its coordinate on axis pp. */
+/* What a rank had before each step; `stage` is the first that it has. */
 typedef struct base {
-    size_t before, peak; /* in use as the step begins; the peak until then */
+    int stage;
+    size_t before[STEPS], peak[STEPS]; /* in use as the step begins; the peak until then */
 } base;
 
 struct wf_par_profile {
     wf_par_profile_sums sums;
     entries of[STEPS];
-    base base[STEPS];
+    base *base; /* [ranks] */
+    int ranks;
     wf_status failed;
     /* while it is written */
     wf_par_profile_row row;
@@ -47,6 +49,7 @@ void wf_par_profile_free(wf_par_profile *p)
     wf_par_profile_end(p);
     for (int i = 0; i < STEPS; i++)
         free(p->of[i].at);
+    free(p->base);
     free(p);
 }
 
@@ -127,7 +130,7 @@ static void note(wf_par_profile *p, uint64_t key)
 static void end_rest(wf_par_profile *p)
 {
     if (p->resting && p->failed == WF_OK)
-        note(p, WF_PAR_PROFILE_REST);
+        note(p, wf_par_profile_rest_key(p->base[p->ranks - 1].stage));
     p->resting = false;
 }
 
@@ -137,12 +140,31 @@ static bool same_row(const wf_par_profile *p, const wf_pipe_table *table, int ra
     return p->row.table == table && p->row.rank == rank && p->pool == pool;
 }
 
+/* Another rank than before, or the first one. */
+static void open_rank(wf_par_profile *p, const wf_pipe_table *table, int rank,
+                      wf_par_profile_sums sums, wf_pool *pool)
+{
+    wf_error error = {WF_OK, ""};
+    base *more;
+
+    wf_par_profile_end(p);
+    more = realloc(p->base, ((size_t)p->ranks + 1) * sizeof *more);
+    p->base = more ? more : p->base;
+    p->failed =
+        more ? wf_par_profile_row_open(&p->row, table, rank, NULL, sums, &error) : WF_ENOMEM;
+    if (p->failed != WF_OK)
+        return;
+    p->pool = pool;
+    p->step = 0;
+    p->sums = sums;
+    p->base[p->ranks++] = (base){.stage = p->row.stages ? p->row.stage[0] : 0};
+}
+
 void wf_par_profile_begin(wf_par_profile *p, const wf_pipe_table *table, int rank,
                           wf_par_profile_sums sums, wf_pool *pool)
 {
     wf_memory_report report;
-    wf_error error = {WF_OK, ""};
-    base *b;
+    int step;
 
     if (!p || p->failed != WF_OK)
         return;
@@ -151,16 +173,14 @@ void wf_par_profile_begin(wf_par_profile *p, const wf_pipe_table *table, int ran
         wf_par_profile_row_restart(&p->row);
         p->step++;
     } else {
-        wf_par_profile_end(p);
-        p->failed = wf_par_profile_row_open(&p->row, table, rank, NULL, sums, &error);
-        p->pool = pool;
-        p->step = 0;
-        p->sums = sums;
+        open_rank(p, table, rank, sums, pool);
     }
+    if (p->failed != WF_OK)
+        return;
     wf_pool_report(pool, &report);
-    b = &p->base[p->step < STEPS ? p->step : STEPS - 1];
-    b->before = report.in_use;
-    b->peak = report.peak;
+    step = p->step < STEPS ? p->step : STEPS - 1;
+    p->base[p->ranks - 1].before[step] = report.in_use;
+    p->base[p->ranks - 1].peak[step] = report.peak;
 }
 
 void wf_par_profile_after(wf_par_profile *p, const wf_pipe_action *action)
@@ -256,6 +276,15 @@ static bool extrapolate(const entries *e, uint64_t key, entry *made)
            (extrapolate_from(e, key, 0, made) || extrapolate_from(e, key, 6, made));
 }
 
+static void add_entry(replaying *r, const entry *e, int64_t i)
+{
+    if (r->now + e->peak > r->peak) {
+        r->peak = r->now + e->peak;
+        r->at = i;
+    }
+    r->now += e->delta;
+}
+
 static void add(replaying *r, uint64_t key, int64_t i)
 {
     const entry *e = find(r->of, key);
@@ -267,17 +296,19 @@ static void add(replaying *r, uint64_t key, int64_t i)
         r->unknown++;
         return;
     }
-    if (r->now + e->peak > r->peak) {
-        r->peak = r->now + e->peak;
-        r->at = i;
-    }
-    r->now += e->delta;
+    add_entry(r, e, i);
+}
+
+static int like_of(const wf_par_profile_row *row, int k)
+{
+    return row->like ? row->like[row->stage[k]] : row->stage[k];
 }
 
 static void replay_step(replaying *r, wf_par_profile_row *row)
 {
     int64_t n;
     const wf_pipe_action *a = wf_pipe_table_row(row->table, row->rank, &n);
+    entry rest = {.key = 0};
 
     for (int64_t i = 0; i < n && a[i].kind != WF_PIPE_NORM; i++) {
         add(r, wf_par_profile_row_key(row, &a[i]), i);
@@ -288,7 +319,26 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
                 add(r, key, i);
         }
     }
-    add(r, WF_PAR_PROFILE_REST, -1);
+    for (int k = 0; k < row->stages; k++) {
+        const entry *e = find(r->of, wf_par_profile_rest_key(like_of(row, k)));
+
+        rest.delta += e ? e->delta : 0;
+        rest.peak += e ? e->peak : 0;
+    }
+    add_entry(r, &rest, -1);
+}
+
+/* What the ranks of the profile had that begin with stages like these. */
+static void add_bases(const wf_par_profile *p, const wf_par_profile_row *row, int step,
+                      replaying *r)
+{
+    for (int k = 0; k < row->stages; k++)
+        for (int i = p->ranks - 1; i >= 0; i--)
+            if (p->base[i].stage == like_of(row, k)) {
+                r->now += (int64_t)p->base[i].before[step];
+                r->peak += (int64_t)p->base[i].peak[step];
+                break;
+            }
 }
 
 wf_status wf_par_profile_replay(const wf_par_profile *p, const wf_pipe_table *table, int rank,
@@ -306,14 +356,13 @@ wf_status wf_par_profile_replay(const wf_par_profile *p, const wf_pipe_table *ta
     if (wf_par_profile_row_open(&row, table, rank, like, p->sums, error) != WF_OK)
         return error->code;
     for (int step = 0; step < STEPS; step++) {
-        const base *b = &p->base[step];
-        replaying r = {.of = &p->of[step],
-                       .now = (int64_t)b->before,
-                       .peak = (int64_t)memory->peak,
-                       .at = memory->action};
+        replaying r = {.of = &p->of[step], .at = -1};
 
-        if (step == 0)
-            r.peak = (int64_t)b->peak;
+        add_bases(p, &row, step, &r);
+        if (step > 0) {
+            r.peak = (int64_t)memory->peak;
+            r.at = memory->action;
+        }
         wf_par_profile_row_restart(&row);
         replay_step(&r, &row);
         memory->peak = (size_t)r.peak;

@@ -19,7 +19,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_par_profile - of one rank, whose trainer writes it. */
+/** wf_par_profile - of a rank, whose trainer writes it, or of several, one after the other, that have different
+ * stages: rows may then have any of these, and what ranks of several stages take beside is a sum, an estimate. */
 typedef struct wf_par_profile wf_par_profile;
 
 /** wf_par_profile_new - an empty one; NULL where there is no memory. Owner: caller, wf_par_profile_free */

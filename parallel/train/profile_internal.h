@@ -40,8 +40,11 @@ uint64_t wf_par_profile_row_key(wf_par_profile_row *row, const wf_pipe_action *a
 /* The same for the bucket that stage number k of the rank brings home behind an action; 0: it has none under way. */
 uint64_t wf_par_profile_row_bucket(wf_par_profile_row *row, int k);
 
-/* The end of a step, behind all actions. */
-enum { WF_PAR_PROFILE_REST = 1 };
+/* The end of a step, behind all actions, of the rank that begins with this stage. */
+static inline uint64_t wf_par_profile_rest_key(int stage)
+{
+    return (uint64_t)stage << 44 | 1;
+}
 
 /* ---- recording: of stages.c and open.c. A NULL profile is nothing ---- */
 
