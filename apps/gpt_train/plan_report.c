@@ -148,6 +148,35 @@ static void print_flops(FILE *out, const plan_report *p)
         out);
 }
 
+static void print_time(FILE *out, const plan_report *p)
+{
+    const search_found *t = &p->time;
+    double tokens = (double)(p->options->global_batch_size * p->options->seq_len);
+
+    if (t->seconds <= 0)
+        return;
+    fprintf(out,
+            "  on %s, by its figures (docs/planning.md):\n  a step takes %.4g s, %.4g "
+            "tokens/s, %.1f %% of the peak",
+            p->machine, t->seconds, tokens / t->seconds, 100 * t->utilisation);
+    if (p->options->pp > 1)
+        fprintf(out, "; the pipeline is idle %.1f %% of it", 100 * t->bubble);
+    fputc('\n', out);
+    search_print_path(&t->path, t->seconds, out);
+}
+
+static json_t *time_json(const plan_report *p)
+{
+    json_t *path = json_object();
+
+    for (int t = 0; path && t < WF_SIM_TERMS; t++)
+        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
+                            json_real(p->time.path.of[t]));
+    return json_pack("{s:s, s:f, s:f, s:f, s:o?}", "machine", p->machine, "seconds",
+                     p->time.seconds, "utilisation", p->time.utilisation, "bubble",
+                     p->time.bubble, "path", path);
+}
+
 static void print_left_out(FILE *out, const app_options *o)
 {
     fprintf(out,
@@ -213,6 +242,8 @@ static json_t *plan_json(const plan_report *p)
                      p->model_flops, "above_mean", above_the_mean(o, &p->run.report), "stages",
                      app_stage_plans_json(&p->stages), "strategies", list, "advice",
                      plan_advice_json(&p->advice));
+    if (json && p->time.seconds > 0)
+        json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {
         json_decref(json);
         json = NULL;
@@ -238,6 +269,7 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     app_step_report_collectives(out, r);
     fputc('\n', out);
     print_flops(out, p);
+    print_time(out, p);
     print_fit(out, p);
     print_strategies(out, p);
     return o->json ? app_step_report_write(plan_json(p), o->json, error) : WF_OK;

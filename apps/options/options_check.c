@@ -49,6 +49,13 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
+    if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
+        return wf_error_set(error, WF_EINVAL,
+                            "--search simulates layouts on a machine: use it with --plan and "
+                            "--machine FILE (docs/machines has some)");
+    if ((o->ranks && strcmp(o->search, "off") == 0) || (o->machine && !o->plan))
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --plan%s",
+                            o->ranks ? "--ranks" : "--machine", o->ranks ? " --search" : "");
     if (o->report_json && !o->steps)
         return wf_error_set(
             error, WF_EINVAL,
@@ -123,6 +130,10 @@ static wf_status check_batch(app_options *o, wf_error *error)
 {
     long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
 
+    if (strcmp(o->search, "off") != 0) { /* only layouts that divide it are taken */
+        o->micro_batch_size = micro ? micro : 1;
+        return WF_OK;
+    }
     if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
         o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
         return WF_OK;

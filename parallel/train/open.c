@@ -3,6 +3,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/profile_internal.h"
 #include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
@@ -126,6 +127,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
+    wf_par_profile_end(t->options.profile);
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
     for (int64_t i = 0; i < t->held; i++)
