@@ -124,16 +124,15 @@ static void every_piece(const wf_simd *simd, int threads, int64_t window)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
 
-        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p += window ? 2 : 1) {
-            const wf_tensor *x[3];
-            wf_tensor *whole;
+        const wf_tensor *x[3];
+        wf_tensor *whole;
 
+        wf_scope_open(ctx);
+        for (int t = 0; t < 3; t++)
+            x[t] = random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
+        whole = wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
+        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p += window ? 2 : 1) {
             wf_scope_open(ctx);
-            for (int t = 0; t < 3; t++)
-                x[t] =
-                    random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
-            whole =
-                wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
             if (!in_pieces(s, pieces[p], x, whole, window)) {
                 printf("\n  %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld, window "
                        "%lld: not the bits of the whole where %lld come at once",
@@ -144,6 +143,7 @@ static void every_piece(const wf_simd *simd, int threads, int64_t window)
             }
             wf_scope_close(ctx);
         }
+        wf_scope_close(ctx);
     }
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);
