@@ -130,17 +130,15 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
         const shape *s = &shapes[i];
 
         bool some = window || dtype == WF_BF16;
+        const wf_tensor *x[3];
+        wf_tensor *whole;
 
+        wf_scope_open(ctx);
+        for (int t = 0; t < 3; t++)
+            x[t] = random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
+        whole = wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
         for (size_t p = dtype == WF_BF16; p < sizeof pieces / sizeof *pieces; p += 1 + some) {
-            const wf_tensor *x[3];
-            wf_tensor *whole;
-
             wf_scope_open(ctx);
-            for (int t = 0; t < 3; t++)
-                x[t] =
-                    random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
-            whole =
-                wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
             if (!in_pieces(s, pieces[p], x, whole, window)) {
                 printf("\n  %s, %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld, "
                        "window %lld: not the bits of the whole where %lld come at once",
@@ -151,6 +149,7 @@ static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_
             }
             wf_scope_close(ctx);
         }
+        wf_scope_close(ctx);
     }
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);
