@@ -99,7 +99,7 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, flo
     for (int i = 0; i < rows * GEMM_VECTORS; i++)
         chain[0][i / GEMM_VECTORS][i % GEMM_VECTORS] =
             chain[1][i / GEMM_VECTORS][i % GEMM_VECTORS] = v16_zero();
-    UNROLL
+    UNROLL_TWICE
     for (int q = 0; q < pairs; q++, a += along, b += GEMM_NR) {
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {

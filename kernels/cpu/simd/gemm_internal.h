@@ -69,7 +69,8 @@ typedef struct gemm_kind {
     int heights[GEMM_CUTS]; /* a tile's, in descending order; 0: there are no more */
     int64_t a_bytes,
         b_bytes; /* a panel has them for each row or column and element of a part */
-    /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count, +0 for other i; p < k. */
+    /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count and p < k; other i have numbers that nobody
+       uses, and what a part is filled up with is +0. */
     void (*pack_rows)(void *panel, int height, const wf_gemm_operand *x, int64_t count,
                       int64_t k);
     void (*pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k);
