@@ -122,7 +122,7 @@ static void report_pass(bench_report *report, const bench *b, const shape *s, co
                                    bench_number("gflops", flops * 1e-9 / seconds, 1),
                                    bench_number("fma_peak", peak, 1),
                                    bench_number("of_peak", flops * 1e-9 / seconds / peak, 3),
-                                   bench_number("f32_ms_over_ms", floats / seconds, 3),
+                                   bench_number("of_fp32", floats / seconds, 3),
                                    {.name = NULL}});
 }
 
