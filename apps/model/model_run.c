@@ -9,11 +9,6 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
     if (strcmp(run->dtype, "fp32") != 0 && strcmp(run->dtype, "bf16") != 0)
         return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16",
                             run->dtype);
-    if (wf_launcher_detected().processes > 1 && run->dp > 1)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--dp %lld in several processes is not supported: give each "
-                            "process group a part of the work",
-                            (long long)run->dp);
     if (run->threads)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)

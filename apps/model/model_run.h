@@ -31,7 +31,7 @@ typedef struct app_model_run {
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
     "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"
 
-/* The flags go together, and threads are known. WF_EINVAL, WF_EUNSUPPORTED (copies over several processes). */
+/* The flags go together, and threads are known. WF_EINVAL. */
 wf_status app_model_run_check(app_model_run *run, wf_error *error);
 
 /* What a rank does with its model. Failures go to the context of par. */
