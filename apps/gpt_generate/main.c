@@ -1,4 +1,5 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
+#include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
 #include "apps/model/model_source.h"
 #include "apps/program.h"
@@ -130,6 +131,8 @@ static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
         app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
                       prints ? &print : &quiet);
     app_engine_close(&e);
+    if (!j->q.plan)
+        app_hand_over(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
     if (j->q.plan)
         wf_pool_report(wf_context_pool(wf_par_context(par)), &j->memory);
 }
@@ -211,7 +214,7 @@ static wf_status prepare(job *j, wf_error *error)
     j->output = (app_output){.request = q,
                              .prompts = &j->prompts,
                              .options = &j->options,
-                             .out = stdout,
+                             .out = wf_launcher_detected().process > 0 ? NULL : stdout,
                              .count = j->count};
     return app_output_open(&j->output, error);
 }

@@ -25,11 +25,6 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
             "--compute bf16 multiplies results as they are stored, and they are "
             "stored as %s: use it with --dtype bf16",
             run->dtype);
-    if (wf_launcher_detected().processes > 1 && run->dp > 1)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--dp %lld in several processes is not supported: give each "
-                            "process group a part of the work",
-                            (long long)run->dp);
     if (run->threads)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)

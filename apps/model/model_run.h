@@ -33,7 +33,7 @@ typedef struct app_model_run {
     "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"   \
     "  --compute fp32|bf16      what products are made of (default: as --dtype)\n"
 
-/* The flags go together, and threads are known. WF_EINVAL, WF_EUNSUPPORTED (copies over several processes). */
+/* The flags go together, and threads are known. WF_EINVAL. */
 wf_status app_model_run_check(app_model_run *run, wf_error *error);
 
 /* What a rank does with its model. Failures go to the context of par. */
