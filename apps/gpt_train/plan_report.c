@@ -121,10 +121,11 @@ static void print_unit_notes(FILE *out, const app_options *o, const wf_par_repor
     double above = 100 * above_the_mean(o, r);
 
     if (strcmp(o->param_dtype, "bf16") == 0)
-        fprintf(out,
-                "  at rest %s are fp32 masters, which count as optimizer state below; parameters "
-                "are their bf16 copy\n",
-                r->frozen.parameters ? "trained parameters" : "units");
+        fprintf(
+            out,
+            "  at rest %s are fp32 masters, which count as optimizer state below; parameters "
+            "are their bf16 copy\n",
+            r->frozen.parameters ? "trained parameters" : "units");
     if (above >= 1)
         fprintf(
             out,

@@ -42,7 +42,8 @@ result "has other digests" "$(digests out | tail -n 5 | comm -12 <(sort one.txt)
 
 # Checkpoints have adapters alone, and go on elsewhere.
 "$gpt_train" "${lora[@]}" --tp 2 --save stopped --exit-duration-in-mins 0.0000001 >out 2>err
-result "stopped" "$([ $? = 75 ] && [ -d stopped/step-00000001 ] || ls stopped)"
+status=$?
+result "stopped" "$([ $status = 75 ] || echo "exit status $status"; [ -d stopped/step-00000001 ] || ls stopped)"
 run "gone on with on another mesh, without the flags of adapters" "${base[@]}" --save stopped --dp 4 --tp 2
 result "ends with the same digest" "$(digests out | tail -n 1 | diff <(tail -n 1 one.txt) -)"
 python "no tensor of the base is in it" '
@@ -91,6 +92,8 @@ result "which are not the base's" "$(cmp -s merged/model.safetensors base/model.
 for model in whole merged base; do
     "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
 done
+"$bin/gpt_eval" perplexity whole --data text.txt --tokenizer bytes --seq-length 16 --json --tp 4 --dp 2 >split.json 2>err
+result "the adapted one on eight ranks, the same bits" "$(cmp whole.json split.json 2>&1)"
 python "the merged model is the adapted one, and better than the base" '
 import json
 whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for name in ("whole", "merged", "base"))
