@@ -1,0 +1,153 @@
+/*
+ * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened for it and rounded behind it,
+ * unless it takes that as it is stored.
+ */
+#include "core/run_kernel_internal.h"
+#include "core/context_internal.h"
+
+/* Whether all tensors of a mask are stored as bf16, and there are some. */
+static bool all_stored(const wf_call *call, unsigned mask)
+{
+    bool all = mask != 0;
+
+    for (int i = 0; i < call->n_in && all; i++)
+        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
+    for (int o = 0; o < call->n_out && all; o++)
+        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
+    return all;
+}
+
+unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel)
+{
+    bool taken = !call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16);
+
+    return taken ? kernel->all_bf16 : 0;
+}
+
+static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
+{
+    wf_trace *trace = call->ctx->trace;
+    int64_t start = trace ? wf_trace_now() : 0;
+    wf_status status = kernel->run(call, workspace);
+
+    if (trace)
+        wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
+                                              .name = call->op->name,
+                                              .place = call->ctx->path,
+                                              .start = start,
+                                              .end = wf_trace_now()});
+    return status;
+}
+
+/* The call as its kernel sees it. */
+typedef struct seen {
+    wf_call call;
+    wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
+    bool differs; /* from the call as it was made: something is widened, */
+    size_t bytes; /* what is widened takes so many */
+} seen;
+
+static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
+{
+    return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
+}
+
+/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. */
+static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
+{
+    const wf_device *device = t->ctx->device;
+
+    if (t->dtype != WF_BF16 || taken)
+        return t;
+    *other = *t;
+    other->dtype = device->dtype;
+    s->differs = true; /* for nothing, where this rank has no part */
+    s->bytes += widened_bytes(t, device);
+    return other;
+}
+
+static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
+{
+    unsigned taken = /* WF_IN(i) is bit i */
+        kernel->mixed_ok | call->op->shapes | wf_taken_as_bf16(call, kernel);
+
+    s->differs = false;
+    s->bytes = 0;
+    s->call = *call;
+    for (int i = 0; i < call->n_in; i++)
+        s->call.in[i] = stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
+    for (int o = 0; o < call->n_out; o++)
+        s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
+    return s->differs ? &s->call : call;
+}
+
+static void widen_operands(const wf_call *call, seen *s, char *room)
+{
+    const wf_device *device = call->ctx->device;
+
+    if (!room)
+        return; /* all of it is empty, and keeps a pointer that may be added to */
+    for (int i = 0; i < call->n_in; i++)
+        if (s->call.in[i] != call->in[i]) {
+            s->in[i].data = room;
+            device->widen(device, call->in[i]->data, room, wf_tensor_local_count(call->in[i]));
+            room += widened_bytes(call->in[i], device);
+        }
+    for (int o = 0; o < call->n_out; o++)
+        if (s->call.out[o] != call->out[o]) {
+            s->out[o].data = room;
+            room += widened_bytes(call->out[o], device);
+        }
+}
+
+static void round_outputs(const wf_call *call, const seen *s)
+{
+    const wf_device *device = call->ctx->device;
+
+    for (int o = 0; o < call->n_out; o++)
+        if (s->call.out[o] != call->out[o])
+            device->narrow(device, s->out[o].data, call->out[o]->data,
+                           wf_tensor_local_count(call->out[o]));
+}
+
+wf_status wf_run_kernel(const wf_call *asked)
+{
+    wf_context *ctx = asked->ctx;
+    const wf_kernel *kernel = ctx->device->kernel(ctx->device, asked->op);
+    wf_error error = {WF_OK, ""};
+    char *workspace = NULL;
+    const wf_call *call;
+    size_t bytes;
+    wf_status status;
+    seen s;
+
+    if (!kernel)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s has no kernel for device %s: write one, and list it in .kernels of "
+                       "the op as {\"%s\", &kernel}",
+                       asked->op->name, ctx->device->name, ctx->device->name);
+    if (!kernel->run)
+        return wf_fail(ctx, WF_EUNSUPPORTED,
+                       "%s: its kernel for device %s has no function: fill in .run of it",
+                       asked->op->name, ctx->device->name);
+    call = see(asked, kernel, &s);
+    bytes = s.bytes + (kernel->workspace ? kernel->workspace(call) : 0);
+    if (bytes) {
+        workspace = wf_pool_take(ctx->pool, bytes, WF_MEMORY_WORKSPACE, &error);
+        if (!workspace)
+            return wf_fail(ctx, error.code, "%s: %s", asked->op->name, error.text);
+    }
+    status = ctx->error.code; /* a failure in workspace() */
+    if (status == WF_OK && !ctx->options.plan) {
+        widen_operands(asked, &s, workspace);
+        status = run_traced(call, kernel, workspace ? workspace + s.bytes : NULL);
+        if (status == WF_OK)
+            round_outputs(asked, &s);
+        if (status == WF_OK && ctx->observe)
+            ctx->observe(ctx->observer_arg, asked);
+    }
+    if (asked->op->flops)
+        ctx->flops += asked->op->flops(asked);
+    wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
+    return status;
+}
