@@ -85,12 +85,12 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                      .n_parts = n_parts};
 }
 
-/* Few rows of floats read the weights as they are stored, at the speed of memory. */
+/* Few rows read the weights as they are stored, at the speed of memory. */
 static bool is_skinny(const wf_call *call, int m)
 {
     const wf_tensor *x = call->in[0];
 
-    return !is_stored(x) && wf_extent(x, 0, x->ndim - 1) <= WF_SKINNY_ROWS &&
+    return wf_extent(x, 0, x->ndim - 1) <= WF_SKINNY_ROWS &&
            call->in[m + 1]->local[0] >= WF_SKINNY_COLUMNS;
 }
 
@@ -101,7 +101,13 @@ static void narrow(const wf_call *call, const float *from, wf_tensor *to)
     device->narrow(device, from, to->data, wf_tensor_local_count(to));
 }
 
-/* room: floats for the results, where they are stored as bf16 */
+/* Whether the results of few rows are floats on their way to what is stored as bf16. */
+static bool has_float_results(const wf_call *call, int m)
+{
+    return is_stored(call->out[m]) && !is_stored(call->in[0]);
+}
+
+/* room: for float results */
 static void run_skinny(const wf_call *call, int m, float *room)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
@@ -114,12 +120,14 @@ static void run_skinny(const wf_call *call, int m, float *room)
                    .x = x->data,
                    .w = w->data,
                    .bf16 = is_stored(w),
-                   .y = is_stored(y) ? room : y->data,
+                   .x_bf16 = is_stored(x),
+                   .y_bf16 = is_stored(x) && is_stored(y),
+                   .y = has_float_results(call, m) ? room : y->data,
                    .chunks = wf_chunk_cuts(x, last, at),
                    .at = at};
 
     wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, &s);
-    if (is_stored(y))
+    if (has_float_results(call, m))
         narrow(call, room, y);
 }
 
@@ -132,10 +140,10 @@ static size_t float_bytes(const wf_tensor *t)
    weights that are stored as bf16 where x is not. */
 static size_t wide_bytes(const wf_call *call, int m)
 {
-    const wf_tensor *w = call->in[m + 1], *y = call->out[m];
+    const wf_tensor *w = call->in[m + 1];
 
     if (is_skinny(call, m))
-        return is_stored(y) ? float_bytes(y) : 0;
+        return has_float_results(call, m) ? float_bytes(call->out[m]) : 0;
     return is_stored(w) && !is_stored(call->in[0]) ? float_bytes(w) : 0;
 }
 
