@@ -1,6 +1,7 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
 #include "core/signature.h"
+#include "core/taken_internal.h"
 #include "core/tape.h"
 #include <string.h>
 
@@ -174,41 +175,13 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
-/* Whether all tensors of a mask are stored as bf16, and there are some. */
-static bool all_stored(const wf_call *call, unsigned mask)
-{
-    bool all = mask != 0;
-
-    for (int i = 0; i < call->n_in && all; i++)
-        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
-    for (int o = 0; o < call->n_out && all; o++)
-        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
-    return all;
-}
-
-/* What a kernel takes as bf16, since all of it is: none where the context computes in fp32. */
-static unsigned taken_alike(const wf_call *call, const wf_kernel *kernel)
-{
-    bool taken = !call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16);
-
-    return taken ? kernel->all_bf16 : 0;
-}
-
-/* Operands that may be bf16: what is written in place is not widened. */
-static unsigned may_be_bf16(const wf_call *call)
-{
-    const wf_kernel *kernel = call->ctx->device->kernel(call->ctx->device, call->op);
-
-    if (!(call->op->flags & WF_OP_IN_PLACE))
-        return ~0u;
-    return kernel ? taken_alike(call, kernel) : 0;
-}
-
 /* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
-    unsigned bf16 = may_be_bf16(call);
+    bool in_place = call->op->flags & WF_OP_IN_PLACE; /* where nothing is widened */
+    const wf_kernel *kernel = in_place ? device->kernel(device, call->op) : NULL;
+    unsigned bf16 = kernel ? wf_taken_alike(call, kernel) : ~0u;
 
     for (int i = 0; i < call->n_in; i++) {
         wf_dtype dtype = call->in[i]->dtype;
@@ -272,7 +245,7 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
     unsigned taken = /* WF_IN(i) is bit i */
-        kernel->mixed_ok | call->op->shapes | taken_alike(call, kernel);
+        kernel->mixed_ok | call->op->shapes | wf_taken_alike(call, kernel);
 
     s->differs = false;
     s->bytes = 0;
