@@ -21,7 +21,7 @@
 static inline uint64_t wf_denormals_begin(bool zero)
 {
 #if defined(__x86_64__)
-    uint32_t was = _mm_getcsr(), both = 1u << 15 | 1u << 6; /* FTZ and DAZ */
+    uint32_t was = _mm_getcsr(), both = 1u << 15 | 1u << 6; /* results, operands */
 
     if (zero)
         _mm_setcsr(was | both);

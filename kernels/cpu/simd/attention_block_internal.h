@@ -32,7 +32,7 @@
 enum {
     BLOCK = 64, /* tokens; part of the numbers: it says when the running maximum is renewed */
     GRAIN = WF_ATTENTION_GRAIN,
-    BF16_TERMS = 32, /* a block of a bf16 product has so many */
+    BF16_TERMS = 32, /* a block of a bf16 product */
 };
 
 /* Tokens begin .. begin + count - 1, computed as `padded` of them. */
