@@ -175,21 +175,13 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake)
     return WF_OK;
 }
 
-/* Operands that may be bf16: what is written in place is not widened. */
-static unsigned may_be_bf16(const wf_call *call)
-{
-    const wf_kernel *kernel = call->ctx->device->kernel(call->ctx->device, call->op);
-
-    if (!(call->op->flags & WF_OP_IN_PLACE))
-        return ~0u;
-    return kernel ? wf_taken_as_bf16(call, kernel) : 0;
-}
-
 /* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
-    unsigned bf16 = may_be_bf16(call);
+    bool in_place = call->op->flags & WF_OP_IN_PLACE; /* where nothing is widened */
+    const wf_kernel *kernel = in_place ? device->kernel(device, call->op) : NULL;
+    unsigned bf16 = kernel ? wf_taken_as_bf16(call, kernel) : ~0u;
 
     for (int i = 0; i < call->n_in; i++) {
         wf_dtype dtype = call->in[i]->dtype;

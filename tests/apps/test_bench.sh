@@ -43,7 +43,7 @@ for row in results:
 
 rows gemm m k n fma_peak one_chunk eight_chunks of_peak
 rows "gemm --dtype bf16" fp32_one bf16_one fp32_eight bf16_eight of_fp32_eight
-rows attention seq dim gflops fma_peak of_peak
+rows attention seq dim gflops fma_peak of_peak of_fp32
 rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
 rows pipeline ms tokens_per_s of_threads limit of_limit processor peak_mb
 rows comm ranks bytes us copy_us of_copy

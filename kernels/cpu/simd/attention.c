@@ -23,6 +23,10 @@
  * a block of which a query sees nothing then leaves m as it is, and l and out at +0, as if it were left out.
  * So the bits are a function of the rows from[i] .. i and of their places in blocks of 64.
  *
+ * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what is in brackets, m being the
+ * maximum of s * scale. The chains over d and over the 64 keys of a block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to
+ * bf16 as a factor; l is the sum of the p that are not rounded. Denormals are zeros.
+ *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
  */

@@ -12,6 +12,9 @@
  *     dk[j]  = chain over i of ds * (scale * q[i])
  *     dq[i]  = scale * (chain over j of ds * k[j])
  *
+ * Of bf16 numbers all chains but that of delta are bf16 products (attention_product.c), of p as attention.c has it; factors are keep * p and
+ * scale * ds, rounded to bf16, and neither q nor dq is scaled. Denormals are zeros.
+ *
  * Keys before from[i] are left out, or have p = +0, as in attention.c.
  *
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
