@@ -57,7 +57,8 @@ typedef struct app_options {
 #undef GROUP
 #undef OPTION
     bool given[APP_OPTION_COUNT]; /* by the command line or the config file, not by default */
-    bool bad_checkpoint;          /* after a failure: it is the checkpoint's to go on from */
+    bool from_config[APP_OPTION_COUNT]; /* by the config file alone */
+    bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
 } app_options;
 
 /**
@@ -110,6 +111,13 @@ bool app_options_pipelined(const app_options *options);
  * app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);
 void app_options_answer(const app_options *options, FILE *out);
+
+/**
+ * app_options_show - what --save-config and --print-config ask for, of complete options; without them nothing
+ *
+ * Errors:  WF_EIO (the file), WF_ENOMEM
+ */
+wf_status app_options_show(const app_options *options, FILE *out, wf_error *error);
 
 /** app_options_free - frees the texts; the struct itself is the caller's. */
 void app_options_free(app_options *options);

@@ -11,7 +11,7 @@
 
 enum { MOST = 1 << 15 };
 
-static char path[64]; /* of a file, since its ending counts */
+static char path[64]; /* a file in a folder, since its ending counts */
 
 static void check_tokens(const app_token_file *file)
 {
