@@ -81,16 +81,18 @@ static bool fits_everywhere(search *s, search_found *found)
     return true;
 }
 
-/* Whether it may fit, with room for what an estimate does not know. */
-static bool may_fit(search *s, const search_candidate *c, double blocks, double live)
+/* Whether it may fit, by an estimate. */
+static bool may_fit(search *s, const search_candidate *c, double bytes)
 {
-    const double room = 1.02;
+    bool may = search_may_fit(s, c, bytes);
 
-    if (!s->options->device_memory ||
-        search_memory_estimate(s, c, blocks, live) <= room * (double)s->options->device_memory)
-        return true;
-    s->left_out[SEARCH_ESTIMATE]++;
-    return false;
+    s->left_out[SEARCH_ESTIMATE] += !may;
+    return may;
+}
+
+static bool least_may_fit(search *s, const search_candidate *c)
+{
+    return !s->options->device_memory || may_fit(s, c, search_least_memory(s, c));
 }
 
 static int by_bound(const void *a, const void *b)
@@ -102,7 +104,7 @@ static int by_bound(const void *a, const void *b)
 
 static void insert(search *s, const search_found *found)
 {
-    int at = s->n_top < SEARCH_TOP ? s->n_top++ : SEARCH_TOP - 1;
+    int at = s->n_top < SEARCH_KEPT ? s->n_top++ : SEARCH_KEPT - 1;
 
     while (at > 0 && s->top[at - 1].seconds > found->seconds) {
         s->top[at] = s->top[at - 1];
@@ -111,43 +113,23 @@ static void insert(search *s, const search_found *found)
     s->top[at] = *found;
 }
 
-/* Data parallelism alone, by its best layout: it is always compared. */
-static bool is_plain(const search_candidate *c)
-{
-    return c->pp == 1 && c->tp == 1;
-}
-
-static void try_plain(search *s, search_found *found)
-{
-    if (!is_plain(&found->candidate) || (s->plain.fits && s->plain.seconds <= found->seconds))
-        return;
-    if (search_plan(s, found, STEPS))
-        s->plain = *found;
-}
-
+/* Twice as many are kept as are listed, in the order of time, since what an estimate lets pass may not fit by its plan. */
 static void look_at(search *s, const search_candidate *c)
 {
-    double blocks = (double)(s->model.layers / c->pp);
     search_found found;
 
-    if (!may_fit(s, c, blocks, blocks * search_least_live(c)))
+    if (!least_may_fit(s, c))
         return;
     if (!search_simulate(s, c, 0, &found)) {
         s->left_out[SEARCH_SIZES]++;
         return;
     }
-    if (s->n_top == SEARCH_TOP && found.seconds >= s->top[SEARCH_TOP - 1].seconds) {
+    if (s->n_top == SEARCH_KEPT && found.seconds >= s->top[SEARCH_KEPT - 1].seconds) {
         s->left_out[SEARCH_SLOWER]++;
-    } else if (!may_fit(s, c, found.blocks, found.live)) {
-        return;
-    } else if (search_plan(s, &found, 1)) {
-        s->left_out[SEARCH_SLOWER] += s->n_top == SEARCH_TOP; /* the last one goes */
+    } else if (may_fit(s, c, found.estimate)) {
+        s->left_out[SEARCH_SLOWER] += s->n_top == SEARCH_KEPT; /* the last one goes */
         insert(s, &found);
-    } else {
-        s->left_out[SEARCH_PLAN]++;
-        return;
     }
-    try_plain(s, &found);
 }
 
 static void add_path(search *s, search_found *found)
@@ -158,34 +140,34 @@ static void add_path(search *s, search_found *found)
         found->path = path.path;
 }
 
-/* The list's layouts are planned whole: two steps, the ranks of both ends. What does not fit then goes. */
+/* The list is what fits by its plan, the fastest first. */
 static void plan_top(search *s)
 {
     int n = 0;
 
     for (int i = 0; i < s->n_top; i++) {
-        bool fits = fits_everywhere(s, &s->top[i]);
-
-        if (fits)
-            add_path(s, &s->top[i]);
-
-        s->left_out[SEARCH_PLAN] += !fits;
-        if (fits)
-            s->top[n++] = s->top[i];
+        if (n == SEARCH_TOP) {
+            s->left_out[SEARCH_SLOWER]++;
+        } else if (fits_everywhere(s, &s->top[i])) {
+            s->top[n] = s->top[i];
+            add_path(s, &s->top[n++]);
+        } else {
+            s->left_out[SEARCH_PLAN]++;
+        }
     }
     s->n_top = n;
 }
 
-/* Those of data parallelism that the list's bound has left out. */
-static void look_for_plain(search *s, int64_t from)
+/* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
+static void find_plain(search *s)
 {
-    for (int64_t i = from; i < s->count && !s->plain.fits; i++) {
-        search_found found;
+    for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
+        const search_candidate *c = &s->candidate[i];
 
-        if (is_plain(&s->candidate[i]) &&
-            may_fit(s, &s->candidate[i], (double)s->model.layers, (double)s->model.layers) &&
-            search_simulate(s, &s->candidate[i], 0, &found))
-            try_plain(s, &found);
+        if (c->pp == 1 && c->tp == 1 &&
+            (!s->options->device_memory || search_may_fit(s, c, search_least_memory(s, c))) &&
+            search_simulate(s, c, WF_SIM_PATH, &s->plain))
+            search_plan(s, &s->plain, STEPS);
     }
 }
 
@@ -206,16 +188,14 @@ static void go(search *s, wf_error *error)
         return;
     qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
     for (; i < s->count; i++) {
-        if (s->n_top == SEARCH_TOP &&
-            (double)s->candidate[i].bound >= s->top[SEARCH_TOP - 1].seconds)
+        if (s->n_top == SEARCH_KEPT &&
+            (double)s->candidate[i].bound >= s->top[SEARCH_KEPT - 1].seconds)
             break;
         look_at(s, &s->candidate[i]);
     }
     s->left_out[SEARCH_TIME] = s->count - i;
     plan_top(s);
-    look_for_plain(s, i);
-    if (s->plain.fits)
-        add_path(s, &s->plain);
+    find_plain(s);
     s->seconds = work() - start;
 }
 

@@ -8,7 +8,13 @@
 #include "apps/gpt_train/dry_run.h"
 #include "parallel/simulate/cost.h"
 
-enum { SEARCH_TOP = 10, SEARCH_TABLES = 4096, SEARCH_MEASURED = 4096 };
+enum {
+    SEARCH_STAGES = 1024,
+    SEARCH_TOP = 10,
+    SEARCH_KEPT = 20,
+    SEARCH_TABLES = 4096,
+    SEARCH_MEASURED = 4096
+};
 
 /* A layout: what the search may choose. */
 typedef struct search_candidate {
@@ -36,8 +42,7 @@ typedef struct search_found {
     bool fits;
     size_t peak; /* on the rank that was planned: the fullest by estimate */
     int rank;
-    double blocks,
-        live; /* its blocks; those that hold activations at a time, each counted for every micro-batch */
+    double estimate; /* bytes that it takes */
 } search_found;
 
 /* A lowered table, kept for the next candidate that has it. */
@@ -47,7 +52,7 @@ typedef struct search_table {
     wf_pipe_table *table; /* NULL: it cannot be made */
 } search_table;
 
-/* What two and three blocks have shown: bytes that one keeps of a micro-batch, and that are there once. */
+/* What four and five blocks have shown: bytes that one keeps of a micro-batch, and that are there once. */
 typedef struct search_measured {
     search_candidate key;
     double kept, once;
@@ -62,7 +67,7 @@ typedef struct search {
     search_candidate *candidate;
     int64_t count, room, considered, simulated, planned;
     int64_t left_out[SEARCH_REASONS];
-    search_found top[SEARCH_TOP]; /* by time */
+    search_found top[SEARCH_KEPT]; /* by time; in the end SEARCH_TOP of them */
     int n_top;
     search_found plain; /* the best of data parallelism alone; fits: whether there is any */
     search_table table[SEARCH_TABLES];
@@ -93,8 +98,18 @@ bool search_split(const search *s, const search_candidate *c, int stages, int64_
 double search_time_bound(const search *s, const search_candidate *c);
 double search_memory_bound(const search *s, const search_candidate *c);
 
-/* Bytes that a rank takes which has so many blocks, and activations of so many at a time: nearly what its plan says. */
-double search_memory_estimate(search *s, const search_candidate *c, double blocks, double live);
+/* Bytes that the fullest rank takes, by replaying rows with what a few blocks take: nearly what its plan says. */
+double search_memory_estimate(search *s, const search_candidate *c, const wf_pipe_table *table,
+                              const int64_t *first, int *rank);
+
+/* The same of a candidate whose table is not made yet, at the least. */
+double search_least_memory(search *s, const search_candidate *c);
+
+/* Whether an estimate leaves it open that a plan fits. */
+bool search_may_fit(const search *s, const search_candidate *c, double bytes);
+
+/* Blocks of a stage; the first and the last step are none. */
+double search_blocks(const search *s, const int64_t *first, int stage);
 
 /* The least that it holds at a time, of a candidate whose table is not made yet. */
 double search_least_live(const search_candidate *c);
@@ -116,6 +131,10 @@ wf_status search_time(const app_options *options, search_found *found, char *mac
 
 /* How long what it is takes, by term, along the critical path. */
 void search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
+
+/* Naive model parallelism, DDP and FSDP over all ranks, side by side: largest micro-batch that fits, time, how busy
+   devices are; and which of them the model needs (search_ways.c). */
+void search_print_ways(search *s, FILE *out);
 
 /* The list, and why its first line wins (search_report.c). */
 void search_print(search *s, FILE *out);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_STAGES = 1024, GROUP = 4 };
+enum { GROUP = 4 };
 
 enum {
     NO_SHARD,
@@ -45,8 +45,6 @@ wf_sim_layout search_layout(const search *s, const search_candidate *c)
         l.parameter_bytes = strcmp(s->options->param_dtype, "bf16") == 0 ? 2 : 4;
     l.gather = !sharded ? WF_SIM_NEVER : keeps(c) && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
     l.reduce = !dp ? WF_SIM_NEVER : c->accumulate > 0 ? WF_SIM_EACH : WF_SIM_ONCE;
-    if (sharded && c->accumulate == 0 && c->micros == 1)
-        l.reduce = WF_SIM_EACH; /* the only micro-batch is summed unit by unit */
     if (c->accumulate == 1)
         l.group = GROUP;
     return l;
@@ -189,7 +187,7 @@ double search_memory_bound(const search *s, const search_candidate *c)
         state = l.parameter_bytes == 2 ? 4 : 0;
     activations =
         kept(s, c) * search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
-    gradients *= parameters;
+    gradients *= parameters / (c->per_rank > 1 ? c->per_rank : 1);
     return parameters * (state / update + weights) +
            (activations > gradients ? activations : gradients);
 }
@@ -248,48 +246,11 @@ static const wf_pipe_table *table_of(search *s, const search_candidate *c,
     return key.table;
 }
 
-/* The most blocks of a row that hold activations at a time. */
-static double row_peak(const wf_pipe_table *table, int rank, const int64_t *first)
+double search_blocks(const search *s, const int64_t *first, int stage)
 {
-    int64_t n;
-    const wf_pipe_action *a = wf_pipe_table_row(table, rank, &n);
-    double live = 0, peak = 0;
+    int64_t begin = first[stage], end = first[stage + 1], steps = s->model.layers + 2;
 
-    for (int64_t i = 0; i < n; i++) {
-        double blocks = (double)(first[a[i].stage + 1] - first[a[i].stage]);
-
-        if (a[i].kind == WF_PIPE_F)
-            live += blocks;
-        else if (a[i].kind == WF_PIPE_B || a[i].kind == WF_PIPE_W)
-            live -= blocks * (a[i].last - a[i].micro + 1);
-        peak = live > peak ? live : peak;
-    }
-    return peak;
-}
-
-/* The rank of a table that holds most, by parameters and activations of blocks. */
-static void find_fullest(const search *s, search_found *f, const wf_pipe_table *table,
-                         const int64_t *first)
-{
-    const search_candidate *c = &f->candidate;
-    double most = -1, block = wf_sim_block_weights(&s->model) / c->tp;
-    double activation = kept(s, c) * (double)(c->micro * s->model.seq);
-    wf_sim_layout l = search_layout(s, c);
-
-    block *= l.sharded ? 8.0 / c->shard + (l.gather == WF_SIM_ONCE ? 6 : 4) : 16;
-    for (int r = 0; r < c->pp; r++) {
-        double peak = row_peak(table, r, first), own = 0;
-
-        for (int i = 0; i < stages_of(c); i++)
-            if (wf_pipe_table_rank(table, i) == r)
-                own += (double)(first[i + 1] - first[i]);
-        if (own * block + peak * activation > most) {
-            most = own * block + peak * activation;
-            f->rank = r;
-            f->blocks = own;
-            f->live = peak;
-        }
-    }
+    return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
 }
 
 bool search_simulate(search *s, const search_candidate *c, int flags, search_found *found)
@@ -297,14 +258,14 @@ bool search_simulate(search *s, const search_candidate *c, int flags, search_fou
     wf_sim_layout l = search_layout(s, c);
     const wf_pipe_table *table = table_of(s, c, &l);
     int stages = stages_of(c);
-    wf_sim_stage stage[MOST_STAGES];
-    int64_t first[MOST_STAGES + 1];
+    wf_sim_stage stage[SEARCH_STAGES];
+    int64_t first[SEARCH_STAGES + 1];
     wf_sim_result result;
     wf_sim_costs costs;
     wf_error error = {WF_OK, ""};
 
     *found = (search_found){.candidate = *c};
-    if (!table || stages > MOST_STAGES)
+    if (!table || stages > SEARCH_STAGES)
         return false;
     if (!search_split(s, c, stages, first))
         even_split(s, stages, first);
@@ -321,7 +282,8 @@ bool search_simulate(search *s, const search_candidate *c, int flags, search_fou
     found->utilisation = wf_sim_flops(&s->model, &l) /
                          ((double)s->ranks * result.makespan *
                           (c->dtype == 0 ? s->machine.rate_bf16 : s->machine.rate_fp32));
-    find_fullest(s, found, table, first);
+    if (s->options->device_memory)
+        found->estimate = search_memory_estimate(s, c, table, first, &found->rank);
     wf_sim_result_free(&result);
     return true;
 }

@@ -94,9 +94,8 @@ static void print_other(search *s, const char *name, const search_candidate *c, 
     term = grown(winner, &other);
     grew = other.path.of[term] - winner->path.of[term];
     fprintf(out, "  %-28s ", name);
-    if (s->options->device_memory && (search_memory_estimate(s, c, other.blocks, other.live) >
-                                          1.02 * (double)s->options->device_memory ||
-                                      !search_plan(s, &other, 1)))
+    if (s->options->device_memory &&
+        (!search_may_fit(s, c, other.estimate) || !search_plan(s, &other, 1)))
         fprintf(out, "does not fit (%+.4f s)\n", more);
     else if (more <= 0)
         fprintf(out, "%+.4f s: as fast\n", more);
@@ -242,6 +241,7 @@ void search_print(search *s, FILE *out)
         fputs("no layout fits: take more ranks, more --device-memory, or a smaller "
               "--global-batch-size\n",
               out);
+        search_print_ways(s, out);
         return;
     }
     fputs("        step                      of the peak  bubble        peak        flags\n",
@@ -250,6 +250,7 @@ void search_print(search *s, FILE *out)
         print_found(s, &s->top[i], i + 1, out);
     fputc('\n', out);
     print_plain(s, out);
+    search_print_ways(s, out);
     search_print_path(&s->top[0].path, s->top[0].seconds, out);
     print_why(s, out);
 }

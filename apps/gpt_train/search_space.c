@@ -92,7 +92,7 @@ static wf_status keep(search *s, search_candidate *c, wf_error *error)
 static void each_detail(search *s, search_candidate c, wf_error *error)
 {
     const app_options *o = s->options;
-    bool sums = c.shard * c.replicate > 1 && c.micros > 1;
+    bool sums = c.shard * c.replicate > 1;
 
     for (int r = 0; search_recompute[r]; r++)
         for (int a = 0; search_accumulate[a]; a++)

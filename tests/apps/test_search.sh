@@ -80,6 +80,8 @@ small=(--model llama-3.2-1b --seq-len 4096 --global-batch-size 32 --dtype bf16 -
     --device-memory 24GiB)
 search "a model of a billion on 8 devices" "${small[@]}"
 holds "its list" "${small[@]}"
+grep -q 'devices compute .* % of it, micro-batches of up to [0-9]* fit' out && grep -q 'is enough' out &&
+    result "the simple ways beside it" "" || result "the simple ways beside it" "are not there"
 shows_why=$(grep -c '^  \(tp\|pp\|recompute\|micro\|strategy\)' out)
 [ "$shows_why" -ge 3 ] && result "it says why" "" || result "it says why" "in $shows_why lines"
 
