@@ -265,6 +265,11 @@ wf_mesh *wf_par_mesh(const wf_par *par)
     return par->mesh;
 }
 
+wf_dtype wf_par_dtype(const wf_par *par)
+{
+    return par->options.dtype;
+}
+
 int wf_par_dp(const wf_par *par)
 {
     return (int)wf_par_ranks_along(par, wf_par_dp_axes(par));

@@ -109,6 +109,9 @@ WF_API void wf_par_close(wf_par *par);
 /** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);
 WF_API wf_mesh *wf_par_mesh(const wf_par *par);
+/** wf_par_dtype - what activations are stored as (wf_par_options.dtype). Training and evaluation store them so by
+ * themselves; a forward pass of a program's own does by wf_context_storage, and has their bits then. */
+WF_API wf_dtype wf_par_dtype(const wf_par *par);
 
 /**
  * wf_par_axes - how a strategy lays dp ranks out: groups of `shard` ranks split what it splits,

@@ -1,6 +1,7 @@
 /* apps/generate/engine.c - tokens through a model and its cache; see the header. */
 #include "apps/generate/engine.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK = 512 };
 
@@ -72,23 +73,32 @@ static wf_tensor *tokens_of(app_engine *e, int64_t batch, int64_t count, const i
 /* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage hold them. */
 static void share(app_engine *e, wf_tensor *t, int64_t count, float *to)
 {
+    wf_host_data view;
+    const float *numbers;
+
     t = wf_whole(t);
-    if (t && to)
-        wf_data_get(t, 0, count, to);
+    if (t && to) {
+        numbers = wf_data_read_f32(t, &view);
+        if (numbers)
+            memcpy(to, numbers, (size_t)count * sizeof *to);
+        wf_data_close(&view);
+    }
     if (to && e->o.pipelined)
         wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
 }
 
-/* Tokens of each of these places go through the model. `wanted`: logits are. */
+/* Tokens of each of these places go through the model, stored as in training. `wanted`: logits are. */
 static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t *ids,
                      const wf_nn_cache_place *place, bool wanted, float *logits,
                      float *logsumexp)
 {
     wf_nn_gpt *m = e->o.model;
+    wf_dtype storage;
     wf_tensor *t, *y;
 
     if (wf_nn_cache_at(e->cache, batch, count, place) != WF_OK)
         return wf_context_status(e->ctx);
+    storage = wf_context_storage(e->ctx, wf_par_dtype(e->o.par));
     wf_scope_open(e->ctx);
     t = tokens_of(e, batch, count, ids);
     wf_nn_cache_switch(e->ctx, e->cache);
@@ -102,6 +112,7 @@ static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t 
     if (wanted)
         share(e, y, batch * count * e->vocabulary, logits);
     wf_scope_close(e->ctx);
+    wf_context_storage(e->ctx, storage);
     return wf_context_status(e->ctx);
 }
 

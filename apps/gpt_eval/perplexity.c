@@ -65,10 +65,12 @@ static wf_tensor *tensor_of(wf_context *ctx, int64_t batch, int64_t length, cons
     return t;
 }
 
-static void run_batch(const job *j, wf_context *ctx, wf_nn_gpt *model, int64_t first,
-                      int64_t count, int32_t *ids, float *loss, bool keeps)
+static void run_batch(const job *j, wf_par *par, wf_nn_gpt *model, int64_t first, int64_t count,
+                      int32_t *ids, float *loss, bool keeps)
 {
     const app_windows *w = &j->windows;
+    wf_context *ctx = wf_par_context(par);
+    wf_dtype storage = wf_context_storage(ctx, wf_par_dtype(par)); /* as in training */
     int32_t *targets = ids + count * w->length;
     wf_tensor *t;
 
@@ -82,6 +84,7 @@ static void run_batch(const job *j, wf_context *ctx, wf_nn_gpt *model, int64_t f
         take(j, first, count, targets, loss);
     }
     wf_scope_close(ctx);
+    wf_context_storage(ctx, storage);
 }
 
 static void show(const job *j, int64_t done)
@@ -126,7 +129,7 @@ static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
          i < w->count && wf_context_status(ctx) == WF_OK; i += copies * batch) {
         int64_t count = w->count - i < batch ? w->count - i : batch;
 
-        run_batch(j, ctx, model, i, count, ids, loss, keeps);
+        run_batch(j, par, model, i, count, ids, loss, keeps);
         if (rank->index == 0)
             show(j, i + copies * batch < w->count ? i + count : w->count);
     }
