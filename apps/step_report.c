@@ -76,13 +76,13 @@ static json_t *mesh_json(const wf_par_report *r)
 
 static json_t *state_json(const wf_par_report *r)
 {
-    static const wf_memory_kind state[] = {WF_MEMORY_PARAMETER, WF_MEMORY_GRADIENT,
-                                           WF_MEMORY_OPTIMIZER};
+    static const wf_memory_kind state[] = {WF_MEMORY_PARAMETER, WF_MEMORY_FROZEN,
+                                           WF_MEMORY_GRADIENT, WF_MEMORY_OPTIMIZER};
     json_t *object = json_object();
     double sum = 0;
     char key[32];
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         double bytes = app_bytes_per_parameter(r, state[i]);
 
         json_object_set_new(object, key_of(key, state[i]), json_real(bytes));
@@ -135,18 +135,30 @@ static json_t *model_json(const app_options *o, const wf_par_report *r)
                      (json_int_t)r->parameters, "share", (json_int_t)r->share);
 }
 
+static json_t *part_json(const wf_par_part *part)
+{
+    return json_pack("{s:I, s:I, s:I}", "count", (json_int_t)part->parameters, "share",
+                     (json_int_t)part->share, "at_rest", (json_int_t)part->rest);
+}
+
+static json_t *parts_json(const wf_par_report *r)
+{
+    return json_pack("{s:o?, s:o?, s:o?}", "trained", part_json(&r->trained), "adapters",
+                     part_json(&r->adapters), "frozen", part_json(&r->frozen));
+}
+
 json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
 {
     char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
 
     return json_pack(
-        "{s:o?, s:i, s:s, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, s:o?, "
-        "s:o?, s:f}",
+        "{s:o?, s:i, s:s, s:o?, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, "
+        "s:o?, s:o?, s:f}",
         "mesh", mesh_json(r), "rank", r->rank, "strategy", o->strategy, "model",
-        model_json(o, r), "units", units_json(r), "batch", "global",
-        (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size, "tokens",
-        (json_int_t)o->seq_len, "memory", "peak", (json_int_t)r->memory.peak, "moment",
-        app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
+        model_json(o, r), "parameters", parts_json(r), "units", units_json(r), "batch",
+        "global", (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size,
+        "tokens", (json_int_t)o->seq_len, "memory", "peak", (json_int_t)r->memory.peak,
+        "moment", app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
         r->flops);

@@ -3,7 +3,8 @@
  * the same keys in the same order, so that the two files can be compared with a diff:
  *
  *     {"mesh": {"pp": 1, "replicate": 4, "shard": 1, "tp": 2}, "rank": 7, "strategy": "no_shard",
- *      "model": {...}, "units": [{"type": "gpt_block", "count": 6, "parameters": 1774464,
+ *      "model": {...}, "parameters": {"trained": {"count": 1774464, "share": 1774464, "at_rest": 7097856},
+ *      "adapters": {...}, "frozen": {...}}, "units": [{"type": "gpt_block", "count": 6, "parameters": 1774464,
  *      "at_rest": 792192, "gathered": 1584384}], "batch": {...},
  *      "memory": {"peak": 123, "moment": "backward of block.1.mlp", "at_peak": {...},
  *                 "most": {...}},

@@ -8,9 +8,11 @@ if(NOT TARGET gpt_train OR WEFT_SANITIZE)
     return()
 endif()
 set(pages "")
-list(JOIN weft_apps " " names)
+string(REPLACE "weft_command" "weft" names "${weft_apps}")
+list(JOIN names " " names)
 foreach(app ${weft_apps})
-    set(page ${PROJECT_BINARY_DIR}/man/${app}.1)
+    string(REPLACE "weft_command" "weft" name ${app})
+    set(page ${PROJECT_BINARY_DIR}/man/${name}.1)
     add_custom_command(OUTPUT ${page}
         COMMAND ${CMAKE_COMMAND} -E make_directory ${PROJECT_BINARY_DIR}/man
         COMMAND bash ${PROJECT_SOURCE_DIR}/scripts/man_page.sh $<TARGET_FILE:${app}>
@@ -22,12 +24,13 @@ endforeach()
 install(FILES ${pages} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 
 set(completions ${PROJECT_BINARY_DIR}/completion)
-add_custom_command(OUTPUT ${completions}/gpt_train ${completions}/_gpt_train
+add_custom_command(OUTPUT ${completions}/gpt_train ${completions}/_gpt_train ${completions}/weft
     COMMAND ${CMAKE_COMMAND} -E make_directory ${completions}
     COMMAND gpt_train --completion bash > ${completions}/gpt_train
     COMMAND gpt_train --completion zsh > ${completions}/_gpt_train
-    DEPENDS gpt_train VERBATIM)
-install(FILES ${completions}/gpt_train
+    COMMAND weft_command --completion bash > ${completions}/weft
+    DEPENDS gpt_train weft_command VERBATIM)
+install(FILES ${completions}/gpt_train ${completions}/weft
     DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
 install(FILES ${completions}/_gpt_train DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 add_custom_target(documents ALL DEPENDS ${pages} ${completions}/gpt_train)

@@ -14,6 +14,12 @@ if(WEFT_SANITIZE)
         # which takes minutes for the portable vectors
         $<$<C_COMPILER_ID:GNU>:-fno-var-tracking>)
     target_link_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE})
+    # Instrumented programs are large, and there are two hundred tests: the usual linker takes three times as long.
+    include(CheckLinkerFlag)
+    check_linker_flag(C -fuse-ld=lld WEFT_LLD)
+    if(WEFT_LLD)
+        target_link_options(weft_sanitize INTERFACE -fuse-ld=lld)
+    endif()
 endif()
 
 add_library(weft_flags INTERFACE)

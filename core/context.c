@@ -110,6 +110,11 @@ uint64_t wf_context_seed(const wf_context *ctx)
     return ctx->options.seed;
 }
 
+wf_dtype wf_context_compute(const wf_context *ctx)
+{
+    return ctx->options.compute_fp32 ? ctx->device->dtype : WF_BF16;
+}
+
 wf_uses *wf_context_uses(wf_context *ctx)
 {
     return &ctx->uses;

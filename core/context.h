@@ -22,6 +22,8 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
+    bool compute_fp32; /* kernels get operands that are stored as bf16 widened, and multiply in
+                            fp32; else those that can (wf_kernel.all_bf16) make bf16 products */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */
 } wf_context_options;
@@ -61,6 +63,10 @@ WF_API int wf_context_rank(const wf_context *ctx);
 WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
+
+/** wf_context_compute - what operands that are stored as bf16 are multiplied as: WF_BF16, or with
+ * compute_fp32 the device's own type. */
+WF_API wf_dtype wf_context_compute(const wf_context *ctx);
 
 /** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
  * is taken is given back before the context closes. Owner: the context. */

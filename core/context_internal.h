@@ -56,7 +56,6 @@ wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind
 /* All that share t's storage see where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-bool wf_tensor_is_partial(const wf_tensor *t);
 /* Its elements are changed in place by `what`, a text that stays: whoever saved it can tell. */
 void wf_tensor_changed(wf_tensor *t, const char *what);
 /* How many times they were. */

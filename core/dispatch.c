@@ -1,5 +1,6 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
+#include "core/run_kernel_internal.h"
 #include "core/sharing_internal.h"
 #include "core/signature.h"
 #include "core/tape.h"
@@ -201,6 +202,9 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
+    bool in_place = call->op->flags & WF_OP_IN_PLACE; /* where nothing is widened */
+    const wf_kernel *kernel = in_place ? device->kernel(device, call->op) : NULL;
+    unsigned bf16 = kernel ? wf_taken_as_bf16(call, kernel) : ~0u;
 
     for (int i = 0; i < call->n_in; i++) {
         wf_dtype dtype = call->in[i]->dtype;
@@ -209,7 +213,7 @@ static wf_status check_dtypes(const wf_call *call)
         if (integer && dtype != WF_I32)
             return wf_fail(call->ctx, WF_EDTYPE, "%s: operand %d is %s, but must be %s",
                            call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
-        if (!integer && dtype == WF_BF16 && !(call->op->flags & WF_OP_IN_PLACE))
+        if (!integer && dtype == WF_BF16 && (bf16 & WF_IN(i)))
             continue;
         if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,

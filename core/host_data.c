@@ -1,6 +1,7 @@
 /* core/host_data.c - between the host and tensors that may lie elsewhere. */
 #include "core/host_data.h"
 #include "core/context_internal.h"
+#include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -54,10 +55,52 @@ void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
     return data;
 }
 
+/* Room for the values of what `view` shows; NULL with an error in the context. */
+static float *values_of(const wf_tensor *t, wf_host_data *view)
+{
+    view->f32 = malloc((size_t)wf_tensor_local_count(t) * sizeof(float) + 1);
+    if (!view->f32)
+        wf_fail(t->ctx, WF_ENOMEM, "no memory for the values of a tensor on the host");
+    return view->f32;
+}
+
+const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
+{
+    const uint16_t *bits = wf_data_read(t, view);
+    float *values;
+
+    if (!bits || t->dtype != WF_BF16)
+        return (const float *)(const void *)bits;
+    values = values_of(t, view);
+    for (int64_t i = 0; values && i < wf_tensor_local_count(t); i++)
+        values[i] = wf_bf16_value(bits[i]);
+    return values;
+}
+
+float *wf_data_write_f32(wf_tensor *t, wf_host_data *view)
+{
+    void *data = wf_data_write(t, false, view);
+
+    return data && t->dtype == WF_BF16 ? values_of(t, view) : data;
+}
+
+/* What has been written as values, as it is stored. */
+static void store_values(wf_host_data *view)
+{
+    uint16_t *bits = view->copy ? view->copy : view->t->data;
+    const float *values = view->f32;
+
+    for (int64_t i = 0; i < wf_tensor_local_count(view->t); i++)
+        bits[i] = wf_bf16_of(values[i]);
+}
+
 void wf_data_close(wf_host_data *view)
 {
     wf_device *device = view->copy ? view->t->ctx->device : NULL;
 
+    if (view->f32 && view->changed)
+        store_values(view);
+    free(view->f32);
     if (device && view->changed && bytes_of(view->t))
         device->memory->write(device, view->t->data, view->copy, bytes_of(view->t));
     free(view->copy);

@@ -14,6 +14,8 @@ WF_BEGIN_DECLS
 typedef struct wf_host_data {
     wf_tensor *t;
     void *copy; /* NULL: the data themselves */
+    void *
+        f32; /* the same as f32, where they are stored as something else and that was asked for */
     bool changed;
 } wf_host_data;
 
@@ -33,6 +35,13 @@ WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
  * Errors:  in t's context; the result is then NULL, and *view may still be closed
  */
 WF_API void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view);
+
+/**
+ * wf_data_read_f32, wf_data_write_f32 - the same as the numbers they stand for, where a tensor is stored as
+ * bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all is written
+ */
+WF_API const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view);
+WF_API float *wf_data_write_f32(wf_tensor *t, wf_host_data *view);
 
 /** wf_data_close - the data are the device's again; what was written is there. */
 WF_API void wf_data_close(wf_host_data *view);

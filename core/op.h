@@ -17,7 +17,7 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 80, WF_SIGNATURE_TEXT = 64 };
+enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 96, WF_SIGNATURE_TEXT = 64 };
 
 /* wf_op.flags */
 enum {
@@ -84,7 +84,9 @@ typedef struct wf_kernel {
     size_t (*workspace)(const wf_call *call); /* NULL: none; asked in a plan too, so what cannot
                                                  be run fails here */
     unsigned mixed_ok; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
-    unsigned all_bf16; /* WF_IN, WF_OUT: what it takes as bf16 where all of it is */
+    /* WF_IN, WF_OUT: what it takes as bf16 where all of it is, and where the context does not compute
+       in fp32 (wf_context_options.compute_fp32) */
+    unsigned all_bf16;
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */

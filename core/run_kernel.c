@@ -1,9 +1,28 @@
 /*
- * core/run_kernel.c - the kernel of a call: its workspace, operands that are stored as bf16 widened for it and its
- * results rounded, and what another rank has computed left alone.
+ * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened for it and rounded behind it,
+ * unless it takes that as it is stored; what another rank has computed is left alone.
  */
+#include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
-#include "core/sharing_internal.h"
+
+/* Whether all tensors of a mask are stored as bf16, and there are some. */
+static bool all_stored(const wf_call *call, unsigned mask)
+{
+    bool all = mask != 0;
+
+    for (int i = 0; i < call->n_in && all; i++)
+        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
+    for (int o = 0; o < call->n_out && all; o++)
+        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
+    return all;
+}
+
+unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel)
+{
+    bool taken = !call->ctx->options.compute_fp32 && all_stored(call, kernel->all_bf16);
+
+    return taken ? kernel->all_bf16 : 0;
+}
 
 static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
 {
@@ -28,18 +47,6 @@ typedef struct seen {
     size_t bytes; /* what is widened takes so many */
 } seen;
 
-/* Whether all tensors of a mask are stored as bf16, and there are some. */
-static bool all_stored(const wf_call *call, unsigned mask)
-{
-    bool all = mask != 0;
-
-    for (int i = 0; i < call->n_in && all; i++)
-        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
-    for (int o = 0; o < call->n_out && all; o++)
-        all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
-    return all;
-}
-
 static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
 {
     return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
@@ -61,9 +68,9 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
-    unsigned taken = kernel->mixed_ok | call->op->shapes; /* WF_IN(i) is bit i */
+    unsigned taken = /* WF_IN(i) is bit i */
+        kernel->mixed_ok | call->op->shapes | wf_taken_as_bf16(call, kernel);
 
-    taken |= all_stored(call, kernel->all_bf16) ? kernel->all_bf16 : 0;
     s->differs = false;
     s->bytes = 0;
     s->call = *call;

@@ -27,7 +27,8 @@ struct wf_result {
     result *next;
     const wf_op *op;
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
-    bool exact;
+    bool exact, compute_fp32;
+    wf_dtype storage; /* of results */
     int n_in, n_out;
     size_t attr_size;
     char attr[WF_MAX_ATTRIBUTES];
@@ -114,6 +115,8 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
     r->op = call->op;
     r->kernel = call->ctx->device->kernel;
     r->exact = wf_context_exact(call->ctx);
+    r->compute_fp32 = call->ctx->options.compute_fp32;
+    r->storage = call->ctx->storage;
     r->n_in = call->n_in;
     r->n_out = call->n_out;
     r->attr_size = call->attr_size;
@@ -159,6 +162,7 @@ static bool same_operand(const operand *a, const operand *b)
 static bool same_call(const result *r, const result *asked, const wf_call *call)
 {
     if (r->op != asked->op || r->kernel != asked->kernel || r->exact != asked->exact ||
+        r->compute_fp32 != asked->compute_fp32 || r->storage != asked->storage ||
         r->n_in != asked->n_in || r->n_out != asked->n_out ||
         r->attr_size != asked->attr_size ||
         (call->attr_size && memcmp(r->attr, call->attr, call->attr_size) != 0))

@@ -68,9 +68,6 @@ wf_shared *wf_share_output(wf_context *ctx, wf_share *share, int o, size_t bytes
 /* The outputs are computed, or, where not good, will never be: then the others do it themselves. */
 void wf_share_end(wf_share *share, bool good);
 
-/* core/run_kernel.c: an error is the context's, or the kernel's own. */
-wf_status wf_run_kernel(const wf_call *asked, wf_share_role role);
-
 void *wf_shared_data(const wf_shared *shared);
 
 /* core/tensor_shared.c: memory of t's own, with its elements where they are kept. */

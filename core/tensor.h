@@ -125,6 +125,9 @@ WF_API bool wf_tensor_is_absent(const wf_tensor *t);
 WF_API wf_tensor *wf_tensor_retain(wf_tensor *t);
 WF_API void wf_tensor_release(wf_tensor *t);
 
+/** wf_tensor_is_partial - true where it is this rank's term of a sum, or of a maximum, over ranks. */
+WF_API bool wf_tensor_is_partial(const wf_tensor *t);
+
 /** wf_tensor_is_fake - true where there is no data to read. */
 WF_API bool wf_tensor_is_fake(const wf_tensor *t);
 

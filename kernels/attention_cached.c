@@ -25,6 +25,16 @@ wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tensor *k, w
     return wf_dispatch(&call);
 }
 
+wf_dtype wf_cache_dtype(const wf_tensor *k)
+{
+    const wf_device *device = wf_context_device(k->ctx);
+    const wf_kernel *kernel = device->kernel(device, &wf_op_attention_cached);
+    bool bf16 = k->dtype == WF_BF16 && wf_context_compute(k->ctx) == WF_BF16 && kernel &&
+                (kernel->all_bf16 & WF_IN(1));
+
+    return bf16 ? WF_BF16 : device->dtype;
+}
+
 wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
                                wf_tensor *first, wf_tensor *slot, int64_t window)
 {

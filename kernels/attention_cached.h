@@ -14,7 +14,8 @@ WF_BEGIN_DECLS
  * wf_rope_at - wf_rope with positions of their own: those of a sequence that goes on
  *
  * @param x          [batch, tokens, heads, dim], dim even
- * @param positions  i32 [batch, tokens]
+ * @param positions  i32 [batch, tokens]; -1 - p for position p in a text that is longer than the original length of
+ *                   WF_ROPE_LONG
  * Layout:      "bshd!,bs->bshd!"
  * Gradient:    to x, by the inverse rotation
  * Errors:      as wf_rope
@@ -23,10 +24,16 @@ WF_API wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_o
                              bool inverse);
 
 /**
+ * wf_cache_dtype - what a cache of such keys and values is stored as: WF_BF16 where they are and
+ * wf_attention_cached multiplies them so (wf_context_compute), else as the device computes
+ */
+WF_API wf_dtype wf_cache_dtype(const wf_tensor *k);
+
+/**
  * wf_cache_write - the keys and values of tokens go to a cache: cache[slot[b], first[b] + t] = k[b, t]
  *
- * @param k_cache, v_cache  [slots, positions, groups, dim], changed in place; stored as the device computes
- * @param k, v              [batch, tokens, groups, dim]
+ * @param k_cache, v_cache  [slots, positions, groups, dim], changed in place; stored as wf_cache_dtype says
+ * @param k, v              [batch, tokens, groups, dim]; bf16 where the cache is
  * @param first, slot       i32 [batch]: the position of each sequence's first token, and its row of the cache
  * Layout:      "c!t!gd!,c!t!gd!,b!s!gd!,b!s!gd!,b!,b!->"
  * Gradient:    none

@@ -12,10 +12,32 @@
 typedef struct wf_rope_attr {
     wf_rope_options options;
     bool inverse;
+    bool is_long; /* the text is longer than the original length of WF_ROPE_LONG */
 } wf_rope_attr;
 
-/* What a scaling comes to for heads of a dim: YaRN's indices between which frequencies go over, and what cosines and
-   sines are multiplied with. */
+/* Features of a head of so many that turn. */
+static inline int64_t wf_rope_features(const wf_rope_options *o, int64_t dim)
+{
+    return o->features > 0 ? o->features : dim;
+}
+
+/* An operand of rope_at: the place of a token, whose text is longer than the original length of WF_ROPE_LONG where the
+   number is below 0. */
+WF_HOST_DEVICE static inline int64_t wf_rope_place(int32_t position)
+{
+    return position < 0 ? ~position : position;
+}
+
+/* What pair i is divided by; the lists are the host's. */
+static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is_long)
+{
+    if (o->scaling.kind != WF_ROPE_LONG)
+        return 1;
+    return (double)(is_long ? o->factors->long_factor : o->factors->short_factor)[i];
+}
+
+/* What a scaling comes to where `dim` features turn: YaRN's indices between which frequencies go over, and what cosines
+   and sines are multiplied with. */
 typedef struct wf_rope_range {
     double low, high, attention;
 } wf_rope_range;
@@ -36,6 +58,12 @@ static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t d
     double last = (double)(dim - 1);
     wf_rope_range r = {0, 0, 1};
 
+    if (s->kind == WF_ROPE_LONG) {
+        r.attention = s->attention_factor > 0 ? s->attention_factor
+                      : s->factor > 1 ? sqrt(1 + ln(s->factor) / ln(s->original_positions))
+                                      : 1;
+        return r;
+    }
     if (s->kind != WF_ROPE_YARN)
         return r;
     r.low = floor(wf_rope_index(o, s->beta_fast > 0 ? s->beta_fast : 32, dim, ln));
@@ -50,14 +78,16 @@ static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t d
     return r;
 }
 
-/* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it. */
+/* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it; factor: wf_rope_factor's. */
 WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_rope_range r,
-                                                   int64_t i, double turn)
+                                                   double factor, int64_t i, double turn)
 {
     double turns = s->original_positions * turn / 6.283185307179586, smooth;
 
     if (s->kind == WF_ROPE_UNSCALED)
         return turn;
+    if (s->kind == WF_ROPE_LONG)
+        return turn / factor;
     if (s->kind == WF_ROPE_YARN) {
         smooth = 1 - ((double)i - r.low) / (r.high - r.low);
         smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;

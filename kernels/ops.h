@@ -309,11 +309,11 @@ WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
 /**
  * wf_rope - rotate pairs (i, i + dim/2) of every head by position * f(i), f(i) = base^(-2i/dim), or that scaled
  *                                                                      (Su et al. 2021)
- * @param x        [batch, tokens, heads, dim], dim even; position is the global token index
+ * @param x        [batch, tokens, heads, dim], dim (the part of it that turns) even; position is the global token index
  * @param inverse  turn back
  * Layout:      "bshd!->bshd!"
  * Gradient:    to x, by the inverse rotation
- * Errors:      WF_ESHAPE (odd dim), WF_EINVAL (base, or a number of the scaling)
+ * Errors:      WF_ESHAPE (odd dim, more features than there are), WF_EINVAL (base, or a number of the scaling)
  */
 WF_API wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse);
 

@@ -1,8 +1,9 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
  * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being
- * the global index of the token, or for rope_at an operand. The gradient turns back (YaRN also multiplies with a factor,
- * there and back). The CPU's kernel is in kernels/cpu/rope.c.
+ * the global index of the token, or for rope_at an operand. Where a part of a head turns, dim is that part's, and the
+ * rest stays. The gradient turns back (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
+ * kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_cached.h"
@@ -10,30 +11,46 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* positions: NULL where they are the indices of the tokens */
+static wf_status check(wf_tensor *x, const wf_rope_options *o)
+{
+    const char *wrong = wf_rope_scaling_wrong(&o->scaling);
+    int64_t features = wf_rope_features(o, x->dim[3].size);
+
+    if (features % 2 != 0)
+        return wf_fail(x->ctx, WF_ESHAPE,
+                       "rope: turns pairs of features, but heads have %" PRId64
+                       "; make it even",
+                       features);
+    if (features > x->dim[3].size || o->features < 0)
+        return wf_fail(x->ctx, WF_ESHAPE,
+                       "rope: turns %" PRId64 " features of heads that have %" PRId64,
+                       o->features, x->dim[3].size);
+    if (!(o->base > 0))
+        return wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
+                       o->base);
+    if (!wrong && o->scaling.kind == WF_ROPE_LONG)
+        wrong = wf_rope_factors_wrong(o->factors, features / 2);
+    if (wrong)
+        return wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", o->scaling.factor,
+                       wrong);
+    return WF_OK;
+}
+
+/* positions: NULL where they are the indices of the tokens. Tokens of one forward pass are of texts of that many at
+   least. */
 static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
                          bool inverse)
 {
-    const char *wrong = wf_rope_scaling_wrong(&options->scaling);
     wf_rope_attr a;
 
     memset(&a, 0, sizeof a); /* attributes are compared by their bytes */
     a.options = *options;
     a.inverse = inverse;
-    if (x && x->ndim == 4 && x->dim[3].size % 2 != 0) {
-        wf_fail(x->ctx, WF_ESHAPE,
-                "rope: turns pairs of features, but heads have %" PRId64 "; make it even",
-                x->dim[3].size);
-        return NULL;
-    }
-    if (x && !(options->base > 0)) {
-        wf_fail(x->ctx, WF_EINVAL, "rope: base is %g, but must be greater than 0",
-                options->base);
-        return NULL;
-    }
-    if (x && wrong) {
-        wf_fail(x->ctx, WF_EINVAL, "rope: a scaling by %g: %s", options->scaling.factor, wrong);
-        return NULL;
+    if (x && x->ndim == 4) {
+        if (check(x, options) != WF_OK)
+            return NULL;
+        a.is_long = options->scaling.kind == WF_ROPE_LONG &&
+                    (double)x->dim[1].size > options->scaling.original_positions;
     }
     if (positions)
         return wf_apply(&wf_op_rope_at, &a, sizeof a, 2, x, positions);
@@ -62,19 +79,25 @@ static wf_status reference(const wf_call *call, void *workspace)
 {
     const wf_rope_attr *a = call->attr;
     const wf_tensor *t = call->in[0];
-    const wf_rope_range range = wf_rope_range_of(&a->options, t->dim[3].size, wf_log);
+    const int64_t features = wf_rope_features(&a->options, t->dim[3].size);
+    const wf_rope_range range = wf_rope_range_of(&a->options, features, wf_log);
     const int32_t *at = call->n_in > 1 ? call->in[1]->data : NULL;
     const double *x = t->data;
     double *y = call->out[0]->data;
-    int64_t heads = t->local[2], dim = t->local[3], half = dim / 2;
+    int64_t heads = t->local[2], dim = t->local[3], half = features / 2;
+    int64_t rows = t->local[0] * t->local[1];
 
     (void)workspace;
-    for (int64_t row = 0; row < t->local[0] * t->local[1]; row++)
+    for (int64_t k = 0; k < rows * heads * dim; k++)
+        y[k] = x[k];
+    for (int64_t row = 0; row < rows; row++)
         for (int64_t i = 0; i < half; i++) {
-            int64_t position = at ? at[row] : t->start[1] + row % t->local[1];
-            double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)dim), s, c;
+            int64_t position = at ? wf_rope_place(at[row]) : t->start[1] + row % t->local[1];
+            bool is_long = a->is_long || (at && at[row] < 0);
+            double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)features), s, c;
 
-            turn = wf_rope_scaled(&a->options.scaling, range, i, turn);
+            turn = wf_rope_scaled(&a->options.scaling, range,
+                                  wf_rope_factor(&a->options, i, is_long), i, turn);
             wf_sincos((double)position * turn, &s, &c);
             s *= a->inverse ? -range.attention : range.attention;
             c *= range.attention;

@@ -1,11 +1,13 @@
 /* kernels/rope_scaling.c - see the header. */
 #include "kernels/rope_scaling.h"
+#include <float.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
 {
-    if (s->kind != WF_ROPE_UNSCALED && !(s->factor > 0))
+    if (s->kind != WF_ROPE_UNSCALED && s->kind != WF_ROPE_LONG && !(s->factor > 0))
         return "its factor must be greater than 0";
     if (s->kind == WF_ROPE_LLAMA3 &&
         !(s->low_freq_factor > 0 && s->high_freq_factor > s->low_freq_factor))
@@ -15,6 +17,21 @@ const char *wf_rope_scaling_wrong(const wf_rope_scaling *s)
         return "its beta_fast, beta_slow and attention_factor must not be below 0";
     if (s->kind >= WF_ROPE_LLAMA3 && !(s->original_positions > 0))
         return "its original length must be greater than 0";
+    if (s->kind == WF_ROPE_LONG && !(s->original_positions > 1 && s->factor >= 0))
+        return "its original length must be greater than 1, and its factor not below 0";
+    return NULL;
+}
+
+const char *wf_rope_factors_wrong(const wf_rope_factors *f, int64_t pairs)
+{
+    if (!f || f->count != pairs || pairs > WF_ROPE_PAIRS)
+        return "it needs a short and a long factor for each pair of features that turns, at "
+               "most "
+               "128 of each";
+    for (int64_t i = 0; i < pairs; i++)
+        if (!(f->short_factor[i] > 0 && f->short_factor[i] <= FLT_MAX) ||
+            !(f->long_factor[i] > 0 && f->long_factor[i] <= FLT_MAX))
+            return "its short and long factors must be greater than 0";
     return NULL;
 }
 
@@ -28,11 +45,48 @@ static void parse_yarn(const char *text, wf_rope_scaling *s)
         s->kind = WF_ROPE_YARN;
 }
 
-bool wf_rope_scaling_parse(const char *text, wf_rope_scaling *s)
+/* Numbers with commas between them, up to a character that is none of theirs; how many, or -1: too many, or no number. */
+static int64_t parse_list(const char **text, float list[WF_ROPE_PAIRS])
+{
+    for (int64_t n = 0; n < WF_ROPE_PAIRS;) {
+        char *end;
+
+        list[n++] = strtof(*text, &end);
+        if (end == *text)
+            return -1;
+        *text = end;
+        if (**text != ',')
+            return n;
+        ++*text;
+    }
+    return -1;
+}
+
+static void parse_long(const char *text, wf_rope_scaling *s, wf_rope_factors *f)
+{
+    int end = -1, all = -1;
+    int64_t count;
+
+    if (sscanf(text, "longrope:%lf%n,%lf,%lf%n", &s->original_positions, &end, &s->factor,
+               &s->attention_factor, &all) < 1)
+        return;
+    text += all > 0 ? all : end;
+    if (*text++ != ':')
+        return;
+    count = parse_list(&text, f->short_factor);
+    if (*text++ != ':' || parse_list(&text, f->long_factor) != count || *text)
+        return;
+    f->count = count;
+    if (!wf_rope_factors_wrong(f, count))
+        s->kind = WF_ROPE_LONG;
+}
+
+bool wf_rope_scaling_parse(const char *text, wf_rope_scaling *s, wf_rope_factors *f)
 {
     int end = -1;
 
     memset(s, 0, sizeof *s);
+    memset(f, 0, sizeof *f);
     if (strcmp(text, "none") == 0)
         return true;
     if (sscanf(text, "linear:%lf%n", &s->factor, &end) == 1 && end > 0 && !text[end])
@@ -41,14 +95,39 @@ bool wf_rope_scaling_parse(const char *text, wf_rope_scaling *s)
                     &s->high_freq_factor, &s->original_positions, &end) == 4 &&
              end > 0 && !text[end])
         s->kind = WF_ROPE_LLAMA3;
+    else if (strncmp(text, "longrope:", 9) == 0)
+        parse_long(text, s, f);
     else
         parse_yarn(text, s);
     return s->kind != WF_ROPE_UNSCALED && !wf_rope_scaling_wrong(s);
 }
 
-char *wf_rope_scaling_print(const wf_rope_scaling *s, char text[WF_ROPE_SCALING_TEXT])
+static size_t print_list(const float *list, int64_t count, char *text, size_t used)
 {
-    if (s->kind == WF_ROPE_LLAMA3)
+    for (int64_t i = 0; i < count && used < WF_ROPE_SCALING_TEXT; i++)
+        used += (size_t)snprintf(text + used, WF_ROPE_SCALING_TEXT - used, "%c%.9g",
+                                 i ? ',' : ':', (double)list[i]);
+    return used;
+}
+
+static void print_long(const wf_rope_scaling *s, const wf_rope_factors *f, char *text)
+{
+    size_t used =
+        (size_t)snprintf(text, WF_ROPE_SCALING_TEXT, "longrope:%.15g", s->original_positions);
+
+    if (s->factor > 0 || s->attention_factor > 0)
+        used += (size_t)snprintf(text + used, WF_ROPE_SCALING_TEXT - used, ",%.15g,%.15g",
+                                 s->factor, s->attention_factor);
+    used = print_list(f->short_factor, f->count, text, used);
+    print_list(f->long_factor, f->count, text, used);
+}
+
+char *wf_rope_scaling_print(const wf_rope_scaling *s, const wf_rope_factors *f,
+                            char text[WF_ROPE_SCALING_TEXT])
+{
+    if (s->kind == WF_ROPE_LONG)
+        print_long(s, f, text);
+    else if (s->kind == WF_ROPE_LLAMA3)
         snprintf(text, WF_ROPE_SCALING_TEXT, "llama3:%.9g,%.9g,%.9g,%.15g", s->factor,
                  s->low_freq_factor, s->high_freq_factor, s->original_positions);
     else if (s->kind == WF_ROPE_YARN &&

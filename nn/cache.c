@@ -129,7 +129,8 @@ wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
         first[b] = (int32_t)place[b].first;
         slot[b] = (int32_t)place[b].slot;
         for (int64_t t = 0; t < tokens; t++)
-            position[b * tokens + t] = (int32_t)(place[b].first + t);
+            position[b * tokens + t] =
+                (int32_t)(place[b].is_long ? -1 - place[b].first - t : place[b].first + t);
     }
     for (int i = 0; i < 3; i++)
         wf_data_close(&at[i]);
@@ -140,8 +141,8 @@ static wf_tensor *room_for(const wf_nn_cache *c, const wf_tensor *k)
 {
     const wf_dim dims[] = {wf_dim_width(c->slots), wf_dim_width(c->positions), k->dim[2],
                            k->dim[3]};
-    wf_tensor *t = wf_tensor_new(c->ctx, wf_context_device(c->ctx)->dtype, 4, dims, k->layout,
-                                 WF_MEMORY_CACHE);
+    wf_tensor *t =
+        wf_tensor_new(c->ctx, wf_cache_dtype(k), 4, dims, k->layout, WF_MEMORY_CACHE);
 
     return t ? wf_tensor_retain(t) : NULL;
 }
@@ -189,12 +190,10 @@ static entry *entry_of(wf_nn_cache *c, const wf_nn_module *module, const wf_tens
     return NULL;
 }
 
-/* As the device computes: keys and values may be stored as bf16. */
-static wf_tensor *widened(wf_tensor *t)
+/* Keys and values as an entry keeps them */
+static wf_tensor *as_kept(wf_tensor *t, const wf_tensor *kept)
 {
-    wf_dtype dtype = wf_context_device(t->ctx)->dtype;
-
-    return t->dtype == dtype ? t : wf_cast(t, dtype);
+    return t->dtype == kept->dtype ? t : wf_cast(t, kept->dtype);
 }
 
 wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_tensor *q,
@@ -203,7 +202,8 @@ wf_tensor *wf_nn_cache_attention(wf_nn_cache *c, const wf_nn_module *module, wf_
     entry *e = q && k && v ? entry_of(c, module, k) : NULL;
 
     if (!e || !c->slot ||
-        wf_cache_write(e->k, e->v, widened(k), widened(v), c->first, c->slot) != WF_OK)
+        wf_cache_write(e->k, e->v, as_kept(k, e->k), as_kept(v, e->v), c->first, c->slot) !=
+            WF_OK)
         return NULL;
     return wf_attention_cached(q, e->k, e->v, c->first, c->slot, window);
 }

@@ -26,14 +26,17 @@ typedef struct wf_nn_cache wf_nn_cache;
 /** wf_nn_cache_place - where the tokens of one sequence of a batch go. */
 typedef struct wf_nn_cache_place {
     int64_t slot, first; /* the sequence's slot, and the position of its first token here */
+    /* the sequence is longer than the original length of WF_ROPE_LONG, whose factors for long texts it has then, as
+       all before it in the slot */
+    bool is_long;
 } wf_nn_cache_place;
 
 /**
  * wf_nn_cache_open - a cache without keys and values; each attention takes room for its own when it runs
  * first
  *
- * Per attention that is 2 x slots x positions x its key-value heads here x head size, in floats of the
- * device's type (also where results are stored as bf16), counted as WF_MEMORY_CACHE.
+ * Per attention that is 2 x slots x positions x its key-value heads here x head size, counted as
+ * WF_MEMORY_CACHE: in floats of the device's type, or in bf16 where they are stored and multiplied so.
  *
  * @param positions  tokens that a slot has room for
  * Collective:  no
@@ -64,7 +67,8 @@ WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t token
 /** wf_nn_cache_now - the cache that is switched to, or NULL. For modules. */
 WF_API wf_nn_cache *wf_nn_cache_now(wf_context *ctx);
 
-/** wf_nn_cache_positions - the places of the tokens, i32 [batch, tokens]. Owner: the cache. For modules. */
+/** wf_nn_cache_positions - the places of the tokens, i32 [batch, tokens], as wf_rope_at takes them. Owner: the cache.
+ * For modules. */
 WF_API wf_tensor *wf_nn_cache_positions(const wf_nn_cache *cache);
 
 /**

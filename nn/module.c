@@ -175,6 +175,21 @@ bool wf_nn_path_matches(const char *pattern, const char *path)
     return !*path;
 }
 
+bool wf_nn_path_covers(const char *pattern, const char *path)
+{
+    char above[WF_NN_PATH];
+    char *end;
+
+    snprintf(above, sizeof above, "%s", path);
+    while (!wf_nn_path_matches(pattern, above)) {
+        end = strrchr(above, '.');
+        if (!end)
+            return false;
+        *end = 0;
+    }
+    return true;
+}
+
 typedef struct freezing {
     const char *pattern;
     int64_t found;
@@ -183,16 +198,11 @@ typedef struct freezing {
 static void freeze(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     freezing *f = arg;
-    char path[WF_NN_PATH];
 
     (void)m;
     (void)name;
-    memcpy(path, p->path, sizeof path);
-    for (char *end; !wf_nn_path_matches(f->pattern, path); *end = 0) {
-        end = strrchr(path, '.');
-        if (!end)
-            return;
-    }
+    if (!wf_nn_path_covers(f->pattern, p->path))
+        return;
     p->frozen = true;
     f->found++;
 }

@@ -79,6 +79,9 @@ WF_API void wf_nn_name_tree(wf_nn_module *root);
  * stands for one name. */
 WF_API bool wf_nn_path_matches(const char *pattern, const char *path);
 
+/** wf_nn_path_covers - whether a pattern matches a path or that of a module above it: "block.*" all of block.0.attn */
+WF_API bool wf_nn_path_covers(const char *pattern, const char *path);
+
 /**
  * wf_nn_freeze - train no parameter that is at a path, or below it: "block.0", "block.*.norm1"
  *

@@ -17,9 +17,10 @@ struct wf_nn_parameter {
     wf_tensor *tensor;            /* at rest; fake until it is materialised */
     wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
     wf_nn_recipe recipe;          /* what it starts from */
-    bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
-    bool decay;  /* weight decay applies: matrices yes, biases and norms no */
-    bool frozen; /* no gradient is taken */
+    bool matrix;  /* a map between features, which Muon orthogonalises: no table, no head */
+    bool decay;   /* weight decay applies: matrices yes, biases and norms no */
+    bool frozen;  /* no gradient is taken */
+    bool adapter; /* a factor of what adapts a linear (nn/layers/lora.h) */
     int refs;
     wf_nn_leaves *leaves; /* in each pass that is in flight, a list */
     void *plan;           /* what a plan has to say about it */

@@ -8,7 +8,8 @@
  * that one too, or are sharded: one dim is cut further by one of the data-parallel axes.
  *
  * Where parameters are bf16, the one at rest is the f32 master, which lies where the optimizer's
- * state does; what modules compute with is bf16 and always gathered, be it from this rank alone.
+ * state does; what modules compute with is bf16 and always gathered, be it from this rank alone. One that is
+ * frozen has no master: what rests is what modules compute with.
  */
 #ifndef WF_PARALLEL_PARALLEL_INTERNAL_H
 #define WF_PARALLEL_PARALLEL_INTERNAL_H
@@ -59,6 +60,8 @@ typedef struct wf_par_holding {
     struct wf_par_holding *next; /* links the rank's list */
     const wf_par_policy *policy; /* its unit's */
     const wf_layout *compute_layout, *shard_layout, *gradient, *optimizer;
+    wf_dtype
+        rest; /* what it is stored as: f32, and where it is frozen as modules compute with it */
     const wf_layout *micro; /* the layout of its gradient after a micro-step that sums it */
     wf_tensor *
         gathered; /* in its compute layout, absent between uses; NULL where that is the shard */
@@ -116,7 +119,7 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
 void wf_par_tell_axis(wf_par *par, int axis);
 
 /* Fill in the layouts that follow from `use` and the policy. */
-void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h);
+void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h);
 
 /* Of the ranks that hold the same part of a parameter, of its gradient or of a moment, the one that is first
    on every other axis counts it; on the axis of a pipeline, the one of its first stage. */

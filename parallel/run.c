@@ -106,6 +106,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .memory_limit = o->memory_limit,
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
+                                                     .compute_fp32 = o->compute_fp32,
                                                      .plan = o->plan},
                                error);
     return par->ctx != NULL;
@@ -262,6 +263,11 @@ wf_context *wf_par_context(const wf_par *par)
 wf_mesh *wf_par_mesh(const wf_par *par)
 {
     return par->mesh;
+}
+
+wf_dtype wf_par_dtype(const wf_par *par)
+{
+    return par->options.dtype;
 }
 
 int wf_par_dp(const wf_par *par)

@@ -63,7 +63,9 @@ typedef struct wf_par_options {
     int accumulate_group; /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
     wf_dtype
         dtype; /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they
-                       are made of is computed, and summed over ranks, in f32 and rounded once */
+                       are made of is summed, also over ranks, in f32 and rounded once */
+    bool compute_fp32; /* products of operands that are stored as bf16 are made in fp32, of the
+                          operands widened; else as bf16 products (kernels/DECISIONS.md) */
     wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
                               bf16; the master weights that the optimizer updates are f32 */
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
@@ -107,6 +109,9 @@ WF_API void wf_par_close(wf_par *par);
 /** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);
 WF_API wf_mesh *wf_par_mesh(const wf_par *par);
+/** wf_par_dtype - what activations are stored as (wf_par_options.dtype). Training and evaluation store them so by
+ * themselves; a forward pass of a program's own does by wf_context_storage, and has their bits then. */
+WF_API wf_dtype wf_par_dtype(const wf_par *par);
 
 /**
  * wf_par_axes - how a strategy lays dp ranks out: groups of `shard` ranks split what it splits,

@@ -18,6 +18,9 @@ chance, pipeline ranks 1 to 8, one or two stages a rank, cuts that are uneven or
 tp 1 and 2 and dp 1 to 4, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
 three choices meet in some run (with --quick every two).
 
+exactness.py --adapters [--quick] - the same over adapters (--lora-rank): what they are for, beside the choices of
+--strategies, on tp 1 to 8, dp 1 to 4 and pipelines.
+
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
@@ -40,6 +43,7 @@ from training_runs import (ARCHS, HYBRID, ROOT, Covering, Failure, Progress, Tra
 
 STEPS = 30
 STRATEGY_STEPS = 20
+ADAPTED_STEPS = 8
 BATCH = 16
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "32", "--global-batch-size", str(BATCH), "--lr", "3e-3", "--eval-interval", "0",
@@ -65,6 +69,19 @@ CHOICES = {
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
     "optimizer": ("adamw", "muon"),
+}
+
+
+ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "group", "accumulate", "tp", "micro", "sequence",
+                                            "arch", "recompute", "dtype")}
+ADAPTED |= {
+    "dp": (1, 2, 4),
+    "pp": (1, 2),
+    "wrap": CHOICES["wrap"][:1],
+    "prefetch": (0, 2),
+    "rank": (1, 5, 8),
+    "targets": ("q,v", "k,out", "all-linear"),
+    "adapter": ("", "--lora-dropout 0.2", "--rslora --modules-to-save norm"),
 }
 
 
@@ -156,6 +173,18 @@ def compare_strategies(trainer, jobs, quick):
         print(f"{name:20}{count:5} equal runs")
 
 
+def compare_adapters(trainer, jobs, quick):
+    """A covering part of what adapters and their layouts can be, against one rank."""
+    runs = Covering(ADAPTED, possible, 2 if quick else 3).runs
+    compare_choices(
+        trainer, jobs, runs,
+        lambda run: [*ARCHS[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
+                     "--lora-targets", run["targets"], *run["adapter"].split()],
+        lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
+    for name, count in collections.Counter(run["strategy"] for run in runs).items():
+        print(f"{name:20}{count:5} equal runs")
+
+
 def build(folder, compiler, level):
     """gpt_train, built in a folder of its own."""
     flags = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_FLAGS_RELEASE=-{level} -DNDEBUG",
@@ -218,6 +247,7 @@ def main():
     parser.add_argument("--strategies", action="store_true",
                         help="compare strategies of sharded data parallelism")
     parser.add_argument("--pipeline", action="store_true", help="compare pipelines")
+    parser.add_argument("--adapters", action="store_true", help="compare adapters")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -232,6 +262,9 @@ def main():
             elif arguments.strategies:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STRATEGY_STEPS)
                 compare_strategies(trainer, arguments.jobs, arguments.quick)
+            elif arguments.adapters:
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, ADAPTED_STEPS)
+                compare_adapters(trainer, arguments.jobs, arguments.quick)
             elif arguments.pipeline:
                 pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
                                          arguments.quick)

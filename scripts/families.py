@@ -2,8 +2,9 @@
 """
 families.py [--weft BUILD] [--keep DIR] [FAMILY...] - families of models against transformers.
 
-For each family of parallel/models/gpt/hf_config.def a tiny model of random weights, with sizes that
-nothing divides and settings that matter within its few tokens, is made by transformers. Then
+For each family of parallel/models/gpt/hf_config.def, and for some of what it may have beside (phi3/longrope), a
+tiny model of random weights, with sizes that nothing divides and settings that matter within its few tokens, is made
+by transformers. Then
 
   logits     of Weft on nine layouts are within 2e-5 of the largest one, and what Weft saves again has
              every tensor byte for byte (tests/nn/test_pretrained.c)
@@ -12,6 +13,7 @@ nothing divides and settings that matter within its few tokens, is made by trans
   layouts    tp 1, 2, 4, 8 x dp 1, 2 x sequence parallelism, two pipelines and recomputation have the loss
              bits and digest of one rank
   refusals   each key that has to say what Weft computes, changed alone, is refused by its name
+  texts      where factors of RoPE are others in long texts: greedy texts that become long are theirs
 
 It needs torch and transformers, in the Python that runs it, and a build of Weft. Status 1: something
 is wrong, 2: something is missing.
@@ -46,6 +48,8 @@ LLAMA3 = {"rope_type": "llama3", "rope_theta": 500.0, "factor": 8.0, "low_freq_f
           "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
 YARN = {"rope_type": "yarn", "rope_theta": 500.0, "factor": 4.0, "original_max_position_embeddings": 16,
         "beta_fast": 1.5, "beta_slow": 0.2}
+LONGROPE = {"rope_type": "longrope", "rope_theta": 500.0, "short_factor": [1.0, 1.1, 1.3, 1.7],
+            "long_factor": [1.2, 2.0, 3.5, 9.25], "original_max_position_embeddings": 16}
 FAMILIES = {
     "gpt2": {"n_layer": 3, "n_head": 5, "n_embd": 40, "n_inner": 72, "vocab_size": 300,
              "n_positions": 64, "bos_token_id": 0, "eos_token_id": 0},
@@ -64,6 +68,16 @@ FAMILIES = {
     "gemma": {**COMMON, "head_dim": 10, "hidden_act": "gelu_pytorch_tanh"},
     "olmo2": {**COMMON, "hidden_size": 48, "attention_bias": True, "tie_word_embeddings": False},
     "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 11, "tie_word_embeddings": False},
+    "llama/longrope": {**COMMON, "hidden_size": 48, "rope_parameters": {**LONGROPE, "factor": 4.0}},
+    "qwen2/layers": {**COMMON, "hidden_size": 48, "num_hidden_layers": 5, "use_sliding_window": True,
+                     "sliding_window": 5, "layer_types": [f"{kind}_attention" for kind in (
+                         "sliding", "full", "sliding", "sliding", "full")]},
+    "phi3/longrope": {**COMMON, "hidden_size": 48, "original_max_position_embeddings": 16, "rope_parameters": LONGROPE,
+                      "tie_word_embeddings": False},
+    "phi3/short": {**COMMON, "hidden_size": 48, "original_max_position_embeddings": 32,
+                   "rope_parameters": {**LONGROPE, "original_max_position_embeddings": 32}},
+    "phi3/partial": {**COMMON, "hidden_size": 60, "original_max_position_embeddings": 16, "tie_word_embeddings": True,
+                     "rope_parameters": {**LONGROPE, "partial_rotary_factor": 0.8}},
 }
 OTHERS = [["--strategy", "no_shard", "--tp", 2, "--dp", 2, "--recompute", "attention"],
           ["--pp", 2, "--tp", 2, "--micro-batch-size", 2, "--recompute", "block"],
@@ -90,7 +104,7 @@ def load(folder):
 def make(family, folder):
     """The model's folder, and tokens [BATCH, TOKENS + 1] as the data that trains it in one step."""
     generator = torch.Generator().manual_seed(SEED)
-    config = transformers.AutoConfig.for_model(family, **FAMILIES[family])
+    config = transformers.AutoConfig.for_model(family.split("/")[0], **FAMILIES[family])
     model = transformers.AutoModelForCausalLM.from_config(config).float()
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -217,6 +231,24 @@ def check_refusals(build, family, folder):
     return count
 
 
+def check_texts(build, folder, windows):
+    """Greedy texts of prompts of 10 tokens, which become long ones, and of whole windows, which are; of bytes. (Transformers'
+    cache of other families keeps keys of the short text in a long one, which no forward pass over it has.)"""
+    model, place = load(folder), folder.parent
+    prompts = [row[:n].tolist() for row in windows for n in (10, TOKENS)]
+    (place / "prompts.jsonl").write_text("".join(json.dumps({"ids": p}) + "\n" for p in prompts))
+    for layout in ([], ["--tp", 2, "--batch-size", 3]):
+        lines = run(build / "apps" / "gpt_generate", folder, "--tokenizer", "bytes", "--prompts", place / "prompts.jsonl",
+                    "--json", "--ignore-eos", "--max-new-tokens", 12, *layout).splitlines()
+        for prompt, line in zip(prompts, [line for line in lines if line.startswith("{")], strict=True):
+            theirs = model.generate(torch.tensor([prompt]), max_new_tokens=12, min_new_tokens=12, do_sample=False,
+                                    use_cache=model.config.model_type == "phi3",
+                                    eos_token_id=None, suppress_tokens=[*range(256, 300)])[0][len(prompt):].tolist()
+            if json.loads(line)["ids"] != theirs:
+                raise Failure(f"behind {len(prompt)} tokens comes {json.loads(line)['ids']}, not {theirs}")
+    return len(prompts)
+
+
 def check(build, family, place):
     folder = place / family / "model"
     folder.parent.mkdir(parents=True)
@@ -225,8 +257,11 @@ def check(build, family, place):
     check_export(build, folder, windows)
     told.append(f"gradients {check_gradients(build, folder, windows):.1e}")
     told.append(f"{check_layouts(build, folder)} layouts alike")
-    told.append(f"{check_refusals(build, family, folder)} keys refused")
-    print(f"{family:10} {'; '.join(told)}", flush=True)
+    if "/" not in family:
+        told.append(f"{check_refusals(build, family, folder)} keys refused")
+    if "long_factor" in json.dumps(FAMILIES[family]):
+        told.append(f"{check_texts(build, folder, windows)} texts")
+    print(f"{family:14} {'; '.join(told)}", flush=True)
 
 
 def main():
@@ -247,12 +282,12 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     failed = 0
     with tempfile.TemporaryDirectory() as temporary:
-        for family in options.family or known:
+        for family in options.family or FAMILIES:
             try:
                 check(options.weft.resolve(), family, options.keep or pathlib.Path(temporary))
             except Failure as why:
                 failed += 1
-                print(f"{family:10} FAILED: {why}", flush=True)
+                print(f"{family:14} FAILED: {why}", flush=True)
     return 1 if failed else 0
 
 

@@ -22,7 +22,7 @@ if ! printf '%s' "$probe" | clang -fsanitize=fuzzer,address,undefined -x c - -o 
 fi
 CC=clang CXX=clang++ cmake -S . -B "$dir" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DBUILD_TESTING=ON \
     -DWEFT_FUZZ=ON -DWEFT_SANITIZE=address,undefined | grep -v '^-- '
-cmake --build "$dir" -j "$(nproc)" --target fuzzers -- --no-print-directory || exit 1
+cmake --build "$dir" -j "$(nproc)" --target fuzzers || exit 1
 
 mapfile -t fuzzers < <(find "$dir"/tests/fuzz -maxdepth 1 -name 'fuzz_*' -type f -perm -u+x |
     sort)

@@ -48,6 +48,9 @@ fi
 if [ $tests = yes ]; then
     need libcunit1-dev has_module cunit
     need clang command -v clang
+    need mandoc command -v mandoc
+    need lld command -v ld.lld
+    need ninja-build command -v ninja
 fi
 
 if [ "$(id -u)" = 0 ]; then

@@ -12,16 +12,22 @@ if [ $# != 3 ]; then
     exit 2
 fi
 help=$("$1" --help)
-awk -v version="$2" -v others="$3" '
+# The day of the page, which a build that is to be repeated to the bit sets.
+day=$(date -u -d "@${SOURCE_DATE_EPOCH:-$(date +%s)}" +%F)
+awk -v version="$2" -v others="$3" -v day="$day" '
 function clean(text) { gsub(/\\/, "\\e", text); gsub(/-/, "\\-", text); return text }
-function out(text) { if (text ~ /^[.\047]/) text = "\\&" text; print text }
+# A blank line parts paragraphs where text is on both sides of it.
+function part() { if (blank && text_before && !plain) print ".PP"; blank = 0; text_before = 1 }
+function out(text) { part(); if (text ~ /^[.\047]/) text = "\\&" text; print text }
 function verbatim(on) { if (on != plain) { plain = on; print on ? ".nf" : ".fi" } }
-function section(name) { verbatim(0); title = name; print ".SH " toupper(name); groups = 0 }
+function section(name) { verbatim(0); blank = text_before = 0; title = name; print ".SH " toupper(name); groups = 0 }
 # A group of options; the first one opens their section.
 function group(name)
 {
     if (title != "Options")
         section("Options")
+    verbatim(0)
+    blank = text_before = 0
     print ".SS " name
 }
 function item(line,    term)
@@ -32,6 +38,8 @@ function item(line,    term)
         line = substr(line, RSTART + RLENGTH)
     } else
         line = ""
+    blank = 0
+    text_before = 1
     print ".TP"
     print ".B " clean(term)
     if (line != "")
@@ -39,7 +47,7 @@ function item(line,    term)
 }
 NR == 1 {
     name = $1
-    print ".TH " toupper(name) " 1 \"\" \"Weft " version "\" \"Weft\""
+    print ".TH " toupper(name) " 1 \"" day "\" \"Weft " version "\" \"Weft\""
     section("Name")
     sub(/ - /, " \\- ")
     print
@@ -55,7 +63,7 @@ title == "Examples" && /^ / { verbatim(1); out(clean(substr($0, 3))); next }
     next
 }
 /^Examples$/ { section("Examples"); next }
-/^$/ { if (title == "Synopsis") section("Description"); else if (!plain) print ".PP"; next }
+/^$/ { if (title == "Synopsis") section("Description"); else blank = 1; next }
 title == "Exit status" { sub(/^ */, ""); out(clean($0)); next }
 /^[A-Z][a-z]*$/ { group($0); next }
 /^  [^ ]/ { item(substr($0, 3)); next }

@@ -12,7 +12,8 @@ from training_runs import (ARCHS, HYBRID, Covering, Failure, Trainer, compare_ch
 
 STEPS, QUICK_STEPS = 4, 2
 LAYERS = 14  # with embedding and last norm, a step for each of 16 stages
-MODEL = ["--n-layer", str(LAYERS), "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
+WIDTH, QUICK_WIDTH = 48, 24
+MODEL = ["--n-layer", str(LAYERS), "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "16", "--lr", "3e-3", "--eval-interval", "0", "--digest"]
 DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"], "bf16 weights": ["--param-dtype", "bf16"]}
 ONE_STAGE = ("1f1b", "gpipe", "zb-h2")  # a rank
@@ -263,7 +264,8 @@ def check_control(trainer, tables):
 
 def compare(gpt_train, folder, jobs, quick):
     """A covering part of all that pipelines can choose, against one rank."""
-    trainer = Trainer(gpt_train, folder, MODEL, QUICK_STEPS if quick else STEPS)
+    width, steps = (QUICK_WIDTH, QUICK_STEPS) if quick else (WIDTH, STEPS)
+    trainer = Trainer(gpt_train, folder, [*MODEL, "--n-embd", str(width)], steps)
     program = gpt_train.parent / "schedule"
     tables = Tables(program, trainer.folder)
     check_control(trainer, tables)

@@ -99,11 +99,15 @@ if [ $sanitize = no ]; then
 else
     export UBSAN_OPTIONS=print_stacktrace=1
     light="-LE heavy|lint"
+    # what a report needs of debug information: files and lines
+    debug="-O2 -gline-tables-only -DNDEBUG"
+    lines=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_C_FLAGS_RELWITHDEBINFO=$debug"
+        "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$debug")
     # left out: sums, counts and formulas over code that other tests run
     counts="test_inexact|test_collectives|test_math|test_rule|test_plan_run|test_placement"
     counts+="|test_reference|test_steady|test_shard_traffic|test_schedules_mutants"
     CC=clang CXX=clang++ build_and_test "clang address,undefined" build-asan "$light -E $counts" \
-        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_WERROR=$werror -DWEFT_FUZZ=ON \
+        "${lines[@]}" -DWEFT_WERROR=$werror -DWEFT_FUZZ=ON \
         -DWEFT_SANITIZE=address,undefined
     part "fuzz" scripts/fuzz.sh 0.5 build-asan
     if [ "$bits" -gt 28 ]; then
@@ -119,7 +123,7 @@ else
     alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
     alike+="|test_loss|test_recipe"
     CC=clang CXX=clang++ build_and_test "clang thread" build-tsan "$light -E $alone|$alike" \
-        -DCMAKE_BUILD_TYPE=RelWithDebInfo -DWEFT_WERROR=$werror -DWEFT_SANITIZE=thread
+        "${lines[@]}" -DWEFT_WERROR=$werror -DWEFT_SANITIZE=thread
 fi
 
 echo

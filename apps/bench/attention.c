@@ -1,6 +1,6 @@
 /*
  * apps/bench/attention.c - bench attention: causal attention forward and backward beside the peak
- * of multiply-add.
+ * of multiply-add, of floats and of bf16 numbers with bf16 products.
  *
  * Only the half of the scores that a causal mask leaves is counted: 2 products of S^2 D / 2
  * multiply-adds a head forward, 5 backward (the scores again, then dV, dP, dQ, dK).
@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BATCH = 2, HEADS = 12, SHAPES = 16 };
+enum { BATCH = 2, HEADS = 12, SHAPES = 16, TYPES = 2 };
 
 typedef struct shape {
     int64_t seq, dim;
@@ -19,6 +19,7 @@ typedef struct shape {
 
 typedef struct bench {
     wf_context *ctx;
+    wf_dtype dtype;
     int threads;
     wf_tensor *q, *k, *v, *out, *lse, *dout;
 } bench;
@@ -79,6 +80,16 @@ static double run_backward(void *arg, int64_t repeat)
     return run(arg, repeat, true);
 }
 
+/* A context that stores and multiplies so */
+static wf_context *open_context(int threads, wf_dtype dtype, wf_error *error)
+{
+    wf_context *ctx = bench_context(threads, error);
+
+    if (ctx)
+        wf_context_storage(ctx, dtype);
+    return ctx;
+}
+
 /* Queries, keys, values and a gradient for them, and what the forward pass leaves. */
 static wf_status prepare(bench *b, const shape *s)
 {
@@ -88,8 +99,8 @@ static wf_status prepare(bench *b, const shape *s)
 
     for (uint64_t i = 0; i < 4; i++) {
         *inputs[i] = wf_tensor_new(b->ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
-        if (*inputs[i])
-            wf_init_normal(*inputs[i], 0, 1, i);
+        if (*inputs[i] && wf_init_normal(*inputs[i], 0, 1, i) == WF_OK && b->dtype != WF_F32)
+            *inputs[i] = wf_cast(*inputs[i], b->dtype);
     }
     if (wf_context_status(b->ctx) == WF_OK)
         forward(b, &b->out, &b->lse);
@@ -97,12 +108,13 @@ static wf_status prepare(bench *b, const shape *s)
 }
 
 static void report_pass(bench_report *report, const bench *b, const shape *s, const char *pass,
-                        double products, double seconds, double peak)
+                        double products, double seconds, double floats, double peak)
 {
     double flops = products * (double)(s->seq * s->seq * s->dim) * BATCH * HEADS;
 
     bench_row(report,
               (const bench_cell[]){bench_text("pass", pass),
+                                   bench_text("type", wf_dtype_name(b->dtype)),
                                    bench_number("seq", (double)s->seq, 0),
                                    bench_number("dim", (double)s->dim, 0),
                                    bench_number("threads", b->threads, 0),
@@ -110,24 +122,36 @@ static void report_pass(bench_report *report, const bench *b, const shape *s, co
                                    bench_number("gflops", flops * 1e-9 / seconds, 1),
                                    bench_number("fma_peak", peak, 1),
                                    bench_number("of_peak", flops * 1e-9 / seconds / peak, 3),
+                                   bench_number("of_fp32", floats / seconds, 3),
                                    {.name = NULL}});
 }
 
+/* b: of each type, fp32 first */
 static wf_status run_shape(const bench_options *o, bench_report *report, bench *b,
                            bench_crew *crew, const shape *s)
 {
-    bench_entrant entrants[] = {
-        bench_fma(crew), {.run = run_forward, .arg = b}, {.run = run_backward, .arg = b}};
+    bench_entrant entrants[1 + 2 * TYPES] = {bench_fma(crew)};
+    bool good = true;
 
-    wf_scope_open(b->ctx);
-    if (prepare(b, s) == WF_OK && bench_race(o, 3, entrants)) {
+    for (int i = 0; i < TYPES; i++) {
+        entrants[1 + 2 * i] = (bench_entrant){.run = run_forward, .arg = &b[i]};
+        entrants[2 + 2 * i] = (bench_entrant){.run = run_backward, .arg = &b[i]};
+        wf_scope_open(b[i].ctx);
+        good = good && prepare(&b[i], s) == WF_OK;
+    }
+    if (good && bench_race(o, 1 + 2 * TYPES, entrants)) {
         double peak = bench_fma_flops(crew) * 1e-9 / entrants[0].seconds;
 
-        report_pass(report, b, s, "forward", 2, entrants[1].seconds, peak);
-        report_pass(report, b, s, "backward", 5, entrants[2].seconds, peak);
+        for (int back = 0; back < 2; back++)
+            for (int i = 0; i < TYPES; i++)
+                report_pass(report, &b[i], s, back ? "backward" : "forward", back ? 5 : 2,
+                            entrants[1 + 2 * i + back].seconds, entrants[1 + back].seconds,
+                            peak);
     }
-    wf_scope_close(b->ctx);
-    return wf_context_status(b->ctx);
+    for (int i = 0; i < TYPES; i++)
+        wf_scope_close(b[i].ctx);
+    return wf_context_status(b[0].ctx) ? wf_context_status(b[0].ctx)
+                                       : wf_context_status(b[1].ctx);
 }
 
 static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error *error)
@@ -155,15 +179,24 @@ static int list_shapes(const bench_options *o, bool gpu, shape *shapes, wf_error
 static wf_status run_threads(const bench_options *o, bench_report *report, int threads,
                              const shape *shapes, int n_shapes, wf_error *error)
 {
-    bench b = {.ctx = bench_context(threads, error), .threads = threads};
-    bench_crew *crew = b.ctx ? bench_crew_open(threads, error) : NULL;
+    static const wf_dtype types[TYPES] = {WF_F32, WF_BF16};
+    bench b[TYPES];
+    bench_crew *crew = bench_crew_open(threads, error);
 
-    for (int i = 0; crew && i < n_shapes && error->code == WF_OK; i++) {
-        if (run_shape(o, report, &b, crew, &shapes[i]) != WF_OK)
-            wf_error_set(error, wf_context_status(b.ctx), "%s", wf_context_error(b.ctx)->text);
-    }
+    for (int t = 0; t < TYPES; t++)
+        b[t] = (bench){
+            .ctx = crew && error->code == WF_OK ? open_context(threads, types[t], error) : NULL,
+            .dtype = types[t],
+            .threads = threads};
+    for (int i = 0; i < n_shapes && error->code == WF_OK; i++)
+        if (run_shape(o, report, b, crew, &shapes[i]) != WF_OK)
+            for (int t = TYPES; t-- > 0;)
+                if (wf_context_status(b[t].ctx) != WF_OK)
+                    wf_error_set(error, wf_context_status(b[t].ctx), "%s",
+                                 wf_context_error(b[t].ctx)->text);
     bench_crew_close(crew);
-    wf_context_close(b.ctx);
+    for (int t = 0; t < TYPES; t++)
+        wf_context_close(b[t].ctx);
     return error->code;
 }
 
@@ -201,11 +234,12 @@ static wf_status run_attention(const bench_options *o, bench_report *report, wf_
 const bench_command bench_attention = {
     .name = "attention",
     .summary = "causal attention, beside the FMA peak",
-    .more = "Causal attention in fp32, forward and backward, at 2 sequences of 12 heads. The\n"
-            "limit is the peak of multiply-adds; the work counted is the causal half. Without\n"
-            "--threads: one thread, then all cores. On a GPU: in bf16, one sequence of 64 "
-            "heads, 8\n"
-            "of keys and values, as NVIDIA's published figures for cuDNN are.\n\n"
-            "  bench attention --shapes 1024x64,2048x128 --threads 1\n"
-            "  bench attention --device cuda --shapes 8192x128",
+    .more =
+        "Causal attention, forward and backward, at 2 sequences of 12 heads, in fp32 and with\n"
+        "bf16 products, whose time is compared with fp32's of the same race. The limit is\n"
+        "the peak of fp32 multiply-adds; the work counted is the causal half. Without\n"
+        "--threads: one thread, then all cores. On a GPU: in bf16, one sequence of 64\n"
+        "heads, 8 of keys and values, as NVIDIA's published figures for cuDNN are.\n\n"
+        "  bench attention --shapes 1024x64,2048x128 --threads 1\n"
+        "  bench attention --device cuda --shapes 8192x128",
     .run = run_attention};

@@ -18,6 +18,7 @@ typedef struct bench_options {
     int64_t threads; /* 0: the command's own choice */
     double seconds;  /* what one race takes; 0: the standard */
     const char *shapes, *forms;
+    const char *dtype; /* gemm: "fp32", the default, or "bf16" */
     const char *model, *layouts;
     int64_t tp, dp; /* 0: not given */
     bool sequence_parallel;
@@ -37,6 +38,7 @@ typedef struct bench_report bench_report;
 typedef struct bench_command {
     const char *name, *summary, *more; /* a line; what is measured, and examples */
     wf_status (*run)(const bench_options *o, bench_report *report, wf_error *error);
+    const char *(*here)(void); /* a line on this machine for its help; NULL: none */
 } bench_command;
 
 extern const bench_command bench_gemm, bench_attention, bench_step, bench_pipeline, bench_comm,

@@ -8,6 +8,7 @@
  * multiply-adds that touch no memory: cores that share more than memory keep less.
  */
 #include "apps/bench/blas.h"
+#include "apps/bench/gemm.h"
 #include "kernels/cpu/simd_internal.h"
 #include "kernels/cpu/team_internal.h"
 #include <math.h>
@@ -15,16 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNKS = 8, CALLERS = 16, FORMS = 4, SHAPES = 64 };
-
-typedef struct shape {
-    int64_t m, k, n;
-} shape;
-
-typedef struct setting {
-    char name[32];
-    int threads, callers; /* one of them is 1 */
-} setting;
+enum { CHUNKS = 8, CALLERS = 16, FORMS = 4 };
 
 /* What one caller computes. */
 typedef struct caller {
@@ -117,7 +109,7 @@ static double run(void *arg, int64_t repeat)
     return r->failed ? NAN : seconds;
 }
 
-static wf_status prepare(bench *b, const shape *s)
+static wf_status prepare(bench *b, const bench_shape *s)
 {
     for (int i = 0; i < b->callers; i++) {
         caller *c = &b->caller[i];
@@ -164,10 +156,11 @@ static void forget(bench *b)
    multiply-adds alone. */
 enum { PEAK, ONE, EIGHT, LIBRARIES, ALONE = 2 };
 
-static void report_form(bench *b, const setting *s, const char *form, const bench_entrant *e)
+static void report_form(bench *b, const bench_setting *s, const char *form,
+                        const bench_entrant *e)
 {
-    const shape *size =
-        &(shape){b->caller[0].product.m, b->caller[0].product.k, b->caller[0].product.n};
+    const bench_shape *size =
+        &(bench_shape){b->caller[0].product.m, b->caller[0].product.k, b->caller[0].product.n};
     double flops = 2e-9 * (double)(size->m * size->k) * (double)size->n, best = 0;
     double peak = bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds;
     double eight = b->callers * flops / e[EIGHT].seconds;
@@ -202,7 +195,7 @@ static void report_form(bench *b, const setting *s, const char *form, const benc
     }
 }
 
-static wf_status race_form(bench *b, const setting *s, const char *form)
+static wf_status race_form(bench *b, const bench_setting *s, const char *form)
 {
     runner runners[LIBRARIES + BENCH_BLAS + ALONE];
     bench_entrant entrants[LIBRARIES + BENCH_BLAS + ALONE] = {{.run = NULL}};
@@ -252,7 +245,8 @@ static void set_threads(void *arg, int index)
         b->blas[i].set_threads(wf_team_size(b->team));
 }
 
-static wf_status run_setting(bench *b, const setting *s, const shape *shapes, int n_shapes)
+static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape *shapes,
+                             int n_shapes)
 {
     const char *forms;
     char form[8];
@@ -282,8 +276,7 @@ static wf_status run_setting(bench *b, const setting *s, const shape *shapes, in
     return b->error->code;
 }
 
-/* Those of the command line, or those that training small GPTs is made of. */
-static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
+int bench_gemm_shapes(const bench_options *o, bench_shape shapes[BENCH_SHAPES], wf_error *error)
 {
     static const int64_t rows[] = {256, 1024, 4096};
     static const int64_t sides[][2] = {
@@ -292,7 +285,7 @@ static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
     char word[64];
     int count = 0;
 
-    while (bench_next_word(&list, word, sizeof word) && count < SHAPES) {
+    while (bench_next_word(&list, word, sizeof word) && count < BENCH_SHAPES) {
         long long m, k, n;
         char more;
 
@@ -301,27 +294,27 @@ static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
             return wf_error_set(error, WF_EINVAL, "shape %s is not MxKxN, like 1024x768x3072",
                                 word),
                    0;
-        shapes[count++] = (shape){m, k, n};
+        shapes[count++] = (bench_shape){m, k, n};
     }
     for (int i = 0; count < 15 && !o->shapes && !o->quick; i++, count++)
-        shapes[count] = (shape){rows[i % 3], sides[i / 3][0], sides[i / 3][1]};
+        shapes[count] = (bench_shape){rows[i % 3], sides[i / 3][0], sides[i / 3][1]};
     return count;
 }
 
-static int list_settings(const bench_options *o, setting *settings)
+int bench_gemm_settings(const bench_options *o, bench_setting settings[BENCH_SETTINGS])
 {
     int cores = o->cores < CALLERS ? o->cores : CALLERS, count = 0;
 
     if (o->threads)
-        settings[count++] = (setting){.threads = (int)o->threads, .callers = 1};
+        settings[count++] = (bench_setting){.threads = (int)o->threads, .callers = 1};
     else
-        settings[count++] = (setting){.threads = 1, .callers = 1};
+        settings[count++] = (bench_setting){.threads = 1, .callers = 1};
     if (!o->threads && cores > 1) {
-        settings[count++] = (setting){.threads = cores, .callers = 1};
-        settings[count++] = (setting){.threads = 1, .callers = cores};
+        settings[count++] = (bench_setting){.threads = cores, .callers = 1};
+        settings[count++] = (bench_setting){.threads = 1, .callers = cores};
     }
     for (int i = 0; i < count; i++) {
-        setting *s = &settings[i];
+        bench_setting *s = &settings[i];
         int n = s->callers > 1 ? s->callers : s->threads;
 
         snprintf(s->name, sizeof s->name, "%d %s%s", n, s->callers > 1 ? "rank" : "thread",
@@ -330,7 +323,7 @@ static int list_settings(const bench_options *o, setting *settings)
     return count;
 }
 
-static bool forms_are_good(const bench_options *o, wf_error *error)
+bool bench_gemm_forms_are_good(const bench_options *o, wf_error *error)
 {
     const char *list = o->forms ? o->forms : "";
     char form[8];
@@ -345,13 +338,18 @@ static bool forms_are_good(const bench_options *o, wf_error *error)
 static wf_status run_gemm(const bench_options *o, bench_report *report, wf_error *error)
 {
     static bench b;
-    shape shapes[SHAPES];
-    setting settings[3];
+    bench_shape shapes[BENCH_SHAPES];
+    bench_setting settings[BENCH_SETTINGS];
     const char *why = "";
-    int n_shapes = list_shapes(o, shapes, error), n_settings = list_settings(o, settings);
+    int n_shapes = bench_gemm_shapes(o, shapes, error),
+        n_settings = bench_gemm_settings(o, settings);
 
-    if (error->code != WF_OK || !forms_are_good(o, error))
+    if (error->code != WF_OK || !bench_gemm_forms_are_good(o, error))
         return error->code;
+    if (o->dtype && strcmp(o->dtype, "bf16") == 0)
+        return bench_gemm_bf16(o, shapes, n_shapes, report, error);
+    if (o->dtype && strcmp(o->dtype, "fp32") != 0)
+        return wf_error_set(error, WF_EINVAL, "--dtype %s is neither fp32 nor bf16", o->dtype);
     b = (bench){.o = o, .report = report, .error = error, .simd = wf_cpu_simd(&why)};
     if (!b.simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
@@ -371,5 +369,9 @@ const bench_command bench_gemm = {
         "says which of A and B lies transposed. Without --threads: one thread, all cores as\n"
         "one team, and a rank per core, each with a product of its own.\n\n"
         "  bench gemm                                            all shapes: half an hour\n"
-        "  bench gemm --shapes 1024x768x3072,256x768x768 --forms NN,NT --threads 1",
-    .run = run_gemm};
+        "  bench gemm --shapes 1024x768x3072,256x768x768 --forms NN,NT --threads 1\n\n"
+        "With --dtype bf16, products of bf16 operands and those in fp32 take turns, and the "
+        "tile\n"
+        "unit of AMX multiplies what it holds, where there is one.",
+    .run = run_gemm,
+    .here = bench_gemm_path};

@@ -27,6 +27,7 @@ static const flag flags[] = {
     {"--shapes", FLAG_TEXT, AT(shapes), "gemm decode attention", "LIST",
      "gemm: MxKxN; attention: SEQxDIM; by comma"},
     {"--forms", FLAG_TEXT, AT(forms), "gemm", "LIST", "of NN,NT,TN,TT (default: all)"},
+    {"--dtype", FLAG_TEXT, AT(dtype), "gemm", "NAME", "fp32 (default), or bf16 beside it"},
     {"--model", FLAG_TEXT, AT(model), "step pipeline dispatch init", "NAME",
      "tiny, small, demo, wide, gpt2-256 or gpt2-1024"},
     {"--layouts", FLAG_TEXT, AT(layouts), "step", "LIST",
@@ -123,6 +124,8 @@ wf_status bench_options_parse(const bench_command *command, int argc, char **arg
 void bench_options_help(const bench_command *command)
 {
     printf("usage: bench %s [FLAG...]\n\n%s\n\n", command->name, command->more);
+    if (command->here)
+        printf("%s\n\n", command->here());
     for (int i = 0; i < FLAGS; i++) {
         const flag *f = &flags[i];
         char left[64];

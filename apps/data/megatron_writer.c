@@ -13,6 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SOME = 16384 }; /* ids that are stored at once */
+
 /* A file with the name it gets and the name it has until then. */
 typedef struct output {
     char *name, *partial;
@@ -130,21 +132,48 @@ static wf_status end_document(app_megatron_writer *w)
     return WF_OK;
 }
 
-/* At most what the stack buffer holds, all of one document. */
+/* Ids as they are stored; the largest of them as unsigned numbers. */
+static uint32_t narrow(app_megatron_type type, const int32_t *ids, int64_t count, void *to)
+{
+    uint32_t largest = 0;
+
+#define NARROW(stored)                                                                         \
+    for (int64_t i = 0; i < count; i++) {                                                      \
+        uint32_t id = (uint32_t)ids[i];                                                        \
+        ((stored *)to)[i] = (stored)id;                                                        \
+        largest = id > largest ? id : largest;                                                 \
+    }
+    if (type == APP_MEGATRON_U8) {
+        NARROW(uint8_t)
+    } else if (type == APP_MEGATRON_U16) {
+        NARROW(uint16_t)
+    } else {
+        NARROW(uint32_t)
+    }
+#undef NARROW
+    return largest;
+}
+
+static wf_status refuse_id(app_megatron_writer *w, const int32_t *ids)
+{
+    int64_t i = 0;
+
+    while ((uint32_t)ids[i] < (uint64_t)w->vocabulary)
+        i++;
+    return wf_error_set(
+        &w->error, WF_EINVAL,
+        "token %lld of %s would be id %d, which a vocabulary of %lld does not have",
+        (long long)(w->tokens + i), w->bin.name, ids[i], (long long)w->vocabulary);
+}
+
+/* At most SOME, all of one document. */
 static wf_status add_some(app_megatron_writer *w, const int32_t *ids, int64_t count)
 {
-    unsigned char bytes[4 * 4096];
-    int64_t size = type_size(w->type);
+    _Alignas(8) char bytes[4 * SOME];
 
-    for (int64_t i = 0; i < count; i++) {
-        if (ids[i] < 0 || ids[i] >= w->vocabulary)
-            return wf_error_set(
-                &w->error, WF_EINVAL,
-                "token %lld of %s would be id %d, which a vocabulary of %lld does not have",
-                (long long)(w->tokens + i), w->bin.name, ids[i], (long long)w->vocabulary);
-        put_little_endian(bytes + i * size, (uint64_t)ids[i], size);
-    }
-    if (put(w, &w->bin, bytes, (size_t)(count * size)) == WF_OK) {
+    if (narrow(w->type, ids, count, bytes) >= (uint64_t)w->vocabulary)
+        return refuse_id(w, ids);
+    if (put(w, &w->bin, bytes, (size_t)(count * type_size(w->type))) == WF_OK) {
         w->tokens += count;
         w->length += count;
     }
@@ -157,7 +186,7 @@ wf_status app_megatron_writer_add(app_megatron_writer *writer, const int32_t *id
     app_megatron_writer *w = writer;
 
     for (int64_t i = 0; i < count && w->error.code == WF_OK;) {
-        int64_t room = INT32_MAX - w->length, some = count - i < 4096 ? count - i : 4096;
+        int64_t room = INT32_MAX - w->length, some = count - i < SOME ? count - i : SOME;
 
         if (room == 0)
             end_document(w);

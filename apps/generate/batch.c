@@ -89,7 +89,7 @@ static wf_status prefill(batch *b, int64_t slot, app_text *t)
     float *logits, *sums;
 
     if (!b->o->prompt_logprobs)
-        return app_engine_prefill(b->e, slot, 0, t->ids, before, NULL, NULL);
+        return app_engine_prefill(b->e, slot, t->prompt, 0, t->ids, before, NULL, NULL);
     logits = malloc(sizeof *logits * ECHO * (size_t)v);
     sums = malloc(sizeof *sums * ECHO);
     if (!logits || !sums)
@@ -97,7 +97,7 @@ static wf_status prefill(batch *b, int64_t slot, app_text *t)
     for (int64_t at = 0; at < before && status == WF_OK; at += ECHO) {
         int64_t n = before - at < ECHO ? before - at : ECHO;
 
-        status = app_engine_prefill(b->e, slot, at, t->ids + at, n, logits, sums);
+        status = app_engine_prefill(b->e, slot, t->prompt, at, t->ids + at, n, logits, sums);
         for (int64_t i = 0; i < n && status == WF_OK; i++)
             t->logprob[at + i + 1] = logprob_of(logits[i * v + t->ids[at + i + 1]], sums[i]);
     }
@@ -199,7 +199,7 @@ static wf_status step(batch *b)
         if (b->slot[s]) {
             const app_text *t = b->slot[s];
 
-            b->row[n++] = (app_engine_row){s, t->count - 1, t->ids[t->count - 1]};
+            b->row[n++] = (app_engine_row){s, t->count - 1, t->ids[t->count - 1], t->ids};
         }
     status = app_engine_next(b->e, n, b->row, b->logits,
                              b->o->logprobs || b->o->top ? b->logsumexp : NULL);

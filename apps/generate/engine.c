@@ -1,6 +1,7 @@
 /* apps/generate/engine.c - tokens through a model and its cache; see the header. */
 #include "apps/generate/engine.h"
 #include <stdlib.h>
+#include <string.h>
 
 enum { CHUNK = 512 };
 
@@ -11,6 +12,9 @@ wf_status app_engine_open(app_engine *e, const app_engine_options *options)
                       .vocabulary = options->model->config.vocabulary};
     if (e->o.chunk == 0)
         e->o.chunk = CHUNK;
+    e->is_long = calloc((size_t)e->o.slots, sizeof *e->is_long);
+    if (!e->is_long)
+        return wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld slots", (long long)e->o.slots);
     e->cache = wf_nn_cache_open(e->ctx, e->o.slots, e->o.positions);
     return wf_context_status(e->ctx);
 }
@@ -19,6 +23,28 @@ void app_engine_close(app_engine *e)
 {
     wf_nn_cache_close(e->cache);
     e->cache = NULL;
+    free(e->is_long);
+    e->is_long = NULL;
+}
+
+/* Whether the model turns a text of so many tokens as a long one. */
+static bool is_long(const app_engine *e, int64_t length)
+{
+    const wf_rope_scaling *s = &e->o.model->config.rope_scaling;
+
+    return s->kind == WF_ROPE_LONG && (double)length > s->original_positions;
+}
+
+bool app_engine_keeps(const app_engine *e, int64_t slot, int64_t length)
+{
+    return e->is_long[slot] == is_long(e, length);
+}
+
+int64_t app_engine_together(const app_engine *e, int64_t prompt)
+{
+    const int64_t original = (int64_t)e->o.model->config.rope_scaling.original_positions;
+
+    return !is_long(e, prompt + 1) && is_long(e, e->o.positions) ? original : prompt;
 }
 
 /* A wf_par_head_function. */
@@ -47,23 +73,32 @@ static wf_tensor *tokens_of(app_engine *e, int64_t batch, int64_t count, const i
 /* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage hold them. */
 static void share(app_engine *e, wf_tensor *t, int64_t count, float *to)
 {
+    wf_host_data view;
+    const float *numbers;
+
     t = wf_whole(t);
-    if (t && to)
-        wf_data_get(t, 0, count, to);
+    if (t && to) {
+        numbers = wf_data_read_f32(t, &view);
+        if (numbers)
+            memcpy(to, numbers, (size_t)count * sizeof *to);
+        wf_data_close(&view);
+    }
     if (to && e->o.pipelined)
         wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
 }
 
-/* Tokens of each of these places go through the model. `wanted`: logits are. */
+/* Tokens of each of these places go through the model, stored as in training. `wanted`: logits are. */
 static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t *ids,
                      const wf_nn_cache_place *place, bool wanted, float *logits,
                      float *logsumexp)
 {
     wf_nn_gpt *m = e->o.model;
+    wf_dtype storage;
     wf_tensor *t, *y;
 
     if (wf_nn_cache_at(e->cache, batch, count, place) != WF_OK)
         return wf_context_status(e->ctx);
+    storage = wf_context_storage(e->ctx, wf_par_dtype(e->o.par));
     wf_scope_open(e->ctx);
     t = tokens_of(e, batch, count, ids);
     wf_nn_cache_switch(e->ctx, e->cache);
@@ -77,17 +112,19 @@ static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t 
     if (wanted)
         share(e, y, batch * count * e->vocabulary, logits);
     wf_scope_close(e->ctx);
+    wf_context_storage(e->ctx, storage);
     return wf_context_status(e->ctx);
 }
 
-wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t first, const int32_t *ids,
-                             int64_t count, float *logits, float *logsumexp)
+wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_t first,
+                             const int32_t *ids, int64_t count, float *logits, float *logsumexp)
 {
     wf_status status = wf_context_status(e->ctx);
 
+    e->is_long[slot] = is_long(e, length);
     for (int64_t at = 0; at < count && status == WF_OK; at += e->o.chunk) {
         int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
-        const wf_nn_cache_place place = {slot, first + at};
+        const wf_nn_cache_place place = {slot, first + at, e->is_long[slot]};
 
         status =
             run(e, 1, n, ids ? ids + at : NULL, &place, logits != NULL,
@@ -96,19 +133,36 @@ wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t first, const i
     return status;
 }
 
+/* A text that becomes a long one is computed again, but for its last token. */
+static wf_status renew(app_engine *e, const app_engine_row *row)
+{
+    if (app_engine_keeps(e, row->slot, row->position + 1))
+        return WF_OK;
+    if (!row->before && row->position && !wf_context_dry_run(e->ctx))
+        return wf_fail(e->ctx, WF_EINVAL,
+                       "a text of %lld tokens is computed again as a long one, and its ids are "
+                       "not there",
+                       (long long)row->position + 1);
+    return app_engine_prefill(e, row->slot, row->position + 1, 0, row->before, row->position,
+                              NULL, NULL);
+}
+
 wf_status app_engine_next(app_engine *e, int64_t rows, const app_engine_row *row, float *logits,
                           float *logsumexp)
 {
     wf_nn_cache_place *place = calloc((size_t)rows + 1, sizeof *place);
     int32_t *ids = calloc((size_t)rows + 1, sizeof *ids);
-    wf_status status;
+    wf_status status = wf_context_status(e->ctx);
 
     if (place && ids) {
-        for (int64_t i = 0; i < rows; i++) {
-            place[i] = (wf_nn_cache_place){row[i].slot, row[i].position};
+        for (int64_t i = 0; i < rows && status == WF_OK; i++) {
+            status = renew(e, &row[i]);
+            place[i] =
+                (wf_nn_cache_place){row[i].slot, row[i].position, e->is_long[row[i].slot]};
             ids[i] = row[i].id;
         }
-        status = run(e, rows, 1, ids, place, true, logits, logsumexp);
+        if (status == WF_OK)
+            status = run(e, rows, 1, ids, place, true, logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld tokens", (long long)rows);
     }

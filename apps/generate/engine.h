@@ -23,22 +23,34 @@ typedef struct app_engine {
     wf_context *ctx;
     wf_nn_cache *cache;
     int64_t vocabulary;
+    bool *
+        is_long; /* [slots]: what a slot holds is of a text longer than the original length of WF_ROPE_LONG */
 } app_engine;
 
-/* A text's last token: its slot, its place in the text, its id. What is before it is in the slot. */
+/* A text's last token: its slot, its place in the text, its id. What is before it is in the slot; `before` has the ids,
+   for where the text becomes longer than the original length of WF_ROPE_LONG, and all of it is computed again, as
+   transformers do. NULL in a plan. */
 typedef struct app_engine_row {
     int64_t slot, position;
     int32_t id;
+    const int32_t *before;
 } app_engine_row;
 
 /* Errors are in the context here and below. Close it in any case. */
 wf_status app_engine_open(app_engine *e, const app_engine_options *options);
 void app_engine_close(app_engine *e);
 
-/* Tokens of a text, `count` from `first` on, go to a slot that has those before. logits: NULL, or
+/* Tokens of a text of `length` tokens, `count` from `first` on, go to a slot that has those before. logits: NULL, or
    [count][vocabulary], of the token behind each; logsumexp: NULL, or [count]. In a plan ids is NULL. */
-wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t first, const int32_t *ids,
-                             int64_t count, float *logits, float *logsumexp);
+wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_t first,
+                             const int32_t *ids, int64_t count, float *logits,
+                             float *logsumexp);
+
+/* Whether what a slot holds is of use to a text of so many tokens that begins with the same. */
+bool app_engine_keeps(const app_engine *e, int64_t slot, int64_t length);
+
+/* How many tokens of a text that begins with so many, and goes on, are computed together at most, chunks aside. */
+int64_t app_engine_together(const app_engine *e, int64_t prompt);
 
 /* One token more of each text. logits [rows][vocabulary]: of the token that comes next; logsumexp [rows], or NULL: see
    wf_nn_logsumexp. Both are NULL in a plan. */

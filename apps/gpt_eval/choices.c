@@ -2,8 +2,10 @@
 #include "apps/gpt_eval/choices.h"
 #include "apps/generate/engine.h"
 #include "apps/gpt_eval/requests.h"
+#include "apps/model/gather.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { AT_ONCE = 32 }; /* tokens of a continuation whose logits are there together */
 
@@ -48,14 +50,16 @@ static void run_request(const job *j, slot *s, const app_request *r, answer *to)
     const int32_t *ids = ids_of(j, r);
     int64_t first = r->context - 1, begin = 0, end = r->count - 1;
 
-    while (begin < first && begin < s->count && s->ids[begin] == ids[begin])
+    while (begin < first && begin < s->count && s->ids[begin] == ids[begin] &&
+           app_engine_keeps(&s->e, 0, end))
         begin++;
     *to = (answer){.greedy = true};
     if (begin < first)
-        app_engine_prefill(&s->e, 0, begin, ids + begin, first - begin, NULL, NULL);
+        app_engine_prefill(&s->e, 0, end, begin, ids + begin, first - begin, NULL, NULL);
     for (int64_t at = first, n; at < end; at += n) {
         n = end - at < AT_ONCE ? end - at : AT_ONCE;
-        if (app_engine_prefill(&s->e, 0, at, ids + at, n, s->logits, s->logsumexp) != WF_OK)
+        if (app_engine_prefill(&s->e, 0, end, at, ids + at, n, s->logits, s->logsumexp) !=
+            WF_OK)
             return;
         for (int64_t i = 0; i < n; i++) {
             const float *row = s->logits + i * s->e.vocabulary;
@@ -97,6 +101,21 @@ static void run_requests(job *j, wf_rank *rank, wf_par *par, slot *s)
     }
 }
 
+/* An app_gather_take: the answers of the questions that a copy of the model has had. */
+static void take_answers(void *arg, wf_par *par, int from, const char *data, size_t bytes)
+{
+    job *j = arg;
+    const app_requests *all = &j->requests;
+    int64_t question = 0;
+
+    (void)par;
+    for (int64_t i = 0; i < all->count && bytes; i++) {
+        question += i > 0 && all->list[i].doc != all->list[i - 1].doc;
+        if (question % j->q->run.dp == from / j->q->run.tp)
+            memcpy(&j->answer[i], data + (size_t)i * sizeof *j->answer, sizeof *j->answer);
+    }
+}
+
 static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
@@ -115,6 +134,12 @@ static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
     else if (app_engine_open(&s.e, &options) == WF_OK)
         run_requests(j, rank, par, &s);
     app_engine_close(&s.e);
+    if (app_gather_needed(rank) && wf_context_status(ctx) == WF_OK) {
+        bool has = app_gather_from(rank) && rank->index % (int)j->q->run.tp == 0;
+
+        app_gather(rank, par, j->answer,
+                   has ? (size_t)j->requests.count * sizeof *j->answer : 0, take_answers, j);
+    }
     free(s.ids);
     free(s.logits);
     free(s.logsumexp);

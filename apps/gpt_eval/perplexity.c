@@ -1,8 +1,10 @@
 /* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
 #include "apps/gpt_eval/perplexity.h"
+#include "apps/model/gather.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum { STANDARD_LENGTH = 1024 };
@@ -63,10 +65,12 @@ static wf_tensor *tensor_of(wf_context *ctx, int64_t batch, int64_t length, cons
     return t;
 }
 
-static void run_batch(const job *j, wf_context *ctx, wf_nn_gpt *model, int64_t first,
-                      int64_t count, int32_t *ids, float *loss, bool keeps)
+static void run_batch(const job *j, wf_par *par, wf_nn_gpt *model, int64_t first, int64_t count,
+                      int32_t *ids, float *loss, bool keeps)
 {
     const app_windows *w = &j->windows;
+    wf_context *ctx = wf_par_context(par);
+    wf_dtype storage = wf_context_storage(ctx, wf_par_dtype(par)); /* as in training */
     int32_t *targets = ids + count * w->length;
     wf_tensor *t;
 
@@ -80,6 +84,7 @@ static void run_batch(const job *j, wf_context *ctx, wf_nn_gpt *model, int64_t f
         take(j, first, count, targets, loss);
     }
     wf_scope_close(ctx);
+    wf_context_storage(ctx, storage);
 }
 
 static void show(const job *j, int64_t done)
@@ -87,6 +92,23 @@ static void show(const job *j, int64_t done)
     if (isatty(STDERR_FILENO))
         fprintf(stderr, "\r%lld of %lld windows%s", (long long)done,
                 (long long)j->windows.count, done < j->windows.count ? "" : "\n");
+}
+
+/* An app_gather_take: the losses of the windows that a copy of the model has had. */
+static void take_losses(void *arg, wf_par *par, int from, const char *data, size_t bytes)
+{
+    const job *j = arg;
+    const app_windows *w = &j->windows;
+    const int64_t batch = j->q->batch, copies = j->q->run.dp;
+
+    (void)par;
+    for (int64_t i = 0; i < w->count && bytes; i++) {
+        int64_t begin = app_windows_begin(w, i), end = app_windows_end(w, i);
+
+        if (i / batch % copies == from / j->q->run.tp && begin < end)
+            memcpy(j->loss + begin, (const float *)data + begin,
+                   (size_t)(end - begin) * sizeof(float));
+    }
 }
 
 /* The batches of windows go around the copies of the model. */
@@ -107,10 +129,15 @@ static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
          i < w->count && wf_context_status(ctx) == WF_OK; i += copies * batch) {
         int64_t count = w->count - i < batch ? w->count - i : batch;
 
-        run_batch(j, ctx, model, i, count, ids, loss, keeps);
+        run_batch(j, par, model, i, count, ids, loss, keeps);
         if (rank->index == 0)
             show(j, i + copies * batch < w->count ? i + count : w->count);
     }
+    if (app_gather_needed(rank) && wf_context_status(ctx) == WF_OK)
+        app_gather(rank, par, j->loss,
+                   keeps && app_gather_from(rank) ? (size_t)j->data.tokens * sizeof *j->loss
+                                                  : 0,
+                   take_losses, j);
     free(ids);
     free(loss);
 }

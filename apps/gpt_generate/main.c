@@ -1,4 +1,5 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
+#include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
 #include "apps/model/model_source.h"
 #include "apps/program.h"
@@ -90,12 +91,13 @@ static wf_status list_texts(job *j, wf_error *error)
 /* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
 static void plan_texts(job *j, app_engine *e)
 {
-    int64_t longest = j->count ? j->prompts.longest - 1 : j->positions - 1;
+    int64_t longest =
+        app_engine_together(e, j->count ? j->prompts.longest - 1 : j->positions - 1);
     app_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
 
-    app_engine_prefill(e, 0, 0, NULL, longest, NULL, NULL);
+    app_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
     for (int64_t s = 0; row && s < e->o.slots; s++)
-        row[s] = (app_engine_row){s, longest, 0};
+        row[s] = (app_engine_row){s, longest, 0, NULL};
     if (row)
         app_engine_next(e, e->o.slots, row, NULL, NULL);
     free(row);
@@ -129,6 +131,8 @@ static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
         app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
                       prints ? &print : &quiet);
     app_engine_close(&e);
+    if (!j->q.plan)
+        app_hand_over(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
     if (j->q.plan)
         wf_pool_report(wf_context_pool(wf_par_context(par)), &j->memory);
 }
@@ -210,7 +214,7 @@ static wf_status prepare(job *j, wf_error *error)
     j->output = (app_output){.request = q,
                              .prompts = &j->prompts,
                              .options = &j->options,
-                             .out = stdout,
+                             .out = wf_launcher_detected().process > 0 ? NULL : stdout,
                              .count = j->count};
     return app_output_open(&j->output, error);
 }

@@ -154,7 +154,7 @@ void app_output_token(void *arg, const app_text *t)
 {
     app_output *o = arg;
 
-    if (is_single(o))
+    if (o->out && is_single(o))
         show(o, t);
 }
 
@@ -166,7 +166,7 @@ void app_output_finished(void *arg, app_text *t)
     o->tokens += t->count - t->prompt;
     o->text[t->index] = *t;
     memset(t, 0, sizeof *t);
-    for (; o->printed < o->count && o->text[o->printed].finish; o->printed++) {
+    for (; o->out && o->printed < o->count && o->text[o->printed].finish; o->printed++) {
         app_text *next = &o->text[o->printed];
         const char *finish = next->finish;
 
@@ -177,6 +177,7 @@ void app_output_finished(void *arg, app_text *t)
         app_text_free(next);
         next->finish = finish;
     }
-    fflush(o->out);
+    if (o->out)
+        fflush(o->out);
     pthread_mutex_unlock(&o->lock);
 }

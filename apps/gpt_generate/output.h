@@ -13,7 +13,7 @@ typedef struct app_output {
     const app_generate_request *request;
     const app_prompts *prompts;
     const app_batch_options *options;
-    FILE *out;
+    FILE *out;      /* NULL: texts are kept, for app_hand_over */
     app_text *text; /* [count], zeros where one is not whole */
     int64_t count, printed, tokens;
     size_t shown; /* bytes of a single text */

@@ -32,7 +32,7 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
     options.pipeline = j->pipeline;
     if (j->steps || options.pipeline) {
         trainer = wf_par_trainer_open(par, model, &options);
-        app_saving_open(&saving, j->o, par, trainer, "", NULL);
+        app_saving_open(&saving, j->o, par, gpt, trainer, "", NULL);
     }
     for (int step = 1; step <= j->steps && wf_context_status(ctx) == WF_OK; step++) {
         wf_par_step result;

@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-static int64_t count_parameters(wf_nn_module *model)
+/* All, or those alone that are trained. */
+static int64_t count_parameters(wf_nn_module *model, bool trained)
 {
     int64_t count, sum = 0;
     wf_nn_parameter **all = wf_nn_parameters(model, &count);
@@ -13,10 +14,23 @@ static int64_t count_parameters(wf_nn_module *model)
 
         for (int d = 0; d < all[i]->tensor->ndim; d++)
             elements *= all[i]->tensor->dim[d].size;
-        sum += elements;
+        sum += trained && all[i]->frozen ? 0 : elements;
     }
     free(all);
     return sum;
+}
+
+/* As PEFT counts: adapters, and what is trained beside them, of all that there is. */
+static void tell_adapters(FILE *out, const app_options *o, wf_nn_module *model)
+{
+    int64_t trained = count_parameters(model, true), all = count_parameters(model, false);
+
+    if (o->lora_rank)
+        fprintf(out,
+                "adapters: rank %" PRId64 ", alpha %g%s, on %s; %" PRId64 " of %" PRId64
+                " parameters are trained (%.4f %%)\n",
+                o->lora_rank, o->lora_alpha, o->rslora ? " over the root of the rank" : "",
+                o->lora_targets, trained, all, 100 * (double)trained / (double)all);
 }
 
 static void tell_data(FILE *out, const app_options *o, const app_data_set *data)
@@ -38,8 +52,9 @@ void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
     fprintf(out,
             "model: %s, layers %" PRId64 ", heads %" PRId64 ", width %" PRId64
             ", vocabulary %" PRId64 "; %" PRId64 " parameters in %s\n",
-            o->arch, o->n_layer, o->n_head, o->n_embd, o->vocab_size, count_parameters(model),
-            o->param_dtype);
+            o->arch, o->n_layer, o->n_head, o->n_embd, o->vocab_size,
+            count_parameters(model, false), o->param_dtype);
+    tell_adapters(out, o, model);
     fprintf(out, "mesh: ");
     if (app_options_pipelined(o))
         fprintf(out, "pp %" PRId64 " x ", o->pp);

@@ -361,7 +361,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
 static bool is_asked(const app_options *o)
 {
     return app_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||
-           o->comm_report;
+           o->comm_report || o->print_config;
 }
 
 int main(int argc, char **argv)
@@ -378,9 +378,11 @@ int main(int argc, char **argv)
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
-    if (status == WF_OK && !app_options_asks(&options))
+    if (status == WF_OK && !app_options_asks(&options) && !end.reported)
+        status = app_options_show(&options, stdout, &error);
+    if (status == WF_OK && !app_options_asks(&options) && !options.print_config)
         status = run(&options, &saved, &end, &error);
-    else if (status == WF_OK && !end.reported)
+    else if (status == WF_OK && !end.reported && !options.print_config)
         app_options_answer(&options, stdout);
     if (status != WF_OK)
         fflush(stdout);

@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan.c - see the header. */
 #include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/search.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -156,13 +157,17 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
 
     if (o.json && app_step_report_check(o.json, error) != WF_OK)
         return error->code;
+    if (strcmp(o.search, "off") != 0)
+        return search_run(&o, out, error);
     if (o.find_batch && find_batch(&o, &found, error) != WF_OK)
         return error->code;
     p = calloc(1, sizeof *p);
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory for a plan");
     p->options = &o;
-    if (make(p, &o, error) == WF_OK) {
+    if (o.machine)
+        search_time(&o, &p->time, p->machine, error);
+    if (error->code == WF_OK && make(p, &o, error) == WF_OK) {
         if (o.find_batch)
             print_batch(out, &o, options, found);
         plan_report_write(p, out, error);

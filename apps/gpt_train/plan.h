@@ -3,6 +3,7 @@
 #define WF_APPS_PLAN_H
 
 #include "apps/gpt_train/plan_advice.h"
+#include "apps/gpt_train/search.h"
 #include "apps/gpt_train/stage_report.h"
 
 enum { PLAN_STRATEGIES = 16 };
@@ -18,6 +19,8 @@ typedef struct plan_report {
     int n_strategies;   /* all others; none where there is no data parallelism */
     const char *strategy[PLAN_STRATEGIES];
     dry_run strategy_run[PLAN_STRATEGIES];
+    search_found time; /* the step on --machine; 0 s: nobody asks */
+    char machine[WF_SIM_NAME];
     plan_advice_limits limits;
     plan_advice advice; /* empty where the plan fits */
 } plan_report;

@@ -1,6 +1,7 @@
 /* apps/gpt_train/plan_advice.c - see the header. */
 #include "apps/gpt_train/plan_advice.h"
 #include "apps/gpt_train/choose_accumulate.h"
+#include "apps/gpt_train/search.h"
 #include <string.h>
 #include <time.h>
 
@@ -16,7 +17,7 @@ typedef struct combination {
     int setting[PLAN_KNOBS];
 } combination;
 
-typedef struct search {
+typedef struct advising {
     const app_options *base;
     const dry_run *base_run;
     const plan_advice_limits *limits;
@@ -24,7 +25,8 @@ typedef struct search {
     double work,
         wall; /* s of this process's work and of the clock on the wall, at the beginning */
     bool told;
-} search;
+    double seconds; /* the step of `base` on --machine; 0: none is given */
+} advising;
 
 static double now(clockid_t clock)
 {
@@ -43,7 +45,7 @@ static combination nothing(void)
     return c;
 }
 
-static plan_set apply(const search *s, const combination *c, app_options *o)
+static plan_set apply(const advising *s, const combination *c, app_options *o)
 {
     *o = *s->base; /* its texts stay the caller's */
     for (int k = 0; k < PLAN_KNOBS; k++) {
@@ -52,18 +54,9 @@ static plan_set apply(const search *s, const combination *c, app_options *o)
         if (set != PLAN_SET)
             return set;
     }
-    if (o->tp != s->base->tp || o->dp != s->base->dp)
+    if (o->tp != s->base->tp || o->dp != s->base->dp || o->pp != s->base->pp)
         o->rank = app_options_ranks(o) - 1; /* the last one has the largest parts */
     return PLAN_SET;
-}
-
-/* "FLOPs +33 %, " */
-static size_t add_share(char *text, size_t size, const char *what, double before, double after)
-{
-    if (before <= 0)
-        return after > 0 ? (size_t)snprintf(text, size, "%s where there was none, ", what) : 0;
-    return (size_t)snprintf(text, size, "%s %+.0f %%, ", what,
-                            100 * (after - before) / before + 0.0);
 }
 
 static bool changes_numbers(const combination *c)
@@ -74,7 +67,19 @@ static bool changes_numbers(const combination *c)
     return false;
 }
 
-static void describe(const search *s, const combination *c, const app_options *o,
+/* A step on --machine; 0: nobody has said which, or it has no time for this. */
+static double seconds_of(const app_options *o)
+{
+    wf_error ignored = {WF_OK, ""};
+    char machine[WF_SIM_NAME];
+    search_found found;
+
+    if (!o->machine || search_time(o, &found, machine, &ignored) != WF_OK)
+        return 0;
+    return found.seconds;
+}
+
+static void describe(const advising *s, const combination *c, const app_options *o,
                      const dry_run *run, plan_advice_line *line)
 {
     char *text = line->cost;
@@ -85,9 +90,12 @@ static void describe(const search *s, const combination *c, const app_options *o
                                .flops = run->report.flops,
                                .traffic = dry_run_traffic(run)};
     plan_flags(s->base, o, line->flags, sizeof line->flags);
-    used = add_share(text, size, "FLOPs", s->base_run->report.flops, line->flops);
-    used += add_share(text + used, size - used, "traffic", dry_run_traffic(s->base_run),
-                      line->traffic);
+    line->seconds = seconds_of(o);
+    used = plan_advice_share(text, size, "FLOPs", s->base_run->report.flops, line->flops);
+    if (line->seconds > 0)
+        used += plan_advice_share(text + used, size - used, "time", s->seconds, line->seconds);
+    used += plan_advice_share(text + used, size - used, "traffic", dry_run_traffic(s->base_run),
+                              line->traffic);
     for (int k = 0; k < PLAN_KNOBS; k++)
         if (c->setting[k] != NONE && plan_knobs[k].cost && used < size)
             used += (size_t)snprintf(text + used, size - used, "%s, ", plan_knobs[k].cost);
@@ -105,7 +113,7 @@ static void describe(const search *s, const combination *c, const app_options *o
 
 /* Whether the time is over; says once that it takes long. It is this process's own work, so that a
    busy machine gives the same advice, unless it is so busy that nobody would wait. */
-static bool is_over(search *s)
+static bool is_over(advising *s)
 {
     double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
            wall = now(CLOCK_MONOTONIC) - s->wall;
@@ -131,16 +139,30 @@ static app_options shortened(const app_options *options)
     return o;
 }
 
-static bool fits(const search *s, const app_options *o, dry_run *run)
+/* Of a pipeline that was not asked for, the ranks of the first stage and of the last. */
+static bool fits(const advising *s, const app_options *o, dry_run *run)
 {
-    wf_error ignored = {WF_OK, ""};
+    int64_t each = app_options_ranks(o) / o->pp;
+    bool both = o->pp != s->base->pp && o->pp > 1;
+    app_options one = *o;
 
-    return s->limits->room >= 1 &&
-           dry_run_within(o, s->limits->start, (size_t)s->limits->room, run, &ignored) == WF_OK;
+    for (int end = 0; end < (both ? 2 : 1) && s->limits->room >= 1; end++) {
+        wf_error ignored = {WF_OK, ""};
+        dry_run other;
+
+        if (both)
+            one.rank = end ? each - 1 : app_options_ranks(o) - 1;
+        if (dry_run_within(&one, s->limits->start, (size_t)s->limits->room, &other, &ignored) !=
+            WF_OK)
+            return false;
+        if (!end || other.report.memory.peak > run->report.memory.peak)
+            *run = other;
+    }
+    return s->limits->room >= 1;
 }
 
 /* A run with these flags may find a way to sum gradients that moves less. */
-static void as_it_runs(const search *s, const app_options *o, dry_run *run)
+static void as_it_runs(const advising *s, const app_options *o, dry_run *run)
 {
     app_options chosen = *o;
     char told[APP_CHOICE_TOLD];
@@ -152,7 +174,7 @@ static void as_it_runs(const search *s, const app_options *o, dry_run *run)
 }
 
 /* Whether a combination fits; then with its line. One that does not is left early. */
-static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
+static plan_set attempt(advising *s, const combination *c, plan_advice_line *line)
 {
     app_options o, few;
     dry_run run;
@@ -172,7 +194,7 @@ static plan_set attempt(search *s, const combination *c, plan_advice_line *line)
 
 /* The peak of a combination's first step, which is hardly less than that of a run; 0 where it has
    none. */
-static double peak_of(search *s, const combination *c)
+static double peak_of(advising *s, const combination *c)
 {
     app_options o;
     wf_error ignored = {WF_OK, ""};
@@ -197,7 +219,7 @@ static void add_line(plan_advice *a, const plan_advice_line *line)
 }
 
 /* The mildest setting of a knob with which all fits, beside what is in c already. */
-static bool fit(search *s, int k, combination *c, plan_advice_line *line)
+static bool fit(advising *s, int k, combination *c, plan_advice_line *line)
 {
     plan_set set = PLAN_SKIP;
 
@@ -210,7 +232,7 @@ static bool fit(search *s, int k, combination *c, plan_advice_line *line)
     return set == PLAN_SET;
 }
 
-static void find_single(search *s, plan_price price)
+static void find_single(advising *s, plan_price price)
 {
     for (int k = 0; k < PLAN_KNOBS; k++) {
         combination c = nothing();
@@ -222,7 +244,7 @@ static void find_single(search *s, plan_price price)
 }
 
 /* The last setting of a knob, which saves most, beside what is in c already; or NONE. */
-static int strongest(const search *s, const combination *c, int k)
+static int strongest(const advising *s, const combination *c, int k)
 {
     combination other = *c;
     app_options o;
@@ -239,7 +261,7 @@ static int strongest(const search *s, const combination *c, int k)
 }
 
 /* Take back what is not needed, the dearest first, or make it milder. */
-static void relax(search *s, combination *c, plan_advice_line *line)
+static void relax(advising *s, combination *c, plan_advice_line *line)
 {
     for (int k = PLAN_KNOBS - 1; k >= 0; k--) {
         int needed = c->setting[k];
@@ -255,7 +277,7 @@ static void relax(search *s, combination *c, plan_advice_line *line)
 }
 
 /* Turn a knob as far as it goes; back where that saves hardly anything. */
-static bool turn(search *s, int k, combination *c, double *peak)
+static bool turn(advising *s, int k, combination *c, double *peak)
 {
     double now;
 
@@ -272,7 +294,7 @@ static bool turn(search *s, int k, combination *c, double *peak)
 
 /* Turn knobs of this price and of none until all together fit, then relax. What does not help at
    first may help where something else no longer makes the peak, so it is tried again. */
-static bool add_up(search *s, plan_price price, combination *c, double *peak)
+static bool add_up(advising *s, plan_price price, combination *c, double *peak)
 {
     bool less = true;
     plan_advice_line line;
@@ -297,7 +319,7 @@ static bool add_up(search *s, plan_price price, combination *c, double *peak)
 }
 
 /* More ranks, as few as will do, for what all else together has made of the plan. */
-static bool spread(search *s, const combination *from)
+static bool spread(advising *s, const combination *from)
 {
     for (int k = 0; k < PLAN_KNOBS; k++) {
         combination c = *from;
@@ -314,7 +336,7 @@ static bool spread(search *s, const combination *from)
 
 /* Beside `free`, all that keeps numbers and ranks: with other numbers, or more ranks; else with both.
    `all` becomes what takes least on these ranks. */
-static void find_dear(search *s, const combination *free, double peak, combination *all)
+static void find_dear(advising *s, const combination *free, double peak, combination *all)
 {
     *all = *free;
     add_up(s, PLAN_NUMBERS, all, &peak);
@@ -323,7 +345,7 @@ static void find_dear(search *s, const combination *free, double peak, combinati
 }
 
 /* The line of the combination that takes least, where none fits. */
-static void find_smallest(search *s, const combination *c)
+static void find_smallest(advising *s, const combination *c)
 {
     app_options o;
     wf_error ignored = {WF_OK, ""};
@@ -333,27 +355,37 @@ static void find_smallest(search *s, const combination *c)
         describe(s, c, &o, &run, &s->advice->smallest);
 }
 
+static void find_all(advising *s)
+{
+    plan_advice *advice = s->advice;
+    combination free = nothing(), all;
+    double peak = (double)s->base_run->report.memory.peak;
+
+    find_single(s, PLAN_FREE);
+    advice->together = !advice->n;
+    if (!advice->n)
+        add_up(s, PLAN_FREE, &free, &peak);
+    find_single(s, PLAN_NUMBERS);
+    if (advice->n)
+        return;
+    find_dear(s, &free, peak, &all);
+    if (!advice->n)
+        find_smallest(s, &all);
+}
+
 void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice)
 {
-    search s = {.base = options,
-                .base_run = base,
-                .limits = limits,
-                .advice = advice,
-                .work = now(CLOCK_PROCESS_CPUTIME_ID),
-                .wall = now(CLOCK_MONOTONIC)};
-    combination free = nothing(), all;
-    double peak = (double)base->report.memory.peak;
+    advising s = {.base = options,
+                  .base_run = base,
+                  .limits = limits,
+                  .advice = advice,
+                  .work = now(CLOCK_PROCESS_CPUTIME_ID),
+                  .wall = now(CLOCK_MONOTONIC),
+                  .seconds = seconds_of(options)};
 
     *advice = (plan_advice){.n = 0};
-    find_single(&s, PLAN_FREE);
-    advice->together = !advice->n;
-    if (!advice->n)
-        add_up(&s, PLAN_FREE, &free, &peak);
-    find_single(&s, PLAN_NUMBERS);
-    if (advice->n)
-        return;
-    find_dear(&s, &free, peak, &all);
-    if (!advice->n)
-        find_smallest(&s, &all);
+    find_all(&s);
+    if (s.seconds > 0)
+        plan_advice_sort(advice);
 }

@@ -5,7 +5,8 @@
  * Single changes that keep numbers and ranks are tried first, in the order of plan_knobs.h. Where none is
  * enough, such changes are added up, each as far as it goes, until all together fit; then those that are
  * not needed are taken back or made milder, the dearest first. Single changes of the numbers follow. Where
- * nothing has fitted so far, changes are added up with other numbers, and with more ranks.
+ * nothing has fitted so far, changes are added up with other numbers, and with more ranks. With --machine each has the
+ * time of its step, and they are told in the order of time.
  */
 #ifndef WF_APPS_PLAN_ADVICE_H
 #define WF_APPS_PLAN_ADVICE_H
@@ -13,7 +14,7 @@
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/plan_knobs.h"
 
-enum { PLAN_ADVICE_LINES = 5, PLAN_FLAGS = 400 };
+enum { PLAN_ADVICE_LINES = 8, PLAN_FLAGS = 400 };
 
 /* The time for an error's advice: whoever waits for an error wants to know soon. */
 #define PLAN_EXPLAIN_SECONDS 0.5
@@ -23,6 +24,7 @@ typedef struct plan_advice_line {
     char cost[240];         /* in words */
     int64_t ranks;
     double peak, flops, traffic; /* what a rank takes in a step */
+    double seconds;              /* the step on --machine; 0: nobody asks */
 } plan_advice_line;
 
 typedef struct plan_advice_limits {
@@ -45,6 +47,13 @@ typedef struct plan_advice {
 /* Look for changes that make the options' plan, which is `base`, fit. */
 void plan_advice_find(const app_options *options, const dry_run *base,
                       const plan_advice_limits *limits, plan_advice *advice);
+
+/* "FLOPs +33 %, " */
+size_t plan_advice_share(char *text, size_t size, const char *what, double before,
+                         double after);
+
+/* The fastest first. */
+void plan_advice_sort(plan_advice *advice);
 
 /* The advice as lines; as one phrase of an error; as a list of a JSON report. */
 void plan_advice_print(FILE *out, const plan_advice *advice, const plan_advice_limits *limits);

@@ -152,6 +152,20 @@ static plan_set set_tp(app_options *o, int i)
     return set_tp_between(o, i, 1, EXACT_TP);
 }
 
+/* Stages over 2, 4, .. times as many pipeline ranks, on the same ranks. */
+static plan_set set_pp(app_options *o, int i)
+{
+    int64_t times = (int64_t)2 << i;
+
+    if (o->dp % times || o->pp * times > o->n_layer + 1)
+        return PLAN_END;
+    if (strcmp(o->transport, "nccl") == 0 || o->cuda_graph)
+        return PLAN_END; /* neither takes a pipeline */
+    o->pp *= times;
+    o->dp /= times;
+    return PLAN_SET;
+}
+
 static plan_set set_large_tp(app_options *o, int i)
 {
     return set_tp_between(o, i, EXACT_TP, MOST_RANKS);
@@ -218,6 +232,7 @@ const plan_knob plan_knobs[PLAN_KNOBS] = {
     {PLAN_FREE, NULL, set_reshard},
     {PLAN_FREE, NULL, set_recompute},
     {PLAN_FREE, NULL, set_tp},
+    {PLAN_FREE, "stages wait for each other", set_pp},
     {PLAN_NUMBERS, NULL, set_large_tp},
     {PLAN_NUMBERS, NULL, set_reduce_dtype},
     {PLAN_NUMBERS, NULL, set_dtype},
@@ -249,14 +264,18 @@ void plan_flags(const app_options *from, const app_options *other, char *text, s
 {
     json_t *before = app_options_json(from), *after = app_options_json(other), *value;
     const char *key;
-    /* what follows from dp where it is not given */
+    /* what follows from dp, and from dtype, where it is not given */
+    bool dtype = strcmp(from->dtype, other->dtype) != 0 &&
+                 strcmp(other->dtype, other->param_dtype) != 0 &&
+                 !from->given[APP_OPTION_param_dtype];
     bool micro = from->dp != other->dp && !from->given[APP_OPTION_micro_batch_size];
 
     *text = 0;
     if (before && after)
         json_object_foreach(after, key,
                             value) if (!json_equal(value, json_object_get(before, key)) ||
-                                       (micro && strcmp(key, "micro_batch_size") == 0))
+                                       (micro && strcmp(key, "micro_batch_size") == 0) ||
+                                       (dtype && strcmp(key, "param_dtype") == 0))
             add_flag(key, value, text, size);
     json_decref(before);
     json_decref(after);

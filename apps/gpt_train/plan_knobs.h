@@ -25,7 +25,7 @@ typedef struct plan_knob {
     plan_set (*set)(app_options *options, int i);
 } plan_knob;
 
-enum { PLAN_KNOBS = 16 };
+enum { PLAN_KNOBS = 17 };
 
 extern const plan_knob plan_knobs[PLAN_KNOBS];
 

@@ -7,6 +7,7 @@
 static double state_of(const wf_par_report *r)
 {
     return app_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
+           app_bytes_per_parameter(r, WF_MEMORY_FROZEN) +
            app_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
            app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
 }
@@ -28,10 +29,42 @@ static void print_setting(FILE *out, const app_options *o, const wf_par_report *
             o->global_batch_size / (o->dp * o->micro_batch_size));
 }
 
+static void print_part(FILE *out, const char *name, const wf_par_part *part)
+{
+    char rest[32];
+
+    if (part->parameters)
+        fprintf(out, "  %-24s %14" PRId64 " %14" PRId64 " %14s\n", name, part->parameters,
+                part->share, app_size_text(rest, (double)part->rest));
+}
+
+/* What is trained and what is not, where that differs. */
+static void print_parts(FILE *out, const wf_par_report *r)
+{
+    if (!r->frozen.parameters)
+        return;
+    fprintf(out, "  %-24s %14s %14s %14s\n", "parameters", "of the model", "this rank's",
+            "at rest");
+    print_part(out, "trained", &r->trained);
+    print_part(out, "  of them adapters", &r->adapters);
+    print_part(out, "frozen", &r->frozen);
+    fprintf(out, "  %-24s %14.4f %%\n\n", "trained of all",
+            100 * (double)r->trained.parameters / (double)r->parameters);
+}
+
+/* "2.02 frozen + ", or nothing. */
+static const char *frozen_text(char text[48], const wf_par_report *r)
+{
+    *text = 0;
+    if (r->frozen.parameters)
+        snprintf(text, 48, " + %.2f frozen", app_bytes_per_parameter(r, WF_MEMORY_FROZEN));
+    return text;
+}
+
 static void print_memory(FILE *out, const wf_par_report *r)
 {
     const wf_memory_report *m = &r->memory;
-    char a[32], b[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    char a[32], b[32], frozen[48], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
 
     fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
@@ -39,9 +72,10 @@ static void print_memory(FILE *out, const wf_par_report *r)
                 app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
     fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
             app_moment_text(moment, sizeof moment, m));
-    fprintf(out, "  %-24s %14.2f = %.2f parameters + %.2f gradients + %.2f optimizer state\n\n",
+    fprintf(out,
+            "  %-24s %14.2f = %.2f parameters%s + %.2f gradients + %.2f optimizer state\n\n",
             "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
-            app_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
+            frozen_text(frozen, r), app_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
             app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
 }
 
@@ -68,9 +102,10 @@ static void print_units(FILE *out, const wf_par_report *r)
 
 /* By how much what this rank holds at rest exceeds the mean of the ranks that split it; 0 where
    parameters are not split. */
-static double above_the_mean(const wf_par_report *r)
+static double above_the_mean(const app_options *o, const wf_par_report *r)
 {
-    double whole = (double)r->share * sizeof(float), rest = 0, shards = 1;
+    double frozen = strcmp(o->param_dtype, "bf16") == 0 ? 2 : 4, rest = 0, shards = 1;
+    double whole = 4 * (double)r->trained.share + frozen * (double)r->frozen.share;
 
     for (int i = 0; i < r->n_groups; i++)
         rest += (double)r->group[i].count * (double)r->group[i].rest;
@@ -83,11 +118,14 @@ static double above_the_mean(const wf_par_report *r)
 /* What the table of units does not explain by itself. */
 static void print_unit_notes(FILE *out, const app_options *o, const wf_par_report *r)
 {
-    double above = 100 * above_the_mean(r);
+    double above = 100 * above_the_mean(o, r);
 
     if (strcmp(o->param_dtype, "bf16") == 0)
-        fprintf(out, "  at rest units are fp32 masters, which count as optimizer state below; "
-                     "parameters are their bf16 copy\n");
+        fprintf(
+            out,
+            "  at rest %s are fp32 masters, which count as optimizer state below; parameters "
+            "are their bf16 copy\n",
+            r->frozen.parameters ? "trained parameters" : "units");
     if (above >= 1)
         fprintf(
             out,
@@ -109,6 +147,35 @@ static void print_flops(FILE *out, const plan_report *p)
     fputs(
         "\n  (in backward, attention makes its scores again, which counts as the model's)\n\n",
         out);
+}
+
+static void print_time(FILE *out, const plan_report *p)
+{
+    const search_found *t = &p->time;
+    double tokens = (double)(p->options->global_batch_size * p->options->seq_len);
+
+    if (t->seconds <= 0)
+        return;
+    fprintf(out,
+            "  on %s, by its figures (docs/planning.md):\n  a step takes %.4g s, %.4g "
+            "tokens/s, %.1f %% of the peak",
+            p->machine, t->seconds, tokens / t->seconds, 100 * t->utilisation);
+    if (p->options->pp > 1)
+        fprintf(out, "; the pipeline is idle %.1f %% of it", 100 * t->bubble);
+    fputc('\n', out);
+    search_print_path(&t->path, t->seconds, out);
+}
+
+static json_t *time_json(const plan_report *p)
+{
+    json_t *path = json_object();
+
+    for (int t = 0; path && t < WF_SIM_TERMS; t++)
+        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
+                            json_real(p->time.path.of[t]));
+    return json_pack("{s:s, s:f, s:f, s:f, s:o?}", "machine", p->machine, "seconds",
+                     p->time.seconds, "utilisation", p->time.utilisation, "bubble",
+                     p->time.bubble, "path", path);
 }
 
 static void print_left_out(FILE *out, const app_options *o)
@@ -173,9 +240,11 @@ static json_t *plan_json(const plan_report *p)
     }
     json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?, s:o?}}", "plan", "device_memory",
                      (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
-                     p->model_flops, "above_mean", above_the_mean(&p->run.report), "stages",
+                     p->model_flops, "above_mean", above_the_mean(o, &p->run.report), "stages",
                      app_stage_plans_json(&p->stages), "strategies", list, "advice",
                      plan_advice_json(&p->advice));
+    if (json && p->time.seconds > 0)
+        json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {
         json_decref(json);
         json = NULL;
@@ -195,11 +264,13 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     app_stage_plans_print(out, o, &p->stages);
     print_units(out, r);
     print_unit_notes(out, o, r);
+    print_parts(out, r);
     print_memory(out, r);
     print_left_out(out, o);
     app_step_report_collectives(out, r);
     fputc('\n', out);
     print_flops(out, p);
+    print_time(out, p);
     print_fit(out, p);
     print_strategies(out, p);
     return o->json ? app_step_report_write(plan_json(p), o->json, error) : WF_OK;

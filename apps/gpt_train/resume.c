@@ -34,6 +34,13 @@ static const char *const deciding[] = {
     "sliding_window",
     "window_first",
     "window_skip",
+    "rotary_percent",
+    "window_blocks",
+    "lora_rank",
+    "lora_alpha",
+    "lora_targets",
+    "rslora",
+    "modules_to_save",
     "seq_len",
     "dropout",
     "exact",
@@ -53,12 +60,14 @@ static const char *const deciding[] = {
     "val_fraction",
     "clip_grad",
     "dtype",
+    "compute",
     "param_dtype",
     "reduce_dtype",
     "freeze",
+    "lora_dropout",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 26 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 33 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

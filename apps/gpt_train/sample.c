@@ -26,10 +26,10 @@ static int64_t next_token(const app_options *o, const app_sampled *m, app_engine
     const app_sampling_text text = {ids, length, length};
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
     int64_t seen = length < o->seq_len ? length : o->seq_len, first = length - seen;
-    const app_engine_row row = {0, seen - 1, ids[length - 1]};
+    const app_engine_row row = {0, seen - 1, ids[length - 1], ids + first};
 
     if (first > 0 || length == (int64_t)m->prompt->ids.count)
-        app_engine_prefill(e, 0, 0, ids + first, seen - 1, NULL, NULL);
+        app_engine_prefill(e, 0, seen, 0, ids + first, seen - 1, NULL, NULL);
     if (app_engine_next(e, 1, &row, logits, NULL) != WF_OK)
         return -1;
     return app_sampling_draw(&sampling, &text, logits, m->prompt->size,
@@ -58,9 +58,11 @@ void app_sample_plan(const app_options *o, const app_sampled *m)
 
     wf_context_training(ctx, false);
     if (open_engine(o, m, &e) == WF_OK) {
-        app_engine_prefill(&e, 0, 0, NULL, longest < o->seq_len ? prompt - 1 : seen - 1, NULL,
-                           NULL);
-        app_engine_next(&e, 1, &(app_engine_row){0, seen - 1, 0}, NULL, NULL);
+        int64_t together =
+            app_engine_together(&e, longest < o->seq_len ? prompt - 1 : seen - 1);
+
+        app_engine_prefill(&e, 0, seen, 0, NULL, together, NULL, NULL);
+        app_engine_next(&e, 1, &(app_engine_row){0, seen - 1, 0, NULL}, NULL, NULL);
     }
     app_engine_close(&e);
     wf_context_training(ctx, true);

@@ -2,6 +2,7 @@
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <float.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -9,8 +10,10 @@
 
 /* What checkpoints keep behind the flags. */
 static char numerics_key[] = "numerics", best_key[] = "best_val_loss";
+static char digest_key[] = APP_SAVED_BASE_DIGEST, base_key[] = APP_SAVED_BASE;
+static char no_folder[] = "";
 
-enum { BEHIND_FLAGS = 2 };
+enum { BEHIND_FLAGS = 4 };
 
 static double now(void)
 {
@@ -71,7 +74,10 @@ static wf_status open_savers(app_saving *s)
 /* The flags, and behind them what is not allocated: the numerics, and the best loss, whose text changes. */
 static char **make_texts(app_saving *s)
 {
-    char *behind[2 * BEHIND_FLAGS] = {numerics_key, s->numerics, best_key, s->best_text};
+    char *folder =
+        s->options->lora_rank && s->options->init_from ? s->options->init_from : no_folder;
+    char *behind[2 * BEHIND_FLAGS] = {numerics_key, s->numerics, best_key, s->best_text,
+                                      digest_key,   s->base,     base_key, folder};
     char **texts = app_resume_texts(s->options, &s->text_count), **longer;
     size_t flags = 2 * (size_t)s->text_count;
 
@@ -85,8 +91,23 @@ static char **make_texts(app_saving *s)
     return longer;
 }
 
+/* Which base these adapters are for; nothing without adapters, or in a plan, which has no values. */
+static wf_status know_base(app_saving *s, wf_nn_gpt *model)
+{
+    wf_context *ctx = wf_par_context(s->par);
+    uint64_t digest;
+
+    if (!s->options->lora_rank || wf_context_dry_run(ctx))
+        return wf_context_status(ctx);
+    if (wf_par_lora_base(s->par, model,
+                         strcmp(s->options->param_dtype, "bf16") == 0 ? WF_BF16 : WF_F32,
+                         &digest) == WF_OK)
+        snprintf(s->base, sizeof s->base, "%016" PRIx64, digest);
+    return wf_context_status(ctx);
+}
+
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_par_trainer *trainer, const char *numerics,
+                          wf_nn_gpt *model, wf_par_trainer *trainer, const char *numerics,
                           app_saving_result *result)
 {
     *s = (app_saving){.options = options,
@@ -97,8 +118,8 @@ wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par
                       .started = now(),
                       .result = result};
     snprintf(s->numerics, sizeof s->numerics, "%s", numerics);
-    if (!options->save)
-        return WF_OK;
+    if (know_base(s, model) != WF_OK || !options->save)
+        return wf_context_status(wf_par_context(par));
     s->texts = make_texts(s);
     if (!s->texts)
         return wf_fail(wf_par_context(par), WF_ENOMEM, "no memory for the flags");
@@ -148,8 +169,30 @@ static void loaded(app_saving *s, const wf_par_checkpoint *c)
     tell_numerics(s, c);
 }
 
+/* Adapters of another base would be added to this one without a word. */
+static wf_status check_base(const app_saving *s, const wf_par_checkpoint *c, wf_error *error)
+{
+    const char *saved = wf_par_checkpoint_option(c, digest_key), *type, *folder;
+    char mine[32];
+
+    snprintf(mine, sizeof mine, "\"%s\"", s->options->param_dtype);
+    type = wf_par_checkpoint_option(c, "param_dtype");
+    folder = wf_par_checkpoint_option(c, base_key);
+    if (!saved || !*saved || !*s->base || !type || strcmp(type, mine) != 0 ||
+        strcmp(saved, s->base) == 0)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "%s has adapters of a base with checksum %.16s, and this one has %s: give "
+        "the --init-from that they were trained with%s%.300s",
+        wf_par_checkpoint_path(c), saved, s->base, folder && *folder ? ", " : "",
+        folder ? folder : "");
+}
+
 static wf_status load(app_saving *s, const wf_par_checkpoint *c, wf_error *error)
 {
+    if (check_base(s, c, error) != WF_OK)
+        return error->code;
     return s->trainer ? wf_par_checkpoint_load(s->trainer, c, error)
                       : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }

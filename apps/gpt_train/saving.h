@@ -22,16 +22,17 @@ typedef struct app_saving {
     char **texts;               /* what checkpoints keep: flags, numerics, the best loss */
     int64_t text_count;
     char numerics[17], best_text[32];
+    char base[17];   /* the checksum of what adapters are for, or "" */
     float best_loss; /* the lowest of validation so far; FLT_MAX before */
     bool new_best;
     double started; /* s, of the process */
     app_saving_result *result;
 } app_saving;
 
-/* Take what saving needs. numerics: the run's identity, or "". Errors: in the context. In a plan too, since it is
-   memory. */
+/* Take what saving needs. numerics: the run's identity, or "". Collective. Errors: in the context. In a plan too, since
+   it is memory. */
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_par_trainer *trainer, const char *numerics,
+                          wf_nn_gpt *model, wf_par_trainer *trainer, const char *numerics,
                           app_saving_result *result);
 void app_saving_close(app_saving *s);
 

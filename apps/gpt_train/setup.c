@@ -33,6 +33,7 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                                                                                : WF_PAR_AUTO,
                             .accumulate_group = group,
                             .dtype = dtype_of(o->dtype),
+                            .compute_fp32 = strcmp(o->compute, "fp32") == 0,
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
@@ -67,10 +68,12 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 {
     const wf_nn_gpt_config config = app_options_model(o);
     bool modules = strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0;
+    const wf_par_lora lora = app_options_lora(o);
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
 
-    if (!model || (wf_nn_recompute(&model->base, modules ? o->recompute : NULL) == WF_OK &&
-                   freeze(&model->base, o->freeze) == WF_OK))
+    if (!model ||
+        (wf_nn_recompute(&model->base, modules ? o->recompute : NULL) == WF_OK &&
+         wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK))
         return model;
     wf_nn_free(&model->base);
     return NULL;

@@ -81,9 +81,9 @@ void app_stage_plans_close(app_stage_plans *plans)
 }
 
 /* What is printed by itself; all other kinds are one column. */
-static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_GATHERED,
-                                         WF_MEMORY_GRADIENT, WF_MEMORY_OPTIMIZER,
-                                         WF_MEMORY_ACTIVATION};
+static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_FROZEN,
+                                         WF_MEMORY_GATHERED,  WF_MEMORY_GRADIENT,
+                                         WF_MEMORY_OPTIMIZER, WF_MEMORY_ACTIVATION};
 enum { COLUMNS = sizeof columns / sizeof *columns };
 
 static void print_plan(FILE *out, const app_options *o, const app_stage_plans *plans, int pp)
@@ -113,6 +113,7 @@ void app_stage_plans_print(FILE *out, const app_options *o, const app_stage_plan
     for (int c = 0; c < COLUMNS; c++)
         fprintf(out, " %12s",
                 columns[c] == WF_MEMORY_GATHERED    ? "gathered"
+                : columns[c] == WF_MEMORY_FROZEN    ? "frozen"
                 : columns[c] == WF_MEMORY_OPTIMIZER ? "optimizer"
                                                     : wf_memory_kind_name(columns[c]));
     fprintf(out, " %12s %12s  %s\n", "others", "peak", "in");

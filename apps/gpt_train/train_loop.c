@@ -250,7 +250,7 @@ static wf_status train(loop *l)
     int64_t step = 0, saved = 0, best = 0;
     bool stop = false;
 
-    if (app_saving_open(&l->saving, l->o, l->par, l->trainer, l->job->numerics,
+    if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
         l->rank->index == 0)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
@@ -322,6 +322,8 @@ static wf_status run(loop *l)
     if (app_setup_materialize(l->job->pipeline, l->par, &l->model->base) != WF_OK)
         return wf_context_status(ctx);
     if (l->o->init_from && wf_par_pretrained_load(l->par, l->model, l->o->init_from) != WF_OK)
+        return wf_context_status(ctx);
+    if (l->o->lora_init && wf_par_lora_load(l->par, l->model, l->o->lora_init) != WF_OK)
         return wf_context_status(ctx);
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);

@@ -2,18 +2,29 @@
 #include "apps/model/model_run.h"
 #include <string.h>
 
+static bool is_dtype(const char *name)
+{
+    return strcmp(name, "fp32") == 0 || strcmp(name, "bf16") == 0;
+}
+
 wf_status app_model_run_check(app_model_run *run, wf_error *error)
 {
     wf_topology machine;
 
-    if (strcmp(run->dtype, "fp32") != 0 && strcmp(run->dtype, "bf16") != 0)
+    if (!is_dtype(run->dtype))
         return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16",
                             run->dtype);
-    if (wf_launcher_detected().processes > 1 && run->dp > 1)
-        return wf_error_set(error, WF_EUNSUPPORTED,
-                            "--dp %lld in several processes is not supported: give each "
-                            "process group a part of the work",
-                            (long long)run->dp);
+    if (!run->compute)
+        run->compute = run->dtype;
+    if (!is_dtype(run->compute))
+        return wf_error_set(error, WF_EINVAL, "--compute %s is none of fp32 and bf16",
+                            run->compute);
+    if (strcmp(run->compute, "bf16") == 0 && strcmp(run->dtype, "bf16") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies results as they are stored, and they are "
+            "stored as %s: use it with --dtype bf16",
+            run->dtype);
     if (run->threads)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
@@ -23,7 +34,7 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */
-static wf_par_options options_of(const app_model_run *run, bool plan)
+static wf_par_options options_of(const app_model_run *run, uint64_t seed, bool plan)
 {
     wf_dtype dtype = strcmp(run->dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
 
@@ -31,7 +42,9 @@ static wf_par_options options_of(const app_model_run *run, bool plan)
                             .dp = (int)run->dp,
                             .strategy = "no_shard",
                             .threads = (int)run->threads,
+                            .seed = seed,
                             .dtype = dtype,
+                            .compute_fp32 = strcmp(run->compute, "fp32") == 0,
                             .param_dtype = dtype,
                             .plan = plan};
 }
@@ -39,7 +52,7 @@ static wf_par_options options_of(const app_model_run *run, bool plan)
 wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
                              bool plan, wf_rank *rank, app_model_work *work, void *arg)
 {
-    const wf_par_options options = options_of(run, plan);
+    const wf_par_options options = options_of(run, source->seed, plan);
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_nn_gpt *model;
 

@@ -3,6 +3,7 @@
 #include "apps/options/options.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* The checkpoint that a path is, or the newest in it; NULL without an error: there is none. */
@@ -50,9 +51,11 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
         m->checkpoint = find_checkpoint(path, error);
     if (error->code != WF_OK)
         return error->code;
-    status = m->checkpoint ? app_options_saved_model(m->checkpoint, &m->config, error)
+    status = m->checkpoint ? app_options_saved_model(m->checkpoint, &m->config, &m->lora, error)
                            : wf_par_pretrained_config(path, &m->config, error);
     find_like(m);
+    if (m->checkpoint && wf_par_checkpoint_option(m->checkpoint, "seed"))
+        m->seed = strtoull(wf_par_checkpoint_option(m->checkpoint, "seed"), NULL, 10);
     return status;
 }
 
@@ -62,12 +65,63 @@ void app_model_source_close(app_model_source *m)
     m->checkpoint = NULL;
 }
 
+/* Whether what is frozen is stored in less than it was read from. */
+static bool is_narrow(wf_nn_gpt *model)
+{
+    int64_t count;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+    bool narrow = false;
+
+    for (int64_t i = 0; p && i < count; i++)
+        narrow = narrow || (p[i]->frozen && p[i]->tensor->dtype == WF_BF16);
+    free(p);
+    return narrow;
+}
+
+/* The base is the one that adapters were trained on, as far as what it is stored as here can tell. */
+static wf_status check_base(const app_model_source *m, wf_par *par, wf_nn_gpt *model,
+                            const char *folder)
+{
+    const char *saved = wf_par_checkpoint_option(m->checkpoint, APP_SAVED_BASE_DIGEST);
+    const char *type = wf_par_checkpoint_option(m->checkpoint, "param_dtype");
+    bool was_bf16 = type && strcmp(type, "\"bf16\"") == 0;
+    uint64_t digest;
+    char mine[17];
+
+    if (!saved || !*saved || (!was_bf16 && is_narrow(model)))
+        return wf_context_status(wf_par_context(par));
+    if (wf_par_lora_base(par, model, was_bf16 ? WF_BF16 : WF_F32, &digest) != WF_OK)
+        return wf_context_status(wf_par_context(par));
+    snprintf(mine, sizeof mine, "%016llx", (unsigned long long)digest);
+    if (strcmp(mine, saved) == 0)
+        return WF_OK;
+    return wf_fail(
+        wf_par_context(par), WF_EDATA,
+        "%s has adapters of a base with checksum %.16s, and %s has %s: give --base DIR, "
+        "the folder that they were trained on",
+        wf_par_checkpoint_path(m->checkpoint), saved,
+        folder ? folder : "the model that its seed makes", mine);
+}
+
+/* What adapters are for: a folder, or what the run's seed made. */
+static wf_status load_base(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
+{
+    const char *saved = wf_par_checkpoint_option(m->checkpoint, APP_SAVED_BASE);
+    const char *folder = m->base ? m->base : saved && *saved ? saved : NULL;
+
+    if (!m->lora.rank || (folder && wf_par_pretrained_load(par, model, folder) != WF_OK))
+        return wf_context_status(wf_par_context(par));
+    return check_base(m, par, model, folder);
+}
+
 static wf_status load(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
 {
     wf_error error = {WF_OK, ""};
 
     if (!m->checkpoint)
         return wf_par_pretrained_load(par, model, m->path);
+    if (load_base(m, par, model) != WF_OK)
+        return wf_context_status(wf_par_context(par));
     if (wf_par_checkpoint_load_model(par, &model->base, m->checkpoint, &error) != WF_OK)
         wf_fail(wf_par_context(par), error.code, "%s", error.text);
     return wf_context_status(wf_par_context(par));
@@ -87,7 +141,7 @@ wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par, bool pl
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);
 
-    if (model && fits(m, par, model) == WF_OK &&
+    if (model && wf_par_lora_apply(model, &m->lora) == WF_OK && fits(m, par, model) == WF_OK &&
         wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
         wf_par_materialize(par, &model->base) == WF_OK &&
         (plan || load(m, par, model) == WF_OK))

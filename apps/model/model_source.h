@@ -1,6 +1,7 @@
 /*
  * apps/model/model_source.h - a model by the path that a user gives: a folder of Hugging Face, a GGUF file, a
- * checkpoint of gpt_train, or a directory of checkpoints, of which the newest is taken.
+ * checkpoint of gpt_train, or a directory of checkpoints, of which the newest is taken. One of adapters is put on the
+ * model that it was trained on.
  */
 #ifndef WF_APPS_MODEL_MODEL_SOURCE_H
 #define WF_APPS_MODEL_MODEL_SOURCE_H
@@ -12,6 +13,10 @@ typedef struct app_model_source {
     wf_par_checkpoint *checkpoint; /* NULL: path is a folder of Hugging Face, or */
     bool is_gguf;                  /* a GGUF file */
     wf_nn_gpt_config config;
+    wf_par_lora lora; /* a checkpoint's adapters; of rank 0: it has none */
+    uint64_t seed;    /* the run of a checkpoint had this one */
+    const char *
+        base; /* NULL, or the folder of the model that is adapted, in place of the one that the run names */
     char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */
 } app_model_source;
 

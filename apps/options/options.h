@@ -9,6 +9,7 @@
 #include "core/status.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/checkpoint/checkpoint.h"
+#include "parallel/models/gpt/lora.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,7 +57,8 @@ typedef struct app_options {
 #undef GROUP
 #undef OPTION
     bool given[APP_OPTION_COUNT]; /* by the command line or the config file, not by default */
-    bool bad_checkpoint;          /* after a failure: it is the checkpoint's to go on from */
+    bool from_config[APP_OPTION_COUNT]; /* by the config file alone */
+    bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
 } app_options;
 
 /**
@@ -78,14 +80,22 @@ int64_t app_options_ranks(const app_options *options);
 /** app_options_model - the model that the flags describe. */
 wf_nn_gpt_config app_options_model(const app_options *options);
 
+/* What a checkpoint of adapters keeps of their base: its checksum, and where it lies. */
+#define APP_SAVED_BASE_DIGEST "base_digest"
+#define APP_SAVED_BASE        "base"
+
+/** app_options_lora - the adapters that the flags describe; of rank 0: none. */
+wf_par_lora app_options_lora(const app_options *options);
+
 /**
- * app_options_saved_model - the model that a checkpoint of gpt_train is of, by the flags that it keeps
+ * app_options_saved_model - the model that a checkpoint of gpt_train is of, and its adapters (NULL: nobody asks), by
+ * the flags that it keeps
  *
  * Errors:  WF_EINVAL (it keeps none), WF_EDATA (one is damaged, or the model has more layers than the checkpoint
  *          tensors: what comes from a file is no reason to build for ever)
  */
 wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt_config *config,
-                                  wf_error *error);
+                                  wf_par_lora *lora, wf_error *error);
 
 /** app_options_data - the data that the flags ask for; its texts are those of the options. */
 app_data_options app_options_data(const app_options *options);
@@ -101,6 +111,13 @@ bool app_options_pipelined(const app_options *options);
  * app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);
 void app_options_answer(const app_options *options, FILE *out);
+
+/**
+ * app_options_show - what --save-config and --print-config ask for, of complete options; without them nothing
+ *
+ * Errors:  WF_EIO (the file), WF_ENOMEM
+ */
+wf_status app_options_show(const app_options *options, FILE *out, wf_error *error);
 
 /** app_options_free - frees the texts; the struct itself is the caller's. */
 void app_options_free(app_options *options);

@@ -14,12 +14,19 @@ app_multiples app_multiples_near(int64_t value, int64_t of)
     return m;
 }
 
-/* Mixed precision as it is usual: weights are stored as activations are. */
-static wf_status derive_param_dtype(app_options *o, wf_error *error)
+/* Mixed precision as it is usual: weights are stored, and products made, as activations are stored. */
+static wf_status derive_dtypes(app_options *o, wf_error *error)
 {
-    (void)error;
     if (!o->given[APP_OPTION_param_dtype])
         memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
+    if (!o->given[APP_OPTION_compute])
+        memcpy(o->compute, o->dtype, sizeof o->compute);
+    if (strcmp(o->compute, "bf16") == 0 && strcmp(o->dtype, "bf16") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--compute bf16 multiplies activations as they are stored, and they "
+            "are stored as %s: use it with --dtype bf16",
+            o->dtype);
     return WF_OK;
 }
 
@@ -42,6 +49,13 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
+    if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
+        return wf_error_set(error, WF_EINVAL,
+                            "--search simulates layouts on a machine: use it with --plan and "
+                            "--machine FILE (docs/machines has some)");
+    if ((o->ranks && strcmp(o->search, "off") == 0) || (o->machine && !o->plan))
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --plan%s",
+                            o->ranks ? "--ranks" : "--machine", o->ranks ? " --search" : "");
     if (o->report_json && !o->steps)
         return wf_error_set(
             error, WF_EINVAL,
@@ -82,6 +96,26 @@ static wf_status check_trace(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Without a rank there are no adapters; a config file may say of them what nobody does. */
+static wf_status check_adapters(app_options *o, wf_error *error)
+{
+    const struct {
+        app_option_id id;
+        bool said;
+    } flags[] = {{APP_OPTION_lora_alpha, o->lora_alpha != 8},
+                 {APP_OPTION_lora_dropout, o->lora_dropout > 0},
+                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, "q,v") != 0},
+                 {APP_OPTION_rslora, o->rslora},
+                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, "none") != 0}};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->lora_rank; i++)
+        if (o->given[flags[i].id] && flags[i].said)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is of adapters; use it with --lora-rank N",
+                                app_option_flag(&app_option_rows[flags[i].id]).text);
+    return WF_OK;
+}
+
 static wf_status check_wrap(app_options *o, wf_error *error)
 {
     if (o->wrap_min_params && o->given[APP_OPTION_wrap_type])
@@ -96,6 +130,10 @@ static wf_status check_batch(app_options *o, wf_error *error)
 {
     long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
 
+    if (strcmp(o->search, "off") != 0) { /* only layouts that divide it are taken */
+        o->micro_batch_size = micro ? micro : 1;
+        return WF_OK;
+    }
     if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
         o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
         return WF_OK;
@@ -214,11 +252,13 @@ wf_status app_options_check(app_options *options, wf_error *error)
     static wf_status (*const rules[])(app_options *, wf_error *) = {
         app_options_init_from,
         app_options_files,
+        app_options_lora_init,
         app_options_resume,
         app_options_check_model,
         app_options_derive_from_data,
         check_trace,
         app_options_check_mesh,
+        check_adapters,
         check_wrap,
         check_plan,
         check_batch,
@@ -228,7 +268,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_transport,
         check_saving,
         app_options_check_data,
-        derive_param_dtype,
+        derive_dtypes,
     };
     wf_status status = WF_OK;
 

@@ -113,9 +113,12 @@ static void mark_given(app_options *options, json_t *root)
 {
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
         const char *key = json_object_iter_key(at);
+        int64_t id = app_option_find(key, strlen(key)) - app_option_rows;
 
-        if (!json_is_null(json_object_iter_value(at)))
-            options->given[app_option_find(key, strlen(key)) - app_option_rows] = true;
+        if (json_is_null(json_object_iter_value(at)))
+            continue;
+        options->from_config[id] = !options->given[id];
+        options->given[id] = true;
     }
 }
 

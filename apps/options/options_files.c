@@ -54,7 +54,8 @@ wf_status app_options_files(app_options *o, wf_error *error)
     } written[] = {{APP_OPTION_log_jsonl, o->log_jsonl},
                    {APP_OPTION_json, o->json},
                    {APP_OPTION_report_json, o->report_json},
-                   {APP_OPTION_trace, o->trace}};
+                   {APP_OPTION_trace, o->trace},
+                   {APP_OPTION_save_config, o->save_config}};
 
     for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
         const char *path = written[i].path;

@@ -4,6 +4,7 @@
  */
 #include "apps/options/options_table.h"
 #include "parallel/models/gpt/pretrained.h"
+#include <stdlib.h>
 #include <string.h>
 
 const char app_model_names[] = "none"
@@ -82,7 +83,8 @@ static bool find_model(const char *name, const char **family, wf_nn_gpt_config *
             *config = models[i].sizes;
             for (int k = 0; k < app_property_count; k++)
                 *property_of(config, k) |= *property_of((wf_nn_gpt_config *)has, k);
-            return wf_rope_scaling_parse(models[i].scaling, &config->rope_scaling);
+            return wf_rope_scaling_parse(models[i].scaling, &config->rope_scaling,
+                                         &config->rope_factors);
         }
     return false;
 }
@@ -149,20 +151,34 @@ static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_c
     return status;
 }
 
-static wf_status take_scaling(app_options *o, const wf_rope_scaling *scaling, wf_error *error)
+static wf_status take_text(app_options *o, app_option_id id, const char *text, wf_error *error)
 {
-    char text[WF_ROPE_SCALING_TEXT];
+    const app_option_row *row = &app_option_rows[id];
+    const char *given = *(char *const *)((const char *)o + row->offset);
 
-    if (is_given(o, APP_OPTION_rope_scaling))
+    if (is_given(o, id))
         return WF_OK;
-    wf_rope_scaling_print(scaling, text);
-    if (o->given[APP_OPTION_rope_scaling] && strcmp(o->rope_scaling, text) != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--rope-scaling %s contradicts --init-from %s, whose model has %s; "
-                            "drop --rope-scaling",
-                            o->rope_scaling, o->init_from, text);
-    return app_option_set(o, &app_option_rows[APP_OPTION_rope_scaling], "--rope-scaling", text,
-                          error);
+    if (o->given[id] && strcmp(given, text) != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s %.200s contradicts --init-from %s, whose model has %.200s; drop %s",
+            app_option_flag(row).text, given, o->init_from, text, app_option_flag(row).text);
+    return app_option_set(o, row, app_option_flag(row).text, text, error);
+}
+
+/* How RoPE is scaled, and which blocks have a window. */
+static wf_status take_texts(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
+{
+    char scaling[WF_ROPE_SCALING_TEXT], *blocks = app_blocks_print(c);
+    wf_status status = blocks ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for flags");
+
+    wf_rope_scaling_print(&c->rope_scaling, &c->rope_factors, scaling);
+    if (status == WF_OK)
+        status = take_text(o, APP_OPTION_rope_scaling, scaling, error);
+    if (status == WF_OK)
+        status = take_text(o, APP_OPTION_window_blocks, blocks, error);
+    free(blocks);
+    return status;
 }
 
 /* Whether a model can be read from there, and nothing else says what model it is. */
@@ -180,6 +196,26 @@ static wf_status check_init_from(const app_options *o, wf_error *error)
             "first, gpt_export %s FOLDER",
             o->init_from, o->init_from);
     return WF_OK;
+}
+
+/* Numbers that are no sizes. */
+static wf_status take_reals(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
+{
+    wf_status status = take_real(o, APP_OPTION_norm_eps, &o->norm_eps, (double)c->eps, error);
+
+    if (status == WF_OK && c->rope_base > 0)
+        status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c->rope_base, error);
+    if (status == WF_OK)
+        status = take_real(o, APP_OPTION_rotary_percent, &o->rotary_percent,
+                           c->rotary > 0 ? c->rotary : 1, error);
+    for (int i = 0; i < app_scale_count && status == WF_OK; i++) {
+        double value = *(const double *)((const char *)c + app_scales[i].offset);
+        size_t at = app_option_rows[app_scales[i].id].offset;
+
+        if (value > 0)
+            status = take_real(o, app_scales[i].id, (double *)((char *)o + at), value, error);
+    }
+    return status;
 }
 
 wf_status app_options_init_from(app_options *o, wf_error *error)
@@ -222,18 +258,9 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes && status == WF_OK; i++)
         status = take_int(o, sizes[i].id, sizes[i].field, *sizes[i].value, error);
     if (status == WF_OK)
-        status = take_real(o, APP_OPTION_norm_eps, &o->norm_eps, (double)c.eps, error);
-    if (status == WF_OK && c.rope_base > 0)
-        status = take_real(o, APP_OPTION_rope_base, &o->rope_base, c.rope_base, error);
-    for (int i = 0; i < app_scale_count && status == WF_OK; i++) {
-        double value = *(double *)((char *)&c + app_scales[i].offset);
-        size_t at = app_option_rows[app_scales[i].id].offset;
-
-        if (value > 0)
-            status = take_real(o, app_scales[i].id, (double *)((char *)o + at), value, error);
-    }
+        status = take_reals(o, &c, error);
     if (status == WF_OK)
-        status = take_scaling(o, &c.rope_scaling, error);
+        status = take_texts(o, &c, error);
     if (status == WF_OK && c.vocabulary < 256)
         status = wf_error_set(error, WF_EINVAL,
                               "--init-from %s: its vocabulary has %lld entries, and tokens are "

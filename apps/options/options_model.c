@@ -1,6 +1,7 @@
 /* apps/options/options_model.c - rules of the model's flags, and those that follow from others. */
 #include "apps/options/options_table.h"
 #include "kernels/rope_scaling.h"
+#include <stdlib.h>
 #include <string.h>
 
 const char app_family_names[] = ""
@@ -34,6 +35,55 @@ static char *word_of(app_options *o, const app_property *property)
     return (char *)o + app_option_rows[property->id].offset;
 }
 
+/* "all" leaves the list empty. */
+bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config)
+{
+    bool more = strcmp(text, "all") != 0;
+
+    while (more) {
+        char *end;
+        int64_t first = strtoll(text, &end, 10), last = first;
+
+        if (end == text || *text < '0' || *text > '9')
+            return false;
+        if (*end == '-') {
+            text = end + 1;
+            last = strtoll(text, &end, 10);
+            if (end == text || *text < '0' || *text > '9')
+                return false;
+        }
+        if (last < first || last >= blocks || last >= WF_NN_LISTED_BLOCKS)
+            return false;
+        for (int64_t i = first; i <= last; i++)
+            wf_nn_block_list(config, i);
+        more = *end == ',';
+        text = end + more;
+        if (!more && *end)
+            return false;
+    }
+    return true;
+}
+
+char *app_blocks_print(const wf_nn_gpt_config *config)
+{
+    enum { ROOM = 8 * WF_NN_LISTED_BLOCKS };
+    char *text = malloc(ROOM);
+    size_t used = 0;
+
+    for (int64_t i = 0, last; text && i < WF_NN_LISTED_BLOCKS; i = last + 1) {
+        last = i;
+        if (!wf_nn_block_listed(config, i))
+            continue;
+        while (wf_nn_block_listed(config, last + 1))
+            last++;
+        used += (size_t)snprintf(text + used, ROOM - used, last > i ? "%s%lld-%lld" : "%s%lld",
+                                 used ? "," : "", (long long)i, (long long)last);
+    }
+    if (text && !used)
+        snprintf(text, ROOM, "all");
+    return text;
+}
+
 static bool turns(const app_options *o)
 {
     return wf_nn_gpt_family(o->arch)->position == WF_NN_ROPE;
@@ -58,7 +108,9 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.window = o->sliding_window;
     c.window_first = o->window_first;
     c.window_skip = o->window_skip;
-    wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling); /* checked with the flags */
+    c.rotary = o->rotary_percent;
+    app_blocks_parse(o->window_blocks, o->n_layer, &c); /* these are checked with the flags */
+    wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling, &c.rope_factors);
     for (int i = 0; i < app_property_count; i++) {
         const char *word = (const char *)o + app_option_rows[app_properties[i].id].offset;
 
@@ -75,6 +127,22 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     return c;
 }
 
+/* Where a part of a head turns, it is that part that is cut into pairs. */
+static wf_status check_rotary(app_options *o, wf_error *error)
+{
+    const wf_nn_gpt_config c = app_options_model(o);
+    const long long features = wf_nn_gpt_rotary(&c);
+    const long long dim = o->head_dim ? o->head_dim : o->n_embd / o->n_head;
+
+    if (features < 2 || features % 2)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rotary-percent %g has %lld of a head's %lld features turn, and "
+                            "RoPE turns pairs; use --rotary-percent %g",
+                            o->rotary_percent, features, dim,
+                            (double)(features / 2 * 2 + 2 * (features < 2)) / (double)dim);
+    return WF_OK;
+}
+
 static wf_status check_heads(app_options *o, wf_error *error)
 {
     long long embd = o->n_embd, heads = o->n_head, dim = o->head_dim;
@@ -85,6 +153,8 @@ static wf_status check_heads(app_options *o, wf_error *error)
             "--n-embd %lld is not a multiple of --n-head %lld; use --n-embd %s, "
             "or give --head-dim",
             embd, heads, app_multiples_near(embd, heads).text);
+    if (turns(o) && o->rotary_percent < 1)
+        return check_rotary(o, error);
     if (turns(o) && dim % 2)
         return wf_error_set(
             error, WF_EINVAL,
@@ -102,26 +172,54 @@ static wf_status check_heads(app_options *o, wf_error *error)
 static wf_status check_scaling(app_options *o, wf_error *error)
 {
     wf_rope_scaling scaling;
+    wf_rope_factors factors;
+    wf_nn_gpt_config c;
 
-    if (!wf_rope_scaling_parse(o->rope_scaling, &scaling))
-        return wf_error_set(error, WF_EINVAL,
-                            "--rope-scaling %s is none of none, linear:FACTOR, "
-                            "llama3:FACTOR,LOW,HIGH,POSITIONS and yarn:FACTOR,POSITIONS with "
-                            "numbers above 0, HIGH above LOW; Llama 3.1 has llama3:8,1,4,8192",
-                            o->rope_scaling);
-    if (!turns(o) && (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip))
+    if (!wf_rope_scaling_parse(o->rope_scaling, &scaling, &factors))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--rope-scaling %.200s is none of none, linear:FACTOR, "
+            "llama3:FACTOR,LOW,HIGH,POSITIONS, yarn:FACTOR,POSITIONS and "
+            "longrope:POSITIONS:SHORT,..:LONG,.. with numbers above 0, HIGH above "
+            "LOW; Llama 3.1 has llama3:8,1,4,8192",
+            o->rope_scaling);
+    if (!turns(o) &&
+        (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip || o->rotary_percent < 1))
         return wf_error_set(
             error, WF_EINVAL,
             "%s is for RoPE, and --arch %s learns its positions; leave it out, or use --arch "
             "llama",
-            o->rope_skip ? "--rope-skip" : "--rope-scaling", o->arch);
+            o->rope_skip                       ? "--rope-skip"
+            : scaling.kind != WF_ROPE_UNSCALED ? "--rope-scaling"
+                                               : "--rotary-percent",
+            o->arch);
+    c = app_options_model(o);
+    if (scaling.kind == WF_ROPE_LONG &&
+        wf_rope_factors_wrong(&factors, wf_nn_gpt_rotary(&c) / 2))
+        return wf_error_set(error, WF_EINVAL,
+                            "--rope-scaling longrope has %lld short and long factors, and %lld "
+                            "pairs of features of a head turn: give one for each, 128 at most",
+                            (long long)factors.count, (long long)wf_nn_gpt_rotary(&c) / 2);
     return WF_OK;
 }
 
 static wf_status check_window(app_options *o, wf_error *error)
 {
     long long first = o->window_first, skip = o->window_skip;
+    wf_nn_gpt_config c = {.layers = o->n_layer};
 
+    if (!app_blocks_parse(o->window_blocks, o->n_layer, &c))
+        return wf_error_set(error, WF_EINVAL,
+                            "--window-blocks %.200s is neither all nor a list of blocks below "
+                            "%lld, such as 0,2,5-7 (512 at most)",
+                            o->window_blocks, (long long)o->n_layer);
+    if (strcmp(o->window_blocks, "all") != 0 && (!o->sliding_window || first || skip))
+        return wf_error_set(
+            error, WF_EINVAL, "--window-blocks %.200s says which blocks have a window%s",
+            o->window_blocks,
+            o->sliding_window ? ", and so do --window-first and --window-skip; drop one or "
+                                "the other"
+                              : ", and there is none; add --sliding-window N, or leave it out");
     if (!o->sliding_window && (first || skip))
         return wf_error_set(error, WF_EINVAL,
                             "%s %lld says which blocks have no window, and there is none; add "

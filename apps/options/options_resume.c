@@ -1,13 +1,13 @@
 /*
  * apps/options/options_resume.c - the flags that the checkpoint decides which a run goes on from: those of
- * the group "Model", and --optimizer, whose tensors it holds.
+ * the groups "Model" and "Adapters", and --optimizer, whose tensors it holds.
  */
 #include "apps/options/options_table.h"
 #include "parallel/checkpoint/checkpoint.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { VALUE = 128, DIFFERENCES = 1024 };
+enum { VALUE = 640, DIFFERENCES = 1024 };
 
 /* Flags of a checkpoint beside those that were given. */
 typedef struct decision {
@@ -25,6 +25,8 @@ static const char *value_text(const app_options *o, const app_option_row *row, c
         snprintf(text, VALUE, "%lld", (long long)*(const int64_t *)field);
     else if (row->kind == APP_KIND_REAL)
         snprintf(text, VALUE, "%.15g", *(const double *)field);
+    else if (row->kind == APP_KIND_BOOL)
+        snprintf(text, VALUE, "%s", *(const bool *)field ? "on" : "off");
     else if (row->kind == APP_KIND_TEXT)
         snprintf(text, VALUE, "%s", *(char *const *)field);
     else
@@ -32,24 +34,25 @@ static const char *value_text(const app_options *o, const app_option_row *row, c
     return text;
 }
 
-/* Sequences may be shorter than the model allows, and dropout may change from here on. */
+/* Sequences may be shorter than the model allows, and what is dropped may change from here on. */
 static bool is_fixed(const app_option_row *row)
 {
     app_option_id id = (app_option_id)(row - app_option_rows);
 
-    return id != APP_OPTION_seq_len && id != APP_OPTION_dropout;
+    return id != APP_OPTION_seq_len && id != APP_OPTION_dropout &&
+           id != APP_OPTION_lora_dropout;
 }
 
 /* By the user, or by --init-from; 0 stands for a default where the row has a rule for one. */
 static bool is_decided(const app_options *o, const app_option_row *row)
 {
     bool rule = row->standard && *row->standard == '=';
+    bool of_model = row < &app_option_rows[APP_OPTION_GROUP_adapters];
 
     if (rule && *(const int64_t *)((const char *)o + row->offset) == 0)
         return false;
     return o->given[row - app_option_rows] ||
-           ((o->init_from || strcmp(o->model, "none") != 0) && is_fixed(row) &&
-            row != &app_option_rows[APP_OPTION_optimizer]);
+           ((o->init_from || strcmp(o->model, "none") != 0) && is_fixed(row) && of_model);
 }
 
 static wf_status take(decision *d, const app_option_row *row, const char *saved,
@@ -77,7 +80,7 @@ static wf_status take(decision *d, const app_option_row *row, const char *saved,
     if (!is_decided(d->o, row))
         app_option_set(d->o, row, where, other, error);
     else if (is_fixed(row) && strcmp(mine, other) != 0)
-        snprintf(d->differ + used, sizeof d->differ - used, "%s%s %s (it has %s)",
+        snprintf(d->differ + used, sizeof d->differ - used, "%s%s %.200s (it has %.200s)",
                  used ? ", " : "", app_option_flag(row).text, mine, other);
     return error->code;
 }
@@ -152,7 +155,7 @@ static wf_status check_saved(const wf_par_checkpoint *c, const app_options *o, w
 }
 
 wf_status app_options_saved_model(const wf_par_checkpoint *c, wf_nn_gpt_config *config,
-                                  wf_error *error)
+                                  wf_par_lora *lora, wf_error *error)
 {
     app_options o = {0};
     wf_status status = app_options_defaults(&o, error);
@@ -179,6 +182,8 @@ wf_status app_options_saved_model(const wf_par_checkpoint *c, wf_nn_gpt_config *
         status = check_saved(c, &o, error);
     if (status == WF_OK)
         *config = app_options_model(&o);
+    if (status == WF_OK && lora)
+        *lora = app_options_lora(&o);
     app_options_free(&o);
     return status;
 }

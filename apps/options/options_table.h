@@ -36,6 +36,11 @@ typedef struct app_property {
     size_t offset; /* where the property, a bool, is in wf_nn_gpt_config */
 } app_property;
 
+/* The blocks of --window-blocks, "all" or a list such as 0,2,5-7, from and to a model's; false: it is no such list of a
+   model of so many blocks. The text is the caller's, free; NULL: no memory. */
+bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config);
+char *app_blocks_print(const wf_nn_gpt_config *config);
+
 extern const app_property app_properties[];
 extern const int app_property_count;
 
@@ -92,6 +97,9 @@ wf_status app_options_read_config(app_options *options, const char *path, wf_err
 
 /* What the folder of --init-from decides, where one is given. */
 wf_status app_options_init_from(app_options *options, wf_error *error);
+
+/* What the folder of --lora-init decides, where one is given. */
+wf_status app_options_lora_init(app_options *options, wf_error *error);
 
 /* No file is written that is read, or written as another one too. */
 wf_status app_options_files(app_options *options, wf_error *error);

@@ -3,6 +3,7 @@
  * it: see gpt_export --help.
  */
 #include "apps/model/model_source.h"
+#include "apps/options/options.h"
 #include "apps/program.h"
 #include "apps/tools/gguf_export.h"
 #include "apps/tools/gguf_import.h"
@@ -17,6 +18,7 @@
 typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
     app_gguf_export gguf;
+    bool merge; /* adapters into the weights that they adapt */
     int ranks;
     app_model_source source;
 } job;
@@ -25,7 +27,7 @@ static void help(void)
 {
     fputs(
         "gpt_export - write a model as transformers or llama.cpp load it\n\n"
-        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--ranks N]\n"
+        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--merge] [--base DIR] [--ranks N]\n"
         "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
         "PATH]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
@@ -35,6 +37,11 @@ static void help(void)
         "         and, where FROM is a folder, a GGUF file or a run that began with one\n"
         "         (--init-from), its tokenizer, generation_config.json, chat template and\n"
         "         first and last token\n"
+        "         a run of adapters (--lora-rank) becomes a folder that PEFT loads, with\n"
+        "         adapter_config.json and adapter_model.safetensors, unless --merge is given\n"
+        "  --merge       write the model with its adapters in its weights: W + scale B A\n"
+        "  --base DIR    the model that adapters are for (default: the --init-from of the "
+        "run)\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
         "                tie\n"
@@ -77,11 +84,16 @@ static wf_status convert(wf_context *ctx, const job *j, wf_error *error)
 static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
 {
     wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
+    const char *like = *j->source.like ? j->source.like : NULL;
+    const char *base = j->source.base
+                           ? j->source.base
+                           : wf_par_checkpoint_option(j->source.checkpoint, APP_SAVED_BASE);
     wf_status status;
 
-    if (model)
-        wf_par_pretrained_save(par, model, j->to, j->dtype,
-                               *j->source.like ? j->source.like : NULL);
+    if (model && j->source.lora.rank && !j->merge)
+        wf_par_lora_save(par, model, &j->source.lora, j->to, base && *base ? base : NULL, like);
+    else if (model && wf_par_lora_merge(par, model) == WF_OK)
+        wf_par_pretrained_save(par, model, j->to, j->dtype, like);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -93,7 +105,7 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
-    const wf_par_options options = {.dp = j->ranks};
+    const wf_par_options options = {.dp = j->ranks, .seed = j->source.seed};
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_status status = WF_OK;
 
@@ -168,6 +180,8 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"gguf-type", required_argument, NULL, 'q'},
                                           {"tokenizer", required_argument, NULL, 't'},
                                           {"ranks", required_argument, NULL, 'r'},
+                                          {"merge", no_argument, NULL, 'm'},
+                                          {"base", required_argument, NULL, 'b'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int c, wrong;
@@ -186,6 +200,10 @@ static int read_command_line(int argc, char **argv, job *j)
             j->gguf.type = optarg;
         else if (c == 't')
             j->gguf.tokenizer = optarg;
+        else if (c == 'm')
+            j->merge = true;
+        else if (c == 'b')
+            j->source.base = optarg;
         else if (c != 'r')
             return refuse("%s is no flag, or lacks its value; see gpt_export --help",
                           argv[optind - 1]);
@@ -239,10 +257,34 @@ static wf_status check_target(const job *j, wf_error *error)
     return WF_OK;
 }
 
+/* Flags of adapters go with a run that has some, and what has no place for them says so. */
+static wf_status check_adapters(const job *j, wf_error *error)
+{
+    bool adapted = j->source.lora.rank > 0;
+
+    if (!adapted && (j->merge || j->source.base))
+        return wf_error_set(error, WF_EINVAL, "%s has no adapters; drop %s", j->from,
+                            j->merge ? "--merge" : "--base");
+    if (adapted && j->gguf.file)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s has adapters alone, and a GGUF file has a whole model: export it "
+            "with --merge to a folder, and that with --gguf",
+            j->from);
+    if (adapted && !j->merge && j->dtype)
+        return wf_error_set(error, WF_EINVAL,
+                            "adapters are written as f32; --dtype is for --merge");
+    return WF_OK;
+}
+
 static wf_status run(job *j, wf_error *error)
 {
+    const char *base = j->source.base;
     wf_status status = app_model_source_open(j->from, &j->source, error);
 
+    j->source.base = base;
+    if (status == WF_OK)
+        status = check_adapters(j, error);
     if (status == WF_OK)
         status = check_target(j, error);
     if (status == WF_OK)

@@ -133,7 +133,7 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
         wf_tensor *y;
 
         for (int b = 0; b < BATCH; b++)
-            place[b] = (wf_nn_cache_place){b, t};
+            place[b] = (wf_nn_cache_place){.slot = b, .first = t};
         wf_scope_open(ctx);
         wf_nn_cache_at(cache, BATCH, 1, place);
         y = wf_nn_gpt_logits(model, tokens_at(ctx, r, t));

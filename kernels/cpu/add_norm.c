@@ -4,98 +4,74 @@
  * from one to the next. So memory is passed once and the bits are those of the ops apart.
  */
 #include "kernels/cpu/dropout_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/rows_internal.h"
 
-enum { NEAR = 2048 }; /* elements of the few rows */
-
-static float *at(const wf_tensor *t, int64_t offset)
-{
-    return (float *)t->data + offset;
-}
+/* y = norm(s) of s = x + dropout(y): x, y by rows, and z, s, statistics. Gradients: s, statistics, dz, ds. */
+enum {
+    SUM = WF_IN(0) | WF_IN(1) | WF_OUT(0) | WF_OUT(1),
+    LAYERNORM = SUM | WF_OUT(2) | WF_OUT(3),
+    RMSNORM = SUM | WF_OUT(2),
+    LAYERNORM_STORED = WF_IN(0) | WF_IN(4) | WF_IN(5) | WF_OUT(0),
+    LAYERNORM_DX = LAYERNORM_STORED | WF_IN(2) | WF_IN(3),
+    RMSNORM_STORED = WF_IN(0) | WF_IN(3) | WF_IN(4) | WF_OUT(0),
+    RMSNORM_DX = RMSNORM_STORED | WF_IN(2)
+};
 
 static int64_t width(const wf_call *call)
 {
     return call->in[0]->local[call->in[0]->ndim - 1];
 }
 
-/* Rows from r on that are worked on together. */
-static int64_t few(int64_t r, int64_t end, int64_t d)
+static void add_norm_rows(const wf_row_run *r)
 {
-    return wf_least(end - r, d < NEAR ? NEAR / (d > 0 ? d : 1) : 1);
-}
+    const wf_add_norm_attr *attr = r->call->attr;
+    const float *y = r->in[1];
+    float *const *out = r->out;
+    int64_t d = width(r->call);
 
-static void add_norm_rows(void *arg, int64_t begin, int64_t end, int worker)
-{
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    const wf_add_norm_attr *attr = call->attr;
-    wf_tensor *const *in = call->in, *const *out = call->out;
-    int64_t d = width(call), n;
-
-    (void)worker;
-    for (int64_t r = begin; r < end; r += n) {
-        const float *y = at(in[1], r * d);
-        float *z = at(out[0], r * d), *s = at(out[1], r * d);
-
-        n = few(r, end, d);
-        if (attr->dropout.p > 0) {
-            wf_cpu_dropout_range(simd, &attr->dropout, in[1], r * d, (r + n) * d, s);
-            y = s;
-        }
-        simd->add(at(in[0], r * d), y, s, n * d);
-        if (call->n_in == 4)
-            simd->layernorm(s, in[2]->data, in[3]->data, attr->eps, z, at(out[2], r),
-                            at(out[3], r), n, d);
-        else
-            simd->rmsnorm(s, in[2]->data, attr->eps, z, at(out[2], r), n, d);
+    if (attr->dropout.p > 0) {
+        wf_cpu_dropout_range(r->simd, &attr->dropout, r->call->in[1], r->first * d, r->n * d, y,
+                             out[1]);
+        y = out[1];
     }
+    r->simd->add(r->in[0], y, out[1], r->n * d);
+    if (r->call->n_in == 4)
+        r->simd->layernorm(out[1], r->in[2], r->in[3], attr->eps, out[0], out[2], out[3], r->n,
+                           d);
+    else
+        r->simd->rmsnorm(out[1], r->in[2], attr->eps, out[0], out[2], r->n, d);
 }
 
-static void add_norm_dx_rows(void *arg, int64_t begin, int64_t end, int worker)
+static void add_norm_dx_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    wf_tensor *const *in = call->in;
-    bool centred = call->n_in == 6;
-    int64_t d = width(call), n;
+    const float *const *in = r->in;
+    float *dx = r->out[0];
+    int64_t d = width(r->call);
 
-    (void)worker;
-    for (int64_t r = begin; r < end; r += n) {
-        float *dx = at(call->out[0], r * d);
-
-        n = few(r, end, d);
-        if (centred)
-            simd->layernorm_grad(at(in[0], r * d), in[1]->data, at(in[2], r), at(in[3], r),
-                                 at(in[4], r * d), dx, n, d);
-        else
-            simd->rmsnorm_grad(at(in[0], r * d), in[1]->data, at(in[2], r), at(in[3], r * d),
-                               dx, n, d);
-        simd->add(at(in[call->n_in - 1], r * d), dx, dx, n * d);
-    }
-}
-
-static wf_status over_rows(const wf_call *call, void (*rows_of)(void *, int64_t, int64_t, int))
-{
-    const wf_tensor *x = call->in[0];
-
-    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1), wf_task_rows(width(call)),
-                rows_of, (void *)call);
-    return WF_OK;
+    if (r->call->n_in == 6)
+        r->simd->layernorm_grad(in[0], in[1], in[2], in[3], in[4], dx, r->n, d);
+    else
+        r->simd->rmsnorm_grad(in[0], in[1], in[2], in[3], dx, r->n, d);
+    r->simd->add(in[r->call->n_in - 1], dx, dx, r->n * d);
 }
 
 static wf_status add_norm(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return over_rows(call, add_norm_rows);
+    const wf_tensor *x = call->in[0];
+
+    return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1),
+                           call->n_in == 4 ? LAYERNORM : RMSNORM, add_norm_rows);
 }
 
 static wf_status add_norm_dx(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return over_rows(call, add_norm_dx_rows);
+    const wf_tensor *x = call->in[0];
+
+    return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1),
+                           call->n_in == 6 ? LAYERNORM_DX : RMSNORM_DX, add_norm_dx_rows);
 }
 
-const wf_kernel wf_cpu_add_layernorm = {.run = add_norm};
-const wf_kernel wf_cpu_add_layernorm_dx = {.run = add_norm_dx};
-const wf_kernel wf_cpu_add_rmsnorm = {.run = add_norm};
-const wf_kernel wf_cpu_add_rmsnorm_dx = {.run = add_norm_dx};
+const wf_kernel wf_cpu_add_layernorm = WF_ROWS_KERNEL(add_norm, SUM);
+const wf_kernel wf_cpu_add_layernorm_dx = WF_ROWS_KERNEL(add_norm_dx, LAYERNORM_STORED);
+const wf_kernel wf_cpu_add_rmsnorm = WF_ROWS_KERNEL(add_norm, SUM);
+const wf_kernel wf_cpu_add_rmsnorm_dx = WF_ROWS_KERNEL(add_norm_dx, RMSNORM_STORED);

@@ -6,6 +6,9 @@
  * chunk is the chain over its heads that belong to the group. A chunk or node without any is +0
  * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
  * a group of one head needs no sum, and no group has more than 5 open buffers.
+ *
+ * In a context that computes in bf16, operands that are all stored so come as they are, and products are bf16
+ * products (kernels/cpu/simd/attention_product.c). The sums over heads are of floats either way.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
@@ -17,6 +20,7 @@ enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobod
 typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
+    bool bf16; /* operands are, but first and lse, and so is out or dq */
     int64_t tokens, dim, heads, groups; /* this rank's */
     int64_t per_group;                  /* query heads of a group, globally */
     size_t block, bytes;                /* one head's scratch; a worker's whole space */
@@ -39,6 +43,7 @@ static job plan(const wf_call *call, bool backward, void *workspace)
     const wf_simd *simd = wf_cpu_of(call)->simd;
     job j = {.call = call,
              .simd = simd,
+             .bf16 = q->dtype == WF_BF16,
              .tokens = q->local[1],
              .dim = q->local[3],
              .heads = q->local[2],
@@ -82,6 +87,12 @@ static int64_t lse_at(const job *j, int64_t b, int64_t head)
     return b * j->tokens * j->heads + head;
 }
 
+/* The number at an index of a tensor's data */
+static void *number_at(const wf_tensor *t, int64_t index)
+{
+    return (char *)t->data + (size_t)index * wf_dtype_size(t->dtype);
+}
+
 static wf_attention_head describe(const job *j, int64_t b, int64_t head)
 {
     const wf_attention_attr *a = j->call->attr;
@@ -91,9 +102,10 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
     wf_attention_head h = {
         .seq = j->tokens,
         .dim = j->dim,
-        .q = (const float *)q->data + head_at(j, b, head),
-        .k = (const float *)k->data + k_at,
-        .v = (const float *)v->data + k_at,
+        .bf16 = j->bf16,
+        .q = number_at(q, head_at(j, b, head)),
+        .k = number_at(k, k_at),
+        .v = number_at(v, k_at),
         .q_stride = j->heads * j->dim,
         .k_stride = j->groups * j->dim,
         .v_stride = j->groups * j->dim,
@@ -113,13 +125,13 @@ static wf_attention_head describe(const job *j, int64_t b, int64_t head)
 }
 
 /* A head's first row in q, k, v and whatever has their shape. */
-static const float *first_row(const job *j, const wf_tensor *t, int64_t b, int64_t head)
+static const void *first_row(const job *j, const wf_tensor *t, int64_t b, int64_t head)
 {
     const wf_tensor *q = j->call->in[0], *k = j->call->in[1];
     int64_t group = (q->start[2] + head) / j->per_group - k->start[2];
     int64_t here = t->dim[2].size == q->dim[2].size ? head : group;
 
-    return (const float *)t->data + (b * j->tokens * t->local[2] + here) * j->dim;
+    return number_at(t, (b * j->tokens * t->local[2] + here) * j->dim);
 }
 
 /* The rows of a head; `more`: the one after it is this worker's as well. */
@@ -136,7 +148,9 @@ static wf_attention_rows rows_of(const job *j, int64_t b, int64_t head, bool mor
             continue;
         r.at[r.n] = first_row(j, t, b, head);
         r.next[r.n] = more ? first_row(j, t, b + last, last ? 0 : head + 1) : NULL;
-        r.stride[r.n++] = t->local[2] * j->dim;
+        r.bytes[r.n] = j->dim * (int64_t)wf_dtype_size(t->dtype);
+        r.stride[r.n] = t->local[2] * r.bytes[r.n];
+        r.n++;
     }
     return r;
 }
@@ -152,7 +166,7 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
         float *lse = (float *)j->call->out[1]->data + lse_at(j, b, head);
 
         h.rows = rows_of(j, b, head, i + 1 < end);
-        j->simd->attention(&h, (float *)j->call->out[0]->data + head_at(j, b, head), h.q_stride,
+        j->simd->attention(&h, number_at(j->call->out[0], head_at(j, b, head)), h.q_stride,
                            scratch, j->workspace + (size_t)worker * j->bytes);
         for (int64_t t = 0; t < j->tokens; t++)
             lse[t * j->heads] = scratch[t];
@@ -203,9 +217,9 @@ static void head_grad(const group_sum *s, int64_t head, float *dkv)
     for (int64_t t = 0; t < j->tokens; t++)
         scratch[t] = lse[t * j->heads];
     h.rows = rows_of(j, s->b, head, s->more || head + 1 < wf_least(s->end, j->heads));
-    j->simd->attention_grad(&h, (const float *)call->in[3]->data + at, h.q_stride, scratch,
-                            (const float *)call->in[5]->data + at, h.q_stride,
-                            (float *)call->out[0]->data + at, h.q_stride, dkv, dkv + j->packed,
+    j->simd->attention_grad(&h, number_at(call->in[3], at), h.q_stride, scratch,
+                            number_at(call->in[5], at), h.q_stride, number_at(call->out[0], at),
+                            h.q_stride, dkv, dkv + j->packed,
                             j->workspace + (size_t)s->worker * j->bytes);
 }
 
@@ -257,10 +271,11 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
             for (int m = wf_tree_merges(j->chunks, l); m > 0; m--, n--)
                 open[n - 2] = join(&s, open[n - 2], open[n - 1]);
         }
-        j->simd->attention_unpack(open[0], j->tokens, j->dim,
-                                  (float *)j->call->out[1]->data + at, j->groups * j->dim);
+        j->simd->attention_unpack(open[0], j->tokens, j->dim, number_at(j->call->out[1], at),
+                                  j->groups * j->dim, j->call->out[1]->dtype == WF_BF16);
         j->simd->attention_unpack(open[0] ? open[0] + j->packed : NULL, j->tokens, j->dim,
-                                  (float *)j->call->out[2]->data + at, j->groups * j->dim);
+                                  number_at(j->call->out[2], at), j->groups * j->dim,
+                                  j->call->out[2]->dtype == WF_BF16);
     }
 }
 
@@ -275,9 +290,17 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
     return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
-const wf_kernel wf_cpu_attention = {.run = attention, .workspace = workspace_bytes};
-const wf_kernel wf_cpu_attention_grad = {.run = attention_grad,
-                                         .workspace = grad_workspace_bytes};
-const wf_kernel wf_cpu_attention_from = {.run = attention, .workspace = workspace_bytes};
-const wf_kernel wf_cpu_attention_from_grad = {.run = attention_grad,
-                                              .workspace = grad_workspace_bytes};
+/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys and values are, where
+   they are parts of sums over ranks. */
+#define FORWARD                                                                                \
+    .run = attention, .workspace = workspace_bytes,                                            \
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)
+#define GRADIENT                                                                               \
+    .run = attention_grad, .workspace = grad_workspace_bytes,                                  \
+    .mixed_ok = WF_OUT(1) | WF_OUT(2),                                                         \
+    .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(5) | WF_OUT(0)
+
+const wf_kernel wf_cpu_attention = {FORWARD};
+const wf_kernel wf_cpu_attention_grad = {GRADIENT};
+const wf_kernel wf_cpu_attention_from = {FORWARD};
+const wf_kernel wf_cpu_attention_from_grad = {GRADIENT};

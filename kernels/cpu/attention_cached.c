@@ -1,6 +1,7 @@
 /*
  * kernels/cpu/attention_cached.c - attention to a cache on the CPU. A few tokens go one by one, the
- * query heads of a group together; more go in blocks, as in training. Both have the same bits.
+ * query heads of a group together; more go in blocks, as in training. Both have the same bits. As there, what is all
+ * stored as bf16 comes as it is where the context computes in bf16.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
@@ -14,6 +15,8 @@ enum { FEW = 4, SMALL = 65536, BLOCK = 64, LINE = 64 };
 typedef struct job {
     const wf_call *call;
     const wf_simd *simd;
+    bool bf16;                                /* queries, caches and outputs are stored so */
+    size_t size;                              /* bytes of a number of theirs */
     int64_t tokens, dim, heads, groups, room; /* this rank's; positions of the cache */
     int64_t per_group;                        /* query heads of a group, globally */
     int64_t rows;                             /* queries, and those before them in a block */
@@ -32,6 +35,8 @@ static job plan(const wf_call *call, void *workspace)
     const wf_tensor *q = call->in[0], *cache = call->in[1];
     job j = {.call = call,
              .simd = wf_cpu_of(call)->simd,
+             .bf16 = q->dtype == WF_BF16,
+             .size = wf_dtype_size(q->dtype),
              .tokens = q->local[1],
              .dim = q->local[3],
              .heads = q->local[2],
@@ -47,8 +52,14 @@ static job plan(const wf_call *call, void *workspace)
         return j;
     }
     j.block = lines(j.simd->attention_workspace(j.room, j.dim));
-    j.bytes = j.block + lines((size_t)(j.rows * (2 * j.dim + 1)) * sizeof(float));
+    j.bytes = j.block + 2 * lines((size_t)(j.rows * j.dim) * j.size) +
+              lines((size_t)j.rows * sizeof(float));
     return j;
+}
+
+static void *number_at(const job *j, const wf_tensor *t, int64_t index)
+{
+    return (char *)t->data + (size_t)index * j->size;
 }
 
 /* Keys and values of a local group, those of the tokens [0, count) of a sequence. */
@@ -59,8 +70,9 @@ static wf_attention_head head_of(const job *j, int64_t b, int64_t group, int64_t
 
     return (wf_attention_head){.seq = count,
                                .dim = j->dim,
-                               .k = (const float *)j->call->in[1]->data + at,
-                               .v = (const float *)j->call->in[2]->data + at,
+                               .bf16 = j->bf16,
+                               .k = number_at(j, j->call->in[1], at),
+                               .v = number_at(j, j->call->in[2], at),
                                .k_stride = j->groups * j->dim,
                                .v_stride = j->groups * j->dim,
                                .window = j->window,
@@ -90,8 +102,8 @@ static void rows_of(void *arg, int64_t begin, int64_t end, int worker)
             wf_attention_head h = head_of(j, b, group, at[b] + t + 1);
             int64_t row = row_at(j, b, t, first);
 
-            h.q = (const float *)q->data + row;
-            j->simd->attention_row(&h, last - first, (float *)j->call->out[0]->data + row,
+            h.q = number_at(j, q, row);
+            j->simd->attention_row(&h, last - first, number_at(j, j->call->out[0], row),
                                    workspace);
         }
     }
@@ -104,8 +116,9 @@ static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
     const wf_tensor *in = j->call->in[0], *cache = j->call->in[1];
     const int32_t *at = j->call->in[3]->data;
     char *workspace = j->workspace + (size_t)worker * j->bytes;
-    float *q = (float *)(workspace + j->block), *out = q + j->rows * j->dim;
-    size_t row = (size_t)j->dim * sizeof(float);
+    size_t row = (size_t)j->dim * j->size, all = lines((size_t)j->rows * row);
+    char *q = workspace + j->block, *out = q + all;
+    float *lse = (float *)(out + all);
 
     for (int64_t i = begin; i < end; i++) {
         int64_t b = i / j->heads, head = i % j->heads, ahead = at[b] % BLOCK;
@@ -117,12 +130,11 @@ static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
         h.first = at[b] - ahead;
         memset(q, 0, (size_t)ahead * row);
         for (int64_t t = 0; t < j->tokens; t++)
-            memcpy(q + (ahead + t) * j->dim, (const float *)in->data + row_at(j, b, t, head),
-                   row);
-        j->simd->attention(&h, out, j->dim, out + j->rows * j->dim, workspace);
+            memcpy(q + (size_t)(ahead + t) * row, number_at(j, in, row_at(j, b, t, head)), row);
+        j->simd->attention(&h, out, j->dim, lse, workspace);
         for (int64_t t = 0; t < j->tokens; t++)
-            memcpy((float *)j->call->out[0]->data + row_at(j, b, t, head),
-                   out + (ahead + t) * j->dim, row);
+            memcpy(number_at(j, j->call->out[0], row_at(j, b, t, head)),
+                   out + (size_t)(ahead + t) * row, row);
     }
 }
 
@@ -153,19 +165,24 @@ static wf_status cache_write(const wf_call *call, void *workspace)
 {
     const wf_tensor *cache = call->in[0], *k = call->in[2];
     const int32_t *first = call->in[4]->data, *slot = call->in[5]->data;
-    int64_t row = k->local[2] * k->local[3], tokens = k->local[1];
+    int64_t tokens = k->local[1];
+    size_t row = (size_t)(k->local[2] * k->local[3]) * wf_dtype_size(k->dtype);
 
     (void)workspace;
     if (wf_cache_rows_check(call, cache, k, call->in[4], call->in[5]) != WF_OK)
         return wf_context_status(call->ctx);
     for (int i = 0; i < 2 && row > 0; i++)
         for (int64_t b = 0; b < k->local[0]; b++)
-            memcpy((float *)call->in[i]->data + (slot[b] * cache->local[1] + first[b]) * row,
-                   (const float *)call->in[2 + i]->data + b * tokens * row,
-                   (size_t)(tokens * row) * sizeof(float));
+            memcpy((char *)call->in[i]->data +
+                       (size_t)(slot[b] * cache->local[1] + first[b]) * row,
+                   (const char *)call->in[2 + i]->data + (size_t)(b * tokens) * row,
+                   (size_t)tokens * row);
     return WF_OK;
 }
 
 const wf_kernel wf_cpu_attention_cached = {.run = attention_cached,
-                                           .workspace = workspace_bytes};
-const wf_kernel wf_cpu_cache_write = {.run = cache_write};
+                                           .workspace = workspace_bytes,
+                                           .all_bf16 =
+                                               WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)};
+const wf_kernel wf_cpu_cache_write = {.run = cache_write,
+                                      .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3)};

@@ -1,68 +1,50 @@
 /* kernels/cpu/dropout.c - dropout, a run of neighbours in the whole sequence at a time. */
 #include "kernels/cpu/dropout_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/rows_internal.h"
 
-enum {
-    NEAR = 2048
-}; /* elements that stay in the first-level cache from one loop to the next */
+enum { ONE = WF_IN(0) | WF_OUT(0), TWO = ONE | WF_IN(1) };
 
-void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, const wf_tensor *x,
-                          int64_t begin, int64_t end, float *y)
+void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, const wf_tensor *t,
+                          int64_t begin, int64_t n, const float *x, float *y)
 {
-    int64_t per_sequence = wf_extent(x, 1, x->ndim), n;
+    int64_t per_sequence = wf_extent(t, 1, t->ndim), some;
 
-    for (int64_t i = begin; i < end; i += n) {
-        int64_t run, first = wf_global_index(x, 1, i % per_sequence, &run);
+    for (int64_t i = 0; i < n; i += some) {
+        int64_t at = begin + i, run, first = wf_global_index(t, 1, at % per_sequence, &run);
         uint32_t counter[3] = {
             (uint32_t)attr->site, (uint32_t)attr->step,
-            (uint32_t)wf_sequence_of(&attr->sequences, x->start[0] + i / per_sequence)};
+            (uint32_t)wf_sequence_of(&attr->sequences, t->start[0] + at / per_sequence)};
 
-        n = wf_least(run, end - i);
-        simd->dropout((const float *)x->data + i, y + (i - begin), n, attr->key, counter, first,
-                      attr->p);
+        some = wf_least(run, n - i);
+        simd->dropout(x + i, y + i, some, attr->key, counter, first, attr->p);
     }
 }
 
-static void task(void *arg, int64_t begin, int64_t end, int worker)
+static void dropout_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-
-    (void)worker;
-    wf_cpu_dropout_range(wf_cpu_of(call)->simd, call->attr, call->in[0], begin, end,
-                         (float *)call->out[0]->data + begin);
+    wf_cpu_dropout_range(r->simd, r->call->attr, r->call->in[0], r->first, r->n, r->in[0],
+                         r->out[0]);
 }
 
-static void add_task(void *arg, int64_t begin, int64_t end, int worker)
+/* y = x + dropout(z) */
+static void dropout_add_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    const float *x = call->in[0]->data;
-    float *y = call->out[0]->data;
-
-    (void)worker;
-    for (int64_t i = begin; i < end; i += NEAR) {
-        int64_t n = wf_least(NEAR, end - i);
-
-        wf_cpu_dropout_range(simd, call->attr, call->in[1], i, i + n, y + i);
-        simd->add(x + i, y + i, y + i, n);
-    }
+    wf_cpu_dropout_range(r->simd, r->call->attr, r->call->in[1], r->first, r->n, r->in[1],
+                         r->out[0]);
+    r->simd->add(r->in[0], r->out[0], r->out[0], r->n);
 }
 
-static wf_status run_dropout(const wf_call *call, void *workspace)
+static wf_status dropout(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
-                task, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->in[0]), ONE,
+                           dropout_rows);
 }
 
-static wf_status run_dropout_add(const wf_call *call, void *workspace)
+static wf_status dropout_add(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
-                add_task, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->in[0]), TWO,
+                           dropout_add_rows);
 }
 
-const wf_kernel wf_cpu_dropout = {.run = run_dropout};
-const wf_kernel wf_cpu_dropout_add = {.run = run_dropout_add};
+const wf_kernel wf_cpu_dropout = WF_ROWS_KERNEL(dropout, ONE);
+const wf_kernel wf_cpu_dropout_add = WF_ROWS_KERNEL(dropout_add, TWO);

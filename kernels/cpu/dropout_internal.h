@@ -5,8 +5,8 @@
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/shared_internal.h"
 
-/* y[i - begin] = dropout(x)[i] for the local elements begin .. end - 1 of tensor x */
-void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, const wf_tensor *x,
-                          int64_t begin, int64_t end, float *y);
+/* y = dropout(x) of n neighbours: the local elements of tensor t from `begin` on, which x has as floats. y may be x. */
+void wf_cpu_dropout_range(const wf_simd *simd, const wf_dropout_attr *attr, const wf_tensor *t,
+                          int64_t begin, int64_t n, const float *x, float *y);
 
 #endif

@@ -1,177 +1,139 @@
-/* kernels/cpu/elementwise.c - runs an inner loop of one or two operands in the tasks of a team. */
-#include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+/* kernels/cpu/elementwise.c - ops element by element: a row is an element (kernels/cpu/rows_internal.h). */
+#include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
 
-typedef void loop1(const float *x, float *y, int64_t n);
-typedef void loop2(const float *a, const float *b, float *y, int64_t n);
+enum {
+    ONE = WF_IN(0) | WF_OUT(0),
+    TWO = ONE | WF_IN(1),
+    FIVE = TWO | WF_IN(2) | WF_OUT(1) /* swiglu_grad */
+};
 
-typedef struct job {
-    const wf_simd *simd;
-    loop1 *one;
-    loop2 *two;
-    const float *a, *b;
-    float *y, constant;
-} job;
-
-static job job_of(const wf_call *call)
+static wf_status run(const wf_call *call, void *workspace, unsigned by_rows, wf_row_loop *loop)
 {
-    return (job){.simd = wf_cpu_of(call)->simd,
-                 .a = call->in[0]->data,
-                 .b = call->n_in > 1 ? call->in[1]->data : NULL,
-                 .y = call->out[0]->data};
+    return wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->out[0]), by_rows, loop);
 }
 
-static void task_of_one(void *arg, int64_t begin, int64_t end, int worker)
+static void add_rows(const wf_row_run *r)
 {
-    const job *j = arg;
-
-    (void)worker;
-    j->one(j->a + begin, j->y + begin, end - begin);
-}
-
-static void task_of_two(void *arg, int64_t begin, int64_t end, int worker)
-{
-    const job *j = arg;
-
-    (void)worker;
-    j->two(j->a + begin, j->b + begin, j->y + begin, end - begin);
-}
-
-static void task_of_scale(void *arg, int64_t begin, int64_t end, int worker)
-{
-    const job *j = arg;
-
-    (void)worker;
-    j->simd->scale(j->a + begin, j->constant, j->y + begin, end - begin);
-}
-
-static wf_status run_one(const wf_call *call, loop1 *loop)
-{
-    job j = job_of(call);
-
-    j.one = loop;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                task_of_one, &j);
-    return WF_OK;
-}
-
-static wf_status run_two(const wf_call *call, loop2 *loop)
-{
-    job j = job_of(call);
-
-    j.two = loop;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                task_of_two, &j);
-    return WF_OK;
+    r->simd->add(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status add(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->add);
+    return run(call, workspace, TWO, add_rows);
+}
+
+static void sub_rows(const wf_row_run *r)
+{
+    r->simd->sub(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status sub(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->sub);
+    return run(call, workspace, TWO, sub_rows);
+}
+
+static void mul_rows(const wf_row_run *r)
+{
+    r->simd->mul(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status mul(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->mul);
+    return run(call, workspace, TWO, mul_rows);
+}
+
+static void scale_rows(const wf_row_run *r)
+{
+    r->simd->scale(r->in[0], ((const wf_scale_attr *)r->call->attr)->factor, r->out[0], r->n);
 }
 
 static wf_status scale(const wf_call *call, void *workspace)
 {
-    job j = job_of(call);
-
-    (void)workspace;
-    j.constant = ((const wf_scale_attr *)call->attr)->factor;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                task_of_scale, &j);
-    return WF_OK;
+    return run(call, workspace, ONE, scale_rows);
 }
 
-static void task_of_add_constant(void *arg, int64_t begin, int64_t end, int worker)
+static void add_constant_rows(const wf_row_run *r)
 {
-    const job *j = arg;
+    float value = ((const wf_add_constant_attr *)r->call->attr)->value;
 
-    (void)worker;
-    for (int64_t i = begin; i < end; i++)
-        j->y[i] = j->a[i] + j->constant;
+    for (int64_t i = 0; i < r->n; i++)
+        r->out[0][i] = r->in[0][i] + value;
 }
 
 static wf_status add_constant(const wf_call *call, void *workspace)
 {
-    job j = job_of(call);
+    return run(call, workspace, ONE, add_constant_rows);
+}
 
-    (void)workspace;
-    j.constant = ((const wf_add_constant_attr *)call->attr)->value;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                task_of_add_constant, &j);
-    return WF_OK;
+static void silu_rows(const wf_row_run *r)
+{
+    r->simd->silu(r->in[0], r->out[0], r->n);
 }
 
 static wf_status silu(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_one(call, wf_cpu_of(call)->simd->silu);
+    return run(call, workspace, ONE, silu_rows);
+}
+
+static void silu_grad_rows(const wf_row_run *r)
+{
+    r->simd->silu_grad(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status silu_grad(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->silu_grad);
+    return run(call, workspace, TWO, silu_grad_rows);
+}
+
+static void gelu_rows(const wf_row_run *r)
+{
+    r->simd->gelu(r->in[0], r->out[0], r->n);
 }
 
 static wf_status gelu(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_one(call, wf_cpu_of(call)->simd->gelu);
+    return run(call, workspace, ONE, gelu_rows);
+}
+
+static void gelu_grad_rows(const wf_row_run *r)
+{
+    r->simd->gelu_grad(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status gelu_grad(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->gelu_grad);
+    return run(call, workspace, TWO, gelu_grad_rows);
+}
+
+static void swiglu_rows(const wf_row_run *r)
+{
+    r->simd->swiglu(r->in[0], r->in[1], r->out[0], r->n);
 }
 
 static wf_status swiglu(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return run_two(call, wf_cpu_of(call)->simd->swiglu);
+    return run(call, workspace, TWO, swiglu_rows);
 }
 
-static void task_of_swiglu_grad(void *arg, int64_t begin, int64_t end, int worker)
+static void swiglu_grad_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const float *gate = call->in[0]->data, *up = call->in[1]->data, *dy = call->in[2]->data;
-    float *dgate = call->out[0]->data, *dup = call->out[1]->data;
-
-    (void)worker;
-    wf_cpu_of(call)->simd->swiglu_grad(gate + begin, up + begin, dy + begin, dgate + begin,
-                                       dup + begin, end - begin);
+    r->simd->swiglu_grad(r->in[0], r->in[1], r->in[2], r->out[0], r->out[1], r->n);
 }
 
 static wf_status swiglu_grad(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                task_of_swiglu_grad, (void *)call);
-    return WF_OK;
+    return run(call, workspace, FIVE, swiglu_grad_rows);
 }
 
-const wf_kernel wf_cpu_swiglu = {.run = swiglu};
-const wf_kernel wf_cpu_swiglu_grad = {.run = swiglu_grad};
-const wf_kernel wf_cpu_add = {.run = add};
-const wf_kernel wf_cpu_sub = {.run = sub};
-const wf_kernel wf_cpu_mul = {.run = mul};
-const wf_kernel wf_cpu_scale = {.run = scale};
-const wf_kernel wf_cpu_add_constant = {.run = add_constant};
-const wf_kernel wf_cpu_silu = {.run = silu};
-const wf_kernel wf_cpu_silu_grad = {.run = silu_grad};
-const wf_kernel wf_cpu_gelu = {.run = gelu};
-const wf_kernel wf_cpu_gelu_grad = {.run = gelu_grad};
+const wf_kernel wf_cpu_add = WF_ROWS_KERNEL(add, TWO);
+const wf_kernel wf_cpu_sub = WF_ROWS_KERNEL(sub, TWO);
+const wf_kernel wf_cpu_mul = WF_ROWS_KERNEL(mul, TWO);
+const wf_kernel wf_cpu_scale = WF_ROWS_KERNEL(scale, ONE);
+const wf_kernel wf_cpu_add_constant = WF_ROWS_KERNEL(add_constant, ONE);
+const wf_kernel wf_cpu_silu = WF_ROWS_KERNEL(silu, ONE);
+const wf_kernel wf_cpu_silu_grad = WF_ROWS_KERNEL(silu_grad, TWO);
+const wf_kernel wf_cpu_gelu = WF_ROWS_KERNEL(gelu, ONE);
+const wf_kernel wf_cpu_gelu_grad = WF_ROWS_KERNEL(gelu_grad, TWO);
+const wf_kernel wf_cpu_swiglu = WF_ROWS_KERNEL(swiglu, TWO);
+const wf_kernel wf_cpu_swiglu_grad = WF_ROWS_KERNEL(swiglu_grad, FIVE);

@@ -28,9 +28,18 @@ static int64_t div_up(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose)
+static int64_t element_size(const wf_gemm *g)
 {
-    wf_gemm_cursor c = {.parts = g->parts, .n_parts = g->n_parts, .transpose = transpose};
+    return g->bf16 ? sizeof(uint16_t) : sizeof(float);
+}
+
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
+{
+    wf_gemm_cursor c = {.parts = g->parts,
+                        .n_parts = g->n_parts,
+                        .pad = pad,
+                        .size = element_size(g),
+                        .transpose = transpose};
 
     for (int64_t i = 0; i < g->n_parts; i++)
         c.n_chunks += g->parts[i].chunk || i == 0;
@@ -38,14 +47,13 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose)
 }
 
 /* A's rows, or B's columns, from element `first` of the long dimension on. */
-static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first)
+static wf_gemm_operand operand(const wf_gemm_part *part, bool of_b, int64_t first, int64_t size)
 {
-    wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k}
-                             : (wf_gemm_operand){part->a, part->a_row, part->a_k};
+    wf_gemm_operand x = of_b ? (wf_gemm_operand){part->b, part->b_col, part->b_k, size}
+                             : (wf_gemm_operand){part->a, part->a_row, part->a_k, size};
 
-    if (first > 0 && x.at) /* NULL where only the workspace is wanted */
-        x.at += first * x.along;
-    return x;
+    /* NULL where only the workspace is wanted */
+    return first > 0 && x.at ? wf_gemm_from(x, 0, first) : x;
 }
 
 /* Takes up to `room` elements of the current part, in runs of one length where it is longer. */
@@ -55,9 +63,11 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
     int64_t left = part->k - c->first;
 
     *step = (wf_gemm_step){.part = part, .first = c->first, .merges = -1, .level = c->level};
-    step->rows = operand(part, c->transpose, c->first);
-    step->cols = operand(part, !c->transpose, c->first);
-    step->k = left <= room ? left : min64(room, div_up(left, div_up(left, kc)));
+    step->rows = operand(part, c->transpose, c->first, c->size);
+    step->cols = operand(part, !c->transpose, c->first, c->size);
+    step->k = left <= room
+                  ? left
+                  : min64(room, wf_gemm_padded(div_up(left, div_up(left, kc)), c->pad));
     c->first += step->k;
     c->open = true;
     if (step->k < left)
@@ -111,7 +121,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
     w->resume = c.open;
     while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
         take(&c, kc - k, kc, &w->step[n]);
-        k += w->step[n++].k;
+        k += wf_gemm_padded(w->step[n++].k, c.pad);
         /* In the second half of a KC block, stop where a chunk ends and fewest nodes are open. */
         if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
             (best_n == 0 || c.level <= best.level)) {
@@ -133,13 +143,13 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
 }
 
 /* Measures the levels of spilled partial sums and the longest KC block. */
-static void measure(const wf_gemm *g, int64_t kc, wf_gemm_blocking *blocking)
+static void measure(const wf_gemm *g, const wf_gemm_limits *limits, wf_gemm_blocking *blocking)
 {
-    wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose);
+    wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose, limits->pad);
     wf_gemm_kc_block w = {.last = g->n_parts == 0};
 
     while (!w.last) {
-        wf_gemm_next(&c, kc, &w);
+        wf_gemm_next(&c, limits->kc, &w);
         if (w.k > blocking->kc)
             blocking->kc = w.k;
         if (!w.last && c.level + c.open > blocking->levels)
@@ -160,8 +170,8 @@ static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
     blocking->rows_in_place = blocking->cols_in_place = true;
     for (int64_t i = 0; i < g->n_parts; i++) {
         const wf_gemm_part *part = &g->parts[i];
-        wf_gemm_operand rows = operand(part, blocking->transpose, 0);
-        wf_gemm_operand cols = operand(part, !blocking->transpose, 0);
+        wf_gemm_operand rows = operand(part, blocking->transpose, 0, element_size(g));
+        wf_gemm_operand cols = operand(part, !blocking->transpose, 0, element_size(g));
 
         if (part->k <= 0)
             continue;
@@ -239,8 +249,9 @@ wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *lim
         blocking = (wf_gemm_blocking){.transpose = true, .m = g->n, .n = g->m};
     if (g->m <= 0 || g->n <= 0)
         return blocking;
-    measure(g, limits->kc, &blocking);
-    find_readable(g, &blocking);
+    measure(g, limits, &blocking);
+    if (limits->pad == 1)
+        find_readable(g, &blocking);
     cut_blocks(limits, threads, &blocking);
     return blocking;
 }

@@ -26,16 +26,32 @@ enum {
 
 typedef struct wf_gemm_limits {
     int64_t mr, nr;                 /* a tile */
-    int64_t kc;                     /* a KC block */
+    int64_t kc;                     /* a KC block, a multiple of pad */
     int64_t block_rows, block_cols; /* a member's part of a block */
+    int64_t
+        pad; /* panels fill up each part with zeros to a multiple of it; above 1 all is packed */
 } wf_gemm_limits;
 
-/* x(i, p) = at[i * across + p * along]; p along the long dimension, i a row or column of what is
-   computed. */
+/* x(i, p) is element i * across + p * along behind `at`; p along the long dimension, i a row or
+   column of what is computed. */
 typedef struct wf_gemm_operand {
-    const float *at;
+    const void *at;
     int64_t across, along;
+    int64_t size; /* bytes of an element */
 } wf_gemm_operand;
+
+/* The operand from x(i, p) on. */
+static inline wf_gemm_operand wf_gemm_from(wf_gemm_operand x, int64_t i, int64_t p)
+{
+    x.at = (const char *)x.at + (i * x.across + p * x.along) * x.size;
+    return x;
+}
+
+/* What k elements of a part take up in a panel. */
+static inline int64_t wf_gemm_padded(int64_t k, int64_t pad)
+{
+    return (k + pad - 1) / pad * pad;
+}
 
 /* A step is a run of one part. `level` and `spilled` are of the moment when the step's chunk began. */
 typedef struct wf_gemm_step {
@@ -51,7 +67,7 @@ typedef struct wf_gemm_step {
 typedef struct wf_gemm_kc_block {
     wf_gemm_step step[WF_GEMM_STEPS];
     int n_steps;
-    int64_t k;   /* the sum over all steps */
+    int64_t k;   /* the sum over all steps, padded */
     bool resume; /* the first step goes on with the spilled chain */
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
@@ -60,6 +76,7 @@ typedef struct wf_gemm_kc_block {
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_chunks;
+    int64_t pad, size;   /* as in the limits and the operands */
     bool transpose;      /* as in the blocking */
     int64_t part, first; /* next element to take */
     int64_t chunk;       /* its chunk */
@@ -84,10 +101,10 @@ int wf_gemm_threads(const wf_gemm *g, int threads);
 wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
                                      int threads);
 
-/* The cursor of the first KC block; `transpose` as in the blocking. */
-wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose);
+/* The cursor of the first KC block; `transpose` as in the blocking, `pad` as in the limits. */
+wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad);
 
-/* Gives the next KC block of at most kc; call it until a KC block is the last. Needs a part. */
+/* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the last. Needs a part. */
 void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *kc_block);
 
 #endif

@@ -6,11 +6,14 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 typedef struct isa {
+    const char *name;
     const wf_simd *simd;
     bool (*runs)(void);
     const char *lacking;
@@ -44,18 +47,61 @@ static bool runs_avx512(void)
 }
 #endif
 
+#if defined(WEFT_HAVE_AMX)
+extern const wf_simd wf_simd_tiles_avx512, wf_simd_attention_tiles_avx512;
+
+static pthread_once_t amx_once = PTHREAD_ONCE_INIT;
+static wf_simd amx; /* the table of AVX-512 but for products */
+static bool amx_runs;
+
+/* The state of tiles is large, so Linux keeps it only for processes that have asked. */
+static bool system_permits_tiles(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+
+    return syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static void make_amx(void)
+{
+    enum { BF16 = 1 << 22, TILES = 1 << 24 };
+    unsigned a, b, c, d;
+
+    amx = wf_simd_avx512;
+    amx.name = wf_simd_tiles_avx512.name;
+    amx.gemm_workspace = wf_simd_tiles_avx512.gemm_workspace;
+    amx.gemm = wf_simd_tiles_avx512.gemm;
+    amx.attention = wf_simd_attention_tiles_avx512.attention;
+    amx.attention_grad = wf_simd_attention_tiles_avx512.attention_grad;
+    amx_runs = runs_avx512() && __get_cpuid_count(7, 0, &a, &b, &c, &d) && (d & BF16) &&
+               (d & TILES) && system_permits_tiles();
+}
+
+static bool runs_amx(void)
+{
+    pthread_once(&amx_once, make_amx);
+    return amx_runs;
+}
+#endif
+
 /* Best first. */
 static const isa isas[] = {
+#if defined(WEFT_HAVE_AMX)
+    {"amx", &amx, runs_amx,
+     "WEFT_CPU_ISA=amx, but this machine lacks AMX-TILE, AMX-BF16 or AVX-512, or its system "
+     "does "
+     "not let this process use them: use avx512, avx2 or portable, or leave it unset"},
+#endif
 #if defined(__x86_64__)
-    {&wf_simd_avx512, runs_avx512,
+    {"avx512", &wf_simd_avx512, runs_avx512,
      "WEFT_CPU_ISA=avx512, but this machine lacks AVX-512 F, DQ, BW or VL: use avx2 or "
      "portable, "
      "or leave it unset"},
-    {&wf_simd_avx2, runs_avx2,
+    {"avx2", &wf_simd_avx2, runs_avx2,
      "WEFT_CPU_ISA=avx2, but this machine lacks AVX2, FMA or F16C: use portable, or leave it "
      "unset"},
 #endif
-    {&wf_simd_portable, runs_portable, ""},
+    {"portable", &wf_simd_portable, runs_portable, ""},
 };
 
 enum { ISAS = sizeof isas / sizeof isas[0] };
@@ -66,11 +112,12 @@ static const char *reason = "";
 
 const wf_simd *wf_cpu_simd_named(const char *name, const char **why)
 {
-    const char *text = "WEFT_CPU_ISA is none of portable, avx2 and avx512, or is not built for "
-                       "this processor: leave it unset to get the best";
+    const char *text =
+        "WEFT_CPU_ISA is none of portable, avx2, avx512 and amx, or is not built for "
+        "this processor: leave it unset to get the best";
 
     for (int i = 0; i < ISAS; i++) {
-        if (strcmp(name, isas[i].simd->name) != 0)
+        if (strcmp(name, isas[i].name) != 0)
             continue;
         if (isas[i].runs())
             return isas[i].simd;

@@ -1,33 +1,40 @@
-/* kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. */
-#include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+/*
+ * kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. Where both factors come stored as
+ * bf16 they are bf16 products; results are rounded on their way out of the registers.
+ */
+#include "kernels/cpu/linear_internal.h"
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
 enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_MAX_CHUNKS, DW_PARTS = 64 };
 
 /* From that element on; NULL where only the workspace is asked for. */
-static const float *elements(const wf_tensor *t, int64_t first)
+static const void *elements(const wf_tensor *t, int64_t first)
 {
-    const float *data = t->data;
+    const char *data = t->data;
 
-    return data ? data + first : NULL;
+    return data ? data + first * (int64_t)wf_dtype_size(t->dtype) : NULL;
 }
 
-/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. weights: W_m's floats, or NULL. */
-static wf_gemm forward_product(const wf_call *call, int m, const float *weights,
+static bool is_stored(const wf_tensor *t)
+{
+    return t->dtype == WF_BF16;
+}
+
+/* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. weights: W_m, in x's type. */
+static wf_gemm forward_product(const wf_call *call, int m, const wf_tensor *weights,
                                wf_gemm_part *parts)
 {
-    const wf_tensor *x = call->in[0], *w = call->in[m + 1];
+    const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
-    int64_t k = x->local[last], n = w->local[0], at[WF_MAX_CHUNKS + 1];
+    int64_t k = x->local[last], n = weights->local[0], at[WF_MAX_CHUNKS + 1];
     int chunks = wf_chunk_cuts(x, last, at);
 
     for (int l = 0; l < chunks; l++)
         parts[l] = (wf_gemm_part){.a = elements(x, at[l]),
                                   .a_row = k,
                                   .a_k = 1,
-                                  .b = weights ? weights + at[l] : NULL,
+                                  .b = elements(weights, at[l]),
                                   .b_k = 1,
                                   .b_col = k,
                                   .k = at[l + 1] - at[l],
@@ -36,6 +43,8 @@ static wf_gemm forward_product(const wf_call *call, int m, const float *weights,
                      .n = n,
                      .c = call->out[m]->data,
                      .c_row = n,
+                     .bf16 = is_stored(x),
+                     .c_bf16 = is_stored(call->out[m]),
                      .parts = parts,
                      .n_parts = chunks};
 }
@@ -70,6 +79,8 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                      .c = dx->data,
                      .c_row = k,
                      .add = wf_linear_adds(call),
+                     .bf16 = is_stored(call->in[0]),
+                     .c_bf16 = is_stored(dx),
                      .parts = parts,
                      .n_parts = n_parts};
 }
@@ -83,9 +94,24 @@ static bool is_skinny(const wf_call *call, int m)
            call->in[m + 1]->local[0] >= WF_SKINNY_COLUMNS;
 }
 
-static void run_skinny(const wf_call *call, int m)
+static void narrow(const wf_call *call, const float *from, wf_tensor *to)
+{
+    const wf_device *device = wf_context_device(call->ctx);
+
+    device->narrow(device, from, to->data, wf_tensor_local_count(to));
+}
+
+/* Whether the results of few rows are floats on their way to what is stored as bf16. */
+static bool has_float_results(const wf_call *call, int m)
+{
+    return is_stored(call->out[m]) && !is_stored(call->in[0]);
+}
+
+/* room: for float results */
+static void run_skinny(const wf_call *call, int m, float *room)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
+    wf_tensor *y = call->out[m];
     int last = x->ndim - 1;
     int64_t at[WF_MAX_CHUNKS + 1];
     wf_skinny s = {.m = wf_extent(x, 0, last),
@@ -93,36 +119,32 @@ static void run_skinny(const wf_call *call, int m)
                    .k = x->local[last],
                    .x = x->data,
                    .w = w->data,
-                   .bf16 = w->dtype == WF_BF16,
-                   .y = call->out[m]->data,
+                   .bf16 = is_stored(w),
+                   .x_bf16 = is_stored(x),
+                   .y_bf16 = is_stored(x) && is_stored(y),
+                   .y = has_float_results(call, m) ? room : y->data,
                    .chunks = wf_chunk_cuts(x, last, at),
                    .at = at};
 
     wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, &s);
+    if (has_float_results(call, m))
+        narrow(call, room, y);
 }
 
-/* Weights that are stored as bf16 and are not read as such, in floats: bytes for them. */
+static size_t float_bytes(const wf_tensor *t)
+{
+    return ((size_t)wf_tensor_local_count(t) * sizeof(float) + 63) / 64 * 64;
+}
+
+/* What member m needs in floats beside its operands and results: bytes for the results of few rows, or for
+   weights that are stored as bf16 where x is not. */
 static size_t wide_bytes(const wf_call *call, int m)
 {
     const wf_tensor *w = call->in[m + 1];
 
-    if (w->dtype != WF_BF16 || is_skinny(call, m))
-        return 0;
-    return ((size_t)wf_tensor_local_count(w) * sizeof(float) + 63) / 64 * 64;
-}
-
-typedef struct widening {
-    const wf_simd *simd;
-    const uint16_t *from;
-    float *to;
-} widening;
-
-static void widen_task(void *arg, int64_t begin, int64_t end, int worker)
-{
-    const widening *w = arg;
-
-    (void)worker;
-    w->simd->widen(w->from + begin, w->to + begin, end - begin);
+    if (is_skinny(call, m))
+        return has_float_results(call, m) ? float_bytes(call->out[m]) : 0;
+    return is_stored(w) && !is_stored(call->in[0]) ? float_bytes(w) : 0;
 }
 
 static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
@@ -140,78 +162,103 @@ static size_t bytes_for(const wf_call *call, const wf_gemm *g)
     return cpu->simd->gemm_workspace(g, wf_team_size(cpu->team));
 }
 
-static size_t forward_workspace(const wf_call *call)
+size_t wf_cpu_linear_forward_workspace(const wf_call *call)
 {
     wf_gemm_part parts[MAX_PARTS];
     size_t most = 0;
 
     for (int m = 0; m < call->n_out; m++) {
-        wf_gemm g;
-        size_t bytes;
-
-        if (is_skinny(call, m))
-            continue;
-        g = forward_product(call, m, NULL, parts);
-        bytes = bytes_for(call, &g) + wide_bytes(call, m);
-        if (bytes > most)
-            most = bytes;
-    }
-    return most;
-}
-
-static wf_status forward(const wf_call *call, void *workspace)
-{
-    wf_gemm_part parts[MAX_PARTS];
-
-    for (int m = 0; m < call->n_out; m++) {
-        const wf_tensor *w = call->in[m + 1];
-        size_t wide = wide_bytes(call, m);
-        widening widen = {wf_cpu_of(call)->simd, w->data, workspace};
+        size_t bytes = wide_bytes(call, m);
         wf_gemm g;
 
-        if (is_skinny(call, m)) {
-            run_skinny(call, m);
-            continue;
+        if (!is_skinny(call, m)) {
+            g = forward_product(call, m, call->in[m + 1], parts);
+            bytes += bytes_for(call, &g);
         }
-        if (wide)
-            wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(w), WF_TASK_ELEMENTS,
-                        widen_task, &widen);
-        g = forward_product(call, m, wide ? workspace : w->data, parts);
-        run(call, &g, wide ? (char *)workspace + wide : workspace);
-    }
-    return WF_OK;
-}
-
-static size_t dx_workspace(const wf_call *call)
-{
-    wf_gemm_part parts[MAX_PARTS];
-    size_t most = 0;
-    wf_call one;
-
-    for (int m = 0; m < call->n_in / 2;) {
-        wf_gemm g;
-        size_t bytes;
-
-        m = wf_linear_run(call, m, &one);
-        g = dx_product(&one, parts);
-        bytes = bytes_for(&one, &g);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
+wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
+{
+    const wf_device *device = wf_context_device(call->ctx);
+    wf_gemm_part parts[MAX_PARTS];
+
+    for (int m = 0; m < call->n_out; m++) {
+        wf_tensor *w = call->in[m + 1], floats = *w;
+        size_t wide = wide_bytes(call, m);
+        wf_gemm g;
+
+        if (is_skinny(call, m)) {
+            run_skinny(call, m, workspace);
+            continue;
+        }
+        if (wide) {
+            floats.dtype = device->dtype;
+            floats.data = workspace;
+            device->widen(device, w->data, workspace, wf_tensor_local_count(w));
+        }
+        g = forward_product(call, m, wide ? &floats : w, parts);
+        run(call, &g, wide ? (char *)workspace + wide : workspace);
+    }
+    return WF_OK;
+}
+
+/*
+ * The sum over a group's runs is rounded once: where there are several and dx is stored as bf16, it is made in
+ * floats. *floats: dx, or what stands for it at the start of the workspace; returns the bytes there.
+ */
+static size_t dx_floats(const wf_call *call, void *workspace, wf_tensor *floats)
+{
+    wf_call one;
+
+    *floats = *call->out[0];
+    if (!is_stored(floats) || wf_linear_run(call, 0, &one) == call->n_in / 2)
+        return 0;
+    floats->dtype = wf_context_device(call->ctx)->dtype;
+    floats->data = workspace;
+    return float_bytes(floats);
+}
+
+static size_t dx_workspace(const wf_call *call)
+{
+    wf_gemm_part parts[MAX_PARTS];
+    size_t most = 0, wide;
+    wf_tensor floats;
+    wf_call one;
+
+    wide = dx_floats(call, NULL, &floats);
+    for (int m = 0; m < call->n_in / 2;) {
+        wf_gemm g;
+        size_t bytes;
+
+        m = wf_linear_run(call, m, &one);
+        one.out[0] = &floats;
+        g = dx_product(&one, parts);
+        bytes = bytes_for(&one, &g);
+        most = bytes > most ? bytes : most;
+    }
+    return wide + most;
+}
+
 static wf_status dx(const wf_call *call, void *workspace)
 {
     wf_gemm_part parts[MAX_PARTS];
+    wf_tensor floats;
+    size_t wide = dx_floats(call, workspace, &floats);
     wf_call one;
 
     for (int m = 0; m < call->n_in / 2;) {
         wf_gemm g;
 
         m = wf_linear_run(call, m, &one);
+        one.out[0] = &floats;
         g = dx_product(&one, parts);
-        run(&one, &g, workspace);
+        run(&one, &g, wide ? (char *)workspace + wide : workspace);
     }
+    if (wide)
+        narrow(call, floats.data, call->out[0]);
     return WF_OK;
 }
 
@@ -261,6 +308,7 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                      .c = call->out[0]->data,
                      .c_row = k,
                      .add = wf_linear_adds(call),
+                     .bf16 = is_stored(dy),
                      .parts = parts,
                      .n_parts = chunks};
 }
@@ -292,89 +340,27 @@ static wf_status dw(const wf_call *call, void *workspace)
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 
-/* The products, then biases where they lie: a sum over ranks' parts is not part of these ops. */
-static wf_call product_of(const wf_call *call)
-{
-    wf_call product = *call;
+/* Weights come as they are stored, and results go so; x does where all factors are stored as bf16. */
+enum {
+    W1 = WF_IN(1),
+    W2 = W1 | WF_IN(2),
+    W3 = W2 | WF_IN(3),
+    Y1 = WF_OUT(0),
+    Y2 = Y1 | WF_OUT(1),
+    Y3 = Y2 | WF_OUT(2),
+    DY1 = WF_IN(0) | WF_IN(1),
+    DY2 = DY1 | WF_IN(2) | WF_IN(3),
+    DY3 = DY2 | WF_IN(4) | WF_IN(5),
+    PASSES = DY3 | WF_IN(6) | WF_IN(7)
+};
 
-    product.n_out = wf_linear_joined(call);
-    return product;
-}
-
-typedef struct rounding {
-    const wf_simd *simd;
-    float *x;
-} rounding;
-
-static size_t joined_workspace(const wf_call *call)
-{
-    wf_call product = product_of(call);
-
-    return forward_workspace(&product);
-}
-
-static void round_task(void *arg, int64_t begin, int64_t end, int worker)
-{
-    enum { BLOCK = 256 };
-    const rounding *r = arg;
-    uint16_t half[BLOCK];
-
-    (void)worker;
-    for (int64_t n; begin < end; begin += n) {
-        n = wf_least(BLOCK, end - begin);
-        r->simd->narrow(r->x + begin, half, n);
-        r->simd->widen(half, r->x + begin, n);
-    }
-}
-
-/* Where results are stored as bf16 a bias is added to what the product would be stored as: a layer
-   whose product is a sum over ranks rounds it then, and has the same bits so. */
-static void round_product(const wf_call *call, const wf_tensor *y)
-{
-    rounding r = {wf_cpu_of(call)->simd, y->data};
-
-    if (y->rounds_to == WF_BF16)
-        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(y), WF_TASK_ELEMENTS,
-                    round_task, &r);
-}
-
-static wf_status joined(const wf_call *call, void *workspace)
-{
-    wf_call product = product_of(call);
-    int count = product.n_out;
-    bool gelu = call->n_out > count;
-    wf_status status = forward(&product, workspace);
-
-    for (int m = 0; m < count && status == WF_OK; m++) {
-        const wf_call then = {.op = call->op,
-                              .ctx = call->ctx,
-                              .n_in = 2,
-                              .in = {call->out[m], call->in[1 + count + m]},
-                              .n_out = 1,
-                              .out = {call->out[gelu ? 1 : m]}};
-
-        round_product(call, call->out[m]);
-        status = (gelu ? wf_cpu_bias_gelu : wf_cpu_bias_add).run(&then, NULL);
-    }
-    return status;
-}
-
-/* Weights come as they are stored. */
-enum { W1 = WF_IN(1), W2 = W1 | WF_IN(2), W3 = W2 | WF_IN(3) };
-
-const wf_kernel wf_cpu_linear1 = {
-    .run = forward, .workspace = forward_workspace, .mixed_ok = W1};
-const wf_kernel wf_cpu_linear2 = {
-    .run = forward, .workspace = forward_workspace, .mixed_ok = W2};
-const wf_kernel wf_cpu_linear3 = {
-    .run = forward, .workspace = forward_workspace, .mixed_ok = W3};
-const wf_kernel wf_cpu_linear1_dx = {.run = dx, .workspace = dx_workspace};
-const wf_kernel wf_cpu_linear2_dx = {.run = dx, .workspace = dx_workspace};
-const wf_kernel wf_cpu_linear3_dx = {.run = dx, .workspace = dx_workspace};
-const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace};
-const wf_kernel wf_cpu_linear1_bias = {
-    .run = joined, .workspace = joined_workspace, .mixed_ok = W1};
-const wf_kernel wf_cpu_linear3_bias = {
-    .run = joined, .workspace = joined_workspace, .mixed_ok = W3};
-const wf_kernel wf_cpu_linear1_bias_gelu = {
-    .run = joined, .workspace = joined_workspace, .mixed_ok = W1};
+const wf_kernel wf_cpu_linear1 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W1, Y1);
+const wf_kernel wf_cpu_linear2 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W2, Y2);
+const wf_kernel wf_cpu_linear3 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W3, Y3);
+const wf_kernel wf_cpu_linear1_dx = {
+    .run = dx, .workspace = dx_workspace, .mixed_ok = Y1, .all_bf16 = DY1};
+const wf_kernel wf_cpu_linear2_dx = {
+    .run = dx, .workspace = dx_workspace, .mixed_ok = Y1, .all_bf16 = DY2};
+const wf_kernel wf_cpu_linear3_dx = {
+    .run = dx, .workspace = dx_workspace, .mixed_ok = Y1, .all_bf16 = DY3};
+const wf_kernel wf_cpu_linear_dw = {.run = dw, .workspace = dw_workspace, .all_bf16 = PASSES};

@@ -4,40 +4,39 @@
  * picks from a row whose target is not in its part.
  */
 #include "core/numerics/math.h"
-#include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
 
 enum { LOG_COST = 16 }; /* a logarithm is worth so many elements of a simple loop */
 
+enum {
+    LOGITS = WF_IN(0),
+    MAX = LOGITS | WF_OUT(0),
+    SUM = LOGITS | WF_IN(1) | WF_IN(2) | WF_OUT(0) | WF_OUT(1),
+    SUM_GRAD = LOGITS | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(4) | WF_OUT(0)
+};
+
 /* Rows of the vocabulary over the team. */
-static wf_status over_rows(const wf_call *call, void (*rows_of)(void *, int64_t, int64_t, int))
+static wf_status over_rows(const wf_call *call, void *workspace, unsigned by_rows,
+                           wf_row_loop *loop)
 {
     const wf_tensor *x = call->in[0];
-    int64_t rows = wf_extent(x, 0, x->ndim - 1), n = x->local[x->ndim - 1];
 
-    wf_team_run(wf_cpu_of(call)->team, rows, wf_task_rows(n), rows_of, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1), by_rows, loop);
 }
 
-static void max_rows(void *arg, int64_t begin, int64_t end, int worker)
+static void max_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    const wf_tensor *t = call->in[0];
-    const float *x = t->data;
-    float *max = call->out[0]->data;
+    const wf_tensor *t = r->call->in[0];
     int64_t n = t->local[t->ndim - 1];
 
-    (void)worker;
-    for (int64_t r = begin; r < end; r++)
-        max[r] = simd->row_max(x + r * n, n);
+    for (int64_t i = 0; i < r->n; i++)
+        r->out[0][i] = r->simd->row_max(r->in[0] + i * n, n);
 }
 
 static wf_status logit_max(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return over_rows(call, max_rows);
+    return over_rows(call, workspace, MAX, max_rows);
 }
 
 /* Midpoint tree over the chunks of one row. */
@@ -55,25 +54,21 @@ static float row_sum(const wf_simd *simd, const float *x, float max, int chunks,
     return open[0];
 }
 
-static void sum_rows(void *arg, int64_t begin, int64_t end, int worker)
+static void sum_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    const wf_tensor *t = call->in[0];
-    const float *x = t->data, *max = call->in[1]->data;
-    const int32_t *target = call->in[2]->data;
-    float *sum = call->out[0]->data, *picked = call->out[1]->data;
+    const wf_tensor *t = r->call->in[0];
+    const int32_t *target = (const int32_t *)r->call->in[2]->data + r->first;
     int last = t->ndim - 1;
     int64_t n = t->local[last], at[WF_MAX_CHUNKS + 1];
     int chunks = wf_chunk_cuts(t, last, at);
 
-    (void)worker;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t v = target[r] - t->start[last];
+    for (int64_t i = 0; i < r->n; i++) {
+        const float *x = r->in[0] + i * n;
+        int64_t v = target[i] - t->start[last];
 
-        sum[r] =
-            target[r] == WF_NO_TARGET ? 0.0f : row_sum(simd, x + r * n, max[r], chunks, at);
-        picked[r] = v >= 0 && v < n ? x[r * n + v] + 0.0f : 0.0f;
+        r->out[0][i] =
+            target[i] == WF_NO_TARGET ? 0.0f : row_sum(r->simd, x, r->in[1][i], chunks, at);
+        r->out[1][i] = v >= 0 && v < n ? x[v] + 0.0f : 0.0f;
     }
 }
 
@@ -83,35 +78,28 @@ static wf_status logit_sum(const wf_call *call, void *workspace)
     wf_status status =
         wf_check_tokens(call, call->in[2], WF_NO_TARGET, x->dim[x->ndim - 1].size);
 
-    (void)workspace;
-    return status == WF_OK ? over_rows(call, sum_rows) : status;
+    return status == WF_OK ? over_rows(call, workspace, SUM, sum_rows) : status;
 }
 
-static void sum_grad_rows(void *arg, int64_t begin, int64_t end, int worker)
+static void sum_grad_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_simd *simd = wf_cpu_of(call)->simd;
-    const wf_tensor *t = call->in[0];
-    const float *x = t->data, *max = call->in[1]->data;
-    const int32_t *target = call->in[2]->data;
-    const float *dsum = call->in[3]->data, *dpicked = call->in[4]->data;
-    float *dx = call->out[0]->data;
+    const wf_tensor *t = r->call->in[0];
+    const int32_t *target = (const int32_t *)r->call->in[2]->data + r->first;
     int64_t n = t->local[t->ndim - 1];
 
-    (void)worker;
-    for (int64_t r = begin; r < end; r++) {
-        int64_t v = target[r] - t->start[t->ndim - 1];
+    for (int64_t i = 0; i < r->n; i++) {
+        float *dx = r->out[0] + i * n;
+        int64_t v = target[i] - t->start[t->ndim - 1];
 
-        simd->exp_scale(x + r * n, max[r], dsum[r], dx + r * n, n);
+        r->simd->exp_scale(r->in[0] + i * n, r->in[1][i], r->in[3][i], dx, n);
         if (v >= 0 && v < n)
-            dx[r * n + v] += dpicked[r];
+            dx[v] += r->in[4][i];
     }
 }
 
 static wf_status logit_sum_grad(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    return over_rows(call, sum_grad_rows);
+    return over_rows(call, workspace, SUM_GRAD, sum_grad_rows);
 }
 
 static void cross_entropy_tokens(void *arg, int64_t begin, int64_t end, int worker)
@@ -149,8 +137,8 @@ static wf_status cross_entropy_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_logit_max = {.run = logit_max};
-const wf_kernel wf_cpu_logit_sum = {.run = logit_sum};
-const wf_kernel wf_cpu_logit_sum_grad = {.run = logit_sum_grad};
+const wf_kernel wf_cpu_logit_max = WF_ROWS_KERNEL(logit_max, LOGITS);
+const wf_kernel wf_cpu_logit_sum = WF_ROWS_KERNEL(logit_sum, LOGITS);
+const wf_kernel wf_cpu_logit_sum_grad = WF_ROWS_KERNEL(logit_sum_grad, LOGITS | WF_OUT(0));
 const wf_kernel wf_cpu_cross_entropy = {.run = cross_entropy};
 const wf_kernel wf_cpu_cross_entropy_grad = {.run = cross_entropy_grad};

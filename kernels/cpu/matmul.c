@@ -29,11 +29,11 @@ static size_t parts_bytes(const chunks *c)
     return ((size_t)(c->n > 0 ? c->n : 1) * sizeof(wf_gemm_part) + 63) / 64 * 64;
 }
 
-static const float *elements(const wf_tensor *t, int64_t first)
+static char *elements(const wf_tensor *t, int64_t first)
 {
-    const float *data = t->data;
+    char *data = t->data;
 
-    return data ? data + first : NULL;
+    return data ? data + first * (int64_t)wf_dtype_size(t->dtype) : NULL;
 }
 
 /* The product of one index of the batch. */
@@ -58,8 +58,10 @@ static wf_gemm product(const wf_call *call, const chunks *c, int64_t batch, wf_g
     }
     return (wf_gemm){.m = m,
                      .n = n,
-                     .c = y->data ? (float *)y->data + batch * m * n : NULL,
+                     .c = elements(y, batch * m * n),
                      .c_row = n,
+                     .bf16 = a->dtype == WF_BF16,
+                     .c_bf16 = y->dtype == WF_BF16,
                      .parts = parts,
                      .n_parts = c->n};
 }
@@ -97,4 +99,7 @@ static wf_status run(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_matmul = {.run = run, .workspace = workspace_bytes};
+const wf_kernel wf_cpu_matmul = {.run = run,
+                                 .workspace = workspace_bytes,
+                                 .mixed_ok = WF_OUT(0),
+                                 .all_bf16 = WF_IN(0) | WF_IN(1)};

@@ -13,10 +13,10 @@ enum { SINE_COST = 16 }; /* a sine and a cosine are worth so many turned element
 
 typedef struct job {
     const wf_call *call;
-    int64_t tokens, heads, half; /* tokens: rows of the tables */
-    bool shared;                 /* the tables are those of all ranks */
+    int64_t tokens, heads, dim, half; /* tokens: rows of the tables; half: pairs that turn */
+    bool shared;                      /* the tables are those of all ranks */
     wf_rope_angles angles;
-    double *turn;               /* [half]: radians per token */
+    double *turn;               /* [2][half]: radians per token, of long texts behind */
     const float *cosine, *sine; /* [tokens][half] */
     float *made;                /* where they are made, both; NULL where they are shared */
 } job;
@@ -27,13 +27,15 @@ static job plan(const wf_call *call, void *workspace)
     job j = {.call = call,
              .tokens = call->n_in > 1 ? x->local[0] * x->local[1] : x->local[1],
              .heads = x->local[2],
-             .half = x->local[3] / 2};
+             .dim = x->local[3]};
+    const wf_rope_attr *a = call->attr;
 
+    j.half = wf_rope_features(&a->options, j.dim) / 2;
     j.shared = call->n_in == 1 &&
                j.tokens * j.half <= WF_ROPE_TABLE_BYTES / (int64_t)(2 * sizeof(float));
     if (workspace) {
         j.turn = workspace;
-        j.made = j.shared ? NULL : (float *)(j.turn + j.half);
+        j.made = j.shared ? NULL : (float *)(j.turn + 2 * j.half);
         j.cosine = j.made;
         j.sine = j.made ? j.made + j.tokens * j.half : NULL;
     }
@@ -45,23 +47,25 @@ static size_t workspace_bytes(const wf_call *call)
     job j = plan(call, NULL);
     size_t tables = j.shared ? 0 : 2 * (size_t)j.tokens * sizeof(float);
 
-    return (size_t)j.half * (sizeof(double) + tables);
+    return (size_t)j.half * (2 * sizeof(double) + tables);
 }
 
 static void find_angles(job *j)
 {
     const wf_rope_attr *a = j->call->attr;
-    const wf_tensor *x = j->call->in[0];
-    wf_rope_range range = wf_rope_range_of(&a->options, x->local[3], wf_log);
+    wf_rope_range range = wf_rope_range_of(&a->options, 2 * j->half, wf_log);
 
-    for (int64_t i = 0; i < j->half; i++)
-        j->turn[i] =
-            wf_rope_scaled(&a->options.scaling, range, i,
-                           wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j->half)));
-    j->angles = (wf_rope_angles){.first = x->start[1],
+    for (int64_t i = 0; i < 2 * j->half; i++) {
+        int64_t k = i % j->half;
+
+        j->turn[i] = wf_rope_scaled(
+            &a->options.scaling, range, wf_rope_factor(&a->options, k, i >= j->half), k,
+            wf_pow(a->options.base, -2.0 * (double)k / (double)(2 * j->half)));
+    }
+    j->angles = (wf_rope_angles){.first = j->call->in[0]->start[1],
                                  .tokens = j->tokens,
                                  .half = j->half,
-                                 .turn = j->turn,
+                                 .turn = j->turn + (a->is_long ? j->half : 0),
                                  .attention = range.attention};
 }
 
@@ -71,9 +75,14 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
     const int32_t *at = j->call->n_in > 1 ? j->call->in[1]->data : NULL;
 
     (void)worker;
-    for (int64_t t = begin; t < end; t++)
-        wf_rope_fill(&j->angles, at ? at[t] : j->angles.first + t, j->made + t * j->half,
-                     j->made + (j->tokens + t) * j->half);
+    for (int64_t t = begin; t < end; t++) {
+        wf_rope_angles angles = j->angles;
+
+        if (at && at[t] < 0)
+            angles.turn = j->turn + j->half;
+        wf_rope_fill(&angles, at ? wf_rope_place(at[t]) : angles.first + t,
+                     j->made + t * j->half, j->made + (j->tokens + t) * j->half);
+    }
 }
 
 static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
@@ -83,14 +92,14 @@ static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
     const wf_simd *simd = wf_cpu_of(j->call)->simd;
     const float *x = j->call->in[0]->data;
     float *y = j->call->out[0]->data;
-    int64_t row = 2 * j->half * j->heads;
+    int64_t row = j->dim * j->heads;
 
     (void)worker;
     for (int64_t r = begin; r < end; r++) {
         int64_t table = r % j->tokens * j->half;
 
         simd->rope(x + r * row, j->cosine + table, j->sine + table, a->inverse, y + r * row,
-                   j->heads, 2 * j->half);
+                   j->heads, j->dim, 2 * j->half);
     }
 }
 
@@ -113,7 +122,7 @@ static wf_status rope(const wf_call *call, void *workspace)
     } else {
         wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
     }
-    wf_team_run(team, rows, wf_task_rows(2 * j.half * j.heads), turn_rows, &j);
+    wf_team_run(team, rows, wf_task_rows(j.dim * j.heads), turn_rows, &j);
     if (table)
         wf_rope_table_give(table);
     return WF_OK;

@@ -15,14 +15,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+struct block_product;
 struct wf_team;
 struct wf_truncated;
 
-/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides. */
+/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count elements. */
 typedef struct wf_gemm_part {
-    const float *a;
+    const void *a;      /* floats, or bf16 (wf_gemm.bf16) */
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
-    const float *b;
+    const void *b;
     int64_t b_k, b_col; /* B(p, j) = b[p * b_k + j * b_col] */
     int64_t k;          /* length of the part, >= 0 */
     bool chunk;         /* true: begins a new chunk; the first part always does */
@@ -32,32 +33,46 @@ typedef struct wf_gemm_part {
    run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
 typedef struct wf_chunk_rows {
     int64_t runs, step, rows;
+    bool
+        more; /* the chain over rows goes on with what the result holds, and does not begin with +0 */
 } wf_chunk_rows;
 
 /*
  * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from +0 through
  * its parts in order; an empty chunk is +0, and so is every zero of C. C is overwritten, or added
  * to (`add`). n_parts may be large (a chunk per sequence); m, n and k may be 0 or any size.
+ *
+ * bf16 operands have bits of their own, those of the instruction TDPBF16PS. Each part is blocks of WF_GEMM_TERMS
+ * terms, the last one filled up with zeros. A block is two fma chains from +0, over its even and over its odd
+ * terms, and their sum; a chunk is +0, to which its blocks are added in order. Denormals are zeros in all of
+ * that, as operands and as results, and only there: the tree adds chunks as it does elsewhere, since ranks do.
  */
+enum { WF_GEMM_TERMS = 32 };
+
 typedef struct wf_gemm {
     int64_t m, n;
-    float *c;
+    void *c;
     int64_t c_row; /* C(i, j) = c[i * c_row + j] */
     bool add;      /* C = C + tree: what C holds is the older of two nodes */
+    bool bf16;     /* the parts' a and b are bf16 (core/numerics/bf16.h) */
+    bool c_bf16;   /* C is bf16, each result rounded once; never with `add` */
     const wf_gemm_part *parts;
     int64_t n_parts;
 } wf_gemm;
 
-/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding. */
+/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding.
+   Where x is bf16, too, it is the product of bf16 operands, a chunk one part. */
 enum { WF_SKINNY_ROWS = 8, WF_SKINNY_COLUMNS = 16 };
 
 typedef struct wf_skinny {
     int64_t m, n,
-        k; /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
-    const float *x;
+        k;         /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
+    const void *x; /* floats, or bf16 (x_bf16) */
     const void *w; /* floats, or bf16 */
-    bool bf16;
-    float *y;
+    bool bf16;     /* w */
+    bool x_bf16;   /* only where w is bf16 */
+    bool y_bf16;   /* y is bf16, each result rounded once; only where x_bf16 */
+    void *y;       /* floats, or bf16 */
     int64_t chunks;
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
 } wf_skinny;
@@ -66,14 +81,21 @@ typedef struct wf_skinny {
    after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
 typedef struct wf_attention_rows {
     int n;
-    const float *at[8], *next[8];
-    int64_t stride[8];
+    const void *at[8], *next[8];
+    int64_t stride[8], bytes[8]; /* from one row to the next, and of one, in bytes */
 } wf_attention_rows;
 
-/* One head of one sequence; rows are tokens. Strides count floats between tokens. */
+/*
+ * One head of one sequence; rows are tokens. Strides count numbers between tokens. Where `bf16`, q, k, v and
+ * what else has a row for every token (out, dout, dq) are bf16 numbers, and products are those of
+ * kernels/cpu/simd/attention_product.c; else all are floats. Sums of gradients (dk, dv) and lse are floats.
+ */
 typedef struct wf_attention_head {
-    int64_t seq, dim;       /* tokens; head size (any, fast for multiples of 16) */
-    const float *q, *k, *v; /* [seq, dim] */
+    int64_t seq, dim; /* tokens; head size (any, fast for multiples of 16, of 32 where bf16) */
+    bool bf16;
+    /* NULL, or makes the bf16 products: a_row is 1 or 64, the distance of A's rows */
+    void (*product)(const struct block_product *g, int64_t a_row);
+    const void *q, *k, *v; /* [seq, dim] */
     int64_t q_stride, k_stride, v_stride;
     float scale;                 /* 1/sqrt(dim) */
     uint64_t dropout_key;        /* Philox key of attention dropout */
@@ -118,7 +140,8 @@ typedef struct wf_simd {
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-    /* The same bits as gemm of these operands, with weights that are bf16 widened (core/numerics/bf16.h). */
+    /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16 widened
+       (core/numerics/bf16.h). */
     void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
@@ -184,10 +207,10 @@ typedef struct wf_simd {
     /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
-    /* Rotate pairs (i, i + dim/2) of every head of one token: y = rot(x); cosine and sine are
-       [dim/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
+    /* Rotate pairs (i, i + features/2) of the first features of every head of one token: y = rot(x); cosine and sine
+       are [features/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
     void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
-                 int64_t heads, int64_t dim);
+                 int64_t heads, int64_t dim, int64_t features);
 
     /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
        keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},
@@ -212,23 +235,24 @@ typedef struct wf_simd {
     /* Flash attention of one head: in blocks, the score matrix never whole. out [seq, dim],
        lse[i] = log sum_j exp(score). `workspace` of attention_workspace(seq, dim) bytes. */
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
-    void (*attention)(const wf_attention_head *head, float *out, int64_t out_stride, float *lse,
+    void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
     /* The last token of so many query heads that share their keys and values: out[r] is the last row
        that attention gives for head r, bit for bit. q and out are [heads, dim], head->first and the
        strides of q are not read. */
     size_t (*attention_row_workspace)(int64_t heads, int64_t dim);
-    void (*attention_row)(const wf_attention_head *head, int64_t heads, float *out,
+    void (*attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                           void *workspace);
     /* dq, dk, dv of this head alone, all overwritten. dk and dv are packed, for callers to sum
        over grouped heads: [padded seq][padded dim] (wf_attention_padded). */
     size_t (*attention_grad_workspace)(int64_t seq, int64_t dim);
-    void (*attention_grad)(const wf_attention_head *head, const float *out, int64_t out_stride,
-                           const float *lse, const float *dout, int64_t dout_stride, float *dq,
+    void (*attention_grad)(const wf_attention_head *head, const void *out, int64_t out_stride,
+                           const float *lse, const void *dout, int64_t dout_stride, void *dq,
                            int64_t dq_stride, float *dk, float *dv, void *workspace);
-    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL */
-    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
-                             int64_t stride);
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to` is
+       floats, or rounded to bf16. */
+    void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+                             int64_t stride, bool bf16);
 
     /* Decoupled weight decay (Loshchilov & Hutter 2019):
        m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
@@ -243,7 +267,7 @@ typedef struct wf_simd {
 } wf_simd;
 
 /*
- * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512 in the
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in the
  * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
  * machine lacks gives NULL and the reason in *why.
  */

@@ -5,24 +5,51 @@
  * A chunk is one chain over its rows from +0, so no chunk and no node is ever -0, and an empty
  * chunk changes nothing: the sum over a part of the chunks is a node of the whole sum.
  */
-#include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/rows_internal.h"
 #include "kernels/dims_internal.h"
 #include <string.h>
 
-enum { COLUMNS = 128 };
+enum { COLUMNS = 128, BIAS = WF_IN(0) | WF_OUT(0) };
 
 /* y[o, n] = sum over r of x[o, r, n] */
 typedef struct sum_job {
     const wf_simd *simd;
-    const float *x;
+    const wf_tensor *x;
     float *y;
     int64_t n, rows;
     bool each; /* one row per chunk, and `sum` is not used */
     wf_row_sum sum;
 } sum_job;
 
-static void sum_block(const sum_job *j, const float *x, float *y, int64_t columns)
+/* The chain over a chunk's rows, of which the first one's first column is element `first` of x. */
+static void sum_floats(const sum_job *j, int64_t first, wf_chunk_rows rows, float *y,
+                       int64_t columns)
+{
+    static const float none = 0; /* for an operand without elements, of which none is read */
+    const float *x = j->x->data ? (const float *)j->x->data + first : &none;
+
+    j->simd->bias_chunk(x, j->n, y, rows, columns);
+}
+
+/* The same of bf16 numbers, which are widened some rows at a time. */
+static void sum_stored(const sum_job *j, int64_t first, wf_chunk_rows rows, float *y,
+                       int64_t columns)
+{
+    float room[WF_NEAR];
+    wf_chunk_rows some = {1, 0, 0, false};
+
+    memset(y, 0, (size_t)columns * sizeof *y);
+    for (int64_t q = 0; q < rows.runs * rows.rows; q += some.rows, some.more = true) {
+        int64_t row = q / rows.rows * rows.step + q % rows.rows;
+
+        some.rows = some.step = wf_least(WF_NEAR / COLUMNS, rows.rows - q % rows.rows);
+        for (int64_t r = 0; r < some.rows; r++)
+            wf_as_floats(j->simd, j->x, first + (row + r) * j->n, columns, room + r * COLUMNS);
+        j->simd->bias_chunk(room, COLUMNS, y, some, columns);
+    }
+}
+
+static void sum_block(const sum_job *j, int64_t first, float *y, int64_t columns)
 {
     float node[WF_TREE_DEPTH + 1][COLUMNS];
     int64_t chunks = j->each ? j->rows : j->sum.chunks;
@@ -30,10 +57,11 @@ static void sum_block(const sum_job *j, const float *x, float *y, int64_t column
 
     memset(node[0], 0, (size_t)columns * sizeof(float));
     for (int64_t l = 0; l < chunks; l++) {
-        const wf_chunk_rows one = {1, 1, 1};
+        const wf_chunk_rows one = {1, 1, 1, false};
 
-        j->simd->bias_chunk(x + (j->each ? l : j->sum.at[l]) * j->n, j->n, node[depth++],
-                            j->each ? one : wf_chunk_rows_of(&j->sum, l), columns);
+        (j->x->dtype == WF_BF16 ? sum_stored : sum_floats)(
+            j, first + (j->each ? l : j->sum.at[l]) * j->n,
+            j->each ? one : wf_chunk_rows_of(&j->sum, l), node[depth++], columns);
         for (int m = wf_tree_merges(chunks, l); m > 0; m--, depth--)
             j->simd->add(node[depth - 2], node[depth - 1], node[depth - 2], columns);
     }
@@ -49,17 +77,15 @@ static void sum_task(void *arg, int64_t begin, int64_t end, int worker)
     for (int64_t i = begin; i < end; i++) {
         int64_t o = i / blocks, column = i % blocks * COLUMNS;
 
-        sum_block(j, j->x + o * j->rows * j->n + column, j->y + o * j->n + column,
+        sum_block(j, o * j->rows * j->n + column, j->y + o * j->n + column,
                   wf_least(COLUMNS, j->n - column));
     }
 }
 
 static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
 {
-    static const float none = 0; /* for an operand without elements, of which none is read */
-
     j->simd = wf_cpu_of(call)->simd;
-    j->x = call->in[0]->data ? call->in[0]->data : &none;
+    j->x = call->in[0];
     j->y = call->out[0]->data;
     wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
                 wf_task_rows(j->rows * wf_least(j->n, COLUMNS)), sum_task, j);
@@ -115,74 +141,74 @@ static wf_status sum(const wf_call *call, void *workspace)
     return sum_over(call, ((const wf_dim_attr *)call->attr)->dim);
 }
 
-static void bias_add_task(void *arg, int64_t begin, int64_t end, int worker)
+static void bias_add_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    int64_t n = call->in[1]->local[0];
-
-    (void)worker;
-    wf_cpu_of(call)->simd->bias_add((const float *)call->in[0]->data + begin * n,
-                                    call->in[1]->data, (float *)call->out[0]->data + begin * n,
-                                    end - begin, n);
+    r->simd->bias_add(r->in[0], r->in[1], r->out[0], r->n, r->call->in[1]->local[0]);
 }
 
 static wf_status bias_add(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
 
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
-                wf_task_rows(x->local[x->ndim - 1]), bias_add_task, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1), BIAS, bias_add_rows);
 }
 
-static void bias_gelu_task(void *arg, int64_t begin, int64_t end, int worker)
+static void bias_gelu_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    int64_t n = call->in[1]->local[0];
-
-    (void)worker;
-    wf_cpu_of(call)->simd->bias_gelu((const float *)call->in[0]->data + begin * n,
-                                     call->in[1]->data, (float *)call->out[0]->data + begin * n,
-                                     end - begin, n);
+    r->simd->bias_gelu(r->in[0], r->in[1], r->out[0], r->n, r->call->in[1]->local[0]);
 }
 
 static wf_status bias_gelu(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
 
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_extent(x, 0, x->ndim - 1),
-                wf_task_rows(x->local[x->ndim - 1]), bias_gelu_task, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1), BIAS, bias_gelu_rows);
 }
 
-/* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace. */
+/* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace, and behind
+   them, for each worker, room for a row of x, dy and dx. */
 typedef struct gelu_job {
     const wf_call *call;
     sum_job cuts;
-    float *chunk;
+    float *chunk, *room;
 } gelu_job;
+
+static int64_t gelu_chunk_floats(const gelu_job *j)
+{
+    return j->call->in[0]->local[0] * j->cuts.sum.chunks * j->cuts.n;
+}
 
 static gelu_job plan_gelu(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
     int last = x->ndim - 1;
-
-    return (gelu_job){
+    gelu_job j = {
         .call = call, .cuts = sequences(call, last, x->local[last]), .chunk = workspace};
+
+    if (workspace)
+        j.room = j.chunk + gelu_chunk_floats(&j);
+    return j;
 }
 
 /* A row of dx is added to its chunk's chain while it is in the first-level cache. */
+static void gelu_row(const gelu_job *j, float *room, int64_t at, float *sum)
+{
+    const wf_simd *simd = wf_cpu_of(j->call)->simd;
+    wf_tensor *const *in = j->call->in, *dx = j->call->out[0];
+    int64_t n = j->cuts.n;
+    float *to = wf_floats_for(dx, at, room + 2 * n);
+
+    simd->bias_gelu_grad(wf_as_floats(simd, in[0], at, n, room), in[1]->data,
+                         wf_as_floats(simd, in[2], at, n, room + n), to, 1, n);
+    simd->add(sum, to, sum, n);
+    wf_floats_done(simd, dx, at, n, to);
+}
+
 static void gelu_chunks(void *arg, int64_t begin, int64_t end, int worker)
 {
     const gelu_job *j = arg;
     const sum_job *c = &j->cuts;
-    const wf_simd *simd = wf_cpu_of(j->call)->simd;
-    const float *x = j->call->in[0]->data, *dy = j->call->in[2]->data;
-    float *dx = j->call->out[0]->data;
 
-    (void)worker;
     for (int64_t i = begin; i < end; i++) {
         int64_t l = i % c->sum.chunks;
         int64_t first = i / c->sum.chunks * c->rows + c->sum.at[l];
@@ -190,12 +216,9 @@ static void gelu_chunks(void *arg, int64_t begin, int64_t end, int worker)
         float *sum = j->chunk + i * c->n;
 
         memset(sum, 0, (size_t)c->n * sizeof(float));
-        for (int64_t q = 0; q < rows.runs * rows.rows; q++) {
-            int64_t at = (first + q / rows.rows * rows.step + q % rows.rows) * c->n;
-
-            simd->bias_gelu_grad(x + at, j->call->in[1]->data, dy + at, dx + at, 1, c->n);
-            simd->add(sum, dx + at, sum, c->n);
-        }
+        for (int64_t q = 0; q < rows.runs * rows.rows; q++)
+            gelu_row(j, j->room + worker * 3 * c->n,
+                     (first + q / rows.rows * rows.step + q % rows.rows) * c->n, sum);
     }
 }
 
@@ -223,8 +246,9 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 static size_t bias_gelu_grad_workspace(const wf_call *call)
 {
     gelu_job j = plan_gelu(call, NULL);
+    int64_t room = 3 * j.cuts.n * wf_team_size(wf_cpu_of(call)->team);
 
-    return (size_t)(call->in[0]->local[0] * j.cuts.sum.chunks * j.cuts.n) * sizeof(float);
+    return (size_t)(gelu_chunk_floats(&j) + room) * sizeof(float);
 }
 
 static void batch_expand_task(void *arg, int64_t begin, int64_t end, int worker)
@@ -298,13 +322,13 @@ static wf_status sum_expand(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_sum = {.run = sum};
+const wf_kernel wf_cpu_sum = {.run = sum, .mixed_ok = WF_IN(0)};
 const wf_kernel wf_cpu_sum_expand = {.run = sum_expand};
-const wf_kernel wf_cpu_bias_add = {.run = bias_add};
-const wf_kernel wf_cpu_bias_grad = {.run = bias_grad};
-const wf_kernel wf_cpu_bias_gelu = {.run = bias_gelu};
-const wf_kernel wf_cpu_bias_gelu_grad = {.run = bias_gelu_grad,
-                                         .workspace = bias_gelu_grad_workspace};
+const wf_kernel wf_cpu_bias_add = WF_ROWS_KERNEL(bias_add, BIAS);
+const wf_kernel wf_cpu_bias_grad = {.run = bias_grad, .mixed_ok = WF_IN(0)};
+const wf_kernel wf_cpu_bias_gelu = WF_ROWS_KERNEL(bias_gelu, BIAS);
+const wf_kernel wf_cpu_bias_gelu_grad = {
+    .run = bias_gelu_grad, .workspace = bias_gelu_grad_workspace, .mixed_ok = BIAS | WF_IN(2)};
 const wf_kernel wf_cpu_batch_sum = {.run = batch_sum};
 const wf_kernel wf_cpu_batch_expand = {.run = batch_expand};
 const wf_kernel wf_cpu_token_sum = {.run = token_sum};

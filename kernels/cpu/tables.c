@@ -6,8 +6,7 @@
  * sequences of chains over its tokens. Sequences without the token would add +0, which changes
  * nothing: they, and whole subtrees of them, are skipped.
  */
-#include "kernels/cpu/cpu_internal.h"
-#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
 #include <string.h>
 
@@ -25,24 +24,24 @@ static void copy(float *to, const wf_tensor *from, int64_t n)
         memcpy(to, from->data, (size_t)n * sizeof(float));
 }
 
-static void embedding_task(void *arg, int64_t begin, int64_t end, int worker)
+enum { EMBEDDED = WF_IN(1) | WF_OUT(0) };
+
+static void embedding_rows(const wf_row_run *r)
 {
-    const wf_call *call = arg;
-    const wf_tensor *table = call->in[0];
-    const int32_t *token = call->in[1]->data;
+    const wf_tensor *table = r->call->in[0];
+    const int32_t *token = (const int32_t *)r->call->in[1]->data + r->first;
     int64_t d = table->local[1];
 
-    (void)worker;
-    for (int64_t i = begin; i < end; i++) {
+    for (int64_t i = 0; i < r->n; i++) {
         int64_t row = token[i] - table->start[0];
-        float *y = at(call->out[0], i * d);
+        float *y = r->out[0] + i * d;
 
         if (row < 0 || row >= table->local[0]) {
             memset(y, 0, (size_t)d * sizeof(float));
             continue;
         }
         if (table->dtype == WF_BF16)
-            wf_cpu_of(call)->simd->widen((const uint16_t *)table->data + row * d, y, d);
+            r->simd->widen((const uint16_t *)table->data + row * d, y, d);
         else
             memcpy(y, at(table, row * d), (size_t)d * sizeof(float));
         for (int64_t j = 0; j < d; j++)
@@ -54,16 +53,20 @@ static wf_status embedding(const wf_call *call, void *workspace)
 {
     wf_status status = wf_check_tokens(call, call->in[1], 0, call->in[0]->dim[0].size);
 
-    (void)workspace;
     if (status == WF_OK && wf_tensor_local_count(call->out[0]))
-        wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[1]),
-                    wf_task_rows(call->in[0]->local[1]), embedding_task, (void *)call);
+        wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->in[1]), EMBEDDED,
+                        embedding_rows);
     return status;
+}
+
+static size_t embedding_workspace(const wf_call *call)
+{
+    return wf_cpu_rows_bytes(call, call->in[0]->local[1]);
 }
 
 typedef struct dw_job {
     const wf_simd *simd;
-    const float *dy;
+    const wf_tensor *dy;
     float *dtable;
     int64_t d, rows;            /* this part of the table has so many */
     int64_t tokens;             /* here */
@@ -71,15 +74,20 @@ typedef struct dw_job {
     int64_t depth;              /* open nodes a tree over them may need besides its result */
     int64_t *first; /* [rows + 1]: row r's tokens are order[first[r] .. first[r + 1]) */
     int64_t *order; /* [tokens] */
-    float *scratch; /* [workers, depth, d] */
+    float *scratch; /* [workers, depth + 1, d]; the last one is room for a row of dy */
 } dw_job;
+
+static float *scratch_of(const dw_job *j, int worker)
+{
+    return j->scratch + worker * (j->depth + 1) * j->d;
+}
 
 static dw_job dw_job_of(const wf_call *call, void *workspace)
 {
     const wf_tensor *table = call->out[0], *tokens = call->in[1];
     bool each = tokens->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
     dw_job j = {.simd = wf_cpu_of(call)->simd,
-                .dy = call->in[2]->data,
+                .dy = call->in[2],
                 .dtable = table->data,
                 .d = table->local[1],
                 .rows = table->local[0],
@@ -100,7 +108,7 @@ static dw_job dw_job_of(const wf_call *call, void *workspace)
 static size_t dw_workspace(const wf_call *call)
 {
     dw_job j = dw_job_of(call, NULL);
-    int64_t scratch = wf_team_size(wf_cpu_of(call)->team) * j.depth * j.d;
+    int64_t scratch = wf_team_size(wf_cpu_of(call)->team) * (j.depth + 1) * j.d;
 
     return (size_t)(j.rows + 1 + j.tokens) * sizeof(int64_t) + (size_t)scratch * sizeof(float);
 }
@@ -130,7 +138,7 @@ static void sort_tokens(const dw_job *j, const int32_t *token, int64_t start)
 
 /* The node over `count` chunks from `chunk` on, whose tokens are [begin, end): at least one. */
 static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, int64_t chunk,
-                     int64_t count, float *sum, float *scratch)
+                     int64_t count, float *sum, float *scratch, float *room)
 {
     const int64_t *middle = begin;
     int64_t left = count / 2;
@@ -138,17 +146,18 @@ static void sum_node(const dw_job *j, const int64_t *begin, const int64_t *end, 
     if (count == 1) {
         memset(sum, 0, (size_t)j->d * sizeof(float));
         for (; begin < end; begin++)
-            j->simd->add(sum, j->dy + *begin * j->d, sum, j->d);
+            j->simd->add(sum, wf_as_floats(j->simd, j->dy, *begin * j->d, j->d, room), sum,
+                         j->d);
         return;
     }
     while (middle < end && *middle < (chunk + left) * j->chunk_size)
         middle++;
     if (middle > begin)
-        sum_node(j, begin, middle, chunk, left, sum, scratch);
+        sum_node(j, begin, middle, chunk, left, sum, scratch, room);
     if (middle < end) {
         float *right = middle > begin ? scratch : sum;
 
-        sum_node(j, middle, end, chunk + left, count - left, right, scratch + j->d);
+        sum_node(j, middle, end, chunk + left, count - left, right, scratch + j->d, room);
         if (right == scratch)
             j->simd->add(sum, scratch, sum, j->d);
     }
@@ -163,7 +172,7 @@ static void dw_task(void *arg, int64_t begin, int64_t end, int worker)
 
         if (j->first[r] < j->first[r + 1])
             sum_node(j, j->order + j->first[r], j->order + j->first[r + 1], 0, j->chunks, sum,
-                     j->scratch + worker * j->depth * j->d);
+                     scratch_of(j, worker), scratch_of(j, worker) + j->depth * j->d);
         else
             memset(sum, 0, (size_t)j->d * sizeof(float));
     }
@@ -200,29 +209,30 @@ static wf_status rows_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-static void position_add_task(void *arg, int64_t begin, int64_t end, int worker)
-{
-    const wf_call *call = arg;
-    int64_t period = wf_tensor_local_count(call->in[1]), n;
+enum { POSITION = WF_IN(0) | WF_OUT(0) };
 
-    (void)worker;
-    for (int64_t i = begin; i < end; i += n) {
-        n = wf_least(period - i % period, end - i);
-        wf_cpu_of(call)->simd->add(at(call->in[0], i), at(call->in[1], i % period),
-                                   at(call->out[0], i), n);
+static void position_add_rows(const wf_row_run *r)
+{
+    int64_t period = wf_tensor_local_count(r->call->in[1]), n;
+
+    for (int64_t i = 0; i < r->n; i += n) {
+        int64_t at = (r->first + i) % period;
+
+        n = wf_least(period - at, r->n - i);
+        r->simd->add(r->in[0] + i, r->in[1] + at, r->out[0] + i, n);
     }
 }
 
 static wf_status position_add(const wf_call *call, void *workspace)
 {
-    (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->out[0]), WF_TASK_ELEMENTS,
-                position_add_task, (void *)call);
-    return WF_OK;
+    return wf_cpu_run_rows(call, workspace, wf_tensor_local_count(call->out[0]), POSITION,
+                           position_add_rows);
 }
 
-const wf_kernel wf_cpu_embedding = {.run = embedding, .mixed_ok = WF_IN(0)};
-const wf_kernel wf_cpu_embedding_dw = {.run = embedding_dw, .workspace = dw_workspace};
+const wf_kernel wf_cpu_embedding = {
+    .run = embedding, .workspace = embedding_workspace, .mixed_ok = WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cpu_embedding_dw = {
+    .run = embedding_dw, .workspace = dw_workspace, .mixed_ok = WF_IN(2)};
 const wf_kernel wf_cpu_rows = {.run = rows};
 const wf_kernel wf_cpu_rows_grad = {.run = rows_grad};
-const wf_kernel wf_cpu_position_add = {.run = position_add};
+const wf_kernel wf_cpu_position_add = WF_ROWS_KERNEL(position_add, POSITION);

@@ -47,7 +47,7 @@ static inline wf_row_sum wf_row_sum_of(const wf_tensor *x, int end)
 
 static inline wf_chunk_rows wf_chunk_rows_of(const wf_row_sum *s, int64_t chunk)
 {
-    return (wf_chunk_rows){s->runs, s->step, s->at[chunk + 1] - s->at[chunk]};
+    return (wf_chunk_rows){s->runs, s->step, s->at[chunk + 1] - s->at[chunk], false};
 }
 
 #endif

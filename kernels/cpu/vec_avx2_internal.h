@@ -211,6 +211,20 @@ static inline v16u v16u_load(const uint32_t *p)
                   _mm256_loadu_si256((const __m256i *)(p + 8))};
 }
 
+static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
+{
+    uint16_t some[16] = {0};
+
+    if (n < 16) {
+        for (int64_t i = 0; i < n; i++)
+            some[i] = p[i];
+        p = some;
+    }
+    return (v16u){
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)p)),
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p + 8)))};
+}
+
 static inline void v16u_store(uint32_t *p, v16u a)
 {
     _mm256_storeu_si256((__m256i *)p, a.lo);
@@ -230,6 +244,11 @@ static inline v16u v16u_xor(v16u a, v16u b)
 static inline v16u v16u_and(v16u a, v16u b)
 {
     return (v16u){_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)};
+}
+
+static inline v16u v16u_or(v16u a, v16u b)
+{
+    return (v16u){_mm256_or_si256(a.lo, b.lo), _mm256_or_si256(a.hi, b.hi)};
 }
 
 static inline v16u v16u_left(v16u a, unsigned n)

@@ -155,6 +155,13 @@ static inline v16u v16u_load(const uint32_t *p)
     return _mm512_loadu_si512(p);
 }
 
+static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
+{
+    __mmask16 first = (__mmask16)(n < 16 ? (1u << n) - 1 : 0xffffu);
+
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(first, p));
+}
+
 static inline void v16u_store(uint32_t *p, v16u a)
 {
     _mm512_storeu_si512(p, a);
@@ -173,6 +180,11 @@ static inline v16u v16u_xor(v16u a, v16u b)
 static inline v16u v16u_and(v16u a, v16u b)
 {
     return _mm512_and_si512(a, b);
+}
+
+static inline v16u v16u_or(v16u a, v16u b)
+{
+    return _mm512_or_si512(a, b);
 }
 
 static inline v16u v16u_left(v16u a, unsigned n)

@@ -39,7 +39,8 @@
  *   v16_select(m, a, b)       m ? a : b
  *   v16m_first(n)             the first n lanes, all from n = 16 on
  *   v16_sum(a)                the lanes added 8, 4, 2, then 1 apart
- *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_and, v16u_ge
+ *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_and, v16u_or, v16u_ge
+ *   v16u_load_half(p, n)      n of sixteen 16-bit words as 32-bit ones; the others are 0 and not read
  *   v16u_left(a, n), v16u_right(a, n)   shifted by n of 0 .. 31 bits, zeros come in
  *   v16_of_int(a)             of the signed words, rounded
  *   v16_of_bits(a), v16u_of_bits(a)     the same bits, as the other type

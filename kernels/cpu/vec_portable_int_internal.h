@@ -20,6 +20,15 @@ static inline v16u v16u_load(const uint32_t *p)
     return y;
 }
 
+static inline v16u v16u_load_half(const uint16_t *p, int64_t n)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = i < n ? p[i] : 0;
+    return y;
+}
+
 static inline void v16u_store(uint32_t *p, v16u a)
 {
     memcpy(p, a.u, sizeof(a.u));
@@ -49,6 +58,15 @@ static inline v16u v16u_and(v16u a, v16u b)
 
     for (int i = 0; i < 16; i++)
         y.u[i] = a.u[i] & b.u[i];
+    return y;
+}
+
+static inline v16u v16u_or(v16u a, v16u b)
+{
+    v16u y;
+
+    for (int i = 0; i < 16; i++)
+        y.u[i] = a.u[i] | b.u[i];
     return y;
 }
 

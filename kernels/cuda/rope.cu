@@ -10,39 +10,62 @@ namespace
 struct job {
     const void *x;
     void *y;
-    float *cosine, *sine;              /* [tokens][half], sines negated where it turns back */
-    int64_t rows, tokens, heads, half; /* tokens: rows of the tables */
+    float *cosine, *sine; /* [tokens][half], sines negated where it turns back */
+    int64_t rows, tokens, heads, dim,
+        half; /* tokens: rows of the tables; half: pairs that turn */
     bool wide;
+};
+
+/* What each pair is divided by in texts up to the original length, and in longer ones. */
+struct divisors {
+    float of[2][WF_ROPE_PAIRS];
 };
 
 /* at: NULL, or the position of each row of the tables. */
 __global__ void __launch_bounds__(WF_BLOCK)
-    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how, wf_rope_range range)
+    table_kernel(job a, const int32_t *at, int64_t first, wf_rope_attr how, wf_rope_range range,
+                 divisors by)
 {
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
+    const bool lists = how.options.scaling.kind == WF_ROPE_LONG;
 
     for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < a.tokens * a.half;
          k += step) {
         double turn = pow(how.options.base, -2.0 * (double)(k % a.half) / (double)(2 * a.half)),
                s, c;
 
-        turn = wf_rope_scaled(&how.options.scaling, range, k % a.half, turn);
-        sincos((double)(at ? at[k / a.half] : first + k / a.half) * turn, &s, &c);
+        const bool is_long = how.is_long || (at && at[k / a.half] < 0);
+
+        turn = wf_rope_scaled(&how.options.scaling, range,
+                              lists ? by.of[is_long][k % a.half] : 1, k % a.half, turn);
+        sincos((double)(at ? wf_rope_place(at[k / a.half]) : first + k / a.half) * turn, &s,
+               &c);
         a.cosine[k] = (float)(c * range.attention);
         a.sine[k] = (float)(s * (how.inverse ? -range.attention : range.attention));
     }
 }
 
-/* A thread turns a pack of a head's first half with that of its second. */
+/* A thread turns a pack of the first half of what turns with that of its second, or copies a pack of what does not. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a)
 {
     constexpr int PACK = wf_pack<T>::N;
-    const int64_t packs = (a.half + PACK - 1) / PACK, all = a.rows * a.heads * packs;
+    const int64_t turning = (a.half + PACK - 1) / PACK, rest = a.dim - 2 * a.half;
+    const int64_t packs = turning + (rest + PACK - 1) / PACK, all = a.rows * a.heads * packs;
     const int64_t step = (int64_t)gridDim.x * WF_BLOCK;
 
     for (int64_t k = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x; k < all; k += step) {
         const int64_t head = k / packs, i = k % packs * PACK, left = a.half - i;
-        const int64_t at = head * 2 * a.half + i, t = head / a.heads % a.tokens * a.half + i;
+        const int64_t at = head * a.dim + i, t = head / a.heads % a.tokens * a.half + i;
+
+        if (k % packs >= turning) {
+            const int64_t j = (k % packs - turning) * PACK,
+                          from = head * a.dim + 2 * a.half + j;
+            float copied[PACK];
+
+            wf_unpack(wf_read((const T *)a.x + from, rest - j, a.wide), copied);
+            wf_store((T *)a.y + from, rest - j, a.wide, copied);
+            continue;
+        }
         wf_pack<T> first = wf_read((const T *)a.x + at, left, a.wide);
         wf_pack<T> second = wf_read((const T *)a.x + at + a.half, left, a.wide);
         float p[PACK], q[PACK];
@@ -79,7 +102,10 @@ size_t workspace_bytes(const wf_call *call)
 {
     const wf_tensor *x = call->in[0];
 
-    return (size_t)(table_rows(call) * (x->local[3] / 2)) * 2 * sizeof(float);
+    const wf_rope_attr *attr = (const wf_rope_attr *)call->attr;
+
+    return (size_t)(table_rows(call) * (wf_rope_features(&attr->options, x->local[3]) / 2)) *
+           2 * sizeof(float);
 }
 
 wf_status rope(const wf_call *call, void *workspace)
@@ -87,6 +113,7 @@ wf_status rope(const wf_call *call, void *workspace)
     const wf_rope_attr *attr = (const wf_rope_attr *)call->attr;
     const wf_tensor *x = call->in[0];
     const int32_t *at = call->n_in > 1 ? (const int32_t *)call->in[1]->data : NULL;
+    divisors by = {};
     job a = {};
 
     a.x = x->data;
@@ -94,18 +121,25 @@ wf_status rope(const wf_call *call, void *workspace)
     a.rows = x->local[0] * x->local[1];
     a.tokens = table_rows(call);
     a.heads = x->local[2];
-    a.half = x->local[3] / 2;
+    a.dim = x->local[3];
+    a.half = wf_rope_features(&attr->options, a.dim) / 2;
+    for (int64_t i = 0; i < a.half && attr->options.scaling.kind == WF_ROPE_LONG; i++)
+        for (int is_long = 0; is_long < 2; is_long++)
+            by.of[is_long][i] = (float)wf_rope_factor(&attr->options, i, is_long);
     a.cosine = (float *)workspace;
     a.sine = a.cosine + a.tokens * a.half;
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
         cudaStream_t stream = wf_cuda_of(call)->stream;
-        int64_t packs = a.rows * a.heads * wf_ceil(a.half, wf_pack<T>::N);
+        int64_t packs =
+            a.rows * a.heads *
+            (wf_ceil(a.half, wf_pack<T>::N) + wf_ceil(a.dim - 2 * a.half, wf_pack<T>::N));
         cudaError_t error = wf_launch(
             table_kernel, wf_grid(a.tokens * a.half, WF_BLOCK), WF_BLOCK, 0, stream, a, at,
-            x->start[1], *attr, wf_rope_range_of(&attr->options, 2 * a.half, natural_log));
+            x->start[1], *attr, wf_rope_range_of(&attr->options, 2 * a.half, natural_log), by);
 
-        a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half);
+        a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half) &&
+                 wf_wide((const T *)a.x, a.dim);
         return error != cudaSuccess ? error
                                     : wf_launch(turn_kernel<T>, wf_grid(packs, WF_BLOCK),
                                                 WF_BLOCK, 0, stream, a);

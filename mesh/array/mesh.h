@@ -188,6 +188,17 @@ WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_la
                            wf_tensor **y);
 
 /**
+ * wf_border_again - another handle on what a border on `axis` made of x: y's data, with a gradient of its own
+ *
+ * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and complete for
+ * others, nothing could add the two: those of the second kind take this handle, and what is complete goes
+ * back to x by itself. Nothing is moved for it forward.
+ *
+ * Gradient:    to x, on that axis alone
+ */
+WF_API wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y);
+
+/**
  * wf_keep_origin - y was redistributed from x: where the gradient of a parameter needs y, keep x
  * in its place and redistribute it again then: less memory for one more collective
  */

@@ -313,6 +313,25 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     return redistribute(axis, axis >= 0, count, x, to, y);
 }
 
+wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y)
+{
+    border b = {.axis = axis};
+    wf_call call = {
+        .op = &border_op, .n_in = 1, .in = {x}, .n_out = 1, .attr = &b, .attr_size = sizeof b};
+
+    if (!x || !y || x == y || wf_context_status(x->ctx) != WF_OK)
+        return x ? y : NULL;
+    call.ctx = x->ctx;
+    call.out[0] = wf_tensor_alias(y);
+    if (!call.out[0])
+        return NULL;
+    b.from[0] = x->layout;
+    b.ndim[0] = x->ndim;
+    if (y->origin)
+        wf_keep_origin(call.out[0], x);
+    return wf_tape_record(&call) == WF_OK ? call.out[0] : NULL;
+}
+
 void wf_keep_origin(wf_tensor *y, wf_tensor *x)
 {
     if (y && x && y != x && y->layout != x->layout && !y->origin)

@@ -84,9 +84,16 @@ static bool complete(wf_context *ctx, wf_nn_attention_options *o)
                 "%lld heads cannot share %lld key-value heads: the second must divide the "
                 "first",
                 (long long)o->heads, (long long)o->kv_heads);
-    else if (o->rope_base > 0 && o->head_dim % 2)
+    else if (o->rope_base > 0 && !o->rope_features && o->head_dim % 2)
         wf_fail(ctx, WF_EINVAL, "RoPE rotates pairs: head size %lld must be even",
                 (long long)o->head_dim);
+    else if (o->rope_base > 0 &&
+             (o->rope_features < 0 || o->rope_features % 2 || o->rope_features > o->head_dim))
+        wf_fail(
+            ctx, WF_EINVAL,
+            "RoPE rotates pairs: the features that turn are %lld of the %lld of a head, and "
+            "must be an even number of these",
+            (long long)o->rope_features, (long long)o->head_dim);
     else if (o->window < 0 || (o->window && !o->causal))
         wf_fail(
             ctx, WF_EINVAL,
@@ -128,7 +135,8 @@ wf_nn_attention *wf_nn_attention_new(wf_context *ctx, const wf_nn_attention_opti
     }
     m->out = wf_nn_linear_new(ctx, &out);
     m->head_dim = o.head_dim;
-    m->rope = (wf_rope_options){o.rope_base, o.rope_scaling};
+    m->rope_factors = o.rope_factors;
+    m->rope = (wf_rope_options){o.rope_base, o.rope_scaling, o.rope_features, &m->rope_factors};
     m->query_scale = o.scale > 0 ? (float)(o.scale * sqrt((double)o.head_dim)) : 1;
     m->causal = o.causal;
     m->window = o.window;

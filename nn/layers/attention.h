@@ -21,6 +21,8 @@ typedef struct wf_nn_attention_options {
         out_bias; /* biases in the projections of queries, keys and values; in the output's */
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
     wf_rope_scaling rope_scaling; /* zeros: none */
+    wf_rope_factors rope_factors; /* WF_ROPE_LONG */
+    int64_t rope_features;        /* the first ones of each head, which turn; 0: all */
     /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is added to
        the mean square; 0: none */
     float qk_norm;
@@ -42,7 +44,8 @@ typedef struct wf_nn_attention {
     wf_nn_linear *out;
     int64_t head_dim;
     wf_rope_options rope; /* base 0: no rotation */
-    float query_scale;    /* beside the 1 / sqrt(head_dim) of wf_attention */
+    wf_rope_factors rope_factors;
+    float query_scale; /* beside the 1 / sqrt(head_dim) of wf_attention */
     bool causal;
     int64_t window; /* 0: none */
     float dropout;
@@ -59,7 +62,7 @@ typedef struct wf_nn_attention {
  *          and k_norm (before and behind it: WF_WIDE_NORM)
  * Owner:   its parent
  * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width, kv_heads that
- *          do not divide the heads, a window below 0 or without causal, an odd head size with RoPE, dropout outside of [0, 1)),
+ *          do not divide the heads, a window below 0 or without causal, an odd number of features that turn or more than a head has, dropout outside of [0, 1)),
  *          WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,

@@ -1,6 +1,8 @@
 /* nn/layers/linear.c - y = x W^T + b, or its gelu. Copy this file to add a module. */
 #include "nn/layers/linear.h"
+#include "kernels/linear_sum.h"
 #include "kernels/ops.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { TOGETHER = 3 }; /* members of a group, in one op */
@@ -8,7 +10,7 @@ enum { TOGETHER = 3 }; /* members of a group, in one op */
 /* A bias may join the product where a plan leaves that as it is. */
 static bool joins(const wf_nn_linear *m)
 {
-    return m->bias && !wf_nn_acts(m, "sum");
+    return m->bias && !m->lora.a && !wf_nn_acts(m, "sum");
 }
 
 static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
@@ -19,13 +21,48 @@ static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
     return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
 }
 
-static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+/* x behind "in" as an adapter takes it: its gradient may be complete where that of the weight is not. */
+static wf_tensor *for_adapter(void *module, wf_tensor *x, wf_tensor *in)
+{
+    wf_tensor *pair[] = {x, in};
+
+    wf_nn_at_many(module, "lora_in", 2, pair);
+    return pair[1];
+}
+
+static wf_tensor *dropped(const wf_nn_linear *m, wf_tensor *x)
+{
+    return m->lora.dropout > 0 ? wf_dropout(x, m->lora.dropout, m->lora.site) : x;
+}
+
+static wf_tensor *scaled(const wf_nn_linear *m, wf_tensor *u)
+{
+    return m->lora.scale != 1 ? wf_scale(u, m->lora.scale) : u;
+}
+
+/* x W^T + scale (x A^T) B^T. What is partial is scaled when it is summed; where u is whole its gradient may be
+   partial, and is summed before it is scaled. */
+static wf_tensor *adapted(wf_nn_linear *m, wf_tensor *x, wf_tensor *in, wf_tensor *weight)
+{
+    wf_tensor *u = wf_linear(dropped(m, for_adapter(m, x, in)), wf_nn_use(m, m->lora.a));
+    bool partial = u && wf_tensor_is_partial(u);
+
+    if (!partial)
+        u = scaled(m, u);
+    u = wf_nn_at(m, "lora", u);
+    if (partial)
+        u = scaled(m, u);
+    return wf_linear_sum(in, weight, u, wf_nn_use(m, m->lora.b));
+}
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *outside)
 {
     wf_nn_linear *m = (wf_nn_linear *)self;
-    wf_tensor *weight, *bias, *y;
+    wf_tensor *x = wf_nn_at(m, "in", outside), *weight, *bias, *y;
 
-    x = wf_nn_at(m, "in", x);
     weight = wf_nn_use(m, m->weight);
+    if (m->lora.a)
+        return finish(m, adapted(m, outside, x, weight));
     if (!joins(m))
         return finish(m, wf_linear(x, weight));
     bias = wf_nn_use(m, m->bias);
@@ -38,6 +75,8 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 static const wf_nn_field fields[] = {
     {"weight", WF_NN_PARAMETER, offsetof(wf_nn_linear, weight), 0},
     {"bias", WF_NN_PARAMETER, offsetof(wf_nn_linear, bias), 0},
+    {"lora_a", WF_NN_PARAMETER, offsetof(wf_nn_linear, lora.a), 0},
+    {"lora_b", WF_NN_PARAMETER, offsetof(wf_nn_linear, lora.b), 0},
     {NULL, 0, 0, 0}};
 
 static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward, NULL};
@@ -57,6 +96,34 @@ wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
     if (o->bias)
         m->bias = wf_nn_parameter_new(ctx, 1, &o->out, false);
     return m;
+}
+
+wf_nn_linear *wf_nn_as_linear(wf_nn_module *m)
+{
+    return m && m->type == &linear_type ? (wf_nn_linear *)m : NULL;
+}
+
+wf_status wf_nn_linear_adapt(wf_nn_linear *m, int64_t rank, const wf_nn_adapter *like)
+{
+    wf_context *ctx = m->base.ctx;
+    const wf_dim *out = &m->weight->tensor->dim[0], *in = &m->weight->tensor->dim[1];
+    wf_dim r = in->chunks == WF_CHUNKS_8 ? wf_dim_chunked(rank) : wf_dim_width(rank);
+    float bound = (float)(1 / sqrt((double)in->size));
+
+    if (rank < 1)
+        return wf_fail(ctx, WF_EINVAL, "an adapter of rank %lld: it must be at least 1",
+                       (long long)rank);
+    if (m->lora.a)
+        return wf_fail(ctx, WF_EINVAL, "%s has an adapter already", m->base.path);
+    m->lora = *like;
+    m->lora.a = wf_nn_parameter_new(ctx, 2, (wf_dim[]){r, *in}, true);
+    m->lora.b = wf_nn_parameter_new(ctx, 2, (wf_dim[]){*out, r}, true);
+    if (!m->lora.a || !m->lora.b)
+        return wf_context_status(ctx);
+    m->lora.a->adapter = m->lora.b->adapter = true;
+    m->lora.a->matrix = m->lora.b->matrix = true;
+    wf_nn_init_uniform(m->lora.a, -bound, bound);
+    return wf_context_status(ctx);
 }
 
 static const wf_nn_field group_fields[] = {{"member", WF_NN_MEMBERS,
@@ -109,9 +176,48 @@ static bool all_join(wf_nn_module *const *member, int count)
     return all;
 }
 
-/* Up to three members in one op. */
-static void call_together(wf_nn_module *const *member, int count, wf_tensor *x, wf_tensor **y)
+/* u = scale x A^T of members that have adapters: one op where they take the same x. */
+static void first_factors(wf_nn_linear *const *m, int count, wf_tensor *x, wf_tensor **u)
 {
+    wf_tensor *a[TOGETHER];
+    bool alike = true;
+
+    for (int i = 0; i < count; i++) {
+        a[i] = wf_nn_use(m[i], m[i]->lora.a);
+        alike = alike && m[i]->lora.dropout <= 0;
+    }
+    if (alike)
+        wf_linear_group(x, count, a, u);
+    for (int i = 0; i < count; i++)
+        u[i] = scaled(m[i], alike ? u[i] : wf_linear(dropped(m[i], x), a[i]));
+}
+
+/* Add to the products of these members those of the adapters that they have. */
+static void adapt_together(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
+                           wf_tensor *x, wf_tensor *in, wf_tensor **y)
+{
+    wf_nn_linear *m[TOGETHER];
+    wf_tensor *u[TOGETHER];
+    int n = 0, at[TOGETHER];
+
+    for (int i = 0; i < count; i++)
+        if (((wf_nn_linear *)member[i])->lora.a) {
+            at[n] = i;
+            m[n++] = (wf_nn_linear *)member[i];
+        }
+    if (!n)
+        return;
+    first_factors(m, n, for_adapter(group, x, in), u);
+    wf_nn_at_many(group, "lora", n, u);
+    for (int i = 0; i < n; i++)
+        y[at[i]] = wf_add(y[at[i]], wf_linear(u[i], wf_nn_use(m[i], m[i]->lora.b)));
+}
+
+/* Up to three members in one op. */
+static void call_together(wf_nn_linear_group *group, wf_nn_module *const *member, int count,
+                          wf_tensor *outside, wf_tensor **y)
+{
+    wf_tensor *x = wf_nn_at(group, "in", outside);
     wf_tensor *weight[TOGETHER], *bias[TOGETHER];
 
     for (int i = 0; i < count; i++)
@@ -123,6 +229,7 @@ static void call_together(wf_nn_module *const *member, int count, wf_tensor *x, 
         return;
     }
     wf_linear_group(x, count, weight, y);
+    adapt_together(group, member, count, outside, x, y);
     for (int i = 0; i < count; i++)
         y[i] = finish((wf_nn_linear *)member[i], y[i]);
 }
@@ -140,7 +247,7 @@ void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
     for (int i = 0; i < count; i += TOGETHER) {
         int n = count - i < TOGETHER ? count - i : TOGETHER;
 
-        call_together(m->member + i, n, wf_nn_at(m, "in", x), y + i);
+        call_together(m, m->member + i, n, x, y + i);
     }
     wf_nn_leave(m, outside, count, y);
 }

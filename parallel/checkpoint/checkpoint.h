@@ -10,6 +10,8 @@
  *
  * In a directory for checkpoints no symbolic link is followed where something is written or deleted.
  *
+ * Of a model with adapters (nn/layers/lora.h) it has what is trained, and not the base, which does not change.
+ *
  * After loading, training goes on bit for bit as if nothing had happened, on any mesh and strategy.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_CHECKPOINT_H

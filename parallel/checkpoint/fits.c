@@ -3,6 +3,7 @@
  * every rank comes to the same answer without reading a file.
  */
 #include "parallel/checkpoint/load_internal.h"
+#include "parallel/checkpoint/state_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -156,7 +157,11 @@ wf_status wf_par_checkpoint_fits(wf_nn_module *model, const wf_par_checkpoint *c
 {
     int64_t count;
     wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status = wf_load_fits_parameters(checkpoint, count, parameter, error);
+    wf_status status;
+
+    if (parameter)
+        count = wf_state_kept(count, parameter);
+    status = wf_load_fits_parameters(checkpoint, count, parameter, error);
 
     free(parameter);
     return status;

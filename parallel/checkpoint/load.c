@@ -151,7 +151,7 @@ static wf_status read_tensor(worker *w, wf_reader *reader, int64_t i, int bit)
 
     if (!t || wf_tensor_is_fake(t) || !wf_part_count(&part))
         return WF_OK;
-    x = wf_data_write(t, false, &view);
+    x = wf_data_write_f32(t, &view);
     if (!x)
         return wf_error_set(&w->error, WF_ENOMEM, "no memory to load a tensor");
     status = (w->l->as_saved ? read_as_saved : read_for_digest)(w, reader, i, bit, &part, x);
@@ -272,7 +272,7 @@ static wf_status read_model(loader *l, int64_t count, wf_nn_parameter **paramete
 
         if (wf_tensor_is_fake(t) || !wf_part_count(&part))
             continue; /* nothing of it is here */
-        x = wf_data_write(t, false, &view);
+        x = wf_data_write_f32(t, &view);
         status = x ? wf_reader_read(&reader, saved, 0, &part, x, l->error)
                    : wf_error_set(l->error, WF_ENOMEM, "no memory to load a tensor");
         wf_data_close(&view);
@@ -288,8 +288,11 @@ wf_status wf_par_checkpoint_load_model(wf_par *par, wf_nn_module *model,
     loader l = {.from = checkpoint, .error = &mine};
     int64_t count;
     wf_nn_parameter **parameter = wf_nn_parameters(model, &count);
-    wf_status status = wf_load_fits_parameters(checkpoint, count, parameter, &mine);
+    wf_status status;
 
+    if (parameter)
+        count = wf_state_kept(count, parameter);
+    wf_load_fits_parameters(checkpoint, count, parameter, &mine);
     status = wf_agree(par, 0, NULL, &mine);
     if (status == WF_OK)
         status = check_headers(&l, par);

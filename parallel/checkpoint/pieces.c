@@ -36,7 +36,8 @@ static bool is_one_run(const wf_piece *piece, int64_t *at)
 const char *wf_piece_data(const wf_piece *piece)
 {
     const float *data = piece->tensor->data;
-    bool far = wf_context_device(piece->tensor->ctx)->memory != NULL;
+    bool far =
+        wf_context_device(piece->tensor->ctx)->memory != NULL || piece->tensor->dtype != WF_F32;
     int64_t at;
 
     return !far && is_one_run(piece, &at) ? (const char *)(data + at) : NULL;
@@ -108,7 +109,7 @@ void wf_piece_copy(const wf_piece *piece, char *to, bool soon)
 {
     wf_part held = wf_part_of_tensor(piece->tensor);
     wf_host_data view;
-    cut c = {wf_data_read(piece->tensor, &view), (float *)(void *)to,
+    cut c = {wf_data_read_f32(piece->tensor, &view), (float *)(void *)to,
              soon ? NULL : wf_context_device(piece->tensor->ctx)->copy_non_temporal};
 
     if (c.from)

@@ -17,8 +17,7 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
 {
     const wf_par_train_state *t = &s->trained;
     wf_index_tensor *entry = &s->index.tensor[at];
-    wf_tensor *master =
-        t->parameter[i]->tensor; /* f32, at rest, split like its moments or less */
+    wf_tensor *master = t->parameter[i]->tensor; /* at rest, split like its moments or less */
 
     s->parameter[at] = t->parameter[i];
     s->tensor[at][0] = master;
@@ -35,11 +34,33 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
     return entry->path != NULL;
 }
 
+/* Of an adapted model checkpoints have what is trained alone. */
+static bool is_adapted(int64_t count, wf_nn_parameter *const *parameter)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (parameter[i]->adapter)
+            return true;
+    return false;
+}
+
+int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter)
+{
+    bool adapted = is_adapted(count, parameter);
+    int64_t kept = 0;
+
+    for (int64_t i = 0; i < count; i++)
+        if (!adapted || !parameter[i]->frozen)
+            parameter[kept++] = parameter[i];
+    return kept;
+}
+
 wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *error)
 {
     wf_par_train_state t = wf_par_trainer_state(trainer);
     order *orders = calloc((size_t)t.count + 1, sizeof *orders);
     bool good = orders != NULL;
+    bool adapted = is_adapted(t.count, t.parameter);
+    int64_t kept = 0;
 
     *s = (wf_state){.trained = t};
     s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
@@ -47,10 +68,11 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     s->parameter = calloc((size_t)t.count + 1, sizeof *s->parameter);
     good = good && s->tensor && s->index.tensor && s->parameter;
     for (int64_t i = 0; good && i < t.count; i++)
-        orders[i] = (order){t.parameter[i]->path, i};
+        if (!adapted || !t.parameter[i]->frozen)
+            orders[kept++] = (order){t.parameter[i]->path, i};
     if (good)
-        qsort(orders, (size_t)t.count, sizeof *orders, by_path);
-    for (int64_t i = 0; good && i < t.count; i++)
+        qsort(orders, (size_t)kept, sizeof *orders, by_path);
+    for (int64_t i = 0; good && i < kept; i++)
         good = describe(s, i, orders[i].i);
     free(orders);
     s->index.mesh = wf_saved_mesh_of(t.par->mesh);

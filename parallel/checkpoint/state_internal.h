@@ -13,7 +13,7 @@ typedef struct wf_state {
     wf_par_train_state trained;
     wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
     wf_tensor *(*tensor)
-        [WF_INDEX_KINDS]; /* [index.count]: master, m, v; NULL: there is none; fake: another stage's */
+        [WF_INDEX_KINDS]; /* [index.count]: master or what is frozen, m, v; NULL: there is none; fake: another stage's */
     const wf_nn_parameter **parameter; /* [index.count] whose they are */
     int coordinate[WF_MAX_AXES];       /* this rank's */
 } wf_state;
@@ -21,6 +21,10 @@ typedef struct wf_state {
 /* Owner: caller, wf_state_close (also of a failed one). Errors: WF_ENOMEM */
 wf_status wf_state_open(wf_state *state, const wf_par_trainer *trainer, wf_error *error);
 void wf_state_close(wf_state *state);
+
+/* Those of a model's parameters that its checkpoints have come first, and how many they are: of one with adapters
+   what is trained, since its base lies where it came from. */
+int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter);
 
 /* Free the options of its index. */
 void wf_state_drop_options(wf_state *state);

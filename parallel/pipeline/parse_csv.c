@@ -148,6 +148,13 @@ static wf_status place(const csv *c, wf_pipe_table *t)
                                 c->text->name, stage, t->place[stage], rank);
         t->place[stage] = (int16_t)rank;
     }
+    for (int stage = 0; stage < t->shape.stages; stage++)
+        if (t->place[stage] < 0)
+            return wf_error_set(
+                c->text->error, WF_EDATA,
+                "%s: stage %d has no action in any row, and there are %d stages: "
+                "a stage is on one rank",
+                c->text->name, stage, t->shape.stages);
     return WF_OK;
 }
 

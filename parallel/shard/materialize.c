@@ -49,24 +49,42 @@ static void prepare_gathered(wf_par *par, wf_nn_parameter *p)
 }
 
 /* Beside bf16, the f32 master is the optimizer's. */
-static wf_memory_kind kind_at_rest(const wf_par *par)
+static wf_memory_kind kind_at_rest(const wf_par *par, const wf_nn_parameter *p)
 {
-    return par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER : WF_MEMORY_OPTIMIZER;
+    return p->frozen                            ? WF_MEMORY_FROZEN
+           : par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER
+                                                : WF_MEMORY_OPTIMIZER;
+}
+
+/* What it starts from, in its layout at rest; recipes are replayed in f32. */
+static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
+{
+    wf_context *ctx = par->ctx;
+    const wf_tensor *fake = p->tensor;
+    bool narrow = wf_par_holding_of(p)->rest != WF_F32;
+    wf_memory_kind kind = kind_at_rest(par, p), outside;
+    wf_tensor *t = wf_tensor_new(ctx, WF_F32, fake->ndim, fake->dim, wf_par_layout(p),
+                                 narrow ? WF_MEMORY_WORKSPACE : kind);
+
+    if (!t || wf_nn_replay(p, t) != WF_OK || !narrow)
+        return t;
+    outside = wf_context_memory_kind(ctx, kind);
+    t = wf_cast(t, wf_par_holding_of(p)->rest);
+    wf_context_memory_kind(ctx, outside);
+    return t;
 }
 
 static wf_status make_real(wf_par *par, wf_nn_parameter *p)
 {
-    const wf_tensor *fake = p->tensor;
     wf_context *ctx = par->ctx;
     wf_tensor *real;
 
-    if (!wf_tensor_is_fake(fake))
+    if (!wf_tensor_is_fake(p->tensor))
         return WF_OK;
     wf_scope_open(ctx);
-    real = wf_tensor_new(ctx, fake->dtype, fake->ndim, fake->dim, wf_par_layout(p),
-                         kind_at_rest(par));
+    real = replayed(par, p);
     prepare_gathered(par, p);
-    if (real && wf_nn_replay(p, real) == WF_OK)
+    if (real && wf_context_status(ctx) == WF_OK)
         put(p, real);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
@@ -123,7 +141,7 @@ static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
         return WF_OK;
     wf_nn_forget_uses(p); /* leaves of a pass that is over share the storage */
     wf_scope_open(ctx);
-    fake = wf_tensor_fake(ctx, real->dtype, real->ndim, real->dim, NULL);
+    fake = wf_tensor_fake(ctx, WF_F32, real->ndim, real->dim, NULL);
     if (fake) {
         put(p, fake);
         wf_tensor_release(h->gathered);

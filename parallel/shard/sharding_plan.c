@@ -51,7 +51,9 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (strcmp(b->point, point) != 0)
             continue;
-        if (b->state != WF_PAR_GROUPS)
+        if (b->state == WF_PAR_AGAIN)
+            x[1] = wf_border_again(p->axis, x[0], x[1]);
+        else if (b->state != WF_PAR_GROUPS)
             pass(p, b, n, x);
         else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
             pass(p, b, n - 1, x + 1);
@@ -158,7 +160,7 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     wf_par_holding *h = p->plan;
     const wf_layout *layout;
 
-    if (strcmp(name, pl->split->parameter) != 0)
+    if (strcmp(name, pl->split->parameter + (*pl->split->parameter == '?')) != 0)
         return;
     pl->found = true;
     if (pl->split->dim >= p->tensor->ndim) {
@@ -200,7 +202,7 @@ static void plan_module(void *arg, wf_nn_module *m)
     for (pl->split = style->splits; pl->split && pl->split->parameter; pl->split++) {
         pl->found = false;
         wf_nn_visit(m, NULL, split_parameter, pl);
-        if (!pl->found && strcmp(pl->split->parameter, "bias") != 0)
+        if (!pl->found && *pl->split->parameter != '?')
             wf_fail(pl->par->ctx, WF_EINVAL,
                     "style %s splits parameter %s, but module %s (%s) "
                     "has none of that name",

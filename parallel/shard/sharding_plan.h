@@ -23,11 +23,13 @@ typedef enum wf_par_state {
     WF_PAR_WHOLE,    /* whole */
     WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
     WF_PAR_SPLIT,    /* `dim` split */
+    WF_PAR_AGAIN, /* x[1], which a border made of x[0], for what has a whole gradient on each rank */
     WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
 } wf_par_state;
 
 typedef struct wf_par_split {
-    const char *parameter; /* field name; NULL ends the list */
+    const char
+        *parameter; /* field name, behind a "?" where modules may lack it; NULL ends the list */
     int dim;
 } wf_par_split;
 

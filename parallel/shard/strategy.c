@@ -175,7 +175,7 @@ bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
 {
     const wf_par_holding *h = wf_par_holding_of(p);
 
-    return h->shard_layout != h->compute_layout || par->options.param_dtype != p->tensor->dtype;
+    return h->shard_layout != h->compute_layout || par->options.param_dtype != h->rest;
 }
 
 bool wf_par_is_dp(const wf_par *par, int axis)
@@ -229,12 +229,14 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
     return layout;
 }
 
-void wf_par_lay_out(wf_par *par, const wf_tensor *t, wf_par_holding *h)
+/* What is frozen needs no bits that modules do not compute with. */
+void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h)
 {
     const wf_par_strategy *s = h->policy->strategy;
-    const wf_layout *split = split_layout(par, t, h->compute_layout, h->policy->axis);
-    bool master = par->options.param_dtype != t->dtype;
+    const wf_layout *split = split_layout(par, p->tensor, h->compute_layout, h->policy->axis);
+    bool master = par->options.param_dtype != WF_F32 && !p->frozen;
 
+    h->rest = p->frozen ? par->options.param_dtype : WF_F32;
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;

@@ -36,7 +36,7 @@ wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, in
         const wf_par_holding *h = wf_par_holding_of(u->parameter[k]);
 
         info.elements += wf_tensor_count(t);
-        info.shard_bytes += local_bytes(par->mesh, t, t->dtype, h->shard_layout);
+        info.shard_bytes += local_bytes(par->mesh, t, h->rest, h->shard_layout);
         info.compute_bytes +=
             local_bytes(par->mesh, t, par->options.param_dtype, h->compute_layout);
     }

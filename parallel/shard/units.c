@@ -234,7 +234,7 @@ static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **par
         wf_par_holding *h = wf_par_holding_of(parameter[i]);
 
         h->policy = unit_entry_of(t, parameter[i])->policy;
-        wf_par_lay_out(t->par, parameter[i]->tensor, h);
+        wf_par_lay_out(t->par, parameter[i], h);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/profile_internal.h"
 #include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
@@ -25,6 +26,13 @@ static wf_status check_model(wf_par_trainer *t)
         if (wf_tensor_is_fake(t->parameter[i]->tensor))
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s is fake: wf_par_materialize comes before a trainer",
+                           t->parameter[i]->path);
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
+            wf_par_holding_of(t->parameter[i])->rest != WF_F32)
+            return wf_fail(t->par->ctx, WF_EINVAL,
+                           "parameter %s was frozen when it was planned, so that it has no f32 "
+                           "master to be trained: say what is frozen before wf_par_plan",
                            t->parameter[i]->path);
     t->units = wf_par_units_of(t->par, t->model);
     if (!t->units)
@@ -119,6 +127,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
+    wf_par_profile_end(t->options.profile);
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
     for (int64_t i = 0; i < t->held; i++)

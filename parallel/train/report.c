@@ -20,6 +20,20 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
         wf_comm_ledger_reset(group_of(par->mesh, i));
 }
 
+static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
+{
+    size_t bytes = wf_dtype_size(wf_par_holding_of(p)->rest);
+
+    for (int i = 0; i < p->tensor->ndim; i++) {
+        int64_t start, local;
+
+        wf_layout_part(par->mesh, wf_par_layout(p), i, &p->tensor->dim[i],
+                       wf_context_rank(par->ctx), &start, &local);
+        bytes *= (size_t)local;
+    }
+    return bytes;
+}
+
 /* Elements of this rank's part under tensor and pipeline parallelism alone. */
 static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
 {
@@ -68,6 +82,27 @@ static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_rep
     }
 }
 
+/* Of a parameter, whose share is here: 0 where it is another stage's. */
+static void add_to_part(const wf_par *par, const wf_nn_parameter *p, int64_t share,
+                        wf_par_part *part)
+{
+    part->parameters += wf_tensor_count(p->tensor);
+    part->share += share;
+    part->rest += share ? bytes_at_rest(par, p) : 0;
+}
+
+static void count_parameter(const wf_par *par, const wf_nn_parameter *p, wf_par_report *report)
+{
+    /* what is fake is another stage's */
+    int64_t share = wf_tensor_is_fake(p->tensor) ? 0 : share_of(par, p);
+
+    report->parameters += wf_tensor_count(p->tensor);
+    report->share += share;
+    add_to_part(par, p, share, p->frozen ? &report->frozen : &report->trained);
+    if (p->adapter && !p->frozen)
+        add_to_part(par, p, share, &report->adapters);
+}
+
 void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
 {
     int64_t count = 0;
@@ -75,11 +110,8 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
 
     if (!p)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for a list of parameters");
-    for (int64_t i = 0; p && i < count; i++) {
-        report->parameters += wf_tensor_count(p[i]->tensor);
-        if (!wf_tensor_is_fake(p[i]->tensor)) /* else it is another stage's */
-            report->share += share_of(par, p[i]);
-    }
+    for (int64_t i = 0; p && i < count; i++)
+        count_parameter(par, p[i], report);
     free(p);
     count_units(par, model, report);
     wf_pool_report(wf_context_pool(par->ctx), &report->memory);

@@ -34,11 +34,19 @@ typedef struct wf_par_unit_group {
 
 enum { WF_PAR_UNIT_GROUPS = 16 };
 
+/* Parameters of one kind. */
+typedef struct wf_par_part {
+    int64_t parameters; /* elements of the model, ties once */
+    int64_t share;      /* those that this rank would hold if data parallelism split none */
+    size_t rest;        /* bytes at rest on this rank */
+} wf_par_part;
+
 typedef struct wf_par_report {
     int rank;
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
-    wf_memory_report memory; /* since the context was opened */
+    wf_par_part trained, frozen, adapters; /* adapters are among what is trained */
+    wf_memory_report memory;               /* since the context was opened */
     double flops;
     int64_t units;
     int n_groups; /* groups of units, in the order of the first of each; beyond the last, left out */

@@ -1,6 +1,7 @@
 /* parallel/train/stages.c - a rank's row of the table, done action by action. */
 #include "parallel/train/stages_internal.h"
 #include "mesh/comm/collective.h"
+#include "parallel/train/profile_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -295,8 +296,23 @@ static void reductions_go_on(wf_par_stages *s, const wf_pipe_action *a)
 {
     if (a->kind > WF_PIPE_R)
         return;
-    for (int k = 0; k < s->count; k++)
+    for (int k = 0; k < s->count; k++) {
+        wf_par_profile_before(s->t->options.profile);
         wf_par_gradients_sum_go_on(s->stage[k].gradients);
+        wf_par_profile_bucket(s->t->options.profile, k);
+    }
+}
+
+/* A profile writes down what is done from here on, by the table and by how gradients are added. */
+static void profile_begins(const wf_par_stages *s)
+{
+    const wf_par *par = s->t->par;
+
+    wf_par_profile_begin(s->t->options.profile, s->pipeline->table, s->rank,
+                         (wf_par_profile_sums){.exact = wf_context_exact(par->ctx),
+                                               .reduced = par->reduced != 0,
+                                               .group = par->group},
+                         wf_context_pool(par->ctx));
 }
 
 /* NORM begins with what comes before it in no row: the loss goes to all ranks. */
@@ -307,6 +323,7 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
     const char *phase = wf_context_phase(ctx, "messages and gathers");
 
     s->data = data;
+    profile_begins(s);
     wf_context_position(ctx, t->step.number,
                         wf_par_sequences(t, 0)); /* messages tell the step */
     for (int64_t i = 0; i < s->actions && wf_context_status(ctx) == WF_OK; i++) {
@@ -317,9 +334,12 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
             break;
         t->step.micro = a->micro;
         s->now = a;
+        wf_par_profile_before(t->options.profile);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
+        wf_par_profile_after(t->options.profile, a);
         reductions_go_on(s, a);
     }
+    wf_par_profile_rest(t->options.profile);
     t->step.micro = t->micros;
     s->now = NULL;
     wf_context_phase(ctx, phase);

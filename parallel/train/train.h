@@ -38,6 +38,7 @@ WF_BEGIN_DECLS
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
 
 typedef struct wf_par_pipeline wf_par_pipeline;
+typedef struct wf_par_profile wf_par_profile;
 
 typedef struct wf_par_train_options {
     int64_t global_batch; /* sequences per step; a multiple of dp x micro_batch */
@@ -53,6 +54,8 @@ typedef struct wf_par_train_options {
         *pipeline; /* the stages of a model over ranks (parallel/train/pipeline.h): its
                                         schedule runs the micro-steps, and its head_loss stands for
                                         `loss`; NULL: every rank has all of the model */
+    wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
+                                (parallel/train/profile.h); NULL: nobody asks */
 } wf_par_train_options;
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */

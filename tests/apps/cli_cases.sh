@@ -17,7 +17,7 @@ refuse()
         exec timeout -s KILL 30 "$gpt_train" "$@" >out 2>err
     )
     got=$?
-    sed -i -E '/^(model|mesh|data): /d' out # of a run that has begun
+    sed -i -E '/^(model|adapters|mesh|data): /d' out # of a run that has begun
     [ $got = "$status" ] || problem+=" exit status $got, not $status;"
     [ "$(wc -l <err)" = 1 ] || problem+=" $(wc -l <err) lines on stderr;"
     grep -q '^gpt_train: ' err || problem+=" not said by gpt_train;"

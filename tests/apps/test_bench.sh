@@ -18,12 +18,13 @@ command -v python3 >/dev/null || {
     exit 77
 }
 
-# rows COMMAND COLUMN...: some row has all of these columns, as positive numbers.
+# rows COMMAND COLUMN...: the command may have flags; some row has all of these columns, as positive numbers.
 rows()
 {
-    local command=$1 lines
+    local command=$1 lines words
     shift
-    lines=$("$bench" "$command" --quick --json </dev/null) || fail "$command: status $?"
+    read -ra words <<<"$command"
+    lines=$("$bench" "${words[@]}" --quick --json </dev/null) || fail "$command: status $?"
     printf '%s\n' "$lines" | python3 -c '
 import json
 import sys
@@ -37,11 +38,12 @@ assert good, f"no row has {columns} above 0"
 for row in results:
     for key, value in row.items():
         assert not isinstance(value, float) or value >= 0, f"{key} is {value}"
-' "$command" "$@" || fail "$command: rows"
+' "${words[0]}" "$@" || fail "$command: rows"
 }
 
 rows gemm m k n fma_peak one_chunk eight_chunks of_peak
-rows attention seq dim gflops fma_peak of_peak
+rows "gemm --dtype bf16" fp32_one bf16_one fp32_eight bf16_eight of_fp32_eight
+rows attention seq dim gflops fma_peak of_peak of_fp32
 rows step ms tokens_per_s gflops fma_peak of_peak times_first memory_mb
 rows pipeline ms tokens_per_s of_threads limit of_limit processor peak_mb
 rows comm ranks bytes us copy_us of_copy

@@ -212,6 +212,20 @@ for i, row in enumerate(rows):
     if (row["val_loss"] is None) != (i == 0): print("val_loss", row["val_loss"])
     if len(row["digest"]) != 16 or not row["grad_norm"] > 0 or not row["ms"] > 0: print(row)'
 
+echo '{"tp": 2, "lr": 0.01}' >some.json
+run "the options and where they come from" "${tiny[@]}" --config some.json --lr 0.02 --print-config --save-config saved.json
+shows "each source" '^tp +2 +config file$'
+shows "the command line wins" '^lr +0\.02 +command line$'
+shows "what follows" '^min_lr +0\.002 +follows from others$'
+shows "a default" '^pp +1 +default$'
+cp out shown
+run "the saved config" --config saved.json --print-config
+result "has the same options" "$(diff <(awk '{ print $1, $2 }' shown) <(awk '{ print $1, $2 }' out) | head -3)"
+refuse "a config that is saved over itself" 2 "--save-config some.json is the file of --config" \
+    "${tiny[@]}" --config some.json --save-config some.json
+refuse "a config that is saved nowhere" 3 "cannot write --save-config nowhere/a.json: No such file" \
+    "${tiny[@]}" --save-config nowhere/a.json
+
 python "options to a config file" '
 import json
 options = json.loads(next(open("run.jsonl")))["options"]

@@ -76,6 +76,27 @@ refuse "a name that is none" 2 "--model 'llama-9' is unknown; use one of: none, 
 refuse "a scaling that is none" 2 "--rope-scaling llama3:8 is none of none, linear:FACTOR" --arch llama \
     --rope-scaling llama3:8 --plan
 refuse "a scaling of what is learnt" 2 "--arch gpt2 learns its positions" --rope-scaling linear:2 --plan
+long=longrope:16:1,1.5:2,9
+refuse "factors of other heads" 2 "longrope has 2 short and long factors, and 8 pairs of features" --arch llama \
+    --n-embd 64 --n-head 4 --rope-scaling $long --plan
+refuse "lists that are none" 2 "--rope-scaling longrope:16:1,2:1 is none of none" --arch llama --rope-scaling longrope:16:1,2:1 --plan
+refuse "a part that makes no pairs" 2 "--rotary-percent 0.2 has 3 of a head's 16 features turn.*use --rotary-percent 0.125" \
+    --arch llama --n-embd 64 --n-head 4 --rotary-percent 0.2 --plan
+refuse "a part of what is learnt" 2 "--rotary-percent is for RoPE" --rotary-percent 0.5 --plan
+refuse "blocks without a window" 2 "--window-blocks 1 says which blocks have a window, and there is none" --arch llama \
+    --window-blocks 1 --plan
+refuse "blocks that are none" 2 "--window-blocks 2-9 is neither all nor a list of blocks below 6" --arch llama \
+    --sliding-window 4 --window-blocks 2-9 --plan
+refuse "blocks by two rules" 2 "and so do --window-first and --window-skip" --arch llama --sliding-window 4 \
+    --window-blocks 2-3 --window-first 1 --plan
+turns=("${tiny[@]}" --arch llama --n-embd 64 --n-head 8 --n-layer 4 --seq-len 32 --rotary-percent 0.5 --rope-scaling $long
+    --sliding-window 5 --window-blocks 0,2-3 --steps 2 --eval-interval 0 --digest)
+run "long texts, a part that turns, windows of some blocks" "${turns[@]}" --save turned
+grep -o 'digest .*' out >turned.txt
+run "the same on tp 2 x dp 2" "${turns[@]}" --tp 2 --dp 2 --sequence-parallel
+result "their digests are the same" \
+    "$([ -s turned.txt ] || echo none; grep -o 'digest .*' out | diff turned.txt -)"
+refuse "to go on with another list" 2 "window_blocks|window-blocks" "${turns[@]}" --save turned --window-blocks 0,2
 refuse "an odd head of a llama" 2 "--head-dim 7 is odd.*use --head-dim 8" --arch llama --head-dim 7 --plan
 
 # What --accumulate auto stands for, by the room that there is: the numbers are those of any other way.

@@ -26,7 +26,8 @@ static void generate(wf_par *par, wf_nn_gpt *model, wf_memory_report *memory)
 {
     const app_engine_options options = {
         .par = par, .model = model, .slots = TEXTS, .positions = POSITIONS, .chunk = 32};
-    static const app_engine_row rows[TEXTS] = {{0, PROMPT, 5}, {1, 0, 7}, {2, 0, 9}};
+    static const app_engine_row rows[TEXTS] = {
+        {0, PROMPT, 5, NULL}, {1, 0, 7, NULL}, {2, 0, 9, NULL}};
     bool plan = wf_context_dry_run(wf_par_context(par));
     float logits[TEXTS * 101], sums[TEXTS];
     int32_t ids[PROMPT];
@@ -35,7 +36,7 @@ static void generate(wf_par *par, wf_nn_gpt *model, wf_memory_report *memory)
     for (int i = 0; i < PROMPT; i++)
         ids[i] = i;
     if (app_engine_open(&e, &options) == WF_OK &&
-        app_engine_prefill(&e, 0, 0, plan ? NULL : ids, PROMPT, NULL, NULL) == WF_OK)
+        app_engine_prefill(&e, 0, PROMPT, 0, plan ? NULL : ids, PROMPT, NULL, NULL) == WF_OK)
         app_engine_next(&e, TEXTS, rows, plan ? NULL : logits, plan ? NULL : sums);
     app_engine_close(&e);
     wf_pool_report(wf_context_pool(wf_par_context(par)), memory);

@@ -1,9 +1,10 @@
 /*
- * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, chat templates and requests, and of packing, fails
+ * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, prompts and requests, and of packing, fails
  * once: each is told, and nothing is left behind.
  */
 #include "apps/data/packing.h"
 #include "apps/gpt_eval/requests.h"
+#include "apps/gpt_generate/prompts.h"
 #include "tests/allocations.h"
 #include "tests/apps/data_files.h"
 
@@ -33,6 +34,32 @@ static void requests(void)
             i / 2, i % 2);
     write_bytes("requests.jsonl", text, n);
     each_allocation_fails(use_requests, 20);
+}
+
+static wf_status use_prompts(wf_error *error)
+{
+    app_generate_request request = {.prompts = path_of("prompts.jsonl")};
+    app_tokenizer *tokenizer;
+    app_prompts prompts = {.count = 0};
+
+    if (app_tokenizer_open(NULL, &tokenizer, error) == WF_OK) {
+        app_prompts_read(&request, tokenizer, NULL, 256, &prompts, error);
+        app_tokenizer_close(tokenizer);
+    }
+    app_prompts_free(&prompts);
+    return error->code;
+}
+
+static void prompts(void)
+{
+    char text[4096] = "";
+    size_t n = 0;
+
+    for (int i = 0; i < 20; i++)
+        n += (size_t)snprintf(text + n, sizeof text - n,
+                              i % 2 ? "{\"ids\":[1,2,%d]}\n" : "{\"prompt\":\"text %d\"}\n", i);
+    write_bytes("prompts.jsonl", text, n);
+    each_allocation_fails(use_prompts, 20);
 }
 
 static wf_status pack(wf_error *error)
@@ -82,8 +109,11 @@ static void tokenizers(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {
-        {"requests", requests}, {"packing", packing}, {"tokenizers", tokenizers}, {NULL, NULL}};
+    static const wf_test tests[] = {{"requests", requests},
+                                    {"prompts", prompts},
+                                    {"packing", packing},
+                                    {"tokenizers", tokenizers},
+                                    {NULL, NULL}};
 
     return data_main("memory of gpt_eval", tests);
 }

@@ -74,11 +74,11 @@ static void generate_batch(app_engine *e, const campaign *c, int64_t batch, floa
     app_engine_row row[BATCH];
 
     for (int64_t b = 0; b < BATCH; b++)
-        app_engine_prefill(e, b, 0, ids + b * c->length, chunked,
+        app_engine_prefill(e, b, chunked, 0, ids + b * c->length, chunked,
                            logits + b * c->length * c->vocabulary, NULL);
     for (int64_t t = chunked; t < c->length; t++) {
         for (int64_t b = 0; b < BATCH; b++)
-            row[b] = (app_engine_row){b, t, ids[b * c->length + t]};
+            row[b] = (app_engine_row){b, t, ids[b * c->length + t], ids + b * c->length};
         app_engine_next(e, BATCH, row, step, NULL);
         for (int64_t b = 0; b < BATCH; b++)
             memcpy(logits + (b * c->length + t) * c->vocabulary, step + b * c->vocabulary,

@@ -188,22 +188,31 @@ static void ropes(void)
 {
     static const wf_rope_attr there = {.options = {.base = 10000}},
                               back = {.options = {.base = 500000}, .inverse = true},
-                              far = {.options = {500,
-                                                 {.kind = WF_ROPE_LLAMA3,
-                                                  .factor = 8,
-                                                  .low_freq_factor = 1,
-                                                  .high_freq_factor = 4,
-                                                  .original_positions = 16}}},
-                              farther = {.options = {500,
-                                                     {.kind = WF_ROPE_YARN,
-                                                      .factor = 4,
-                                                      .original_positions = 40}}};
-    static const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
-                                  {"rope", "a:bshe", "a:bshe", "", WITH(back)},
-                                  {"rope", "a:bshe", "a:bshe", "", WITH(far)},
-                                  {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
-                                  {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
-                                  {NULL, NULL, NULL, NULL, NULL, 0}};
+                              far = {.options = {.base = 500,
+                                                 .scaling = {.kind = WF_ROPE_LLAMA3,
+                                                             .factor = 8,
+                                                             .low_freq_factor = 1,
+                                                             .high_freq_factor = 4,
+                                                             .original_positions = 16}}},
+                              farther = {.options = {.base = 500,
+                                                     .scaling = {.kind = WF_ROPE_YARN,
+                                                                 .factor = 4,
+                                                                 .original_positions = 40}}};
+    static const wf_rope_factors factors = {1, {1.5f}, {3}};
+    const wf_rope_options half = {
+        .base = 500,
+        .scaling = {.kind = WF_ROPE_LONG, .factor = 2, .original_positions = 16},
+        .features = 2,
+        .factors = &factors};
+    const wf_rope_attr part = {.options = half}, part_long = {.options = half, .is_long = true};
+    const op_row rows[] = {{"rope", "a:bshe", "a:bshe", "sh", WITH(there)},
+                           {"rope", "a:bshe", "a:bshe", "", WITH(back)},
+                           {"rope", "a:bshe", "a:bshe", "", WITH(far)},
+                           {"rope", "a:bshe", "a:bshe", "", WITH(farther)},
+                           {"rope", "a:bshe", "a:bshe", "sh", WITH(part)},
+                           {"rope_at", "a:bshe i:bs", "a:bshe", "", WITH(part_long)},
+                           {"rope_at", "a:bshe i:bs", "a:bshe", "bsh", WITH(far)},
+                           {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
 }

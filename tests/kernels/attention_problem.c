@@ -107,8 +107,8 @@ void attend(const wf_simd *simd, const problem *p, result *r)
     simd->attention(&p->head, r->out.x, r->out.stride, r->lse.x, space.x + 1);
     simd->attention_grad(&p->head, r->out.x, r->out.stride, r->lse.x, p->dout.x, p->dout.stride,
                          r->dq.x, r->dq.stride, dk.x + 1, dv.x + 1, grad_space.x + 1);
-    simd->attention_unpack(dk.x + 1, seq, dim, r->dk.x, r->dk.stride);
-    simd->attention_unpack(dv.x + 1, seq, dim, r->dv.x, r->dv.stride);
+    simd->attention_unpack(dk.x + 1, seq, dim, r->dk.x, r->dk.stride, false);
+    simd->attention_unpack(dv.x + 1, seq, dim, r->dv.x, r->dv.stride, false);
     space_close(&space);
     space_close(&grad_space);
     space_close(&dk);
@@ -142,7 +142,9 @@ static double dot(const float *a, const float *b, int64_t n)
 static void reference_query(const problem *in, int64_t i, double *p, const reference *r)
 {
     const wf_attention_head *h = &in->head;
-    const float *q = h->q + i * h->q_stride, *dout = in->dout.x + i * in->dout.stride;
+    const float *keys = h->k, *values = h->v;
+    const float *q = (const float *)h->q + i * h->q_stride,
+                *dout = in->dout.x + i * in->dout.stride;
     double max = -INFINITY, sum = 0, delta = 0;
     int64_t n = h->dim, first = 0;
 
@@ -151,14 +153,14 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
     if (h->window > 0)
         first = i + 1 - h->window > first ? i + 1 - h->window : first;
     for (int64_t j = first; j <= i; j++) {
-        p[j] = dot(q, h->k + j * h->k_stride, n) * (double)h->scale;
+        p[j] = dot(q, keys + j * h->k_stride, n) * (double)h->scale;
         max = fmax(max, p[j]);
     }
     for (int64_t j = first; j <= i; j++)
         sum += exp(p[j] - max);
     r->lse[i] = max + log(sum);
     for (int64_t j = first; j <= i; j++) {
-        const float *v = h->v + j * h->v_stride;
+        const float *v = values + j * h->v_stride;
         double keep = keep_of(h, i, j);
 
         p[j] = exp(p[j] - r->lse[i]);
@@ -169,8 +171,8 @@ static void reference_query(const problem *in, int64_t i, double *p, const refer
         }
     }
     for (int64_t j = first; j <= i; j++) {
-        const float *k = h->k + j * h->k_stride;
-        double g = keep_of(h, i, j) * dot(dout, h->v + j * h->v_stride, n);
+        const float *k = keys + j * h->k_stride;
+        double g = keep_of(h, i, j) * dot(dout, values + j * h->v_stride, n);
         double ds = p[j] * (g - delta) * (double)h->scale;
 
         for (int64_t d = 0; d < n; d++) {

@@ -227,7 +227,7 @@ static void want_rmsnorm_grad(const data *in, double *const want[OUTPUTS])
 
 static void run_chunks(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    const wf_chunk_rows rows = {1, in->rows, in->rows};
+    const wf_chunk_rows rows = {1, in->rows, in->rows, false};
 
     simd->layernorm_chunk(in->x, in->mean, in->rstd, in->dy, out[0], out[1], rows, in->d);
     simd->rmsnorm_chunk(in->x, in->rstd, in->dy, out[2], rows, in->d);
@@ -255,8 +255,8 @@ static void run_rope(const wf_simd *simd, const data *in, float *const out[OUTPU
     for (int64_t r = 0; r < in->rows; r++) {
         float *y = out[0] + r * in->d, *z = out[1] + r * in->d;
 
-        simd->rope(in->x + r * in->d, in->gain, in->bias, false, y, 1, even);
-        simd->rope(in->x + r * in->d, in->gain, in->bias, true, z, 1, even);
+        simd->rope(in->x + r * in->d, in->gain, in->bias, false, y, 1, in->d, even);
+        simd->rope(in->x + r * in->d, in->gain, in->bias, true, z, 1, in->d, even);
         if (even < in->d)
             y[even] = z[even] = 0.0f;
     }

@@ -24,15 +24,16 @@ typedef struct shape {
 static const shape shapes[] = {{1, 1, 1, 2},   {17, 2, 1, 5},   {64, 3, 3, 64},
                                {65, 6, 2, 16}, {130, 9, 3, 24}, {129, 14, 2, 80}};
 
-/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. Windows have every second
-   one of these. */
+/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. Windows and bf16 numbers
+   have every second one of these. */
 static const int64_t pieces[] = {1000, 1, 4, 5, 7, 64, 100};
 
-static const char *const isas[] = {"portable", "avx2", "avx512"};
+static const char *const isas[] = {"portable", "avx2", "avx512", "amx"};
 
 static wf_context *ctx;
+static wf_dtype stored; /* queries, keys, values, caches and outputs */
 
-static void open_context(const wf_simd *simd, int threads)
+static void open_context(const wf_simd *simd, int threads, wf_dtype dtype)
 {
     const wf_context_options options = {.seed = 7};
     wf_error error = {WF_OK, ""};
@@ -40,13 +41,16 @@ static void open_context(const wf_simd *simd, int threads)
     ctx = wf_context_open(wf_cpu_device(threads, &error), &options, &error);
     CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
     ((wf_cpu *)wf_context_device(ctx)->self)->simd = simd;
+    wf_context_storage(ctx, dtype);
+    stored = dtype;
 }
 
-static wf_tensor *heads_of(int64_t rows, int64_t tokens, int64_t heads, int64_t dim)
+static wf_tensor *heads_of(wf_dtype dtype, int64_t rows, int64_t tokens, int64_t heads,
+                           int64_t dim)
 {
     const wf_dim dims[] = {wf_dim_batch(rows), wf_dim_chunked(tokens), wf_dim_chunked(heads),
                            wf_dim_width(dim)};
-    wf_tensor *t = wf_tensor_new(ctx, WF_F32, 4, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_tensor *t = wf_tensor_new(ctx, dtype, 4, dims, NULL, WF_MEMORY_ACTIVATION);
 
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     return t;
@@ -54,31 +58,31 @@ static wf_tensor *heads_of(int64_t rows, int64_t tokens, int64_t heads, int64_t 
 
 static wf_tensor *random_heads(int64_t tokens, int64_t heads, int64_t dim, uint64_t stream)
 {
-    wf_tensor *t = heads_of(SEQUENCES, tokens, heads, dim);
+    wf_tensor *t = heads_of(WF_F32, SEQUENCES, tokens, heads, dim);
 
     wf_random_fill_normal(t->data, wf_tensor_count(t), 5, stream, 0);
-    return t;
+    return stored == WF_F32 ? t : wf_cast(t, stored);
 }
 
 /* Stale keys and values are NaNs. */
 static wf_tensor *cache_of(const shape *s)
 {
-    wf_tensor *t = heads_of(SLOTS, s->tokens + 3, s->groups, s->dim);
+    wf_tensor *t = heads_of(stored, SLOTS, s->tokens + 3, s->groups, s->dim);
 
-    memset(t->data, 0xff, (size_t)wf_tensor_count(t) * sizeof(float));
+    memset(t->data, 0xff, (size_t)wf_tensor_count(t) * wf_dtype_size(stored));
     return t;
 }
 
 /* The tokens [first, first + count) of all sequences. */
 static wf_tensor *piece_of(const wf_tensor *t, int64_t first, int64_t count)
 {
-    int64_t row = t->local[2] * t->local[3];
-    wf_tensor *piece = heads_of(SEQUENCES, count, t->local[2], t->local[3]);
+    size_t row = (size_t)(t->local[2] * t->local[3]) * wf_dtype_size(t->dtype);
+    wf_tensor *piece = heads_of(t->dtype, SEQUENCES, count, t->local[2], t->local[3]);
 
     for (int64_t b = 0; b < SEQUENCES; b++)
-        memcpy((float *)piece->data + b * count * row,
-               (const float *)t->data + (b * t->local[1] + first) * row,
-               (size_t)(count * row) * sizeof(float));
+        memcpy((char *)piece->data + (size_t)(b * count) * row,
+               (const char *)t->data + (size_t)(b * t->local[1] + first) * row,
+               (size_t)count * row);
     return piece;
 }
 
@@ -110,53 +114,65 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
         wf_cache_write(k, v, piece_of(x[1], at, n), piece_of(x[2], at, n), first, slot);
         y = wf_attention_cached(piece_of(x[0], at, n), k, v, first, slot, window);
         want = piece_of(whole, at, n);
-        same = same && y &&
-               memcmp(y->data, want->data, (size_t)wf_tensor_count(y) * sizeof(float)) == 0;
+        same = same && y && y->dtype == stored &&
+               memcmp(y->data, want->data,
+                      (size_t)wf_tensor_count(y) * wf_dtype_size(stored)) == 0;
     }
     return same;
 }
 
-static void every_piece(const wf_simd *simd, int threads, int64_t window)
+static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_t window)
 {
     const wf_attention_options causal = {.causal = true, .window = window};
 
-    open_context(simd, threads);
+    open_context(simd, threads, dtype);
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         const shape *s = &shapes[i];
 
-        for (size_t p = 0; p < sizeof pieces / sizeof *pieces; p += window ? 2 : 1) {
-            const wf_tensor *x[3];
-            wf_tensor *whole;
+        bool some = window || dtype == WF_BF16;
+        const wf_tensor *x[3];
+        wf_tensor *whole;
 
+        wf_scope_open(ctx);
+        for (int t = 0; t < 3; t++)
+            x[t] = random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
+        whole = wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
+        for (size_t p = dtype == WF_BF16; p < sizeof pieces / sizeof *pieces; p += 1 + some) {
             wf_scope_open(ctx);
-            for (int t = 0; t < 3; t++)
-                x[t] =
-                    random_heads(s->tokens, t ? s->groups : s->heads, s->dim, (uint64_t)t + 1);
-            whole =
-                wf_attention((wf_tensor *)x[0], (wf_tensor *)x[1], (wf_tensor *)x[2], &causal);
             if (!in_pieces(s, pieces[p], x, whole, window)) {
-                printf("\n  %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld, window "
-                       "%lld: not the bits of the whole where %lld come at once",
-                       simd->name, threads, (long long)s->tokens, (long long)s->heads,
-                       (long long)s->groups, (long long)s->dim, (long long)window,
-                       (long long)pieces[p]);
+                printf("\n  %s, %s, %d threads, %lld tokens, %lld of %lld heads, dim %lld, "
+                       "window %lld: not the bits of the whole where %lld come at once",
+                       wf_dtype_name(dtype), simd->name, threads, (long long)s->tokens,
+                       (long long)s->heads, (long long)s->groups, (long long)s->dim,
+                       (long long)window, (long long)pieces[p]);
                 CU_FAIL("other bits");
             }
             wf_scope_close(ctx);
         }
+        wf_scope_close(ctx);
     }
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);
 }
 
-static void bits_of_the_whole(void)
+static void bits_of_the_whole_as(wf_dtype dtype)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const wf_simd *simd = wf_cpu_simd_named(isas[i], NULL);
 
         for (size_t w = 0; simd && w < sizeof windows / sizeof *windows; w++)
-            every_piece(simd, 1 + i % 2, windows[w]);
+            every_piece(simd, 1 + i % 2, dtype, windows[w]);
     }
+}
+
+static void bits_of_the_whole(void)
+{
+    bits_of_the_whole_as(WF_F32);
+}
+
+static void bits_of_the_whole_bf16(void)
+{
+    bits_of_the_whole_as(WF_BF16);
 }
 
 /* Outputs that underflow are +0, in blocks as well as one by one: what comes later does not say their sign. */
@@ -165,7 +181,7 @@ static void zeros_have_no_sign(void)
     const wf_attention_options causal = {.causal = true};
     const shape s = {20, 1, 1, 16};
 
-    open_context(wf_cpu_simd_named("portable", NULL), 1);
+    open_context(wf_cpu_simd_named("portable", NULL), 1, WF_F32);
     for (int sign = -1; sign <= 1; sign += 2) {
         wf_tensor *x[3], *whole;
 
@@ -186,7 +202,7 @@ static void refused(const int32_t *first, const int32_t *slot, const char *words
 {
     const shape s = {4, 1, 1, 2};
 
-    open_context(wf_cpu_simd_named("portable", NULL), 1);
+    open_context(wf_cpu_simd_named("portable", NULL), 1, WF_F32);
     CU_ASSERT_PTR_NULL(wf_attention_cached(random_heads(s.tokens, 1, 2, 1), cache_of(&s),
                                            cache_of(&s), numbers(first), numbers(slot), 0));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_EINVAL);
@@ -208,6 +224,7 @@ static void out_of_the_cache(void)
 int main(void)
 {
     static const wf_test tests[] = {{"the bits of the whole", bits_of_the_whole},
+                                    {"of bf16 numbers", bits_of_the_whole_bf16},
                                     {"zeros have no sign", zeros_have_no_sign},
                                     {"out of the cache", out_of_the_cache},
                                     {NULL, NULL}};

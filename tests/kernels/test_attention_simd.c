@@ -188,9 +188,9 @@ static void a_document_is_alone(void)
         attend(simd, &p, &whole);
         alone.head.from = NULL;
         alone.head.seq = seq;
-        alone.head.q += at[c] * p.q.stride;
-        alone.head.k += at[c] * p.k.stride;
-        alone.head.v += at[c] * p.v.stride;
+        alone.head.q = p.q.x + at[c] * p.q.stride;
+        alone.head.k = p.k.x + at[c] * p.k.stride;
+        alone.head.v = p.v.x + at[c] * p.v.stride;
         alone.dout.x += at[c] * p.dout.stride;
         attend(simd, &alone, &part);
         CU_ASSERT_EQUAL(is_within(&whole, &part, at[c], seq), at[c] % 64 == 0);

@@ -79,8 +79,11 @@ static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t 
 
         if (part > first && p->chunk)
             break;
-        for (int64_t k = 0; k < p->k; k++)
-            sum = fmaf(p->a[i * p->a_row + k * p->a_k], p->b[k * p->b_k + j * p->b_col], sum);
+        for (int64_t k = 0; k < p->k; k++) {
+            const float *a = p->a, *b = p->b;
+
+            sum = fmaf(a[i * p->a_row + k * p->a_k], b[k * p->b_k + j * p->b_col], sum);
+        }
     }
     return sum;
 }
@@ -243,7 +246,7 @@ static void nothing(void)
 
 static wf_gemm_blocking blocking_of(wf_gemm_part part, int64_t m, int64_t n)
 {
-    static const wf_gemm_limits limits = {14, 32, 384, 504, 3072};
+    static const wf_gemm_limits limits = {14, 32, 384, 504, 3072, 1};
     wf_gemm g = {.m = m, .n = n, .parts = &part, .n_parts = 1};
 
     return wf_gemm_blocking_of(&g, &limits, 1);
@@ -293,7 +296,8 @@ static void parts_are_one_chain(void)
     free(b);
 }
 
-/* KC blocks cover every element once and in order, whatever the chunks. */
+/* KC blocks cover every element once and in order, whatever the chunks, and are cut at multiples of what a part is
+   filled up to. */
 static void kc_blocks_cover(void)
 {
     static const float one[] = {1.0f}; /* every element, as no stride is set */
@@ -301,7 +305,9 @@ static void kc_blocks_cover(void)
     wf_gemm g = {.m = 1, .n = 1, .parts = parts};
 
     for (int round = 0; round < 500; round++) {
-        int64_t kc = 1 + below(400), longest = 1 + below(round % 2 ? 30 : 900), part = 0, k = 0;
+        int64_t pad = round % 4 == 0 ? WF_GEMM_TERMS : 1;
+        int64_t kc = (1 + below(400 / pad)) * pad, longest = 1 + below(round % 2 ? 30 : 900);
+        int64_t part = 0, k = 0;
         wf_gemm_kc_block w = {.last = false};
         wf_gemm_cursor c;
 
@@ -309,7 +315,7 @@ static void kc_blocks_cover(void)
         for (int64_t i = 0; i < g.n_parts; i++)
             parts[i] =
                 (wf_gemm_part){.a = one, .b = one, .k = below(longest), .chunk = below(3) != 0};
-        for (c = wf_gemm_begin(&g, false); !w.last;) {
+        for (c = wf_gemm_begin(&g, false, pad); !w.last;) {
             int64_t in_block = 0;
 
             wf_gemm_next(&c, kc, &w);
@@ -317,8 +323,9 @@ static void kc_blocks_cover(void)
             for (int s = 0; s < w.n_steps; s++) {
                 CU_ASSERT_PTR_EQUAL(w.step[s].part, &parts[part]);
                 CU_ASSERT_EQUAL(w.step[s].first, k);
+                CU_ASSERT_EQUAL(k % pad, 0);
                 k += w.step[s].k;
-                in_block += w.step[s].k;
+                in_block += wf_gemm_padded(w.step[s].k, pad);
                 if (k == parts[part].k) {
                     part++;
                     k = 0;

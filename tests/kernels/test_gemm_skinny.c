@@ -1,12 +1,14 @@
 /*
  * tests/kernels/test_gemm_skinny.c - a few rows times weights, in floats and in bf16: the bits of the wide product of
- * the same operands, for every instruction set, any number of rows, columns, chunks and threads.
+ * the same operands, for every instruction set, any number of rows, columns, chunks and threads. Where both operands
+ * are bf16, the bits are those of their definition.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
 #include "kernels/cpu/isa_internal.h"
 #include "kernels/cpu/team_internal.h"
 #include "tests/harness.h"
+#include "tests/kernels/gemm_bf16_reference.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +134,84 @@ static void check_type(const wf_simd *simd, problem *p, bool bf16)
     }
 }
 
+/* x in bf16 as well, and y in either type. */
+static void check_bf16(const wf_simd *simd, const problem *p, const uint16_t *x, bool y_bf16)
+{
+    const wf_skinny s = {.m = p->m,
+                         .n = p->n,
+                         .k = p->k,
+                         .x = x,
+                         .w = p->half,
+                         .bf16 = true,
+                         .x_bf16 = true,
+                         .y_bf16 = y_bf16,
+                         .y = p->y,
+                         .chunks = p->chunks,
+                         .at = p->at};
+    const size_t size = y_bf16 ? sizeof(uint16_t) : sizeof(float);
+    const size_t bytes = (size_t)(p->m * p->n) * size;
+
+    for (int team = 1; team <= TEAMS; team++) {
+        memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
+        simd->gemm_skinny(teams[team], &s);
+        for (int64_t i = 0; i < p->m * p->n; i++) {
+            uint16_t half = wf_bf16_of(p->want[i]);
+
+            CU_ASSERT_EQUAL(memcmp((char *)p->y + (size_t)i * size,
+                                   y_bf16 ? (void *)&half : &p->want[i], size),
+                            0);
+        }
+        for (size_t i = 0; i < GUARD; i++)
+            CU_ASSERT_EQUAL(((unsigned char *)p->y)[bytes + i], 0xff);
+    }
+}
+
+/* The definition's bits, in p->want. */
+static void define(problem *p, const uint16_t *x)
+{
+    wf_gemm_part parts[WF_MAX_CHUNKS];
+    wf_gemm g = {.m = p->m, .n = p->n, .bf16 = true, .parts = parts, .n_parts = p->chunks};
+
+    for (int64_t l = 0; l < p->chunks; l++)
+        parts[l] = (wf_gemm_part){.a = x + p->at[l],
+                                  .a_row = p->k,
+                                  .a_k = 1,
+                                  .b = p->half + p->at[l],
+                                  .b_k = 1,
+                                  .b_col = p->k,
+                                  .k = p->at[l + 1] - p->at[l],
+                                  .chunk = true};
+    for (int64_t i = 0; i < p->m * p->n; i++)
+        p->want[i] = bf16_tree(&g, i / p->n, i % p->n, 0, p->chunks) + 0.0f;
+}
+
+static void check_both(int64_t m, int64_t n, int64_t k, int64_t chunks)
+{
+    static const char *const names[] = {"portable", "avx2", "avx512", "amx"};
+    uint16_t *x = bf16_values(m * k, below(2) ? ORDINARY : TINY);
+    problem p;
+
+    make(&p, m, n, k, chunks);
+    define(&p, x);
+    for (int isa = 0; isa < 4; isa++) {
+        const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
+
+        for (int y_bf16 = 0; simd && y_bf16 < 2; y_bf16++)
+            check_bf16(simd, &p, x, y_bf16);
+    }
+    forget(&p);
+    free(x);
+}
+
+static void both_bf16(void)
+{
+    for (int round = 0; round < 60; round++)
+        check_both(1 + below(MOST_ROWS), WF_SKINNY_COLUMNS + below(round % 2 ? 60 : 150),
+                   below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
+    check_both(2, 577, 768, 8);
+    check_both(1, 16, 2000, 1);
+}
+
 static void check(int64_t m, int64_t n, int64_t k, int64_t chunks)
 {
     static const char *const names[] = {"portable", "avx2", "avx512"};
@@ -174,6 +254,7 @@ static void nothing(void)
 
 static const wf_test tests[] = {{"random products", random_products},
                                 {"large products", large_products},
+                                {"both operands are bf16", both_bf16},
                                 {"nothing", nothing},
                                 {NULL, NULL}};
 

@@ -1,4 +1,5 @@
 /* tests/kernels/test_linear_parts.c - ranks that hold parts (op_parts.h): products. */
+#include "kernels/linear_sum.h"
 #include "tests/kernels/op_parts.h"
 
 /* 12 heads of 4 features: over 8 ranks they are cut unevenly, and never inside a head. */
@@ -68,6 +69,67 @@ static void products_that_underflow(void)
 {
     product_parts(ffn, heads, 1e-25F);
     product_parts(sparse, sparse, 1e-25F);
+}
+
+/* A weight and what adapts it: ranks split both summed dims, and hold a node of one tree. */
+static void adapted_products(void)
+{
+    const split over_k = {"linear2_sum over k and m", {2, 1, 2, 1}, {SUM}, TREE};
+    const split over_n = {"linear2_sum over n", {WHOLE, 0, WHOLE, 0}, {2}, ANY};
+    const split over_tokens = {"linear2_sum over tokens", {1, WHOLE, 1, WHOLE}, {1}, ANY};
+    wf_call sum = {.op = &wf_op_linear2_sum, .n_in = 4, .n_out = 1};
+
+    open_context(1);
+    sum.in[0] = activations(heads);
+    sum.in[1] = matrix(ffn, heads);
+    sum.in[2] = activations(sparse);
+    sum.in[3] = matrix(ffn, sparse);
+    check(sum, &over_k);
+    check(sum, &over_n);
+    check(sum, &over_tokens);
+    close_context();
+}
+
+/* Columns of two tensors, chunk by chunk one behind the other: those of one tensor of 8 chunks. */
+static wf_tensor *interleaved(const wf_tensor *a, const wf_tensor *b)
+{
+    int last = a->ndim - 1;
+    int64_t n = a->local[last] / 8, m = b->local[last] / 8, rows;
+    wf_dim dims[WF_MAX_DIMS];
+    wf_tensor *t;
+    float *to;
+
+    for (int d = 0; d < last; d++)
+        dims[d] = a->dim[d];
+    dims[last] = wf_dim_chunked(8 * (n + m));
+    t = random_tensor(a->ndim, dims);
+    to = t->data;
+    rows = wf_tensor_count(a) / (8 * n);
+    for (int64_t chunk = 0; chunk < 8 * rows; chunk++) {
+        for (int64_t i = 0; i < n; i++)
+            *to++ = ((const float *)a->data)[chunk * n + i];
+        for (int64_t i = 0; i < m; i++)
+            *to++ = ((const float *)b->data)[chunk * m + i];
+    }
+    return t;
+}
+
+/* A chunk is one chain through both terms: the bits are those of one product over both. */
+static void one_chain(void)
+{
+    wf_dim k = wf_dim_chunked(48), m = wf_dim_chunked(24);
+    wf_tensor *x, *w, *u, *b, *sum, *one;
+
+    open_context(1);
+    x = activations(k);
+    w = matrix(ffn, k);
+    u = activations(m);
+    b = matrix(ffn, m);
+    sum = wf_linear_sum(x, w, u, b);
+    one = wf_linear(interleaved(x, u), interleaved(w, b));
+    CU_ASSERT_FATAL(sum && one && wf_tensor_count(sum) == wf_tensor_count(one));
+    CU_ASSERT(memcmp(sum->data, one->data, (size_t)wf_tensor_count(sum) * sizeof(float)) == 0);
+    close_context();
 }
 
 /* Members of a group have chunks of different sizes; a chunk runs through all of them. */
@@ -149,6 +211,8 @@ int main(void)
         {"products over every dim", products},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
+        {"adapted products", adapted_products},
+        {"which are one chain a chunk", one_chain},
         {"groups of members that differ", mixed_groups},
         {"products with biases", products_with_biases},
         {NULL, NULL},

@@ -113,8 +113,8 @@ static void apply_rope_scaled(wf_tensor *const *in, wf_tensor **out)
                                     .original_positions = 16};
     const wf_rope_scaling yarn = {.kind = WF_ROPE_YARN, .factor = 4, .original_positions = 40};
 
-    out[0] = wf_rope(in[0], &(wf_rope_options){500, llama3}, false);
-    out[1] = wf_rope(in[0], &(wf_rope_options){500, yarn}, true);
+    out[0] = wf_rope(in[0], &(wf_rope_options){.base = 500, .scaling = llama3}, false);
+    out[1] = wf_rope(in[0], &(wf_rope_options){.base = 500, .scaling = yarn}, true);
 }
 
 static void rope_scaled(op_case *c, const op_shape *s)
@@ -122,6 +122,36 @@ static void rope_scaled(op_case *c, const op_shape *s)
     rope(c, s);
     c->n_out = 2;
     c->apply = apply_rope_scaled;
+}
+
+/* Half of the features turn, as in a long text, as in a short one, and at places of either. */
+static void apply_rope_long(wf_tensor *const *in, wf_tensor **out)
+{
+    static wf_rope_factors factors[WF_ROPE_PAIRS + 1];
+    const int64_t pairs = (in[0]->dim[3].size + 2) / 4;
+    wf_rope_factors *f = &factors[pairs];
+    wf_rope_options o = {
+        .base = 500,
+        .scaling = {.kind = WF_ROPE_LONG, .factor = 4, .original_positions = 2},
+        .features = 2 * pairs,
+        .factors = f};
+
+    f->count = pairs;
+    for (int64_t i = 0; i < pairs; i++) {
+        f->short_factor[i] = 1 + 0.1F * (float)i;
+        f->long_factor[i] = 2 + (float)i;
+    }
+    out[0] = wf_rope(in[0], &o, false);
+    o.scaling.original_positions = 1e6;
+    o.scaling.attention_factor = 1.2;
+    out[1] = wf_rope(in[0], &o, true);
+}
+
+static void rope_long(op_case *c, const op_shape *s)
+{
+    rope(c, s);
+    c->n_out = 2;
+    c->apply = apply_rope_long;
 }
 
 static void rope_inverse(op_case *c, const op_shape *s)
@@ -132,12 +162,12 @@ static void rope_inverse(op_case *c, const op_shape *s)
 
 static void apply_rope_at(wf_tensor *const *in, wf_tensor **out)
 {
-    const wf_rope_options options = {500,
-                                     {.kind = WF_ROPE_LLAMA3,
-                                      .factor = 8,
-                                      .low_freq_factor = 1,
-                                      .high_freq_factor = 4,
-                                      .original_positions = 16}};
+    const wf_rope_options options = {.base = 500,
+                                     .scaling = {.kind = WF_ROPE_LLAMA3,
+                                                 .factor = 8,
+                                                 .low_freq_factor = 1,
+                                                 .high_freq_factor = 4,
+                                                 .original_positions = 16}};
 
     out[0] = wf_rope_at(in[0], in[1], &options, false);
 }
@@ -330,6 +360,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rope", rope},
                                    {"rope, inverse", rope_inverse},
                                    {"rope, scaled", rope_scaled},
+                                   {"rope of a part, in long texts and short ones", rope_long},
                                    {"attention", attention},
                                    {"attention with dropout", attention_dropout},
                                    {"attention to all tokens", attention_bidirectional},

@@ -47,18 +47,31 @@ static void wrong_parameters(void)
     refused(ctx, op_causal(q, NULL, k, 0, 0), WF_EINVAL, "operand 1 is NULL");
     refused(ctx, wf_layernorm(NULL, gain, gain, 1), WF_EINVAL, "operand 0 is NULL");
     CU_ASSERT_PTR_NULL(op_causal(NULL, k, k, 0, 0));
-    refused(ctx, wf_rope(q, &(wf_rope_options){500, {.kind = WF_ROPE_LINEAR}}, false),
-            WF_EINVAL, "its factor must be greater than 0");
+    refused(
+        ctx,
+        wf_rope(q, &(wf_rope_options){.base = 500, .scaling = {.kind = WF_ROPE_LINEAR}}, false),
+        WF_EINVAL, "its factor must be greater than 0");
     refused(ctx,
             wf_rope(q,
-                    &(wf_rope_options){500,
-                                       {.kind = WF_ROPE_LLAMA3,
-                                        .factor = 8,
-                                        .low_freq_factor = 4,
-                                        .high_freq_factor = 1,
-                                        .original_positions = 16}},
+                    &(wf_rope_options){.base = 500,
+                                       .scaling = {.kind = WF_ROPE_LLAMA3,
+                                                   .factor = 8,
+                                                   .low_freq_factor = 4,
+                                                   .high_freq_factor = 1,
+                                                   .original_positions = 16}},
                     false),
             WF_EINVAL, "high_freq_factor greater than that");
+    refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 3}, false), WF_ESHAPE,
+            "heads have 3");
+    refused(ctx, wf_rope(q, &(wf_rope_options){.base = 500, .features = 6}, false), WF_ESHAPE,
+            "turns 6 features of heads that have 4");
+    refused(
+        ctx,
+        wf_rope(q,
+                &(wf_rope_options){.base = 500,
+                                   .scaling = {.kind = WF_ROPE_LONG, .original_positions = 16}},
+                false),
+        WF_EINVAL, "a short and a long factor for each pair");
     CU_ASSERT_PTR_NULL(wf_rope(NULL, &(wf_rope_options){.base = 10000}, false));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     wf_context_close(ctx);

@@ -1,4 +1,5 @@
 /* tests/kernels/test_ops_products.c - linear layers, joined and in groups: cases for op_harness.h. */
+#include "kernels/linear_sum.h"
 #include "tests/kernels/op_harness.h"
 
 static void apply_linear(wf_tensor *const *in, wf_tensor **out)
@@ -48,6 +49,31 @@ static void linear3(op_case *c, const op_shape *s)
     c->in[2] = c->in[3] = op_matrix(wf_dim_heads(s->groups, s->head_dim), op_width(s));
 }
 
+static void apply_linear_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_linear_sum(in[0], in[1], in[2], in[3]);
+}
+
+/* Both summed dims have chunks, as with tensor parallelism. */
+static void linear_sum(op_case *c, const op_shape *s)
+{
+    wf_dim heads = wf_dim_heads(s->heads, s->head_dim), rank = wf_dim_chunked(s->groups + 3);
+
+    *c = op_case_of(4, 1, apply_linear_sum);
+    c->in[0] = op_activations(s, heads);
+    c->in[1] = op_matrix(op_width(s), heads);
+    c->in[2] = op_activations(s, rank);
+    c->in[3] = op_matrix(op_width(s), rank);
+}
+
+/* Dims of one chunk, and of other chunks than each other. */
+static void linear_sum_apart(op_case *c, const op_shape *s)
+{
+    linear_sum(c, s);
+    c->in[2] = op_activations(s, wf_dim_width(s->groups));
+    c->in[3] = op_matrix(op_width(s), wf_dim_width(s->groups));
+}
+
 static void apply_linear_bias(wf_tensor *const *in, wf_tensor **out)
 {
     wf_linear_bias(in[0], 1, &in[1], &in[2], out);
@@ -95,6 +121,8 @@ static const op_entry cases[] = {
     {"linear1 over heads", linear_over_heads},
     {"linear2", linear2},
     {"linear3", linear3},
+    {"linear2_sum", linear_sum},
+    {"linear2_sum of chunks apart", linear_sum_apart},
     {"linear1_bias", linear_bias},
     {"linear3_bias", linear3_bias},
     {"linear1_bias_gelu", linear_bias_gelu},

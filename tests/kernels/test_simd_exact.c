@@ -242,7 +242,8 @@ static void bias_chunk_takes_strides(void)
         for (int64_t from = 0; from < 300; from += 59) {
             float y[301];
 
-            simd[b]->bias_chunk(in.x + from, 300, y, (wf_chunk_rows){1, 20, 20}, 300 - from);
+            simd[b]->bias_chunk(in.x + from, 300, y, (wf_chunk_rows){1, 20, 20, false},
+                                300 - from);
             for (int64_t i = 0; i < 300 - from; i++) {
                 float right = 0.0f;
 
@@ -258,7 +259,7 @@ static void bias_chunk_takes_strides(void)
 static void chunks_take_runs(void)
 {
     enum { RUNS = 5, STEP = 4, ROWS = 3, D = 83 };
-    const wf_chunk_rows rows = {RUNS, STEP, ROWS};
+    const wf_chunk_rows rows = {RUNS, STEP, ROWS, false};
     const wf_simd *simd[BUILDS];
     int n = builds(simd);
     data in = make_data(RUNS * STEP, D);

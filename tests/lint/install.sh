@@ -103,7 +103,7 @@ pages()
 }
 
 if [ -x "$work/prefix/bin/gpt_train" ]; then
-    for program in ckpt gpt_data gpt_diff gpt_export gpt_train mesh_info recorder_diff schedule; do
+    for program in ckpt gpt_data gpt_diff gpt_export gpt_train mesh_info recorder_diff schedule weft; do
         [ -x "$work/prefix/bin/$program" ] || { echo "install: no $program" >&2; exit 1; }
     done
     share=$work/prefix/share

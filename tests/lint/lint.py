@@ -59,6 +59,7 @@ ROOMS = {
     "parallel/formats": {"parallel/files"},
     "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
+    "parallel/simulate": {"parallel/pipeline"},
     "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
     "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
                             "parallel/train"},

@@ -36,6 +36,20 @@ static const wf_nn_gpt_config windows = {.vocabulary = VOCABULARY,
                                          .window_first = 1,
                                          .window_skip = 3};
 
+/* The first 12 of a head's 18 features turn, by factors of long texts. */
+static const wf_nn_gpt_config longrope = {
+    .vocabulary = VOCABULARY,
+    .positions = TOKENS,
+    .layers = 2,
+    .heads = 9,
+    .kv_heads = 3,
+    .head_dim = 18,
+    .width = 36,
+    .ffn = 48,
+    .rotary = 0.7,
+    .rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 100},
+    .rope_factors = {6, {1, 1.1F, 1.3F, 1.4F, 2, 3}, {1, 1.5F, 2, 4, 9, 20}}};
+
 /* Rank 0 of each layout leaves what the bits are; the first one's are wanted of the others. */
 typedef struct outcome {
     uint64_t bits;
@@ -65,6 +79,16 @@ static wf_tensor *logits_of(model_rank *r, int64_t batch, int64_t tokens, const 
     return wf_whole(wf_nn_gpt_logits(r->model, t));
 }
 
+static void numbers_of(const wf_tensor *t, float *to)
+{
+    wf_host_data view;
+    const float *from = wf_data_read_f32(t, &view);
+
+    if (from)
+        memcpy(to, from, (size_t)wf_tensor_count(t) * sizeof *to);
+    wf_data_close(&view);
+}
+
 /* What one pass over all of each sequence gives: [SEQUENCES][TOKENS][VOCABULARY]. */
 static float *whole_logits(model_rank *r)
 {
@@ -76,7 +100,7 @@ static float *whole_logits(model_rank *r)
         wf_scope_open(r->ctx);
         y = logits_of(r, 1, TOKENS, &(piece){s, 0});
         if (y)
-            wf_data_get(y, 0, (int64_t)TOKENS * VOCABULARY, all + s * TOKENS * VOCABULARY);
+            numbers_of(y, all + s * TOKENS * VOCABULARY);
         wf_scope_close(r->ctx);
     }
     return all;
@@ -91,20 +115,26 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
     wf_nn_cache_place place[SEQUENCES];
     size_t row = VOCABULARY * (size_t)tokens;
     bool same = true;
+    float *got;
     wf_tensor *y;
 
     for (int64_t b = 0; b < batch; b++)
-        place[b] = (wf_nn_cache_place){slots[pieces[b].sequence], pieces[b].first};
+        place[b] = (wf_nn_cache_place){slots[pieces[b].sequence], pieces[b].first,
+                                       r->model->config.rope_scaling.kind == WF_ROPE_LONG};
     GOOD(wf_nn_cache_at(cache, batch, tokens, place));
     wf_scope_open(r->ctx);
     wf_nn_cache_switch(r->ctx, cache);
     y = logits_of(r, batch, tokens, pieces);
     wf_nn_cache_switch(r->ctx, NULL);
-    for (int64_t b = 0; y && b < batch; b++)
+    got = malloc((size_t)batch * row * sizeof *got);
+    NEED(y && got);
+    numbers_of(y, got);
+    for (int64_t b = 0; b < batch; b++)
         same =
-            same && memcmp((float *)y->data + (size_t)b * row,
+            same && memcmp(got + (size_t)b * row,
                            whole + (pieces[b].sequence * TOKENS + pieces[b].first) * VOCABULARY,
                            row * sizeof(float)) == 0;
+    free(got);
     wf_scope_close(r->ctx);
     GOOD(wf_context_status(r->ctx));
     NEED(same);
@@ -178,6 +208,7 @@ static wf_status compare(model_rank *r, void *arg)
     wf_status status;
 
     wf_context_training(r->ctx, false);
+    wf_context_storage(r->ctx, wf_par_dtype(r->par));
     whole = whole_logits(r);
     NEED(whole);
     status = in_pieces(r, whole);
@@ -213,7 +244,7 @@ static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype)
         model_test test = {
             .options = layouts[i], .config = *config, .body = compare, .arg = &o};
 
-        test.options.dtype = dtype;
+        test.options.dtype = test.options.param_dtype = dtype;
         test.options.seed = 11;
         on_model_ranks(&test);
     }
@@ -235,6 +266,11 @@ static void of_windows(void)
     on_layouts(&windows, WF_F32);
 }
 
+static void of_long_texts(void)
+{
+    on_layouts(&longrope, WF_F32);
+}
+
 static void of_bf16(void)
 {
     on_layouts(&llama, WF_BF16);
@@ -247,10 +283,10 @@ static wf_status no_place(model_rank *r, void *arg)
 
     (void)arg;
     NEED(cache);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){SLOTS, 0}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = SLOTS}) == WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "slot 4: the cache has 4 slots"));
     wf_context_clear(r->ctx);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){0, TOKENS - 1}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.first = TOKENS - 1}) == WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "room for 140 tokens"));
     wf_context_clear(r->ctx);
     NEED(!wf_nn_cache_open(r->ctx, 0, 5));
@@ -270,7 +306,7 @@ static wf_status not_causal(model_rank *r, void *arg)
 
     (void)arg;
     NEED(m && cache && x);
-    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){0, 0}));
+    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = 0}));
     wf_nn_cache_switch(r->ctx, cache);
     NEED(!wf_nn_call(m, x));
     NEED(wf_context_status(r->ctx) == WF_EUNSUPPORTED);
@@ -292,9 +328,13 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"GPT-2", of_gpt2},       {"Llama", of_llama},
-                                    {"windows", of_windows},  {"bf16", of_bf16},
-                                    {"refused", are_refused}, {NULL, NULL}};
+    static const wf_test tests[] = {{"GPT-2", of_gpt2},
+                                    {"Llama", of_llama},
+                                    {"windows", of_windows},
+                                    {"long texts", of_long_texts},
+                                    {"bf16", of_bf16},
+                                    {"refused", are_refused},
+                                    {NULL, NULL}};
 
     return wf_test_main("key-value cache", tests);
 }

@@ -45,7 +45,8 @@ static const source fixtures[] = {
     {WEFT_REFERENCE "/hf_mistral", "bf16"},    {WEFT_REFERENCE "/hf_qwen2", "f32"},
     {WEFT_REFERENCE "/hf_qwen3", "f32"},       {WEFT_REFERENCE "/hf_smollm3", "bf16"},
     {WEFT_REFERENCE "/hf_granite", "bf16"},    {WEFT_REFERENCE "/hf_phi3", "bf16"},
-    {WEFT_REFERENCE "/hf_gemma", "bf16"},      {WEFT_REFERENCE "/hf_olmo2", "bf16"}};
+    {WEFT_REFERENCE "/hf_gemma", "bf16"},      {WEFT_REFERENCE "/hf_olmo2", "bf16"},
+    {WEFT_REFERENCE "/hf_phi35", "bf16"}};
 static const source *models = fixtures;
 static int model_count = sizeof fixtures / sizeof *fixtures;
 

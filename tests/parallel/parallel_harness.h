@@ -8,6 +8,7 @@
 
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
+#include "nn/layers/lora.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/train/pipeline.h"
@@ -27,6 +28,7 @@ typedef struct training {
     int steps;
     const wf_par_data *data; /* NULL: count_up */
     const char *frozen;      /* a pattern of wf_nn_freeze; NULL: none */
+    wf_nn_lora_options lora; /* adapters, all else frozen; of rank 0: none */
     const char *recompute;   /* type of modules that are recomputed in backward; NULL: none */
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
@@ -110,12 +112,14 @@ static inline wf_status prepare(const training *t, wf_par *par, wf_nn_gpt *gpt)
     if (t->change)
         t->change(gpt);
     wf_nn_recompute(model, t->recompute);
+    if (t->lora.rank)
+        GOOD(wf_nn_lora(model, &t->lora));
+    if (t->frozen)
+        wf_nn_freeze(model, t->frozen);
     if (t->parallelize)
         t->parallelize(par, model);
     else
         wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
-    if (t->frozen)
-        wf_nn_freeze(model, t->frozen);
     return wf_context_status(wf_par_context(par));
 }
 

@@ -91,6 +91,35 @@ static void adamw(void)
     resume_pairs(false, false, UNDER_SANITIZER ? STRIDE : 3);
 }
 
+/* What is frozen in bf16 is saved and read as the numbers that it stands for. */
+static void frozen_bf16(void)
+{
+    for (int i = 0; i < 4; i++) {
+        const row *from = &places[2 * i + 1], *to = &places[2 * i + 2];
+        training a = make_training(false), b, whole;
+        char dir[64];
+
+        a.layout.param_dtype = WF_BF16;
+        a.frozen = "block.*.mlp";
+        whole = b = a;
+        settle(&whole, &places[0]);
+        settle(&a, from);
+        settle(&b, to);
+        a.steps = SAVED;
+        fresh_directory(dir);
+        if (train(&whole) &&
+            save_run(
+                &a,
+                &(wf_par_save_options){.dir = dir,
+                                       .kind = i % 2 ? WF_PAR_SAVE_FULL : WF_PAR_SAVE_SHARDED,
+                                       .async = i > 1},
+                SAVED) &&
+            resume_run(&b, dir, SAVED))
+            CU_ASSERT_EQUAL(b.digest, whole.digest);
+        remove_directory(dir);
+    }
+}
+
 static void sgd_async(void)
 {
     resume_pairs(true, true, UNDER_SANITIZER ? STRIDE : 5);
@@ -238,6 +267,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"adamw, dropout, frozen: resumed on any layout", adamw},
+        {"frozen in bf16", frozen_bf16},
         {"sgd, llama, asynchronous", sgd_async},
         {"one file of whole tensors", full},
         {"each rank's bytes as they are", local},

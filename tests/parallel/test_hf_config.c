@@ -13,6 +13,15 @@
     "\"hidden_size\":8,\"intermediate_size\":8,\"max_position_embeddings\":99,\"vocab_size\":" \
     "9"
 
+#define PHI3                                                                                   \
+    "\"model_type\":\"phi3\",\"num_hidden_layers\":2,\"num_attention_heads\":4,"               \
+    "\"hidden_size\":16,\"intermediate_size\":8,\"max_position_embeddings\":99,\"vocab_"       \
+    "size\":"                                                                                  \
+    "9"
+#define LONGROPE(short_factor, long_factor)                                                    \
+    ",\"rope_scaling\":{\"type\":\"longrope\",\"original_max_position_embeddings\":20,"        \
+    "\"short_factor\":" short_factor ",\"long_factor\":" long_factor "}"
+
 /* What follows a good beginning, and the reason given. */
 static const struct {
     const char *text, *why;
@@ -47,7 +56,25 @@ static const struct {
     {"{" LLAMA ",\"layer_types\":\"full_attention\"}", "\"layer_types\""},
     {"{" LLAMA ",\"rope_theta\":1e4,\"rope_parameters\":{\"rope_theta\":2e4}}",
      "\"rope_theta\" and \"rope_parameters.rope_theta\" say different things"},
-    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "is longrope"},
+    {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"longrope\"}}", "original length"},
+    {"{" LLAMA LONGROPE("[1,2]", "[1,2]") "}", "factor for each pair"},
+    {"{" LLAMA LONGROPE("[1,2]", "[1]") "}", "\"long_factor\" is no array"},
+    {"{" LLAMA LONGROPE("[]", "[1]") "}", "\"short_factor\" is no array"},
+    {"{" PHI3 LONGROPE("[1,2]", "[1,0]") "}", "must be greater than 0"},
+    {"{" PHI3 LONGROPE("[1,2]", "[1,\"2\"]") "}", "must be greater than 0"},
+    {"{" PHI3 LONGROPE("[1,2]", "[1,1e300]") "}", "must be greater than 0"},
+    {"{" PHI3 ",\"original_max_position_embeddings\":1" LONGROPE("[1,2]", "[1,2]") "}",
+     "say different things"},
+    {"{" PHI3 ",\"original_max_position_embeddings\":1,\"rope_scaling\":{\"type\":\"longrope\","
+     "\"short_factor\":[1,2],\"long_factor\":[1,2]}}",
+     "greater than 1"},
+    {"{" PHI3 ",\"rope_scaling\":{\"type\":\"linear\",\"factor\":2}}", "is linear"},
+    {"{" PHI3 ",\"rope_scaling\":{\"type\":\"-\"}}", "is -"},
+    {"{" PHI3 ",\"partial_rotary_factor\":0.3}", "an even number of features"},
+    {"{" PHI3 ",\"partial_rotary_factor\":0}", "\"partial_rotary_factor\" is 0"},
+    {"{" PHI3
+     ",\"partial_rotary_factor\":0.5,\"rope_parameters\":{\"partial_rotary_factor\":1}}",
+     "say different things"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"dynamic\"}}", "is dynamic"},
     {"{" LLAMA ",\"rope_scaling\":{\"rope_type\":\"llama3\"}}", "\"factor\""},
     {"{" LLAMA ",\"rope_scaling\":{\"type\":\"linear\"}}", "\"factor\""},
@@ -133,33 +160,38 @@ static void families_are_written_as_themselves(void)
 static const struct {
     const char *text;
     int64_t window, first, skip;
+    uint64_t blocks; /* a bit for each, where there is a list */
 } windows[] = {
-    {"\"model_type\":\"mistral\"", 4096, 0,
+    {"\"model_type\":\"mistral\"", 4096, 0, 0,
      0}, /* as transformers have it where nothing is said */
-    {"\"model_type\":\"mistral\",\"sliding_window\":null", 0, 0, 0},
-    {"\"model_type\":\"mistral\",\"sliding_window\":9", 9, 0, 0},
-    {"\"model_type\":\"mistral\",\"sliding_window\":9000", 0, 0,
+    {"\"model_type\":\"mistral\",\"sliding_window\":null", 0, 0, 0, 0},
+    {"\"model_type\":\"mistral\",\"sliding_window\":9", 9, 0, 0, 0},
+    {"\"model_type\":\"mistral\",\"sliding_window\":9000", 0, 0, 0,
      0}, /* it holds all positions */
-    {"\"model_type\":\"phi3\"", 0, 0, 0},
-    {"\"model_type\":\"qwen2\",\"sliding_window\":9,\"max_window_layers\":2", 0, 0, 0},
-    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":9", 0, 0, 0},
+    {"\"model_type\":\"phi3\"", 0, 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"sliding_window\":9,\"max_window_layers\":2", 0, 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":9", 0, 0, 0, 0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"sliding_window\":9,"
      "\"max_window_layers\":2",
-     9, 2, 0},
-    {"\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 0,
+     9, 2, 0, 0},
+    {"\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"max_window_layers\":0", 4096, 0, 0,
      0},
-    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFFFFF]", 0, 0, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFFFFF]", 0, 0, 0,
+     0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSSSSS]", 4096, 0,
-     0},
+     0, 0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSFSSF]", 4096, 0,
-     3},
+     3, 0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFSFSF]", 4096, 2,
-     2},
+     2, 0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[FFFSSS]", 4096, 3,
-     0},
+     0, 0},
     {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SSSSSF]", 4096, 0,
-     6},
-    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SFSSSS]", -1, 0, 0},
+     6, 0},
+    {"\"model_type\":\"qwen2\",\"use_sliding_window\":true,\"layer_types\":[SFSSSS]", 4096, 0,
+     0, 0x3d},
+    {"\"model_type\":\"qwen3\",\"use_sliding_window\":true,\"layer_types\":[FSSFFS]", 4096, 0,
+     0, 0x26},
 };
 
 /* With words for the letters of layer_types. */
@@ -195,21 +227,51 @@ static void windows_of_layers(void)
 
         config_of(windows[i].text, config);
         status = wf_hf_config_parse(&c, "c", config, strlen(config), &error);
-        if (windows[i].window < 0) {
-            CU_ASSERT_EQUAL(status, WF_EUNSUPPORTED);
-            CU_ASSERT(strstr(error.text, "\"layer_types\": Weft computes windows of all") !=
-                      NULL);
-            continue;
-        }
         CU_ASSERT_EQUAL(status, WF_OK);
         CU_ASSERT_EQUAL(c.model.window, windows[i].window);
         CU_ASSERT_EQUAL(c.model.window_first, windows[i].first);
         CU_ASSERT_EQUAL(c.model.window_skip, windows[i].skip);
+        CU_ASSERT_EQUAL(c.model.window_blocks[0], windows[i].blocks);
         CU_ASSERT_STRING_EQUAL(c.unknown, "");
         CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
         CU_ASSERT_PTR_NOT_NULL_FATAL(text);
         CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
         CU_ASSERT(wf_nn_gpt_same(&c.model, &again.model));
+        free(text);
+    }
+}
+
+/* Factors of long texts, the share of a head that turns: read by the old names of the scaling, and as written. */
+static void rotations(void)
+{
+    static const char *const types[] = {"longrope", "su", "yarn"};
+
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        char config[1024], *text = NULL;
+        wf_error error = {WF_OK, ""};
+        wf_hf_config c, again;
+        int n = snprintf(config, sizeof config,
+                         "{" PHI3 ",\"partial_rotary_factor\":0.5,"
+                         "\"original_max_position_embeddings\":33,\"rope_scaling\":{"
+                         "\"type\":\"%s\",\"short_factor\":[1.05],\"long_factor\":[7]}}",
+                         types[i]);
+
+        CU_ASSERT_EQUAL(wf_hf_config_parse(&c, "c", config, (size_t)n, &error), WF_OK);
+        CU_ASSERT_EQUAL(c.model.rope_scaling.kind, WF_ROPE_LONG);
+        CU_ASSERT_EQUAL(c.model.rope_scaling.original_positions, 33);
+        CU_ASSERT_EQUAL(wf_nn_gpt_complete(&c.model).rope_scaling.factor, 3);
+        CU_ASSERT(c.model.rope_factors.count == 1 &&
+                  c.model.rope_factors.short_factor[0] == 1.05F &&
+                  c.model.rope_factors.long_factor[0] == 7);
+        CU_ASSERT_EQUAL(wf_nn_gpt_rotary(&c.model), 2);
+        CU_ASSERT_EQUAL(wf_hf_config_format(&c.model, WF_ST_F32, NULL, &text, &error), WF_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+        CU_ASSERT(strstr(text, "1.05") && strstr(text, "\"longrope\"") &&
+                  strstr(text, "\"phi3\""));
+        CU_ASSERT_EQUAL(wf_hf_config_parse(&again, "c", text, strlen(text), &error), WF_OK);
+        CU_ASSERT(wf_nn_gpt_same(&c.model, &again.model));
+        again.model.rope_factors.long_factor[0] = 8;
+        CU_ASSERT(!wf_nn_gpt_same(&c.model, &again.model));
         free(text);
     }
 }
@@ -252,6 +314,7 @@ static const wf_test tests[] = {
     {"unknown keys are listed", unknown_keys_are_listed},
     {"families are written as themselves", families_are_written_as_themselves},
     {"windows of layers", windows_of_layers},
+    {"rotations", rotations},
     {"a model of no family", a_model_of_no_family},
     {NULL, NULL}};
 

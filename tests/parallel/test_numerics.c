@@ -19,11 +19,14 @@ static void known(void)
 {
     uint64_t f32 = identity((wf_par_options){.threads = 1});
     uint64_t bf16 = identity((wf_par_options){.dtype = WF_BF16});
+    uint64_t stored = identity((wf_par_options){.dtype = WF_BF16, .compute_fp32 = true});
 
     CU_ASSERT_EQUAL(f32, 0x25b891167bc6eef3);
-    CU_ASSERT_EQUAL(bf16, 0xf767cb36288ec0e0);
-    if (f32 != 0x25b891167bc6eef3 || bf16 != 0xf767cb36288ec0e0)
-        printf("\n    f32 %016" PRIx64 ", bf16 %016" PRIx64 "\n", f32, bf16);
+    CU_ASSERT_EQUAL(bf16, 0x97431ccb6819dc0c);
+    CU_ASSERT_EQUAL(stored, 0xf767cb36288ec0e0);
+    if (f32 != 0x25b891167bc6eef3 || bf16 != 0x97431ccb6819dc0c || stored != 0xf767cb36288ec0e0)
+        printf("\n    f32 %016" PRIx64 ", bf16 %016" PRIx64 ", stored as bf16 %016" PRIx64 "\n",
+               f32, bf16, stored);
 }
 
 /* The layout, the threads and the seed of a run are not rules. */
@@ -34,6 +37,7 @@ static void what_counts(void)
     CU_ASSERT_EQUAL(f32, identity((wf_par_options){.tp = 0}));
     CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.dtype = WF_BF16}));
     CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.param_dtype = WF_BF16}));
+    CU_ASSERT_EQUAL(f32, identity((wf_par_options){.compute_fp32 = true}));
     CU_ASSERT_NOT_EQUAL(f32, identity((wf_par_options){.exact_off = true}));
 }
 

@@ -92,7 +92,17 @@ static bool right_at_size(const wf_pipe_table *table, const wf_pipe_lowering *ho
                                  strncmp(told->text, "deadlock: rank ", 15) == 0);
 }
 
-/* Every schedule at all sizes that it is defined for, with everything that lowering adds. */
+static bool everything; /* by hand: --all */
+
+/* Small sizes all; of the others a fifth, in which every rank count, stage count and schedule meets every choice of
+   lowering: these repeat after 12 micro-batches. */
+static bool is_taken(int ranks, int v, int micro, int schedule)
+{
+    return everything || (ranks <= 6 && micro <= 12) ||
+           (ranks + v + 3 * micro + schedule) % 5 == 0;
+}
+
+/* Every schedule at the sizes that it is defined for, with everything that lowering adds. */
 static void all_sizes(void)
 {
     int64_t tables = 0;
@@ -109,10 +119,11 @@ static void all_sizes(void)
                                                   .resident = 2 + ranks % 2,
                                                   .prefetch = v - 1,
                                                   .tied = ranks % 2};
-                    wf_pipe_table *table = generate(name, ranks, v, micro);
+                    wf_pipe_table *table;
                     wf_error told = {WF_OK, ""};
 
-                    if (!table)
+                    if (!is_taken(ranks, v, micro, i) ||
+                        !(table = generate(name, ranks, v, micro)))
                         continue;
                     tables++;
                     if (!right_at_size(table, &how, &told)) {
@@ -123,7 +134,7 @@ static void all_sizes(void)
                     wf_pipe_table_free(table);
                 }
     printf(" %lld tables", (long long)tables);
-    CU_ASSERT_EQUAL(tables, 17024);
+    CU_ASSERT_EQUAL(tables, everything ? 17024 : 4932);
 }
 
 static void one_line(void)
@@ -181,7 +192,7 @@ static void numbers_out_of_range(void)
     lowering_refuses((wf_pipe_lowering){.resident = 1}, "make resident 2 or more");
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     static const wf_test tests[] = {
         {"depths", depths},     {"few buffers cost time", few_buffers_cost_time},
@@ -190,5 +201,6 @@ int main(void)
         {NULL, NULL},
     };
 
+    everything = argc > 1 && strcmp(argv[1], "--all") == 0;
     return wf_test_main("schedules proved", tests);
 }

@@ -157,6 +157,7 @@ static void mistakes(void)
         {"a.csv", "0F0,0Q0\n", "a.csv:1:5: 0Q0, where a cell like 0F0"},
         {"a.csv", "0F0\n1F0,(1F0;0B0)OVERLAP\n", "a.csv:2:5: (1F0;0B0)OVERLAP, where a cell"},
         {"a.csv", "0F0\n0B0\n", "a.csv: stage 0 has actions in rows 0 and 1"},
+        {"a.csv", "0F0\n2F0\n", "a.csv: stage 1 has no action in any row, and there are 3"},
         {"a.csv", "\n,,\n", "a.csv: a schedule has 1 to 32767 stages, not 0"},
         {"a.csv", "F0\n", "a.csv:1:1: F0, where a cell"},
     };

@@ -10,7 +10,8 @@ writes, beside this file,
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
     hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
-    hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/  what each has beside a Llama's
+    hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/,
+    hf_phi35/                                    what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
 in fp32 from the weights in the files.
@@ -117,6 +118,15 @@ def phi3():
     return transformers.Phi3ForCausalLM(transformers.Phi3Config(**SMALL, sliding_window=24))
 
 
+def phi35():
+    """Half of a head turns, by factors of its own for each pair, those of long texts: the test is one."""
+    return transformers.Phi3ForCausalLM(transformers.Phi3Config(
+        **SMALL, original_max_position_embeddings=8, rope_parameters={
+            "rope_type": "longrope", "rope_theta": 500.0, "partial_rotary_factor": 0.5,
+            "short_factor": [1.0, 1.3], "long_factor": [1.5, 4.25],
+            "original_max_position_embeddings": 8}))
+
+
 def initialise(model, generator):
     """Nothing at zero or one, so that every tensor counts."""
     with torch.no_grad():
@@ -181,7 +191,8 @@ if __name__ == "__main__":
               "hf_granite": (granite, torch.bfloat16, "5GB"),
               "hf_gemma": (gemma, torch.bfloat16, "5GB"),
               "hf_olmo2": (olmo2, torch.bfloat16, "5GB"),
-              "hf_phi3": (phi3, torch.bfloat16, "5GB")}
+              "hf_phi3": (phi3, torch.bfloat16, "5GB"),
+              "hf_phi35": (phi35, torch.bfloat16, "5GB")}
     for chosen in sys.argv[1:] or models:
         build, kind, shard = models[chosen]
         make(chosen, build(), kind, shard)

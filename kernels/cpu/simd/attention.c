@@ -23,6 +23,10 @@
  * a block of which a query sees nothing then leaves m as it is, and l and out at +0, as if it were left out.
  * So the bits are a function of the rows from[i] .. i and of their places in blocks of 64.
  *
+ * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what is in brackets, m being the
+ * maximum of s * scale. The chains over d and over the 64 keys of a block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to
+ * bf16 as a factor; l is the sum of the p that are not rounded. Denormals are zeros.
+ *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
  */
@@ -31,6 +35,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
 
 /* The head's packed keys and values, and what one block of queries keeps while they pass by. */
@@ -77,14 +82,16 @@ size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim)
 /* m' of each query; of a block on the diagonal, masked already, the squares that count. */
 static void renew_max(query_state *f, token_block keys, bool diagonal)
 {
+    v16 scale = v16_set1(score_scale(f->head));
+
     for (int64_t key = 0; key < keys.padded; key += GRAIN) {
         for (int64_t i = diagonal ? key : 0; i < f->queries.padded; i += GRAIN) {
             const float *s = f->s + key * BLOCK + i;
-            v16 max = v16_load(f->rescale + i);
+            v16 max = v16_load(s);
 
-            for (int64_t j = 0; j < GRAIN; j++)
+            for (int64_t j = 1; j < GRAIN; j++)
                 max = v16_max(max, v16_load(s + j * BLOCK));
-            v16_store(f->rescale + i, max);
+            v16_store(f->rescale + i, v16_max(v16_load(f->rescale + i), v16_mul(scale, max)));
         }
     }
 }
@@ -93,7 +100,8 @@ static void renew_max(query_state *f, token_block keys, bool diagonal)
  * rescaled. */
 static void softmax(query_state *f, token_block keys, bool diagonal)
 {
-    bool dropout = f->head->dropout > 0;
+    bool dropout = f->head->dropout > 0, bf16 = f->head->bf16;
+    v16 scale = v16_set1(score_scale(f->head));
 
     for (int64_t i = 0; i < f->queries.padded; i += GRAIN)
         v16_store(f->rescale + i, v16_load(f->max + i));
@@ -102,14 +110,15 @@ static void softmax(query_state *f, token_block keys, bool diagonal)
         int64_t end = diagonal && i + GRAIN < keys.padded ? i + GRAIN : keys.padded;
         v16 max = v16_load(f->rescale + i);
         v16 rescale = v16_exp_or_zero(v16_sub(v16_load(f->max + i), max));
-        v16 sum = v16_mul(v16_load(f->sum + i), rescale);
+        v16 sum = v16_mul(v16_load(f->sum + i), rescale), less = v16_neg(max);
 
         for (int64_t j = 0; j < end; j++) {
             int64_t at = j * BLOCK + i;
-            v16 p = v16_exp_or_zero(v16_sub(v16_load(f->s + at), max));
+            v16 p = v16_exp_or_zero(v16_fma(v16_load(f->s + at), scale, less));
 
             sum = v16_add(sum, p);
-            v16_store(f->s + at, dropout ? v16_mul(p, v16_load(f->keep + at)) : p);
+            p = dropout ? v16_mul(p, v16_load(f->keep + at)) : p;
+            v16_store(f->s + at, bf16 ? v16_round_bf16(p) : p);
         }
         v16_store(f->max + i, max);
         v16_store(f->sum + i, sum);
@@ -122,9 +131,11 @@ static void add_keys(query_state *f, token_block keys)
     const wf_attention_head *head = f->head;
     bool diagonal = block_is_diagonal(head, f->queries, keys);
     block_product scores = {
+        .bf16 = head->bf16,
+        .product = head->product,
         .m = keys.padded,
         .n = f->queries.padded,
-        .k = head->dim,
+        .k = head->bf16 ? f->width : head->dim,
         .a = f->kt + keys.begin * f->width,
         .b = f->qt,
         .b_stride = BLOCK,
@@ -134,6 +145,8 @@ static void add_keys(query_state *f, token_block keys)
         .ahead = &f->ahead,
     };
     block_product values = {
+        .bf16 = head->bf16,
+        .product = head->product,
         .m = f->queries.padded,
         .n = f->width,
         .k = keys.padded,
@@ -156,7 +169,7 @@ static void add_keys(query_state *f, token_block keys)
     block_product_columns(&values);
 }
 
-static void finish(query_state *f, float *out, int64_t out_stride, float *lse)
+static void finish(query_state *f, void *out, int64_t out_stride, float *lse)
 {
     token_block t = f->queries;
     int64_t begin = t.begin - f->head->first;
@@ -165,18 +178,18 @@ static void finish(query_state *f, float *out, int64_t out_stride, float *lse)
         v16 sum = v16_load(f->sum + i);
         v16 log_sum = v16_add(v16_load(f->max + i), v16_log(sum));
 
+        /* v16_log knows positive numbers alone. */
+        log_sum = v16_select(v16_less(v16_zero(), sum), log_sum, v16_set1(NAN));
         v16_store_n(lse + begin + i, log_sum, t.count - i);
         v16_store(f->rescale + i, v16_div(v16_set1(1), sum));
     }
     for (int64_t i = 0; i < t.count; i++) {
-        float *to = out + (begin + i) * out_stride;
         v16 factor = v16_set1(f->rescale[i]);
 
         for (int64_t d = 0; d < f->head->dim; d += GRAIN)
-            v16_store_n(
-                to + d,
-                v16_add(v16_mul(v16_load(f->out + i * f->width + d), factor), v16_zero()),
-                f->head->dim - d);
+            store_numbers(out, f->head->bf16, (begin + i) * out_stride + d,
+                          v16_mul(v16_load(f->out + i * f->width + d), factor),
+                          f->head->dim - d);
     }
 }
 
@@ -185,13 +198,15 @@ static void pack_keys(query_state *f, token_block t)
     const wf_attention_head *head = f->head;
     int64_t at = t.begin * f->width;
 
-    block_pack_columns(head->k, head->k_stride, t, head->dim, 1, f->kt + at);
-    block_pack(head->v, head->v_stride, t, head->dim, 1, f->v + at);
+    block_pack_columns((token_rows){head->k, head->k_stride, head->bf16}, t, head->dim, 1,
+                       f->kt + at);
+    block_pack((token_rows){head->v, head->v_stride, head->bf16}, t, head->dim, 1, f->v + at);
 }
 
-void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_t out_stride,
-                               float *lse, void *workspace)
+WF_OUT_OF_LINE static void attend(const wf_attention_head *head, void *out, int64_t out_stride,
+                                  float *lse, void *workspace)
 {
+    const token_rows q = {head->q, head->q_stride, head->bf16};
     query_state f = carve(head, workspace);
     int64_t packed = 0;
 
@@ -202,7 +217,7 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
 
         for (; packed < end; packed += BLOCK)
             pack_keys(&f, block_at(packed, head->seq));
-        block_pack_columns(head->q, head->q_stride, rows, head->dim, head->scale, f.qt);
+        block_pack_columns(q, rows, head->dim, query_scale(head), f.qt);
         f.queries = t;
         ahead_to(&f.ahead, head, begin);
         f.keys_begin = block_keys_begin(head, t);
@@ -214,4 +229,13 @@ void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_
             add_keys(&f, block_at(key, head->seq));
         finish(&f, out, out_stride, lse);
     }
+}
+
+void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, void *out, int64_t out_stride,
+                               float *lse, void *workspace)
+{
+    uint64_t mode = wf_denormals_begin(head->bf16);
+
+    attend(head, out, out_stride, lse, workspace);
+    wf_denormals_end(mode);
 }

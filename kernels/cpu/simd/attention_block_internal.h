@@ -10,12 +10,15 @@
  *
  * What the causal mask takes from a block on the diagonal goes by squares of 16: those above it
  * are neither computed nor read, those on it are masked.
+ *
+ * Packed blocks are floats, also where a head's numbers are bf16: floats whose lower halves are zero.
  */
 #ifndef WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
 
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/vec_bf16_internal.h"
 
 /* Functions below, by the names that read well. */
 #define block_product_rows    WF_ISA_NAME(wf_block_product_rows)
@@ -29,6 +32,7 @@
 enum {
     BLOCK = 64, /* tokens; part of the numbers: it says when the running maximum is renewed */
     GRAIN = WF_ATTENTION_GRAIN,
+    BF16_TERMS = 32, /* a block of a bf16 product */
 };
 
 /* Tokens begin .. begin + count - 1, computed as `padded` of them. */
@@ -51,11 +55,21 @@ typedef struct block_ahead {
     int row; /* the token's */
 } block_ahead;
 
+/* Rows of tokens where the caller has them: bf16 numbers, or floats. `stride` numbers lie from one to the next. */
+typedef struct token_rows {
+    const void *x;
+    int64_t stride;
+    bool bf16;
+} token_rows;
+
 /*
- * C(r, c) = sum_p A(r, p) * B(p, c) as one fma chain, p ascending, from +0 or (add) from the
- * C that is there, times scale[r] where scale is not NULL. m and n are multiples of the grain.
+ * C(r, c) = sum_p A(r, p) * B(p, c), p ascending, from +0 or (add) from the C that is there, times scale[r]
+ * where scale is not NULL: one fma chain of floats, or a bf16 product, see attention_product.c. m and n
+ * are multiples of the grain; and so is k of a bf16 product.
  */
 typedef struct block_product {
+    bool bf16;
+    void (*product)(const struct block_product *g, int64_t a_row); /* the head's */
     int64_t m, n, k;
     const float *a; /* A(r, p) = a[r * BLOCK + p], or a[p * BLOCK + r] */
     const float *b; /* B(p, c) = b[p * b_stride + c] */
@@ -103,6 +117,34 @@ static inline int64_t block_keys_end(const wf_attention_head *head, token_block 
     return head->bidirectional ? head->seq : queries.begin + queries.count;
 }
 
+/* What queries are multiplied with before their products, and scores behind them: bf16 numbers stay what they are. */
+static inline float query_scale(const wf_attention_head *head)
+{
+    return head->bf16 ? 1 : head->scale;
+}
+
+static inline float score_scale(const wf_attention_head *head)
+{
+    return head->bf16 ? head->scale : 1;
+}
+
+/* Up to 16 numbers of the caller's rows, from the one at index `at` on */
+static inline v16 load_numbers(const void *x, bool bf16, int64_t at, int64_t n)
+{
+    return bf16 ? v16_load_bf16_n((const uint16_t *)x + at, n)
+                : v16_load_n((const float *)x + at, n);
+}
+
+/* An output's, every zero +0, but for what is too small for a bf16. */
+static inline void store_numbers(void *x, bool bf16, int64_t at, v16 value, int64_t n)
+{
+    value = v16_add(value, v16_zero());
+    if (bf16)
+        v16_store_bf16_n((uint16_t *)x + at, v16_narrow_bf16(value), n);
+    else
+        v16_store_n((float *)x + at, value, n);
+}
+
 /* The first cache line of a workspace, which has room for the shift. */
 static inline float *align_line(void *workspace)
 {
@@ -146,14 +188,13 @@ void block_product_rows(const block_product *g);
 void block_product_columns(const block_product *g);
 
 /* dst[t * width + d] = scale * src[(begin + t) * stride + d], zeros where that is outside
-   [count, dim]; block_pack_columns: dst[d * BLOCK + t] */
-void block_pack(const float *src, int64_t stride, token_block t, int64_t dim, float scale,
-                float *dst);
-void block_pack_columns(const float *src, int64_t stride, token_block t, int64_t dim,
-                        float scale, float *dst);
-/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim] */
-void block_unpack(const float *src, token_block t, int64_t dim, float scale, float *dst,
-                  int64_t stride);
+   [count, dim]; block_pack_columns: dst[d * BLOCK + t]. The scale of bf16 numbers is 1. */
+void block_pack(token_rows src, token_block t, int64_t dim, float scale, float *dst);
+void block_pack_columns(token_rows src, token_block t, int64_t dim, float scale, float *dst);
+/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim]; of bf16 numbers zeros are
+   +0, and the scale is 1 */
+void block_unpack(const float *src, token_block t, int64_t dim, float scale, void *dst,
+                  int64_t stride, bool bf16);
 
 /* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the head
    is causal, and in the padding behind the last key where it is not; and before the first key that the

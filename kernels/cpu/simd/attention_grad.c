@@ -12,6 +12,9 @@
  *     dk[j]  = chain over i of ds * (scale * q[i])
  *     dq[i]  = scale * (chain over j of ds * k[j])
  *
+ * Of bf16 numbers all chains but that of delta are bf16 products (attention_product.c), of p as attention.c has it; factors are keep * p and
+ * scale * ds, rounded to bf16, and neither q nor dq is scaled. Denormals are zeros.
+ *
  * Keys before from[i] are left out, or have p = +0, as in attention.c.
  *
  * Queries are the outer loop. Keys and values are packed once for the head; dk and dv stay
@@ -21,6 +24,7 @@
 
 #include <math.h>
 
+#include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
 
 /* Of the whole head: k, blocks of kt and vt. Of a block of queries: rows q (scaled) and dout,
@@ -71,34 +75,36 @@ size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim)
 static void load_keys(grad_state *f, token_block t)
 {
     const wf_attention_head *head = f->head;
+    const token_rows k = {head->k, head->k_stride, head->bf16};
+    const token_rows v = {head->v, head->v_stride, head->bf16};
     int64_t at = t.begin * f->width;
 
-    block_pack(head->k, head->k_stride, t, head->dim, 1, f->k + at);
-    block_pack_columns(head->k, head->k_stride, t, head->dim, 1, f->kt + at);
-    block_pack_columns(head->v, head->v_stride, t, head->dim, 1, f->vt + at);
+    block_pack(k, t, head->dim, 1, f->k + at);
+    block_pack_columns(k, t, head->dim, 1, f->kt + at);
+    block_pack_columns(v, t, head->dim, 1, f->vt + at);
 }
 
-static void load_queries(grad_state *f, const float *out, int64_t out_stride, const float *lse,
-                         const float *dout, int64_t dout_stride)
+static void load_queries(grad_state *f, token_rows out, const float *lse, token_rows dout)
 {
     const wf_attention_head *head = f->head;
+    const token_rows q = {head->q, head->q_stride, head->bf16};
     token_block t = f->queries;
     int64_t dim = head->dim;
 
-    block_pack(head->q, head->q_stride, t, dim, head->scale, f->q);
-    block_pack_columns(head->q, head->q_stride, t, dim, head->scale, f->qt);
-    block_pack(dout, dout_stride, t, dim, 1, f->dout);
-    block_pack_columns(dout, dout_stride, t, dim, 1, f->dout_t);
+    block_pack(q, t, dim, query_scale(head), f->q);
+    block_pack_columns(q, t, dim, query_scale(head), f->qt);
+    block_pack(dout, t, dim, 1, f->dout);
+    block_pack_columns(dout, t, dim, 1, f->dout_t);
     /* Padding has scores and gradients of zero: with an lse of 0 it adds nothing anywhere. */
     for (int64_t i = 0; i < t.padded; i++)
         f->lse[i] = f->delta[i] = 0;
     for (int64_t i = 0; i < t.count; i++) {
-        const float *row = out + (t.begin + i) * out_stride;
         v16 sum = v16_zero();
 
         for (int64_t d = 0; d < dim; d += GRAIN)
-            sum = v16_fma(v16_load_n(row + d, dim - d), v16_load(f->dout + i * f->width + d),
-                          sum);
+            sum =
+                v16_fma(load_numbers(out.x, out.bf16, (t.begin + i) * out.stride + d, dim - d),
+                        v16_load(f->dout + i * f->width + d), sum);
         f->lse[i] = lse[t.begin + i];
         f->delta[i] = v16_sum(sum);
     }
@@ -107,16 +113,17 @@ static void load_queries(grad_state *f, const float *out, int64_t out_stride, co
 /* In place: from scores to keep * p, and from the gradient of keep * p to that of scores. */
 static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
 {
-    bool dropout = f->head->dropout > 0;
+    bool dropout = f->head->dropout > 0, bf16 = f->head->bf16;
+    v16 scale = v16_set1(score_scale(f->head));
 
     for (int64_t i = 0; i < f->queries.padded; i += GRAIN) {
         int64_t end = diagonal && i + GRAIN < keys.padded ? i + GRAIN : keys.padded;
-        v16 lse = v16_load(f->lse + i), delta = v16_load(f->delta + i);
+        v16 less = v16_neg(v16_load(f->lse + i)), delta = v16_load(f->delta + i);
 
         for (int64_t j = 0; j < end; j++) {
             int64_t at = j * BLOCK + i;
-            v16 p = v16_exp_or_zero(v16_sub(v16_load(f->s + at), lse)), kept = p;
-            v16 g = v16_load(f->ds + at);
+            v16 p = v16_exp_or_zero(v16_fma(v16_load(f->s + at), scale, less)), kept = p;
+            v16 g = v16_load(f->ds + at), ds;
 
             if (dropout) {
                 v16 keep = v16_load(f->keep + at);
@@ -124,8 +131,9 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
                 kept = v16_mul(keep, p);
                 g = v16_mul(keep, g);
             }
-            v16_store(f->s + at, kept);
-            v16_store(f->ds + at, v16_mul(p, v16_sub(g, delta)));
+            ds = v16_mul(p, v16_sub(g, delta));
+            v16_store(f->s + at, bf16 ? v16_round_bf16(kept) : kept);
+            v16_store(f->ds + at, bf16 ? v16_round_bf16(v16_mul(scale, ds)) : ds);
         }
     }
 }
@@ -134,9 +142,11 @@ static void softmax_grad(grad_state *f, token_block keys, bool diagonal)
 static void make_scores(grad_state *f, token_block keys, bool diagonal)
 {
     block_product scores = {
+        .bf16 = f->head->bf16,
+        .product = f->head->product,
         .m = keys.padded,
         .n = f->queries.padded,
-        .k = f->head->dim,
+        .k = f->head->bf16 ? f->width : f->head->dim,
         .a = f->kt + keys.begin * f->width,
         .b = f->qt,
         .b_stride = BLOCK,
@@ -164,6 +174,8 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
     bool first = diagonal || f->queries.begin == 0; /* block of queries that sees these keys */
     int64_t at = keys.begin * f->width;
     block_product g = {
+        .bf16 = f->head->bf16,
+        .product = f->head->product,
         .m = keys.padded,
         .n = f->width,
         .k = f->queries.padded,
@@ -191,16 +203,12 @@ static void add_products(grad_state *f, token_block keys, bool diagonal)
     block_product_columns(&g);
 }
 
-void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *out,
-                                    int64_t out_stride, const float *lse, const float *dout,
-                                    int64_t dout_stride, float *dq, int64_t dq_stride,
-                                    float *dk, float *dv, void *workspace)
+WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *lse,
+                                     token_rows dout, void *dq, int64_t dq_stride)
 {
-    grad_state f = carve(head, workspace);
+    const wf_attention_head *head = f.head;
     int64_t packed = 0;
 
-    f.dk = dk;
-    f.dv = dv;
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         int64_t end;
 
@@ -209,7 +217,7 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
         ahead_to(&f.ahead, head, begin);
         for (; packed < end; packed += BLOCK)
             load_keys(&f, block_at(packed, head->seq));
-        load_queries(&f, out, out_stride, lse, dout, dout_stride);
+        load_queries(&f, out, lse, dout);
         f.keys_begin = block_keys_begin(head, f.queries);
         for (int64_t key = f.keys_begin; key < end; key += BLOCK) {
             token_block keys = block_at(key, head->seq);
@@ -218,20 +226,33 @@ void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *
             make_scores(&f, keys, diagonal);
             add_products(&f, keys, diagonal);
         }
-        block_unpack(f.dq, f.queries, head->dim, head->scale, dq, dq_stride);
+        block_unpack(f.dq, f.queries, head->dim, query_scale(head), dq, dq_stride, head->bf16);
     }
 }
 
-void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
-                                      int64_t stride)
+void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *out,
+                                    int64_t out_stride, const float *lse, const void *dout,
+                                    int64_t dout_stride, void *dq, int64_t dq_stride, float *dk,
+                                    float *dv, void *workspace)
+{
+    const token_rows outs = {out, out_stride, head->bf16};
+    const token_rows douts = {dout, dout_stride, head->bf16};
+    grad_state f = carve(head, workspace);
+    uint64_t mode = wf_denormals_begin(head->bf16);
+
+    f.dk = dk;
+    f.dv = dv;
+    gradients(f, outs, lse, douts, dq, dq_stride);
+    wf_denormals_end(mode);
+}
+
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+                                      int64_t stride, bool bf16)
 {
     int64_t width = wf_attention_padded(dim);
 
-    for (int64_t t = 0; t < seq; t++) {
-        for (int64_t d = 0; d < dim; d += GRAIN) {
-            v16 x = packed ? v16_load(packed + t * width + d) : v16_zero();
-
-            v16_store_n(to + t * stride + d, v16_add(x, v16_zero()), dim - d);
-        }
-    }
+    for (int64_t t = 0; t < seq; t++)
+        for (int64_t d = 0; d < dim; d += GRAIN)
+            store_numbers(to, bf16, t * stride + d,
+                          packed ? v16_load(packed + t * width + d) : v16_zero(), dim - d);
 }

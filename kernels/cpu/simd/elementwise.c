@@ -216,7 +216,7 @@ void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64
 
 enum { COLUMNS = 8 };
 
-/* dbias[d] = chain over rows of dy[r, d], from +0 */
+/* dbias[d] = chain over rows of dy[r, d], from +0 or, with rows.more, from what it holds */
 void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
                                 wf_chunk_rows rows, int64_t d)
 {
@@ -226,7 +226,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
         v16 sum[COLUMNS];
 
         for (int k = 0; k < COLUMNS; k++)
-            sum[k] = v16_zero();
+            sum[k] = rows.more ? v16_load(dbias + i + k * V16) : v16_zero();
         for (int64_t run = 0; run < rows.runs; run++) {
             const float *row = dy + run * rows.step * stride + i;
 
@@ -239,7 +239,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
     }
     for (; i < d; i += V16) {
         int64_t n = d - i;
-        v16 sum = v16_zero();
+        v16 sum = rows.more ? v16_load_n(dbias + i, n) : v16_zero();
 
         for (int64_t run = 0; run < rows.runs; run++)
             for (int64_t r = 0; r < rows.rows; r++)
@@ -249,14 +249,17 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
 }
 
 /*
- * With a = x[i], b = x[i + dim/2], c and s of this i (s negated where inverse):
- * y[i] = fma(-b, s, a * c), y[i + dim/2] = fma(a, s, b * c). y may be x.
+ * With a = x[i], b = x[i + features/2], c and s of this i (s negated where inverse):
+ * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] behind the features. y may be x.
  */
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
-                          float *y, int64_t heads, int64_t dim)
+                          float *y, int64_t heads, int64_t dim, int64_t features)
 {
-    int64_t half = dim / 2;
+    int64_t half = features / 2;
 
+    for (int64_t h = 0; h < heads && features < dim; h++)
+        for (int64_t i = features; i < dim; i += V16)
+            v16_store_n(y + h * dim + i, v16_load_n(x + h * dim + i, dim - i), dim - i);
     for (int64_t i = 0; i < half; i += V16) {
         int64_t n = half - i;
         v16 c = v16_load_n(cosine + i, n), s = v16_load_n(sine + i, n);

@@ -18,12 +18,34 @@
 
 enum { LINE = 64, TASKS = 4 /* a micro-panel of a group of rows has so many */ };
 
-static const wf_gemm_limits limits = {
-    .mr = GEMM_MR,
-    .nr = GEMM_NR,
-    .kc = 384,
-    .block_rows = (int64_t)GEMM_MR * ((512 + GEMM_MR - 1) / GEMM_MR), /* 512 tokens are one */
-    .block_cols = 3072,
+#define LIMITS                                                                                 \
+    .mr = GEMM_MR, .nr = GEMM_NR, .kc = 384, .block_cols = 3072,                               \
+    .block_rows = (int64_t)GEMM_MR * ((512 + GEMM_MR - 1) / GEMM_MR) /* 512 tokens are one */
+#define HEIGHTS                                                                                \
+    {                                                                                          \
+        GEMM_MR, GEMM_MR < 8 ? GEMM_MR : 8, 4, 2, 1                                            \
+    }
+
+const gemm_kind WF_ISA_NAME(wf_gemm_f32) = {
+    .limits = {LIMITS, .pad = 1},
+    .heights = HEIGHTS,
+    .a_bytes = sizeof(float),
+    .b_bytes = sizeof(float),
+    .pack_rows = WF_ISA_NAME(wf_gemm_pack_rows),
+    .pack_cols = WF_ISA_NAME(wf_gemm_pack_cols),
+    .microkernel = WF_ISA_NAME(wf_gemm_microkernel),
+};
+
+/* Rows are floats, since each of their elements is broadcast to a vector; columns are pairs, which a vector
+   operation makes floats of. */
+const gemm_kind WF_ISA_NAME(wf_gemm_bf16) = {
+    .limits = {LIMITS, .pad = WF_GEMM_TERMS},
+    .heights = HEIGHTS,
+    .a_bytes = sizeof(float),
+    .b_bytes = sizeof(uint16_t),
+    .pack_rows = WF_ISA_NAME(wf_gemm_bf16_pack_rows),
+    .pack_cols = WF_ISA_NAME(wf_gemm_bf16_pack_cols),
+    .microkernel = WF_ISA_NAME(wf_gemm_bf16_microkernel),
 };
 
 /* A member's own, at the start of its scratch. */
@@ -34,11 +56,11 @@ typedef struct member {
     int panel;                  /* the one of the member's two that `now` has */
 } member;
 
-/* Scratch, in floats; each part begins at a cache line. */
+/* Scratch, in bytes; each part begins at a cache line. */
 typedef struct scratch {
     size_t a, spill;        /* the team's: packed rows of a KC block; spilled partial sums */
     size_t member, b, edge; /* a member's: its struct; two panels; a tile */
-    int64_t panel;          /* from one panel of b to the next */
+    size_t panel;           /* from one panel of b to the next */
 } scratch;
 
 /* A macro-kernel and what comes after it. */
@@ -46,16 +68,16 @@ typedef struct job {
     gemm_product product;
     scratch size;
     int members;
-    float *own;                         /* scratch of member 0; the others' follow */
+    char *own;                          /* scratch of member 0; the others' follow */
     const gemm_macrokernel *now, *next; /* NULL: there is none */
     int64_t block, before;              /* after that of `next`; micro-panels before `now` */
     wf_gemm_cursor cursor;              /* behind `next` */
     gemm_macrokernel macrokernel[2];
 } job;
 
-static size_t lines(int64_t floats)
+static size_t lines(int64_t bytes)
 {
-    return ((size_t)floats * sizeof(float) + LINE - 1) / LINE * (LINE / sizeof(float));
+    return ((size_t)bytes + LINE - 1) / LINE * LINE;
 }
 
 static size_t of_member(const scratch *s)
@@ -71,7 +93,8 @@ static member *member_of(const job *x, int64_t i)
 /* Micro-panels of a macro-kernel, those of each group of rows counted apart. */
 static int64_t micropanels(const job *x, const gemm_macrokernel *at)
 {
-    return gemm_tiles(at->cols, GEMM_NR) * gemm_tiles(at->rows, x->product.blocking.group);
+    return gemm_tiles(at->cols, x->product.kind->limits.nr) *
+           gemm_tiles(at->rows, x->product.blocking.group);
 }
 
 /* The micro-panel with which a member's range begins. */
@@ -98,10 +121,11 @@ static int64_t take(member *of, bool steal)
 static gemm_micropanel micropanel_of(const job *x, const member *own,
                                      const gemm_macrokernel *at, int64_t micropanel, int panel)
 {
-    float *b = (float *)own + x->size.member + panel * x->size.panel;
+    char *b = (char *)own + x->size.member + (size_t)panel * x->size.panel;
+    int64_t nr = x->product.kind->limits.nr;
 
-    return WF_ISA_NAME(wf_gemm_micropanel)(
-        &x->product, at, micropanel % gemm_tiles(at->cols, GEMM_NR) * GEMM_NR, b);
+    return WF_ISA_NAME(wf_gemm_micropanel)(&x->product, at,
+                                           micropanel % gemm_tiles(at->cols, nr) * nr, b);
 }
 
 /* A member comes to a micro-panel: what it packs ahead from now on is the next of its range, then the
@@ -131,18 +155,19 @@ static void arrive(const job *x, member *own, int64_t micropanel, int64_t who, b
 static void run_range(const job *x, member *own, int64_t who, bool steal)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;
+    const wf_gemm_limits *limits = &x->product.kind->limits;
     const gemm_macrokernel *at = x->now;
-    float *edge = (float *)own + x->size.member + x->size.b;
+    float *edge = (float *)(void *)((char *)own + x->size.member + x->size.b);
     gemm_micropanel *ahead;
     int64_t task;
 
     while ((task = take(member_of(x, who), steal)) >= 0) {
         int64_t micropanel = task / TASKS, part = task % TASKS;
-        int64_t row = micropanel / gemm_tiles(at->cols, GEMM_NR) * blocking->group;
+        int64_t row = micropanel / gemm_tiles(at->cols, limits->nr) * blocking->group;
         int64_t rows = wf_least(blocking->group, at->rows - row),
-                high = gemm_tiles(rows, GEMM_MR);
-        gemm_rows some = {.begin = row + high * part / TASKS * GEMM_MR,
-                          .end = row + wf_least(rows, high * (part + 1) / TASKS * GEMM_MR),
+                high = gemm_tiles(rows, limits->mr);
+        gemm_rows some = {.begin = row + high * part / TASKS * limits->mr,
+                          .end = row + wf_least(rows, high * (part + 1) / TASKS * limits->mr),
                           .share = high};
 
         if (some.begin == some.end) /* few rows make fewer tasks */
@@ -157,22 +182,30 @@ static void run_range(const job *x, member *own, int64_t who, bool steal)
 static void run_ranges(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *x = arg;
+    const gemm_kind *kind = x->product.kind;
 
+    if (kind->enter)
+        kind->enter();
     for (int64_t who = begin; who < end; who++) {
         for (int64_t i = 0; i < x->members; i++)
             run_range(x, member_of(x, worker), (who + i) % x->members, i > 0);
     }
+    if (kind->leave)
+        kind->leave();
 }
 
 static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
+    const job *x = arg;
+
     (void)worker;
-    WF_ISA_NAME(wf_gemm_pack_a)(((const job *)arg)->now, begin, end);
+    WF_ISA_NAME(wf_gemm_pack_a)(&x->product, x->now, begin, end);
 }
 
 static void run_macrokernel(job *x, struct wf_team *team)
 {
-    int64_t panels = gemm_tiles(x->now->rows - x->now->first_packed, GEMM_MR);
+    int64_t panels =
+        gemm_tiles(x->now->rows - x->now->first_packed, x->product.kind->limits.mr);
 
     for (int64_t i = 0; i < x->members; i++) {
         uint64_t first = (uint64_t)(range(x, x->now, i) * TASKS);
@@ -189,72 +222,82 @@ static void run_macrokernel(job *x, struct wf_team *team)
 static void follow(job *x)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;
+    const wf_gemm_limits *limits = &x->product.kind->limits;
     gemm_macrokernel *next = x->now == x->macrokernel ? x->macrokernel + 1 : x->macrokernel;
 
     if (!x->now || x->now->kc_block.last) {
         x->next = NULL;
         if (x->block == blocking->row_blocks * blocking->col_blocks)
             return;
-        x->cursor = wf_gemm_begin(x->product.g, blocking->transpose);
+        x->cursor = wf_gemm_begin(x->product.g, blocking->transpose, limits->pad);
         x->block++;
     }
     next->row0 = (x->block - 1) % blocking->row_blocks * blocking->rows;
     next->rows = wf_least(blocking->rows, blocking->m - next->row0);
     next->col0 = (x->block - 1) / blocking->row_blocks * blocking->cols;
     next->cols = wf_least(blocking->cols, blocking->n - next->col0);
-    next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(blocking, next->rows);
-    wf_gemm_next(&x->cursor, limits.kc, &next->kc_block);
+    next->first_packed = WF_ISA_NAME(wf_gemm_in_place)(&x->product, next->rows);
+    wf_gemm_next(&x->cursor, limits->kc, &next->kc_block);
     x->next = next;
 }
 
 /* Sizes of scratch. */
-static void measure(job *x, const wf_gemm *g, int threads)
+static void measure(job *x, const gemm_kind *kind, const wf_gemm *g, int threads)
 {
+    const int64_t mr = kind->limits.mr, nr = kind->limits.nr, size = sizeof(float);
     wf_gemm_blocking blocking;
 
     x->members = wf_gemm_threads(g, threads);
-    blocking = wf_gemm_blocking_of(g, &limits, x->members);
-    x->product = (gemm_product){.g = g, .blocking = blocking};
+    blocking = wf_gemm_blocking_of(g, &kind->limits, x->members);
+    x->product = (gemm_product){.kind = kind, .g = g, .blocking = blocking};
     x->product.spill_level =
-        gemm_tiles(blocking.rows, GEMM_MR) * gemm_tiles(blocking.cols, GEMM_NR) * GEMM_TILE;
-    x->size.a = lines((blocking.rows_in_place ? GEMM_MR : blocking.rows) * blocking.kc);
-    x->size.spill = lines(blocking.levels * x->product.spill_level);
-    x->size.member = lines((int64_t)(sizeof(member) / sizeof(float)));
-    x->size.panel = (int64_t)lines(GEMM_NR * blocking.kc);
-    x->size.b = 2 * (size_t)x->size.panel;
-    x->size.edge = lines(GEMM_TILE);
+        gemm_tiles(blocking.rows, mr) * gemm_tiles(blocking.cols, nr) * mr * nr;
+    x->size.a =
+        lines((blocking.rows_in_place ? mr : blocking.rows) * blocking.kc * kind->a_bytes);
+    x->size.spill = lines(blocking.levels * x->product.spill_level * size);
+    x->size.member = lines(sizeof(member));
+    x->size.panel = lines(nr * blocking.kc * kind->b_bytes);
+    x->size.b = 2 * x->size.panel;
+    x->size.edge = lines(mr * nr * size);
 }
 
-size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
+size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g, int threads)
 {
-    size_t floats;
     job x;
 
     if (g->m <= 0 || g->n <= 0 || g->n_parts <= 0)
         return 0;
-    measure(&x, g, threads);
-    floats = x.size.a + x.size.spill + (size_t)x.members * of_member(&x.size);
-    return floats * sizeof(float) + LINE;
+    measure(&x, kind, g, threads);
+    return x.size.a + x.size.spill + (size_t)x.members * of_member(&x.size) + LINE;
 }
 
-void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace)
+/* A tree without chunks. */
+static void clear(const wf_gemm *g)
 {
-    float *line = (float *)(((uintptr_t)workspace + LINE - 1) / LINE * LINE);
+    size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
+
+    for (int64_t i = 0; i < g->m && !g->add; i++)
+        memset((char *)g->c + (size_t)(i * g->c_row) * size, 0, (size_t)g->n * size);
+}
+
+void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
+                              void *workspace)
+{
+    char *line = (char *)(((uintptr_t)workspace + LINE - 1) / LINE * LINE);
     job x;
 
     if (g->m <= 0 || g->n <= 0)
         return;
-    if (g->n_parts <= 0) { /* a tree without chunks */
-        for (int64_t i = 0; i < g->m && !g->add; i++)
-            memset(g->c + i * g->c_row, 0, (size_t)g->n * sizeof *g->c);
+    if (g->n_parts <= 0) {
+        clear(g);
         return;
     }
-    measure(&x, g, wf_team_size(team));
+    measure(&x, kind, g, wf_team_size(team));
     x.now = x.next = NULL;
     x.block = x.before = 0;
     x.macrokernel[0].a = x.macrokernel[1].a = line;
-    x.product.spill = line + x.size.a;
-    x.own = x.product.spill + x.size.spill;
+    x.product.spill = (float *)(void *)(line + x.size.a);
+    x.own = line + x.size.a + x.size.spill;
     for (int i = 0; i < x.members; i++)
         *member_of(&x, i) = (member){.now_is = -1, .ahead_is = -1};
     for (follow(&x); x.next;) {
@@ -263,4 +306,24 @@ void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspac
         run_macrokernel(&x, x.members > 1 ? team : NULL);
         x.before += micropanels(&x, x.now);
     }
+}
+
+static const gemm_kind *kind_of(const wf_gemm *g)
+{
+    return g->bf16 ? &WF_ISA_NAME(wf_gemm_bf16) : &WF_ISA_NAME(wf_gemm_f32);
+}
+
+size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
+{
+    return WF_ISA_NAME(wf_gemm_is_few)(g)
+               ? 0
+               : WF_ISA_NAME(wf_gemm_workspace_of)(kind_of(g), g, threads);
+}
+
+void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace)
+{
+    if (WF_ISA_NAME(wf_gemm_is_few)(g))
+        WF_ISA_NAME(wf_gemm_few)(team, g);
+    else
+        WF_ISA_NAME(wf_gemm_run)(kind_of(g), team, g, workspace);
 }

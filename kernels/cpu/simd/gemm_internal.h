@@ -34,13 +34,13 @@ static inline int64_t gemm_tiles(int64_t size, int64_t tile)
 
 /* Where a tile finds its rows or its columns: in a panel, or, without one, where they lie. */
 typedef struct gemm_source {
-    const float *panel;
+    const void *panel;
     int64_t first; /* row or column of what is computed */
 } gemm_source;
 
-/* Memory that is needed soon: `left` rows of `lines` cache lines each. */
+/* Memory that is needed soon: `left` rows of `lines` cache lines each, `stride` bytes apart. */
 typedef struct gemm_ahead {
-    const float *at;
+    const char *at;
     int64_t stride, lines, left;
 } gemm_ahead;
 
@@ -48,7 +48,7 @@ typedef struct gemm_ahead {
 typedef struct gemm_tile {
     const wf_gemm_kc_block *kc_block;
     gemm_source rows, cols; /* a whole tile's: what is in place can all be read */
-    float *spill;           /* spilled partial sums: GEMM_TILE floats for level 0 */
+    float *spill;           /* spilled partial sums: those of level 0 */
     int64_t spill_level;    /* floats from one level to the next */
     float *c;               /* where the root goes, once the KC block is the last */
     int64_t c_row;
@@ -63,20 +63,46 @@ static inline int gemm_height(int cut)
     return 16 >> cut < GEMM_MR ? 16 >> cut : GEMM_MR;
 }
 
-/* The microkernel: brings a tile of gemm_height(cut) rows through a KC block. */
-void WF_ISA_NAME(wf_gemm_microkernel)(int cut, const gemm_tile *tile);
+/* What a product is made of, for one type of operands on one instruction set. */
+typedef struct gemm_kind {
+    wf_gemm_limits limits;
+    int heights[GEMM_CUTS]; /* a tile's, in descending order; 0: there are no more */
+    int64_t a_bytes,
+        b_bytes; /* a panel has them for each row or column and element of a part */
+    /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count and p < k; other i have numbers that nobody
+       uses, and what a part is filled up with is +0. */
+    void (*pack_rows)(void *panel, int height, const wf_gemm_operand *x, int64_t count,
+                      int64_t k);
+    void (*pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k);
+    /* The microkernel: brings a tile of heights[cut] rows through a KC block. */
+    void (*microkernel)(int cut, const gemm_tile *tile);
+    /* Around a run of microkernels on one thread; or NULL. */
+    void (*enter)(void);
+    void (*leave)(void);
+} gemm_kind;
 
-/*
- * One step's share of a panel, `height` or GEMM_NR wide: x(i, p) for i < count, +0 for other i;
- * p < k.
- */
-void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_operand *x,
+extern const gemm_kind WF_ISA_NAME(wf_gemm_f32), WF_ISA_NAME(wf_gemm_bf16);
+
+/* simd->gemm and its workspace of that kind. */
+size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g, int threads);
+void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
+                              void *workspace);
+
+/* What the tables of kinds name. */
+void WF_ISA_NAME(wf_gemm_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
                                     int64_t count, int64_t k);
-void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int64_t count,
+void WF_ISA_NAME(wf_gemm_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                     int64_t k);
+void WF_ISA_NAME(wf_gemm_microkernel)(int cut, const gemm_tile *tile);
+void WF_ISA_NAME(wf_gemm_bf16_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
+                                         int64_t count, int64_t k);
+void WF_ISA_NAME(wf_gemm_bf16_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
+                                         int64_t k);
+void WF_ISA_NAME(wf_gemm_bf16_microkernel)(int cut, const gemm_tile *tile);
 
 /* A product on its way. */
 typedef struct gemm_product {
+    const gemm_kind *kind;
     const wf_gemm *g;
     wf_gemm_blocking blocking;
     float *spill; /* partial sums that tiles leave for the next KC block, micro-panels first */
@@ -87,22 +113,23 @@ typedef struct gemm_product {
 typedef struct gemm_macrokernel {
     int64_t row0, rows, col0, cols;
     int64_t first_packed; /* the rows of the block before this one are read in place */
-    float *a;             /* panels of the others */
+    char *a;              /* panels of the others */
     wf_gemm_kc_block kc_block;
 } gemm_macrokernel;
 
 /* How many of a block's rows tiles read in place: those in front of a last tile that is higher than
    what is left for it, or none. */
-int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t rows);
+int64_t WF_ISA_NAME(wf_gemm_in_place)(const gemm_product *p, int64_t rows);
 
 /* Packs panels begin .. end - 1 of a block's rows, for all steps of its KC block. */
-void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_macrokernel *at, int64_t begin, int64_t end);
+void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_product *p, const gemm_macrokernel *at,
+                                 int64_t begin, int64_t end);
 
-/* GEMM_NR columns on their way into a panel, a run at a time. */
+/* nr columns on their way into a panel, a run at a time. */
 typedef struct gemm_micropanel {
     const wf_gemm_kc_block *kc_block;
     int64_t col, count;
-    float *panel, *to; /* NULL: in place */
+    char *panel, *to; /* NULL: in place */
     int step;
     int64_t first; /* the step's first element that is not packed yet */
 } gemm_micropanel;
@@ -110,12 +137,21 @@ typedef struct gemm_micropanel {
 /* The micro-panel at a column of a macro-kernel, to be packed into that panel. */
 gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
                                                 const gemm_macrokernel *at, int64_t column,
-                                                float *panel);
+                                                char *panel);
 
 /* Rows of a block; `share`: how many tiles pack the next micro-panel together. */
 typedef struct gemm_rows {
     int64_t begin, end, share;
 } gemm_rows;
+
+/* A tile that does not go to C directly, its rows nr floats apart: in place of C or on top of it. */
+void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
+                                   int64_t rows, int64_t cols, void *c, int64_t c_row,
+                                   int64_t c_col);
+
+/* Products of bf16 operands with few rows, which pack nothing and need no workspace. */
+bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
+void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g);
 
 /* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
    already; meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */

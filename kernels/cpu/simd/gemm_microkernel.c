@@ -7,6 +7,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+enum { LINE = 64 };
+
 typedef struct accumulators {
     v16 at[GEMM_MR][GEMM_VECTORS];
 } accumulators;
@@ -57,8 +59,9 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
                              int64_t done)
 {
     if (s->panel)
-        return (wf_gemm_operand){s->panel + done * width, 1, width};
-    return (wf_gemm_operand){all->at + s->first * all->across, all->across, all->along};
+        return (wf_gemm_operand){(const float *)s->panel + done * width, 1, width,
+                                 sizeof(float)};
+    return wf_gemm_from(*all, s->first, 0);
 }
 
 /*
@@ -77,9 +80,9 @@ INLINE void prefetch_row(gemm_ahead *a, const int write, int64_t lines)
         return;
     for (int64_t i = 0; i < lines; i++) {
         if (write) /* the builtin takes literals only */
-            __builtin_prefetch(a->at + i * V16, 1);
+            __builtin_prefetch(a->at + i * LINE, 1);
         else
-            __builtin_prefetch(a->at + i * V16, 0);
+            __builtin_prefetch(a->at + i * LINE, 0);
     }
     a->at += a->stride;
     a->left--;
@@ -122,6 +125,8 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t 
 INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
                           wf_gemm_operand b, int64_t k, prefetch *fetch)
 {
+    const float *at_a = a.at, *at_b = b.at;
+
     for (int64_t left = k, some; left > 0; left -= some) {
         if (fetch->until == 0) {
             prefetch_row(&fetch->next, 0, fetch->next.lines);
@@ -131,11 +136,11 @@ INLINE void multiply_step(const int rows, accumulators *acc, wf_gemm_operand a,
         some = left < fetch->until ? left : fetch->until;
         fetch->until -= some;
         if (a.across == 1)
-            multiply(rows, acc, a.at, 1, a.along, b.at, b.along, some);
+            multiply(rows, acc, at_a, 1, a.along, at_b, b.along, some);
         else
-            multiply(rows, acc, a.at, a.across, 1, b.at, b.along, some);
-        a.at += some * a.along;
-        b.at += some * b.along;
+            multiply(rows, acc, at_a, a.across, 1, at_b, b.along, some);
+        at_a += some * a.along;
+        at_b += some * b.along;
     }
 }
 
@@ -148,7 +153,9 @@ INLINE prefetch prefetch_of(const int rows, const gemm_tile *t)
     prefetch fetch = {.next = t->ahead};
     int64_t most = fetch.next.left > rows ? fetch.next.left : rows;
 
-    fetch.own = w->last ? t->own : (gemm_ahead){spill, GEMM_NR, GEMM_VECTORS, rows};
+    fetch.own = w->last ? t->own
+                        : (gemm_ahead){(const char *)spill, GEMM_NR * sizeof(float),
+                                       GEMM_VECTORS, rows};
     fetch.every = w->k > most ? w->k / most : 1;
     return fetch;
 }

@@ -1,36 +1,37 @@
 /*
- * kernels/cpu/simd/gemm_micropanel.c - an NR micro-panel, GEMM_NR columns of a product: its
+ * kernels/cpu/simd/gemm_micropanel.c - an NR micro-panel, nr columns of a product: its
  * panel of B, packed run by run while the tiles of another micro-panel are computed (double buffering),
  * and its tiles. The panels of A, which all micro-panels of a block share, are packed here too.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
+#include "core/numerics/bf16.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 
 enum { LINE = 64, SHORT_RUN = 16 };
 
 /* The lowest tile that holds so many rows. */
-static int cut_for(int64_t rows)
+static int cut_for(const gemm_kind *kind, int64_t rows)
 {
     int cut = 0;
 
-    while (cut + 1 < GEMM_CUTS && gemm_height(cut + 1) >= rows)
+    while (cut + 1 < GEMM_CUTS && kind->heights[cut + 1] >= rows)
         cut++;
     return cut;
 }
 
-/* Cache lines of so many floats from x on. */
-static int64_t lines_at(const float *x, int64_t floats)
+/* Cache lines of so many bytes from x on. */
+static int64_t lines_at(const void *x, int64_t bytes)
 {
-    return gemm_tiles((int64_t)((uintptr_t)x % LINE / sizeof *x) + floats, LINE / sizeof *x);
+    return gemm_tiles((int64_t)((uintptr_t)x % LINE) + bytes, LINE);
 }
 
 /* Where x(i, p) lies, i < count, p < k. */
 static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
 {
     if (x->across == 1)
-        return (gemm_ahead){x->at, x->along, lines_at(x->at, count), k};
-    return (gemm_ahead){x->at, x->across, lines_at(x->at, k), count};
+        return (gemm_ahead){x->at, x->along * x->size, lines_at(x->at, count * x->size), k};
+    return (gemm_ahead){x->at, x->across * x->size, lines_at(x->at, k * x->size), count};
 }
 
 /* Prefetches all of it, a row after the other: so the core sees long runs and reads ahead. */
@@ -38,17 +39,17 @@ static void prefetch(const gemm_ahead *ahead)
 {
     for (int64_t r = 0; r < ahead->left; r++) {
         for (int64_t i = 0; i < ahead->lines; i++)
-            __builtin_prefetch(ahead->at + r * ahead->stride + i * V16);
+            __builtin_prefetch(ahead->at + r * ahead->stride + i * LINE);
     }
 }
 
-int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t rows)
+int64_t WF_ISA_NAME(wf_gemm_in_place)(const gemm_product *p, int64_t rows)
 {
-    int64_t left = rows % GEMM_MR;
+    int64_t left = rows % p->kind->limits.mr;
 
-    if (!blocking->rows_in_place)
+    if (!p->blocking.rows_in_place)
         return 0;
-    return left == gemm_height(cut_for(left)) ? rows : rows - left;
+    return left == p->kind->heights[cut_for(p->kind, left)] ? rows : rows - left;
 }
 
 /*
@@ -56,40 +57,58 @@ int64_t WF_ISA_NAME(wf_gemm_in_place)(const wf_gemm_blocking *blocking, int64_t 
  * apart, and would not find them again after a whole panel: then all tiles take a short run of the
  * long dimension before the next one.
  */
-void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_macrokernel *at, int64_t begin, int64_t end)
+void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_product *p, const gemm_macrokernel *at,
+                                 int64_t begin, int64_t end)
 {
     const wf_gemm_kc_block *w = &at->kc_block;
+    const gemm_kind *kind = p->kind;
+    const int64_t mr = kind->limits.mr, pad = kind->limits.pad;
     int64_t done = 0;
 
     for (int s = 0; s < w->n_steps; s++) {
         const wf_gemm_step *step = &w->step[s];
         wf_gemm_operand x = step->rows;
-        int64_t length = x.across < x.along ? SHORT_RUN : step->k;
+        int64_t length = x.across < x.along ? wf_gemm_padded(SHORT_RUN, pad) : step->k;
 
         for (int64_t run = 0; run < step->k; run += length) {
             int64_t k = wf_least(length, step->k - run);
 
             for (int64_t i = begin; i < end; i++) {
-                int64_t row = at->first_packed + i * GEMM_MR;
-                int64_t count = wf_least(GEMM_MR, at->rows - row);
-                int height = gemm_height(cut_for(count));
-                float *panel = at->a + i * GEMM_MR * w->k + done * height;
+                int64_t row = at->first_packed + i * mr;
+                int64_t count = wf_least(mr, at->rows - row);
+                int height = kind->heights[cut_for(kind, count)];
+                char *panel = at->a + (i * mr * w->k + done * height) * kind->a_bytes;
+                gemm_ahead whole;
 
-                x.at = step->rows.at + (at->row0 + row) * x.across + run * x.along;
+                x = wf_gemm_from(step->rows, at->row0 + row, run);
+                whole = ahead_of(&x, count, k);
                 if (x.along == 1)
-                    prefetch(&(gemm_ahead){x.at, x.across, lines_at(x.at, k), count});
-                WF_ISA_NAME(wf_gemm_pack_rows)(panel, height, &x, count, k);
+                    prefetch(&whole);
+                kind->pack_rows(panel, height, &x, count, k);
             }
-            done += k;
+            done += wf_gemm_padded(k, pad);
         }
     }
 }
 
-/* What does not go to C directly: the tile in `edge`, in place of C or on top of it. */
-static void put_edge(const float *edge, int64_t rows, int64_t cols, bool add, float *c,
-                     int64_t c_row, int64_t c_col)
+/* The tile in `edge`, rounded. */
+static void round_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, uint16_t *c,
+                       int64_t c_row, int64_t c_col)
 {
-    for (int64_t i = 0; i < rows; i++, edge += GEMM_NR, c += c_row) {
+    for (int64_t i = 0; i < rows; i++, edge += nr, c += c_row) {
+        if (c_col == 1) {
+            WF_ISA_NAME(wf_narrow)(edge, c, cols);
+            continue;
+        }
+        for (int64_t j = 0; j < cols; j++)
+            c[j * c_col] = wf_bf16_of(edge[j]);
+    }
+}
+
+static void float_edge(const float *edge, int64_t nr, int64_t rows, int64_t cols, bool add,
+                       float *c, int64_t c_row, int64_t c_col)
+{
+    for (int64_t i = 0; i < rows; i++, edge += nr, c += c_row) {
         if (add && c_col == 1) {
             WF_ISA_NAME(wf_add)(c, edge, c, cols);
             continue;
@@ -99,36 +118,49 @@ static void put_edge(const float *edge, int64_t rows, int64_t cols, bool add, fl
     }
 }
 
+void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
+                                   int64_t rows, int64_t cols, void *c, int64_t c_row,
+                                   int64_t c_col)
+{
+    if (g->c_bf16)
+        round_edge(edge, nr, rows, cols, c, c_row, c_col);
+    else
+        float_edge(edge, nr, rows, cols, g->add, c, c_row, c_col);
+}
+
 /* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
    all that C is to be. */
 static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_tile *tile,
                      float *edge, int64_t row, int64_t col)
 {
-    int64_t rows = wf_least(GEMM_MR, at->row0 + at->rows - row);
-    int64_t cols = wf_least(GEMM_NR, at->col0 + at->cols - col);
+    const gemm_kind *kind = p->kind;
+    int64_t nr = kind->limits.nr, rows = wf_least(kind->limits.mr, at->row0 + at->rows - row);
+    int64_t cols = wf_least(nr, at->col0 + at->cols - col);
     int64_t c_row = p->blocking.transpose ? 1 : p->g->c_row;
     int64_t c_col = p->blocking.transpose ? p->g->c_row : 1;
-    int cut = cut_for(rows);
-    float *c = p->g->c + row * c_row + col * c_col;
-    bool direct = rows == gemm_height(cut) && cols == GEMM_NR && c_col == 1 && !p->g->add;
+    int cut = cut_for(kind, rows);
+    int64_t size = p->g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
+    void *c = (char *)p->g->c + (row * c_row + col * c_col) * size;
+    bool direct =
+        rows == kind->heights[cut] && cols == nr && c_col == 1 && !p->g->add && !p->g->c_bf16;
 
     tile->c = direct ? c : edge;
-    tile->c_row = direct ? c_row : GEMM_NR;
-    tile->own = (gemm_ahead){c, c_row, GEMM_VECTORS, c_col == 1 ? rows : 0};
-    WF_ISA_NAME(wf_gemm_microkernel)(cut, tile);
+    tile->c_row = direct ? c_row : nr;
+    tile->own = (gemm_ahead){c, c_row * size, nr * size / LINE, c_col == 1 ? rows : 0};
+    kind->microkernel(cut, tile);
     if (!direct && tile->kc_block->last)
-        put_edge(edge, rows, cols, p->g->add, c, c_row, c_col);
+        WF_ISA_NAME(wf_gemm_put_edge)(p->g, edge, nr, rows, cols, c, c_row, c_col);
 }
 
 gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
                                                 const gemm_macrokernel *at, int64_t column,
-                                                float *panel)
+                                                char *panel)
 {
     const wf_gemm_kc_block *w = &at->kc_block;
     gemm_micropanel s = {
-        .kc_block = w, .col = column, .count = wf_least(GEMM_NR, at->cols - column)};
+        .kc_block = w, .col = column, .count = wf_least(p->kind->limits.nr, at->cols - column)};
 
-    if (s.count == GEMM_NR && p->blocking.cols_in_place)
+    if (s.count == p->kind->limits.nr && p->blocking.cols_in_place)
         s.step = w->n_steps;
     else
         s.panel = s.to = panel;
@@ -144,8 +176,7 @@ static int64_t next_run(gemm_micropanel *s, int64_t k, wf_gemm_operand *x)
 
         if (s->first == step->k)
             continue;
-        *x = step->cols;
-        x->at += s->col * x->across + s->first * x->along;
+        *x = wf_gemm_from(step->cols, s->col, s->first);
         return wf_least(k, step->k - s->first);
     }
     return 0;
@@ -159,14 +190,14 @@ static gemm_ahead ahead_of_panel(gemm_micropanel *s, int64_t most)
     return k > 0 ? ahead_of(&x, s->count, k) : (gemm_ahead){.left = 0};
 }
 
-static int64_t pack_run(gemm_micropanel *s, int64_t most)
+static int64_t pack_run(const gemm_kind *kind, gemm_micropanel *s, int64_t most)
 {
     wf_gemm_operand x;
     int64_t k = next_run(s, most, &x);
 
     if (k > 0) {
-        WF_ISA_NAME(wf_gemm_pack_cols)(s->to, &x, s->count, k);
-        s->to += k * GEMM_NR;
+        kind->pack_cols(s->to, &x, s->count, k);
+        s->to += wf_gemm_padded(k, kind->limits.pad) * kind->limits.nr * kind->b_bytes;
         s->first += k;
     }
     return k;
@@ -177,24 +208,27 @@ void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macro
                                          gemm_micropanel *next)
 {
     const wf_gemm_kc_block *w = &at->kc_block;
-    int64_t share = gemm_tiles(gemm_tiles(w->k, rows.share), V16) * V16;
-    int64_t index = (now->col - at->col0) / GEMM_NR * gemm_tiles(at->rows, GEMM_MR);
+    const gemm_kind *kind = p->kind;
+    const int64_t mr = kind->limits.mr, nr = kind->limits.nr;
+    const int64_t share =
+        wf_gemm_padded(gemm_tiles(gemm_tiles(w->k, rows.share), V16) * V16, kind->limits.pad);
+    int64_t index = (now->col - at->col0) / nr * gemm_tiles(at->rows, mr);
     gemm_tile tile = {.kc_block = w,
                       .cols = {.panel = now->panel, .first = now->col},
-                      .spill = p->spill + (index + rows.begin / GEMM_MR) * GEMM_TILE,
+                      .spill = p->spill + (index + rows.begin / mr) * mr * nr,
                       .spill_level = p->spill_level};
 
-    while (pack_run(now, w->k) > 0)
+    while (pack_run(kind, now, w->k) > 0)
         ;
-    for (int64_t i = rows.begin; i < rows.end; i += GEMM_MR) {
+    for (int64_t i = rows.begin; i < rows.end; i += mr) {
         tile.rows = (gemm_source){.first = at->row0 + i};
         if (i >= at->first_packed)
-            tile.rows.panel = at->a + (i - at->first_packed) * w->k;
+            tile.rows.panel = at->a + (i - at->first_packed) * w->k * kind->a_bytes;
         /* What a tile packs of the next micro-panel is its share of the KC block, in whole lines. */
         tile.ahead = next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
         run_tile(p, at, &tile, edge, at->row0 + i, now->col);
-        tile.spill += GEMM_TILE;
+        tile.spill += mr * nr;
         if (next)
-            pack_run(next, share);
+            pack_run(kind, next, share);
     }
 }

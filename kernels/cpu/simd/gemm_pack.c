@@ -98,7 +98,7 @@ INLINE void pack(float *panel, const int width, const float *x, int64_t across, 
     elements(panel + p * width, width, x + p * along, across, along, count, k - p);
 }
 
-void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_operand *x,
+void WF_ISA_NAME(wf_gemm_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
                                     int64_t count, int64_t k)
 {
     if (height == GEMM_MR)
@@ -107,7 +107,7 @@ void WF_ISA_NAME(wf_gemm_pack_rows)(float *panel, int height, const wf_gemm_oper
         pack(panel, height, x->at, x->across, x->along, count, k);
 }
 
-void WF_ISA_NAME(wf_gemm_pack_cols)(float *panel, const wf_gemm_operand *x, int64_t count,
+void WF_ISA_NAME(wf_gemm_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                     int64_t k)
 {
     pack(panel, GEMM_NR, x->at, x->across, x->along, count, k);

@@ -8,6 +8,7 @@
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
+#include "kernels/cpu/simd/gemm_internal.h"
 #include "kernels/cpu/simd/gemm_skinny_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/team_internal.h"
@@ -219,7 +220,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
 
     UNROLL
     for (int i = 0; i < rows; i++) /* the last row stands for those that there are not */
-        x[i] = s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
+        x[i] = (const float *)s->x + (row + i < s->m ? row + i : s->m - 1) * s->k;
     for (int64_t l = 0; l < s->chunks; l++) {
         UNROLL
         for (int i = 0; i < rows; i++)
@@ -238,7 +239,7 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
     }
     for (int i = 0; i < rows && row + i < s->m; i++) { /* no zero keeps its sign */
         v16_store(out, v16_add(node[0][i], v16_zero()));
-        memcpy(s->y + (row + i) * s->n + from, out + (from - col),
+        memcpy((float *)s->y + (row + i) * s->n + from, out + (from - col),
                (size_t)(col + V16 - from) * sizeof *out);
     }
 }
@@ -295,6 +296,31 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
+/* Both operands are bf16. */
+static void run_bf16(struct wf_team *team, const wf_skinny *s)
+{
+    wf_gemm_part parts[WF_MAX_CHUNKS];
+    wf_gemm g = {.m = s->m,
+                 .n = s->n,
+                 .c = s->y,
+                 .c_row = s->n,
+                 .bf16 = true,
+                 .c_bf16 = s->y_bf16,
+                 .parts = parts,
+                 .n_parts = s->chunks};
+
+    for (int64_t l = 0; l < s->chunks; l++)
+        parts[l] = (wf_gemm_part){.a = (const uint16_t *)s->x + s->at[l],
+                                  .a_row = s->k,
+                                  .a_k = 1,
+                                  .b = (const uint16_t *)s->w + s->at[l],
+                                  .b_k = 1,
+                                  .b_col = s->k,
+                                  .k = s->at[l + 1] - s->at[l],
+                                  .chunk = true};
+    WF_ISA_NAME(wf_gemm_few)(team, &g);
+}
+
 void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s)
 {
     enum {
@@ -305,6 +331,10 @@ void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s)
     int64_t groups = (s->n + V16 - 1) / V16, workers = team ? wf_team_size(team) : 1;
     int64_t grain = group < TASK_BYTES ? TASK_BYTES / (group > 0 ? group : 1) : 1;
 
+    if (s->x_bf16) {
+        run_bf16(team, s);
+        return;
+    }
     if (grain < groups / (TASKS * workers))
         grain = groups / (TASKS * workers);
     wf_team_run(s->n * s->k * size < alone ? NULL : team, groups, grain, run,

@@ -56,7 +56,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
 void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows,
                                   int64_t n);
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
-                          float *y, int64_t heads, int64_t dim);
+                          float *y, int64_t heads, int64_t dim, int64_t features);
 void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,
                              const uint32_t counter[3], int64_t first, float p);
 void WF_ISA_NAME(wf_fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
@@ -69,18 +69,18 @@ float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n);
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n);
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n);
 size_t WF_ISA_NAME(wf_attention_workspace)(int64_t seq, int64_t dim);
-void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, float *out, int64_t out_stride,
+void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, void *out, int64_t out_stride,
                                float *lse, void *workspace);
 size_t WF_ISA_NAME(wf_attention_row_workspace)(int64_t heads, int64_t dim);
-void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t heads, float *out,
+void WF_ISA_NAME(wf_attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                                    void *workspace);
 size_t WF_ISA_NAME(wf_attention_grad_workspace)(int64_t seq, int64_t dim);
-void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const float *out,
-                                    int64_t out_stride, const float *lse, const float *dout,
-                                    int64_t dout_stride, float *dq, int64_t dq_stride,
-                                    float *dk, float *dv, void *workspace);
-void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, float *to,
-                                      int64_t stride);
+void WF_ISA_NAME(wf_attention_grad)(const wf_attention_head *head, const void *out,
+                                    int64_t out_stride, const float *lse, const void *dout,
+                                    int64_t dout_stride, void *dq, int64_t dq_stride, float *dk,
+                                    float *dv, void *workspace);
+void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
+                                      int64_t stride, bool bf16);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);
 void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
@@ -88,5 +88,7 @@ void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
 double WF_ISA_NAME(wf_sum_squares)(const float *x, int64_t n);
 
 extern const wf_simd WF_ISA_NAME(wf_simd);
+extern const wf_simd WF_ISA_NAME(
+    wf_simd_tiles); /* products alone: kernels/cpu/amx/gemm_tiles.c */
 
 #endif

@@ -1,7 +1,7 @@
 /*
  * kernels/cpu/simd/norm_chunk.c - gradients of gains and biases over the rows of one chunk: per
  * column one chain from +0 over the rows in order, kept in a register while a block of columns
- * walks down the rows.
+ * walks down the rows. With rows.more the chain goes on with what is there.
  */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"
@@ -27,8 +27,10 @@ void WF_ISA_NAME(wf_layernorm_chunk)(const float *x, const float *mean, const fl
     for (; i + COLUMNS * V16 <= d; i += COLUMNS * V16) {
         v16 gain[COLUMNS], bias[COLUMNS];
 
-        for (int k = 0; k < COLUMNS; k++)
-            gain[k] = bias[k] = v16_zero();
+        for (int k = 0; k < COLUMNS; k++) {
+            gain[k] = rows.more ? v16_load(dgain + i + k * V16) : v16_zero();
+            bias[k] = rows.more ? v16_load(dbias + i + k * V16) : v16_zero();
+        }
         for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
              q++, r = next_row(rows, r, &end)) {
             v16 middle = v16_set1(mean[r]), scale = v16_set1(rstd[r]);
@@ -48,7 +50,8 @@ void WF_ISA_NAME(wf_layernorm_chunk)(const float *x, const float *mean, const fl
     }
     for (; i < d; i += V16) {
         int64_t n = d - i;
-        v16 gain = v16_zero(), bias = v16_zero();
+        v16 gain = rows.more ? v16_load_n(dgain + i, n) : v16_zero();
+        v16 bias = rows.more ? v16_load_n(dbias + i, n) : v16_zero();
 
         for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
              q++, r = next_row(rows, r, &end)) {
@@ -73,7 +76,7 @@ void WF_ISA_NAME(wf_rmsnorm_chunk)(const float *x, const float *rstd, const floa
         v16 gain[COLUMNS];
 
         for (int k = 0; k < COLUMNS; k++)
-            gain[k] = v16_zero();
+            gain[k] = rows.more ? v16_load(dgain + i + k * V16) : v16_zero();
         for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
              q++, r = next_row(rows, r, &end)) {
             v16 scale = v16_set1(rstd[r]);
@@ -89,7 +92,7 @@ void WF_ISA_NAME(wf_rmsnorm_chunk)(const float *x, const float *rstd, const floa
     }
     for (; i < d; i += V16) {
         int64_t n = d - i;
-        v16 gain = v16_zero();
+        v16 gain = rows.more ? v16_load_n(dgain + i, n) : v16_zero();
 
         for (int64_t q = 0, r = 0, end = rows.rows; q < n_rows;
              q++, r = next_row(rows, r, &end)) {

@@ -27,6 +27,8 @@ typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU, WF_NN_GEGLU } wf_nn_mlp_
 
 enum { WF_NN_SQRT_WIDTH = -1 }; /* a scale that is the root of the width */
 
+enum { WF_NN_LISTED_BLOCKS = 512 }; /* a list of blocks names some of the first so many */
+
 typedef struct wf_nn_gpt_config {
     int64_t vocabulary, positions, layers, heads, kv_heads, width, ffn;
     int64_t head_dim; /* 0: width / heads */
@@ -38,10 +40,16 @@ typedef struct wf_nn_gpt_config {
     wf_nn_position_kind position;
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
+    wf_rope_factors
+        rope_factors; /* WF_ROPE_LONG, whose factor is positions / original ones where it is 0 */
+    double
+        rotary; /* WF_NN_ROPE; the share of a head's features, its first ones, that turn; 0: 1 */
     int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
     /* sliding windows: tokens see the last `window` of those before them and themselves alone, 0: all; blocks before
-       window_first, and every window_skip-th one, have none; 0: all have */
+       window_first, and every window_skip-th one, have none; 0: all have. Where any bit of window_blocks is there, blocks
+       with a bit have a window and all others none (wf_nn_block_list) */
     int64_t window, window_first, window_skip;
+    uint64_t window_blocks[WF_NN_LISTED_BLOCKS / 64];
     wf_nn_mlp_kind mlp;
     /* linears that have biases: of queries, keys and values, of attention's output, of the MLP */
     bool qkv_bias, out_bias, mlp_bias;
@@ -89,6 +97,20 @@ WF_API const wf_nn_gpt_config *wf_nn_gpt_family(const char *name);
  * compute the same have the same. */
 WF_API wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config);
 
+/** wf_nn_block_listed, wf_nn_block_list - whether window_blocks has a block; put it there. Numbers beyond
+ * WF_NN_LISTED_BLOCKS are not. */
+WF_API bool wf_nn_block_listed(const wf_nn_gpt_config *config, int64_t number);
+WF_API void wf_nn_block_list(wf_nn_gpt_config *config, int64_t number);
+
+/** wf_nn_gpt_window - of block `number` of a config: how many tokens its tokens see; 0: all. */
+WF_API int64_t wf_nn_gpt_window(const wf_nn_gpt_config *config, int64_t number);
+
+/** wf_nn_gpt_rotary - the features of a head that turn, rounded down. */
+WF_API int64_t wf_nn_gpt_rotary(const wf_nn_gpt_config *config);
+
+/** wf_nn_gpt_rope_wrong - what is wrong with the RoPE of a config; NULL: nothing. Owner: static string. */
+WF_API const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *config);
+
 /** wf_nn_gpt_alike - whether two configs have the same properties, whatever their sizes and numbers are. */
 WF_API bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
 
@@ -106,6 +128,9 @@ WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
  *          an odd head size with RoPE, numbers of a window below 0), WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
+
+/** wf_nn_gpt_sites - dropout sites of a model: the first that others may have. */
+WF_API int wf_nn_gpt_sites(const wf_nn_gpt *model);
 
 /**
  * wf_nn_block_new - x + attn(norm1(x)), and the same of the mlp

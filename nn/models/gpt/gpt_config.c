@@ -20,6 +20,82 @@ const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
     return NULL;
 }
 
+bool wf_nn_block_listed(const wf_nn_gpt_config *c, int64_t number)
+{
+    return number < WF_NN_LISTED_BLOCKS &&
+           c->window_blocks[number / 64] >> (uint64_t)(number % 64) & 1;
+}
+
+void wf_nn_block_list(wf_nn_gpt_config *c, int64_t number)
+{
+    if (number < WF_NN_LISTED_BLOCKS)
+        c->window_blocks[number / 64] |= (uint64_t)1 << number % 64;
+}
+
+static bool has_list(const wf_nn_gpt_config *c)
+{
+    for (int i = 0; i < WF_NN_LISTED_BLOCKS / 64; i++)
+        if (c->window_blocks[i])
+            return true;
+    return false;
+}
+
+int64_t wf_nn_gpt_window(const wf_nn_gpt_config *c, int64_t number)
+{
+    bool skipped = c->window_skip && (number + 1) % c->window_skip == 0;
+    bool has =
+        has_list(c) ? wf_nn_block_listed(c, number) : number >= c->window_first && !skipped;
+
+    return has ? c->window : 0;
+}
+
+/* Whether the listed blocks are all from the first on, but for every `skip`-th. */
+static bool is_pattern(const wf_nn_gpt_config *c, int64_t first, int64_t skip)
+{
+    for (int64_t i = 0; i < c->layers; i++)
+        if (wf_nn_block_listed(c, i) != (i >= first && (i + 1) % skip != 0))
+            return false;
+    return true;
+}
+
+/* A list that two numbers can say becomes these; false: it has no block. */
+static bool shorten_list(wf_nn_gpt_config *c)
+{
+    int64_t first = 0, next, skip = 2;
+
+    while (first < c->layers && !wf_nn_block_listed(c, first))
+        first++;
+    for (next = first; next < c->layers && wf_nn_block_listed(c, next);)
+        next++;
+    c->window_first = c->window_skip = 0;
+    for (; skip <= next + 1 && next < c->layers; skip++)
+        if ((next + 1) % skip == 0 && is_pattern(c, first, skip))
+            break;
+    if (next == c->layers || skip <= next + 1) {
+        c->window_first = first;
+        c->window_skip = next < c->layers ? skip : 0;
+        memset(c->window_blocks, 0, sizeof c->window_blocks);
+    }
+    for (int64_t i = c->layers; i < WF_NN_LISTED_BLOCKS; i++)
+        c->window_blocks[i / 64] &= ~((uint64_t)1 << i % 64);
+    return first < c->layers;
+}
+
+/* One way to say which blocks have windows. */
+static void complete_windows(wf_nn_gpt_config *c)
+{
+    if (has_list(c) && !shorten_list(c))
+        c->window = 0;
+    if (c->window_first >= c->layers || c->window_skip == 1 || c->window >= c->positions)
+        c->window = 0;
+    if (!c->window) {
+        c->window_first = c->window_skip = 0;
+        memset(c->window_blocks, 0, sizeof c->window_blocks);
+    }
+    if (c->window_skip > c->layers)
+        c->window_skip = 0;
+}
+
 wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
 {
     wf_nn_gpt_config c = *config;
@@ -30,16 +106,13 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.eps = 1e-5f;
     if (!(c.rope_base > 0))
         c.rope_base = 10000;
+    if (!(c.rotary > 0))
+        c.rotary = 1;
     if (c.position != WF_NN_ROPE)
-        c.rope_base = 0, c.rope_skip = 0;
+        c.rope_base = 0, c.rope_skip = 0, c.rotary = 1;
     if (c.rope_skip > c.layers)
         c.rope_skip = 0;
-    if (c.window_first >= c.layers || c.window_skip == 1 || c.window >= c.positions)
-        c.window = 0;
-    if (!c.window)
-        c.window_first = 0, c.window_skip = 0;
-    if (c.window_skip > c.layers)
-        c.window_skip = 0;
+    complete_windows(&c);
     if (c.embedding_scale == WF_NN_SQRT_WIDTH)
         c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
@@ -50,7 +123,32 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.logit_divisor = 1;
     if (c.position != WF_NN_ROPE || c.rope_scaling.kind == WF_ROPE_UNSCALED)
         c.rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_UNSCALED};
+    if (c.rope_scaling.kind != WF_ROPE_LONG)
+        memset(&c.rope_factors, 0, sizeof c.rope_factors);
+    else if (!(c.rope_scaling.factor > 0) && c.rope_scaling.original_positions > 0)
+        c.rope_scaling.factor = (double)c.positions / c.rope_scaling.original_positions;
     return c;
+}
+
+int64_t wf_nn_gpt_rotary(const wf_nn_gpt_config *config)
+{
+    const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
+
+    return (int64_t)((double)c.head_dim * c.rotary);
+}
+
+const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *m)
+{
+    const char *wrong = wf_rope_scaling_wrong(&m->rope_scaling);
+    const int64_t features = wf_nn_gpt_rotary(m);
+
+    if (!wrong && m->rope_scaling.kind == WF_ROPE_LONG)
+        wrong = wf_rope_factors_wrong(&m->rope_factors, features / 2);
+    if (!wrong && m->position == WF_NN_ROPE && m->rotary > 0 && m->rotary < 1 &&
+        (features < 2 || features % 2))
+        wrong =
+            "the share of a head that turns has to be an even number of features, two or more";
+    return wrong;
 }
 
 static bool same_scaling(const wf_rope_scaling *a, const wf_rope_scaling *b)
@@ -60,6 +158,14 @@ static bool same_scaling(const wf_rope_scaling *a, const wf_rope_scaling *b)
            a->high_freq_factor == b->high_freq_factor &&
            a->original_positions == b->original_positions && a->beta_fast == b->beta_fast &&
            a->beta_slow == b->beta_slow && a->attention_factor == b->attention_factor;
+}
+
+static bool same_factors(const wf_rope_factors *a, const wf_rope_factors *b)
+{
+    const size_t bytes = (size_t)a->count * sizeof *a->short_factor;
+
+    return a->count == b->count && memcmp(a->short_factor, b->short_factor, bytes) == 0 &&
+           memcmp(a->long_factor, b->long_factor, bytes) == 0;
 }
 
 static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
@@ -91,5 +197,7 @@ bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)
     return wf_nn_gpt_alike(&a, &b) && same_sizes(&a, &b) && a.eps == b.eps &&
            a.rope_base == b.rope_base && a.rope_skip == b.rope_skip && a.window == b.window &&
            a.window_first == b.window_first && a.window_skip == b.window_skip &&
-           same_scaling(&a.rope_scaling, &b.rope_scaling) && same_scales(&a, &b);
+           memcmp(a.window_blocks, b.window_blocks, sizeof a.window_blocks) == 0 &&
+           a.rotary == b.rotary && same_scaling(&a.rope_scaling, &b.rope_scaling) &&
+           same_factors(&a.rope_factors, &b.rope_factors) && same_scales(&a, &b);
 }

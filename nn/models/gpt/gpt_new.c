@@ -23,6 +23,10 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
             "a window of %lld tokens from block %lld on, but in every %lld-th: none may "
             "be below 0",
             (long long)c->window, (long long)c->window_first, (long long)c->window_skip);
+    if (!(c->rotary <= 1) || wf_nn_gpt_rope_wrong(c))
+        return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,
+                       (long long)c->head_dim,
+                       c->rotary <= 1 ? wf_nn_gpt_rope_wrong(c) : "it is at most 1, all");
     if (!(c->dropout >= 0 && c->dropout < 1))
         return wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                        (double)c->dropout);
@@ -44,37 +48,32 @@ static float residual_deviation(const wf_nn_gpt_config *c)
     return deviation / sqrtf(2.0f * (float)(c->layers > 0 ? c->layers : 1));
 }
 
-/* 0: the block sees all tokens. */
-static int64_t window_of(const wf_nn_gpt_config *c, int64_t number)
-{
-    bool skipped = c->window_skip && (number + 1) % c->window_skip == 0;
-
-    return number < c->window_first || skipped ? 0 : c->window;
-}
-
 static wf_nn_attention *make_attention(wf_context *ctx, const wf_nn_gpt_config *c,
                                        int64_t number, int site)
 {
     bool turns = !c->rope_skip || (number + 1) % c->rope_skip;
 
     return wf_nn_attention_new(
-        ctx, &(wf_nn_attention_options){.width = c->width,
-                                        .heads = c->heads,
-                                        .kv_heads = c->kv_heads,
-                                        .causal = true,
-                                        .window = window_of(c, number),
-                                        .head_dim = c->head_dim,
-                                        .qkv_bias = c->qkv_bias,
-                                        .out_bias = c->out_bias,
-                                        .rope_base = turns ? c->rope_base : 0,
-                                        .rope_scaling = c->rope_scaling,
-                                        .qk_norm = c->qk_norm ? c->eps : 0,
-                                        .qk_norm_wide = c->qk_norm_wide,
-                                        .scale = c->attention_scale,
-                                        .dropout = c->dropout,
-                                        .site = site,
-                                        .deviation = deviation,
-                                        .out_deviation = residual_deviation(c)});
+        ctx,
+        &(wf_nn_attention_options){.width = c->width,
+                                   .heads = c->heads,
+                                   .kv_heads = c->kv_heads,
+                                   .causal = true,
+                                   .window = wf_nn_gpt_window(c, number),
+                                   .head_dim = c->head_dim,
+                                   .qkv_bias = c->qkv_bias,
+                                   .out_bias = c->out_bias,
+                                   .rope_base = turns ? c->rope_base : 0,
+                                   .rope_scaling = c->rope_scaling,
+                                   .rope_factors = c->rope_factors,
+                                   .rope_features = c->rotary < 1 ? wf_nn_gpt_rotary(c) : 0,
+                                   .qk_norm = c->qk_norm ? c->eps : 0,
+                                   .qk_norm_wide = c->qk_norm_wide,
+                                   .scale = c->attention_scale,
+                                   .dropout = c->dropout,
+                                   .site = site,
+                                   .deviation = deviation,
+                                   .out_deviation = residual_deviation(c)});
 }
 
 static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -130,6 +129,11 @@ static wf_nn_linear *make_head(wf_context *ctx, const wf_nn_gpt *m)
         head->weight = wf_nn_tie(m->embed ? m->embed->table : NULL);
     }
     return head;
+}
+
+int wf_nn_gpt_sites(const wf_nn_gpt *m)
+{
+    return WF_NN_EMBEDDING_SITE + 1 + WF_NN_BLOCK_SITES * (int)m->layers;
 }
 
 wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config)

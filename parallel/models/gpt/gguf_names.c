@@ -25,6 +25,18 @@ static bool scaled(const wf_nn_gpt_config *m)
            c.attention_scale > 0;
 }
 
+const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
+{
+    return m->rope_scaling.kind == WF_ROPE_YARN
+               ? "RoPE scaled by YaRN (\"rope_type\": \"yarn\")"
+           : m->rope_scaling.kind == WF_ROPE_LONG
+               ? "RoPE scaled by \"short_factor\" and "
+                 "\"long_factor\" (\"rope_type\": \"longrope\")"
+           : m->rotary > 0 && m->rotary < 1 ? "heads of which a part turns "
+                                              "(\"partial_rotary_factor\")"
+                                            : NULL;
+}
+
 /* NULL: llama.cpp has no model of these properties. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
@@ -34,7 +46,7 @@ static const family *family_of(const wf_nn_gpt_config *m)
     if (m->position == WF_NN_LEARNED_POSITIONS)
         return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &families[GPT2]
                                                                           : NULL;
-    if (m->rope_scaling.kind == WF_ROPE_YARN)
+    if (wf_gguf_rope_missing(m))
         return NULL;
     if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
         m->gain_offset || m->qk_norm_wide)

@@ -11,6 +11,9 @@
 /* Whether llama.cpp has models of these properties; what is below is of those alone. */
 bool wf_gguf_has(const wf_nn_gpt_config *model);
 
+/* What a model's RoPE has that is not written here, in words; NULL: nothing. */
+const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
+
 /* Where a parameter lies in a file: from a row of a tensor on. */
 typedef struct wf_gguf_place {
     char name[WF_GGUF_NAME];

@@ -147,6 +147,13 @@ static wf_status open_weights(save *s)
 
 static wf_status prepare(save *s)
 {
+    const char *rope = wf_gguf_rope_missing(&s->model->config);
+
+    if (rope)
+        return wf_error_set(s->error, WF_EUNSUPPORTED,
+                            "GGUF is written of no model with %s: write it for transformers "
+                            "(gpt_export FROM TO)",
+                            rope);
     if (!wf_gguf_has(&s->model->config))
         return wf_error_set(
             s->error, WF_EUNSUPPORTED,

@@ -143,17 +143,19 @@ static wf_status take_bool(const place *p, const wf_hf_key *row, void *field)
     return wf_json_bool(&p->at, p->key, &standard, field);
 }
 
-/* The number of a word in a list that spaces divide; -1: it is not there. */
+/* The number of a word in a list that spaces divide, and bars where several have one number; -1: it is not there. */
 static int number_of(const char *words, const char *word)
 {
     size_t length = strlen(word);
 
-    for (int i = 0; *words; i++) {
-        size_t n = strcspn(words, " ");
+    for (int i = 0; *words;) {
+        size_t n = strcspn(words, " |");
 
-        if (n == length && memcmp(words, word, n) == 0)
+        if (n == length && memcmp(words, word, n) == 0 && strcmp(word, "-") != 0)
             return i;
-        words += n + (words[n] == ' ');
+        words += n;
+        i += *words == ' ';
+        words += *words != 0;
     }
     return -1;
 }
@@ -170,6 +172,18 @@ static wf_status take_word(const place *p, const wf_hf_key *row, void *field)
                             p->key, word, row->words);
     *(unsigned *)field = (unsigned)number; /* an enum */
     return status;
+}
+
+static wf_status take_factors(const place *p, const wf_hf_key *row, void *field)
+{
+    wf_rope_factors *f = &((wf_nn_gpt_config *)((char *)field - row->offset))->rope_factors;
+
+    if (!p->value || wf_hf_factors_read(p->value, field, &f->count))
+        return WF_OK;
+    return wf_error_set(p->at.error, WF_EDATA,
+                        "%s: \"%s\" is no array of 1 to %d numbers, as many as that of the "
+                        "other texts has",
+                        p->at.name, p->key, WF_ROPE_PAIRS);
 }
 
 static wf_status take_skip(const place *p, const wf_hf_key *row, void *field)
@@ -231,11 +245,12 @@ static wf_status must(const place *p, const wf_hf_key *row, const char *type)
 static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_config *c)
 {
     static wf_status (*const takes[])(const place *, const wf_hf_key *, void *) = {
-        [WF_HF_INT] = take_int,       [WF_HF_COUNT] = take_int,
-        [WF_HF_WINDOW] = take_window, [WF_HF_SWITCH] = take_switch,
-        [WF_HF_REAL] = take_real,     [WF_HF_WHOLE] = take_real,
-        [WF_HF_BOOL] = take_bool,     [WF_HF_WORD] = take_word,
-        [WF_HF_SKIP] = take_skip,     [WF_HF_LAYER_TYPES] = take_layer_types};
+        [WF_HF_INT] = take_int,        [WF_HF_COUNT] = take_int,
+        [WF_HF_WINDOW] = take_window,  [WF_HF_SWITCH] = take_switch,
+        [WF_HF_REAL] = take_real,      [WF_HF_WHOLE] = take_real,
+        [WF_HF_BOOL] = take_bool,      [WF_HF_WORD] = take_word,
+        [WF_HF_SKIP] = take_skip,      [WF_HF_LAYER_TYPES] = take_layer_types,
+        [WF_HF_FACTORS] = take_factors};
     place p;
     wf_status status;
 
@@ -278,12 +293,14 @@ static void list_unknown(wf_hf_config *c, const char *above, const json_t *objec
 /* What zeros stand for, and whether the numbers make a model. */
 static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
 {
-    const char *wrong = wf_rope_scaling_wrong(&m->rope_scaling);
+    const char *wrong = wf_nn_gpt_rope_wrong(m);
     const wf_nn_gpt_config whole = wf_nn_gpt_complete(m); /* a window that holds all is none */
 
     m->window = whole.window;
     m->window_first = whole.window_first;
     m->window_skip = whole.window_skip;
+    memcpy(m->window_blocks, whole.window_blocks, sizeof m->window_blocks);
+    m->rope_factors = whole.rope_factors;
     if (!m->kv_heads)
         m->kv_heads = m->heads;
     if (!m->ffn)

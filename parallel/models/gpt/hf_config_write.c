@@ -27,7 +27,7 @@ static const char *first_word(const char *words, int number, char word[WORD])
 {
     while (number-- > 0)
         words += strcspn(words, " ") + 1;
-    snprintf(word, WORD, "%.*s", (int)strcspn(words, " "), words);
+    snprintf(word, WORD, "%.*s", (int)strcspn(words, " |"), words);
     return word;
 }
 
@@ -44,6 +44,16 @@ static json_t *constant(const char *word)
 static double number_of(const wf_hf_key *row, const void *field)
 {
     return row->size == sizeof(float) ? plain(*(const float *)field) : *(const double *)field;
+}
+
+/* A list of wf_rope_factors; NULL: there is no memory. */
+static json_t *factors(const float *list, int64_t count)
+{
+    json_t *array = json_array();
+
+    for (int64_t i = 0; array && i < count; i++)
+        json_array_append_new(array, json_real(plain(list[i])));
+    return array;
 }
 
 /* What a row says of a model; NULL: nothing, or there is no memory. */
@@ -71,6 +81,8 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return json_string(first_word(row->words, (int)*(const unsigned *)field, word));
     case WF_HF_SKIP:
         return wf_hf_skip_write(m->layers, *(const int64_t *)field);
+    case WF_HF_FACTORS:
+        return factors(field, m->rope_factors.count);
     case WF_HF_LAYER_TYPES:
         return wf_hf_layer_types_write(m);
     case WF_HF_MUST:
@@ -91,7 +103,9 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return *(const int64_t *)field == 0;
     if (row->kind == WF_HF_EACH || row->kind == WF_HF_IGNORE)
         return true;
-    if (!strchr(row->key, '.'))
+    if (row->kind == WF_HF_FACTORS)
+        return m->rope_factors.count == 0;
+    if (!strchr(row->key, '.') && row->kind != WF_HF_WHOLE)
         return false;
     return row->kind == WF_HF_WORD ? *(const unsigned *)field == 0 : number_of(row, field) == 0;
 }

@@ -19,6 +19,7 @@ static const wf_hf_family families[] = {
 #define BOOL(...)
 #define WORD(...)
 #define SKIP(...)
+#define FACTORS(...)
 #define LAYER_TYPES(...)
 #define MUST(...)
 #define EACH(...)
@@ -35,6 +36,7 @@ static const wf_hf_family families[] = {
 #undef BOOL
 #undef WORD
 #undef SKIP
+#undef FACTORS
 #undef LAYER_TYPES
 #undef MUST
 #undef EACH
@@ -61,6 +63,7 @@ static const wf_hf_key keys[] = {
 #define WORD(of, key, others, field, list, normal) \
     {ROW(of, WORD, key, others), FIELD(field), .words = list, .standard = normal},
 #define SKIP(of, key, others, field) {ROW(of, SKIP, key, others), FIELD(field)},
+#define FACTORS(of, key, others, field) {ROW(of, FACTORS, key, others), FIELD(field)},
 #define LAYER_TYPES(of, key) {ROW(of, LAYER_TYPES, key, "")},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},

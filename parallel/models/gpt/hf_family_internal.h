@@ -21,6 +21,7 @@ typedef enum wf_hf_kind {
     WF_HF_BOOL,
     WF_HF_WORD,
     WF_HF_SKIP,
+    WF_HF_FACTORS,
     WF_HF_LAYER_TYPES,
     WF_HF_MUST,
     WF_HF_EACH,

@@ -31,6 +31,21 @@ json_t *wf_hf_skip_write(int64_t layers, int64_t every)
     return array;
 }
 
+bool wf_hf_factors_read(const json_t *array, float list[WF_ROPE_PAIRS], int64_t *count)
+{
+    const int64_t n = (int64_t)json_array_size(array);
+
+    if (n < 1 || n > WF_ROPE_PAIRS || (*count && *count != n))
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(array, (size_t)i);
+
+        list[i] = json_is_number(one) ? (float)json_number_value(one) : 0;
+    }
+    *count = n;
+    return true;
+}
+
 static bool slides(const json_t *array, int64_t layer)
 {
     const char *type = json_string_value(json_array_get(array, (size_t)layer));
@@ -38,24 +53,12 @@ static bool slides(const json_t *array, int64_t layer)
     return type && strcmp(type, sliding) == 0;
 }
 
-/* Whether a layer has a window, where those before the first and every `skip`-th have none. */
-static bool has_window(int64_t layer, int64_t first, int64_t skip)
-{
-    return layer >= first && !(skip && (layer + 1) % skip == 0);
-}
-
-static bool says(const json_t *array, int64_t first, int64_t skip)
-{
-    for (int64_t i = 0; i < (int64_t)json_array_size(array); i++)
-        if (slides(array, i) != has_window(i, first, skip))
-            return false;
-    return true;
-}
-
 static const char *wrong_words(const json_t *array, int64_t layers)
 {
     if (!json_is_array(array) || (int64_t)json_array_size(array) != layers)
         return "it must have a word for each layer";
+    if (layers > WF_NN_LISTED_BLOCKS)
+        return "Weft knows lists of up to 512 layers";
     for (int64_t i = 0; i < layers; i++) {
         const char *type = json_string_value(json_array_get(array, (size_t)i));
 
@@ -68,30 +71,21 @@ static const char *wrong_words(const json_t *array, int64_t layers)
 const char *wf_hf_layer_types_read(const json_t *array, wf_nn_gpt_config *m)
 {
     const char *wrong = wrong_words(array, m->layers);
-    int64_t first = 0, next;
+    bool any = false;
 
     if (wrong)
         return wrong;
-    while (first < m->layers && !slides(array, first))
-        first++;
-    for (next = first; next < m->layers && slides(array, next);)
-        next++;
-    if (first == m->layers) {
-        m->window = 0;
-        return NULL;
-    }
-    if (!m->window)
-        return "layers slide, and nothing says over how many tokens";
-    m->window_first = first;
-    m->window_skip = 0;
-    if (next == m->layers)
-        return NULL;
-    for (int64_t skip = 2; skip <= next + 1; skip++)
-        if ((next + 1) % skip == 0 && says(array, first, skip)) {
-            m->window_skip = skip;
-            return NULL;
+    memset(m->window_blocks, 0, sizeof m->window_blocks);
+    for (int64_t i = 0; i < m->layers; i++)
+        if (slides(array, i)) {
+            wf_nn_block_list(m, i);
+            any = true;
         }
-    return "Weft computes windows of all layers from one on, or of these but for every n-th";
+    if (any && !m->window)
+        return "layers slide, and nothing says over how many tokens";
+    if (!any)
+        m->window = 0;
+    return NULL;
 }
 
 json_t *wf_hf_layer_types_write(const wf_nn_gpt_config *m)
@@ -99,9 +93,6 @@ json_t *wf_hf_layer_types_write(const wf_nn_gpt_config *m)
     json_t *array = json_array();
 
     for (int64_t i = 0; i < m->layers; i++)
-        json_array_append_new(
-            array,
-            json_string(m->window && has_window(i, m->window_first, m->window_skip) ? sliding
-                                                                                    : full));
+        json_array_append_new(array, json_string(wf_nn_gpt_window(m, i) ? sliding : full));
     return array;
 }

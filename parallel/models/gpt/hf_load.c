@@ -183,7 +183,7 @@ static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
         return w->is_gguf ? wf_gguf_weights_find(&w->gguf, model, p, error)
                           : locate(w, model, p, &s, &place);
     }
-    status = wf_hf_weights_read(w, model, p, wf_data_write(p->tensor, false, &view), error);
+    status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);
     wf_data_close(&view);
     return status;
 }
@@ -307,7 +307,8 @@ static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *ca
     if (status == WF_OK)
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
-        status = load_parameter(&w, &model->config, p[i], error);
+        if (!p[i]->adapter) /* they start from their recipes */
+            status = load_parameter(&w, &model->config, p[i], error);
     if (status == WF_OK)
         status = wf_hf_weights_check_unused(&w, error);
     wf_hf_weights_close(&w);

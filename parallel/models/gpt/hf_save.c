@@ -29,7 +29,7 @@ static void write_parameter(const wf_par *par, wf_hf_writer *w, int64_t i)
 
     if (wf_part_count(&part) == 0 || !writes_here(par, w, i))
         return;
-    wf_hf_writer_write(w, i, &part, wf_data_read(w->parameter[i]->tensor, &view));
+    wf_hf_writer_write(w, i, &part, wf_data_read_f32(w->parameter[i]->tensor, &view));
     wf_data_close(&view);
 }
 

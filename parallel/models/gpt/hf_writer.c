@@ -92,6 +92,17 @@ static wf_status describe(wf_hf_writer *w)
                                  &w->header_bytes, &w->error);
 }
 
+/* They are no part of a model of transformers: those that count have been merged. */
+static void leave_adapters_out(wf_hf_writer *w)
+{
+    int64_t all = w->parameter ? w->count : 0;
+
+    w->count = 0;
+    for (int64_t i = 0; i < all; i++)
+        if (!w->parameter[i]->adapter)
+            w->parameter[w->count++] = w->parameter[i];
+}
+
 wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
 {
     w->dtype = WF_ST_DTYPES;
@@ -105,6 +116,7 @@ wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
         return wf_error_set(&w->error, WF_EINVAL,
                             "weights cannot be written as %s: f32, bf16 and f16 can", dtype);
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
+    leave_adapters_out(w);
     w->place = calloc((size_t)w->count + 1, sizeof *w->place);
     w->entry = calloc((size_t)w->count + 1, sizeof *w->entry);
     w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);

@@ -1,0 +1,334 @@
+/* apps/gpt_train/search.c - the search: candidates by their bounds, simulated until no bound is better, and planned. */
+#include "apps/gpt_train/search.h"
+#include "apps/gpt_train/plan_knobs.h"
+#include "apps/gpt_train/setup.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STEPS = 2 };
+
+static void choose(char *place, const char *word)
+{
+    snprintf(place, APP_CHOICE_LENGTH, "%s", word);
+}
+
+app_options search_options(const search *s, const search_candidate *c)
+{
+    app_options o = *s->options; /* its texts stay the caller's */
+    bool bf16 = c->dtype == 0;
+
+    o.pp = c->pp;
+    o.tp = c->tp;
+    o.dp = (int64_t)c->shard * c->replicate;
+    o.micro_batch_size = c->micro;
+    o.sequence_parallel = c->sequence_parallel;
+    choose(o.strategy, search_strategies[o.dp > 1 ? c->strategy : 0]);
+    o.dp_replicate = c->strategy >= 4 ? c->replicate : 0;
+    o.shard_group_size = c->strategy >= 4 ? c->shard : 0;
+    choose(o.recompute, search_recompute[c->recompute]);
+    choose(o.dtype, search_dtypes[c->dtype]);
+    if (!o.given[APP_OPTION_param_dtype])
+        choose(o.param_dtype, bf16 ? "bf16" : "fp32");
+    if (o.dp > 1)
+        choose(o.accumulate, search_accumulate[c->accumulate]);
+    if (c->pp > 1) {
+        o.pp_schedule = (char *)(uintptr_t)search_schedules[c->schedule]; /* only read */
+        o.pp_virtual = c->per_rank;
+    }
+    o.steps = 2;
+    o.sample = 0;
+    o.eval_interval = 0;
+    o.rank = app_options_ranks(&o) - 1;
+    return o;
+}
+
+bool search_plan(search *s, search_found *found, int64_t steps)
+{
+    app_options o = search_options(s, &found->candidate);
+    int64_t each = s->ranks / o.pp;
+    size_t limit = (size_t)o.device_memory;
+    wf_error ignored = {WF_OK, ""};
+    dry_run run;
+
+    o.steps = steps;
+    o.rank = (found->rank + 1) * each - 1;
+    s->planned++;
+    found->fits = dry_run_within(&o, false, limit, &run, &ignored) == WF_OK;
+    found->peak = found->fits ? run.report.memory.peak : 0;
+    return found->fits;
+}
+
+/* Of a pipeline also the ranks of the first and the last stage, which have embedding and head. */
+static bool fits_everywhere(search *s, search_found *found)
+{
+    search_found other = *found;
+    int ends[2] = {0, found->candidate.pp - 1};
+
+    if (!search_plan(s, found, STEPS))
+        return false;
+    for (int i = 0; i < 2 && found->candidate.pp > 1; i++) {
+        if (ends[i] == found->rank)
+            continue;
+        other.rank = ends[i];
+        if (!search_plan(s, &other, STEPS))
+            return false;
+        if (other.peak > found->peak) {
+            found->peak = other.peak;
+            found->rank = other.rank;
+        }
+    }
+    return true;
+}
+
+/* Whether it may fit, by an estimate. */
+static bool may_fit(search *s, const search_candidate *c, double bytes)
+{
+    bool may = search_may_fit(s, c, bytes);
+
+    s->left_out[SEARCH_ESTIMATE] += !may;
+    return may;
+}
+
+static bool least_may_fit(search *s, const search_candidate *c)
+{
+    return !s->options->device_memory || may_fit(s, c, search_least_memory(s, c));
+}
+
+static int by_bound(const void *a, const void *b)
+{
+    const search_candidate *x = a, *y = b;
+
+    return x->bound < y->bound ? -1 : x->bound > y->bound;
+}
+
+static void insert(search *s, const search_found *found)
+{
+    int at = s->n_top < SEARCH_KEPT ? s->n_top++ : SEARCH_KEPT - 1;
+
+    while (at > 0 && s->top[at - 1].seconds > found->seconds) {
+        s->top[at] = s->top[at - 1];
+        at--;
+    }
+    s->top[at] = *found;
+}
+
+/* Twice as many are kept as are listed, in the order of time, since what an estimate lets pass may not fit by its plan. */
+static void look_at(search *s, const search_candidate *c)
+{
+    search_found found;
+
+    if (!least_may_fit(s, c))
+        return;
+    if (!search_simulate(s, c, 0, &found)) {
+        s->left_out[SEARCH_SIZES]++;
+        return;
+    }
+    if (s->n_top == SEARCH_KEPT && found.seconds >= s->top[SEARCH_KEPT - 1].seconds) {
+        s->left_out[SEARCH_SLOWER]++;
+    } else if (may_fit(s, c, found.estimate)) {
+        s->left_out[SEARCH_SLOWER] += s->n_top == SEARCH_KEPT; /* the last one goes */
+        insert(s, &found);
+    }
+}
+
+static void add_path(search *s, search_found *found)
+{
+    search_found path;
+
+    if (search_simulate(s, &found->candidate, WF_SIM_PATH, &path))
+        found->path = path.path;
+}
+
+/* The list is what fits by its plan, the fastest first. */
+static void plan_top(search *s)
+{
+    int n = 0;
+
+    for (int i = 0; i < s->n_top; i++) {
+        if (n == SEARCH_TOP) {
+            s->left_out[SEARCH_SLOWER]++;
+        } else if (fits_everywhere(s, &s->top[i])) {
+            s->top[n] = s->top[i];
+            add_path(s, &s->top[n++]);
+        } else {
+            s->left_out[SEARCH_PLAN]++;
+        }
+    }
+    s->n_top = n;
+}
+
+/* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
+static void find_plain(search *s)
+{
+    for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
+        const search_candidate *c = &s->candidate[i];
+
+        if (c->pp == 1 && c->tp == 1 &&
+            (!s->options->device_memory || search_may_fit(s, c, search_least_memory(s, c))) &&
+            search_simulate(s, c, WF_SIM_PATH, &s->plain))
+            search_plan(s, &s->plain, STEPS);
+    }
+}
+
+static double work(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void go(search *s, wf_error *error)
+{
+    double start = work();
+    int64_t i = 0;
+
+    if (search_enumerate(s, error) != WF_OK)
+        return;
+    qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
+    for (; i < s->count; i++) {
+        if (s->n_top == SEARCH_KEPT &&
+            (double)s->candidate[i].bound >= s->top[SEARCH_KEPT - 1].seconds)
+            break;
+        look_at(s, &s->candidate[i]);
+    }
+    s->left_out[SEARCH_TIME] = s->count - i;
+    plan_top(s);
+    find_plain(s);
+    s->seconds = work() - start;
+}
+
+static wf_sim_model model_of(const app_options *o)
+{
+    wf_nn_gpt_config asked = app_options_model(o), c = wf_nn_gpt_complete(&asked);
+
+    return (wf_sim_model){.layers = c.layers,
+                          .width = c.width,
+                          .heads = c.heads,
+                          .kv_heads = c.kv_heads,
+                          .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
+                          .ffn = c.ffn,
+                          .vocabulary = c.vocabulary,
+                          .seq = o->seq_len,
+                          .gated = c.mlp != WF_NN_GELU,
+                          .tied = c.tied};
+}
+
+static void close_search(search *s)
+{
+    for (int i = 0; i < s->tables; i++)
+        wf_pipe_table_free(s->table[i].table);
+    free(s->candidate);
+    free(s);
+}
+
+static search *open_search(const app_options *options, wf_error *error)
+{
+    search *s = calloc(1, sizeof *s);
+
+    if (!s) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a search");
+        return NULL;
+    }
+    s->options = options;
+    s->model = model_of(options);
+    s->inexact = strcmp(options->search, "inexact") == 0;
+    if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK)
+        return s;
+    close_search(s);
+    return NULL;
+}
+
+static int64_t ranks_of(const search *s)
+{
+    const app_options *o = s->options;
+    bool given = o->given[APP_OPTION_pp] || o->given[APP_OPTION_tp] || o->given[APP_OPTION_dp];
+
+    return o->ranks ? o->ranks : given ? app_options_ranks(o) : s->machine.devices;
+}
+
+wf_status search_run(const app_options *options, FILE *out, wf_error *error)
+{
+    search *s = open_search(options, error);
+
+    if (!s)
+        return error->code;
+    s->ranks = ranks_of(s);
+    go(s, error);
+    if (error->code == WF_OK)
+        search_print(s, out);
+    if (error->code == WF_OK && options->json)
+        search_write_json(s, options->json, error);
+    close_search(s);
+    return error->code;
+}
+
+/* The place of a word in a list; -1: it is not there. */
+static int place_of(const char *word, const char *const *list)
+{
+    int i = 0;
+
+    while (list[i] && strcmp(list[i], word) != 0)
+        i++;
+    return list[i] ? i : -1;
+}
+
+/* What the options say, as a candidate; its schedule and strategy may be none that a search tries. */
+static search_candidate candidate_of(const app_options *o)
+{
+    wf_par_options layout = app_setup_rank(o, true);
+    int replicate = 1, shard = 1;
+    const char *accumulate =
+        strcmp(o->accumulate, "auto") != 0 ? o->accumulate
+        : strcmp(o->strategy, "no_shard") == 0 || strcmp(o->strategy, "zero1") == 0 ? "local"
+                                                                                    : "reduced";
+    search_candidate c = {.pp = (int32_t)o->pp,
+                          .tp = (int32_t)o->tp,
+                          .micro = (int32_t)o->micro_batch_size,
+                          .sequence_parallel = o->sequence_parallel};
+
+    wf_par_axes(&layout, &replicate, &shard, NULL);
+    c.replicate = (int32_t)replicate;
+    c.shard = (int32_t)shard;
+    if (shard == 1 && replicate > 1) { /* copies alone are one axis here */
+        c.shard = (int32_t)replicate;
+        c.replicate = 1;
+    }
+    c.micros = (int32_t)(o->global_batch_size / (o->dp * o->micro_batch_size));
+    c.strategy = (int8_t)place_of(
+        strcmp(o->strategy, "mics") == 0 ? "hybrid_shard" : o->strategy, search_strategies);
+    c.schedule = (int8_t)place_of(o->pp_schedule, search_schedules);
+    c.recompute = (int8_t)place_of(o->recompute, search_recompute);
+    c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
+                                ? 1
+                                : place_of(accumulate, search_accumulate));
+    c.dtype = (int8_t)place_of(o->dtype, search_dtypes);
+    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : search_stages(c.schedule));
+    return c;
+}
+
+wf_status search_time(const app_options *options, search_found *found, char *machine,
+                      wf_error *error)
+{
+    search *s = open_search(options, error);
+    search_candidate c;
+
+    if (!s)
+        return error->code;
+    c = candidate_of(options);
+    s->ranks = app_options_ranks(options);
+    snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
+    if (c.schedule < 0 && c.pp > 1)
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "--machine has times for schedules by name, not for a file: leave it out, "
+                     "or take schedule show FILE --costs");
+    else if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
+        wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
+                     options->machine);
+    else if (!search_simulate(s, &c, WF_SIM_PATH, found))
+        wf_error_set(error, WF_EINVAL, "schedule %s cannot be made for these sizes",
+                     options->pp_schedule);
+    close_search(s);
+    return error->code;
+}

@@ -1,0 +1,122 @@
+/*
+ * apps/gpt_train/search_ways.c - the three simple ways to use several devices beside each other: one stage after the other,
+ * a copy on each, and shards.
+ */
+#include "apps/gpt_train/search.h"
+#include "apps/step_report.h"
+#include <inttypes.h>
+#include <string.h>
+
+typedef enum way { NAIVE, DDP, FSDP, WAYS } way;
+
+static const char *const names[WAYS] = {"naive model parallelism", "DDP (no_shard)",
+                                        "FSDP (full_shard)"};
+
+static int place_in(const char *const *list, const char *word)
+{
+    int i = 0;
+
+    while (list[i] && strcmp(list[i], word) != 0)
+        i++;
+    return i;
+}
+
+/* False: these ranks cannot do it that way. */
+static bool make(const search *s, way w, int64_t micro, search_candidate *c)
+{
+    const app_options *o = s->options;
+    int64_t dp = w == NAIVE ? 1 : s->ranks, stages = w == NAIVE ? s->ranks : 1;
+
+    *c = (search_candidate){
+        .pp = (int32_t)stages,
+        .tp = 1,
+        .shard = (int32_t)dp,
+        .replicate = 1,
+        .micro = (int32_t)micro,
+        .per_rank = 1,
+        .schedule = (int8_t)place_in(search_schedules, "naive"),
+        .strategy = (int8_t)place_in(search_strategies, w == FSDP ? "full_shard" : "no_shard"),
+        .dtype = (int8_t)place_in(search_dtypes, o->dtype)};
+    if (s->n_top && !o->given[APP_OPTION_dtype])
+        c->dtype = s->top[0].candidate.dtype;
+    if (c->dtype == 1 && s->machine.rate_fp32 <= 0)
+        c->dtype = 0;
+    if (o->given[APP_OPTION_recompute])
+        c->recompute = (int8_t)place_in(search_recompute, o->recompute);
+    c->micros = (int32_t)(o->global_batch_size / (dp * micro));
+    if (w == FSDP && c->micros > 1)
+        c->accumulate = (int8_t)place_in(search_accumulate, "reduced");
+    return stages <= s->model.layers + 1 && o->global_batch_size % (dp * micro) == 0;
+}
+
+/* The largest micro-batch whose plan fits, of 1, 2, 4, ..; 0: none. */
+static int64_t find_largest(search *s, way w, search_found *found)
+{
+    int64_t largest = 0;
+
+    for (int64_t micro = 1; micro <= s->options->global_batch_size; micro *= 2) {
+        search_candidate c;
+        search_found one;
+
+        if (!make(s, w, micro, &c))
+            break;
+        if (!search_simulate(s, &c, WF_SIM_PATH, &one) || !search_plan(s, &one, 2))
+            break;
+        *found = one;
+        largest = micro;
+    }
+    return largest;
+}
+
+/* Part of the step in which a device computes; of a pipeline of all devices. */
+static double busy(const search_found *f)
+{
+    const wf_sim_cost *p = &f->path;
+
+    if (f->candidate.pp > 1)
+        return 1 - f->bubble;
+    return (p->of[WF_SIM_PRODUCTS] + p->of[WF_SIM_ATTENTION] + p->of[WF_SIM_ELEMENTS] +
+            p->of[WF_SIM_LAUNCH]) /
+           f->seconds;
+}
+
+static void print_way(search *s, way w, int64_t largest, const search_found *found, FILE *out)
+{
+    char peak[32];
+    search_candidate c;
+
+    if (!make(s, w, 1, &c))
+        fprintf(out, "  %-24s not on %" PRId64 " ranks with this batch\n", names[w], s->ranks);
+    else if (!largest)
+        fprintf(out, "  %-24s does not fit\n", names[w]);
+    else
+        fprintf(
+            out,
+            "  %-24s %9.4f s, devices compute %3.0f %% of it, micro-batches of up to %" PRId64
+            " fit (%s)\n",
+            names[w], found->seconds, 100 * busy(found), largest,
+            app_size_text(peak, (double)found->peak));
+}
+
+void search_print_ways(search *s, FILE *out)
+{
+    search_found found[WAYS];
+    int64_t largest[WAYS];
+
+    if (s->ranks < 2)
+        return;
+    fputs("the simple ways, with their largest micro-batch:\n", out);
+    for (int w = 0; w < WAYS; w++) {
+        largest[w] = find_largest(s, (way)w, &found[w]);
+        print_way(s, (way)w, largest[w], &found[w], out);
+    }
+    if (largest[DDP])
+        fputs("  the model fits on one device: data parallelism is enough\n\n", out);
+    else if (largest[FSDP])
+        fputs("  the model does not fit on one device, and its shards do: FSDP is enough\n\n",
+              out);
+    else
+        fputs("  neither copies nor shards fit: it takes tensor or pipeline parallelism, or "
+              "recomputation\n\n",
+              out);
+}

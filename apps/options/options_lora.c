@@ -1,0 +1,69 @@
+/* apps/options/options_lora.c - the adapters that the flags describe, and those that the folder of --lora-init decides. */
+#include "apps/options/options_table.h"
+#include <string.h>
+
+wf_par_lora app_options_lora(const app_options *o)
+{
+    wf_par_lora lora = {.rank = o->lora_rank,
+                        .alpha = o->lora_alpha,
+                        .dropout = o->lora_dropout,
+                        .rank_stabilized = o->rslora};
+
+    snprintf(lora.targets, sizeof lora.targets, "%s", o->lora_targets ? o->lora_targets : "");
+    snprintf(lora.modules_to_save, sizeof lora.modules_to_save, "%s",
+             o->modules_to_save ? o->modules_to_save : "");
+    return lora;
+}
+
+/* What the folder says, where the user has not said something else. */
+static wf_status take(app_options *o, app_option_id id, const char *text, wf_error *error)
+{
+    const app_option_row *row = &app_option_rows[id];
+
+    if (o->given[id])
+        return WF_OK;
+    app_option_clear(o, row);
+    o->given[id] = true; /* a checkpoint may only say the same */
+    return app_option_set(o, row, app_option_flag(row).text, text, error);
+}
+
+/* What decides shapes may be given where it is the same; scale and dropout may be others from here on. */
+static wf_status check_same(const app_options *o, const wf_par_lora *folder, wf_error *error)
+{
+    const char *modules = *folder->modules_to_save ? folder->modules_to_save : "none";
+    const struct {
+        app_option_id id;
+        bool same;
+    } flags[] = {{APP_OPTION_lora_rank, o->lora_rank == folder->rank},
+                 {APP_OPTION_lora_targets, strcmp(o->lora_targets, folder->targets) == 0},
+                 {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, modules) == 0}};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (o->given[flags[i].id] && !flags[i].same)
+            return wf_error_set(error, WF_EINVAL, "--lora-init %s decides %s; drop that flag",
+                                o->lora_init,
+                                app_option_flag(&app_option_rows[flags[i].id]).text);
+    return WF_OK;
+}
+
+wf_status app_options_lora_init(app_options *o, wf_error *error)
+{
+    wf_par_lora lora;
+    char text[64];
+
+    if (!o->lora_init)
+        return WF_OK;
+    if (wf_par_lora_config(o->lora_init, &lora, error) != WF_OK ||
+        check_same(o, &lora, error) != WF_OK)
+        return error->code;
+    snprintf(text, sizeof text, "%lld", (long long)lora.rank);
+    take(o, APP_OPTION_lora_rank, text, error);
+    snprintf(text, sizeof text, "%.15g", lora.alpha);
+    take(o, APP_OPTION_lora_alpha, text, error);
+    snprintf(text, sizeof text, "%.15g", lora.dropout);
+    take(o, APP_OPTION_lora_dropout, text, error);
+    take(o, APP_OPTION_lora_targets, lora.targets, error);
+    take(o, APP_OPTION_rslora, lora.rank_stabilized ? "on" : "off", error);
+    return take(o, APP_OPTION_modules_to_save,
+                *lora.modules_to_save ? lora.modules_to_save : "none", error);
+}

@@ -1,0 +1,71 @@
+/* apps/options/options_show.c - --print-config and --save-config: what each option is, and who said so. */
+#include "apps/options/options_table.h"
+#include "apps/program.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *source_of(const app_options *o, int id, bool standard)
+{
+    if (o->from_config[id])
+        return "config file";
+    if (o->given[id])
+        return "command line";
+    return standard ? "default" : "follows from others";
+}
+
+static wf_status print_options(const app_options *o, json_t *options, json_t *defaults,
+                               FILE *out, wf_error *error)
+{
+    for (int i = 0; i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
+        json_t *value = json_object_get(options, row->name);
+        char *text;
+
+        if (!app_option_in_config(row))
+            continue;
+        text = json_dumps(value, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10));
+        if (!text)
+            return wf_error_set(error, WF_ENOMEM, "no memory to print %s",
+                                app_option_flag(row).text);
+        fprintf(out, "%-24s %-24s %s\n", row->name, text,
+                source_of(o, i, json_equal(value, json_object_get(defaults, row->name))));
+        free(text);
+    }
+    return WF_OK;
+}
+
+static wf_status save(json_t *options, const char *path, wf_error *error)
+{
+    FILE *file = app_program_file(path, "w");
+    bool good = file && json_dumpf(options, file, JSON_INDENT(2)) == 0 &&
+                fputc('\n', file) != EOF && fflush(file) == 0;
+    int reason = errno;
+
+    if (file && fclose(file) != 0 && good) {
+        good = false;
+        reason = errno;
+    }
+    return good ? WF_OK
+                : wf_error_set(error, WF_EIO, "cannot write --save-config %s: %s", path,
+                               strerror(reason));
+}
+
+wf_status app_options_show(const app_options *o, FILE *out, wf_error *error)
+{
+    app_options standard = {.config = NULL};
+    wf_status status = app_options_defaults(&standard, error);
+    json_t *defaults = status == WF_OK ? app_options_json(&standard) : NULL;
+    json_t *options = app_options_json(o);
+
+    if (status == WF_OK && (!defaults || !options))
+        status = wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
+    if (status == WF_OK && o->save_config)
+        status = save(options, o->save_config, error);
+    if (status == WF_OK && o->print_config)
+        status = print_options(o, options, defaults, out, error);
+    json_decref(defaults);
+    json_decref(options);
+    app_options_free(&standard);
+    return status;
+}

@@ -1,0 +1,80 @@
+/*
+ * kernels/cpu/simd/gemm_bf16_internal.h - what the files of a product of bf16 operands share. Sixteen rows of A, or
+ * columns of B, come in pairs of terms: a lane of a word has term 2 q in its low half and 2 q + 1 in its high
+ * half, so that even and odd terms are a shift and a mask away from floats.
+ */
+#ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_GEMM_BF16_INTERNAL_H
+
+#include "core/numerics/bf16.h"
+#include "kernels/cpu/simd/gemm_internal.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+enum { GEMM_PAIRS = WF_GEMM_TERMS / 2 };
+
+/* Even and odd terms as floats. The processor takes denormals for zeros, but in portable C. */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_portable
+INLINE v16 gemm_even(v16u pairs)
+{
+    v16 x;
+
+    for (int i = 0; i < V16; i++)
+        x.f[i] = wf_bf16_value((uint16_t)pairs.u[i]);
+    return x;
+}
+
+INLINE v16 gemm_odd(v16u pairs)
+{
+    return gemm_even(v16u_right(pairs, 16));
+}
+#else
+INLINE v16 gemm_even(v16u pairs)
+{
+    return v16_of(v16u_left(pairs, 16));
+}
+
+INLINE v16 gemm_odd(v16u pairs)
+{
+    return v16_of(v16u_and(pairs, v16u_set1(0xffff0000u)));
+}
+#endif
+
+/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count` on, 1 .. 16 of
+   them, has what any other lane has. */
+void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
+                                int64_t k);
+
+/* One step's share of a panel of columns, nr wide: blocks of pairs. */
+INLINE void gemm_pack_pairs(const int nr, uint32_t *to, const wf_gemm_operand *x, int64_t count,
+                            int64_t k)
+{
+    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * nr) {
+        for (int v = 0; v < nr; v += V16) {
+            wf_gemm_operand block = wf_gemm_from(*x, v, p);
+            int64_t cols = count - v < V16 ? count - v : V16;
+            int64_t terms = k - p < WF_GEMM_TERMS ? k - p : WF_GEMM_TERMS;
+            v16u word[GEMM_PAIRS];
+
+            for (int q = 0; q < GEMM_PAIRS && cols <= 0; q++)
+                word[q] = v16u_set1(0);
+            if (cols > 0)
+                WF_ISA_NAME(wf_gemm_pairs)(word, &block, cols, terms);
+            for (int q = 0; q < GEMM_PAIRS; q++)
+                v16u_store(to + q * nr + v, word[q]);
+        }
+    }
+}
+
+/* Where a tile's finished chunks wait for each other: WF_GEMM_LOCAL tiles. */
+typedef struct gemm_stack {
+    float *local;
+    int64_t rows, nr; /* the tile's */
+} gemm_stack;
+
+/* The chunk of a step has ended with `sum`, rows one after the other: adds the older nodes that the step merges,
+   and stores the node where it waits, or in C. Denormals are numbers here: ranks add the same nodes. */
+void WF_ISA_NAME(wf_gemm_close)(const gemm_tile *t, const wf_gemm_step *step,
+                                const gemm_stack *stack, const float *sum);
+
+#endif

@@ -1,0 +1,233 @@
+/*
+ * kernels/cpu/simd/gemm_few.c - products of bf16 operands with few rows, of decoding above all: B is read once, where it
+ * lies, at the speed of memory. Some columns at a time go through all parts; a block of their terms is put in
+ * pairs on the stack, and its rows of A beside it.
+ */
+#include "core/numerics/tree.h"
+#include "kernels/cpu/simd/gemm_bf16_block_internal.h"
+#include "kernels/cpu/simd/gemm_skinny_internal.h"
+#include "kernels/cpu/simd/kernels_internal.h"
+#include "kernels/cpu/task_size_internal.h"
+#include "kernels/cpu/team_internal.h"
+#include <string.h>
+
+enum {
+    LINE = 64,
+    MOST_CHUNKS = 64, /* their open nodes are WF_GEMM_LOCAL at most */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+    MOST_ROWS = 8 /* so many rows of sums are held in registers */
+#else
+    MOST_ROWS = 4
+#endif
+};
+
+/* Below this many elements of B waking a second thread costs more than it brings. */
+static const int64_t alone = 1 << 18;
+
+static int64_t chunks_of(const wf_gemm *g)
+{
+    int64_t chunks = 0;
+
+    for (int64_t i = 0; i < g->n_parts; i++)
+        chunks += g->parts[i].chunk || i == 0;
+    return chunks;
+}
+
+bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
+{
+    return g->bf16 && g->n_parts > 0 && g->m <= WF_SKINNY_ROWS && g->n > WF_SKINNY_ROWS &&
+           chunks_of(g) <= MOST_CHUNKS;
+}
+
+typedef struct few {
+    const wf_gemm *g;
+    int64_t chunks;
+} few;
+
+/* One row of A's block: all even terms in front of all odd ones. */
+INLINE void widen_row(float *to, const uint16_t *a, int64_t along, int64_t terms)
+{
+    uint32_t pairs[GEMM_PAIRS];
+    uint16_t some[WF_GEMM_TERMS] = {0};
+    v16u words;
+
+    if (along == 1 && terms == WF_GEMM_TERMS) {
+        memcpy(pairs, a, sizeof pairs);
+    } else {
+        for (int64_t p = 0; p < terms; p++)
+            some[p] = a[p * along];
+        memcpy(pairs, some, sizeof pairs);
+    }
+    words = v16u_load(pairs);
+    v16_store(to, gemm_even(words));
+    v16_store(to + GEMM_PAIRS, gemm_odd(words));
+}
+
+/* The lines some blocks ahead: of these columns, or behind the last part of the next ones. */
+INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, int64_t p)
+{
+    enum { AHEAD = 4 * WF_GEMM_TERMS };
+    int64_t at = p + AHEAD;
+    const int64_t size = sizeof(uint16_t);
+    int64_t b; /* an address, which may lie behind all that there is */
+
+    if (part->b_k != 1) { /* a line of each term */
+        b = (int64_t)(uintptr_t)part->b +
+            (col * part->b_col + (p + WF_GEMM_TERMS) * part->b_k) * size;
+        for (int i = 0; i < WF_GEMM_TERMS; i++)
+            __builtin_prefetch((const void *)(b + i * part->b_k * size));
+        return;
+    }
+    if (at >= part->k && part + 1 == g->parts + g->n_parts) {
+        at -= part->k;
+        part = g->parts;
+        col += GEMM_NR;
+    }
+    b = (int64_t)(uintptr_t)part->b + (col * part->b_col + at) * size;
+    for (int i = 0; i < GEMM_NR; i++)
+        __builtin_prefetch((const void *)(b + i * part->b_col * size), 0, 2);
+}
+
+/* A block of columns in pairs: whole lines are turned in registers. */
+INLINE void pack(uint32_t *pairs, const wf_gemm_operand *b, int64_t cols, int64_t terms)
+{
+    if (b->along != 1 || cols < GEMM_NR || terms < WF_GEMM_TERMS) {
+        gemm_pack_pairs(GEMM_NR, pairs, b, cols, terms);
+        return;
+    }
+    UNROLL
+    for (int v = 0; v < GEMM_NR; v += V16) {
+        v16 word[V16];
+
+        turn_line(word, wf_gemm_from(*b, v, 0).at, b->across * b->size);
+        UNROLL
+        for (int q = 0; q < GEMM_PAIRS; q++)
+            v16u_store(pairs + q * GEMM_NR + v, v16u_of(word[q]));
+    }
+}
+
+/* A part's blocks are added to `sum`, for rows row .. and columns col .. of C. */
+INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm_part *part,
+                     int64_t row, int64_t col)
+{
+    const wf_gemm_operand b = {part->b, part->b_col, part->b_k, sizeof(uint16_t)};
+    const int64_t cols = wf_least(GEMM_NR, g->n - col);
+    gemm_modes modes = gemm_flush(sum);
+
+    for (int64_t p = 0; p < part->k; p += WF_GEMM_TERMS) {
+        _Alignas(LINE) uint32_t pairs[GEMM_PAIRS * GEMM_NR];
+        _Alignas(LINE) float a[MOST_ROWS * WF_GEMM_TERMS];
+        int64_t terms = wf_least(WF_GEMM_TERMS, part->k - p);
+        wf_gemm_operand block = wf_gemm_from(b, col, p);
+
+        if (col + 2 * GEMM_NR <= g->n)
+            prefetch(g, part, col, p);
+        pack(pairs, &block, cols, terms);
+        UNROLL
+        for (int i = 0; i < rows; i++) { /* the last row stands for those that there are not */
+            const uint16_t *at = (const uint16_t *)part->a +
+                                 wf_least(row + i, g->m - 1) * part->a_row + p * part->a_k;
+
+            widen_row(a + i * WF_GEMM_TERMS, at, part->a_k, terms);
+        }
+        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs, ((int)terms + 1) / 2);
+    }
+    gemm_restore(modes, sum);
+}
+
+/* sum = older + sum; denormals are numbers here */
+static void merge(float *sum, const float *older, int64_t floats)
+{
+    for (int64_t i = 0; i < floats; i += V16)
+        v16_store(sum + i, v16_add(v16_load(older + i), v16_load(sum + i)));
+}
+
+INLINE void tile(const int rows, const few *x, int64_t row, int64_t col)
+{
+    _Alignas(LINE) float node[WF_GEMM_LOCAL][MOST_ROWS * GEMM_NR], sum[MOST_ROWS * GEMM_NR];
+    const wf_gemm *g = x->g;
+    const int64_t floats = rows * GEMM_NR, c = row * g->c_row + col;
+    const size_t bytes = (size_t)floats * sizeof *sum;
+    int64_t chunk = 0;
+    int level = 0;
+
+    memset(sum, 0, bytes);
+    for (int64_t i = 0; i < g->n_parts; i++) {
+        add_part(rows, sum, g, &g->parts[i], row, col);
+        if (i + 1 < g->n_parts && !g->parts[i + 1].chunk)
+            continue;
+        for (int merges = wf_tree_merges(x->chunks, chunk++); merges > 0; merges--)
+            merge(sum, node[--level], floats);
+        memcpy(node[level++], sum, bytes);
+        memset(sum, 0, bytes);
+    }
+    if (level > 0)
+        merge(sum, node[0], floats); /* no zero keeps its sign */
+    WF_ISA_NAME(wf_gemm_put_edge)
+    (g, sum, GEMM_NR, wf_least(rows, g->m - row), wf_least(GEMM_NR, g->n - col),
+     g->c_bf16 ? (void *)((uint16_t *)g->c + c) : (void *)((float *)g->c + c), g->c_row, 1);
+}
+
+/* One function for each number of rows, in which loops over rows are straight lines. */
+static void tile_1(const few *x, int64_t row, int64_t col)
+{
+    tile(1, x, row, col);
+}
+
+static void tile_2(const few *x, int64_t row, int64_t col)
+{
+    tile(2, x, row, col);
+}
+
+static void tile_4(const few *x, int64_t row, int64_t col)
+{
+    tile(4, x, row, col);
+}
+
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+static void tile_8(const few *x, int64_t row, int64_t col)
+{
+    tile(8, x, row, col);
+}
+#endif
+
+static void run(void *arg, int64_t begin, int64_t end, int worker)
+{
+    static void (*const tiles[])(const few *, int64_t, int64_t) = {
+        tile_1,
+        tile_2,
+        tile_4,
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+        tile_8
+#endif
+    };
+    const few *x = arg;
+
+    (void)worker;
+    for (int64_t group = begin; group < end; group++) {
+        for (int64_t row = 0, step; row < x->g->m; row += step) {
+            int power = 0;
+
+            for (step = 1; step < MOST_ROWS && step < x->g->m - row; step *= 2)
+                power++;
+            tiles[power](x, row, group * GEMM_NR);
+        }
+    }
+}
+
+void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g)
+{
+    enum {
+        TASK = 1 << 16, /* elements of B */
+        TASKS = 4       /* each worker has so many: within one, what comes next is prefetched */
+    };
+    int64_t groups = gemm_tiles(g->n, GEMM_NR), workers = team ? wf_team_size(team) : 1, k = 0;
+    int64_t grain;
+    few x = {g, chunks_of(g)};
+
+    for (int64_t i = 0; i < g->n_parts; i++)
+        k += g->parts[i].k;
+    grain = k > 0 ? TASK / (GEMM_NR * k) : groups;
+    grain = grain < groups / (TASKS * workers) ? groups / (TASKS * workers) : grain;
+    wf_team_run(g->n * k < alone ? NULL : team, groups, grain > 0 ? grain : 1, run, &x);
+}

@@ -1,0 +1,134 @@
+/* parallel/models/gpt/lora_load.c - adapters of PEFT into this rank's parts. */
+#include "core/host_data.h"
+#include "mesh/comm/collective.h"
+#include "parallel/formats/convert_internal.h"
+#include "parallel/formats/safetensors_internal.h"
+#include "parallel/models/gpt/lora_names_internal.h"
+#include "parallel/shard/unshard_internal.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct source {
+    wf_file file;
+    wf_safetensors header;
+    const wf_safetensors_entry *entry;
+    float *to;
+    char *raw;
+    wf_error *error;
+} source;
+
+static wf_status read_run(void *arg, int64_t at_part, int64_t at_file, int64_t n)
+{
+    const source *s = arg;
+    int64_t size = wf_safetensors_dtype_size(s->entry->dtype);
+
+    if (wf_file_read(&s->file, s->raw, (size_t)(n * size),
+                     s->header.data + s->entry->begin + at_file * size, s->error) == WF_OK)
+        wf_convert_from(s->entry->dtype, s->raw, s->to + at_part, n);
+    return s->error->code;
+}
+
+static wf_status check(const source *s, const wf_peft_tensor *t)
+{
+    const wf_tensor *ours = t->parameter->tensor;
+    bool same = s->entry && s->entry->ndim == ours->ndim;
+
+    if (!s->entry)
+        return wf_error_set(s->error, WF_EDATA,
+                            "%s has no tensor \"%s\", which %s would be read from",
+                            s->file.path, t->name, t->parameter->path);
+    for (int d = 0; same && d < ours->ndim; d++)
+        same = s->entry->shape[d] == ours->dim[d].size;
+    if (!same)
+        return wf_error_set(s->error, WF_EDATA,
+                            "%s: tensor \"%s\" has another shape than %s of the model",
+                            s->file.path, t->name, t->parameter->path);
+    if (!wf_converts(s->entry->dtype))
+        return wf_error_set(
+            s->error, WF_EDATA,
+            "%s: tensor \"%s\" is %s, and weights are read from F32, BF16 and F16",
+            s->file.path, t->name, wf_safetensors_dtype_name(s->entry->dtype));
+    return WF_OK;
+}
+
+static wf_status load_one(source *s, const wf_peft_tensor *t)
+{
+    wf_tensor *ours = t->parameter->tensor;
+    wf_part part, whole = {.ndim = ours->ndim};
+    wf_host_data view;
+
+    s->entry = wf_safetensors_find(&s->header, t->name);
+    if (check(s, t) != WF_OK || wf_tensor_is_fake(ours))
+        return s->error->code; /* another stage's: that it is there counts for all */
+    part = wf_part_of_tensor(ours);
+    for (int d = 0; d < ours->ndim; d++)
+        whole.local[d] = ours->dim[d].size;
+    if (wf_part_count(&part) == 0)
+        return WF_OK;
+    s->to = wf_data_write_f32(ours, &view);
+    s->raw = malloc((size_t)wf_part_count(&part) * sizeof(float));
+    if (s->to && s->raw)
+        wf_part_runs(&part, &whole, read_run, s);
+    else
+        wf_error_set(s->error, WF_ENOMEM, "no memory to read %s", t->name);
+    free(s->raw);
+    wf_data_close(&view);
+    return s->error->code;
+}
+
+/* All that the file has is of something that is trained, or it is for another model. */
+static wf_status check_unused(const source *s, const wf_peft_tensor *list, int64_t count)
+{
+    for (int64_t e = 0; e < s->header.count; e++) {
+        int64_t i = 0;
+
+        while (i < count && strcmp(list[i].name, s->header.entry[e].name) != 0)
+            i++;
+        if (i == count)
+            return wf_error_set(
+                s->error, WF_EDATA,
+                "%s: tensor \"%s\" belongs to nothing that is trained of this model",
+                s->file.path, s->header.entry[e].name);
+    }
+    return WF_OK;
+}
+
+static wf_status load(wf_par *par, wf_nn_gpt *model, const char *folder, wf_error *error)
+{
+    wf_peft_tensor *list = NULL;
+    source s = {.error = error};
+    char path[PATH_MAX];
+    int64_t count = 0;
+
+    snprintf(path, sizeof path, "%.4000s/adapter_model.safetensors", folder);
+    if (wf_peft_tensors(model, NULL, &list, &count, error) == WF_OK &&
+        wf_file_open(&s.file, &wf_system_files, path, WF_FILE_READ, error) == WF_OK) {
+        if (wf_safetensors_read(&s.header, &s.file, error) == WF_OK) {
+            wf_par_models_change(par);
+            for (int64_t i = 0; i < count && error->code == WF_OK; i++)
+                load_one(&s, &list[i]);
+            if (error->code == WF_OK)
+                check_unused(&s, list, count);
+            wf_safetensors_close(&s.header);
+        }
+        wf_file_close(&s.file, error->code == WF_OK ? error : NULL);
+    }
+    free(list);
+    return error->code;
+}
+
+wf_status wf_par_lora_load(wf_par *par, wf_nn_gpt *model, const char *folder)
+{
+    wf_context *ctx = wf_par_context(par);
+    wf_comm *world = wf_mesh_world(wf_par_mesh(par));
+    wf_error error = {WF_OK, ""};
+
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
+        return wf_context_status(ctx);
+    wf_comm_at_files(world, true);
+    load(par, model, folder, &error);
+    wf_comm_at_files(world, false);
+    return error.code == WF_OK ? WF_OK : wf_fail(ctx, error.code, "%s", error.text);
+}

@@ -1,0 +1,84 @@
+/*
+ * parallel/models/gpt/lora_merge.c - adapters become part of the weights that they adapt: every element of W is one
+ * sum in double over the rank's indices in order, so that no layout shows.
+ */
+#include "core/host_data.h"
+#include "parallel/files/part_internal.h"
+#include "parallel/models/gpt/lora.h"
+#include "parallel/shard/unshard_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* w[i, j] += scale sum_r b[i, r] a[r, j] of this rank's part of w, with a and b whole. */
+static void add_product(const wf_tensor *w, double scale, const float *a, const float *b,
+                        int64_t rank, float *value, double *row)
+{
+    int64_t columns = w->local[1], all = w->dim[1].size;
+
+    for (int64_t i = 0; i < w->local[0]; i++) {
+        const float *of = b + (w->start[0] + i) * rank;
+
+        memset(row, 0, (size_t)columns * sizeof *row);
+        for (int64_t r = 0; r < rank; r++)
+            for (int64_t j = 0; j < columns; j++)
+                row[j] += (double)of[r] * (double)a[r * all + w->start[1] + j];
+        for (int64_t j = 0; j < columns; j++)
+            value[i * columns + j] = (float)((double)value[i * columns + j] + scale * row[j]);
+    }
+}
+
+/* This rank's part of W as floats, changed and put back. */
+static wf_status merge_part(wf_tensor *w, const wf_nn_adapter *lora, const wf_tensor *a,
+                            const wf_tensor *b)
+{
+    size_t n = (size_t)wf_tensor_local_count(w);
+    float *value = malloc(n * sizeof *value + 1), *to = NULL;
+    double *row = malloc((size_t)w->local[1] * sizeof *row + 1);
+    wf_host_data view[3];
+    const float *from = wf_data_read_f32(w, &view[0]);
+    const float *first = wf_data_read_f32(a, &view[1]), *second = wf_data_read_f32(b, &view[2]);
+
+    if (value && row && from && first && second) {
+        memcpy(value, from, n * sizeof *value);
+        add_product(w, (double)lora->scale, first, second, a->dim[0].size, value, row);
+    } else {
+        wf_fail(w->ctx, WF_ENOMEM, "no memory to merge an adapter");
+    }
+    for (int i = 0; i < 3; i++)
+        wf_data_close(&view[i]);
+    if (wf_context_status(w->ctx) == WF_OK && (to = wf_data_write_f32(w, &view[0]))) {
+        memcpy(to, value, n * sizeof *value);
+        wf_data_close(&view[0]);
+    }
+    free(row);
+    free(value);
+    return wf_context_status(w->ctx);
+}
+
+static void merge(void *arg, wf_nn_module *m)
+{
+    wf_context *ctx = arg;
+    wf_nn_linear *linear = wf_nn_as_linear(m);
+    wf_tensor *a, *b;
+
+    if (!linear || !linear->lora.a || wf_context_status(ctx) != WF_OK ||
+        wf_tensor_is_fake(linear->weight->tensor))
+        return;
+    wf_scope_open(ctx);
+    a = wf_whole(linear->lora.a->tensor);
+    b = wf_whole(linear->lora.b->tensor);
+    if (a && b && merge_part(linear->weight->tensor, &linear->lora, a, b) == WF_OK)
+        wf_init_fill(linear->lora.b->tensor, 0);
+    wf_scope_close(ctx);
+}
+
+wf_status wf_par_lora_merge(wf_par *par, wf_nn_gpt *model)
+{
+    wf_context *ctx = wf_par_context(par);
+
+    if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
+        return wf_context_status(ctx);
+    wf_par_models_change(par);
+    wf_nn_visit(&model->base, merge, NULL, ctx);
+    return wf_context_status(ctx);
+}

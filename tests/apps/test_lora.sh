@@ -1,0 +1,172 @@
+#!/bin/bash
+# test_lora.sh GPT_TRAIN - adapters as a user meets them: one digest on layouts and after stops, checkpoints of them
+# alone, PEFT's files out and in, merging, plans, and what does not fit.
+set -uo pipefail
+
+gpt_train=$1
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+# A base: a small Llama that has learnt a little, as a folder of Hugging Face.
+run "a base" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 48 --seq-len 16 \
+    --global-batch-size 4 --steps 20 --lr 1e-2 --eval-interval 0 --save based
+result "as a folder" "$("$bin/gpt_export" based base 2>&1)"
+
+base=(--init-from base --data text.txt --seq-len 16 --global-batch-size 8 --steps 6 --lr 1e-2 --eval-interval 0 --digest)
+lora=("${base[@]}" --lora-rank 4 --lora-alpha 12 --lora-targets all-linear)
+digests() { sed -n 's/^\(step [0-9]*\)\/.*  loss \([0-9.]*\) .*digest \(.*\)$/\1 \2 \3/p' "$1"; }
+run "adapters, on one rank" "${lora[@]}" --save whole
+digests out >one.txt
+shows "who they are" \
+    "^adapters: rank 4, alpha 12, on all-linear; 6912 of 82416 parameters are trained \(8\.3867 %\)$"
+result "six digests" "$([ "$(sort -u one.txt | wc -l)" = 6 ] || cat one.txt)"
+while read -r layout; do
+    # shellcheck disable=SC2086 # flags are words
+    run "the same: $layout" "${lora[@]}" $layout
+    result "has its digests" "$(digests out | diff one.txt -)"
+done <<'END'
+--tp 2 --dp 2
+--tp 4 --sequence-parallel --micro-batch-size 2
+--tp 8 --dp 2 --strategy shard_grad_op --micro-batch-size 1
+--dp 4 --strategy zero1 --micro-batch-size 1
+--dp 4 --strategy hybrid_shard --shard-group-size 2 --accumulate local
+--pp 2 --tp 2 --strategy no_shard --micro-batch-size 2
+--pp 2 --dp 2 --pp-schedule zb-h1 --micro-batch-size 1 --recompute block
+END
+run "an adapter of bf16" "${lora[@]}" --dtype bf16
+digests out >bf16.txt
+run "on eight ranks" "${lora[@]}" --dtype bf16 --tp 4 --dp 2 --sequence-parallel
+result "has its digests" "$(digests out | diff bf16.txt -)"
+run "one on another scale" "${lora[@]}" --rslora
+result "has other digests" "$(digests out | tail -n 5 | comm -12 <(sort one.txt) <(sort -) )"
+
+# Checkpoints have adapters alone, and go on elsewhere.
+"$gpt_train" "${lora[@]}" --tp 2 --save stopped --exit-duration-in-mins 0.0000001 >out 2>err
+status=$?
+result "stopped" "$([ $status = 75 ] || echo "exit status $status"; [ -d stopped/step-00000001 ] || ls stopped)"
+run "gone on with on another mesh, without the flags of adapters" "${base[@]}" --save stopped --dp 4 --tp 2
+result "ends with the same digest" "$(digests out | tail -n 1 | diff <(tail -n 1 one.txt) -)"
+python "no tensor of the base is in it" '
+import json
+index = json.load(open("whole/step-00000006/index.json"))
+names = [t["path"] for t in index["tensors"]]
+if len(names) != 28 or not all(".lora_" in name for name in names): print(names)'
+cp -r base other
+python3 - <<'END'
+from pathlib import Path
+file = Path("other/model.safetensors")
+data = bytearray(file.read_bytes())
+data[-2] ^= 16
+file.write_bytes(data)
+END
+refuse "another base" 2 "has adapters of a base with checksum [0-9a-f]{16}, and this one has .* base;" \
+    --init-from other "${base[@]:2}" --save whole --steps 8
+refuse "another rank than was saved" 2 "--lora-rank 3 \(it has 4\)" "${base[@]}" --lora-rank 3 --save whole
+
+# PEFT's files.
+result "adapters for PEFT" "$("$bin/gpt_export" whole peft 2>&1)"
+python "as PEFT has them" '
+import json, struct
+config = json.load(open("peft/adapter_config.json"))
+want = {"peft_type": "LORA", "r": 4, "lora_alpha": 12, "use_rslora": False, "base_model_name_or_path": "base",
+        "target_modules": ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]}
+for key, value in want.items():
+    if config[key] != value: print(key, config[key])
+data = open("peft/adapter_model.safetensors", "rb").read()
+head = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+name = "base_model.model.model.layers.1.mlp.down_proj.lora_"
+if head[name + "A.weight"]["shape"] != [4, 128] or head[name + "B.weight"]["shape"] != [48, 4] or len(head) != 29:
+    print(list(head))'
+run "adapters from PEFT" --init-from base --lora-init peft --data text.txt --seq-len 16 --global-batch-size 8 --steps 2 \
+    --eval-interval 0 --digest --tp 4 --dp 2 --sequence-parallel --save again
+digests out >two.txt
+shows "decide the flags" "^adapters: rank 4, alpha 12, on q_proj,k_proj,.*; 6912 of"
+run "the same on one rank" --init-from base --lora-init peft --data text.txt --seq-len 16 --global-batch-size 8 --steps 2 \
+    --eval-interval 0 --digest
+result "has the same digests" "$(digests out | diff two.txt -)"
+result "back, from three ranks" "$("$bin/gpt_export" again peft2 --ranks 3 2>&1)"
+result "merged" "$("$bin/gpt_export" whole merged --merge 2>&1)"
+result "and by three ranks" "$("$bin/gpt_export" whole merged3 --merge --ranks 3 2>&1)"
+result "to the same bytes" "$(cmp merged/model.safetensors merged3/model.safetensors 2>&1)"
+result "which are not the base's" "$(cmp -s merged/model.safetensors base/model.safetensors && echo equal)"
+for model in whole merged base; do
+    "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
+done
+"$bin/gpt_eval" perplexity whole --data text.txt --tokenizer bytes --seq-length 16 --json --tp 4 --dp 2 >split.json 2>err
+result "the adapted one on eight ranks, the same bits" "$(cmp whole.json split.json 2>&1)"
+python "the merged model is the adapted one, and better than the base" '
+import json
+whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for name in ("whole", "merged", "base"))
+if abs(whole - merged) > 1e-4 or not whole < base - 0.001: print(whole, merged, base)'
+
+# What does not fit.
+for change in '"use_dora": true' '"bias": "all"' '"peft_type": "IA3"' '"rank_pattern": {"q_proj": 2}' '"r": 0' \
+    '"target_modules": "q.*"' '"target_modules": []' '"lora_alpha": "much"'; do
+    rm -rf broken && cp -r peft broken
+    python3 -c 'import json, sys
+config = json.load(open("broken/adapter_config.json"))
+config.update(json.loads("{" + sys.argv[1] + "}"))
+json.dump(config, open("broken/adapter_config.json", "w"))' "$change"
+    timeout 20 "$gpt_train" --init-from base --lora-init broken --steps 0 >out 2>err
+    got=$?
+    result "a folder with $change" "$(grep -q "broken/adapter_config.json" err && { [ $got = 2 ] || [ $got = 3 ]; } ||
+        echo "status $got")"
+done
+rm broken/adapter_config.json
+cp peft/adapter_config.json broken/
+head -c 4000 peft/adapter_model.safetensors >broken/adapter_model.safetensors
+refuse "a file that ends" 3 "adapter_model.safetensors" --init-from base --lora-init broken --data text.txt --seq-len 16 --steps 1
+rm broken/adapter_model.safetensors
+refuse "no file" 3 "adapter_model.safetensors" --init-from base --lora-init broken --data text.txt --seq-len 16 --steps 1
+refuse "flags that the folder decides" 2 "--lora-init peft decides --lora-rank" --init-from base --lora-init peft \
+    --lora-rank 2 --steps 0
+refuse "flags without a rank" 2 "--modules-to-save is of adapters; use it with --lora-rank" "${tiny[@]}" \
+    --modules-to-save norm
+refuse "a linear that there is not" 2 "no linear of the model is called gait.*q, k, v, out, gate, up, down, head" \
+    --init-from base --data text.txt --seq-len 16 --lora-rank 2 --lora-targets q_proj,gait
+refuse "a module that there is not" 2 "no parameter of the model is at nose" --init-from base --data text.txt --seq-len 16 \
+    --lora-rank 2 --modules-to-save nose
+other "a model without adapters" 2 "base has no adapters; drop --merge" gpt_export base nowhere --merge
+other "adapters as GGUF" 2 "whole has adapters alone" gpt_export whole --gguf file.gguf --tokenizer none
+run "GPT-2" "${tiny[@]}" --lora-rank 2 --save gpt2
+other "whose files have one A for three" 2 "qkv.q has no place in PEFT's files: .* several linears in one tensor" \
+    gpt_export gpt2 nowhere
+run "without those" "${tiny[@]}" --lora-rank 2 --lora-targets c_fc,attn.c_proj --save gpt2b
+result "is written" "$("$bin/gpt_export" gpt2b peftb 2>&1)"
+
+# Plans know it: 16 bytes a parameter of a whole model in bf16, 2 of one that is frozen, 1/64 of it trained.
+plan() { "$gpt_train" --plan --json "$1" "${@:2}" >out 2>err; }
+big=(--arch llama --n-layer 2 --n-head 8 --n-embd 1024 --ffn 1024 --vocab-size 256 --seq-len 16 --global-batch-size 4
+    --dtype bf16 --micro-batch-size 1)
+result "a plan of all" "$(plan full.json "${big[@]}" --reduce-dtype bf16 --global-batch-size 1 || cat err)"
+result "a plan of adapters" "$(plan lora.json "${big[@]}" --lora-rank 8 --lora-targets all-linear || cat err)"
+shows "shows its parts" "^  trained +229376 +229376 " "^    of them adapters +229376 " "^  frozen +15" "^  frozen parameters +" \
+    "^  trained of all +1\.[0-9]* %" "frozen \+ .* gradients"
+result "a plan of them on four" "$(plan four.json "${big[@]}" --lora-rank 8 --lora-targets all-linear --dp 4 || cat err)"
+python "the known sums" '
+import json
+full, lora, four = (json.load(open(name + ".json")) for name in ("full", "lora", "four"))
+def close(what, x, low, high):
+    if not low <= x <= high: print(what, x)
+count = full["parameters"]["trained"]["count"]
+most = full["memory"]["most"]
+close("bytes of all", (most["parameters"] + most["optimizer_state"] + 2 * count) / count, 15.99, 16.05)
+part = lora["parameters"]
+close("1/64 trained", part["adapters"]["count"] / (2 * 7 * 1024 * 1024), 1 / 64, 1 / 64)
+close("trained is adapters", part["trained"]["count"], part["adapters"]["count"], part["adapters"]["count"])
+frozen = part["frozen"]["count"]
+close("bytes of what is frozen", lora["memory"]["most"]["frozen_parameters"] / frozen, 2, 2.01)
+close("on four ranks", 4 * four["memory"]["most"]["frozen_parameters"] / frozen, 2, 2.01)
+state = lora["memory"]["most"]["optimizer_state"] + lora["memory"]["most"]["parameters"]
+close("master, moments and copy", state / part["trained"]["count"], 13.9, 14.1)
+close("bytes of linears", 2 + state / (2 * 7 * 1024 * 1024), 2.21, 2.23)'
+small=("${lora[@]}" --dtype bf16 --tp 2 --dp 2)
+result "a plan" "$(plan plan.json "${small[@]}" --rank 3 || cat err)"
+run "and its run" "${small[@]}" --report-json run.json --rank 3
+python "are the same" '
+import json
+plan, run = json.load(open("plan.json")), json.load(open("run.json"))
+del plan["plan"]
+for key in run:
+    if plan[key] != run[key]: print(key, plan[key], run[key])'
+finish

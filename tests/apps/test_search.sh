@@ -1,0 +1,115 @@
+#!/bin/bash
+# test_search.sh GPT_TRAIN MACHINES [--sanitized] - the search for a layout: what it lists fits by a plan of its own with the
+# time that was said, no neighbour is faster, data parallelism is compared, and counts add up.
+set -uo pipefail
+
+gpt_train=$1 machines=$2 sanitized=${3:-}
+# shellcheck source=tests/cases.sh
+. "$(dirname "$0")/../cases.sh"
+
+# search NAME FLAG...: ends well, and writes search.json.
+search()
+{
+    local name=$1
+    shift
+    rm -f search.json
+    timeout -s KILL 200 "$gpt_train" --plan --search --json search.json "$@" >out 2>err &&
+        result "$name" "" || result "$name" "exit status $? $(head -c 300 err)"
+}
+
+# refused NAME WORDS FLAG...
+refused()
+{
+    local name=$1 words=$2
+    shift 2
+    "$gpt_train" "$@" >out 2>err && result "$name" "was not refused" && return
+    grep -qF -- "$words" err && result "$name" "" || result "$name" "says: $(head -c 300 err)"
+}
+
+# holds NAME FLAG...: every line of search.json, planned with its flags, fits, and takes the time that was said; lines are in
+# order; data parallelism alone is not faster than the first; all that was considered is accounted for.
+holds()
+{
+    local name=$1
+    shift
+    python3 - "$gpt_train" "$@" >problem 2>&1 <<'EOF'
+import json, shlex, subprocess, sys
+program, *flags = sys.argv[1:]
+with open("search.json") as file:
+    search = json.load(file)
+top, plain = search["top"], search["plain"]
+if not top:
+    sys.exit("the list is empty")
+if [f["seconds"] for f in top] != sorted(f["seconds"] for f in top):
+    sys.exit("the list is not in order")
+if plain and plain["seconds"] < top[0]["seconds"]:
+    sys.exit("data parallelism alone is faster than the first line")
+left = sum(search["left_out"].values())
+if left + len(top) != search["considered"]:
+    sys.exit(f"{search['considered']} were considered, and {left} + {len(top)} told")
+for found in top[:3] + top[-1:] + ([plain] if plain else []):
+    words = shlex.split(found["flags"])
+    command = [program, "--plan", *flags, *words, "--json", "plan.json"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+    with open("plan.json") as file:
+        plan = json.load(file)
+    if not plan["plan"]["fits"]:
+        sys.exit(f"does not fit: {found['flags']}")
+    said, planned = found["seconds"], plan["plan"]["time"]["seconds"]
+    if abs(said - planned) > 1e-9 * said:
+        sys.exit(f"{said} s were said, and a plan says {planned}: {found['flags']}")
+    if abs(sum(found["path"].values()) - said) > 1e-6 * said:
+        sys.exit(f"the path is {sum(found['path'].values())} of {said} s")
+EOF
+    result "$name" "$(head -c 600 problem)"
+}
+
+# faster NAME SECONDS: the search took less of a core.
+faster()
+{
+    local work
+    work=$(python3 -c 'import json; print(json.load(open("search.json"))["work"])')
+    python3 -c "import sys; sys.exit(not $work < $2)" && result "$1" "" ||
+        result "$1" "it took $work s, and $2 are allowed"
+}
+
+h100=$machines/h100.json
+small=(--model llama-3.2-1b --seq-len 4096 --global-batch-size 32 --dtype bf16 --machine "$h100"
+    --device-memory 24GiB)
+search "a model of a billion on 8 devices" "${small[@]}"
+holds "its list" "${small[@]}"
+grep -q 'devices compute .* % of it, micro-batches of up to [0-9]* fit' out && grep -q 'is enough' out &&
+    result "the simple ways beside it" "" || result "the simple ways beside it" "are not there"
+shows_why=$(grep -c '^  \(tp\|pp\|recompute\|micro\|strategy\)' out)
+[ "$shows_why" -ge 3 ] && result "it says why" "" || result "it says why" "in $shows_why lines"
+
+fixed=(--model llama-3.2-1b --seq-len 2048 --global-batch-size 16 --dtype bf16 --machine "$h100"
+    --device-memory 40GiB --pp 2 --tp 2)
+search "axes that are given" "${fixed[@]}" --ranks 8
+holds "their list" "${fixed[@]}"
+grep -q 'pp 4' out && result "given axes stay" "pp 4 is compared" || result "given axes stay" ""
+
+search "one that fits nowhere" --model llama-3.1-70b --seq-len 8192 --global-batch-size 8 \
+    --dtype bf16 --machine "$h100" --device-memory 1GiB
+grep -q 'no layout fits' out && result "it says so" "" || result "it says so" "$(head -c 200 out)"
+
+if [ -z "$sanitized" ]; then
+    large=(--model llama-3.1-405b --seq-len 8192 --global-batch-size 2048 --dtype bf16
+        --machine "$h100" --device-memory 80GB)
+    search "405 billion on 16,384 devices" "${large[@]}" --ranks 16384
+    faster "in 10 s of a core" 10
+fi
+
+for file in "$machines"/*.json; do
+    "$gpt_train" --plan --machine "$file" --dtype bf16 --json plan.json >out 2>err &&
+        grep -q 'a step takes' out && result "$(basename "$file")" "" ||
+        result "$(basename "$file")" "$(head -c 200 err)"
+done
+refused "a search without a machine" "--search simulates layouts on a machine" --plan --search
+refused "a machine without a plan" "--machine belongs to --plan" --machine "$h100" --steps 0
+refused "ranks without a search" "--ranks belongs to --plan --search" --plan --ranks 8
+refused "a machine that is not there" "machine file nowhere.json" --plan --machine nowhere.json
+refused "fp32 on a machine without" "has no device.fp32" --plan --machine "$machines/tpu-v5p.json"
+finish

@@ -1,0 +1,179 @@
+/*
+ * tests/parallel/test_sim_cost.c - machine files, what collectives take, and what stages cost: FLOPs are those of a plan,
+ * and sums over stages do not depend on where a model is cut.
+ */
+#include "parallel/simulate/cost.h"
+#include "tests/parallel/plan_harness.h"
+#include <unistd.h>
+
+static const wf_sim_machine machine = {.name = "of the test",
+                                       .memory = 1e9,
+                                       .rate_bf16 = 1e12,
+                                       .rate_fp32 = 1e12,
+                                       .products = 1,
+                                       .attention = 1,
+                                       .bandwidth = 1e12,
+                                       .devices = 8,
+                                       .background = true,
+                                       .inside = {100e9, 1e-6},
+                                       .network = {10e9, 1e-5}};
+
+static const wf_sim_model gpt2 = {.layers = 2,
+                                  .width = WIDTH,
+                                  .heads = HEADS,
+                                  .kv_heads = HEADS,
+                                  .head_dim = WIDTH / HEADS,
+                                  .ffn = 4 * WIDTH,
+                                  .vocabulary = VOCABULARY,
+                                  .seq = TOKENS,
+                                  .tied = true};
+
+static wf_sim_layout layout_of(int pp, int shard, int tp, int micro, int micros)
+{
+    return (wf_sim_layout){.pp = pp,
+                           .replicate = 1,
+                           .shard = shard,
+                           .tp = tp,
+                           .micro = micro,
+                           .micros = micros,
+                           .bytes = 4,
+                           .parameter_bytes = 4,
+                           .gradient_bytes = 4,
+                           .group = 1};
+}
+
+/* All that ranks compute in a step is what their plans say. */
+static void flops(void)
+{
+    static reports planned;
+
+    for (int k = 0; k < 4; k++) {
+        training t = new_training(k % 2 ? LLAMA : GPT2, k % 2 ? 3 : HEADS, 4);
+        wf_sim_model m = gpt2;
+        wf_sim_layout l = layout_of(1, 1, k / 2 + 1, 2, 2);
+        double all = 0;
+
+        m.kv_heads = k % 2 ? 3 : HEADS;
+        m.gated = k % 2;
+        t.layout.tp = k / 2 + 1;
+        t.options.micro_batch = 2;
+        t.steps = 2;
+        t.watch = report_step;
+        t.arg = &planned;
+        if (!plan(&t))
+            return;
+        for (int r = 0; r <= k / 2; r++)
+            all += planned.of[r].flops;
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_flops(&m, &l), all, 1e-9 * all);
+        if (fabs(wf_sim_flops(&m, &l) - all) > 1e-9 * all)
+            printf("\n    %d: %.9g, planned %.9g", k, wf_sim_flops(&m, &l), all);
+    }
+}
+
+static double work(const wf_sim_stage *stage, int stages, wf_sim_term term)
+{
+    double sum = 0;
+
+    for (int s = 0; s < stages; s++)
+        sum += stage[s].forward.of[term] + stage[s].inputs.of[term] + stage[s].weights.of[term];
+    return sum;
+}
+
+/* What products and attention take is FLOPs over rate, however the model is cut; recomputation is a forward more. */
+static void stages(void)
+{
+    static const int64_t whole[] = {0, 4}, cut[] = {0, 2, 2, 4};
+    wf_sim_layout l = layout_of(1, 1, 1, 1, 1);
+    wf_sim_stage one[1], three[3];
+    wf_sim_costs costs;
+    double all, again;
+
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
+    wf_sim_stages(&machine, &gpt2, &l, cut, 3, three, &costs);
+    all = work(one, 1, WF_SIM_PRODUCTS) + work(one, 1, WF_SIM_ATTENTION);
+    CU_ASSERT_DOUBLE_EQUAL(all, wf_sim_flops(&gpt2, &l) / 1e12, 1e-9 * all);
+    for (int t = 0; t < WF_SIM_TERMS; t++)
+        CU_ASSERT_DOUBLE_EQUAL(work(one, 1, (wf_sim_term)t), work(three, 3, (wf_sim_term)t),
+                               1e-12);
+    CU_ASSERT_EQUAL(work(three + 1, 1, WF_SIM_PRODUCTS), 0); /* it has no step */
+    again = one[0].forward.of[WF_SIM_PRODUCTS];
+    all = work(one, 1, WF_SIM_PRODUCTS);
+    l.again = WF_SIM_AGAIN_BLOCK;
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), all + again, 1e-12);
+    l.tp = 2;
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), (all + again) / 2, 1e-12);
+    CU_ASSERT(work(one, 1, WF_SIM_TENSOR) > 0);
+}
+
+/* Within a host the link inside; beyond, what comes into a host over the links of all that are there. */
+static void collectives(void)
+{
+    const double bytes = 8e9;
+
+    CU_ASSERT_EQUAL(wf_sim_collective(&machine, WF_SIM_ALL_GATHER, bytes, 1, 1), 0);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_collective(&machine, WF_SIM_ALL_GATHER, bytes, 8, 1),
+                           bytes * 7 / 8 / 100e9 + 3e-6, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_collective(&machine, WF_SIM_REDUCE_SCATTER, bytes, 4, 8),
+                           bytes * 3 / 4 / 10e9 + 2e-5, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_collective(&machine, WF_SIM_ALL_REDUCE, bytes, 32, 1),
+                           2 * (bytes * 31 / 32 / 100e9 + 5e-5), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_collective(&machine, WF_SIM_ALL_REDUCE, bytes, 8, 4),
+                           2 * (bytes * 3 / 4 / 20e9 + 3e-5), 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(wf_sim_collective(&machine, WF_SIM_MESSAGE, bytes, 2, 8),
+                           bytes / 10e9 + 1e-5, 1e-12);
+}
+
+static void refused(const char *text, const char *words)
+{
+    char path[] = "/tmp/weft-machine-XXXXXX";
+    int file = mkstemp(path);
+    wf_error error = {WF_OK, ""};
+    wf_sim_machine m;
+
+    CU_ASSERT_FATAL(file >= 0);
+    CU_ASSERT(write(file, text, strlen(text)) == (ssize_t)strlen(text));
+    close(file);
+    CU_ASSERT_EQUAL(wf_sim_machine_read(path, &m, &error), WF_EDATA);
+    CU_ASSERT(strstr(error.text, words) != NULL);
+    if (!strstr(error.text, words))
+        printf("\n    %s", error.text);
+    unlink(path);
+}
+
+static void files(void)
+{
+    char path[] = "/tmp/weft-machine-XXXXXX";
+    wf_error error = {WF_OK, ""};
+    wf_sim_machine m;
+
+    close(mkstemp(path));
+    CU_ASSERT_EQUAL(wf_sim_machine_write(&machine, path, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_sim_machine_read(path, &m, &error), WF_OK);
+    CU_ASSERT(strcmp(m.name, machine.name) == 0 && m.memory == machine.memory &&
+              m.devices == 8 && m.background && m.network.latency == 1e-5);
+    unlink(path);
+    CU_ASSERT_EQUAL(wf_sim_machine_read(path, &m, &error), WF_EIO);
+    refused("{", "machine file");
+    refused("{\"weft_machine\": 2}", "weft_machine");
+    refused("{\"weft_machine\": 1}", "device.memory is missing");
+    refused("{\"weft_machine\": 1, \"device\": {\"memroy\": 1}}",
+            "nothing is called device.memroy");
+    refused("{\"weft_machine\": 1, \"colour\": 1}", "nothing is called colour");
+    refused("{\"weft_machine\": 1, \"device\": {\"memory\": -1}}", "device.memory is -1");
+    refused("{\"weft_machine\": 1, \"device\": {\"memory\": \"much\"}}", "is not a number");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"FLOPs are the plan's", flops},
+        {"costs of stages", stages},
+        {"what collectives take", collectives},
+        {"machine files", files},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("costs", tests);
+}
