@@ -184,6 +184,7 @@ static plan_set set_dtype(app_options *o, int i)
     if (i == 3)
         return PLAN_END;
     activations = choose(o->dtype, "bf16", i != 1);
+    app_options_derive_compute(o);
     parameters = choose(o->param_dtype, "bf16", i != 0);
     if (i == 2)
         return activations == PLAN_SET && parameters == PLAN_SET ? PLAN_SET : PLAN_SKIP;
@@ -272,10 +273,12 @@ void plan_flags(const app_options *from, const app_options *other, char *text, s
 
     *text = 0;
     if (before && after)
-        json_object_foreach(after, key,
-                            value) if (!json_equal(value, json_object_get(before, key)) ||
-                                       (micro && strcmp(key, "micro_batch_size") == 0) ||
-                                       (dtype && strcmp(key, "param_dtype") == 0))
+        json_object_foreach(
+            after, key,
+            value) if ((!json_equal(value, json_object_get(before, key)) &&
+                        (from->given[APP_OPTION_compute] || strcmp(key, "compute") != 0)) ||
+                       (micro && strcmp(key, "micro_batch_size") == 0) ||
+                       (dtype && strcmp(key, "param_dtype") == 0))
             add_flag(key, value, text, size);
     json_decref(before);
     json_decref(after);

@@ -28,6 +28,7 @@ app_options search_options(const search *s, const search_candidate *c)
     o.shard_group_size = c->strategy >= 4 ? c->shard : 0;
     choose(o.recompute, search_recompute[c->recompute]);
     choose(o.dtype, search_dtypes[c->dtype]);
+    app_options_derive_compute(&o);
     if (!o.given[APP_OPTION_param_dtype])
         choose(o.param_dtype, bf16 ? "bf16" : "fp32");
     if (o.dp > 1)

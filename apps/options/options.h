@@ -74,6 +74,10 @@ typedef struct app_options {
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
+/** app_options_derive_compute - products are made as activations are stored, where --compute is not given: for who
+ * changes dtype. */
+void app_options_derive_compute(app_options *options);
+
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
 

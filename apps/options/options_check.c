@@ -14,13 +14,18 @@ app_multiples app_multiples_near(int64_t value, int64_t of)
     return m;
 }
 
+void app_options_derive_compute(app_options *o)
+{
+    if (!o->given[APP_OPTION_compute])
+        memcpy(o->compute, o->dtype, sizeof o->compute);
+}
+
 /* Mixed precision as it is usual: weights are stored, and products made, as activations are stored. */
 static wf_status derive_dtypes(app_options *o, wf_error *error)
 {
     if (!o->given[APP_OPTION_param_dtype])
         memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
-    if (!o->given[APP_OPTION_compute])
-        memcpy(o->compute, o->dtype, sizeof o->compute);
+    app_options_derive_compute(o);
     if (strcmp(o->compute, "bf16") == 0 && strcmp(o->dtype, "bf16") != 0)
         return wf_error_set(
             error, WF_EINVAL,
