@@ -1,6 +1,6 @@
 /*
  * tests/kernels/test_simd_exact.c - the CPU's inner loops against their definitions, to the
- * bit: lanes, trees, masks, maxima and exp, by scalar loops, on every build that the machine
+ * bit: lanes, masks, maxima and exp, by scalar loops, on every build that the machine
  * runs.
  */
 #include "core/numerics/math.h"
@@ -66,85 +66,6 @@ static void sums_have_their_shape(void)
             simd[b]->layernorm(in.x, in.gain, in.bias, 1e-5f, y, &mean, &rstd, 1, n);
             CU_ASSERT_EQUAL(mean, lanes_sum(in.x, n, plain, 0.0f) / (float)n);
         }
-    }
-}
-
-static float tree_of(const float *const *src, int64_t n, int64_t i)
-{
-    return n == 1 ? src[0][i] : tree_of(src, n / 2, i) + tree_of(src + n / 2, n - n / 2, i);
-}
-
-static void sum_is_the_tree(void)
-{
-    enum { SOURCES = 19, LENGTH = 150 };
-    static float y[LENGTH + 1], source[SOURCES][LENGTH + 1];
-    const float *src[SOURCES];
-    const wf_simd *simd[BUILDS];
-    int n = builds(simd);
-
-    for (int b = 0; b < n; b++) {
-        for (int64_t count = 0; count <= SOURCES; count++) {
-            for (int64_t length = 0; length <= LENGTH; length += 1 + length / 5) {
-                for (int tree = 0; tree < 2; tree++) {
-                    float right[LENGTH + 1], *to = y;
-
-                    for (int64_t s = 0; s < SOURCES; s++) {
-                        wf_random_fill_normal(source[s], LENGTH + 1, 2, (uint64_t)s, 0);
-                        src[s] = source[s] + s % 2;
-                    }
-                    for (int64_t i = 0; i < length; i++) {
-                        right[i] = count ? src[0][i] : 0.0f;
-                        for (int64_t s = 1; s < count; s++)
-                            right[i] += src[s][i];
-                        if (count && tree)
-                            right[i] = tree_of(src, count, i);
-                    }
-                    if (count > 2) /* in place of a source */
-                        to = source[count / 2] + count / 2 % 2;
-                    right[length] = to[length];
-                    simd[b]->sum(src, count, tree, to, length);
-                    CU_ASSERT_EQUAL(memcmp(to, right, (size_t)(length + 1) * sizeof(float)), 0);
-                }
-            }
-        }
-    }
-}
-
-/* The same to many outputs, one of them a source, by either kind of store; and copies past the
-   caches: every byte, and none beyond. */
-static void sums_to_all(void)
-{
-    enum { SOURCES = 5, OUTPUTS = 3, LENGTH = 333 };
-    static float source[SOURCES][LENGTH + 1], out[OUTPUTS - 1][LENGTH + 16], right[LENGTH];
-    static char from[LENGTH], to[LENGTH + 64], expected[LENGTH + 64];
-    const wf_simd *simd[BUILDS];
-    int n = builds(simd);
-
-    for (int c = 0; c < 2 * n * (LENGTH / 37); c++) {
-        const wf_simd *s = simd[c / 2 % n];
-        int64_t length = c / (2 * n) * 37 + c % 3, shift = c % 5;
-        const float *src[SOURCES];
-        float *dst[OUTPUTS] = {source[1], out[0], out[1] + shift};
-
-        for (int64_t i = 0; i < SOURCES; i++) {
-            wf_random_fill_normal(source[i], LENGTH + 1, 2, (uint64_t)i, 0);
-            src[i] = source[i];
-        }
-        for (int64_t i = 0; i < length; i++)
-            right[i] = tree_of(src, SOURCES, i);
-        out[0][length] = dst[2][length] = source[1][length] = 7;
-        s->sum_to_all(src, SOURCES, true, dst, OUTPUTS, c % 2 == 1, length);
-        for (int d = 0; d < OUTPUTS; d++) {
-            CU_ASSERT_EQUAL(memcmp(dst[d], right, (size_t)length * sizeof *right), 0);
-            CU_ASSERT(dst[d][length] == 7);
-        }
-        memset(to, 1, sizeof to);
-        memset(expected, 1, sizeof expected);
-        for (int64_t i = 0; i < LENGTH; i++)
-            from[i] = (char)(i * 7 + c);
-        memcpy(expected + 3 * shift, from + shift, (size_t)(length - length % 2) / 2);
-        s->copy_non_temporal(from + shift, to + 3 * shift, (size_t)(length - length % 2) / 2);
-        CU_ASSERT_EQUAL(memcmp(to, expected, sizeof to), 0);
     }
 }
 
@@ -370,8 +291,6 @@ static void chunks_take_runs(void)
 int main(void)
 {
     static const wf_test tests[] = {{"sums have their shape", sums_have_their_shape},
-                                    {"sum is the tree", sum_is_the_tree},
-                                    {"sums to all outputs, and copies", sums_to_all},
                                     {"in place", in_place},
                                     {"dropout is its definition", dropout_is_its_definition},
                                     {"dropout keeps its share", dropout_keeps_its_share},

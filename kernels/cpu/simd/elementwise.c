@@ -48,7 +48,8 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
         v16_store_n(y + i, maximum(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
 }
 
-enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16 };
+/* Sources that are read side by side, and elements of a slice, which the first-level cache keeps. */
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 1024 };
 
 static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
 {
@@ -103,18 +104,6 @@ static inline void sum_block(const float *const *src, int64_t n_src, bool tree, 
         chain_block(src, n_src, i, n, out);
 }
 
-/* y = midpoint tree or chain over the sources */
-void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += SUM_BLOCK) {
-        v16 out[SUM_VECTORS];
-
-        sum_block(src, n_src, tree, i, n - i, out);
-        for (int k = 0; k < SUM_VECTORS && n - i > k * V16; k++)
-            v16_store_n(y + i + k * V16, out[k], n - i - k * V16);
-    }
-}
-
 static inline void store_block(float *y, bool non_temporal, int64_t n,
                                const v16 block[SUM_VECTORS])
 {
@@ -130,19 +119,73 @@ static inline void store_block(float *y, bool non_temporal, int64_t n,
     }
 }
 
-/* The same to many outputs, from registers. */
+/* A node over many sources, of a slice of elements: subtrees of a few sources one after the other. */
+static void tree_slice(const float *const *src, int64_t count, int64_t i, int64_t n, float *y)
+{
+    _Alignas(64) float right[SLICE];
+
+    if (count > FEW_SOURCES) {
+        tree_slice(src, count / 2, i, n, y);
+        tree_slice(src + count / 2, count - count / 2, i, n, right);
+        for (int64_t e = 0; e < n; e += V16)
+            v16_store(y + e, v16_add(v16_load(y + e), v16_load(right + e)));
+        return;
+    }
+    for (int64_t e = 0; e < n; e += SUM_BLOCK) {
+        v16 out[SUM_VECTORS];
+
+        tree_block(src, count, i + e, n - e, out);
+        for (int k = 0; k < SUM_VECTORS; k++)
+            v16_store(y + e + k * V16, out[k]);
+    }
+}
+
+/* Many sources: they lie where they like, often all at one distance from the edge of a page, and what is
+   read ahead of more of them than a cache has ways pushes out what is needed first. */
+static void sum_many(const float *const *src, int64_t n_src, float *const *dst, int64_t n_dst,
+                     bool non_temporal, int64_t n)
+{
+    _Alignas(64) float left[SLICE], right[SLICE];
+    int64_t half = n_src / 2;
+
+    for (int64_t i = 0; i < n; i += SLICE) {
+        int64_t length = n - i < SLICE ? n - i : SLICE;
+
+        tree_slice(src, half, i, length, left);
+        tree_slice(src + half, n_src - half, i, length, right);
+        for (int64_t e = 0; e < length; e += SUM_BLOCK) {
+            v16 out[SUM_VECTORS];
+
+            for (int k = 0; k < SUM_VECTORS; k++)
+                out[k] = v16_add(v16_load(left + e + k * V16), v16_load(right + e + k * V16));
+            for (int64_t d = 0; d < n_dst; d++)
+                store_block(dst[d] + i + e, non_temporal, length - e, out);
+        }
+    }
+}
+
+/* y = midpoint tree or chain over the sources, from registers. */
 void WF_ISA_NAME(wf_sum_to_all)(const float *const *src, int64_t n_src, bool tree,
                                 float *const *dst, int64_t n_dst, bool non_temporal, int64_t n)
 {
-    for (int64_t i = 0; i < n; i += SUM_BLOCK) {
-        v16 out[SUM_VECTORS];
+    if (tree && n_src > FEW_SOURCES) {
+        sum_many(src, n_src, dst, n_dst, non_temporal, n);
+    } else {
+        for (int64_t i = 0; i < n; i += SUM_BLOCK) {
+            v16 out[SUM_VECTORS];
 
-        sum_block(src, n_src, tree, i, n - i, out);
-        for (int64_t d = 0; d < n_dst; d++)
-            store_block(dst[d] + i, non_temporal, n - i, out);
+            sum_block(src, n_src, tree, i, n - i, out);
+            for (int64_t d = 0; d < n_dst; d++)
+                store_block(dst[d] + i, non_temporal, n - i, out);
+        }
     }
     if (non_temporal)
         v16_non_temporal_end();
+}
+
+void WF_ISA_NAME(wf_sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n)
+{
+    WF_ISA_NAME(wf_sum_to_all)(src, n_src, tree, &y, 1, false, n);
 }
 
 /* to = from, by non-temporal stores */
