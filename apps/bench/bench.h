@@ -163,6 +163,17 @@ typedef struct bench_copy {
 
 bench_entrant bench_copier(bench_copy *copy);
 
+/* A word that goes from the first member of a crew to the second and back; both wait by looking, or sleep. */
+typedef struct bench_handover {
+    bench_crew *crew; /* of two members at least, each with a core */
+    bool sleeps;
+    _Atomic uint32_t turn;
+    int64_t repeat;
+} bench_handover;
+
+/* An entrant whose run is one hand-over. */
+bench_entrant bench_hand_over(bench_handover *h);
+
 /* One such copy by this thread; both ends and bytes are multiples of 16, bytes of 64. */
 void bench_copy_bytes(bench_store store, void *to, const void *from, size_t bytes);
 

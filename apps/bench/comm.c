@@ -14,7 +14,9 @@
  * same race. It is strict for small sizes: a core copies what its own cache still holds from the
  * turn before and waits for nobody, where ranks must wait for each other, by sleep and wake when
  * there are more of them than cores. It is lax for all_gather of large sizes, which reads its
- * input from memory once per output; a ratio above 1 there is no error.
+ * input from memory once per output; a ratio above 1 there is no error. What small ones are to be
+ * held against is a hand-over between two cores (handover.c), as ranks wait: `handovers` is how many of them a
+ * collective takes.
  */
 #include "apps/bench/mpi.h"
 #include "kernels/cpu/simd_internal.h"
@@ -149,7 +151,7 @@ static double least_time(const bench *b, wf_collective_kind kind, const bench_en
 }
 
 static void report_collective(const bench *b, wf_collective_kind kind, double seconds,
-                              double least, double peer)
+                              double least, double handover, double peer)
 {
     bench_row(b->report,
               (const bench_cell[]){bench_text("collective", wf_collective_name(kind)),
@@ -158,6 +160,8 @@ static void report_collective(const bench *b, wf_collective_kind kind, double se
                                    bench_number("us", seconds * 1e6, 2),
                                    bench_number("copy_us", least * 1e6, 2),
                                    bench_number("of_copy", least / seconds, 3),
+                                   bench_number("handover_us", handover * 1e6, 2),
+                                   bench_number("handovers", seconds / handover, 1),
                                    bench_number("openmpi_us", peer * 1e6, 2),
                                    bench_number("times_faster", peer / seconds, 2),
                                    {.name = NULL}});
@@ -169,7 +173,9 @@ static wf_status race_size(bench *b, size_t bytes, double mpi)
                                                     WF_REDUCE_SCATTER};
     enum { COUNT = KINDS + 2 * BENCH_STORES };
     runner runners[COUNT];
-    bench_entrant entrants[COUNT];
+    bench_entrant entrants[COUNT + 1];
+    bench_handover word = {.crew = b->crew, .sleeps = b->ranks > b->o->cores};
+    bool hands = bench_crew_size(b->crew) > 1;
     int64_t floats = (int64_t)(bytes / sizeof(float));
 
     b->bytes = bytes;
@@ -184,12 +190,13 @@ static wf_status race_size(bench *b, size_t bytes, double mpi)
                                          .spread = copy >= BENCH_STORES};
         entrants[i] = (bench_entrant){.run = copy < 0 ? run : run_copy, .arg = &runners[i]};
     }
-    if (!bench_race(b->o, COUNT, entrants))
+    entrants[COUNT] = bench_hand_over(&word);
+    if (!bench_race(b->o, hands ? COUNT + 1 : COUNT, entrants))
         return wf_error_set(b->error, WF_EINTERNAL, "a collective failed");
     for (int i = 0; i < KINDS; i++)
-        report_collective(b, kinds[i], entrants[i].seconds,
-                          least_time(b, kinds[i], entrants + KINDS),
-                          kinds[i] == WF_ALL_REDUCE ? mpi : NAN);
+        report_collective(
+            b, kinds[i], entrants[i].seconds, least_time(b, kinds[i], entrants + KINDS),
+            hands ? entrants[COUNT].seconds : NAN, kinds[i] == WF_ALL_REDUCE ? mpi : NAN);
     return WF_OK;
 }
 
@@ -322,7 +329,10 @@ const bench_command bench_comm = {
     .more =
         "All-reduce, all-gather and reduce-scatter between ranks that are threads. The limit\n"
         "is the time of the copies that they cannot do without, by all cores, in the same\n"
-        "memory. The peer is OpenMPI's all-reduce, where mpirun is installed; its processes\n"
+        "memory; small ones stand beside a hand-over between two cores, by sleep and wake "
+        "where\n"
+        "there are more ranks than cores. The peer is OpenMPI's all-reduce, where mpirun is "
+        "installed; its processes\n"
         "run before Weft's turn. With --processes, Weft's ranks are processes too, and both\n"
         "take turns over the same ones; Weft's sums are trees, MPI's are not.\n\n"
         "  bench comm --ranks 2,8 --sizes 64K,1M,16M",

@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { LAYOUTS = 16, LOSSES = 256 };
 
@@ -28,6 +29,8 @@ typedef struct layout {
     float loss[LOSSES];
     int64_t steps, asked; /* done; of the turn that runs */
     double seconds;
+    double processor; /* seconds of it in all turns but the first, and the steps in them */
+    int64_t turns, timed;
 } layout;
 
 typedef struct bench {
@@ -90,12 +93,27 @@ static wf_status close_rank(wf_rank *rank, void **own, void *arg)
     return WF_OK;
 }
 
+static double processor_now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 static double run(void *arg, int64_t repeat)
 {
     layout *l = arg;
+    double start = processor_now();
 
     l->asked = repeat;
-    return bench_world_run(l->world, step_rank, l, l->error) == WF_OK ? l->seconds : NAN;
+    if (bench_world_run(l->world, step_rank, l, l->error) != WF_OK)
+        return NAN;
+    if (l->turns++ > 0) {
+        l->processor += processor_now() - start;
+        l->timed += repeat;
+    }
+    return l->seconds;
 }
 
 /* "8x4t2spoff" */
@@ -243,19 +261,21 @@ static void report_layout(const bench *b, bench_report *report, const layout *l,
 
     for (int i = 0; i < l->ranks; i++)
         memory += (double)l->peak[i];
-    bench_row(report, (const bench_cell[]){bench_text("model", b->model->name),
-                                           bench_text("layout", l->name),
-                                           bench_number("ms", seconds * 1e3, 2),
-                                           bench_number("tokens_per_s", tokens / seconds, 0),
-                                           bench_number("gflops", rate, 1),
-                                           bench_number("fma_peak", peak, 1),
-                                           bench_number("of_peak", rate / peak, 3),
-                                           bench_number("products", products, 1),
-                                           bench_number("of_products", rate / products, 3),
-                                           bench_number("times_first", seconds / first, 3),
-                                           bench_number("memory_mb", memory * 1e-6, 1),
-                                           bench_text("same_losses", same(l, &b->layout[0])),
-                                           {.name = NULL}});
+    bench_row(report, (const bench_cell[]){
+                          bench_text("model", b->model->name),
+                          bench_text("layout", l->name),
+                          bench_number("ms", seconds * 1e3, 2),
+                          bench_number("tokens_per_s", tokens / seconds, 0),
+                          bench_number("gflops", rate, 1),
+                          bench_number("fma_peak", peak, 1),
+                          bench_number("of_peak", rate / peak, 3),
+                          bench_number("products", products, 1),
+                          bench_number("of_products", rate / products, 3),
+                          bench_number("times_first", seconds / first, 3),
+                          bench_number("cpu_ms", l->processor / (double)l->timed * 1e3, 1),
+                          bench_number("memory_mb", memory * 1e-6, 1),
+                          bench_text("same_losses", same(l, &b->layout[0])),
+                          {.name = NULL}});
 }
 
 /* What rank 0's memory was used for when it was fullest, and how much its pool holds. */
@@ -346,7 +366,8 @@ const bench_command bench_step = {
             "attention's\n"
             "scores. With --libraries, products and of_products compare with the fastest\n"
             "library's products of such a step, which no step can do without. times_first "
-            "compares with the first layout. Below the table: what the "
+            "compares with the first layout; cpu_ms is the processor time of all threads in a "
+            "step. Below the table: what the "
             "memory of\n"
             "rank 0 was used for when it was fullest. Losses of exact layouts must be\n"
             "equal, else the run fails.\n\n"
