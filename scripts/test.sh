@@ -118,7 +118,7 @@ else
     # test_redistribute
     alone="test_ops_|test_math|test_gemm|test_simd_exact|test_placement|test_rank_map"
     alone+="|test_safetensors|test_index|test_random_simd|test_fused|test_attention_cached"
-    alone+="|test_schedules_mutants|apps.cli_plans"
+    alone+="|test_schedules_mutants|apps.cli_plans|apps.search"
     alike="test_bf16|test_dtype|test_recompute|test_muon_ranks|test_inexact|test_plan_run"
     alike+="|test_freeze|test_collectives|test_shard_traffic|test_steady|test_reference|test_rule"
     alike+="|test_loss|test_recipe"

@@ -165,7 +165,7 @@ bench_entrant bench_copier(bench_copy *copy);
 
 /* A word that goes from the first member of a crew to the second and back; both wait by looking, or sleep. */
 typedef struct bench_handover {
-    bench_crew *crew; /* it has two members at least, each with a core */
+    bench_crew *crew; /* two members at least, each with a core */
     bool sleeps;
     _Atomic uint32_t turn;
     int64_t repeat;

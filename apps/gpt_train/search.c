@@ -187,7 +187,8 @@ static void go(search *s, wf_error *error)
 
     if (search_enumerate(s, error) != WF_OK)
         return;
-    qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
+    if (s->count)
+        qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
     for (; i < s->count; i++) {
         if (s->n_top == SEARCH_KEPT &&
             (double)s->candidate[i].bound >= s->top[SEARCH_KEPT - 1].seconds)

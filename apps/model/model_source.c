@@ -137,11 +137,13 @@ static wf_status fits(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
     return wf_context_status(wf_par_context(par));
 }
 
+/* Nothing is trained, so that bf16 needs no f32 masters; but what adapters were trained on is told by what was frozen then. */
 wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par, bool plan)
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);
 
     if (model && wf_par_lora_apply(model, &m->lora) == WF_OK && fits(m, par, model) == WF_OK &&
+        (m->lora.rank > 0 || wf_nn_freeze(&model->base, "*") == WF_OK) &&
         wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
         wf_par_materialize(par, &model->base) == WF_OK &&
         (plan || load(m, par, model) == WF_OK))

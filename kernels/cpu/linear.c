@@ -6,20 +6,7 @@
 #include "kernels/shared_internal.h"
 #include <stdlib.h>
 
-enum { MEMBERS = 3, MAX_PARTS = MEMBERS * WF_MAX_CHUNKS, DW_PARTS = 64 };
-
-/* From that element on; NULL where only the workspace is asked for. */
-static const void *elements(const wf_tensor *t, int64_t first)
-{
-    const char *data = t->data;
-
-    return data ? data + first * (int64_t)wf_dtype_size(t->dtype) : NULL;
-}
-
-static bool is_stored(const wf_tensor *t)
-{
-    return t->dtype == WF_BF16;
-}
+enum { MEMBERS = 3, MAX_PARTS = WF_LINEAR_PARTS, DW_PARTS = 64 };
 
 /* y_m[rows, n] = x[rows, k] W_m[n, k]^T; k is cut in its chunks. weights: W_m, in x's type. */
 static wf_gemm forward_product(const wf_call *call, int m, const wf_tensor *weights,
@@ -31,10 +18,10 @@ static wf_gemm forward_product(const wf_call *call, int m, const wf_tensor *weig
     int chunks = wf_chunk_cuts(x, last, at);
 
     for (int l = 0; l < chunks; l++)
-        parts[l] = (wf_gemm_part){.a = elements(x, at[l]),
+        parts[l] = (wf_gemm_part){.a = wf_linear_elements(x, at[l]),
                                   .a_row = k,
                                   .a_k = 1,
-                                  .b = elements(weights, at[l]),
+                                  .b = wf_linear_elements(weights, at[l]),
                                   .b_k = 1,
                                   .b_col = k,
                                   .k = at[l + 1] - at[l],
@@ -43,8 +30,8 @@ static wf_gemm forward_product(const wf_call *call, int m, const wf_tensor *weig
                      .n = n,
                      .c = call->out[m]->data,
                      .c_row = n,
-                     .bf16 = is_stored(x),
-                     .c_bf16 = is_stored(call->out[m]),
+                     .bf16 = wf_linear_is_bf16(x),
+                     .c_bf16 = wf_linear_is_bf16(call->out[m]),
                      .parts = parts,
                      .n_parts = chunks};
 }
@@ -65,10 +52,10 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
             const wf_tensor *dy = call->in[2 * m], *w = call->in[2 * m + 1];
             int64_t n = dy->local[last];
 
-            parts[n_parts++] = (wf_gemm_part){.a = elements(dy, at[m][l]),
+            parts[n_parts++] = (wf_gemm_part){.a = wf_linear_elements(dy, at[m][l]),
                                               .a_row = n,
                                               .a_k = 1,
-                                              .b = elements(w, at[m][l] * k),
+                                              .b = wf_linear_elements(w, at[m][l] * k),
                                               .b_k = k,
                                               .b_col = 1,
                                               .k = at[m][l + 1] - at[m][l],
@@ -79,8 +66,8 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
                      .c = dx->data,
                      .c_row = k,
                      .add = wf_linear_adds(call),
-                     .bf16 = is_stored(call->in[0]),
-                     .c_bf16 = is_stored(dx),
+                     .bf16 = wf_linear_is_bf16(call->in[0]),
+                     .c_bf16 = wf_linear_is_bf16(dx),
                      .parts = parts,
                      .n_parts = n_parts};
 }
@@ -104,7 +91,7 @@ static void narrow(const wf_call *call, const float *from, wf_tensor *to)
 /* Whether the results of few rows are floats on their way to what is stored as bf16. */
 static bool has_float_results(const wf_call *call, int m)
 {
-    return is_stored(call->out[m]) && !is_stored(call->in[0]);
+    return wf_linear_is_bf16(call->out[m]) && !wf_linear_is_bf16(call->in[0]);
 }
 
 /* room: for float results */
@@ -119,9 +106,9 @@ static void run_skinny(const wf_call *call, int m, float *room)
                    .k = x->local[last],
                    .x = x->data,
                    .w = w->data,
-                   .bf16 = is_stored(w),
-                   .x_bf16 = is_stored(x),
-                   .y_bf16 = is_stored(x) && is_stored(y),
+                   .bf16 = wf_linear_is_bf16(w),
+                   .x_bf16 = wf_linear_is_bf16(x),
+                   .y_bf16 = wf_linear_is_bf16(x) && wf_linear_is_bf16(y),
                    .y = has_float_results(call, m) ? room : y->data,
                    .chunks = wf_chunk_cuts(x, last, at),
                    .at = at};
@@ -144,7 +131,7 @@ static size_t wide_bytes(const wf_call *call, int m)
 
     if (is_skinny(call, m))
         return has_float_results(call, m) ? float_bytes(call->out[m]) : 0;
-    return is_stored(w) && !is_stored(call->in[0]) ? float_bytes(w) : 0;
+    return wf_linear_is_bf16(w) && !wf_linear_is_bf16(call->in[0]) ? float_bytes(w) : 0;
 }
 
 static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
@@ -206,47 +193,47 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
 }
 
 /*
- * The sum over a group's runs is rounded once: where there are several and dx is stored as bf16, it is made in
- * floats. *floats: dx, or what stands for it at the start of the workspace; returns the bytes there.
+ * The sum over a group's runs is rounded once: where there are several and the result is stored as bf16, it is made in
+ * floats. *floats: the result, or what stands for it at the start of the workspace; returns the bytes there.
  */
-static size_t dx_floats(const wf_call *call, void *workspace, wf_tensor *floats)
+static size_t float_result(const wf_call *call, void *workspace, wf_tensor *floats)
 {
     wf_call one;
 
     *floats = *call->out[0];
-    if (!is_stored(floats) || wf_linear_run(call, 0, &one) == call->n_in / 2)
+    if (!wf_linear_is_bf16(floats) || wf_linear_run(call, 0, &one) == call->n_in / 2)
         return 0;
     floats->dtype = wf_context_device(call->ctx)->dtype;
     floats->data = workspace;
     return float_bytes(floats);
 }
 
-static size_t dx_workspace(const wf_call *call)
+size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *product)
 {
     wf_gemm_part parts[MAX_PARTS];
     size_t most = 0, wide;
     wf_tensor floats;
     wf_call one;
 
-    wide = dx_floats(call, NULL, &floats);
+    wide = float_result(call, NULL, &floats);
     for (int m = 0; m < call->n_in / 2;) {
         wf_gemm g;
         size_t bytes;
 
         m = wf_linear_run(call, m, &one);
         one.out[0] = &floats;
-        g = dx_product(&one, parts);
+        g = product(&one, parts);
         bytes = bytes_for(&one, &g);
         most = bytes > most ? bytes : most;
     }
     return wide + most;
 }
 
-static wf_status dx(const wf_call *call, void *workspace)
+wf_status wf_cpu_linear_runs(const wf_call *call, void *workspace, wf_linear_product *product)
 {
     wf_gemm_part parts[MAX_PARTS];
     wf_tensor floats;
-    size_t wide = dx_floats(call, workspace, &floats);
+    size_t wide = float_result(call, workspace, &floats);
     wf_call one;
 
     for (int m = 0; m < call->n_in / 2;) {
@@ -254,12 +241,22 @@ static wf_status dx(const wf_call *call, void *workspace)
 
         m = wf_linear_run(call, m, &one);
         one.out[0] = &floats;
-        g = dx_product(&one, parts);
+        g = product(&one, parts);
         run(&one, &g, wide ? (char *)workspace + wide : workspace);
     }
     if (wide)
         narrow(call, floats.data, call->out[0]);
     return WF_OK;
+}
+
+static size_t dx_workspace(const wf_call *call)
+{
+    return wf_cpu_linear_runs_workspace(call, dx_product);
+}
+
+static wf_status dx(const wf_call *call, void *workspace)
+{
+    return wf_cpu_linear_runs(call, workspace, dx_product);
 }
 
 /* dW[n, k]: a chunk per index of a batch dim (the rows of one sequence are its chain), one chunk
@@ -294,10 +291,10 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
     for (int64_t l = 0; l < chunks; l++) {
         const wf_tensor *const *pair = (const wf_tensor *const *)&call->in[2 * (l / each)];
 
-        parts[l] = (wf_gemm_part){.a = elements(pair[0], l % each * rows * n),
+        parts[l] = (wf_gemm_part){.a = wf_linear_elements(pair[0], l % each * rows * n),
                                   .a_row = 1,
                                   .a_k = n,
-                                  .b = elements(pair[1], l % each * rows * k),
+                                  .b = wf_linear_elements(pair[1], l % each * rows * k),
                                   .b_k = k,
                                   .b_col = 1,
                                   .k = rows,
@@ -308,7 +305,7 @@ static wf_gemm dw_product(const wf_call *call, wf_gemm_part *parts)
                      .c = call->out[0]->data,
                      .c_row = k,
                      .add = wf_linear_adds(call),
-                     .bf16 = is_stored(dy),
+                     .bf16 = wf_linear_is_bf16(dy),
                      .parts = parts,
                      .n_parts = chunks};
 }

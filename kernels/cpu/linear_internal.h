@@ -4,6 +4,28 @@
 
 #include "kernels/cpu/cpu_internal.h"
 
+enum { WF_LINEAR_PARTS = 3 * WF_MAX_CHUNKS }; /* at most, of a product of three members */
+
+/* From that element on; NULL where only the workspace is asked for. */
+static inline const void *wf_linear_elements(const wf_tensor *t, int64_t first)
+{
+    const char *data = t->data;
+
+    return data ? data + first * (int64_t)wf_dtype_size(t->dtype) : NULL;
+}
+
+static inline bool wf_linear_is_bf16(const wf_tensor *t)
+{
+    return t->dtype == WF_BF16;
+}
+
+/* The product of a run of pairs of operands (wf_linear_run), whose result is out[0]; parts has WF_LINEAR_PARTS. */
+typedef wf_gemm wf_linear_product(const wf_call *run, wf_gemm_part *parts);
+
+/* The sum over the runs of a call, rounded once. */
+wf_status wf_cpu_linear_runs(const wf_call *call, void *workspace, wf_linear_product *product);
+size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *product);
+
 /* y_m = x W_m^T for the first n_out weights behind x */
 wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace);
 size_t wf_cpu_linear_forward_workspace(const wf_call *call);

@@ -1,15 +1,8 @@
 /* kernels/cpu/linear_sum.c - x W^T + u B^T on the CPU: one GEMM, whose chunks are chains through both. */
-#include "kernels/cpu/cpu_internal.h"
+#include "kernels/cpu/linear_internal.h"
 #include "kernels/shared_internal.h"
 
-enum { PAIRS = 2, MAX_PARTS = PAIRS * WF_MAX_CHUNKS };
-
-static const float *elements(const wf_tensor *t, int64_t first)
-{
-    const float *data = t->data;
-
-    return data ? data + first : NULL; /* a plan's tensors have none */
-}
+enum { PAIRS = 2 };
 
 /* Of a run of pairs (x, W) whose summed dims are cut in chunks alike. */
 static wf_gemm product(const wf_call *call, wf_gemm_part *parts)
@@ -25,10 +18,10 @@ static wf_gemm product(const wf_call *call, wf_gemm_part *parts)
             const wf_tensor *x = call->in[2 * p], *w = call->in[2 * p + 1];
             int64_t k = x->local[last];
 
-            parts[n_parts++] = (wf_gemm_part){.a = elements(x, at[p][l]),
+            parts[n_parts++] = (wf_gemm_part){.a = wf_linear_elements(x, at[p][l]),
                                               .a_row = k,
                                               .a_k = 1,
-                                              .b = elements(w, at[p][l]),
+                                              .b = wf_linear_elements(w, at[p][l]),
                                               .b_k = 1,
                                               .b_col = k,
                                               .k = at[p][l + 1] - at[p][l],
@@ -39,43 +32,23 @@ static wf_gemm product(const wf_call *call, wf_gemm_part *parts)
                      .c = y->data,
                      .c_row = y->local[last],
                      .add = wf_linear_adds(call),
+                     .bf16 = wf_linear_is_bf16(call->in[0]),
+                     .c_bf16 = wf_linear_is_bf16(y),
                      .parts = parts,
                      .n_parts = n_parts};
 }
 
-static size_t workspace_of(const wf_call *call)
+static size_t forward_workspace(const wf_call *call)
 {
-    wf_gemm_part parts[MAX_PARTS];
-    wf_cpu *cpu = wf_cpu_of(call);
-    size_t most = 0;
-    wf_call run;
-
-    for (int p = 0; p < call->n_in / 2;) {
-        wf_gemm g;
-        size_t bytes;
-
-        p = wf_linear_run(call, p, &run);
-        g = product(&run, parts);
-        bytes = cpu->simd->gemm_workspace(&g, wf_team_size(cpu->team));
-        most = bytes > most ? bytes : most;
-    }
-    return most;
+    return wf_cpu_linear_runs_workspace(call, product);
 }
 
 static wf_status forward(const wf_call *call, void *workspace)
 {
-    wf_gemm_part parts[MAX_PARTS];
-    wf_cpu *cpu = wf_cpu_of(call);
-    wf_call run;
-
-    for (int p = 0; p < call->n_in / 2;) {
-        wf_gemm g;
-
-        p = wf_linear_run(call, p, &run);
-        g = product(&run, parts);
-        cpu->simd->gemm(cpu->team, &g, workspace);
-    }
-    return WF_OK;
+    return wf_cpu_linear_runs(call, workspace, product);
 }
 
-const wf_kernel wf_cpu_linear2_sum = {.run = forward, .workspace = workspace_of};
+const wf_kernel wf_cpu_linear2_sum = {.run = forward,
+                                      .workspace = forward_workspace,
+                                      .mixed_ok = WF_OUT(0),
+                                      .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_IN(3)};

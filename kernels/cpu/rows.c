@@ -30,6 +30,12 @@ static bool is_by_rows(const job *j, int i)
     return is_given(j->call, i) && (j->by_rows & bit);
 }
 
+/* Operand i's room; NULL: it has none. */
+static float *room_of(const job *j, float *room, int i)
+{
+    return operand(j->call, i)->dtype == WF_BF16 ? room + j->at[i] : NULL;
+}
+
 static void run_some(const job *j, float *room, int64_t first, int64_t n)
 {
     const wf_simd *simd = wf_cpu_of(j->call)->simd;
@@ -38,17 +44,17 @@ static void run_some(const job *j, float *room, int64_t first, int64_t n)
     for (int i = 0; i < j->call->n_in; i++)
         rows.in[i] = is_by_rows(j, i)
                          ? wf_as_floats(simd, operand(j->call, i), first * j->width[i],
-                                        n * j->width[i], room + j->at[i])
+                                        n * j->width[i], room_of(j, room, i))
                          : j->call->in[i]->data;
     for (int o = 0, i = WF_MAX_INPUTS; o < j->call->n_out; o++, i++)
         rows.out[o] = is_by_rows(j, i) ? wf_floats_for(operand(j->call, i), first * j->width[i],
-                                                       room + j->at[i])
+                                                       room_of(j, room, i))
                                        : j->call->out[o]->data;
     j->loop(&rows);
     for (int o = 0, i = WF_MAX_INPUTS; o < j->call->n_out; o++, i++)
         if (is_by_rows(j, i))
             wf_floats_done(simd, operand(j->call, i), first * j->width[i], n * j->width[i],
-                           room + j->at[i]);
+                           room_of(j, room, i));
 }
 
 static void task(void *arg, int64_t begin, int64_t end, int worker)
