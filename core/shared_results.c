@@ -4,7 +4,6 @@
  */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* An operand that the members do not share is compared by its elements, where it has so few of them. */
@@ -28,49 +27,44 @@ struct wf_result {
     const wf_op *op;
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
     bool exact, compute_fp32;
-    wf_dtype storage; /* of results */
+    wf_dtype storage; /* what results are stored as */
     int n_in, n_out;
     size_t attr_size;
     char attr[WF_MAX_ATTRIBUTES];
     operand in[WF_MAX_INPUTS];
-    char *copies;
-    size_t copied, room; /* bytes of them, and bytes there are */
-    wf_shared *home;     /* the one in whose list it is */
+    size_t copied;   /* bytes of `copies` */
+    wf_shared *home; /* the one in whose list it is */
     wf_shared *out[WF_MAX_OUTPUTS];
     bool done, failed;
-    int to_come; /* members that have not taken it */
-    bool took[]; /* [members] */
+    int to_come;   /* members that have not taken it */
+    bool *took;    /* [members] */
+    char copies[]; /* elements of operands, and behind them what `took` points to */
 };
 
-static void unlink_result(result *r)
+static size_t result_bytes(const wf_sharing *s, size_t copied)
 {
+    return sizeof(result) + copied + (size_t)s->members * sizeof(bool);
+}
+
+/* Every member has taken it, or never will. */
+static void forget(result *r)
+{
+    wf_sharing *s = r->home->in;
     result **link = &r->home->results;
 
     while (*link != r)
         link = &(*link)->next;
     *link = r->next;
-    r->next = r->home->in->unused;
-    r->home->in->unused = r;
+    wf_pool_give(s->pool, r, result_bytes(s, r->copied), WF_MEMORY_WORKSPACE);
 }
 
 /* Nobody takes it any more. */
 void wf_result_drop(result *r)
 {
-    unlink_result(r);
     for (int o = 0; o < r->n_out; o++)
         if (r->out[o])
             wf_shared_drop(r->out[o], r->to_come);
-}
-
-void wf_results_close(wf_sharing *s)
-{
-    while (s->unused) {
-        result *next = s->unused->next;
-
-        free(s->unused->copies);
-        free(s->unused);
-        s->unused = next;
-    }
+    forget(r);
 }
 
 static size_t bytes_of(const wf_tensor *t)
@@ -112,6 +106,8 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
 {
     size_t copied = 0;
 
+    memset(r->out, 0, sizeof r->out);
+    r->done = r->failed = false;
     r->op = call->op;
     r->kernel = call->ctx->device->kernel;
     r->exact = wf_context_exact(call->ctx);
@@ -181,35 +177,20 @@ static bool same_call(const result *r, const result *asked, const wf_call *call)
 static result *result_new(wf_sharing *s, wf_shared *home, const result *asked,
                           const wf_call *call)
 {
-    size_t members = (size_t)s->members * sizeof(bool);
-    result *r = s->unused;
-    char *copies;
+    wf_error error = {WF_OK, ""};
+    result *r =
+        wf_pool_take(s->pool, result_bytes(s, asked->copied), WF_MEMORY_WORKSPACE, &error);
 
-    if (r)
-        s->unused = r->next;
-    else if (!(r = calloc(1, sizeof *r + members)))
+    if (!r)
         return NULL;
-    copies = r->copies;
-    if (r->room < asked->copied) {
-        copies = realloc(r->copies, asked->copied);
-        if (!copies) {
-            r->next = s->unused;
-            s->unused = r;
-            return NULL;
-        }
-        r->room = asked->copied;
-    }
-    memcpy(r, asked, offsetof(result, copies));
-    r->copies = copies;
-    r->copied = asked->copied;
+    *r = *asked;
     if (call->attr_size)
         memcpy(r->attr, call->attr, call->attr_size);
     for (int i = 0; i < r->n_in; i++)
         if (!r->in[i].shared && r->in[i].bytes)
-            memcpy(copies + r->in[i].offset, call->in[i]->data, r->in[i].bytes);
-    memset(r->out, 0, sizeof r->out);
-    memset(r->took, 0, members);
-    r->done = r->failed = false;
+            memcpy(r->copies + r->in[i].offset, call->in[i]->data, r->in[i].bytes);
+    r->took = (bool *)(r->copies + r->copied);
+    memset(r->took, 0, (size_t)s->members * sizeof(bool));
     r->to_come = s->members;
     r->home = home;
     r->next = home->results;
@@ -239,7 +220,7 @@ static void take(wf_share *share, result *r)
         memcpy(share->out, r->out, sizeof share->out);
     }
     if (r->to_come == 0)
-        unlink_result(r);
+        forget(r);
 }
 
 wf_share wf_share_begin(const wf_call *call)
@@ -311,7 +292,7 @@ void wf_share_end(wf_share *share, bool good)
             r->out[o] = NULL;
         }
     if (r->to_come == 0)
-        unlink_result(r);
+        forget(r);
     if (s->waiting)
         pthread_cond_broadcast(&s->computed);
     pthread_mutex_unlock(&s->lock);

@@ -15,6 +15,7 @@ wf_sharing *wf_sharing_open(int members, bool compute_once)
         free(s);
         return NULL;
     }
+    wf_pool_doubles(s->pool);
     s->members = members;
     s->compute_once = compute_once;
     s->refs = 1;
@@ -31,9 +32,7 @@ static void leave(wf_sharing *s)
     pthread_mutex_unlock(&s->lock);
     if (!last)
         return;
-    wf_results_close(s);
     wf_pool_close(s->pool);
-    wf_blocks_close(&s->blocks);
     pthread_cond_destroy(&s->computed);
     pthread_mutex_destroy(&s->lock);
     free(s);
@@ -55,16 +54,14 @@ void wf_sharing_close(wf_sharing *s)
 
 wf_shared *wf_shared_new(wf_sharing *s, size_t bytes, int parts, wf_error *error)
 {
-    wf_shared *shared = wf_blocks_take(&s->blocks, sizeof *shared);
+    wf_shared *shared = wf_pool_take(s->pool, sizeof *shared, WF_MEMORY_WORKSPACE, error);
 
-    if (!shared) {
-        wf_error_set(error, WF_ENOMEM, "no memory for the description of what ranks share");
+    if (!shared)
         return NULL;
-    }
     *shared = (wf_shared){.in = s, .serial = ++s->serial, .refs = parts, .bytes = bytes};
     shared->data = wf_pool_take(s->pool, bytes, WF_MEMORY_ACTIVATION, error);
     if (!shared->data) {
-        wf_blocks_give(&s->blocks, shared, sizeof *shared);
+        wf_pool_give(s->pool, shared, sizeof *shared, WF_MEMORY_WORKSPACE);
         return NULL;
     }
     s->refs++;
@@ -81,7 +78,7 @@ void wf_shared_drop(wf_shared *shared, int parts)
     while (shared->results)
         wf_result_drop(shared->results);
     wf_pool_give(s->pool, shared->data, shared->bytes, WF_MEMORY_ACTIVATION);
-    wf_blocks_give(&s->blocks, shared, sizeof *shared);
+    wf_pool_give(s->pool, shared, sizeof *shared, WF_MEMORY_WORKSPACE);
     s->refs--; /* not the last: whoever has the lock has one */
 }
 

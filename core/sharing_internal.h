@@ -3,7 +3,6 @@
 #define WF_CORE_SHARING_INTERNAL_H
 
 #include "core/op.h"
-#include "core/memory/blocks.h"
 #include "core/sharing.h"
 #include <pthread.h>
 
@@ -28,8 +27,6 @@ struct wf_sharing {
     int waiting;
     wf_pool *pool;
     wf_shared *open; /* those that members are still to come for */
-    wf_blocks blocks;
-    struct wf_result *unused;
     uint64_t serial;
     int refs; /* the group's, and one for each shared memory in use */
 };
@@ -40,8 +37,6 @@ wf_shared *wf_shared_new(wf_sharing *s, size_t bytes, int parts, wf_error *error
 void wf_shared_drop(wf_shared *shared, int parts);
 /* Nobody takes it any more. */
 void wf_result_drop(struct wf_result *r);
-/* Free those that wait to be used again. */
-void wf_results_close(wf_sharing *s);
 
 /* What a rank has to do with a call's outputs. */
 typedef enum wf_share_role {

@@ -86,6 +86,11 @@ wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *err
     return pool;
 }
 
+void wf_pool_doubles(wf_pool *pool)
+{
+    pool->ranges.doubles = true;
+}
+
 void wf_pool_close(wf_pool *pool)
 {
     if (!pool)

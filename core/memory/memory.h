@@ -71,6 +71,14 @@ WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_err
 WF_API void wf_pool_close(wf_pool *pool);
 
 /**
+ * wf_pool_doubles - from now on a pool that has too little asks for as much as it holds
+ *
+ * For one whose need depends on how far threads are apart, so that a new extreme seldom asks the system.
+ * What is asked for and not used is addresses, without memory behind them.
+ */
+WF_API void wf_pool_doubles(wf_pool *pool);
+
+/**
  * wf_pool_take - a block of at least `bytes` (0 gives a valid, empty block), counted as `kind`.
  *
  * Errors:  WF_ENOMEM with the bytes asked for, in use by kind, and the limit; result is NULL

@@ -12,7 +12,10 @@
 #include "core/memory/size_class_internal.h"
 #include <stdbool.h>
 
-enum { GROWTH = 32 /* a new region is at least this part of all */, REGION = 1 << 20 };
+enum {
+    GROWTH = 32 /* a new region is at least this part of all, unless all doubles */,
+    REGION = 1 << 20
+};
 
 typedef struct wf_range {
     _Alignas(WF_BLOCK_UNIT) size_t bytes; /* this description included */
@@ -161,7 +164,8 @@ WF_READS_POISON static void trim(wf_ranges *s)
 /* A region that has a range of so many bytes. */
 WF_READS_POISON static range *grow(wf_ranges *s, size_t bytes)
 {
-    size_t least = sizeof(region) + bytes, more = wf_block_bytes(s->held / GROWTH);
+    size_t least = sizeof(region) + bytes,
+           more = wf_block_bytes(s->doubles ? s->held : s->held / GROWTH);
     region *g;
     range *r;
 
