@@ -1,65 +1,7 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
-#include "core/sharing_internal.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
-
-void wf_node_forget(node *n)
-{
-    for (int i = 0; i < n->n_in; i++) {
-        wf_tensor_release(n->in[i]);
-        n->in[i] = NULL;
-        if (!n->from[i].given) {
-            wf_tensor_release(n->from[i].leaf);
-            n->from[i].leaf = NULL;
-        }
-    }
-    for (int o = 0; o < n->n_out; o++) {
-        wf_tensor_release(n->out[o]);
-        wf_tensor_release(n->dout[o]);
-        n->out[o] = n->dout[o] = NULL;
-    }
-}
-
-/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the seed
-   or a node that is still to be walked may see the same. */
-static void own(wf_tensor *leaf)
-{
-    wf_tensor *grad = leaf->grad, *copy;
-
-    if (grad && grad->refs == 1 && grad->storage && grad->storage->refs == 1)
-        wf_tensor_own(grad, true); /* other ranks may see it too */
-    if (!grad || !grad->storage || (grad->refs == 1 && grad->storage->refs == 1))
-        return;
-    wf_scope_open(leaf->ctx);
-    copy = wf_tensor_copy(grad);
-    if (copy) {
-        leaf->grad = wf_tensor_retain(copy);
-        wf_tensor_release(grad);
-    }
-    wf_scope_close(leaf->ctx);
-}
-
-wf_status wf_tape_settle(wf_tape *tape)
-{
-    while (tape->given) {
-        node *n = tape->given;
-
-        tape->given = n->given;
-        n->given = NULL;
-        for (int i = 0; i < n->n_in; i++) {
-            edge *e = &n->from[i];
-
-            if (!e->given)
-                continue;
-            if (tape->ctx->error.code == WF_OK)
-                own(e->leaf);
-            wf_tensor_release(e->leaf);
-            *e = (edge){.leaf = NULL};
-        }
-    }
-    return tape->ctx->error.code;
-}
 
 /* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
@@ -178,6 +120,15 @@ static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
     return ctx->error.code;
 }
 
+/* Where a residual stream in fp32 and branches in bf16 meet, the gradient of each is stored as it is. */
+static wf_tensor *stored_as_operand(const node *n, int i, wf_tensor *grad)
+{
+    bool rounds = grad->ctx->options.fp32_residual && n->op->follows && n->from[i].narrow &&
+                  grad->dtype != WF_BF16 && !wf_tensor_is_partial(grad);
+
+    return rounds ? wf_cast(grad, WF_BF16) : grad;
+}
+
 /* Leaves take what they are owed, asked for or made by the way; nodes what was asked for. */
 static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
 {
@@ -200,7 +151,7 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
             }
             listed = true;
         } else if (g->want[i] && e->made_by) {
-            deliver_to_node(ctx, e->made_by, e->output, g->din[i]);
+            deliver_to_node(ctx, e->made_by, e->output, stored_as_operand(n, i, g->din[i]));
         }
     }
 }

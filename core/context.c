@@ -115,6 +115,11 @@ wf_dtype wf_context_compute(const wf_context *ctx)
     return ctx->options.compute_fp32 ? ctx->device->dtype : WF_BF16;
 }
 
+bool wf_context_fp32_residual(const wf_context *ctx)
+{
+    return ctx->options.fp32_residual;
+}
+
 wf_uses *wf_context_uses(wf_context *ctx)
 {
     return &ctx->uses;

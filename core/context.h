@@ -22,8 +22,10 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
-    bool compute_fp32; /* kernels get operands that are stored as bf16 widened, and multiply in
+    bool compute_fp32;  /* kernels get operands that are stored as bf16 widened, and multiply in
                             fp32; else those that can (wf_kernel.all_bf16) make bf16 products */
+    bool fp32_residual; /* a residual stream that begins in the device's type stays so, whatever
+                            results are stored as (wf_op.follows) */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */
 } wf_context_options;
@@ -67,6 +69,10 @@ WF_API bool wf_context_dry_run(const wf_context *ctx);
 /** wf_context_compute - what operands that are stored as bf16 are multiplied as: WF_BF16, or with
  * compute_fp32 the device's own type. */
 WF_API wf_dtype wf_context_compute(const wf_context *ctx);
+
+/** wf_context_fp32_residual - whether residual streams are stored in the device's type
+ * (wf_context_options.fp32_residual). */
+WF_API bool wf_context_fp32_residual(const wf_context *ctx);
 
 /** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
  * is taken is given back before the context closes. Owner: the context. */

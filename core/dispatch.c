@@ -105,8 +105,11 @@ static wf_status describe_output(const wf_call *call, const wf_signature *sig, i
 {
     const wf_context *ctx = call->ctx;
     bool partial = layout && ctx->distribution->partial(layout);
+    bool wide = call->op->keep_fp32 >> o & 1;
 
-    out->rounds_to = call->op->keep_fp32 >> o & 1 ? ctx->device->dtype : ctx->storage;
+    if (ctx->options.fp32_residual && call->op->follows >> o & 1)
+        wide = call->in[0]->rounds_to == ctx->device->dtype;
+    out->rounds_to = wide ? ctx->device->dtype : ctx->storage;
     out->dtype = partial ? ctx->device->dtype : out->rounds_to;
     out->layout = layout;
     return output_shape(call, sig, o, &out->ndim, out->dims);

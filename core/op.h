@@ -150,6 +150,10 @@ struct wf_op {
     unsigned
         keep_fp32; /* bit o: output o is of the device's type, whatever results are stored as:
                           statistics, losses, gradients of parameters */
+    unsigned
+        follows; /* bit o: with wf_context_options.fp32_residual, output o is of the device's
+                          type where operand 0 is; and gradients of operands that are stored as
+                          bf16 are too */
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
     /* An application's op: its kernel for each device that it runs on, by the device's name, ended by

@@ -1,4 +1,5 @@
 /* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in backward.c. */
+#include "core/sharing_internal.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -215,7 +216,8 @@ wf_status wf_tape_record(const wf_call *call)
         wf_tensor *t = call->in[i];
 
         if (t->requires_grad && t->tape)
-            n->from[i] = (edge){.made_by = t->node, .output = t->output};
+            n->from[i] = (edge){
+                .made_by = t->node, .output = t->output, .narrow = t->rounds_to == WF_BF16};
         else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
         t->readers += n->from[i].leaf != NULL;
@@ -250,4 +252,61 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
     n->arg = arg;
     n->hook_walk = walk;
     return WF_OK;
+}
+
+void wf_node_forget(node *n)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        wf_tensor_release(n->in[i]);
+        n->in[i] = NULL;
+        if (!n->from[i].given) {
+            wf_tensor_release(n->from[i].leaf);
+            n->from[i].leaf = NULL;
+        }
+    }
+    for (int o = 0; o < n->n_out; o++) {
+        wf_tensor_release(n->out[o]);
+        wf_tensor_release(n->dout[o]);
+        n->out[o] = n->dout[o] = NULL;
+    }
+}
+
+/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the seed
+   or a node that is still to be walked may see the same. */
+static void own(wf_tensor *leaf)
+{
+    wf_tensor *grad = leaf->grad, *copy;
+
+    if (grad && grad->refs == 1 && grad->storage && grad->storage->refs == 1)
+        wf_tensor_own(grad, true); /* other ranks may see it too */
+    if (!grad || !grad->storage || (grad->refs == 1 && grad->storage->refs == 1))
+        return;
+    wf_scope_open(leaf->ctx);
+    copy = wf_tensor_copy(grad);
+    if (copy) {
+        leaf->grad = wf_tensor_retain(copy);
+        wf_tensor_release(grad);
+    }
+    wf_scope_close(leaf->ctx);
+}
+
+wf_status wf_tape_settle(wf_tape *tape)
+{
+    while (tape->given) {
+        node *n = tape->given;
+
+        tape->given = n->given;
+        n->given = NULL;
+        for (int i = 0; i < n->n_in; i++) {
+            edge *e = &n->from[i];
+
+            if (!e->given)
+                continue;
+            if (tape->ctx->error.code == WF_OK)
+                own(e->leaf);
+            wf_tensor_release(e->leaf);
+            *e = (edge){.leaf = NULL};
+        }
+    }
+    return tape->ctx->error.code;
 }

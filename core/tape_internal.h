@@ -13,6 +13,7 @@ typedef struct edge {
     int output;
     wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
     bool given;      /* the leaf has it */
+    bool narrow;     /* the operand is stored as bf16 */
 } edge;
 
 struct wf_node {

@@ -132,14 +132,20 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_add_layernorm = {WF_OP_ROW(add_layernorm), .keep_fp32 = 1 << 2 | 1 << 3,
+const wf_op wf_op_add_layernorm = {WF_OP_ROW(add_layernorm),
+                                   .keep_fp32 = 1 << 2 | 1 << 3,
+                                   .follows = 1 << SUM,
                                    .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2) |
                                            WF_SAVE_OUT(3),
-                                   .reference = {.run = reference}, .backward = backward};
-const wf_op wf_op_add_layernorm_dx = {WF_OP_ROW(add_layernorm_dx),
+                                   .reference = {.run = reference},
+                                   .backward = backward};
+const wf_op wf_op_add_layernorm_dx = {WF_OP_ROW(add_layernorm_dx), .follows = 1,
                                       .reference = {.run = reference_dx}};
-const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm), .keep_fp32 = 1 << 2,
+const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm),
+                                 .keep_fp32 = 1 << 2,
+                                 .follows = 1 << SUM,
                                  .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2),
-                                 .reference = {.run = reference}, .backward = backward};
-const wf_op wf_op_add_rmsnorm_dx = {WF_OP_ROW(add_rmsnorm_dx),
+                                 .reference = {.run = reference},
+                                 .backward = backward};
+const wf_op wf_op_add_rmsnorm_dx = {WF_OP_ROW(add_rmsnorm_dx), .follows = 1,
                                     .reference = {.run = reference_dx}};

@@ -93,7 +93,7 @@ static wf_status reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_dropout = {WF_OP_ROW(dropout), .reference = {.run = reference},
+const wf_op wf_op_dropout = {WF_OP_ROW(dropout), .follows = 1, .reference = {.run = reference},
                              .backward = backward};
-const wf_op wf_op_dropout_add = {WF_OP_ROW(dropout_add), .reference = {.run = reference},
-                                 .backward = add_backward};
+const wf_op wf_op_dropout_add = {WF_OP_ROW(dropout_add), .follows = 1,
+                                 .reference = {.run = reference}, .backward = add_backward};

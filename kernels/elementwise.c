@@ -279,14 +279,14 @@ static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {.run = add_reference},
+const wf_op wf_op_add = {WF_OP_ROW(add), .follows = 1, .reference = {.run = add_reference},
                          .backward = add_backward};
-const wf_op wf_op_sub = {WF_OP_ROW(sub), .reference = {.run = sub_reference},
+const wf_op wf_op_sub = {WF_OP_ROW(sub), .follows = 1, .reference = {.run = sub_reference},
                          .backward = sub_backward};
 const wf_op wf_op_mul = {WF_OP_ROW(mul), .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                          .reference = {.run = mul_reference}, .backward = mul_backward};
-const wf_op wf_op_scale = {WF_OP_ROW(scale), .reference = {.run = scale_reference},
-                           .backward = scale_backward};
+const wf_op wf_op_scale = {WF_OP_ROW(scale), .follows = 1,
+                           .reference = {.run = scale_reference}, .backward = scale_backward};
 const wf_op wf_op_add_constant = {WF_OP_ROW(add_constant), .keep_fp32 = 1,
                                   .reference = {.run = add_constant_reference},
                                   .backward = add_constant_backward};

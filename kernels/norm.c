@@ -173,12 +173,14 @@ const wf_op wf_op_layernorm = {WF_OP_ROW(layernorm), .keep_fp32 = 1 << 1 | 1 << 
                                .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_OUT(1) |
                                        WF_SAVE_OUT(2),
                                .reference = {.run = reference}, .backward = layernorm_backward};
-const wf_op wf_op_layernorm_dx = {WF_OP_ROW(layernorm_dx), .reference = {.run = reference_dx}};
+const wf_op wf_op_layernorm_dx = {WF_OP_ROW(layernorm_dx), .follows = 1,
+                                  .reference = {.run = reference_dx}};
 const wf_op wf_op_layernorm_dw = {WF_OP_ROW(layernorm_dw), .keep_fp32 = 1 | 1 << 1,
                                   .reference = {.run = reference_dw}};
 const wf_op wf_op_rmsnorm = {WF_OP_ROW(rmsnorm), .keep_fp32 = 1 << 1,
                              .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_OUT(1),
                              .reference = {.run = reference}, .backward = rmsnorm_backward};
-const wf_op wf_op_rmsnorm_dx = {WF_OP_ROW(rmsnorm_dx), .reference = {.run = reference_dx}};
+const wf_op wf_op_rmsnorm_dx = {WF_OP_ROW(rmsnorm_dx), .follows = 1,
+                                .reference = {.run = reference_dx}};
 const wf_op wf_op_rmsnorm_dw = {WF_OP_ROW(rmsnorm_dw), .keep_fp32 = 1,
                                 .reference = {.run = reference_dw}};

@@ -217,6 +217,6 @@ const wf_op wf_op_rows = {WF_OP_ROW(rows),
 const wf_op wf_op_rows_grad = {WF_OP_ROW(rows_grad), .keep_fp32 = 1, .shapes = 1 << 0,
                                .reference = {.run = rows_grad_reference},
                                .shape = rows_grad_shape};
-const wf_op wf_op_position_add = {WF_OP_ROW(position_add),
+const wf_op wf_op_position_add = {WF_OP_ROW(position_add), .follows = 1,
                                   .reference = {.run = position_add_reference},
                                   .backward = position_add_backward};

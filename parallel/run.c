@@ -107,6 +107,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .seed = o->seed,
                                                      .exact_off = o->exact_off,
                                                      .compute_fp32 = o->compute_fp32,
+                                                     .fp32_residual = o->fp32_residual,
                                                      .plan = o->plan},
                                error);
     return par->ctx != NULL;

@@ -66,6 +66,8 @@ typedef struct wf_par_options {
                        are made of is summed, also over ranks, in f32 and rounded once */
     bool compute_fp32; /* products of operands that are stored as bf16 are made in fp32, of the
                           operands widened; else as bf16 products (kernels/DECISIONS.md) */
+    bool
+        fp32_residual; /* the residual stream and its gradient are stored in f32 where dtype is WF_BF16 */
     wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
                               bf16; the master weights that the optimizer updates are f32 */
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,

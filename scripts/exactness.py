@@ -51,7 +51,8 @@ MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
 ISAS = ("portable", "avx2", "avx512")
 DTYPES = {"fp32": [], "bf16 weights": ["--param-dtype", "bf16"], "bf16": ["--dtype", "bf16"],
-          "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"]}
+          "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"],
+          "bf16, residual fp32": ["--dtype", "bf16", "--fp32-residual-connection"]}
 CHOICES = {
     "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
     "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",

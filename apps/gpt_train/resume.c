@@ -61,6 +61,7 @@ static const char *const deciding[] = {
     "clip_grad",
     "dtype",
     "compute",
+    "fp32_residual_connection",
     "param_dtype",
     "reduce_dtype",
     "freeze",

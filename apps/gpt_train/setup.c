@@ -34,6 +34,7 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                             .accumulate_group = group,
                             .dtype = dtype_of(o->dtype),
                             .compute_fp32 = strcmp(o->compute, "fp32") == 0,
+                            .fp32_residual = o->fp32_residual_connection,
                             .param_dtype = dtype_of(o->param_dtype),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,

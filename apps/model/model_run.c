@@ -25,6 +25,12 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
             "--compute bf16 multiplies results as they are stored, and they are "
             "stored as %s: use it with --dtype bf16",
             run->dtype);
+    if (run->fp32_residual && strcmp(run->dtype, "bf16") != 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--fp32-residual-connection is for results that are stored as bf16, "
+            "and they are stored as %s: use it with --dtype bf16",
+            run->dtype);
     if (run->threads)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
@@ -45,6 +51,7 @@ static wf_par_options options_of(const app_model_run *run, uint64_t seed, bool p
                             .seed = seed,
                             .dtype = dtype,
                             .compute_fp32 = strcmp(run->compute, "fp32") == 0,
+                            .fp32_residual = run->fp32_residual,
                             .param_dtype = dtype,
                             .plan = plan};
 }

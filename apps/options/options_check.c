@@ -32,6 +32,11 @@ static wf_status derive_dtypes(app_options *o, wf_error *error)
             "--compute bf16 multiplies activations as they are stored, and they "
             "are stored as %s: use it with --dtype bf16",
             o->dtype);
+    if (o->fp32_residual_connection && strcmp(o->dtype, "bf16") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--fp32-residual-connection is for activations that are stored as "
+                            "bf16, and they are stored as %s: use it with --dtype bf16",
+                            o->dtype);
     return WF_OK;
 }
 

@@ -254,6 +254,59 @@ static void gradients_meet(void)
     wf_context_close(ctx);
 }
 
+static wf_context *with_fp32_residual(bool on)
+{
+    const wf_context_options options = {.fp32_residual = on};
+    wf_error error = {WF_OK, ""};
+    wf_context *ctx = wf_context_open(wf_cpu_device(1, &error), &options, &error);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(ctx);
+    wf_context_storage(ctx, WF_BF16);
+    wf_scope_open(ctx);
+    return ctx;
+}
+
+/* What x and a branch of it become, and what their gradients are stored as. */
+static void residual_of(bool on)
+{
+    wf_context *ctx = with_fp32_residual(on);
+    wf_dim shape[] = {wf_dim_batch(2), wf_dim_width(32)};
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION), *stream,
+              *sum;
+    wf_tensor *seed = wf_tensor_new(ctx, WF_F32, 2, shape, NULL, WF_MEMORY_ACTIVATION), *branch;
+    wf_tensor *gain = vector(ctx, 32), *normed;
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_dtype of_stream = on ? WF_F32 : WF_BF16;
+
+    wf_init_normal(x, 0, 1, 1);
+    wf_init_normal(seed, 0, 1, 2);
+    wf_init_fill(gain, 1);
+    x = wf_leaf(x);
+    stream = wf_scale(x, 1);
+    branch = wf_leaf(wf_silu(stream));
+    normed = wf_add_rmsnorm(stream, wf_scale(branch, 1), gain, 1e-5f, 0, 0, &sum);
+    CU_ASSERT_FATAL(normed && sum);
+    CU_ASSERT_EQUAL(stream->dtype, of_stream);
+    CU_ASSERT_EQUAL(branch->dtype, WF_BF16);
+    CU_ASSERT_EQUAL(sum->dtype, of_stream);
+    CU_ASSERT_EQUAL(normed->dtype, WF_BF16);
+    CU_ASSERT_EQUAL(wf_backward(sum, seed, false), WF_OK);
+    CU_ASSERT_FATAL(x->grad && branch->grad);
+    CU_ASSERT_EQUAL(branch->grad->dtype, WF_BF16);
+    CU_ASSERT_EQUAL(((uint16_t *)branch->grad->data)[5], wf_bf16_of(((float *)seed->data)[5]));
+    if (on)
+        CU_ASSERT_EQUAL(memcmp(x->grad->data, seed->data, sizeof(float) * 64), 0);
+    wf_tape_close(tape);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
+static void residual_stream(void)
+{
+    residual_of(false);
+    residual_of(true);
+}
+
 static void casts_that_are_none(void)
 {
     wf_context *ctx = open_reference(0);
@@ -287,6 +340,7 @@ int main(void)
         {"gradients of bf16 are f32", gradients_are_f32},
         {"results are rounded once", results_are_rounded},
         {"gradients of two types meet", gradients_meet},
+        {"a residual stream in f32, with branches in bf16", residual_stream},
         {"what cannot be cast", casts_that_are_none},
         {NULL, NULL},
     };

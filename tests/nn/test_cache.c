@@ -231,7 +231,7 @@ static wf_status compare(model_rank *r, void *arg)
     return WF_OK;
 }
 
-static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype)
+static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype, bool fp32_residual)
 {
     static const wf_par_options layouts[] = {
         {.tp = 1}, {.tp = 1, .threads = 2},
@@ -245,6 +245,7 @@ static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype)
             .options = layouts[i], .config = *config, .body = compare, .arg = &o};
 
         test.options.dtype = test.options.param_dtype = dtype;
+        test.options.fp32_residual = fp32_residual;
         test.options.seed = 11;
         on_model_ranks(&test);
     }
@@ -253,27 +254,32 @@ static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype)
 
 static void of_gpt2(void)
 {
-    on_layouts(&gpt2, WF_F32);
+    on_layouts(&gpt2, WF_F32, false);
 }
 
 static void of_llama(void)
 {
-    on_layouts(&llama, WF_F32);
+    on_layouts(&llama, WF_F32, false);
 }
 
 static void of_windows(void)
 {
-    on_layouts(&windows, WF_F32);
+    on_layouts(&windows, WF_F32, false);
 }
 
 static void of_long_texts(void)
 {
-    on_layouts(&longrope, WF_F32);
+    on_layouts(&longrope, WF_F32, false);
 }
 
 static void of_bf16(void)
 {
-    on_layouts(&llama, WF_BF16);
+    on_layouts(&llama, WF_BF16, false);
+}
+
+static void of_fp32_residual(void)
+{
+    on_layouts(&gpt2, WF_BF16, true);
 }
 
 static wf_status no_place(model_rank *r, void *arg)
@@ -328,13 +334,11 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"GPT-2", of_gpt2},
-                                    {"Llama", of_llama},
-                                    {"windows", of_windows},
-                                    {"long texts", of_long_texts},
-                                    {"bf16", of_bf16},
-                                    {"refused", are_refused},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"GPT-2", of_gpt2},       {"Llama", of_llama},
+        {"windows", of_windows},  {"long texts", of_long_texts},
+        {"bf16", of_bf16},        {"bf16, residual stream in f32", of_fp32_residual},
+        {"refused", are_refused}, {NULL, NULL}};
 
     return wf_test_main("key-value cache", tests);
 }

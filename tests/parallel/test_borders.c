@@ -179,19 +179,25 @@ static void as_the_run_sees(void)
         int tp, dp;
         bool sequence_parallel;
     } layouts[] = {{1, 1, false}, {2, 1, false}, {2, 2, true}, {4, 1, true}, {3, 2, false}};
-    static const wf_dtype dtypes[] = {WF_F32, WF_BF16};
+    static const struct {
+        wf_dtype dtype;
+        bool fp32_residual;
+        wf_dtype carried;
+    } stored[] = {{WF_F32, false, WF_F32}, {WF_BF16, false, WF_BF16}, {WF_BF16, true, WF_F32}};
 
     for (int kind = 0; kind < 2; kind++)
-        for (int d = 0; d < 2; d++)
+        for (int d = 0; d < 3; d++)
             for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
                 training t = training_of(kind ? LLAMA : GPT2, layouts[i].tp, layouts[i].dp,
                                          layouts[i].sequence_parallel);
 
-                t.layout.dtype = dtypes[d];
+                t.layout.dtype = stored[d].dtype;
+                t.layout.fp32_residual = stored[d].fp32_residual;
                 t.model.dropout = i == 2 ? 0.1f : 0;
                 t.recompute = i == 3 ? "block" : NULL;
                 plan_and_run(t);
-                CU_ASSERT_EQUAL(found.step[1].border[0].dtype, dtypes[d]);
+                CU_ASSERT_EQUAL(found.step[1].border[0].dtype, stored[d].carried);
+                CU_ASSERT_EQUAL(found.step[1].border[0].gradient_dtype, stored[d].carried);
                 CU_ASSERT(found.step[1].border[0].wants_gradient);
                 wf_par_borders_free(&found);
             }

@@ -56,6 +56,28 @@ static void llama(void)
     one_digest(LLAMA, WF_BF16);
 }
 
+/* The residual stream in f32: other bits, as alike on every layout. */
+static void residual(model_kind kind)
+{
+    training one = make_training(kind, WF_BF16, WF_BF16), narrow = one;
+
+    one.layout.fp32_residual = true;
+    if (!train(&one) || !train(&narrow))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, narrow.digest);
+    check_rows(&one, rows, ROWS, kind == GPT2 ? 1 : 3);
+}
+
+static void residual_gpt2(void)
+{
+    residual(GPT2);
+}
+
+static void residual_llama(void)
+{
+    residual(LLAMA);
+}
+
 /* Weights in f32 take part as they are. */
 static void wide_weights(void)
 {
@@ -152,6 +174,8 @@ int main(void)
     static const wf_test tests[] = {
         {"gpt2, tied, with dropout: every layout has the bits of one rank", gpt2},
         {"llama, 3 key-value heads", llama},
+        {"gpt2, residual stream in f32", residual_gpt2},
+        {"llama, residual stream in f32", residual_llama},
         {"weights in f32", wide_weights},
         {"the loss curve of f32", loss_curve},
         {"what moves and what is kept", bytes},

@@ -46,13 +46,28 @@ static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
     return false;
 }
 
+/* What the residual stream begins with is stored as all of it will be (wf_op.follows). */
+static wf_tensor *rows_of(wf_nn_gpt *m, wf_tensor *tokens)
+{
+    wf_context *ctx = m->base.ctx;
+    wf_dtype storage, computed = wf_context_device(ctx)->dtype;
+    wf_tensor *x;
+
+    if (!wf_context_fp32_residual(ctx))
+        return wf_nn_call(m->embed, tokens);
+    storage = wf_context_storage(ctx, computed);
+    x = wf_nn_call(m->embed, tokens);
+    wf_context_storage(ctx, storage);
+    return x;
+}
+
 static wf_tensor *embedded(wf_nn_gpt *m, wf_tensor *tokens)
 {
     wf_tensor *x;
 
     if (!takes(m, tokens))
         return NULL;
-    x = scaled(wf_nn_call(m->embed, tokens), (float)m->config.embedding_scale);
+    x = scaled(rows_of(m, tokens), (float)m->config.embedding_scale);
     if (m->position)
         x = wf_nn_call(m->position, x);
     return wf_dropout(x, m->config.dropout, WF_NN_EMBEDDING_SITE);

@@ -23,6 +23,12 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
             "a window of %lld tokens from block %lld on, but in every %lld-th: none may "
             "be below 0",
             (long long)c->window, (long long)c->window_first, (long long)c->window_skip);
+    if (c->order == WF_NN_POST_NORM && wf_context_fp32_residual(ctx))
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "a residual stream in fp32 needs norms before attention and MLP, which round "
+            "what these multiply; this model has its norms behind them: leave the "
+            "residual stream as results are stored");
     if (!(c->rotary <= 1) || wf_nn_gpt_rope_wrong(c))
         return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,
                        (long long)c->head_dim,

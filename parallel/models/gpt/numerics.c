@@ -89,6 +89,7 @@ wf_status wf_par_numerics(const wf_par_options *options, uint64_t *identity, wf_
                                 .tf32 = options->tf32,
                                 .dtype = options->dtype,
                                 .compute_fp32 = options->compute_fp32,
+                                .fp32_residual = options->fp32_residual,
                                 .param_dtype = options->param_dtype,
                                 .reduce_dtype = options->reduce_dtype,
                                 .exact_off = options->exact_off};
