@@ -1,7 +1,8 @@
 #!/bin/bash
 # fuzz.sh MINUTES [DIR] - feeds every parser of foreign bytes (tests/fuzz) with inputs that
 # libFuzzer grows from the seeds in tests/fuzz/corpus, under AddressSanitizer and
-# UndefinedBehaviorSanitizer. The minutes (0.5 is fine) are shared out evenly. DIR is where it is
+# UndefinedBehaviorSanitizer. The minutes (0.5 is fine), of a processor, are shared out evenly; as many
+# fuzzers run at a time as there are processors. DIR is where it is
 # built (build-fuzz if nothing is said); what breaks a parser is kept in DIR/found.
 # Skipped (77) where clang has no libFuzzer.
 set -uo pipefail
@@ -31,9 +32,12 @@ if [ ${#fuzzers[@]} = 0 ]; then
     exit 1
 fi
 seconds=$(awk -v m="$minutes" -v n=${#fuzzers[@]} 'BEGIN { s = int(60 * m / n); if (s < 1) s = 1; print s }')
-failed=0
 mkdir -p "$dir/found"
-for fuzzer in "${fuzzers[@]}"; do
+
+# fuzz FUZZER: one line, and the end of the log where it is broken.
+fuzz()
+{
+    local fuzzer=$1 name corpus log
     name=$(basename "$fuzzer")
     corpus=$dir/corpus/$name
     mkdir -p "$corpus"
@@ -43,9 +47,10 @@ for fuzzer in "${fuzzers[@]}"; do
         -print_final_stats=1 "$corpus" "tests/fuzz/corpus/${name#fuzz_}" >"$log" 2>&1; then
         echo "$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$log") inputs in $seconds s, none broke it"
     else
-        failed=$((failed + 1))
-        echo "$name: FAILED"
-        tail -30 "$log"
+        printf '%s: FAILED\n%s\n' "$name" "$(tail -30 "$log")"
+        return 1
     fi
-done
-[ $failed = 0 ]
+}
+export dir seconds
+export -f fuzz
+printf '%s\n' "${fuzzers[@]}" | xargs -P "$(nproc)" -I{} bash -c 'fuzz {}'

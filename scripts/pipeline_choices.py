@@ -13,6 +13,7 @@ from training_runs import (ARCHS, HYBRID, Covering, Failure, Trainer, compare_ch
 STEPS, QUICK_STEPS = 4, 2
 LAYERS = 14  # with embedding and last norm, a step for each of 16 stages
 WIDTH, QUICK_WIDTH = 48, 24
+QUICK_BATCHES = (4, 16)
 MODEL = ["--n-layer", str(LAYERS), "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "16", "--lr", "3e-3", "--eval-interval", "0", "--digest"]
 DTYPES = {"fp32": [], "bf16": ["--dtype", "bf16"], "bf16 weights": ["--param-dtype", "bf16"]}
@@ -54,11 +55,11 @@ ODD = 12  # a batch whose micro-batches, of a sequence each, are no power of two
 MOST_DRAWN = 200  # tables, for one that can run
 
 
-def choices(program):
+def choices(program, quick=False):
     """CHOICES with the schedules that there are."""
     done = subprocess.run([program, "list"], stdout=subprocess.PIPE, text=True, check=True)
     names = [line.split()[0] for line in done.stdout.splitlines()]
-    return {**CHOICES, "schedule": (*names, *BY_CHANCE)}
+    return {**CHOICES, "schedule": (*names, *BY_CHANCE), **({"batch": QUICK_BATCHES} if quick else {})}
 
 
 def possible(run):
@@ -269,7 +270,7 @@ def compare(gpt_train, folder, jobs, quick):
     program = gpt_train.parent / "schedule"
     tables = Tables(program, trainer.folder)
     check_control(trainer, tables)
-    covering = Covering(choices(program), possible, 2 if quick else 3)
+    covering = Covering(choices(program, quick), possible, 2 if quick else 3)
     runs = list(covering.runs)
     odd = [{**run, "batch": ODD, "micro": 1} for run in runs if run["dp"] == 1 and run["pp"] > 1]
     runs += [run for run in odd if possible(run)][::10]

@@ -1,9 +1,9 @@
 #!/bin/bash
-# test_lora.sh GPT_TRAIN - adapters as a user meets them: one digest on layouts and after stops, checkpoints of them
+# test_lora.sh GPT_TRAIN [--sanitized] - adapters as a user meets them: one digest on layouts and after stops, checkpoints of them
 # alone, PEFT's files out and in, merging, plans, and what does not fit.
 set -uo pipefail
 
-gpt_train=$1
+gpt_train=$1 sanitized=${2:-}
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
 
@@ -20,7 +20,9 @@ digests out >one.txt
 shows "who they are" \
     "^adapters: rank 4, alpha 12, on all-linear; 6912 of 82416 parameters are trained \(8\.3867 %\)$"
 result "six digests" "$([ "$(sort -u one.txt | wc -l)" = 6 ] || cat one.txt)"
+# --sanitized takes two layouts, and one text once: tests/parallel/test_lora.c has others.
 while read -r layout; do
+    [[ -z $sanitized || $layout == "--tp 2"* || $layout == *zb-h1* ]] || continue
     # shellcheck disable=SC2086 # flags are words
     run "the same: $layout" "${lora[@]}" $layout
     result "has its digests" "$(digests out | diff one.txt -)"
@@ -92,8 +94,10 @@ result "which are not the base's" "$(cmp -s merged/model.safetensors base/model.
 for model in whole merged base; do
     "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
 done
-"$bin/gpt_eval" perplexity whole --data text.txt --tokenizer bytes --seq-length 16 --json --tp 4 --dp 2 >split.json 2>err
-result "the adapted one on eight ranks, the same bits" "$(cmp whole.json split.json 2>&1)"
+if [ -z "$sanitized" ]; then
+    "$bin/gpt_eval" perplexity whole --data text.txt --tokenizer bytes --seq-length 16 --json --tp 4 --dp 2 >split.json 2>err
+    result "the adapted one on eight ranks, the same bits" "$(cmp whole.json split.json 2>&1)"
+fi
 python "the merged model is the adapted one, and better than the base" '
 import json
 whole, merged, base = (json.load(open(name + ".json"))["nats_per_token"] for name in ("whole", "merged", "base"))

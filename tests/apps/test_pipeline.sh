@@ -1,9 +1,9 @@
 #!/bin/bash
-# test_pipeline.sh GPT_TRAIN - training over pipeline stages as a user meets it: losses, validation losses, digests
+# test_pipeline.sh GPT_TRAIN [--sanitized] - training over pipeline stages as a user meets it: losses, validation losses, digests
 # and samples are those of one rank, the first lines say what runs, and what cannot run is refused.
 set -uo pipefail
 
-gpt_train=$1
+gpt_train=$1 sanitized=${2:-}
 # shellcheck source=tests/apps/cli_cases.sh
 . "$(dirname "$0")/cli_cases.sh"
 schedule=$bin/schedule
@@ -96,9 +96,10 @@ run "a plan" "${small[@]}" --pp 2 --plan
 shows "of its fullest rank" "^plan of rank [01] of 2: pp 2 x "
 
 # Memory: a step takes what the one before has given back.
-run "many steps" "${small[@]}" --steps 40 --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
+steps=$([ -n "$sanitized" ] && echo 8 || echo 40)
+run "many steps" "${small[@]}" --steps "$steps" --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
 result "take no more memory" "$(sed -n 's/^step *\([0-9]*\)\/.*  mem \([0-9.]* [A-Za-z]*\) .*/\1 \2/p' out |
-    awk '$1 == 3 { at = $2 $3 } $1 > 3 && $2 $3 != at { print "step", $0, "and not", at } END { if ($1 != 40) print "no 40 steps" }')"
+    awk -v steps="$steps" '$1 == 3 { at = $2 $3 } $1 > 3 && $2 $3 != at { print "step", $0, "and not", at } END { if ($1 != steps) print "no " steps " steps" }')"
 
 # Mistakes
 refuse "a schedule that is none" 2 "no schedule is called zb-h3; there are: naive gpipe " "${small[@]}" \
@@ -123,11 +124,13 @@ refuse "a micro-batch that is none" 3 "wrong.sched:3:[0-9]+: rank 0: F0\.9, but 
 # A stage's gradients take several buckets, which come home one behind each action.
 wide=(--data text.txt --n-layer 4 --n-head 8 --n-embd 800 --seq-len 8 --global-batch-size 8 --micro-batch-size 1
     --dp 2 --strategy zero1 --steps 1 --eval-interval 0 --digest)
-run "wide stages" "${wide[@]}"
-grep -o 'digest .*' out >one_digest.txt
 run "wide stages, two a rank" "${wide[@]}" --pp 2 --pp-schedule interleaved
-result "their digest is that of one stage" \
-    "$([ -s one_digest.txt ] || echo none; grep -o 'digest .*' out | diff one_digest.txt -)"
+grep -o 'digest .*' out >two_digest.txt
+if [ -z "$sanitized" ]; then
+    run "wide stages" "${wide[@]}"
+    result "their digest is that of one stage" \
+        "$([ -s two_digest.txt ] || echo none; grep -o 'digest .*' out | diff two_digest.txt -)"
+fi
 
 refuse "a table that is a folder" 3 "cannot read all of schedule folder" "${small[@]}" --pp 2 \
     --pp-schedule folder

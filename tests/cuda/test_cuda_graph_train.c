@@ -8,7 +8,7 @@
 #include "tests/cuda/gpu_main.h"
 #include "tests/parallel/checkpoint_harness.h"
 
-enum { GRAPH_STEPS = 10, LENGTH = 4 };
+enum { GRAPH_STEPS = 6, LENGTH = 4 };
 
 static training make_training(model_kind kind)
 {

@@ -73,19 +73,20 @@ static void llama_curve(void)
     curve(LLAMA);
 }
 
-/* The rows first, first + every, .. that try a strategy for the first time; or all. */
-static void one_digest(training one, int first, int every)
+/* The rows first, first + every, .. that try a strategy for the first time; or all. The run on one rank is returned. */
+static training one_digest(training one, int first, int every)
 {
     training again = one;
 
     if (!train(&one))
-        return;
-    if (first == 0 && train(&again))
+        return one;
+    if (first == 0 && !UNDER_SANITIZER && train(&again))
         check_same(&again, &one);
     if (all_of_it())
         check_rows(&one, rows, ROWS, 1);
     else
         check_rows(&one, rows + first, STRATEGIES - first, UNDER_SANITIZER ? ROWS : every);
+    return one;
 }
 
 static void layouts_of_gpt2(void)
@@ -108,8 +109,8 @@ static void stored_as_bf16(void)
 
     t.layout.param_dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, 2, 3);
-    if (train(&t) && train(&cpu))
+    t = one_digest(t, 2, 3);
+    if (train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 1e-3f);
 }
 
@@ -121,8 +122,8 @@ static void activations_as_bf16(void)
     t.layout.dtype = t.layout.param_dtype = WF_BF16;
     cpu.layout.dtype = cpu.layout.param_dtype = WF_BF16;
     cpu.steps = t.steps = 2;
-    one_digest(t, 0, 3);
-    if (train(&t) && train(&cpu))
+    t = one_digest(t, 0, 3);
+    if (train(&cpu))
         CU_ASSERT(fabsf(t.loss[1] - cpu.loss[1]) < 2e-2f);
 }
 
@@ -172,10 +173,10 @@ static void several_gpus(void)
     wf_error error = {WF_OK, ""};
 
     three.watch = look_at_gpu;
-    if (!train(&one))
+    if (!UNDER_SANITIZER && !train(&one))
         return;
     setenv("WEFT_EMULATOR_DEVICES", "3", 1);
-    if (train(&three))
+    if (train(&three) && !UNDER_SANITIZER)
         check_same(&three, &one);
     setenv("WEFT_EMULATOR_PEERS", "0", 1);
     three.watch = NULL;
@@ -268,7 +269,8 @@ static void plan_of(wf_dtype dtype)
 
 static void plan_is_run(void)
 {
-    plan_of(WF_F32);
+    if (!UNDER_SANITIZER)
+        plan_of(WF_F32);
     plan_of(WF_BF16);
 }
 

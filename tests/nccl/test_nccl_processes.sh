@@ -40,13 +40,13 @@ trains()
     local n=$1 problem='' want
     shift
     rm -f log
-    WEFT_PLUGINS=$build/tests/cuda "$gpt_train" "${model[@]}" --device cuda --steps 3 "$@" \
+    WEFT_PLUGINS=$build/tests/cuda "$gpt_train" "${model[@]}" --device cuda --steps 2 "$@" \
         --transport threads --log-jsonl log >out 2>err || problem="threads: exit status $?;"
     want=$(digests log)
     rm -f log
     WEFT_PLUGINS=$build/tests/cuda WEFT_EMULATOR=eager under_torchrun "$n" "$gpt_train" "${model[@]}" \
-        --device cuda --steps 3 "$@" --log-jsonl log || problem+=" $? processes failed;"
-    { [ "$(wc -l <<<"$want")" = 3 ] && [ "$(digests log)" = "$want" ]; } || problem+=" other digests;"
+        --device cuda --steps 2 "$@" --log-jsonl log || problem+=" $? processes failed;"
+    { [ "$(wc -l <<<"$want")" = 2 ] && [ "$(digests log)" = "$want" ]; } || problem+=" other digests;"
     result "gpt_train --device cuda under torchrun, $n processes: $*" "$problem"
     [ -z "$problem" ] || tail -n 5 out.*
     rm -f out.*

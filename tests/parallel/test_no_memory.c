@@ -37,13 +37,15 @@ typedef struct shortage {
 
 static shortage regions, device, books;
 
-/* A sanitizer's build tries every fifth of the requests, that for threads fewer where there are many:
+/* A sanitizer's build tries every fifth of the requests, where there are many every eleventh, that for threads fewer:
    what a rank does when it fails, and the others then, is the same everywhere. */
 static int64_t stride_of(int64_t requests)
 {
     if (!UNDER_SANITIZER)
         return 1;
-    return UNDER_THREAD_SANITIZER && requests > 100 ? 47 : 5;
+    if (requests <= 100)
+        return 5;
+    return UNDER_THREAD_SANITIZER ? 47 : 11;
 }
 
 static bool refuse(shortage *s, size_t bytes)

@@ -19,7 +19,7 @@
 
 enum { MOST_KINDS = 32, EXECUTIONS = 3, WORDS = sizeof((wf_error){0}).text };
 
-static int mutants = 10000, one_in = 200, on_threads[3];
+static int mutants = 10000, one_in = 500, on_threads[3];
 static unsigned seed = 1;
 
 /* The verdicts on mutants of a kind. */
