@@ -1,5 +1,6 @@
 /*
- * apps/data/megatron_writer.c - see the header. While documents come, their lengths go to where the .idx
+ * apps/data/megatron_writer.c - see the header. Tokens are written to their places, and no further than they are known.
+ * While documents come, their lengths go to where the .idx
  * file has them, behind its header; the pointers and bounds behind them follow from reading these again.
  */
 #include "apps/data/megatron_writer.h"
@@ -27,6 +28,8 @@ struct app_megatron_writer {
     app_megatron_type type;
     int64_t tokens, documents;
     int64_t length; /* tokens of the open document */
+    int64_t held;   /* tokens that were added and are not written yet */
+    _Alignas(8) char some[4 * SOME];
     wf_error error; /* the first one, after which nothing is written any more */
 };
 
@@ -41,9 +44,14 @@ static void put_little_endian(unsigned char *to, uint64_t value, int64_t size)
         to[i] = (unsigned char)(value >> 8 * i);
 }
 
+static wf_status cannot_write(const output *o, wf_error *error)
+{
+    return wf_error_set(error, WF_EIO, "cannot write %s: %s", o->partial, strerror(errno));
+}
+
 static wf_status write_failed(app_megatron_writer *w, const output *o)
 {
-    return wf_error_set(&w->error, WF_EIO, "cannot write %s: %s", o->partial, strerror(errno));
+    return cannot_write(o, &w->error);
 }
 
 static wf_status put(app_megatron_writer *w, const output *o, const void *bytes, size_t size)
@@ -154,30 +162,69 @@ static uint32_t narrow(app_megatron_type type, const int32_t *ids, int64_t count
     return largest;
 }
 
-static wf_status refuse_id(app_megatron_writer *w, const int32_t *ids)
+/* Tokens [at, ..) of the file, some of which are none. */
+static wf_status refuse_id(const app_megatron_writer *w, const int32_t *ids, int64_t at,
+                           wf_error *error)
 {
     int64_t i = 0;
 
     while ((uint32_t)ids[i] < (uint64_t)w->vocabulary)
         i++;
     return wf_error_set(
-        &w->error, WF_EINVAL,
+        error, WF_EINVAL,
         "token %lld of %s would be id %d, which a vocabulary of %lld does not have",
-        (long long)(w->tokens + i), w->bin.name, ids[i], (long long)w->vocabulary);
+        (long long)(at + i), w->bin.name, ids[i], (long long)w->vocabulary);
+}
+
+/* Tokens as they are stored, at their place in the file. */
+static wf_status write_tokens(const app_megatron_writer *w, const char *bytes, int64_t at,
+                              int64_t count, wf_error *error)
+{
+    int64_t size = type_size(w->type), from = at * size, end = (at + count) * size;
+
+    while (from < end) {
+        ssize_t n = pwrite(fileno(w->bin.file), bytes, (size_t)(end - from), from);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n == 0)
+            errno = EIO;
+        if (n <= 0)
+            return cannot_write(&w->bin, error);
+        bytes += n;
+        from += n;
+    }
+    return WF_OK;
+}
+
+static wf_status write_held(app_megatron_writer *w)
+{
+    if (w->error.code == WF_OK && w->held)
+        write_tokens(w, w->some, w->tokens - w->held, w->held, &w->error);
+    w->held = 0;
+    return w->error.code;
 }
 
 /* At most SOME, all of one document. */
 static wf_status add_some(app_megatron_writer *w, const int32_t *ids, int64_t count)
 {
-    _Alignas(8) char bytes[4 * SOME];
+    if (w->held + count > SOME && write_held(w) != WF_OK)
+        return w->error.code;
+    if (narrow(w->type, ids, count, w->some + w->held * type_size(w->type)) >=
+        (uint64_t)w->vocabulary)
+        return refuse_id(w, ids, w->tokens, &w->error);
+    w->held += count;
+    w->tokens += count;
+    w->length += count;
+    return WF_OK;
+}
 
-    if (narrow(w->type, ids, count, bytes) >= (uint64_t)w->vocabulary)
-        return refuse_id(w, ids);
-    if (put(w, &w->bin, bytes, (size_t)(count * type_size(w->type))) == WF_OK) {
-        w->tokens += count;
-        w->length += count;
-    }
-    return w->error.code;
+/* How many of `count` tokens still go to the open document; where it is full, another one begins. */
+static int64_t some_of(app_megatron_writer *w, int64_t count)
+{
+    if (w->length == INT32_MAX)
+        end_document(w);
+    return count < INT32_MAX - w->length ? count : INT32_MAX - w->length;
 }
 
 wf_status app_megatron_writer_add(app_megatron_writer *writer, const int32_t *ids,
@@ -186,17 +233,59 @@ wf_status app_megatron_writer_add(app_megatron_writer *writer, const int32_t *id
     app_megatron_writer *w = writer;
 
     for (int64_t i = 0; i < count && w->error.code == WF_OK;) {
-        int64_t room = INT32_MAX - w->length, some = count - i < SOME ? count - i : SOME;
+        int64_t some = some_of(w, count - i < SOME ? count - i : SOME);
 
-        if (room == 0)
-            end_document(w);
-        else {
-            some = some < room ? some : room;
+        if (w->error.code == WF_OK)
             add_some(w, ids + i, some);
-            i += some;
-        }
+        i += some;
     }
     return tell(w, error);
+}
+
+/* Tokens that are written later go to the open document. */
+static void extend(app_megatron_writer *w, int64_t count)
+{
+    while (count && w->error.code == WF_OK) {
+        int64_t some = some_of(w, count);
+
+        w->tokens += some;
+        w->length += some;
+        count -= some;
+    }
+}
+
+wf_status app_megatron_writer_reserve(app_megatron_writer *writer, int64_t count,
+                                      const size_t *end, size_t ends, int64_t *at,
+                                      wf_error *error)
+{
+    app_megatron_writer *w = writer;
+    int64_t begin = 0;
+
+    write_held(w);
+    *at = w->tokens;
+    for (size_t i = 0; i < ends && w->error.code == WF_OK; i++) {
+        extend(w, (int64_t)end[i] - begin);
+        end_document(w);
+        begin = (int64_t)end[i];
+    }
+    extend(w, count - begin);
+    return tell(w, error);
+}
+
+wf_status app_megatron_writer_put(const app_megatron_writer *w, int64_t at, const int32_t *ids,
+                                  int64_t count, wf_error *error)
+{
+    _Alignas(8) char bytes[4 * SOME];
+    wf_status status = WF_OK;
+
+    for (int64_t i = 0; i < count && status == WF_OK; i += SOME) {
+        int64_t some = count - i < SOME ? count - i : SOME;
+
+        status = narrow(w->type, ids + i, some, bytes) >= (uint64_t)w->vocabulary
+                     ? refuse_id(w, ids + i, at + i, error)
+                     : write_tokens(w, bytes, at + i, some, error);
+    }
+    return status;
 }
 
 wf_status app_megatron_writer_end_document(app_megatron_writer *writer, wf_error *error)
@@ -305,7 +394,8 @@ wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *erro
 
     if (w->error.code == WF_OK && !w->tokens)
         wf_error_set(&w->error, WF_EINVAL, "%s would have no token", w->bin.name);
-    if (w->error.code == WF_OK && end_document(w) == WF_OK && put_pointers(w) == WF_OK) {
+    if (w->error.code == WF_OK && write_held(w) == WF_OK && end_document(w) == WF_OK &&
+        put_pointers(w) == WF_OK) {
         for (int64_t i = 0; i <= w->documents; i++)
             put_number(w, (uint64_t)i, 8);
         if (put_header(w) == WF_OK && close_output(w, &w->bin) == WF_OK &&

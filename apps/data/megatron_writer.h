@@ -11,12 +11,13 @@
  * Both files are written under names of their own beside the final ones, and are renamed when they are
  * complete and on disk: what has the final names is whole, whenever the program or the machine ends.
  * Where a program is killed, PREFIX.bin.partial-PID and PREFIX.idx.partial-PID may stay behind. Memory does not
- * grow with the data. A writer serves one thread at a time.
+ * grow with the data. A writer serves one thread at a time, but for app_megatron_writer_put.
  */
 #ifndef WF_APPS_DATA_MEGATRON_WRITER_H
 #define WF_APPS_DATA_MEGATRON_WRITER_H
 
 #include "core/status.h"
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct app_megatron_writer app_megatron_writer;
@@ -47,6 +48,30 @@ wf_status app_megatron_writer_add(app_megatron_writer *writer, const int32_t *id
 /** app_megatron_writer_end_document - the next token begins another document. A document without tokens
  * is left out. Errors as of app_megatron_writer_add. */
 wf_status app_megatron_writer_end_document(app_megatron_writer *writer, wf_error *error);
+
+/**
+ * app_megatron_writer_reserve - room for tokens whose number is known, and that app_megatron_writer_put writes
+ *
+ * As app_megatron_writer_add and app_megatron_writer_end_document, but for the tokens themselves.
+ *
+ * @param end  [ends], ascending: so many of these tokens come before the end of a document; what is behind the last one
+ *             goes to a document that stays open
+ * @param at   where the tokens go
+ * Errors:  WF_EIO
+ */
+wf_status app_megatron_writer_reserve(app_megatron_writer *writer, int64_t count,
+                                      const size_t *end, size_t ends, int64_t *at,
+                                      wf_error *error);
+
+/**
+ * app_megatron_writer_put - writes tokens to where there is room for them, by any thread and in any order
+ *
+ * All room has to be filled before app_megatron_writer_finish. After an error the writer can only be discarded.
+ *
+ * Errors:  those of app_megatron_writer_add
+ */
+wf_status app_megatron_writer_put(const app_megatron_writer *writer, int64_t at,
+                                  const int32_t *ids, int64_t count, wf_error *error);
 
 /** app_megatron_writer_tokens, app_megatron_writer_documents - what was written so far; a document counts
  * when it has ended. */

@@ -7,17 +7,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { BLOCK = 1 << 20 };
+enum {
+    BLOCK = 1 << 20,
+    TAIL = 1 << 16, /* A place to cut a block is looked for among so many of its last bytes. */
+    LINES = 1 << 16 /* Lines are counted in so many bytes at a time. */
+};
+
+struct app_block_file {
+    int fd;
+    int64_t bytes; /* when it was opened */
+    int64_t users; /* blocks, and the reader */
+};
 
 struct app_block_reader {
     char *const *files;
     int64_t count, next;
     const app_tokenizer *tokenizer;
-    int fd; /* the open file, or -1 */
-    bool lines, begun;
-    int64_t line;
-    char *rest; /* what was read behind the last block */
-    size_t rest_bytes;
+    app_block_file *file; /* the one that is read, or NULL */
+    const char *name;
+    int64_t at; /* where the next block begins */
+    bool lines;
 };
 
 app_block_reader *app_block_open(char *const *files, int64_t count,
@@ -26,39 +35,67 @@ app_block_reader *app_block_open(char *const *files, int64_t count,
     app_block_reader *r = calloc(1, sizeof *r);
 
     if (r)
-        *r = (app_block_reader){
-            .files = files, .count = count, .tokenizer = tokenizer, .fd = -1};
+        *r = (app_block_reader){.files = files, .count = count, .tokenizer = tokenizer};
     return r;
+}
+
+static void leave(app_block_file **file)
+{
+    if (*file && --(*file)->users == 0) {
+        close((*file)->fd);
+        free(*file);
+    }
+    *file = NULL;
 }
 
 void app_block_close(app_block_reader *r)
 {
-    if (!r)
-        return;
-    if (r->fd >= 0)
-        close(r->fd);
-    free(r->rest);
+    if (r)
+        leave(&r->file);
     free(r);
+}
+
+void app_block_release(app_block *block)
+{
+    leave(&block->from);
+}
+
+static bool open_file(app_block_file *f, const char *name, wf_error *error)
+{
+    struct stat s;
+
+    f->users = 1;
+    f->fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (f->fd < 0 || fstat(f->fd, &s) != 0) {
+        wf_error_set(error, WF_EIO, "%s: %s", name, strerror(errno));
+        return false;
+    }
+    f->bytes = s.st_size;
+    if (S_ISREG(s.st_mode))
+        return true;
+    wf_error_set(error, WF_EIO, "%s is not a regular file", name);
+    return false;
 }
 
 static bool open_next(app_block_reader *r, wf_error *error)
 {
-    const char *name = r->files[r->next];
+    const char *name = r->files[r->next++];
     size_t n = strlen(name);
-    struct stat s;
+    app_block_file *f = calloc(1, sizeof *f);
 
-    r->fd = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (r->fd < 0 || fstat(r->fd, &s) != 0) {
-        wf_error_set(error, WF_EIO, "%s: %s", name, strerror(errno));
+    if (!f) {
+        wf_error_set(error, WF_ENOMEM, "%s: out of memory", name);
         return false;
     }
-    if (!S_ISREG(s.st_mode)) {
-        wf_error_set(error, WF_EIO, "%s is not a regular file", name);
+    if (!open_file(f, name, error)) {
+        if (f->fd >= 0)
+            close(f->fd);
+        free(f);
         return false;
     }
-    r->next++;
-    r->line = 1;
-    r->begun = false;
+    r->file = f;
+    r->name = name;
+    r->at = 0;
     r->lines = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
     return true;
 }
@@ -78,94 +115,109 @@ static bool widen(app_block *b, size_t room, wf_error *error)
     return true;
 }
 
-/* Appends what the file has, up to a number of bytes in all; *end: there is nothing more. */
-static bool fill(app_block_reader *r, app_block *b, size_t wanted, bool *end, wf_error *error)
+/* Bytes [from, from + count) of the file, all of which it had when it was opened. */
+static bool read_part(const app_block *b, char *to, size_t count, int64_t from, wf_error *error)
 {
-    if (!widen(b, wanted, error))
-        return false;
-    while (b->bytes < wanted) {
-        ssize_t n = read(r->fd, b->text + b->bytes, wanted - b->bytes);
+    while (count) {
+        ssize_t n = pread(b->from->fd, to, count, from);
 
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0) {
-            wf_error_set(error, WF_EIO, "%s: %s", b->file, strerror(errno));
+        if (n <= 0) {
+            wf_error_set(error, WF_EIO, n ? "%s: %s" : "%s: it became shorter as it was read%s",
+                         b->file, n ? strerror(errno) : "");
             return false;
         }
-        *end = n == 0;
-        if (n == 0)
-            break;
-        b->bytes += (size_t)n;
+        to += n;
+        from += n;
+        count -= (size_t)n;
     }
-    b->text[b->bytes] = '\0';
     return true;
 }
 
-/* How many bytes of a block may be given; 0: more has to be read first. */
-static size_t cut(const app_block_reader *r, const app_block *b)
+/* How many of these bytes may be given; 0: there is no place to cut. */
+static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
 {
     const char *last;
 
     if (!r->lines)
-        return app_tokenizer_cut(r->tokenizer, b->text, b->bytes);
-    last = memrchr(b->text, '\n', b->bytes);
-    return last ? (size_t)(last + 1 - b->text) : 0;
+        return app_tokenizer_cut(r->tokenizer, text, bytes);
+    last = memrchr(text, '\n', bytes);
+    return last ? (size_t)(last + 1 - text) : 0;
 }
 
-/* Keeps what lies behind the part of a block that is given. */
-static bool keep_rest(app_block_reader *r, app_block *b, size_t given, wf_error *error)
+/* As many bytes as it takes until there is a place to cut among the last ones, or the file ends. */
+static bool find_end(app_block_reader *r, app_block *b, wf_error *error)
 {
-    char *rest = realloc(r->rest, b->bytes - given + 1);
+    size_t wanted = BLOCK, given = 0;
 
-    if (!rest) {
-        wf_error_set(error, WF_ENOMEM, "%s: out of memory", b->file);
-        return false;
-    }
-    r->rest = rest;
-    r->rest_bytes = b->bytes - given;
-    memcpy(rest, b->text + given, r->rest_bytes);
-    b->bytes = given;
-    b->text[given] = '\0';
-    return true;
-}
+    for (; (int64_t)wanted < r->file->bytes - r->at; wanted *= 2) {
+        size_t front = wanted - TAIL;
 
-/* The rest of the block before, and as much more as it takes until there is a place to cut. */
-static bool read_block(app_block_reader *r, app_block *b, wf_error *error)
-{
-    size_t wanted = r->rest_bytes > BLOCK ? 2 * r->rest_bytes : BLOCK, given = 0;
-    bool end = false;
-
-    b->file = r->files[r->next - 1];
-    b->bytes = 0;
-    if (!widen(b, r->rest_bytes, error))
-        return false;
-    if (r->rest_bytes)
-        memcpy(b->text, r->rest, r->rest_bytes);
-    b->bytes = r->rest_bytes;
-    r->rest_bytes = 0;
-    while (!end && !given) {
-        if (!fill(r, b, wanted, &end, error))
+        if (!widen(b, wanted, error) ||
+            !read_part(b, b->text + front, TAIL, r->at + (int64_t)front, error))
             return false;
-        given = end ? b->bytes : cut(r, b);
-        wanted *= 2;
+        given = cut(r, b->text + front, TAIL);
+        if (given) {
+            b->bytes = front + given;
+            b->known = given;
+            return true;
+        }
     }
-    b->lines = r->lines;
-    b->ends = end;
-    b->line = r->line;
-    if (!keep_rest(r, b, given, error))
-        return false;
-    for (size_t i = 0; r->lines && i < b->bytes; i++)
-        r->line += b->text[i] == '\n';
-    if (end) {
-        close(r->fd);
-        r->fd = -1;
-    }
+    b->bytes = (size_t)(r->file->bytes - r->at);
+    b->ends = true;
     return true;
 }
 
-bool app_block_read(app_block_reader *r, app_block *block, wf_error *error)
+bool app_block_next(app_block_reader *r, app_block *b, wf_error *error)
 {
-    if (r->fd < 0 && (r->next == r->count || !open_next(r, error)))
+    if (!r->file && (r->next == r->count || !open_next(r, error)))
         return false;
-    return read_block(r, block, error);
+    b->from = r->file;
+    b->file = r->name;
+    b->begin = r->at;
+    b->lines = r->lines;
+    b->ends = false;
+    b->known = 0;
+    b->from->users++;
+    if (!find_end(r, b, error)) {
+        app_block_release(b);
+        return false;
+    }
+    r->at += (int64_t)b->bytes;
+    if (b->ends)
+        leave(&r->file);
+    return true;
+}
+
+wf_status app_block_read(app_block *b, wf_error *error)
+{
+    char more;
+
+    if (!widen(b, b->bytes, error) ||
+        !read_part(b, b->text, b->bytes - b->known, b->begin, error))
+        return error->code;
+    b->text[b->bytes] = '\0';
+    if (!b->from->bytes && pread(b->from->fd, &more, 1, 0) > 0)
+        wf_error_set(error, WF_EIO, "%s: its size is 0, and there are bytes in it", b->file);
+    return error->code;
+}
+
+int64_t app_block_line(const app_block *b, size_t byte)
+{
+    const int64_t end = b->begin + (int64_t)byte;
+    char *text = malloc(LINES);
+    int64_t line = 1, at = 0;
+
+    while (text && at < end) {
+        size_t n = end - at < LINES ? (size_t)(end - at) : LINES;
+
+        if (!read_part(b, text, n, at, &(wf_error){WF_OK, ""}))
+            break;
+        for (size_t i = 0; i < n; i++)
+            line += text[i] == '\n';
+        at += (int64_t)n;
+    }
+    free(text);
+    return at == end ? line : 0;
 }

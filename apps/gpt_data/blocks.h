@@ -1,16 +1,23 @@
-/* apps/gpt_data/blocks.h - files, one after the other, in blocks. */
+/*
+ * apps/gpt_data/blocks.h - files, one after the other, in blocks: one thread at a time says which part of a file comes
+ * next, and any number of threads read their parts.
+ */
 #ifndef WF_APPS_GPT_DATA_BLOCKS_H
 #define WF_APPS_GPT_DATA_BLOCKS_H
 
 #include "apps/tokenizer/tokenizer.h"
 
+typedef struct app_block_file app_block_file;
+
 typedef struct app_block {
-    const char *file;
-    char *text; /* its bytes and a NUL; used again for the next block */
+    app_block_file *from; /* open as long as a block is of it */
+    const char *file;     /* its name */
+    int64_t begin;        /* its first byte in the file */
+    char *text;           /* its bytes and a NUL; used again for the next block */
     size_t bytes, room;
+    size_t known; /* so many of its last bytes have been read already */
     bool lines;   /* lines of JSON; else a part of a document */
     bool ends;    /* the document ends with this part */
-    int64_t line; /* the number of the first one, from 1 on */
 } app_block;
 
 typedef struct app_block_reader app_block_reader;
@@ -20,7 +27,17 @@ app_block_reader *app_block_open(char *const *files, int64_t count,
                                  const app_tokenizer *tokenizer);
 void app_block_close(app_block_reader *reader);
 
-/* The next block; false behind the last one, or where there was an error: WF_EIO, WF_ENOMEM. */
-bool app_block_read(app_block_reader *reader, app_block *block, wf_error *error);
+/* Where the next block lies, of what a file had when it was opened; false behind the last one, or where there was an error:
+   WF_EIO, WF_ENOMEM. One thread at a time. */
+bool app_block_next(app_block_reader *reader, app_block *block, wf_error *error);
+
+/* Its text. Errors: WF_EIO, WF_ENOMEM. */
+wf_status app_block_read(app_block *block, wf_error *error);
+
+/* The number of the line that begins at this byte of a block that was read, from 1 on; 0: the file can no longer be read. */
+int64_t app_block_line(const app_block *block, size_t byte);
+
+/* The block is not needed any more, but for its room. One thread at a time, as app_block_next. */
+void app_block_release(app_block *block);
 
 #endif

@@ -24,6 +24,8 @@ typedef struct encoded {
     app_tokenizer_ids ids, trained;
     size_t *ends;
     size_t count, room;
+    int64_t ones;        /* ids that are trained */
+    int64_t at, at_mask; /* where both go */
 } encoded;
 
 typedef struct worker {
@@ -109,7 +111,7 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
     const app_chat_message *messages;
     wf_error why = {WF_OK, ""};
     app_chat_row *row;
-    size_t count;
+    size_t count, begin = e->trained.count;
 
     (void)ends; /* a line always does */
     if (app_chat_row_read(name, text, bytes, &row, error) != WF_OK)
@@ -121,35 +123,36 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
     if (error->code == WF_OK && choose(j, name, &w->written, error) == WF_OK &&
         app_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
         end_conversation(e, error);
+    for (; error->code == WF_OK && begin < e->trained.count; begin++)
+        e->ones += e->trained.data[begin];
     return error->code;
 }
 
-static wf_status write_one(app_megatron_writer *writer, const int32_t *ids, size_t count,
-                           wf_error *error)
+static wf_status order_block(void *arg, void *result, wf_error *error)
 {
-    wf_status status = app_megatron_writer_add(writer, ids, (int64_t)count, error);
+    job *j = arg;
+    encoded *e = result;
+    const int64_t count = (int64_t)e->ids.count;
 
-    return status == WF_OK ? app_megatron_writer_end_document(writer, error) : status;
+    j->trained += e->ones;
+    if (app_megatron_writer_reserve(j->writer, count, e->ends, e->count, &e->at, error) ==
+        WF_OK)
+        app_megatron_writer_reserve(j->mask, count, e->ends, e->count, &e->at_mask, error);
+    return error->code;
 }
 
 static wf_status write_block(void *arg, void *result, wf_error *error)
 {
-    job *j = arg;
+    const job *j = arg;
     encoded *e = result;
-    wf_status status = WF_OK;
-    size_t begin = 0;
+    const int64_t count = (int64_t)e->ids.count;
 
-    for (size_t i = 0; i < e->count && status == WF_OK; i++) {
-        status = write_one(j->writer, e->ids.data + begin, e->ends[i] - begin, error);
-        if (status == WF_OK)
-            status = write_one(j->mask, e->trained.data + begin, e->ends[i] - begin, error);
-        begin = e->ends[i];
-    }
-    for (size_t i = 0; i < e->trained.count; i++)
-        j->trained += e->trained.data[i];
+    if (app_megatron_writer_put(j->writer, e->at, e->ids.data, count, error) == WF_OK)
+        app_megatron_writer_put(j->mask, e->at_mask, e->trained.data, count, error);
     e->count = 0;
+    e->ones = 0;
     e->ids.count = e->trained.count = 0;
-    return status;
+    return error->code;
 }
 
 /* Both pairs of files; the mask gets its names first, since data without it would be trained whole. */
@@ -163,6 +166,7 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
                                     .close = close_worker,
                                     .work = encode_row,
                                     .result = new_encoded,
+                                    .order = order_block,
                                     .done = write_block,
                                     .free_result = free_encoded,
                                     .arg = j};

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block on its way: read, worked on, done. */
-typedef enum place_state { FREE, READ, TAKEN, READY } place_state;
+/* A block on its way: somebody has it, it has come to something, its place in the order is known. */
+typedef enum place_state { FREE, TAKEN, WORKED, ORDERED } place_state;
 
 typedef struct place {
     app_block block;
@@ -19,12 +19,14 @@ typedef struct place {
 
 typedef struct world {
     const app_document_work *work;
-    place *places;
+    app_block_reader *reader;
+    place *places; /* block n is in place n modulo their number */
     int place_count;
-    int64_t next; /* the block that is worked on next */
-    int64_t read; /* blocks read */
-    bool ends;    /* nothing more is read */
-    wf_error error;
+    int64_t next;   /* the block that is read next */
+    int64_t turn;   /* the first one that is not in order yet */
+    bool ends;      /* nothing more is read */
+    int64_t failed; /* the first block with an error */
+    wf_error error; /* what it came to */
     pthread_mutex_t lock;
     pthread_cond_t changed;
 } world;
@@ -54,115 +56,171 @@ static wf_status line_text(const app_document_work *work, const char *name, char
     return error->code;
 }
 
-static wf_status work_on_lines(const app_document_work *work, void *own, place *p)
+/* One line of .jsonl. */
+static wf_status work_on_line(const app_document_work *work, void *own, const char *name,
+                              char *line, size_t bytes, place *p)
 {
-    char *at = p->block.text, *end = at + p->block.bytes, name[512];
-    int64_t number = p->block.line;
+    size_t text_bytes = 0;
+    app_json json = {0};
+    const char *text = NULL;
 
-    for (; at < end && p->error.code == WF_OK; number++) {
-        char *line_end = memchr(at, '\n', (size_t)(end - at));
-        size_t bytes = (size_t)((line_end ? line_end : end) - at), text_bytes = 0;
-        app_json json = {0};
-        const char *text = NULL;
-
-        snprintf(name, sizeof name, "%s:%lld", p->block.file, (long long)number);
-        if (strspn(at, " \t\r") < bytes &&
-            line_text(work, name, at, bytes, &text, &text_bytes, &json, &p->error) == WF_OK)
-            work->work(own, name, text, text_bytes, true, p->result, &p->error);
-        app_json_close(&json);
-        at += bytes + (line_end != NULL);
-    }
+    if (line_text(work, name, line, bytes, &text, &text_bytes, &json, &p->error) == WF_OK)
+        work->work(own, name, text, text_bytes, true, p->result, &p->error);
+    app_json_close(&json);
     return p->error.code;
 }
 
-/* The next block that was read; NULL: there is none and never will be. */
-static place *take_block(world *w)
+/* A line that is no good is worked on again under a name that says which one it is: for others nobody counts lines. */
+static void tell_line(const app_document_work *work, void *own, char *line, size_t bytes,
+                      place *p)
 {
-    place *p = NULL;
+    const wf_error first = p->error;
+    int64_t number = app_block_line(&p->block, (size_t)(line - p->block.text));
+    char name[512];
 
-    pthread_mutex_lock(&w->lock);
-    while (w->next == w->read && !w->ends)
-        pthread_cond_wait(&w->changed, &w->lock);
-    if (w->next < w->read) {
-        p = &w->places[w->next++ % w->place_count];
-        p->state = TAKEN;
+    if (!number)
+        return;
+    snprintf(name, sizeof name, "%s:%lld", p->block.file, (long long)number);
+    p->error = (wf_error){WF_OK, ""};
+    if (work_on_line(work, own, name, line, bytes, p) == WF_OK)
+        p->error = first;
+}
+
+static void work_on_lines(const app_document_work *work, void *own, place *p)
+{
+    char *at = p->block.text, *end = at + p->block.bytes;
+
+    while (at < end && p->error.code == WF_OK) {
+        char *line_end = memchr(at, '\n', (size_t)(end - at));
+        size_t bytes = (size_t)((line_end ? line_end : end) - at);
+
+        if (strspn(at, " \t\r") < bytes &&
+            work_on_line(work, own, p->block.file, at, bytes, p) != WF_OK)
+            tell_line(work, own, at, bytes, p);
+        at += bytes + (line_end != NULL);
     }
-    pthread_mutex_unlock(&w->lock);
-    return p;
 }
 
-static void set_state(world *w, place *p, place_state state)
+/* What block `number` came to is an error, unless an earlier one did. No more are read. */
+static void fail(world *w, int64_t number, const wf_error *error)
 {
-    pthread_mutex_lock(&w->lock);
-    p->state = state;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
+    if (number < w->failed) {
+        w->failed = number;
+        w->error = *error;
+    }
+    w->ends = true;
 }
 
+static void set_free(place *p)
+{
+    app_block_release(&p->block);
+    p->error = (wf_error){WF_OK, ""};
+    p->state = FREE;
+}
+
+/* Blocks whose turn it is are put in order. */
+static void put_in_order(world *w)
+{
+    const app_document_work *work = w->work;
+
+    for (; w->turn < w->next; w->turn++) {
+        place *p = &w->places[w->turn % w->place_count];
+
+        if (p->state != WORKED)
+            return;
+        if (p->error.code == WF_OK && w->failed > w->turn && work->order)
+            work->order(work->arg, p->result, &p->error);
+        if (p->error.code != WF_OK)
+            fail(w, w->turn, &p->error);
+        p->state = ORDERED;
+        if (p->error.code != WF_OK || !work->done)
+            set_free(p);
+    }
+}
+
+/* A block whose place in the order is known, and that nobody has finished yet; -1: there is none. */
+static int64_t find_ordered(const world *w)
+{
+    for (int64_t i = w->turn > w->place_count ? w->turn - w->place_count : 0; i < w->turn; i++)
+        if (w->places[i % w->place_count].state == ORDERED)
+            return i;
+    return -1;
+}
+
+/* The rest of a block's way, in any order; the lock is held before and after, here and below. */
+static void finish_block(world *w, int64_t number)
+{
+    place *p = &w->places[number % w->place_count];
+    bool wanted = w->error.code == WF_OK;
+
+    p->state = TAKEN;
+    pthread_mutex_unlock(&w->lock);
+    if (wanted)
+        w->work->done(w->work->arg, p->result, &p->error);
+    pthread_mutex_lock(&w->lock);
+    if (p->error.code != WF_OK)
+        fail(w, number, &p->error);
+    set_free(p);
+}
+
+/* The next block, from its file on; false: there is none, or no place for it. */
+static bool begin_block(world *w, void *own)
+{
+    const app_document_work *work = w->work;
+    const int64_t number = w->next;
+    place *p = &w->places[number % w->place_count];
+
+    if (w->ends || p->state != FREE)
+        return false;
+    if (!app_block_next(w->reader, &p->block, &p->error)) {
+        w->ends = true;
+        if (p->error.code != WF_OK)
+            fail(w, number, &p->error);
+        return true;
+    }
+    w->next++;
+    p->state = TAKEN;
+    pthread_mutex_unlock(&w->lock);
+    if (app_block_read(&p->block, &p->error) == WF_OK && p->block.lines)
+        work_on_lines(work, own, p);
+    else if (p->error.code == WF_OK)
+        work->work(own, p->block.file, p->block.text, p->block.bytes, p->block.ends, p->result,
+                   &p->error);
+    pthread_mutex_lock(&w->lock);
+    p->state = WORKED;
+    put_in_order(w);
+    return true;
+}
+
+/* Blocks that can be finished go first: so their places become free. */
 static void *run_worker(void *arg)
 {
     world *w = arg;
     const app_document_work *work = w->work;
     wf_error error = {WF_OK, ""};
     void *own = work->open(work->arg, &error);
-    place *p;
 
-    while ((p = take_block(w)) != NULL) {
-        if (error.code != WF_OK)
-            p->error = error;
-        else if (p->block.lines)
-            work_on_lines(work, own, p);
-        else
-            work->work(own, p->block.file, p->block.text, p->block.bytes, p->block.ends,
-                       p->result, &p->error);
-        set_state(w, p, READY);
+    pthread_mutex_lock(&w->lock);
+    if (error.code != WF_OK)
+        fail(w, w->next, &error);
+    while (error.code == WF_OK) {
+        int64_t ordered = find_ordered(w);
+
+        if (ordered >= 0)
+            finish_block(w, ordered);
+        else if (!begin_block(w, own)) {
+            if (w->ends && w->turn == w->next)
+                break;
+            pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        pthread_cond_broadcast(&w->changed);
     }
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
     if (own)
         work->close(own);
     return NULL;
-}
-
-/* Waits for a block and hands on what it came to. */
-static wf_status finish(world *w, place *p, wf_error *error)
-{
-    pthread_mutex_lock(&w->lock);
-    while (p->state == READ || p->state == TAKEN)
-        pthread_cond_wait(&w->changed, &w->lock);
-    pthread_mutex_unlock(&w->lock);
-    if (p->state == FREE)
-        return error->code;
-    if (error->code == WF_OK && p->error.code != WF_OK)
-        *error = p->error;
-    if (error->code == WF_OK && w->work->done)
-        w->work->done(w->work->arg, p->result, error);
-    p->error = (wf_error){WF_OK, ""};
-    p->state = FREE;
-    return error->code;
-}
-
-/* Reads blocks and finishes those whose place the next one takes, all in order. */
-static void read_blocks(world *w, app_block_reader *reader, wf_error *error)
-{
-    int64_t number = 0;
-
-    while (error->code == WF_OK) {
-        place *p = &w->places[number % w->place_count];
-
-        if (finish(w, p, error) != WF_OK || !app_block_read(reader, &p->block, error))
-            break;
-        number++;
-        pthread_mutex_lock(&w->lock);
-        p->state = READ;
-        w->read = number;
-        pthread_cond_broadcast(&w->changed);
-        pthread_mutex_unlock(&w->lock);
-    }
-    pthread_mutex_lock(&w->lock);
-    w->ends = true;
-    pthread_cond_broadcast(&w->changed);
-    pthread_mutex_unlock(&w->lock);
-    for (int i = 0; i < w->place_count; i++)
-        finish(w, &w->places[(number + i) % w->place_count], error);
 }
 
 static bool open_places(world *w)
@@ -189,29 +247,43 @@ static void close_places(world *w)
     free(w->places);
 }
 
+/* One thread more; false: it cannot be started, and the others end. */
+static bool start(world *w, pthread_t *thread, int number)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (pthread_create(thread, NULL, run_worker, w) == 0)
+        return true;
+    wf_error_set(&error, WF_ENOMEM, "thread %d of %d cannot be started: use --threads %d",
+                 number + 1, w->work->threads, number ? number : 1);
+    pthread_mutex_lock(&w->lock);
+    fail(w, -1, &error);
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return false;
+}
+
 wf_status app_documents_run(const app_document_work *work, wf_error *error)
 {
-    world w = {.work = work};
+    world w = {.work = work,
+               .failed = INT64_MAX,
+               .reader = app_block_open(work->files, work->file_count, work->tokenizer)};
     pthread_t threads[256];
     int started = 0;
-    app_block_reader *reader = app_block_open(work->files, work->file_count, work->tokenizer);
 
     pthread_mutex_init(&w.lock, NULL);
     pthread_cond_init(&w.changed, NULL);
-    if (!reader || !open_places(&w))
+    if (!w.reader || !open_places(&w))
         wf_error_set(error, WF_ENOMEM, "out of memory: blocks of files");
-    while (error->code == WF_OK && started < work->threads)
-        if (pthread_create(&threads[started], NULL, run_worker, &w) == 0)
-            started++;
-        else
-            wf_error_set(error, WF_ENOMEM,
-                         "thread %d of %d cannot be started: use --threads %d", started + 1,
-                         work->threads, started ? started : 1);
-    read_blocks(&w, reader, error);
+    while (error->code == WF_OK && started < work->threads &&
+           start(&w, &threads[started], started))
+        started++;
     for (int i = 0; i < started; i++)
         pthread_join(threads[i], NULL);
+    if (w.error.code != WF_OK)
+        *error = w.error;
     close_places(&w);
-    app_block_close(reader);
+    app_block_close(w.reader);
     pthread_cond_destroy(&w.changed);
     pthread_mutex_destroy(&w.lock);
     return error->code;

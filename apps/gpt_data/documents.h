@@ -1,6 +1,6 @@
 /*
- * apps/gpt_data/documents.h - documents of files, in blocks that threads work on, whose results come in the
- * order of the files.
+ * apps/gpt_data/documents.h - documents of files, in blocks that threads read, work on and finish, whose results are put in
+ * the order of the files.
  *
  * A block has whole lines of a .jsonl file, or a part of another file, which ends where a tokenizer may cut it
  * (app_tokenizer_cut), or with the file.
@@ -22,9 +22,11 @@ typedef struct app_document_work {
     /* A text, where it comes from, and whether its document ends with it. */
     wf_status (*work)(void *own, const char *name, const char *text, size_t bytes, bool ends,
                       void *result, wf_error *error);
-    /* What a block comes to: made once for each of a few blocks that are under way, emptied by `done`, which
-       gets them in order, in one thread. Both may be NULL. */
+    /* What a block comes to: made once for each of a few blocks that are under way. `order` gets them in the order of the
+       files, one at a time, and is soon done, since threads wait for it; then `done` gets and empties them, in any order
+       and by several threads. All may be NULL. */
     void *(*result)(void *arg);
+    wf_status (*order)(void *arg, void *result, wf_error *error);
     wf_status (*done)(void *arg, void *result, wf_error *error);
     void (*free_result)(void *result);
     void *arg;

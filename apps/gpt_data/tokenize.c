@@ -17,6 +17,7 @@ typedef struct encoded {
     app_tokenizer_ids ids;
     size_t *ends; /* where documents end; the last one may go on in the next block */
     size_t count, room;
+    int64_t at; /* where its ids go */
 } encoded;
 
 typedef struct worker {
@@ -92,23 +93,22 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
     return status == WF_OK && ends ? end_document(e, error) : status;
 }
 
-static wf_status write_block(void *arg, void *result, wf_error *error)
+static wf_status order_block(void *arg, void *result, wf_error *error)
 {
     job *j = arg;
     encoded *e = result;
-    wf_status status = WF_OK;
-    size_t begin = 0;
 
-    for (size_t i = 0; i < e->count && status == WF_OK; i++) {
-        status = app_megatron_writer_add(j->writer, e->ids.data + begin,
-                                         (int64_t)(e->ends[i] - begin), error);
-        if (status == WF_OK)
-            status = app_megatron_writer_end_document(j->writer, error);
-        begin = e->ends[i];
-    }
-    if (status == WF_OK && begin < e->ids.count)
-        status = app_megatron_writer_add(j->writer, e->ids.data + begin,
-                                         (int64_t)(e->ids.count - begin), error);
+    return app_megatron_writer_reserve(j->writer, (int64_t)e->ids.count, e->ends, e->count,
+                                       &e->at, error);
+}
+
+static wf_status write_block(void *arg, void *result, wf_error *error)
+{
+    const job *j = arg;
+    encoded *e = result;
+    wf_status status =
+        app_megatron_writer_put(j->writer, e->at, e->ids.data, (int64_t)e->ids.count, error);
+
     e->count = 0;
     e->ids.count = 0;
     return status;
@@ -126,6 +126,7 @@ static wf_status write_all(job *j, wf_error *error)
                                     .close = close_worker,
                                     .work = encode_text,
                                     .result = new_encoded,
+                                    .order = order_block,
                                     .done = write_block,
                                     .free_result = free_encoded,
                                     .arg = j};

@@ -4,13 +4,12 @@
 #include "apps/model/model_source.h"
 #include "apps/program.h"
 #include "apps/step_report.h"
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MOST_ENDS = 16 };
+enum { MOST_ENDS = WF_PAR_PRETRAINED_ENDS + 1 };
 
 typedef struct job {
     app_generate_request q;
@@ -35,32 +34,25 @@ static void add_end(job *j, int64_t id)
         j->ends[j->options.n_ends++] = (int32_t)id;
 }
 
-/* The ids of "eos_token_id" in a file beside the model: one, or a list of them. */
-static void ends_of(job *j, const char *name)
+/* What ends a text: what the folder of the model says, and the tokenizer. */
+static wf_status find_ends(job *j, wf_error *error)
 {
-    char path[4200];
-    json_t *object, *value;
+    wf_par_pretrained_ends ends = {.count = 0};
 
-    snprintf(path, sizeof path, "%s/%s", j->source.like, name);
-    object = json_load_file(path, 0, NULL);
-    value = json_object_get(object, "eos_token_id");
-    if (json_is_integer(value))
-        add_end(j, json_integer_value(value));
-    for (size_t i = 0; json_is_array(value) && i < json_array_size(value); i++)
-        if (json_is_integer(json_array_get(value, i)))
-            add_end(j, json_integer_value(json_array_get(value, i)));
-    json_decref(object);
-}
-
-static void find_ends(job *j)
-{
     if (j->q.ignore_eos)
-        return;
-    if (*j->source.like) {
-        ends_of(j, "generation_config.json");
-        ends_of(j, "config.json");
-    }
+        return WF_OK;
+    if (*j->source.like && wf_par_pretrained_ends_read(j->source.like, &ends, error) != WF_OK)
+        return error->code;
+    if (*ends.unknown && wf_launcher_detected().process <= 0)
+        fprintf(
+            stderr,
+            "gpt_generate: warning: %s/generation_config.json: not known: %s; if it changes "
+            "what is generated, transformers give other texts\n",
+            j->source.like, ends.unknown);
+    for (int64_t i = 0; i < ends.count; i++)
+        add_end(j, ends.id[i]);
     add_end(j, app_tokenizer_eos(j->tokenizer));
+    return WF_OK;
 }
 
 /* Each prompt n times, and how long a text may become. */
@@ -210,7 +202,8 @@ static wf_status prepare(job *j, wf_error *error)
     if (j->options.top > j->options.size)
         return wf_error_set(error, WF_EINVAL, "--logprobs %lld: the model has %lld tokens",
                             (long long)q->logprobs, (long long)j->options.size);
-    find_ends(j);
+    if (find_ends(j, error) != WF_OK)
+        return error->code;
     j->output = (app_output){.request = q,
                              .prompts = &j->prompts,
                              .options = &j->options,

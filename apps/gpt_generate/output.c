@@ -19,12 +19,21 @@ void app_output_close(app_output *o)
     pthread_mutex_destroy(&o->lock);
 }
 
+/* One more of a list; without memory the list is none. */
+static json_t *append(json_t *list, json_t *value)
+{
+    if (json_array_append_new(list, value) == 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 static json_t *id_list(const int32_t *ids, int64_t count)
 {
     json_t *list = json_array();
 
     for (int64_t i = 0; i < count; i++)
-        json_array_append_new(list, json_integer(ids[i]));
+        list = append(list, json_integer(ids[i]));
     return list;
 }
 
@@ -33,7 +42,7 @@ static json_t *number_list(const float *x, int64_t count)
     json_t *list = json_array();
 
     for (int64_t i = 0; i < count; i++)
-        json_array_append_new(list, json_real((double)x[i]));
+        list = append(list, json_real((double)x[i]));
     return list;
 }
 
@@ -69,37 +78,54 @@ static json_t *top_list(const app_output *o, const app_text *t)
     int64_t n = o->options->top;
 
     for (int64_t i = t->prompt; i < t->count; i++) {
-        json_t *one = json_object();
-
-        json_object_set_new(one, "ids", id_list(t->top + i * n, n));
-        json_object_set_new(one, "logprobs", number_list(t->top_logprob + i * n, n));
-        json_array_append_new(list, one);
+        list = append(list, json_pack("{s:o, s:o}", "ids", id_list(t->top + i * n, n),
+                                      "logprobs", number_list(t->top_logprob + i * n, n)));
     }
     return list;
 }
 
-static void print_json(const app_output *o, const app_text *t)
+static json_t *line_of(const app_output *o, const app_text *t)
 {
     const app_generate_request *q = o->request;
+    const struct {
+        const char *key;
+        json_t *value;
+        bool asked;
+    } keys[] = {
+        {"prompt", json_integer(t->index / q->n), true},
+        {"sample", json_integer(t->index % q->n), true},
+        {"prompt_ids", q->echo ? id_list(t->ids, t->prompt) : NULL, q->echo},
+        {"text", text_of(t->text.data, t->text.bytes), true},
+        {"ids", id_list(t->ids + t->prompt, t->count - t->prompt), true},
+        {"finish_reason", json_string(t->finish), true},
+        {"prompt_logprobs",
+         q->echo && q->logprobs >= 0 ? number_list(t->logprob + 1, t->prompt - 1) : NULL,
+         q->echo && q->logprobs >= 0},
+        {"logprobs",
+         q->logprobs >= 0 ? number_list(t->logprob + t->prompt, t->count - t->prompt) : NULL,
+         q->logprobs >= 0},
+        {"top_logprobs", q->logprobs > 0 ? top_list(o, t) : NULL, q->logprobs > 0},
+    };
     json_t *line = json_object();
+    bool good = line;
 
-    json_object_set_new(line, "prompt", json_integer(t->index / q->n));
-    json_object_set_new(line, "sample", json_integer(t->index % q->n));
-    if (q->echo)
-        json_object_set_new(line, "prompt_ids", id_list(t->ids, t->prompt));
-    json_object_set_new(line, "text", text_of(t->text.data, t->text.bytes));
-    json_object_set_new(line, "ids", id_list(t->ids + t->prompt, t->count - t->prompt));
-    json_object_set_new(line, "finish_reason", json_string(t->finish));
-    if (q->echo && q->logprobs >= 0)
-        json_object_set_new(line, "prompt_logprobs",
-                            number_list(t->logprob + 1, t->prompt - 1));
-    if (q->logprobs >= 0)
-        json_object_set_new(line, "logprobs",
-                            number_list(t->logprob + t->prompt, t->count - t->prompt));
-    if (q->logprobs > 0)
-        json_object_set_new(line, "top_logprobs", top_list(o, t));
-    json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9));
-    fputc('\n', o->out);
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (keys[i].asked) /* the object takes the value, also where it fails */
+            good = json_object_set_new(line, keys[i].key, keys[i].value) == 0 && good;
+    if (good)
+        return line;
+    json_decref(line);
+    return NULL;
+}
+
+static void print_json(app_output *o, const app_text *t)
+{
+    json_t *line = line_of(o, t);
+
+    if (line && json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0)
+        fputc('\n', o->out);
+    else if (!ferror(o->out))
+        wf_error_set(&o->error, WF_ENOMEM, "no memory for a line of JSON");
     json_decref(line);
 }
 

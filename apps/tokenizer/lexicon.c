@@ -34,57 +34,65 @@ static uint32_t table_size(int64_t n)
     return size;
 }
 
-static int32_t *free_ids(uint32_t count)
+static app_lexicon_place *free_places(uint32_t count)
 {
-    int32_t *ids = malloc(count * sizeof *ids);
+    app_lexicon_place *places = malloc(count * sizeof *places);
 
-    if (ids)
-        memset(ids, -1, count * sizeof *ids);
-    return ids;
+    if (places)
+        memset(places, -1, count * sizeof *places);
+    return places;
 }
 
 wf_status app_lexicon_begin(app_lexicon *v, wf_error *error)
 {
     *v = (app_lexicon){.pieces = {.mask = 63}, .added = {.mask = 63}};
-    v->pieces.ids = free_ids(64);
-    v->added.ids = free_ids(64);
-    return v->pieces.ids && v->added.ids ? WF_OK
-                                         : wf_error_set(error, WF_ENOMEM, "out of memory");
+    v->pieces.places = free_places(64);
+    v->added.places = free_places(64);
+    return v->pieces.places && v->added.places
+               ? WF_OK
+               : wf_error_set(error, WF_ENOMEM, "out of memory");
 }
 
 void app_lexicon_free(app_lexicon *v)
 {
     free(v->tokens);
     free(v->texts);
-    free(v->pieces.ids);
-    free(v->added.ids);
+    free(v->pieces.places);
+    free(v->added.places);
     free(v->merges);
     *v = (app_lexicon){0};
 }
 
 /* The place of a text in a table, or the free one where it would be. */
 static uint32_t place(const app_lexicon *v, const app_lexicon_table *table, const void *text,
-                      size_t bytes)
+                      size_t bytes, uint32_t hash)
 {
-    uint32_t i = (uint32_t)app_hash(text, bytes) & table->mask;
+    uint32_t i = hash & table->mask;
 
-    for (; table->ids[i] >= 0; i = (i + 1) & table->mask) {
-        const app_token *t = &v->tokens[table->ids[i]];
+    for (; table->places[i].id >= 0; i = (i + 1) & table->mask) {
+        const app_token *t = &v->tokens[table->places[i].id];
 
-        if (t->bytes == bytes && memcmp(v->texts + t->at, text, bytes) == 0)
+        if (table->places[i].hash == hash && t->bytes == bytes &&
+            memcmp(v->texts + t->at, text, bytes) == 0)
             break;
     }
     return i;
 }
 
+static int32_t find(const app_lexicon *v, const app_lexicon_table *table, const void *text,
+                    size_t bytes)
+{
+    return table->places[place(v, table, text, bytes, (uint32_t)app_hash(text, bytes))].id;
+}
+
 int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
 {
-    return v->pieces.ids[place(v, &v->pieces, text, bytes)];
+    return find(v, &v->pieces, text, bytes);
 }
 
 int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes)
 {
-    return v->added.ids[place(v, &v->added, text, bytes)];
+    return find(v, &v->added, text, bytes);
 }
 
 /* Copies a text behind the others. */
@@ -123,20 +131,22 @@ static bool room_for(app_lexicon *v, int32_t id)
 }
 
 /* A table of four times the places, with the same ids. */
-static bool grow(const app_lexicon *v, app_lexicon_table *table)
+static bool grow(app_lexicon_table *table)
 {
     app_lexicon_table wider = {.mask = 4 * table->mask + 3, .count = table->count};
 
-    wider.ids = free_ids(wider.mask + 1);
-    if (!wider.ids)
+    wider.places = free_places(wider.mask + 1);
+    if (!wider.places)
         return false;
-    for (uint32_t i = 0; i <= table->mask; i++)
-        if (table->ids[i] >= 0) {
-            const app_token *t = &v->tokens[table->ids[i]];
+    for (uint32_t i = 0; i <= table->mask; i++) {
+        uint32_t to = table->places[i].hash & wider.mask;
 
-            wider.ids[place(v, &wider, v->texts + t->at, t->bytes)] = table->ids[i];
-        }
-    free(table->ids);
+        while (table->places[i].id >= 0 && wider.places[to].id >= 0)
+            to = (to + 1) & wider.mask;
+        if (table->places[i].id >= 0)
+            wider.places[to] = table->places[i];
+    }
+    free(table->places);
     *table = wider;
     return true;
 }
@@ -145,18 +155,18 @@ static bool grow(const app_lexicon *v, app_lexicon_table *table)
 static const char *enter(const app_lexicon *v, app_lexicon_table *table, int32_t id)
 {
     const app_token *t = &v->tokens[id];
-    uint32_t first = (uint32_t)app_hash(v->texts + t->at, t->bytes), i;
+    uint32_t hash = (uint32_t)app_hash(v->texts + t->at, t->bytes), i;
 
-    if (2 * table->count >= table->mask && !grow(v, table))
+    if (2 * table->count >= table->mask && !grow(table))
         return "out of memory";
-    i = place(v, table, v->texts + t->at, t->bytes);
-    if (table->ids[i] == id)
+    i = place(v, table, v->texts + t->at, t->bytes, hash);
+    if (table->places[i].id == id)
         return NULL;
-    if (table->ids[i] >= 0)
+    if (table->places[i].id >= 0)
         return "another id has the same text";
-    if (((i - first) & table->mask) > MOST_PROBES)
+    if (((i - hash) & table->mask) > MOST_PROBES)
         return too_many_alike;
-    table->ids[i] = id;
+    table->places[i] = (app_lexicon_place){id, hash};
     table->count++;
     return NULL;
 }

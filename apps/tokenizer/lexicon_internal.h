@@ -18,9 +18,15 @@ enum { APP_LEXICON_MOST = 1 << 20, APP_TOKEN_MOST_BYTES = 4096 };
 /* Where every way to divide a token is looked at. */
 enum { APP_RANKED_MOST_BYTES = 512 };
 
-/* A table of ids by text. */
+/* A table of ids by text. What a text has in common with the one that is looked for is in the table, so that others are
+   seldom looked at. */
+typedef struct app_lexicon_place {
+    int32_t id;    /* -1: a free place */
+    uint32_t hash; /* its text's, the lower half */
+} app_lexicon_place;
+
 typedef struct app_lexicon_table {
-    int32_t *ids; /* -1: a free place */
+    app_lexicon_place *places;
     uint32_t mask, count;
 } app_lexicon_table;
 

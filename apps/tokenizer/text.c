@@ -43,15 +43,22 @@ static bool reaches_over(const app_added_set *set)
     return false;
 }
 
-/* The known patterns end a word between a letter and a space, whatever stands around them. */
+/* The known patterns end a word between a letter and a space, whatever stands around them; so do patterns of digits, which
+   reach to neither. */
+static bool ends_at_spaces(const app_step *step)
+{
+    return step->kind == APP_STEP_SPLIT &&
+           (step->pattern.scan || strcmp(step->pattern.text, "\\p{N}") == 0 ||
+            strcmp(step->pattern.text, "\\p{N}+") == 0);
+}
+
 static bool may_be_cut(const app_tokenizer *t)
 {
     for (int i = 0; i < t->normalizers.count; i++)
         if (t->normalizers.steps[i].kind != APP_STEP_NFC)
             return false;
     for (int i = 0; i < t->pre_tokenizers.count; i++)
-        if (t->pre_tokenizers.steps[i].kind != APP_STEP_SPLIT ||
-            !t->pre_tokenizers.steps[i].pattern.scan)
+        if (!ends_at_spaces(&t->pre_tokenizers.steps[i]))
             return false;
     return t->pre_tokenizers.count > 0 && !reaches_over(&t->added) &&
            !reaches_over(&t->added_normalized);

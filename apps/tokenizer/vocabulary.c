@@ -150,9 +150,11 @@ static bool write_texts(const app_tokenizer *t, app_vocabulary *v, const app_mer
         v->merges[i].bytes = (int64_t)(w.texts.bytes - begin);
     }
     v->texts = w.texts.data;
+    if (!w.ok)
+        return false;
     find_texts(v->tokens, v->count, v->texts, &at);
     find_texts(v->merges, v->merge_count, v->texts, &at);
-    return w.ok;
+    return true;
 }
 
 /* What is made first has the highest score; what no merge makes has the lowest. */

@@ -196,5 +196,26 @@ tool "no such document" 2 show t1 --document 4
 says err 't1.idx has 4 documents, from 0 on'
 tool "no such tokenizer" 3 tokenize text.txt --tokenizer missing --output x
 says err 'missing: No such file or directory'
+# Blocks come to something in any order, and what is told is the first error in the order of the files.
+awk 'BEGIN { for (i = 1; i <= 90000; i++) printf "{\"text\": \"row %d of many, each of which is some forty bytes long\"%s\n", i, i == 70000 || i == 85000 ? "" : "}" }' >late.jsonl
+for threads in 1 2 5; do
+    tool "a line of a late block, $threads threads" 3 tokenize rows.jsonl late.jsonl missing --output x --threads $threads
+    says err '^gpt_data: late.jsonl:70000: no JSON that can be used'
+    (trap '' XFSZ && ulimit -f 1000 && "$program" tokenize text.txt text.txt text.txt --output x --threads $threads) >out 2>err
+    status=$?
+    result "no room, $threads threads" "$([ $status = 3 ] || echo "exit status $status"; grep -q 'cannot write x.bin.partial-[0-9]*: File too large' err || cat err)"
+done
+if [ -s /proc/version ]; then
+    tool "a size that is not that" 3 tokenize /proc/version --output x
+    says err '/proc/version: its size is 0, and there are bytes in it'
+fi
+split -b 997 -d -a 4 text.txt small.
+printf 'é' >accent
+head -c 1 accent >half.1 && tail -c 1 accent >half.2
+for threads in 1 3; do
+    tool "many small files, $threads threads" 0 tokenize small.* half.? --tokenizer bpe1 --output "small$threads" --threads $threads
+done
+same "they are in order" small1.bin small3.bin
+same "and so are their ends" small1.idx small3.idx
 result "nothing is left of what failed" "$(ls | grep '^\.\?x' || true)"
 finish

@@ -129,6 +129,48 @@ static void many_documents(void)
     }
 }
 
+/* Room that is filled from the last to the first is what is added one by one. */
+static void any_order(void)
+{
+    enum { PIECES = 50, MOST = 40000 };
+    static int32_t ids[MOST];
+    static unsigned char files[2][2][8 << 20];
+    size_t bytes[2][2];
+
+    for (int i = 0; i < MOST; i++)
+        ids[i] = i * 7 % 60000;
+    for (int way = 0; way < 2; way++) {
+        app_megatron_writer *w = open_good(65536);
+        int64_t at[PIECES], count[PIECES];
+
+        for (int i = 0; i < PIECES; i++) {
+            const size_t ends[] = {(size_t)i, (size_t)i, 3 * (size_t)i + 1};
+
+            count[i] = i % 3 ? MOST - 100 * i : 5 * i + 1;
+            if (way == 0) {
+                add(w, ids, i);
+                app_megatron_writer_end_document(w, NULL);
+                add(w, ids + i, 2 * i + 1);
+                app_megatron_writer_end_document(w, NULL);
+                add(w, ids + 3 * i + 1, count[i] - 3 * i - 1);
+            } else {
+                CU_ASSERT_EQUAL(app_megatron_writer_reserve(w, count[i], ends, 3, &at[i], NULL),
+                                WF_OK);
+            }
+            add(w, ids, 11); /* both ways go together */
+        }
+        for (int i = PIECES - 1; way && i >= 0; i--)
+            CU_ASSERT_EQUAL(app_megatron_writer_put(w, at[i], ids, count[i], NULL), WF_OK);
+        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+        bytes[way][0] = read_back(".bin", files[way][0], sizeof files[0][0]);
+        bytes[way][1] = read_back(".idx", files[way][1], sizeof files[0][1]);
+    }
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_EQUAL(bytes[0][i], bytes[1][i]);
+        CU_ASSERT_EQUAL(memcmp(files[0][i], files[1][i], bytes[0][i]), 0);
+    }
+}
+
 static void check_fails(wf_status status, wf_status wanted, const wf_error *error,
                         const char *words)
 {
@@ -157,6 +199,11 @@ static void mistakes(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "token 3 of"));
     error = (wf_error){WF_OK, ""};
     check_fails(app_megatron_writer_finish(w, &error), WF_EINVAL, &error, "id 50");
+    w = open_good(50);
+    error = (wf_error){WF_OK, ""};
+    check_fails(app_megatron_writer_put(w, 7, (int32_t[]){3, 50}, 2, &error), WF_EINVAL, &error,
+                "token 8 of");
+    app_megatron_writer_discard(w);
     w = open_good(50);
     error = (wf_error){WF_OK, ""};
     check_fails(app_megatron_writer_finish(w, &error), WF_EINVAL, &error,
@@ -191,6 +238,13 @@ static void full_disk(void)
         }
         check_fails(app_megatron_writer_finish(w, &error), WF_EIO, &error, "File too large");
         setrlimit(RLIMIT_FSIZE, &whole);
+        w = open_good(9);
+        setrlimit(RLIMIT_FSIZE, &less);
+        error = (wf_error){WF_OK, ""};
+        check_fails(app_megatron_writer_put(w, 20, ids, 100000, &error), WF_EIO, &error,
+                    "File too large");
+        setrlimit(RLIMIT_FSIZE, &whole);
+        app_megatron_writer_discard(w);
         CU_ASSERT_EQUAL(files_there(), 2);
         CU_ASSERT_TRUE(read_back(".bin", read, sizeof read) == 1 && read[0] == 7);
     }
@@ -214,6 +268,7 @@ static void begin(void)
 IN_A_FOLDER(bytes_of_a_pair)
 IN_A_FOLDER(types_by_vocabulary)
 IN_A_FOLDER(many_documents)
+IN_A_FOLDER(any_order)
 IN_A_FOLDER(mistakes)
 IN_A_FOLDER(full_disk)
 
@@ -221,6 +276,7 @@ static const wf_test tests[] = {
     {"bytes of a pair", bytes_of_a_pair_alone},
     {"types by vocabulary", types_by_vocabulary_alone},
     {"many documents", many_documents_alone},
+    {"any order", any_order_alone},
     {"mistakes", mistakes_alone},
     {"a full disk", full_disk_alone},
     {NULL, NULL},

@@ -338,7 +338,45 @@ static void threads_share_a_tokenizer(void)
     close_subject(&s);
 }
 
+/* Where a text may be cut, its parts have its ids. */
+static void parts_have_the_ids_of_the_whole(void)
+{
+    static const char *const names[] = {"gpt2.json", "smollm.json", "llama3.json",
+                                        "o200k.json"};
+    static const char text[] =
+        "The 3 cats' 12 lives, don't 4x4\n\n  at a 7 \xc3\xa9t\xc3\xa9 b99 c "
+        "I'LL  x y\tz   <|endoftext|> w v ";
+
+    for (int i = 0; i < 4; i++) {
+        app_tokenizer_ids parts = {.count = 0};
+        int cuts = 0;
+        subject s;
+
+        open_subject(&s, names[i]);
+        CU_ASSERT_EQUAL(
+            app_tokenizer_encode(s.encoder, text, strlen(text), 0, &s.ids, &s.error), WF_OK);
+        for (size_t bytes = strlen(text); bytes; cuts++) {
+            size_t at = app_tokenizer_cut(s.tokenizer, text, bytes);
+
+            CU_ASSERT_TRUE_FATAL(at < bytes);
+            parts.count = 0;
+            app_tokenizer_encode(s.encoder, text, at, 0, &parts, &s.error);
+            app_tokenizer_encode(s.encoder, text + at, strlen(text) - at, 0, &parts, &s.error);
+            CU_ASSERT_EQUAL(parts.count, s.ids.count);
+            CU_ASSERT_EQUAL(memcmp(parts.data, s.ids.data, parts.count * sizeof *parts.data),
+                            0);
+            bytes = at;
+        }
+        CU_ASSERT_TRUE(cuts > 8);
+        app_tokenizer_ids_free(&parts);
+        close_subject(&s);
+    }
+}
+
 static const wf_test tests[] = {
+#if WEFT_HAS_PCRE2
+    {"parts have the ids of the whole", parts_have_the_ids_of_the_whole},
+#endif
     {"ids of tokenizer.json", ids_of_tokenizer_json},
     {"ids of other files", ids_of_other_files},
     {"text comes back", text_comes_back},

@@ -86,20 +86,32 @@ static bool are_ids(const json_t *value)
     return json_array_size(value) <= MOST_IDS;
 }
 
+wf_status wf_hf_identity_check(const json_t *from, const char *name, wf_error *error)
+{
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; i++) {
+        const json_t *value = json_object_get(from, ids[i]);
+
+        if (value && !are_ids(value))
+            return wf_error_set(
+                error, WF_EDATA,
+                "%s: \"%s\" is neither a token id, nor a list of at most %d, nor null", name,
+                ids[i], MOST_IDS);
+    }
+    return WF_OK;
+}
+
 wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *config,
                              wf_error *error)
 {
-    for (size_t i = 0; i < sizeof ids / sizeof *ids && error->code == WF_OK; i++) {
+    wf_status status = wf_hf_identity_check(from, name, error);
+
+    for (size_t i = 0; i < sizeof ids / sizeof *ids && status == WF_OK; i++) {
         json_t *value = json_object_get(from, ids[i]);
 
-        if (value && !are_ids(value))
-            wf_error_set(error, WF_EDATA,
-                         "%s: \"%s\" is neither a token id, nor a list of at most %d, nor null",
-                         name, ids[i], MOST_IDS);
-        else if (value && json_object_set(config, ids[i], value))
-            wf_error_set(error, WF_ENOMEM, "no memory for the token ids of %s", name);
+        if (value && json_object_set(config, ids[i], value))
+            status = wf_error_set(error, WF_ENOMEM, "no memory for the token ids of %s", name);
     }
-    return error->code;
+    return status;
 }
 
 wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error)

@@ -13,6 +13,10 @@
    under its name when it is whole. WF_EIO, WF_EDATA (too large), WF_ENOMEM. */
 wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *error);
 
+/* Whether what an object says of token ids are ids: numbers, lists of numbers or null. WF_EDATA with the name of the
+   file and the key. */
+wf_status wf_hf_identity_check(const json_t *from, const char *name, wf_error *error);
+
 /* The ids of one config.json, put into another config's object: numbers, lists of numbers or null, as they
    are. WF_EDATA where an id is something else, with the name of the file. */
 wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *config,

@@ -34,6 +34,25 @@ WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *
 WF_API wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
                                            wf_error *error);
 
+enum { WF_PAR_PRETRAINED_ENDS = 128 };
+
+/** wf_par_pretrained_ends - the tokens that end a text, as a folder says it */
+typedef struct wf_par_pretrained_ends {
+    int64_t count;
+    int32_t id[WF_PAR_PRETRAINED_ENDS]; /* each once; the model need not have them all */
+    char unknown[512]; /* keys of generation_config.json that Weft does not know; "": none */
+} wf_par_pretrained_ends;
+
+/**
+ * wf_par_pretrained_ends_read - "eos_token_id" of a folder's generation_config.json, where there is one, and config.json
+ *
+ * @param ends  filled, also where an error is returned
+ * Collective:  no
+ * Errors:      WF_EIO (no config.json), WF_EDATA (damaged, or ids that are none; with the file and the key), WF_ENOMEM
+ */
+WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrained_ends *ends,
+                                             wf_error *error);
+
 /**
  * wf_par_pretrained_load - fill a materialised model with the weights of a folder
  *
