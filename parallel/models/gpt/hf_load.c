@@ -5,6 +5,7 @@
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
+#include "parallel/shard/quantise_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include <limits.h>
@@ -170,7 +171,24 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
     return entry ? entry->dtype : WF_ST_F32;
 }
 
-static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
+/* Numbers of any file become nf4 here. */
+static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
+                          wf_nn_parameter *p, wf_error *error)
+{
+    float *values = malloc((size_t)wf_tensor_local_count(p->tensor) * sizeof *values + 1);
+    wf_status status;
+
+    if (!values)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the numbers of %s", p->path);
+    status = wf_hf_weights_read(w, model, p, values, error);
+    if (status == WF_OK && wf_par_quantise(par, p->tensor, values) != WF_OK)
+        status = wf_error_set(error, wf_context_status(wf_par_context(par)), "%s: %s", p->path,
+                              wf_context_error(wf_par_context(par))->text);
+    free(values);
+    return status;
+}
+
+static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
     wf_host_data view;
@@ -183,6 +201,8 @@ static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
         return w->is_gguf ? wf_gguf_weights_find(&w->gguf, model, p, error)
                           : locate(w, model, p, &s, &place);
     }
+    if (p->tensor->dtype == WF_NF4)
+        return load_nf4(par, w, model, p, error);
     status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);
     wf_data_close(&view);
     return status;
@@ -308,7 +328,7 @@ static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *ca
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
         if (!p[i]->adapter) /* they start from their recipes */
-            status = load_parameter(&w, &model->config, p[i], error);
+            status = load_parameter(par, &w, &model->config, p[i], error);
     if (status == WF_OK)
         status = wf_hf_weights_check_unused(&w, error);
     wf_hf_weights_close(&w);
