@@ -41,7 +41,8 @@ struct wf_tensor {
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
-    struct wf_tensor *scales; /* of nf4: f32, whole on every rank (wf_nf4_scales); else NULL */
+    struct wf_tensor
+        *scales; /* NULL, or those of nf4: f32, whole on every rank (wf_nf4_scales) */
 };
 
 /** wf_dtype_size - bytes of one element (1 of nf4, whose rows are made of bytes); wf_dtype_name - "f32" and so on. */

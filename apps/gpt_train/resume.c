@@ -62,6 +62,7 @@ static const char *const deciding[] = {
     "dtype",
     "compute",
     "param_dtype",
+    "base_dtype",
     "reduce_dtype",
     "freeze",
     "lora_dropout",

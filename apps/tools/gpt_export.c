@@ -39,7 +39,10 @@ static void help(void)
         "         first and last token\n"
         "         a run of adapters (--lora-rank) becomes a folder that PEFT loads, with\n"
         "         adapter_config.json and adapter_model.safetensors, unless --merge is given\n"
-        "  --merge       write the model with its adapters in its weights: W + scale B A\n"
+        "  --merge       write the model with its adapters in its weights: W + scale B A, "
+        "where\n"
+        "                a base of 4 bits (--base-dtype nf4) has the numbers that it stands "
+        "for\n"
         "  --base DIR    the model that adapters are for (default: the --init-from of the "
         "run)\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
@@ -105,7 +108,8 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
-    const wf_par_options options = {.dp = j->ranks, .seed = j->source.seed};
+    const wf_par_options options = {
+        .dp = j->ranks, .seed = j->source.seed, .base_dtype = j->source.nf4 ? WF_NF4 : WF_F32};
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_status status = WF_OK;
 

@@ -31,7 +31,7 @@ WF_API extern const float wf_nf4_scale_levels[WF_NF4_SCALE_LEVELS];
 
 /** wf_nf4_part - rows [first_row, first_row + rows), columns [first_column, first_column + columns) of a matrix. */
 typedef struct wf_nf4_part {
-    int64_t height, width; /* of the whole */
+    int64_t height, width; /* the whole matrix has */
     int64_t first_row, rows, first_column, columns;
 } wf_nf4_part;
 

@@ -110,6 +110,28 @@ static wf_status make_real(wf_par *par, wf_nn_parameter *p)
     return wf_context_status(ctx);
 }
 
+wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_context *ctx = par->ctx;
+    wf_memory_kind outside;
+    wf_tensor *t;
+
+    if (p->tensor->dtype != WF_NF4)
+        return wf_context_status(ctx);
+    wf_scope_open(ctx);
+    outside = wf_context_memory_kind(ctx, kind_at_rest(par, p));
+    t = wf_cast(p->tensor, par->options.param_dtype);
+    wf_context_memory_kind(ctx, outside);
+    if (t) {
+        h->rest = par->options.param_dtype;
+        put(p, t);
+        prepare_gathered(par, p, t);
+    }
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
 static wf_status is_planned(wf_par *par, wf_nn_parameter *p)
 {
     (void)par;
