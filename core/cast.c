@@ -1,17 +1,19 @@
-/* core/cast.c - from the type that a device computes in to a storage type, and back. */
+/* core/cast.c - from the type that a device computes in to a storage type, and back; from nf4 to either. */
 #include "core/context_internal.h"
 
 static bool castable(const wf_tensor *t, wf_dtype dtype)
 {
     wf_dtype computed = t->ctx->device->dtype;
 
+    if (t->dtype == WF_NF4)
+        return t->ctx->device->widen_nf4 && (dtype == computed || dtype == WF_BF16);
     return (t->dtype == computed && dtype == WF_BF16) ||
            (t->dtype == WF_BF16 && dtype == computed);
 }
 
 wf_tensor *wf_rounded(wf_tensor *t)
 {
-    if (!t || t->dtype == t->rounds_to || wf_tensor_is_partial(t))
+    if (!t || t->dtype == t->rounds_to || t->dtype == WF_NF4 || wf_tensor_is_partial(t))
         return t;
     return wf_cast(t, t->rounds_to);
 }
@@ -34,7 +36,9 @@ wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
         return wf_tensor_fake(ctx, dtype, t->ndim, t->dim, t->layout);
     y = wf_tensor_new(ctx, dtype, t->ndim, t->dim, t->layout, ctx->kind);
     n = wf_tensor_local_count(t);
-    if (y && !ctx->options.plan && dtype == WF_BF16)
+    if (y && !ctx->options.plan && t->dtype == WF_NF4)
+        ctx->device->widen_nf4(ctx->device, t, dtype, y->data);
+    else if (y && !ctx->options.plan && dtype == WF_BF16)
         ctx->device->narrow(ctx->device, t->data, y->data, n);
     else if (y && !ctx->options.plan)
         ctx->device->widen(ctx->device, t->data, y->data, n);

@@ -106,6 +106,10 @@ typedef struct wf_device {
     /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);
+    /* what a tensor that is stored as nf4 stands for (core/nf4_tensor.h), as bf16 or as floats of the device's type;
+       NULL: the device takes none */
+    void (*widen_nf4)(const struct wf_device *device, const wf_tensor *t, wf_dtype as,
+                      void *to);
     void (*close)(struct wf_device *device); /* required */
     void *self;
 } wf_device;

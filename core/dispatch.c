@@ -201,7 +201,13 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
     return WF_OK;
 }
 
-/* A kernel must not read bytes of one type as another; what is stored as bf16 it gets widened. */
+/* Whether a kernel gets an operand widened that is stored in less than the device computes in. */
+static bool is_widened(const wf_call *call, wf_dtype dtype, bool in_place)
+{
+    return dtype == WF_BF16 || (dtype == WF_NF4 && !in_place && call->ctx->device->widen_nf4);
+}
+
+/* A kernel must not read bytes of one type as another; what is stored as bf16 or nf4 it gets widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
@@ -216,7 +222,7 @@ static wf_status check_dtypes(const wf_call *call)
         if (integer && dtype != WF_I32)
             return wf_fail(call->ctx, WF_EDTYPE, "%s: operand %d is %s, but must be %s",
                            call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
-        if (!integer && dtype == WF_BF16 && (bf16 & WF_IN(i)))
+        if (!integer && is_widened(call, dtype, in_place) && (bf16 & WF_IN(i)))
             continue;
         if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,

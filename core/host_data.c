@@ -1,6 +1,7 @@
 /* core/host_data.c - between the host and tensors that may lie elsewhere. */
 #include "core/host_data.h"
 #include "core/context_internal.h"
+#include "core/nf4_tensor.h"
 #include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"
 #include <stdlib.h>
@@ -8,7 +9,7 @@
 
 static size_t bytes_of(const wf_tensor *t)
 {
-    return (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+    return wf_tensor_bytes(t);
 }
 
 /* From the device, or an error in the context. */
@@ -64,23 +65,43 @@ static float *values_of(const wf_tensor *t, wf_host_data *view)
     return view->f32;
 }
 
+static void widen_nf4(const wf_tensor *t, const uint8_t *bytes, float *values)
+{
+    wf_host_data view;
+    const float *scales = wf_data_read(t->scales, &view);
+
+    if (scales)
+        wf_nf4_values(t, bytes, scales, 0, t->local[0], values);
+    wf_data_close(&view);
+}
+
 const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
 {
-    const uint16_t *bits = wf_data_read(t, view);
+    const void *data = wf_data_read(t, view);
+    const uint16_t *bits = data;
     float *values;
 
-    if (!bits || t->dtype != WF_BF16)
-        return (const float *)(const void *)bits;
+    if (!data || (t->dtype != WF_BF16 && t->dtype != WF_NF4))
+        return data;
     values = values_of(t, view);
-    for (int64_t i = 0; values && i < wf_tensor_local_count(t); i++)
+    if (values && t->dtype == WF_NF4)
+        widen_nf4(t, data, values);
+    for (int64_t i = 0; values && t->dtype == WF_BF16 && i < wf_tensor_local_count(t); i++)
         values[i] = wf_bf16_value(bits[i]);
     return values;
 }
 
 float *wf_data_write_f32(wf_tensor *t, wf_host_data *view)
 {
-    void *data = wf_data_write(t, false, view);
+    void *data;
 
+    if (t->dtype == WF_NF4) {
+        *view = (wf_host_data){.t = t};
+        wf_fail(t->ctx, WF_EDTYPE,
+                "numbers of nf4 are scaled by those of other ranks: wf_nf4_store takes them");
+        return NULL;
+    }
+    data = wf_data_write(t, false, view);
     return data && t->dtype == WF_BF16 ? values_of(t, view) : data;
 }
 

@@ -38,7 +38,8 @@ WF_API void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view);
 
 /**
  * wf_data_read_f32, wf_data_write_f32 - the same as the numbers they stand for, where a tensor is stored as
- * bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all is written
+ * bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all is written. What is
+ * stored as nf4 is read so too, and written by wf_nf4_store alone (WF_EDTYPE)
  */
 WF_API const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view);
 WF_API float *wf_data_write_f32(wf_tensor *t, wf_host_data *view);

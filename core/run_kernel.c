@@ -5,13 +5,19 @@
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
 
+/* Whether the numbers of a tensor are those of bf16: nf4 stands for such, or for floats. */
+static bool is_bf16(const wf_tensor *t)
+{
+    return t->dtype == WF_BF16 || (t->dtype == WF_NF4 && t->rounds_to == WF_BF16);
+}
+
 /* Whether all tensors of a mask are stored as bf16, and there are some. */
 static bool all_stored(const wf_call *call, unsigned mask)
 {
     bool all = mask != 0;
 
     for (int i = 0; i < call->n_in && all; i++)
-        all = !(mask & WF_IN(i)) || call->in[i]->dtype == WF_BF16;
+        all = !(mask & WF_IN(i)) || is_bf16(call->in[i]);
     for (int o = 0; o < call->n_out && all; o++)
         all = !(mask & WF_OUT(o)) || call->out[o]->dtype == WF_BF16;
     return all;
@@ -47,35 +53,39 @@ typedef struct seen {
     size_t bytes; /* what is widened takes so many */
 } seen;
 
-static size_t widened_bytes(const wf_tensor *t, const wf_device *device)
+/* Of a tensor that a stand-in has the numbers of. */
+static size_t widened_bytes(const wf_tensor *stand_in)
 {
-    return ((size_t)wf_tensor_local_count(t) * wf_dtype_size(device->dtype) + 63) / 64 * 64;
+    return (wf_tensor_bytes(stand_in) + 63) / 64 * 64;
 }
 
-/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. */
+/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. What is stored as
+   nf4 a kernel never sees, but bf16 where it takes that. */
 static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
-    const wf_device *device = t->ctx->device;
+    bool nf4 = t->dtype == WF_NF4;
 
-    if (t->dtype != WF_BF16 || taken)
+    if (!nf4 && (t->dtype != WF_BF16 || taken))
         return t;
     *other = *t;
-    other->dtype = device->dtype;
+    other->dtype = taken && is_bf16(t) ? WF_BF16 : t->ctx->device->dtype;
     s->differs = true; /* for nothing, where this rank has no part */
-    s->bytes += widened_bytes(t, device);
+    s->bytes += widened_bytes(other);
     return other;
 }
 
 static const wf_call *see(const wf_call *call, const wf_kernel *kernel, seen *s)
 {
-    unsigned taken = /* WF_IN(i) is bit i */
-        kernel->mixed_ok | call->op->shapes | wf_taken_as_bf16(call, kernel);
+    unsigned taken = kernel->mixed_ok | wf_taken_as_bf16(call, kernel);
+    unsigned shapes = call->op->shapes; /* WF_IN(i) is bit i */
 
     s->differs = false;
     s->bytes = 0;
     s->call = *call;
     for (int i = 0; i < call->n_in; i++)
-        s->call.in[i] = stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
+        s->call.in[i] = shapes & WF_IN(i)
+                            ? call->in[i]
+                            : stand_in(s, call->in[i], &s->in[i], taken & WF_IN(i));
     for (int o = 0; o < call->n_out; o++)
         s->call.out[o] = stand_in(s, call->out[o], &s->out[o], taken & WF_OUT(o));
     return s->differs ? &s->call : call;
@@ -90,13 +100,17 @@ static void widen_operands(const wf_call *call, seen *s, char *room)
     for (int i = 0; i < call->n_in; i++)
         if (s->call.in[i] != call->in[i]) {
             s->in[i].data = room;
-            device->widen(device, call->in[i]->data, room, wf_tensor_local_count(call->in[i]));
-            room += widened_bytes(call->in[i], device);
+            if (call->in[i]->dtype == WF_NF4)
+                device->widen_nf4(device, call->in[i], s->in[i].dtype, room);
+            else
+                device->widen(device, call->in[i]->data, room,
+                              wf_tensor_local_count(call->in[i]));
+            room += widened_bytes(&s->in[i]);
         }
     for (int o = 0; o < call->n_out; o++)
         if (s->call.out[o] != call->out[o]) {
             s->out[o].data = room;
-            room += widened_bytes(call->out[o], device);
+            room += widened_bytes(&s->out[o]);
         }
 }
 

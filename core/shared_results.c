@@ -16,7 +16,7 @@ typedef struct operand {
     const wf_shared *shared; /* or NULL: its elements are in `copies` */
     uint64_t serial;         /* no other memory has it */
     size_t offset, bytes;
-    wf_dtype dtype;
+    wf_dtype dtype, rounds_to;
     int ndim;
     wf_dim dim[WF_MAX_DIMS];
     int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
@@ -67,11 +67,6 @@ void wf_result_drop(result *r)
     forget(r);
 }
 
-static size_t bytes_of(const wf_tensor *t)
-{
-    return (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
-}
-
 /* The largest operand that is shared, where the call's results follow from what can be compared. */
 static const wf_tensor *largest_shared(const wf_call *call)
 {
@@ -80,7 +75,8 @@ static const wf_tensor *largest_shared(const wf_call *call)
     for (int i = 0; i < call->n_in; i++) {
         const wf_storage *s = call->in[i]->storage;
 
-        if (s && s->shared && (!largest || bytes_of(call->in[i]) > bytes_of(largest)))
+        if (s && s->shared &&
+            (!largest || wf_tensor_bytes(call->in[i]) > wf_tensor_bytes(largest)))
             largest = call->in[i];
     }
     if (!largest || !largest->storage->shared->in->compute_once || call->op->id == 0 ||
@@ -122,15 +118,18 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
 
         if (!t->storage || !t->data)
             return false;
-        *x = (operand){
-            .offset = t->offset, .bytes = bytes_of(t), .dtype = t->dtype, .ndim = t->ndim};
+        *x = (operand){.offset = t->offset,
+                       .bytes = wf_tensor_bytes(t),
+                       .dtype = t->dtype,
+                       .rounds_to = t->rounds_to,
+                       .ndim = t->ndim};
         if (t->storage->shared && t->storage->shared->in == s)
             x->shared =
                 t->storage->shared; /* what other groups share is as if each had its own */
         memcpy(x->dim, t->dim, sizeof x->dim);
         memcpy(x->start, t->start, sizeof x->start);
         memcpy(x->local, t->local, sizeof x->local);
-        if (!x->shared && (x->bytes > COMPARED || !is_whole(t)))
+        if (!x->shared && (x->bytes > COMPARED || !is_whole(t) || t->scales))
             return false;
         if (x->shared) {
             x->serial = x->shared->serial;
@@ -146,7 +145,8 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
 static bool same_operand(const operand *a, const operand *b)
 {
     if (a->shared != b->shared || a->serial != b->serial || a->offset != b->offset ||
-        a->bytes != b->bytes || a->dtype != b->dtype || a->ndim != b->ndim)
+        a->bytes != b->bytes || a->dtype != b->dtype || a->rounds_to != b->rounds_to ||
+        a->ndim != b->ndim)
         return false;
     for (int d = 0; d < a->ndim; d++)
         if (!wf_dim_equal(a->dim[d], b->dim[d]) || a->start[d] != b->start[d] ||

@@ -51,6 +51,9 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     if (ndim < 0 || ndim > WF_MAX_DIMS)
         return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS,
                        ndim);
+    if (t->dtype == WF_NF4 && ndim != 2)
+        return wf_fail(t->ctx, WF_ESHAPE, "a tensor of %d dims cannot be nf4: matrices are",
+                       ndim);
     if (layout && !distribution)
         return wf_fail(t->ctx, WF_ELAYOUT,
                        "a layout is of a mesh, and the context has none that is open");
@@ -135,7 +138,7 @@ static wf_tensor *over_storage(wf_context *ctx, wf_dtype dtype, int ndim, const 
         return NULL;
     t->next_alias = t;
     if (wf_tensor_shape(t, ndim, dims, layout) == WF_OK)
-        t->storage = make(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(dtype), kind);
+        t->storage = make(ctx, wf_tensor_bytes(t), kind);
     if (!t->storage) {
         wf_tensor_release(t);
         return NULL;
@@ -154,8 +157,10 @@ wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
 {
     wf_tensor *y = t ? wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, t->layout, kind) : NULL;
 
-    if (y)
+    if (y) {
         y->rounds_to = t->rounds_to;
+        y->scales = wf_tensor_retain(t->scales);
+    }
     return y;
 }
 
@@ -221,6 +226,7 @@ static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
         return NULL;
     }
     t->rounds_to = source->rounds_to;
+    t->scales = wf_tensor_retain(source->scales);
     t->storage = source->storage;
     if (t->storage) {
         t->storage->refs++;
@@ -230,6 +236,15 @@ static wf_tensor *view_of(wf_tensor *source, int ndim, const wf_dim *dims,
     t->offset = source->offset;
     t->data = source->data;
     return t;
+}
+
+static bool same_part(const wf_tensor *a, const wf_tensor *b)
+{
+    bool same = a->ndim == b->ndim && a->layout == b->layout;
+
+    for (int d = 0; same && d < a->ndim; d++)
+        same = wf_dim_equal(a->dim[d], b->dim[d]);
+    return same;
 }
 
 wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
@@ -244,6 +259,13 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
                 "a view of %" PRId64 " elements over %" PRId64
                 ": it must have as many as the tensor that it shows",
                 wf_tensor_local_count(t), wf_tensor_local_count(source));
+        wf_tensor_release(t);
+        return NULL;
+    }
+    if (t->dtype == WF_NF4 && !same_part(t, source)) {
+        wf_fail(source->ctx, WF_EDTYPE,
+                "a view of nf4 has the dims and the layout of the tensor that it shows, since "
+                "its blocks are those of the matrix: cast it first (wf_cast)");
         wf_tensor_release(t);
         return NULL;
     }
@@ -265,6 +287,12 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
             "rows of %s: its dim 0 is summed in 8 chunks of the whole, which a part of the "
             "rows has not; take rows of a batch (wf_dim_batch) or of a width (wf_dim_width)",
             wf_tensor_describe(source, text, sizeof text));
+        return NULL;
+    }
+    if (source->dtype == WF_NF4) {
+        wf_fail(source->ctx, WF_EDTYPE,
+                "rows of nf4 are no matrix of their own, whose blocks they would be: cast it "
+                "first (wf_cast)");
         return NULL;
     }
     if (source->ndim < 1 || first < 0 || count < 0 || count > source->local[0] - first) {
@@ -292,7 +320,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
 wf_tensor *wf_tensor_copy(const wf_tensor *t)
 {
     wf_tensor *y = wf_tensor_like(t, t->storage->kind);
-    size_t bytes = (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype);
+    size_t bytes = wf_tensor_bytes(t);
     wf_device *device = t->ctx->device;
 
     if (!y || !bytes || t->ctx->options.plan)
@@ -357,5 +385,6 @@ void wf_tensor_release(wf_tensor *t)
     storage_release(t->ctx, t->storage);
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);
+    wf_tensor_release(t->scales);
     wf_blocks_give(&t->ctx->blocks, t, sizeof *t);
 }

@@ -20,7 +20,9 @@ struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
-    wf_dtype rounds_to; /* the type of a partial sum when it is complete; else dtype */
+    wf_dtype
+        rounds_to; /* the type of a partial sum when it is complete; of nf4 that of the numbers
+                           which it stands for; else dtype */
     int ndim;
     wf_dim dim[WF_MAX_DIMS];    /* global */
     int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
@@ -39,11 +41,17 @@ struct wf_tensor {
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
+    struct wf_tensor
+        *scales; /* NULL, or those of nf4: f32, whole on every rank (wf_nf4_scales) */
 };
 
-/** wf_dtype_size - bytes of one element; wf_dtype_name - "f32" and so on. */
+/** wf_dtype_size - bytes of one element (1 of nf4, whose rows are made of bytes); wf_dtype_name - "f32" and so on. */
 WF_API size_t wf_dtype_size(wf_dtype dtype);
 WF_API const char *wf_dtype_name(wf_dtype dtype);
+
+/** wf_local_bytes - what a part of a tensor takes; of nf4 that of a matrix, with the scales of the blocks that it touches. */
+WF_API size_t wf_local_bytes(wf_dtype dtype, int ndim, const wf_dim *dims, const int64_t *start,
+                             const int64_t *local);
 
 /**
  * wf_tensor_new - a tensor of this rank's part, contents undefined.
@@ -54,7 +62,7 @@ WF_API const char *wf_dtype_name(wf_dtype dtype);
  * Collective:  no
  * Owner:       the innermost open scope
  * Errors:      WF_ESHAPE (sizes, grains or chunks that no dim has, over WF_MAX_DIMS, over 2^63
- *              bytes), WF_ENOMEM; result is then NULL
+ *              bytes, nf4 that is no matrix), WF_ENOMEM; result is then NULL
  */
 WF_API wf_tensor *wf_tensor_new(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                                 const wf_layout *layout, wf_memory_kind kind);
@@ -131,17 +139,18 @@ WF_API bool wf_tensor_is_partial(const wf_tensor *t);
 /** wf_tensor_is_fake - true where there is no data to read. */
 WF_API bool wf_tensor_is_fake(const wf_tensor *t);
 
-/** wf_tensor_count - elements of the global shape; wf_tensor_local_count - of this rank's part.
- */
+/** wf_tensor_count - elements of the global shape; wf_tensor_local_count - of this rank's part;
+ * wf_tensor_bytes - what that takes. */
 WF_API int64_t wf_tensor_count(const wf_tensor *t);
 WF_API int64_t wf_tensor_local_count(const wf_tensor *t);
+WF_API size_t wf_tensor_bytes(const wf_tensor *t);
 
 /** wf_tensor_describe - for instance "f32 [4,256,384] [batch/dp]", into text; returns text. */
 WF_API char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size);
 
 /**
  * wf_cast - the same tensor in another storage type: from what the device computes in to bf16
- * (core/numerics/bf16.h says how it is rounded), or back
+ * (core/numerics/bf16.h says how it is rounded), or back; from nf4 to either
  *
  * Collective:  no
  * Owner:       the innermost open scope; counted as results of ops are

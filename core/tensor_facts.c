@@ -1,5 +1,6 @@
 /* core/tensor_facts.c - what follows from a tensor's description: types, counts, chunks, its text. */
 #include "core/context_internal.h"
+#include "core/numerics/nf4.h"
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -51,6 +52,27 @@ int64_t wf_tensor_local_count(const wf_tensor *t)
     for (int i = 0; i < t->ndim; i++)
         count *= t->local[i];
     return count;
+}
+
+size_t wf_local_bytes(wf_dtype dtype, int ndim, const wf_dim *dims, const int64_t *start,
+                      const int64_t *local)
+{
+    size_t bytes = wf_dtype_size(dtype);
+
+    if (dtype == WF_NF4) {
+        const wf_nf4_part part = {dims[0].size, dims[1].size, start[0],
+                                  local[0],     start[1],     local[1]};
+
+        return (size_t)local[0] * wf_nf4_row_bytes(&part);
+    }
+    for (int i = 0; i < ndim; i++)
+        bytes *= (size_t)local[i];
+    return bytes;
+}
+
+size_t wf_tensor_bytes(const wf_tensor *t)
+{
+    return wf_local_bytes(t->dtype, t->ndim, t->dim, t->start, t->local);
 }
 
 char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size)

@@ -38,8 +38,7 @@ wf_tensor *wf_tensor_shared(const wf_tensor *like, const wf_layout *layout, wf_m
     }
     t->rounds_to = like->rounds_to;
     t->next_alias = t;
-    t->storage = storage_shared(ctx, (size_t)wf_tensor_local_count(t) * wf_dtype_size(t->dtype),
-                                kind, shared, member);
+    t->storage = storage_shared(ctx, wf_tensor_bytes(t), kind, shared, member);
     if (!t->storage) {
         wf_tensor_release(t);
         return NULL;

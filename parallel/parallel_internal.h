@@ -61,7 +61,7 @@ typedef struct wf_par_holding {
     const wf_par_policy *policy; /* its unit's */
     const wf_layout *compute_layout, *shard_layout, *gradient, *optimizer;
     wf_dtype
-        rest; /* what it is stored as: f32, and where it is frozen as modules compute with it */
+        rest; /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
     const wf_layout *micro; /* the layout of its gradient after a micro-step that sums it */
     wf_tensor *
         gathered; /* in its compute layout, absent between uses; NULL where that is the shard */
@@ -78,6 +78,12 @@ typedef struct wf_par_holding {
 static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
 {
     return p->plan;
+}
+
+/* What is gathered of it: as modules compute with it, or nf4, which ops take as that. */
+static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_holding *h)
+{
+    return h->rest == WF_NF4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Whether gradients are taken unit by unit: to be summed over ranks, to be stored in less, or to be

@@ -65,6 +65,9 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             error, WF_EINVAL,
             "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
             (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
+    if (o->base_dtype != WF_F32 && o->base_dtype != WF_NF4)
+        return wf_error_set(error, WF_EINVAL, "base_dtype %d must be WF_F32 or WF_NF4",
+                            (int)o->base_dtype);
     if (o->accumulate == WF_PAR_GROUP &&
         (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
         return wf_error_set(
@@ -92,6 +95,16 @@ static wf_device *open_device(const wf_par_options *o, const wf_rank *rank, wf_e
                                                .tf32 = o->tf32,
                                                .cuda_graph = o->cuda_graph},
                           error);
+}
+
+static wf_status check_base(const wf_par_options *o, const wf_device *device, wf_error *error)
+{
+    if (o->base_dtype != WF_NF4 || device->widen_nf4)
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "device %s takes no matrices in 4 bits (nf4): store what is frozen as "
+                        "bf16, or use device cpu",
+                        device->name);
 }
 
 static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
@@ -214,7 +227,8 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     const wf_par_options *o = &par->options;
     const wf_par_strategy *strategy = wf_par_strategy_find(o->strategy, error);
 
-    if (!strategy || check(o, rank->size, error) != WF_OK || !open_context(par, rank, error))
+    if (!strategy || check(o, rank->size, error) != WF_OK || !open_context(par, rank, error) ||
+        check_base(o, wf_context_device(par->ctx), error) != WF_OK)
         return WF_EINVAL;
     par->mesh = open_mesh(par, rank, error);
     if (!par->mesh || find_dp_axes(par, error) != WF_OK)

@@ -70,6 +70,9 @@ typedef struct wf_par_options {
         fp32_residual; /* the residual stream and its gradient are stored in f32 where dtype is WF_BF16 */
     wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
                               bf16; the master weights that the optimizer updates are f32 */
+    wf_dtype
+        base_dtype; /* WF_F32: what is frozen is stored as param_dtype; WF_NF4: matrices between
+                              features that are frozen rest in 4 bits, and stand for numbers of param_dtype */
     wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
                               which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */

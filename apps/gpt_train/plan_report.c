@@ -104,11 +104,13 @@ static void print_units(FILE *out, const wf_par_report *r)
    parameters are not split. */
 static double above_the_mean(const app_options *o, const wf_par_report *r)
 {
-    double frozen = strcmp(o->param_dtype, "bf16") == 0 ? 2 : 4, rest = 0, shards = 1;
-    double whole = 4 * (double)r->trained.share + frozen * (double)r->frozen.share;
+    double gathered = strcmp(o->param_dtype, "bf16") == 0 ? 2 : 4, rest = 0, shards = 1;
+    double whole = (4 - gathered) * (double)r->trained.share; /* and what is gathered */
 
-    for (int i = 0; i < r->n_groups; i++)
+    for (int i = 0; i < r->n_groups; i++) {
         rest += (double)r->group[i].count * (double)r->group[i].rest;
+        whole += (double)r->group[i].count * (double)r->group[i].at_use;
+    }
     for (int i = 0; i < r->n_traffic; i++)
         if (strcmp(r->traffic[i].axis, "shard") == 0)
             shards = r->traffic[i].ranks;

@@ -63,6 +63,7 @@ static const char *const deciding[] = {
     "compute",
     "fp32_residual_connection",
     "param_dtype",
+    "base_dtype",
     "reduce_dtype",
     "freeze",
     "lora_dropout",

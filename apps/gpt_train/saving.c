@@ -173,10 +173,13 @@ static void loaded(app_saving *s, const wf_par_checkpoint *c)
 static wf_status check_base(const app_saving *s, const wf_par_checkpoint *c, wf_error *error)
 {
     const char *saved = wf_par_checkpoint_option(c, digest_key), *type, *folder;
+    const char *base = wf_par_checkpoint_option(c, "base_dtype");
     char mine[32];
 
     snprintf(mine, sizeof mine, "\"%s\"", s->options->param_dtype);
     type = wf_par_checkpoint_option(c, "param_dtype");
+    if ((base && strcmp(base, "\"nf4\"") == 0) != (strcmp(s->options->base_dtype, "nf4") == 0))
+        return WF_OK; /* other numbers, which is told as any flag that differs */
     folder = wf_par_checkpoint_option(c, base_key);
     if (!saved || !*saved || !*s->base || !type || strcmp(type, mine) != 0 ||
         strcmp(saved, s->base) == 0)

@@ -9,6 +9,12 @@ static wf_dtype dtype_of(const char *name)
     return strcmp(name, "bf16") == 0 ? WF_BF16 : WF_F32;
 }
 
+/* What matrices that are frozen rest as, where that is not what modules compute with. */
+static wf_dtype base_dtype_of(const app_options *o)
+{
+    return strcmp(o->base_dtype, "nf4") == 0 ? WF_NF4 : WF_F32;
+}
+
 wf_par_options app_setup_rank(const app_options *o, bool plan)
 {
     const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
@@ -36,6 +42,7 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                             .compute_fp32 = strcmp(o->compute, "fp32") == 0,
                             .fp32_residual = o->fp32_residual_connection,
                             .param_dtype = dtype_of(o->param_dtype),
+                            .base_dtype = base_dtype_of(o),
                             .reduce_dtype = dtype_of(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",

@@ -31,6 +31,10 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
             "--fp32-residual-connection is for results that are stored as bf16, "
             "and they are stored as %s: use it with --dtype bf16",
             run->dtype);
+    if (run->base_dtype && strcmp(run->base_dtype, "same") != 0 &&
+        strcmp(run->base_dtype, "nf4") != 0)
+        return wf_error_set(error, WF_EINVAL, "--base-dtype %s is none of same and nf4",
+                            run->base_dtype);
     if (run->threads)
         return WF_OK;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
@@ -40,27 +44,46 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */
-static wf_par_options options_of(const app_model_run *run, uint64_t seed, bool plan)
+static wf_par_options options_of(const app_model_run *run, const app_model_source *source,
+                                 bool plan)
 {
+    bool nf4 = run->base_dtype ? strcmp(run->base_dtype, "nf4") == 0 : source->nf4;
     wf_dtype dtype = strcmp(run->dtype, "bf16") == 0 ? WF_BF16 : WF_F32;
 
     return (wf_par_options){.tp = (int)run->tp,
                             .dp = (int)run->dp,
                             .strategy = "no_shard",
                             .threads = (int)run->threads,
-                            .seed = seed,
+                            .seed = source->seed,
                             .dtype = dtype,
                             .compute_fp32 = strcmp(run->compute, "fp32") == 0,
                             .fp32_residual = run->fp32_residual,
                             .param_dtype = dtype,
+                            .base_dtype = nf4 ? WF_NF4 : WF_F32,
                             .plan = plan};
+}
+
+/* Ranks tell each other the scales of what they read of a folder, and not of a checkpoint. */
+static wf_status check_base(const app_model_run *run, const app_model_source *source,
+                            wf_error *error)
+{
+    if (!run->base_dtype || strcmp(run->base_dtype, "nf4") != 0 || !source->checkpoint ||
+        source->lora.rank)
+        return WF_OK;
+    return wf_error_set(
+        error, WF_EUNSUPPORTED,
+        "--base-dtype nf4: %s is a checkpoint of a whole model, and folders are "
+        "what becomes nf4: gpt_export it to one",
+        run->model);
 }
 
 wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
                              bool plan, wf_rank *rank, app_model_work *work, void *arg)
 {
-    const wf_par_options options = options_of(run, source->seed, plan);
-    wf_par *par = wf_par_open(rank, &options, &rank->error);
+    const wf_par_options options = options_of(run, source, plan);
+    wf_par *par = check_base(run, source, &rank->error) == WF_OK
+                      ? wf_par_open(rank, &options, &rank->error)
+                      : NULL;
     wf_nn_gpt *model;
 
     if (!par)

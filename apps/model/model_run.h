@@ -10,6 +10,7 @@ typedef struct app_model_run {
     const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
     const char *dtype, *compute;   /* compute: NULL for as dtype */
     bool fp32_residual;            /* wf_par_options.fp32_residual */
+    const char *base_dtype;        /* NULL: as adapters were trained, else as dtype */
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
 } app_model_run;
 
@@ -19,22 +20,25 @@ typedef struct app_model_run {
     }
 
 /* Their flags, for app_flags_read, and their help, a line each. */
-#define APP_MODEL_RUN_FLAGS(run)                                                               \
-    {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                         \
-        {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                               \
-        {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                               \
-        {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},            \
-        {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                             \
-        {"compute", APP_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL},                         \
-    {                                                                                          \
-        "fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL   \
+#define APP_MODEL_RUN_FLAGS(run)                                                                \
+    {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                          \
+        {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                                \
+        {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                                \
+        {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},             \
+        {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                              \
+        {"compute", APP_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL},                          \
+        {"fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL}, \
+    {                                                                                           \
+        "base-dtype", APP_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL                       \
     }
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1)\n"                       \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
     "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"   \
     "  --compute fp32|bf16      what products are made of (default: as --dtype)\n"             \
-    "  --fp32-residual-connection  with --dtype bf16: store the residual stream in fp32\n"
+    "  --fp32-residual-connection  with --dtype bf16: store the residual stream in fp32\n"     \
+    "  --base-dtype same|nf4    what linears are stored as: as --dtype, or in 4 bits a\n"      \
+    "                           number (default: as adapters were trained, else same)\n"
 
 /* The flags go together, and threads are known. WF_EINVAL. */
 wf_status app_model_run_check(app_model_run *run, wf_error *error);

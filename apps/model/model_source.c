@@ -41,6 +41,13 @@ static void find_like(app_model_source *m)
         m->like[0] = 0;
 }
 
+static bool is_option(const wf_par_checkpoint *c, const char *key, const char *json)
+{
+    const char *saved = wf_par_checkpoint_option(c, key);
+
+    return saved && strcmp(saved, json) == 0;
+}
+
 wf_status app_model_source_open(const char *path, app_model_source *m, wf_error *error)
 {
     wf_status status;
@@ -56,6 +63,7 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
     find_like(m);
     if (m->checkpoint && wf_par_checkpoint_option(m->checkpoint, "seed"))
         m->seed = strtoull(wf_par_checkpoint_option(m->checkpoint, "seed"), NULL, 10);
+    m->nf4 = m->lora.rank && is_option(m->checkpoint, "base_dtype", "\"nf4\"");
     return status;
 }
 
@@ -65,17 +73,17 @@ void app_model_source_close(app_model_source *m)
     m->checkpoint = NULL;
 }
 
-/* Whether what is frozen is stored in less than it was read from. */
-static bool is_narrow(wf_nn_gpt *model)
+/* Whether something of what is frozen is stored as this. */
+static bool has_frozen(wf_nn_gpt *model, wf_dtype dtype)
 {
     int64_t count;
     wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
-    bool narrow = false;
+    bool found = false;
 
     for (int64_t i = 0; p && i < count; i++)
-        narrow = narrow || (p[i]->frozen && p[i]->tensor->dtype == WF_BF16);
+        found = found || (p[i]->frozen && p[i]->tensor->dtype == dtype);
     free(p);
-    return narrow;
+    return found;
 }
 
 /* The base is the one that adapters were trained on, as far as what it is stored as here can tell. */
@@ -83,12 +91,12 @@ static wf_status check_base(const app_model_source *m, wf_par *par, wf_nn_gpt *m
                             const char *folder)
 {
     const char *saved = wf_par_checkpoint_option(m->checkpoint, APP_SAVED_BASE_DIGEST);
-    const char *type = wf_par_checkpoint_option(m->checkpoint, "param_dtype");
-    bool was_bf16 = type && strcmp(type, "\"bf16\"") == 0;
+    bool was_bf16 = is_option(m->checkpoint, "param_dtype", "\"bf16\"");
     uint64_t digest;
     char mine[17];
 
-    if (!saved || !*saved || (!was_bf16 && is_narrow(model)))
+    if (!saved || !*saved || (!was_bf16 && has_frozen(model, WF_BF16)) ||
+        has_frozen(model, WF_NF4) != m->nf4)
         return wf_context_status(wf_par_context(par));
     if (wf_par_lora_base(par, model, was_bf16 ? WF_BF16 : WF_F32, &digest) != WF_OK)
         return wf_context_status(wf_par_context(par));

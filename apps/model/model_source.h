@@ -15,6 +15,7 @@ typedef struct app_model_source {
     wf_nn_gpt_config config;
     wf_par_lora lora; /* a checkpoint's adapters; of rank 0: it has none */
     uint64_t seed;    /* the run of a checkpoint had this one */
+    bool nf4; /* the run of a checkpoint had its base in 4 bits, which its adapters are for */
     const char *
         base; /* NULL, or the folder of the model that is adapted, in place of the one that the run names */
     char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */

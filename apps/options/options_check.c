@@ -116,6 +116,7 @@ static wf_status check_adapters(app_options *o, wf_error *error)
                  {APP_OPTION_lora_dropout, o->lora_dropout > 0},
                  {APP_OPTION_lora_targets, strcmp(o->lora_targets, "q,v") != 0},
                  {APP_OPTION_rslora, o->rslora},
+                 {APP_OPTION_base_dtype, strcmp(o->base_dtype, "same") != 0},
                  {APP_OPTION_modules_to_save, strcmp(o->modules_to_save, "none") != 0}};
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !o->lora_rank; i++)

@@ -27,7 +27,8 @@ static void help(void)
 {
     fputs(
         "gpt_export - write a model as transformers or llama.cpp load it\n\n"
-        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16] [--merge] [--base DIR] [--ranks N]\n"
+        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16|nf4] [--merge] [--base DIR] [--ranks "
+        "N]\n"
         "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
         "PATH]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
@@ -39,12 +40,17 @@ static void help(void)
         "         first and last token\n"
         "         a run of adapters (--lora-rank) becomes a folder that PEFT loads, with\n"
         "         adapter_config.json and adapter_model.safetensors, unless --merge is given\n"
-        "  --merge       write the model with its adapters in its weights: W + scale B A\n"
+        "  --merge       write the model with its adapters in its weights: W + scale B A, "
+        "where\n"
+        "                a base of 4 bits (--base-dtype nf4) has the numbers that it stands "
+        "for\n"
         "  --base DIR    the model that adapters are for (default: the --init-from of the "
         "run)\n"
         "  --dtype NAME  type of the numbers (default: f32); rounded to the nearest, even in "
         "a\n"
-        "                tie\n"
+        "                tie. nf4: linears in 4 bits, as bitsandbytes stores them, and all "
+        "else\n"
+        "                as f32; of a folder or a GGUF file\n"
         "  --gguf FILE   one file with weights, tokenizer and chat template, as llama.cpp and\n"
         "                ollama load it\n"
         "  --gguf-type NAME  type of its matrices: f32, f16 or q8_0, of 8.5 bits a number\n"
@@ -105,7 +111,8 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
 static wf_status export_rank(wf_rank *rank, void *arg)
 {
     const job *j = arg;
-    const wf_par_options options = {.dp = j->ranks, .seed = j->source.seed};
+    const wf_par_options options = {
+        .dp = j->ranks, .seed = j->source.seed, .base_dtype = j->source.nf4 ? WF_NF4 : WF_F32};
     wf_par *par = wf_par_open(rank, &options, &rank->error);
     wf_status status = WF_OK;
 
@@ -167,8 +174,8 @@ static int check(const job *j)
     if (j->dtype && !j->to)
         return refuse("--dtype is of folder TO, and there is none: --gguf-type is of the file");
     if (j->dtype && strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
-        strcmp(j->dtype, "f16") != 0)
-        return refuse("--dtype %s is none of f32, bf16 and f16", j->dtype);
+        strcmp(j->dtype, "f16") != 0 && strcmp(j->dtype, "nf4") != 0)
+        return refuse("--dtype %s is none of f32, bf16, f16 and nf4", j->dtype);
     return 0;
 }
 
@@ -271,6 +278,10 @@ static wf_status check_adapters(const job *j, wf_error *error)
             "%s has adapters alone, and a GGUF file has a whole model: export it "
             "with --merge to a folder, and that with --gguf",
             j->from);
+    if (j->source.checkpoint && j->dtype && strcmp(j->dtype, "nf4") == 0)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "--dtype nf4 is of folders: export %s to one, and that to another",
+                            j->from);
     if (adapted && !j->merge && j->dtype)
         return wf_error_set(error, WF_EINVAL,
                             "adapters are written as f32; --dtype is for --merge");

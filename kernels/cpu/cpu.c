@@ -158,6 +158,7 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .batch_sum = &wf_op_batch_sum,
                               .narrow = narrow,
                               .widen = widen,
+                              .widen_nf4 = wf_cpu_widen_nf4,
                               .close = close_device,
                               .self = cpu};
     if (threads > 1) {

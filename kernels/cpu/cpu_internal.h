@@ -20,6 +20,9 @@ typedef struct wf_cpu {
 /* table.c: the kernel of an op; NULL: an application's that brings none. */
 const wf_kernel *wf_cpu_kernel(const wf_device *device, const wf_op *op);
 
+/* nf4.c: wf_device.widen_nf4 */
+void wf_cpu_widen_nf4(const wf_device *device, const wf_tensor *t, wf_dtype as, void *to);
+
 static inline wf_cpu *wf_cpu_of(const wf_call *call)
 {
     return wf_context_device(call->ctx)->self;

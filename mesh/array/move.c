@@ -61,6 +61,13 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
+/* Rows of nf4 move as they are, and nothing else of it does. */
+static bool moves_rows(const wf_tensor *t, const wf_move_step *step)
+{
+    return t->dtype != WF_NF4 || (step->kind == WF_ALL_GATHER && step->from_dim == 0) ||
+           (step->kind == WF_MOVE_SLICE && step->dim == 0);
+}
+
 /* The tensor after the step; the move holds it and no scope, so that what is passed through on
    the way is freed at once. */
 static wf_status make_next(wf_move *move, item *it)
@@ -68,12 +75,18 @@ static wf_status make_next(wf_move *move, item *it)
     wf_context *ctx = move->ctx;
     wf_tensor *t = it->now;
     const wf_layout *layout = layout_after(wf_mesh_of(ctx), t->layout, &it->step);
+    char text[256];
 
     if (!may_be_partial(t, &it->step))
         return wf_fail(
             ctx, WF_EDTYPE,
             "redistribute: a partial tensor is f32, or a sum of bf16, this one is %s",
             wf_dtype_name(t->dtype));
+    if (!moves_rows(t, &it->step))
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "redistribute: of nf4 whole rows are gathered or kept, and %s is to go "
+                       "to another layout: cast it first (wf_cast)",
+                       wf_tensor_describe(t, text, sizeof text));
     wf_scope_open(ctx);
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
@@ -82,8 +95,10 @@ static wf_status make_next(wf_move *move, item *it)
     if (!it->next && wf_context_status(ctx) == WF_OK)
         it->next = wf_tensor_new(ctx, t->dtype, t->ndim, t->dim, layout,
                                  wf_context_memory_kind_now(ctx));
-    if (it->next)
+    if (it->next) {
         it->next->rounds_to = t->rounds_to;
+        it->next->scales = wf_tensor_retain(t->scales);
+    }
     wf_tensor_retain(it->next);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
@@ -150,7 +165,7 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
     it->out_cuts = it->cuts + members + 1;
     *buffer = (wf_comm_buffer){.in = x->data,
                                .out = y->data,
-                               .count = wf_tensor_local_count(x),
+                               .count = (int64_t)(wf_tensor_bytes(x) / wf_dtype_size(x->dtype)),
                                .one_out = wf_tensor_is_shared(y),
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};

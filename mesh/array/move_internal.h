@@ -2,6 +2,7 @@
 #ifndef WF_MESH_ARRAY_MOVE_INTERNAL_H
 #define WF_MESH_ARRAY_MOVE_INTERNAL_H
 
+#include "core/nf4_tensor.h"
 #include "mesh/array/array_internal.h"
 
 enum { WF_MOVE_SLICE = WF_COLLECTIVE_KINDS, WF_MOVE_PARTIAL }; /* steps that move nothing */
@@ -18,7 +19,7 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
-/* Elements that this rank holds in the dims before `dim`, and in those behind it. */
+/* Elements that this rank holds in the dims before `dim`, and in those behind it; behind the rows of nf4, bytes. */
 static inline int64_t wf_outer_count(const wf_tensor *t, int dim)
 {
     int64_t n = 1;
@@ -32,6 +33,11 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
 {
     int64_t n = 1;
 
+    if (t->dtype == WF_NF4) {
+        const wf_nf4_part part = wf_nf4_part_of(t);
+
+        return (int64_t)wf_nf4_row_bytes(&part);
+    }
     for (int i = dim + 1; i < t->ndim; i++)
         n *= t->local[i];
     return n;

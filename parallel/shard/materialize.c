@@ -1,5 +1,8 @@
 /* parallel/shard/materialize.c - from recipes to shards, a parameter at a time. */
 #include "parallel/shard/materialize.h"
+#include "core/host_data.h"
+#include "core/nf4_tensor.h"
+#include "parallel/shard/quantise_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/shard/sharding_plan.h"
 #include "parallel/parallel_internal.h"
@@ -35,16 +38,17 @@ static void put(wf_nn_parameter *p, wf_tensor *t)
 }
 
 /* Where a parameter that is split at rest, or a master, is gathered to; no memory yet. */
-static void prepare_gathered(wf_par *par, wf_nn_parameter *p)
+static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *rest)
 {
     wf_par_holding *h = wf_par_holding_of(p);
-    const wf_tensor *fake = p->tensor;
 
-    if (!wf_par_is_gathered(par, p))
+    if (!rest || !wf_par_is_gathered(par, p))
         return;
     wf_tensor_release(h->gathered);
-    h->gathered = wf_tensor_retain(wf_tensor_absent(par->ctx, par->options.param_dtype,
-                                                    fake->ndim, fake->dim, h->compute_layout));
+    h->gathered = wf_tensor_retain(
+        h->rest == WF_NF4 ? wf_nf4_absent(rest, h->compute_layout)
+                          : wf_tensor_absent(par->ctx, par->options.param_dtype, rest->ndim,
+                                             rest->dim, h->compute_layout));
     p->at_use = h->gathered;
 }
 
@@ -54,6 +58,20 @@ static wf_memory_kind kind_at_rest(const wf_par *par, const wf_nn_parameter *p)
     return p->frozen                            ? WF_MEMORY_FROZEN
            : par->options.param_dtype == WF_F32 ? WF_MEMORY_PARAMETER
                                                 : WF_MEMORY_OPTIMIZER;
+}
+
+/* The same in 4 bits. */
+static wf_tensor *quantised(wf_par *par, const wf_nn_parameter *p, const wf_tensor *t)
+{
+    wf_tensor *y = wf_nf4_new(par->ctx, t->ndim, t->dim, t->layout, kind_at_rest(par, p),
+                              par->options.param_dtype);
+    wf_host_data view = {.t = NULL};
+    const float *values = y && !wf_context_dry_run(par->ctx) ? wf_data_read(t, &view) : NULL;
+    wf_status status = y ? wf_par_quantise(par, y, values) : wf_context_status(par->ctx);
+
+    if (view.t)
+        wf_data_close(&view);
+    return status == WF_OK ? y : NULL;
 }
 
 /* What it starts from, in its layout at rest; recipes are replayed in f32. */
@@ -68,6 +86,8 @@ static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
 
     if (!t || wf_nn_replay(p, t) != WF_OK || !narrow)
         return t;
+    if (wf_par_holding_of(p)->rest == WF_NF4)
+        return quantised(par, p, t);
     outside = wf_context_memory_kind(ctx, kind);
     t = wf_cast(t, wf_par_holding_of(p)->rest);
     wf_context_memory_kind(ctx, outside);
@@ -83,9 +103,31 @@ static wf_status make_real(wf_par *par, wf_nn_parameter *p)
         return WF_OK;
     wf_scope_open(ctx);
     real = replayed(par, p);
-    prepare_gathered(par, p);
+    prepare_gathered(par, p, real);
     if (real && wf_context_status(ctx) == WF_OK)
         put(p, real);
+    wf_scope_close(ctx);
+    return wf_context_status(ctx);
+}
+
+wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
+{
+    wf_par_holding *h = wf_par_holding_of(p);
+    wf_context *ctx = par->ctx;
+    wf_memory_kind outside;
+    wf_tensor *t;
+
+    if (p->tensor->dtype != WF_NF4)
+        return wf_context_status(ctx);
+    wf_scope_open(ctx);
+    outside = wf_context_memory_kind(ctx, kind_at_rest(par, p));
+    t = wf_cast(p->tensor, par->options.param_dtype);
+    wf_context_memory_kind(ctx, outside);
+    if (t) {
+        h->rest = par->options.param_dtype;
+        put(p, t);
+        prepare_gathered(par, p, t);
+    }
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }

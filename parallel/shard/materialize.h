@@ -23,7 +23,7 @@ WF_BEGIN_DECLS
  * whole, and a model made module by module has the bits of one made at once.
  *
  * @param module  a model, or a module of a planned one; without a plan it gets one without rules
- * Collective:  no
+ * Collective:  no, but for what rests as nf4 (wf_par_options.base_dtype): over the axes that split it
  * Errors:      WF_ENOMEM; what a recipe refuses (wf_nn_replay)
  */
 WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *module);
@@ -36,7 +36,7 @@ WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *module);
  *
  * @param first, last  the steps from `first` up to, and without, `last`; the number of steps stands for
  *                     the head and the loss, so that one more than it as `last` has them too
- * Collective:  no
+ * Collective:  as wf_par_materialize
  * Errors:      those of wf_par_materialize; WF_EINVAL: no chain, or no such steps
  */
 WF_API wf_status wf_par_materialize_steps(wf_par *par, wf_nn_module *model, int64_t first,

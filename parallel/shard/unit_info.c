@@ -11,15 +11,12 @@ int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)
 static size_t local_bytes(const wf_mesh *mesh, const wf_tensor *t, wf_dtype dtype,
                           const wf_layout *layout)
 {
-    size_t bytes = wf_dtype_size(dtype);
-    int64_t start, local;
+    int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
 
-    for (int i = 0; i < t->ndim; i++) {
-        wf_layout_part(mesh, layout, i, &t->dim[i], wf_comm_rank(wf_mesh_world(mesh)), &start,
-                       &local);
-        bytes *= (size_t)local;
-    }
-    return bytes;
+    for (int i = 0; i < t->ndim; i++)
+        wf_layout_part(mesh, layout, i, &t->dim[i], wf_comm_rank(wf_mesh_world(mesh)),
+                       &start[i], &local[i]);
+    return wf_local_bytes(dtype, t->ndim, t->dim, start, local);
 }
 
 wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i)
@@ -38,7 +35,7 @@ wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, in
         info.elements += wf_tensor_count(t);
         info.shard_bytes += local_bytes(par->mesh, t, h->rest, h->shard_layout);
         info.compute_bytes +=
-            local_bytes(par->mesh, t, par->options.param_dtype, h->compute_layout);
+            local_bytes(par->mesh, t, wf_par_gathered_dtype(par, h), h->compute_layout);
     }
     return info;
 }

@@ -51,7 +51,7 @@ static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
     wf_par_holding *h = wf_par_holding_of(p);
     wf_memory_kind kind;
 
-    if (p->tensor->dtype == par->options.param_dtype)
+    if (p->tensor->dtype == wf_par_gathered_dtype(par, h))
         return p->tensor;
     if (h->low_precision)
         return h->low_precision;

@@ -22,16 +22,14 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
 
 static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
 {
-    size_t bytes = wf_dtype_size(wf_par_holding_of(p)->rest);
+    const wf_tensor *t = p->tensor;
+    int64_t start[WF_MAX_DIMS], local[WF_MAX_DIMS];
 
-    for (int i = 0; i < p->tensor->ndim; i++) {
-        int64_t start, local;
-
-        wf_layout_part(par->mesh, wf_par_layout(p), i, &p->tensor->dim[i],
-                       wf_context_rank(par->ctx), &start, &local);
-        bytes *= (size_t)local;
-    }
-    return bytes;
+    for (int i = 0; i < t->ndim; i++)
+        wf_layout_part(par->mesh, wf_par_layout(p), i, &t->dim[i], wf_context_rank(par->ctx),
+                       &start[i], &local[i]);
+    return wf_local_bytes(wf_par_holding_of(p)->rest, t->ndim, t->dim, start, local) +
+           (t->scales ? wf_tensor_bytes(t->scales) : 0);
 }
 
 /* Elements of this rank's part under tensor and pipeline parallelism alone. */

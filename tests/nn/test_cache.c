@@ -336,14 +336,11 @@ static void are_refused(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"GPT-2", of_gpt2},
-                                    {"Llama", of_llama},
-                                    {"windows", of_windows},
-                                    {"long texts", of_long_texts},
-                                    {"bf16", of_bf16},
-                                    {"bf16, residual stream in f32", of_fp32_residual},
-                                    {"refused", are_refused},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"GPT-2", of_gpt2},       {"Llama", of_llama},
+        {"windows", of_windows},  {"long texts", of_long_texts},
+        {"bf16", of_bf16},        {"bf16, residual stream in f32", of_fp32_residual},
+        {"refused", are_refused}, {NULL, NULL}};
     static const wf_test of_ranks[] = {{"GPT-2", of_gpt2}, {"bf16", of_bf16}, {NULL, NULL}};
 
     /* other numbers in the same exchanges */

@@ -103,7 +103,8 @@ static void frozen_in_bf16(void)
 }
 
 /* A model of which a rank holds so much for every element of its share, at most, and all ranks together. */
-static void check_bytes(const char *strategy, const char *frozen, wf_dtype dtype, double most)
+static void check_bytes(const char *strategy, const char *frozen, wf_dtype dtype, wf_dtype base,
+                        double most)
 {
     static reports planned;
     training t = new_training(LLAMA, 8, 16);
@@ -120,6 +121,7 @@ static void check_bytes(const char *strategy, const char *frozen, wf_dtype dtype
         t.layout.shard_group_size = 2;
     CU_ASSERT_EQUAL_FATAL(wf_par_axes(&t.layout, &replicate, &shard, NULL), WF_OK);
     t.layout.param_dtype = dtype;
+    t.layout.base_dtype = base;
     t.steps = 2;
     t.watch = report_step;
     t.arg = &planned;
@@ -150,8 +152,10 @@ static void frozen_memory(void)
     const char *strategy;
 
     for (int s = 0; (strategy = wf_par_strategy_name(s)); s++) {
-        check_bytes(strategy, "block", WF_BF16, 2.01);
-        check_bytes(strategy, "block", WF_F32, 4.01);
+        check_bytes(strategy, "block", WF_BF16, WF_F32, 2.01);
+        check_bytes(strategy, "block", WF_F32, WF_F32, 4.01);
+        check_bytes(strategy, "block", WF_BF16, WF_NF4, 0.53);
+        check_bytes(strategy, "block", WF_F32, WF_NF4, 0.53);
     }
 }
 

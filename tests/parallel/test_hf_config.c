@@ -45,7 +45,11 @@ static const struct {
     {"{" GPT2 ",\"vocab_size\":9,\"tie_word_embeddings\":false}",
      "\"tie_word_embeddings\" is false, and"},
     {"{" GPT2 ",\"vocab_size\":9,\"layer_norm_epsilon\":0}", "\"layer_norm_epsilon\""},
-    {"{" GPT2 ",\"vocab_size\":9,\"quantization_config\":{}}", "\"quantization_config\""},
+    {"{" GPT2 ",\"vocab_size\":9,\"quantization_config\":{\"quant_method\":\"gptq\"}}",
+     "\"quant_method\" is gptq"},
+    {"{" GPT2 ",\"vocab_size\":9,\"quantization_config\":{\"quant_method\":\"bitsandbytes\","
+     "\"bnb_4bit_quant_type\":\"fp4\"}}",
+     "\"bnb_4bit_quant_type\" is fp4"},
     {"{" LLAMA ",\"num_key_value_heads\":3}", "3 key-value heads"},
     {"{" LLAMA ",\"head_dim\":-4}", "\"head_dim\""},
     {"{" LLAMA ",\"head_dim\":\"4\"}", "\"head_dim\""},

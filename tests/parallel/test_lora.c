@@ -2,6 +2,7 @@
  * tests/parallel/test_lora.c - adapters have one rank's bits on every layout: tp x dp x sequence
  * parallelism x strategies x micro-batches x pipelines, as parameters, gradients and losses.
  */
+#include "core/host_data.h"
 #include "tests/parallel/plan_harness.h"
 #include "tests/parallel/rows.h"
 
@@ -82,6 +83,78 @@ static void bf16(void)
     one_digest(t);
 }
 
+/* A base of 4 bits, whose blocks no layout cuts: rows of 24 and 96, which are no multiples of 64. */
+static void nf4(void)
+{
+    for (int dtype = 0; dtype < 2; dtype++) {
+        training t = make_training(dtype ? GPT2 : LLAMA, "all-linear", 4);
+
+        t.layout.base_dtype = WF_NF4;
+        t.layout.dtype = t.layout.param_dtype = dtype ? WF_BF16 : WF_F32;
+        one_digest(t);
+    }
+}
+
+/* What the frozen parameters of a run stand for, one behind the other, taken from one and put into another. */
+typedef struct base {
+    float *value;
+    int64_t count, nf4; /* so many numbers, and so many parameters that rest as nf4 */
+    bool put;
+} base;
+
+static wf_status copy_base(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    int64_t count = 0, at = 0;
+    wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
+    base *b = t->arg;
+
+    (void)rank, (void)par;
+    for (int64_t i = 0; step == 0 && i < count; i++) {
+        int64_t n = wf_tensor_local_count(p[i]->tensor);
+        wf_host_data view;
+        float *x;
+
+        if (!p[i]->frozen)
+            continue;
+        b->nf4 += p[i]->tensor->dtype == WF_NF4;
+        if (b->put && (x = wf_data_write_f32(p[i]->tensor, &view)))
+            memcpy(x, b->value + at, (size_t)n * sizeof *x);
+        else if ((b->value = realloc(b->value, (size_t)(at + n) * sizeof *b->value)))
+            memcpy(b->value + at, wf_data_read_f32(p[i]->tensor, &view),
+                   (size_t)n * sizeof *b->value);
+        wf_data_close(&view);
+        at += n;
+    }
+    b->count = at;
+    free(p);
+    return WF_OK;
+}
+
+/* A base of 4 bits is the base of the numbers that it stands for. */
+static void nf4_is_its_numbers(void)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        training t = make_training(LLAMA, "all-linear", 4), same, other;
+        base b = {.put = false};
+
+        t.layout.dtype = t.layout.param_dtype = bf16 ? WF_BF16 : WF_F32;
+        t.watch = copy_base;
+        t.arg = &b;
+        other = same = t;
+        t.layout.base_dtype = WF_NF4;
+        if (!train(&t))
+            return;
+        CU_ASSERT_EQUAL(b.nf4, 2 * 7);
+        b.put = true;
+        if (train(&same))
+            check_same(&same, &t);
+        CU_ASSERT_EQUAL(b.nf4, 2 * 7);
+        free(b.value);
+        other.watch = NULL;
+        CU_ASSERT(train(&other) && other.digest != t.digest);
+    }
+}
+
 static void stages(void)
 {
     static const char *const schedules[] = {"1f1b", "zb-h1"};
@@ -114,6 +187,7 @@ static void plan_is_run(void)
                 on_row(make_training(LLAMA, i % 2 ? "q,v,down" : "all-linear", 4), &rows[i]);
 
             t.layout.dtype = t.layout.param_dtype = bf16 ? WF_BF16 : WF_F32;
+            t.layout.base_dtype = (i + i / 2 + bf16) % 2 ? WF_NF4 : WF_F32;
             t.lora.train = i % 3 ? NULL : "head";
             compare(rows[i].strategy ? rows[i].strategy : "full_shard", t);
         }
@@ -199,6 +273,8 @@ int main(void)
         {"with dropout", with_dropout},
         {"modules trained whole", modules_trained_whole},
         {"bf16", bf16},
+        {"nf4", nf4},
+        {"nf4 is its numbers", nf4_is_its_numbers},
         {"stages", stages},
         {"plan is run", plan_is_run},
         {"begins as the model", begins_as_the_model},

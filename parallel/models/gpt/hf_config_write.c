@@ -211,13 +211,25 @@ static json_t *known_keys(const wf_hf_family *family, const json_t *like)
     return NULL;
 }
 
+/* What transformers reads of a folder of bitsandbytes. */
+static json_t *nf4_config(void)
+{
+    return json_pack("{s:s, s:b, s:b, s:s, s:b, s:s, s:s}", "quant_method", "bitsandbytes",
+                     "load_in_4bit", 1, "load_in_8bit", 0, "bnb_4bit_quant_type", "nf4",
+                     "bnb_4bit_use_double_quant", 1, "bnb_4bit_compute_dtype", "float32",
+                     "bnb_4bit_quant_storage", "uint8");
+}
+
 static bool name(json_t *object, const wf_hf_family *family, wf_safetensors_dtype dtype)
 {
-    const char *type = dtype == WF_ST_F32    ? "float32"
-                       : dtype == WF_ST_BF16 ? "bfloat16"
-                                             : "float16";
+    const char *type = dtype == WF_ST_F32 || dtype == WF_ST_U8 ? "float32"
+                       : dtype == WF_ST_BF16                   ? "bfloat16"
+                                                               : "float16";
 
-    json_object_del(object, "dtype"); /* what newer versions call it */
+    json_object_del(object, "dtype");               /* what newer versions call it */
+    json_object_del(object, "quantization_config"); /* that of what was read */
+    if (dtype == WF_ST_U8 && json_object_set_new(object, "quantization_config", nf4_config()))
+        return false;
     return json_object_set_new(object, "torch_dtype", json_string(type)) == 0 &&
            json_object_set_new(object, "architectures", json_pack("[s]", family->class)) == 0;
 }

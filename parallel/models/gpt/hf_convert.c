@@ -32,7 +32,7 @@ static void convert_all(wf_hf_writer *w, wf_hf_weights *from, const char *folder
 wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from, const char *folder,
                                     const char *dtype, const char *like, wf_error *error)
 {
-    wf_hf_writer w = {.model = model, .like = like};
+    wf_hf_writer w = {.model = model, .like = like, .whole = true};
     wf_hf_weights weights;
 
     if (wf_hf_weights_open(&weights, &wf_system_files, from, &model->config, &w.error) ==

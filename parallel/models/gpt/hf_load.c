@@ -5,6 +5,8 @@
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
+#include "parallel/models/gpt/hf_nf4_internal.h"
+#include "parallel/shard/quantise_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include <limits.h>
@@ -18,8 +20,9 @@ static const int64_t slab_elements = 1 << 20; /* read at a time: 2 to 4 MiB */
 typedef struct source {
     const wf_file *file;
     const wf_safetensors_entry *entry;
-    int64_t data; /* where the tensor begins in the file */
-    char *raw;    /* a slab's bytes */
+    int64_t data;  /* where the tensor begins in the file */
+    char *raw;     /* a slab's bytes */
+    wf_hf_nf4 nf4; /* where the tensor is one of 4 bits, read as floats */
     wf_error *error;
 } source;
 
@@ -28,6 +31,9 @@ static wf_status read_run(void *arg, int64_t at_slab, int64_t at_file, int64_t n
     const source *s = arg;
     int64_t size = wf_safetensors_dtype_size(s->entry->dtype);
 
+    if (s->nf4.numbers)
+        return wf_hf_nf4_read(&s->nf4, s->file, at_file, n, (float *)(void *)s->raw + at_slab,
+                              s->error);
     return wf_file_read(s->file, s->raw + at_slab * size, (size_t)(n * size),
                         s->data + at_file * size, s->error);
 }
@@ -37,6 +43,7 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
                            int64_t row, int64_t rows, float *plain, float *to)
 {
     wf_part slab = *part, whole = {.ndim = part->ndim};
+    wf_safetensors_dtype dtype;
     int64_t columns;
     wf_status status;
 
@@ -49,11 +56,12 @@ static wf_status read_slab(source *s, const wf_hf_place *place, const wf_part *p
     if (status != WF_OK)
         return status;
     columns = wf_part_count(&slab) / rows;
+    dtype = s->nf4.numbers ? WF_ST_F32 : s->entry->dtype;
     if (!place->transposed) {
-        wf_convert_from(s->entry->dtype, s->raw, to + row * columns, rows * columns);
+        wf_convert_from(dtype, s->raw, to + row * columns, rows * columns);
         return WF_OK;
     }
-    wf_convert_from(s->entry->dtype, s->raw, plain, rows * columns);
+    wf_convert_from(dtype, s->raw, plain, rows * columns);
     wf_hf_transpose(plain, columns, rows, columns, to + row, part->local[0]);
     return WF_OK;
 }
@@ -99,6 +107,9 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
 {
     bool same = e->ndim == place->ndim;
 
+    if (e->dtype == WF_ST_U8)
+        return WF_OK; /* what lies beside it says its shape */
+
     for (int d = 0; same && d < e->ndim; d++)
         same = e->shape[d] == place->shape[d];
     if (!same)
@@ -135,6 +146,12 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
     if (status == WF_OK)
         status = wf_hf_reader(&w->files, file, &s->file, s->error);
     s->data = w->files.file[file].header.data + s->entry->begin;
+    if (status == WF_OK && s->entry->dtype == WF_ST_U8) {
+        status = wf_hf_nf4_open(&s->nf4, &w->files, file, s->entry, place->ndim, place->shape,
+                                s->error);
+        if (status == WF_OK) /* what lies beside it may lie in another file */
+            status = wf_hf_reader(&w->files, file, &s->file, s->error);
+    }
     return status;
 }
 
@@ -147,10 +164,12 @@ wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
 
     if (w->is_gguf)
         return wf_gguf_weights_read(&w->gguf, model, p, to, error);
-    if (locate(w, model, p, &s, &place) != WF_OK)
-        return error->code;
-    part = wf_hf_part(&place, p->tensor);
-    return read_part(&s, &place, &part, to);
+    if (locate(w, model, p, &s, &place) == WF_OK) {
+        part = wf_hf_part(&place, p->tensor);
+        read_part(&s, &place, &part, to);
+    }
+    wf_hf_nf4_close(&s.nf4);
+    return error->code;
 }
 
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
@@ -167,10 +186,47 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
     }
     entry = wf_hf_place_of(w->config.family, model, p, &place) ? find(&w->files, &place, &file)
                                                                : NULL;
-    return entry ? entry->dtype : WF_ST_F32;
+    return entry && entry->dtype != WF_ST_U8 ? entry->dtype : WF_ST_F32;
 }
 
-static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
+/* A file's own codes and scales, where it has such of just this matrix; *done says whether. */
+static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                             wf_nn_parameter *p, bool *done, wf_error *error)
+{
+    source s = {.error = error};
+    wf_hf_place place;
+
+    if (w->is_gguf || locate(w, model, p, &s, &place) != WF_OK)
+        return error->code;
+    *done = s.nf4.nested && !place.transposed && s.nf4.numbers == wf_tensor_count(p->tensor);
+    if (*done)
+        wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
+    wf_hf_nf4_close(&s.nf4);
+    return error->code;
+}
+
+/* Numbers of any file become nf4 here. */
+static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
+                          wf_nn_parameter *p, wf_error *error)
+{
+    float *values;
+    bool done = false;
+    wf_status status = load_stored(w, model, p, &done, error);
+
+    if (status != WF_OK || done)
+        return status;
+    values = malloc((size_t)wf_tensor_local_count(p->tensor) * sizeof *values + 1);
+    if (!values)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the numbers of %s", p->path);
+    status = wf_hf_weights_read(w, model, p, values, error);
+    if (status == WF_OK && wf_par_quantise(par, p->tensor, values) != WF_OK)
+        status = wf_error_set(error, wf_context_status(wf_par_context(par)), "%s: %s", p->path,
+                              wf_context_error(wf_par_context(par))->text);
+    free(values);
+    return status;
+}
+
+static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
     wf_host_data view;
@@ -180,9 +236,14 @@ static wf_status load_parameter(wf_hf_weights *w, const wf_nn_gpt_config *model,
         source s = {.error = error};
         wf_hf_place place;
 
-        return w->is_gguf ? wf_gguf_weights_find(&w->gguf, model, p, error)
-                          : locate(w, model, p, &s, &place);
+        if (w->is_gguf)
+            return wf_gguf_weights_find(&w->gguf, model, p, error);
+        locate(w, model, p, &s, &place);
+        wf_hf_nf4_close(&s.nf4);
+        return error->code;
     }
+    if (p->tensor->dtype == WF_NF4)
+        return load_nf4(par, w, model, p, error);
     status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);
     wf_data_close(&view);
     return status;
@@ -308,7 +369,7 @@ static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *ca
         wf_par_models_change(par);
     for (int64_t i = 0; i < count && status == WF_OK; i++)
         if (!p[i]->adapter) /* they start from their recipes */
-            status = load_parameter(&w, &model->config, p[i], error);
+            status = load_parameter(par, &w, &model->config, p[i], error);
     if (status == WF_OK)
         status = wf_hf_weights_check_unused(&w, error);
     wf_hf_weights_close(&w);

@@ -4,6 +4,7 @@
 #include "parallel/formats/convert_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
+#include "parallel/models/gpt/hf_nf4_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,9 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, co
 
     if (count == 0)
         return WF_OK;
+    if (wf_hf_writer_is_nf4(w, i))
+        return wf_hf_nf4_write(&w->file, (int64_t)w->header_bytes, &w->entry[w->entry_of[i]],
+                               part->local[0], part->local[1], from, &w->error);
     columns = count / rows;
     step = columns < slab_elements ? slab_elements / columns : 1;
     step = step < rows ? step : rows;
@@ -62,6 +66,35 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part, co
     return status;
 }
 
+bool wf_hf_writer_is_nf4(const wf_hf_writer *w, int64_t i)
+{
+    return w->nf4 && w->parameter[i]->matrix && w->place[i].ndim == 2;
+}
+
+/* Tensor number `entries` of the file, and those after it, are of parameter i. */
+static wf_status add_entry(wf_hf_writer *w, int64_t i)
+{
+    const wf_hf_place *place = &w->place[i];
+    wf_safetensors_entry *e = &w->entry[w->entries];
+
+    if (wf_hf_writer_is_nf4(w, i)) {
+        if (place->transposed || place->shape[0] != w->parameter[i]->tensor->dim[0].size)
+            return wf_error_set(&w->error, WF_EUNSUPPORTED,
+                                "a %s has \"%s\" with other linears in one tensor, or turned, "
+                                "whose blocks in 4 bits are not those of a linear: write it as "
+                                "bf16",
+                                w->family->type, place->name);
+        w->entries += WF_HF_NF4_ENTRIES;
+        return wf_hf_nf4_describe(place->name, place->shape[0], place->shape[1], e, &w->error);
+    }
+    *e = (wf_safetensors_entry){
+        .name = strdup(place->name), .dtype = w->dtype, .ndim = place->ndim};
+    memcpy(e->shape, place->shape, (size_t)place->ndim * sizeof *e->shape);
+    w->entries++;
+    return e->name ? WF_OK
+                   : wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
+}
+
 /* The tensors of the file, in the order of parameters; three that lie side by side are one. */
 static wf_status describe(wf_hf_writer *w)
 {
@@ -69,7 +102,6 @@ static wf_status describe(wf_hf_writer *w)
 
     for (int64_t i = 0; i < w->count; i++) {
         wf_hf_place *place = &w->place[i];
-        wf_safetensors_entry *e;
         int64_t k = 0;
 
         if (!wf_hf_place_of(w->family, &w->model->config, w->parameter[i], place))
@@ -81,12 +113,8 @@ static wf_status describe(wf_hf_writer *w)
             if (strcmp(w->entry[k].name, place->name) == 0)
                 break;
         w->entry_of[i] = k;
-        if (k < w->entries)
-            continue;
-        e = &w->entry[w->entries++];
-        *e =
-            (wf_safetensors_entry){.name = place->name, .dtype = w->dtype, .ndim = place->ndim};
-        memcpy(e->shape, place->shape, (size_t)place->ndim * sizeof *e->shape);
+        if (k == w->entries && add_entry(w, i) != WF_OK)
+            return w->error.code;
     }
     return wf_safetensors_format(w->entries, w->entry, 1, metadata, &w->header,
                                  &w->header_bytes, &w->error);
@@ -112,13 +140,20 @@ wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
         w->dtype = WF_ST_BF16;
     else if (strcmp(dtype, "f16") == 0)
         w->dtype = WF_ST_F16;
+    else if (w->whole && strcmp(dtype, "nf4") == 0) {
+        w->dtype = WF_ST_F32;
+        w->nf4 = true;
+    }
     if (w->dtype == WF_ST_DTYPES)
-        return wf_error_set(&w->error, WF_EINVAL,
-                            "weights cannot be written as %s: f32, bf16 and f16 can", dtype);
+        return wf_error_set(
+            &w->error, WF_EINVAL,
+            "weights cannot be written as %s: f32, bf16 and f16 can, and nf4 where a "
+            "folder or a GGUF file is converted",
+            dtype);
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
     leave_adapters_out(w);
     w->place = calloc((size_t)w->count + 1, sizeof *w->place);
-    w->entry = calloc((size_t)w->count + 1, sizeof *w->entry);
+    w->entry = calloc((size_t)w->count * WF_HF_NF4_ENTRIES + 1, sizeof *w->entry);
     w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);
     if (!w->parameter || !w->place || !w->entry || !w->entry_of)
         return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
@@ -177,7 +212,8 @@ static wf_status write_config(wf_hf_writer *w, const wf_folder *folder)
     wf_status status = wf_folder_remove(folder, CONFIG PARTIAL, &w->error);
 
     if (status == WF_OK)
-        status = wf_hf_config_format(&w->model->config, w->dtype, w->like, &text, &w->error);
+        status = wf_hf_config_format(&w->model->config, w->nf4 ? WF_ST_U8 : w->dtype, w->like,
+                                     &text, &w->error);
     if (status == WF_OK)
         status = wf_folder_file(folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &w->error);
     if (status == WF_OK) {
@@ -229,6 +265,8 @@ wf_status wf_hf_writer_publish(wf_hf_writer *w, const char *path)
 
 void wf_hf_writer_free(wf_hf_writer *w)
 {
+    for (int64_t k = 0; k < w->entries; k++)
+        free(w->entry[k].name);
     free(w->parameter);
     free(w->place);
     free(w->entry);

@@ -19,6 +19,9 @@ typedef struct wf_hf_writer {
     int64_t count, entries;
     wf_safetensors_entry *entry;
     wf_safetensors_dtype dtype;
+    bool whole; /* parameters are given whole, by one process */
+    bool
+        nf4; /* matrices between features are written in 4 bits, whole ones alone, all else as f32 */
     char *header;
     size_t header_bytes;
     wf_file file;
@@ -34,6 +37,9 @@ wf_status wf_hf_writer_create(wf_hf_writer *w, const char *path);
 /* The file of weights, to be written; closed with all on the disk. */
 wf_status wf_hf_writer_open(wf_hf_writer *w, const char *path);
 wf_status wf_hf_writer_close(wf_hf_writer *w);
+
+/* Whether parameter i is written in 4 bits, and so has to be given whole. */
+bool wf_hf_writer_is_nf4(const wf_hf_writer *w, int64_t i);
 
 /* A part of parameter i, whose elements lie row by row. */
 wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part,

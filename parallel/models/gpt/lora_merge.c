@@ -5,6 +5,7 @@
 #include "core/host_data.h"
 #include "parallel/files/part_internal.h"
 #include "parallel/models/gpt/lora.h"
+#include "parallel/shard/quantise_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +58,8 @@ static wf_status merge_part(wf_tensor *w, const wf_nn_adapter *lora, const wf_te
 
 static void merge(void *arg, wf_nn_module *m)
 {
-    wf_context *ctx = arg;
+    wf_par *par = arg;
+    wf_context *ctx = wf_par_context(par);
     wf_nn_linear *linear = wf_nn_as_linear(m);
     wf_tensor *a, *b;
 
@@ -67,7 +69,8 @@ static void merge(void *arg, wf_nn_module *m)
     wf_scope_open(ctx);
     a = wf_whole(linear->lora.a->tensor);
     b = wf_whole(linear->lora.b->tensor);
-    if (a && b && merge_part(linear->weight->tensor, &linear->lora, a, b) == WF_OK)
+    if (a && b && wf_par_unquantise(par, linear->weight) == WF_OK &&
+        merge_part(linear->weight->tensor, &linear->lora, a, b) == WF_OK)
         wf_init_fill(linear->lora.b->tensor, 0);
     wf_scope_close(ctx);
 }
@@ -79,6 +82,6 @@ wf_status wf_par_lora_merge(wf_par *par, wf_nn_gpt *model)
     if (!model || wf_context_status(ctx) != WF_OK || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
     wf_par_models_change(par);
-    wf_nn_visit(&model->base, merge, NULL, ctx);
+    wf_nn_visit(&model->base, merge, NULL, par);
     return wf_context_status(ctx);
 }

@@ -94,7 +94,8 @@ WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const cha
  *
  * @param model   of the config of `from`, on the fake device: nothing of it is made
  * @param folder  made where it is missing; a model in it is replaced
- * @param dtype, like  as in wf_par_pretrained_save
+ * @param dtype, like  as in wf_par_pretrained_save; also "nf4": linears in 4 bits, as bitsandbytes stores them, all else
+ *                     as f32
  * Collective:    no; one process does it
  * Errors:        WF_EIO, WF_EDATA (what `from` or `like` has), WF_EINVAL (dtype), WF_EUNSUPPORTED, WF_ENOMEM
  */
