@@ -29,7 +29,10 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
     wf_trace *trace = call->ctx->trace;
     int64_t start = trace ? wf_trace_now() : 0;
     wf_status status = kernel->run(call, workspace);
+    wf_pace *pace = call->ctx->pace;
 
+    if (pace && pace->machine)
+        wf_pace_spend(pace, pace->machine->op(pace->machine->self, call));
     if (trace)
         wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
                                               .name = call->op->name,
