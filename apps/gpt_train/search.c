@@ -321,7 +321,8 @@ static wf_status time_pipeline(search *s, const search_candidate *c, search_foun
         return error->code;
     for (int i = 0; i <= wf_par_pipeline_stages(pipeline) && i <= SEARCH_STAGES; i++)
         first[i] = wf_par_pipeline_first(pipeline, i);
-    if (!search_simulate_table(s, c, wf_par_pipeline_table(pipeline), first, WF_SIM_PATH, found))
+    if (!search_simulate_table(s, c, wf_par_pipeline_table(pipeline), first, WF_SIM_PATH,
+                               found))
         wf_error_set(error, WF_EINVAL, "schedule %s stands still, or has more than %d stages",
                      s->options->pp_schedule, SEARCH_STAGES);
     wf_par_pipeline_free(pipeline);

@@ -256,6 +256,22 @@ double search_blocks(const search *s, const int64_t *first, int stage)
     return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
 }
 
+/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has most. */
+static double longest_reduction(const wf_pipe_table *table, const wf_sim_stage *stage)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    double longest = 0;
+
+    for (int r = 0; r < shape.ranks; r++) {
+        double own = 0;
+
+        for (int i = 0; i < shape.stages; i++)
+            own += wf_pipe_table_rank(table, i) == r ? stage[i].reduce : 0;
+        longest = own > longest ? own : longest;
+    }
+    return longest;
+}
+
 bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_table *table,
                            const int64_t *first, int flags, search_found *found)
 {
@@ -270,9 +286,8 @@ bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_t
     if (stages > SEARCH_STAGES)
         return false;
     wf_sim_stages(&s->machine, &s->model, &l, first, stages, stage, &costs);
-    if (l.reduce == WF_SIM_ONCE && !wf_pipe_table_facts(table).group)
-        for (int i = 0; i < stages; i++) /* behind all micro-batches, when all meet */
-            costs.norm = stage[i].reduce > costs.norm ? stage[i].reduce : costs.norm;
+    if (!wf_pipe_table_facts(table).group)
+        costs.norm += longest_reduction(table, stage);
     if (wf_sim_run(table, &costs, flags, &result, &error) != WF_OK)
         return false;
     s->simulated++;

@@ -9,14 +9,17 @@ static double bytes_of(const wf_tensor *t)
     return t ? (double)wf_tensor_local_count(t) * (double)wf_dtype_size(t->dtype) : 0;
 }
 
-/* What is read once and written once. */
+/* What is read once and written once: of a table of embeddings the rows alone. */
 static double bytes_through(const wf_call *call)
 {
-    double bytes = 0;
+    bool table = strcmp(call->op->name, "embedding") == 0;
+    unsigned writes =
+        call->op->flags & WF_OP_IN_PLACE ? call->op->writes | WF_IN(0) : call->op->writes;
+    double bytes = table ? bytes_of(call->out[0]) : 0;
 
     for (int i = 0; i < call->n_in; i++)
-        if (!(call->op->shapes >> i & 1))
-            bytes += bytes_of(call->in[i]);
+        if (!(call->op->shapes >> i & 1) && !table)
+            bytes += bytes_of(call->in[i]) * (writes & WF_IN(i) ? 2 : 1);
     for (int o = 0; o < call->n_out; o++)
         bytes += bytes_of(call->out[o]);
     return bytes;
