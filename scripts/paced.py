@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
 """
-paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] - random layouts, schedules and machines:
-what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that machine
-(--paced). Prints a line for each, the median and the largest error; with --allow the exit status says whether
-they are within so many percent.
+paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] - random layouts,
+schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
+machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
+whether they are within so many percent.
+
+--order: layouts of one model on eight ranks of one machine instead. Are they in the same order by simulation and by run
+(Kendall's tau, of which so much is asked for)? And is what the search finds no slower, when it runs, than data
+parallelism alone?
 
 What differs between the two is what the simulator does not know of how ranks overlap and wait. This machine's own noise
 shows less the longer a step is: --seconds, for one rank; more ranks get more.
@@ -13,6 +17,7 @@ import json
 import os
 import pathlib
 import random
+import shlex
 import statistics
 import subprocess
 import sys
@@ -98,6 +103,59 @@ def measure(program, flags, figures, seconds):
         return simulated, min(row["ms"] for row in rows if row.get("step", 0) > 1) / 1e3 / scale
 
 
+RANKS, BATCH = 8, 32
+ONE = ["--n-layer", "8", "--n-embd", "64", "--seq-len", "32", "--global-batch-size", str(BATCH)]
+
+
+def layouts(rng, runs):
+    """Different layouts of eight ranks."""
+    found = []
+    while len(found) < runs:
+        pp, tp = rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 4])
+        schedule, micro = rng.choice(["1f1b", "gpipe", "zb-h1", "interleaved", "naive", "zb-v"]), rng.choice([1, 2])
+        dp = RANKS // (pp * tp)
+        if pp * tp > RANKS or pp * SCHEDULES[schedule] > 8 or BATCH // dp // micro < pp:
+            continue
+        flags = ["--pp", pp, "--tp", tp, "--dp", dp, "--micro-batch-size", micro]
+        flags += ["--pp-schedule", schedule] if pp > 1 else []
+        flags += ["--strategy", rng.choice(STRATEGIES[:4])] if dp > 1 else []
+        flags = ONE + [str(f) for f in flags]
+        if flags not in found:
+            found.append(flags)
+    return found
+
+
+def tau(pairs):
+    """Kendall's: pairs in the same order less those in the other, of all."""
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for i, a in enumerate(pairs) for b in pairs[:i]]
+    return sum((s > 0) - (s < 0) for s in signs) / len(signs)
+
+
+def search(program, figures):
+    """Flags of the fastest layout that is found, and of the fastest of data parallelism alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, found = os.path.join(folder, "machine.json"), os.path.join(folder, "search.json")
+        pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
+        run([program, "--plan", "--search", "--arch", "llama", "--n-head", "4", "--dtype", "fp32", *ONE, "--ranks",
+             str(RANKS), "--machine", file, "--json", found])
+        result = json.load(open(found, encoding="utf-8"))
+        return [ONE + shlex.split(f["flags"]) for f in (result["top"][0], result["plain"])]
+
+
+def order(a):
+    rng = random.Random(a.seed)
+    figures = machine(rng, RANKS, RANKS)
+    pairs = []
+    for flags in layouts(rng, a.runs):
+        pairs.append(measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)))
+        print(f"{1e6 * pairs[-1][0]:9.1f} us simulated {1e6 * pairs[-1][1]:9.1f} measured  {' '.join(flags)}", flush=True)
+    print(f"Kendall's tau of {len(pairs)}: {tau(pairs):.3f}")
+    times = [measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)) for flags in search(a.gpt_train, figures)]
+    print(f"the search's first: {1e6 * times[0][0]:.1f} us simulated, {1e6 * times[0][1]:.1f} measured; data parallelism "
+          f"alone: {1e6 * times[1][0]:.1f}, {1e6 * times[1][1]:.1f}")
+    sys.exit(tau(pairs) < a.order or times[0][1] > 1.02 * times[1][1])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gpt_train")
@@ -106,7 +164,10 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=.6)
     parser.add_argument("--allow")
+    parser.add_argument("--order", type=float)
     a = parser.parse_args()
+    if a.order is not None:
+        order(a)
     errors = []
     for i in range(a.first, a.first + a.runs):
         flags, figures, ranks = configuration(random.Random(1000 * a.seed + i))

@@ -261,28 +261,6 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
     return status;
 }
 
-/* The machine of --paced. */
-static wf_status open_pace(const app_options *o, wf_sim_paced *paced, wf_error *error)
-{
-    wf_sim_machine machine = {.memory = 0};
-
-    if (!o->paced || o->steps == 0)
-        return WF_OK;
-    if (wf_sim_machine_read(o->paced, &machine, error) != WF_OK)
-        return error->code;
-    if (strcmp(o->compute, "bf16") != 0 && machine.rate_fp32 <= 0)
-        return wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
-                            o->paced);
-    if (machine.cores > 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--paced %s: its ranks share %d cores of a host, and a paced one has "
-            "a device of its own: leave out host.cores",
-            o->paced, machine.cores);
-    wf_sim_pace(&machine, o->paced_scale, paced);
-    return WF_OK;
-}
-
 /* Where something goes wrong in one process of several, its ranks fail, which tells the others. */
 static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
@@ -294,7 +272,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                                failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
-        open_pace(o, &job->paced, failed) == WF_OK &&
+        app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
         know_numerics(o, resume, job->numerics, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&

@@ -19,7 +19,7 @@ typedef struct app_train_job {
     wf_error failed;           /* before the launch, in this process: its ranks tell it */
     wf_par_pipeline *pipeline; /* NULL: there is none */
     const app_resume *resume;
-    wf_sim_paced paced; /* with --paced */
+    wf_sim_paced paced; /* the machine of --paced */
     app_saving_result *saved;
     char numerics[17];        /* the run's numerics identity; "" where nothing keeps it */
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */

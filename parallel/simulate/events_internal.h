@@ -55,13 +55,14 @@ typedef struct wf_sim_state {
 
 /* The action of a rank as it can begin. */
 typedef struct wf_sim_turn {
-    double begin;       /* -1: it waits for another rank */
-    int awaits;         /* for that rank, or -1: any */
-    wf_sim_cost cost;   /* from its begin to its end */
-    double duration;    /* all of that */
-    double waits;       /* from when its row came to it until it begins */
-    wf_sim_cause cause; /* with what of `cost` are gathers and reductions of its stage's step */
-    int count;          /* actions that begin and end together: 1, or 2 of a block */
+    double begin;     /* -1: it waits for another rank */
+    int awaits;       /* for that rank, or -1: any */
+    wf_sim_cost cost; /* from its begin to its end */
+    double duration;  /* all of that */
+    double waits;     /* from when its row came to it until it begins */
+    wf_sim_cause
+        cause; /* what of `cost` is waiting for gathers and reductions stands there, too */
+    int count; /* actions that begin and end together: 1, or 2 of a block */
 } wf_sim_turn;
 
 /* The next action of a rank, if it can begin. */

@@ -47,7 +47,7 @@ typedef struct wf_sim_stage {
     double units,
         unit; /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by one,
                            as the action that needs them computes; 0: all of it is waited for first */
-    int buckets; /* of REDUCE: the next one begins when the one before it was waited for, behind an action
+    int buckets; /* REDUCE goes in so many: the next one begins when the one before it was waited for, behind an action
                     that computes; 0: all of it goes on by itself */
     double send_forward, send_backward; /* the messages out of it, behind their latency */
 } wf_sim_stage;

@@ -102,7 +102,7 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
 }
 
 enum {
-    BUCKET_BYTES = 25 << 20, /* of gradients that go together */
+    BUCKET_BYTES = 25 << 20, /* gradients go together in so many */
     ADAMW_BYTES = 28, /* for a parameter: gradient, and master and moments read and written */
     NORM_BYTES = 4,
     COPY_BYTES = 2 /* where modules compute with bf16 */
