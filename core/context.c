@@ -247,6 +247,16 @@ const char *wf_context_phase_now(const wf_context *ctx)
     return ctx->phase;
 }
 
+void wf_context_pace(wf_context *ctx, wf_pace *pace)
+{
+    ctx->pace = pace;
+}
+
+wf_pace *wf_context_pace_of(const wf_context *ctx)
+{
+    return ctx->pace;
+}
+
 void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg)
 {
     ctx->observe = observe;

@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/memory/blocks.h"
+#include "core/pace.h"
 #include "core/tensor.h"
 #include "core/trace.h"
 
@@ -192,6 +193,11 @@ WF_API void wf_context_action(wf_context *ctx, const char *name);
  * nothing. */
 WF_API const char *wf_context_path(const wf_context *ctx);
 WF_API const char *wf_context_phase_now(const wf_context *ctx);
+
+/** wf_context_pace - ops take the time of another machine (core/pace.h), from now on; NULL: their own. The pace is the
+ * caller's, and there as long. wf_context_pace_of - which it is. */
+WF_API void wf_context_pace(wf_context *ctx, wf_pace *pace);
+WF_API wf_pace *wf_context_pace_of(const wf_context *ctx);
 
 /** wf_op_observer - looks at a call of an op that has just been made. */
 typedef void wf_op_observer(void *arg, const wf_call *call);

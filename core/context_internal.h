@@ -42,6 +42,7 @@ struct wf_context {
     bool evaluating;
     double flops;
     wf_trace *trace; /* NULL: none is kept */
+    wf_pace *pace;   /* NULL: ops take what they take */
     int64_t phase_start, action_start;
     struct wf_graph *graph;  /* the graph that is being captured, or NULL */
     wf_op_observer *observe; /* NULL: nobody looks at results */

@@ -30,12 +30,22 @@ unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel)
     return taken ? kernel->all_bf16 : 0;
 }
 
+/* What an op takes on the machine whose pace this run has, if it has one. */
+static void spend(const wf_call *call)
+{
+    wf_pace *pace = call->ctx->pace;
+
+    if (pace && pace->machine)
+        wf_pace_spend(pace, pace->machine->op(pace->machine->self, call));
+}
+
 static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
 {
     wf_trace *trace = call->ctx->trace;
     int64_t start = trace ? wf_trace_now() : 0;
     wf_status status = kernel->run(call, workspace);
 
+    spend(call);
     if (trace)
         wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
                                               .name = call->op->name,
@@ -136,6 +146,8 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
         status = run_traced(call, kernel, workspace ? workspace + s->bytes : NULL);
         if (status == WF_OK)
             round_outputs(asked, s);
+    } else {
+        spend(call);
     }
     if (status == WF_OK && ctx->observe)
         ctx->observe(ctx->observer_arg, asked);

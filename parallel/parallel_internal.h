@@ -42,6 +42,8 @@ struct wf_par {
     wf_context *ctx;
     wf_mesh *mesh;
     wf_par_options options;
+    wf_comm *world;
+    wf_pace pace;                   /* where options have a machine for it */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */

@@ -123,7 +123,16 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .fp32_residual = o->fp32_residual,
                                                      .plan = o->plan},
                                error);
+    if (par->ctx && o->pace)
+        wf_context_pace(par->ctx, &par->pace);
     return par->ctx != NULL;
+}
+
+/* What a rank's collectives take: of the groups that are split off from here on, too. */
+static wf_status pace_world(wf_par *par, const wf_rank *rank, wf_error *error)
+{
+    par->world = rank->world;
+    return par->options.pace ? wf_comm_pace(rank->world, &par->pace, error) : WF_OK;
 }
 
 static void fill_in_defaults(wf_par_options *o)
@@ -228,7 +237,8 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     const wf_par_strategy *strategy = wf_par_strategy_find(o->strategy, error);
 
     if (!strategy || check(o, rank->size, error) != WF_OK || !open_context(par, rank, error) ||
-        check_base(o, wf_context_device(par->ctx), error) != WF_OK)
+        check_base(o, wf_context_device(par->ctx), error) != WF_OK ||
+        pace_world(par, rank, error) != WF_OK)
         return WF_EINVAL;
     par->mesh = open_mesh(par, rank, error);
     if (!par->mesh || find_dp_axes(par, error) != WF_OK)
@@ -267,6 +277,8 @@ void wf_par_close(wf_par *par)
     wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
+    if (par->world && par->options.pace)
+        wf_comm_pace(par->world, NULL, NULL);
     free(par);
 }
 

@@ -88,6 +88,9 @@ typedef struct wf_par_options {
     bool
         plan; /* count what a rank would take and move, over transport fake: see wf_par_report */
     size_t memory_limit; /* bytes of tensors per rank, 0 for no limit */
+    const wf_pace_machine *
+        pace; /* NULL, or a machine whose time training takes, from when a trainer is opened, over transport
+                    threads (core/pace.h, parallel/simulate/paced.h); there as long as the run */
     const wf_allocator
         *allocator; /* every rank's device memory comes from it; NULL: the device's own */
 } wf_par_options;

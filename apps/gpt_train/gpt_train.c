@@ -272,6 +272,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                                failed) == WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
+        app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
         know_numerics(o, resume, job->numerics, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&

@@ -310,6 +310,25 @@ static search_candidate candidate_of(const app_options *o)
     return c;
 }
 
+/* A pipeline's own table and cut, as the run has them. */
+static wf_status time_pipeline(search *s, const search_candidate *c, search_found *found,
+                               wf_error *error)
+{
+    int64_t first[SEARCH_STAGES + 1];
+    wf_par_pipeline *pipeline;
+
+    if (app_setup_pipeline(s->options, &pipeline, error) != WF_OK)
+        return error->code;
+    for (int i = 0; i <= wf_par_pipeline_stages(pipeline) && i <= SEARCH_STAGES; i++)
+        first[i] = wf_par_pipeline_first(pipeline, i);
+    if (!search_simulate_table(s, c, wf_par_pipeline_table(pipeline), first, WF_SIM_PATH,
+                               found))
+        wf_error_set(error, WF_EINVAL, "schedule %s stands still, or has more than %d stages",
+                     s->options->pp_schedule, SEARCH_STAGES);
+    wf_par_pipeline_free(pipeline);
+    return error->code;
+}
+
 wf_status search_time(const app_options *options, search_found *found, char *machine,
                       wf_error *error)
 {
@@ -321,16 +340,13 @@ wf_status search_time(const app_options *options, search_found *found, char *mac
     c = candidate_of(options);
     s->ranks = app_options_ranks(options);
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
-    if (c.schedule < 0 && c.pp > 1)
-        wf_error_set(error, WF_EUNSUPPORTED,
-                     "--machine has times for schedules by name, not for a file: leave it out, "
-                     "or take schedule show FILE --costs");
-    else if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
+    if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
         wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
                      options->machine);
+    else if (app_options_pipelined(options))
+        time_pipeline(s, &c, found, error);
     else if (!search_simulate(s, &c, WF_SIM_PATH, found))
-        wf_error_set(error, WF_EINVAL, "schedule %s cannot be made for these sizes",
-                     options->pp_schedule);
+        wf_error_set(error, WF_ENOMEM, "no memory to simulate a step");
     close_search(s);
     return error->code;
 }

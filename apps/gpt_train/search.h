@@ -117,6 +117,10 @@ double search_least_live(const search_candidate *c);
 /* Its step in time, with flags of wf_sim_run. False: its schedule cannot be made for these sizes. */
 bool search_simulate(search *s, const search_candidate *c, int flags, search_found *found);
 
+/* The same of a table, and of a model cut as `first` says: [stages + 1]. */
+bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_table *table,
+                           const int64_t *first, int flags, search_found *found);
+
 /* Plan so many steps of the rank that takes most; whether it fits. */
 bool search_plan(search *s, search_found *found, int64_t steps);
 

@@ -45,8 +45,11 @@ wf_sim_layout search_layout(const search *s, const search_candidate *c)
         l.parameter_bytes = strcmp(s->options->param_dtype, "bf16") == 0 ? 2 : 4;
     l.gather = !sharded ? WF_SIM_NEVER : keeps(c) && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
     l.reduce = !dp ? WF_SIM_NEVER : c->accumulate > 0 ? WF_SIM_EACH : WF_SIM_ONCE;
-    if (c->accumulate == 1)
-        l.group = GROUP;
+    if (c->accumulate == 1) /* group:4, or the command line's */
+        l.group = s->options->given[APP_OPTION_accumulate] &&
+                          strncmp(s->options->accumulate, "group:", 6) == 0
+                      ? atoi(s->options->accumulate + 6)
+                      : GROUP;
     return l;
 }
 
@@ -253,26 +256,38 @@ double search_blocks(const search *s, const int64_t *first, int stage)
     return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
 }
 
-bool search_simulate(search *s, const search_candidate *c, int flags, search_found *found)
+/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has most. */
+static double longest_reduction(const wf_pipe_table *table, const wf_sim_stage *stage)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    double longest = 0;
+
+    for (int r = 0; r < shape.ranks; r++) {
+        double own = 0;
+
+        for (int i = 0; i < shape.stages; i++)
+            own += wf_pipe_table_rank(table, i) == r ? stage[i].reduce : 0;
+        longest = own > longest ? own : longest;
+    }
+    return longest;
+}
+
+bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_table *table,
+                           const int64_t *first, int flags, search_found *found)
 {
     wf_sim_layout l = search_layout(s, c);
-    const wf_pipe_table *table = table_of(s, c, &l);
-    int stages = stages_of(c);
+    int stages = wf_pipe_table_shape(table).stages;
     wf_sim_stage stage[SEARCH_STAGES];
-    int64_t first[SEARCH_STAGES + 1];
     wf_sim_result result;
     wf_sim_costs costs;
     wf_error error = {WF_OK, ""};
 
     *found = (search_found){.candidate = *c};
-    if (!table || stages > SEARCH_STAGES)
+    if (stages > SEARCH_STAGES)
         return false;
-    if (!search_split(s, c, stages, first))
-        even_split(s, stages, first);
     wf_sim_stages(&s->machine, &s->model, &l, first, stages, stage, &costs);
-    if (l.reduce == WF_SIM_ONCE && !wf_pipe_table_facts(table).group)
-        for (int i = 0; i < stages; i++) /* behind all micro-batches, when all meet */
-            costs.norm = stage[i].reduce > costs.norm ? stage[i].reduce : costs.norm;
+    if (!wf_pipe_table_facts(table).group)
+        costs.norm += longest_reduction(table, stage);
     if (wf_sim_run(table, &costs, flags, &result, &error) != WF_OK)
         return false;
     s->simulated++;
@@ -282,8 +297,25 @@ bool search_simulate(search *s, const search_candidate *c, int flags, search_fou
     found->utilisation = wf_sim_flops(&s->model, &l) /
                          ((double)s->ranks * result.makespan *
                           (c->dtype == 0 ? s->machine.rate_bf16 : s->machine.rate_fp32));
+    wf_sim_result_free(&result);
+    return true;
+}
+
+bool search_simulate(search *s, const search_candidate *c, int flags, search_found *found)
+{
+    wf_sim_layout l = search_layout(s, c);
+    const wf_pipe_table *table = table_of(s, c, &l);
+    int stages = stages_of(c);
+    int64_t first[SEARCH_STAGES + 1];
+
+    *found = (search_found){.candidate = *c};
+    if (!table || stages > SEARCH_STAGES)
+        return false;
+    if (!search_split(s, c, stages, first))
+        even_split(s, stages, first);
+    if (!search_simulate_table(s, c, table, first, flags, found))
+        return false;
     if (s->options->device_memory)
         found->estimate = search_memory_estimate(s, c, table, first, &found->rank);
-    wf_sim_result_free(&result);
     return true;
 }

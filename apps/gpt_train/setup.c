@@ -164,3 +164,24 @@ bool app_setup_evaluates(const app_options *o, int64_t step)
 {
     return o->eval_interval && (step % o->eval_interval == 0 || step == o->steps);
 }
+
+wf_status app_setup_pace(const app_options *o, wf_sim_paced *paced, wf_error *error)
+{
+    wf_sim_machine machine = {.memory = 0};
+
+    if (!o->paced || o->steps == 0)
+        return WF_OK;
+    if (wf_sim_machine_read(o->paced, &machine, error) != WF_OK)
+        return error->code;
+    if (strcmp(o->compute, "bf16") != 0 && machine.rate_fp32 <= 0)
+        return wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
+                            o->paced);
+    if (machine.cores > 0)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--paced %s: its ranks share %d cores of a host, and a paced one has "
+            "a device of its own: leave out host.cores",
+            o->paced, machine.cores);
+    wf_sim_pace(&machine, o->paced_scale, paced);
+    return WF_OK;
+}

@@ -3,6 +3,7 @@
 #define WF_APPS_SETUP_H
 
 #include "apps/options/options.h"
+#include "parallel/simulate/paced.h"
 #include <weft/weft.h>
 
 wf_par_options app_setup_rank(const app_options *options, bool plan);
@@ -16,6 +17,8 @@ wf_status app_setup_pipeline(const app_options *options, wf_par_pipeline **pipel
 /* Make real what a rank has: its stages, or all. */
 wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
                                 wf_nn_module *model);
+/* The machine whose time a run takes with --paced; nothing without. */
+wf_status app_setup_pace(const app_options *options, wf_sim_paced *paced, wf_error *error);
 /* Whether a run evaluates behind this step. */
 bool app_setup_evaluates(const app_options *options, int64_t step);
 

@@ -340,12 +340,13 @@ static wf_status run(loop *l)
 wf_status app_train_rank(wf_rank *rank, void *arg)
 {
     const app_train_job *job = arg;
-    const wf_par_options options = app_setup_rank(job->options, false);
+    wf_par_options options = app_setup_rank(job->options, false);
     loop l = {.rank = rank, .job = job, .o = job->options};
     wf_status status;
 
     if (job->failed.code != WF_OK)
         return wf_error_set(&rank->error, job->failed.code, "%s", job->failed.text);
+    options.pace = job->options->paced ? &job->paced.pace : NULL;
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;

@@ -8,6 +8,7 @@
 #include "apps/gpt_train/run_log.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/timeline.h"
+#include "parallel/simulate/paced.h"
 #include <weft/weft.h>
 
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
@@ -18,6 +19,7 @@ typedef struct app_train_job {
     wf_error failed;           /* before the launch, in this process: its ranks tell it */
     wf_par_pipeline *pipeline; /* NULL: there is none */
     const app_resume *resume;
+    wf_sim_paced paced; /* the machine of --paced */
     app_saving_result *saved;
     char numerics[17];        /* the run's numerics identity; "" where nothing keeps it */
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */

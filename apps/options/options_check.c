@@ -59,6 +59,9 @@ static wf_status check_plan(app_options *o, wf_error *error)
             error, WF_EINVAL,
             "--find-batch needs to know what is there: use it with --device-memory "
             "SIZE, for instance 80GiB");
+    if (o->given[APP_OPTION_paced_scale] && !o->paced)
+        return wf_error_set(error, WF_EINVAL,
+                            "--paced-scale belongs to --paced FILE; use it with that");
     if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
         return wf_error_set(error, WF_EINVAL,
                             "--search simulates layouts on a machine: use it with --plan and "

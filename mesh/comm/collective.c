@@ -207,6 +207,7 @@ static void sign(wf_pending *p)
         .root = w->kind == WF_BROADCAST ? w->peer : -1,
         .shape = w->kind == WF_ALL_TO_ALL ? 0 : shape,
     };
+    p->x->whole = total_bytes(p);
     p->x->peer = w->peer;
     p->x->device = w->device;
     p->x->send_bytes = p->send_bytes;

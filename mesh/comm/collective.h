@@ -19,6 +19,7 @@
 #ifndef WF_MESH_COMM_COLLECTIVE_H
 #define WF_MESH_COMM_COLLECTIVE_H
 
+#include "core/pace.h"
 #include "core/trace.h"
 #include <stdbool.h>
 #include <stddef.h>
@@ -147,6 +148,15 @@ WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
  * @param trace  the caller's, and open as long; kept by the rank's own thread
  */
 WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
+
+/**
+ * wf_comm_pace - what this handle's collectives take, on transport threads (core/pace.h); groups split off
+ * inherit it. NULL ends it.
+ *
+ * @param pace  the rank's, and there as long
+ * Errors:      WF_EUNSUPPORTED: another transport
+ */
+WF_API wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error);
 
 /**
  * wf_comm_place - what the rank is at, for the flight recorder: the step of training, and the module

@@ -55,6 +55,16 @@ void wf_comm_trace(wf_comm *comm, wf_trace *trace)
     comm->trace = trace;
 }
 
+wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error)
+{
+    if (pace && strcmp(comm->transport->name, "threads") != 0)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "collectives are paced over transport threads alone, not over %s",
+                            comm->transport->name);
+    comm->pace = pace;
+    return WF_OK;
+}
+
 const wf_ledger *wf_comm_ledger(const wf_comm *comm)
 {
     return &comm->ledger;
@@ -102,6 +112,7 @@ wf_status wf_comm_split(wf_comm *parent, const char *name, const int *members, i
     if (status != WF_OK)
         return status;
     (*out)->reduce = parent->reduce;
+    (*out)->pace = parent->pace;
     if (parent->observer)
         status = parent->observer->split(parent, *out, error);
     if (status != WF_OK) {

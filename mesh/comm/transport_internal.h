@@ -11,6 +11,7 @@
 #define WF_MESH_COMM_TRANSPORT_INTERNAL_H
 
 #include "core/memory/blocks.h"
+#include "core/pace.h"
 #include "core/trace.h"
 #include "mesh/comm/collective.h"
 
@@ -58,6 +59,8 @@ typedef struct wf_exchange {
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
     size_t bytes;             /* broadcast, send, recv, reduce */
     int peer;                 /* broadcast: root; send, recv: the other end */
+    int64_t
+        whole; /* bytes of what is reduced, gathered, .. of all members; of an all_to_all mine */
     struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
     bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
@@ -172,6 +175,7 @@ struct wf_comm {
     wf_pending *in_flight;
     wf_blocks blocks;                        /* memory of collectives in flight */
     wf_trace *trace;                         /* trace of this rank, or NULL */
+    wf_pace *pace;                           /* the rank's pace, or NULL */
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */

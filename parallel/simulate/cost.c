@@ -1,18 +1,5 @@
 /* parallel/simulate/cost.c - costs of blocks, head and stages; see the header. */
-#include "parallel/simulate/cost.h"
-
-/* The costs of a step of the chain, for a micro-batch. */
-typedef struct step_cost {
-    wf_sim_cost forward, inputs, weights;
-    double parameters; /* on a tensor-parallel rank */
-} step_cost;
-
-typedef struct costing {
-    const wf_sim_machine *machine;
-    const wf_sim_model *model;
-    const wf_sim_layout *layout;
-    double tokens, rate;
-} costing;
+#include "parallel/simulate/cost_internal.h"
 
 static double head_width(const wf_sim_model *m)
 {
@@ -41,18 +28,18 @@ double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
                      6 * wf_sim_head_weights(m));
 }
 
-static double product_time(const costing *c, double flops)
+static double product_time(const wf_sim_costing *c, double flops)
 {
     return flops / (c->rate * c->machine->products) / (double)c->layout->tp;
 }
 
-static double attention_time(const costing *c, double flops)
+static double attention_time(const wf_sim_costing *c, double flops)
 {
     return flops / (c->rate * c->machine->attention) / (double)c->layout->tp;
 }
 
 /* Bytes of activations through the device's memory, `split` of them divided by tensor parallelism. */
-static double element_time(const costing *c, double split, double whole)
+static double element_time(const wf_sim_costing *c, double split, double whole)
 {
     double tp = (double)c->layout->tp;
 
@@ -60,47 +47,70 @@ static double element_time(const costing *c, double split, double whole)
            c->machine->bandwidth;
 }
 
-static double tensor_move(const costing *c, wf_sim_move move, int bytes)
+static double tensor_move(const wf_sim_costing *c, wf_sim_move move, int bytes)
 {
     return wf_sim_collective(c->machine, move, c->tokens * (double)c->model->width * bytes,
                              c->layout->tp, 1);
 }
 
-/* Two sums leave a block's forward pass and two its backward pass, as fp32. With sequence parallelism each is a
-   reduce-scatter, and what it was made of is gathered: for the products, and again for weights' gradients. */
-static void add_tensor_moves(const costing *c, step_cost *s)
+/* What tensor-parallel ranks have of each other's: a sum, which leaves products as fp32, and what it was made of whole
+   again. Without sequence parallelism the two are one, of fp32. */
+static double tensor_sum(const wf_sim_costing *c)
 {
-    double sum = tensor_move(c, WF_SIM_REDUCE_SCATTER, 4),
-           gather = tensor_move(c, WF_SIM_ALL_GATHER, c->layout->bytes);
-
-    if (c->layout->tp < 2)
-        return;
-    s->forward.of[WF_SIM_TENSOR] = 2 * (sum + gather);
-    s->inputs.of[WF_SIM_TENSOR] = 2 * (sum + gather);
-    if (c->layout->sequence_parallel)
-        s->weights.of[WF_SIM_TENSOR] = 2 * gather;
+    return tensor_move(c, WF_SIM_REDUCE_SCATTER, 4);
 }
 
-enum { KERNELS = 20 }; /* a block launches about so many in each of F, I and W */
+static double tensor_gather(const wf_sim_costing *c)
+{
+    return tensor_move(c, WF_SIM_ALL_GATHER,
+                       c->layout->sequence_parallel ? c->layout->bytes : 4);
+}
 
-static step_cost block_cost(const costing *c)
+/* Two leave a block's forward pass, and two its backward pass. With sequence parallelism what products take is gathered again for
+   weights' gradients. */
+static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
+{
+    if (c->layout->tp < 2)
+        return;
+    s->forward.of[WF_SIM_TENSOR] = 2 * (tensor_sum(c) + tensor_gather(c));
+    s->inputs.of[WF_SIM_TENSOR] = 2 * (tensor_sum(c) + tensor_gather(c));
+    if (c->layout->sequence_parallel)
+        s->weights.of[WF_SIM_TENSOR] = 2 * tensor_gather(c);
+}
+
+/* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's tensors is updated by one. */
+enum {
+    F_OPS = 11,
+    I_OPS = 10,
+    W_OPS = 11,
+    ATTENTION_OPS = 5,
+    HEAD_OPS = 12,
+    TENSORS = 9,
+    PLAIN = 2 /* fewer in F, I and W where an MLP has no gate */
+};
+
+static wf_sim_step block_cost(const wf_sim_costing *c)
 {
     const wf_sim_model *m = c->model;
     double weights = wf_sim_block_weights(m), scores = (double)m->seq * head_width(m);
-    double a = c->layout->bytes, d = (double)m->width, launch = KERNELS * c->machine->launch;
-    double inner = a * (2 * (head_width(m) + (double)(m->kv_heads * m->head_dim)) +
-                        (m->gated ? 3 : 2) * (double)m->ffn);
-    step_cost s = {.parameters = weights / (double)c->layout->tp};
+    double a = c->layout->bytes, d = (double)m->width, launch = c->machine->launch;
+    double turned = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
+    double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
+    wf_sim_step s = {.parameters = weights / (double)c->layout->tp, .tensors = TENSORS - plain};
 
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
         s.weights.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * weights);
     s.forward.of[WF_SIM_ATTENTION] = attention_time(c, 2 * c->tokens * scores);
     s.inputs.of[WF_SIM_ATTENTION] = attention_time(c, 5 * c->tokens * scores);
-    /* two norms and two sums in front of the residual stream: 10 d; rotations and the MLP's product inside */
-    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, inner, 10 * a * d);
-    s.inputs.of[WF_SIM_ELEMENTS] = 2 * s.forward.of[WF_SIM_ELEMENTS];
-    s.forward.of[WF_SIM_LAUNCH] = s.weights.of[WF_SIM_LAUNCH] = launch;
-    s.inputs.of[WF_SIM_LAUNCH] = launch;
+    /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the MLP's products */
+    s.forward.of[WF_SIM_ELEMENTS] =
+        element_time(c, a * (turned + (m->gated ? 3 : 2) * f), 9 * a * d);
+    s.inputs.of[WF_SIM_ELEMENTS] =
+        element_time(c, a * (turned + (m->gated ? 5 : 3) * f), 7 * a * d);
+    s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 4 * a * d);
+    s.forward.of[WF_SIM_LAUNCH] = (F_OPS - plain) * launch;
+    s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
+    s.weights.of[WF_SIM_LAUNCH] = (W_OPS - plain) * launch;
     add_tensor_moves(c, &s);
     return s;
 }
@@ -111,138 +121,113 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
-/* What a block makes again before its backward pass. */
-static void add_again(const costing *c, step_cost *block)
+/* The module of attention, with its products: its input is kept, and its output made again, too. */
+static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *block)
 {
+    const wf_sim_model *m = c->model;
+    double h = head_width(m), k = (double)(m->kv_heads * m->head_dim);
+    wf_sim_cost cost = {{0}};
+
+    cost.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
+    cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
+    cost.of[WF_SIM_ELEMENTS] = element_time(c, c->layout->bytes * 2 * (h + k), 0);
+    cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
+    if (c->layout->tp > 1)
+        cost.of[WF_SIM_TENSOR] =
+            tensor_sum(c) + (c->layout->sequence_parallel ? 0 : tensor_gather(c));
+    return cost;
+}
+
+/* What a block makes again before its backward pass. */
+static void add_again(const wf_sim_costing *c, wf_sim_step *block)
+{
+    wf_sim_cost attention = attention_again(c, block);
+
     if (c->layout->again == WF_SIM_AGAIN_BLOCK)
         add(&block->inputs, &block->forward, 1);
     else if (c->layout->again == WF_SIM_AGAIN_ATTENTION)
-        block->inputs.of[WF_SIM_ATTENTION] += block->forward.of[WF_SIM_ATTENTION];
+        add(&block->inputs, &attention, 1);
 }
 
-/* Head and loss make logits and both gradients at the begin of backward, with four passes over logits of fp32. */
-static step_cost head_cost(const costing *c)
+/* Head and loss make logits and both gradients at the begin of backward, with four passes over logits of fp32; tensor-parallel
+   ranks agree on the largest logit and on two sums of each token. */
+static wf_sim_step head_cost(const wf_sim_costing *c)
 {
-    double weights = wf_sim_head_weights(c->model);
-    step_cost s = {.parameters = weights / (double)c->layout->tp};
+    double weights = wf_sim_head_weights(c->model), tp = (double)c->layout->tp;
+    wf_sim_step s = {.parameters = weights / tp, .tensors = 1};
 
     s.inputs.of[WF_SIM_PRODUCTS] = product_time(c, 6 * c->tokens * weights);
     s.inputs.of[WF_SIM_ELEMENTS] = element_time(c, 4.0 * 4 * (double)c->model->vocabulary, 0);
+    s.inputs.of[WF_SIM_LAUNCH] = HEAD_OPS * c->machine->launch;
     if (c->layout->tp > 1)
-        s.inputs.of[WF_SIM_TENSOR] = tensor_move(c, WF_SIM_REDUCE_SCATTER, 4) +
-                                     tensor_move(c, WF_SIM_ALL_GATHER, c->layout->bytes);
+        s.inputs.of[WF_SIM_TENSOR] =
+            tensor_sum(c) + tensor_gather(c) +
+            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 4 * c->tokens, c->layout->tp, 1) +
+            wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, 8 * c->tokens, c->layout->tp, 1);
     return s;
 }
 
-static step_cost embedding_cost(const costing *c)
+/* Rows of the table in forward; backward makes a gradient of all of it. */
+static wf_sim_step embedding_cost(const wf_sim_costing *c)
 {
     const wf_sim_model *m = c->model;
-    step_cost s = {.parameters = wf_sim_head_weights(m) / (double)c->layout->tp};
+    double a = c->layout->bytes, d = (double)m->width;
+    wf_sim_step s = {.parameters = wf_sim_head_weights(m) / (double)c->layout->tp,
+                     .tensors = 1};
 
-    s.forward.of[WF_SIM_ELEMENTS] =
-        element_time(c, 0, 2.0 * c->layout->bytes * (double)m->width);
-    s.weights.of[WF_SIM_ELEMENTS] = s.forward.of[WF_SIM_ELEMENTS];
+    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
+    s.weights.of[WF_SIM_ELEMENTS] =
+        element_time(c, 0, a * d) + 4 * s.parameters / c->machine->bandwidth;
+    s.forward.of[WF_SIM_LAUNCH] = s.weights.of[WF_SIM_LAUNCH] = c->machine->launch;
+    if (c->layout->tp < 2)
+        return s;
+    s.forward.of[WF_SIM_TENSOR] =
+        tensor_sum(c) + (c->layout->sequence_parallel ? 0 : tensor_gather(c));
+    if (c->layout->sequence_parallel)
+        s.weights.of[WF_SIM_TENSOR] = tensor_gather(c);
     return s;
 }
 
-/* ---- data parallelism ---- */
-
-static double gather_time(const costing *c, double parameters)
+static wf_sim_step last_norm_cost(const wf_sim_costing *c)
 {
-    return wf_sim_collective(c->machine, WF_SIM_ALL_GATHER,
-                             parameters * c->layout->parameter_bytes, c->layout->shard,
-                             c->layout->tp);
+    double a = c->layout->bytes, d = (double)c->model->width, launch = c->machine->launch;
+    wf_sim_step s = {.tensors = 1};
+
+    s.forward.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
+    s.inputs.of[WF_SIM_ELEMENTS] = element_time(c, 0, 3 * a * d);
+    s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
+    s.forward.of[WF_SIM_LAUNCH] = s.inputs.of[WF_SIM_LAUNCH] = launch;
+    s.weights.of[WF_SIM_LAUNCH] = 2 * launch;
+    return s;
 }
 
-/* To the rank that has the shard; once a step then also over groups that hold the same. */
-static double scatter_time(const costing *c, double parameters)
-{
-    return wf_sim_collective(c->machine, WF_SIM_REDUCE_SCATTER,
-                             parameters * c->layout->gradient_bytes, c->layout->shard,
-                             c->layout->tp);
-}
-
-static double replicas_time(const costing *c, double parameters)
-{
-    double part = c->layout->sharded ? parameters / (double)c->layout->shard : parameters;
-
-    return wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, part * c->layout->gradient_bytes,
-                             c->layout->replicate, c->layout->tp * c->layout->shard);
-}
-
-static double sum_time(const costing *c, double parameters)
-{
-    if (c->layout->sharded)
-        return scatter_time(c, parameters);
-    return wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE,
-                             parameters * c->layout->gradient_bytes, c->layout->shard,
-                             c->layout->tp);
-}
-
-/* What of a move beside so many units' compute is seen: the first, and of each other what takes longer. */
-static double seen(const costing *c, double move, double compute, double units)
-{
-    double beyond = c->machine->background && compute < move ? move - compute
-                    : c->machine->background                 ? 0
-                                                             : move;
-
-    return units > 0 ? move + (units - 1) * beyond : 0;
-}
-
-/* Gathers and reductions of a stage's units in every micro-batch. */
-static void add_units(const costing *c, const step_cost *block, double blocks, double others,
-                      wf_sim_stage *stage)
+/* Gradients of vectors are sums over tokens, which sequence parallelism splits: of a stage, or of each unit that is reduced by itself. */
+static void add_vector_sums(const wf_sim_costing *c, double blocks, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
-    double gather = gather_time(c, block->parameters),
-           reduce = scatter_time(c, block->parameters);
-    double backward = wf_sim_total(&block->inputs) + wf_sim_total(&block->weights);
+    bool each = l->reduce == WF_SIM_EACH;
+    double bytes = 4 * 2 * (double)(c->model->width * l->micro) * (each ? 1 : blocks);
 
-    if (l->gather == WF_SIM_EACH) {
-        stage->forward.of[WF_SIM_GATHER] +=
-            seen(c, gather, wf_sim_total(&block->forward), blocks) + gather_time(c, others);
-        if (l->gather_again)
-            stage->inputs.of[WF_SIM_GATHER] +=
-                seen(c, gather, wf_sim_total(&block->inputs), blocks);
-    }
-    if (l->reduce == WF_SIM_EACH)
-        stage->weights.of[WF_SIM_REDUCE] +=
-            (seen(c, reduce, backward, blocks) + scatter_time(c, others)) / (double)l->group;
+    if (!l->sequence_parallel || l->tp < 2)
+        return;
+    stage->weights.of[WF_SIM_TENSOR] +=
+        (each ? blocks + 1 : 1) *
+        wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, bytes, l->tp, 1);
 }
 
-enum {
-    ADAMW_BYTES = 30,
-    NORM_BYTES = 4
-}; /* for a parameter: master, moments, gradient, copy */
-
-static void add_step_end(const costing *c, double parameters, wf_sim_stage *stage)
-{
-    const wf_sim_layout *l = c->layout;
-    double own = l->sharded || l->split_update ? parameters / (double)l->shard : parameters;
-
-    if (l->gather == WF_SIM_ONCE)
-        stage->gather = gather_time(c, parameters);
-    if (l->reduce == WF_SIM_ONCE)
-        stage->reduce = sum_time(c, parameters);
-    stage->reduce += replicas_time(c, parameters);
-    stage->update = own * (ADAMW_BYTES + NORM_BYTES) / c->machine->bandwidth;
-    if (l->split_update)
-        stage->update += gather_time(c, parameters);
-}
-
-static void add_step(wf_sim_stage *stage, const step_cost *step, double times)
+static void add_step(wf_sim_stage *stage, const wf_sim_step *step, double times)
 {
     add(&stage->forward, &step->forward, times);
     add(&stage->inputs, &step->inputs, times);
     add(&stage->weights, &step->weights, times);
 }
 
-static void cost_stage(const costing *c, const step_cost *block, int64_t first, int64_t end,
-                       bool last, wf_sim_stage *stage)
+static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_t first,
+                       int64_t end, bool last, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
     int64_t steps = c->model->layers + 2;
-    step_cost embedding = embedding_cost(c), head = head_cost(c);
+    wf_sim_step embedding = embedding_cost(c), head = head_cost(c), norm = last_norm_cost(c);
     double blocks = (double)(end - first) - (first == 0 && end > first) - (end == steps);
     double others = 0, border = c->tokens * (double)c->model->width * l->bytes;
 
@@ -253,12 +238,16 @@ static void cost_stage(const costing *c, const step_cost *block, int64_t first, 
         add_step(stage, &embedding, 1);
         others += embedding.parameters;
     }
+    if (end == steps && end > first)
+        add_step(stage, &norm, 1);
     if (last) {
         add_step(stage, &head, 1);
         others += c->model->tied && first == 0 ? 0 : head.parameters;
     }
-    add_units(c, block, blocks, others, stage);
-    add_step_end(c, blocks * block->parameters + others, stage);
+    if (blocks > 0 || others > 0)
+        add_vector_sums(c, blocks, stage);
+    wf_sim_units(c, block, blocks, others, stage);
+    wf_sim_step_end(c, block, blocks, others, stage);
     if (l->sequence_parallel)
         border /= (double)l->tp;
     stage->send_forward = stage->send_backward =
@@ -289,27 +278,38 @@ static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp
     }
 }
 
+/* All ranks agree on what each of them has found, add up their norms, and the mean of the loss comes to all. */
+static double norm_time(const wf_sim_machine *machine, const wf_sim_layout *l)
+{
+    enum { AGREED = 560, NORM = 24, LOSS = 32 };
+    int64_t dp = l->shard * l->replicate, ranks = l->tp * dp * l->pp;
+
+    return wf_sim_collective(machine, WF_SIM_ALL_REDUCE, AGREED, ranks, 1) +
+           wf_sim_collective(machine, WF_SIM_ALL_GATHER, NORM * (double)ranks, ranks, 1) +
+           wf_sim_collective(machine, WF_SIM_ALL_REDUCE, LOSS, dp, l->tp) +
+           wf_sim_collective(machine, WF_SIM_BROADCAST, LOSS, l->pp, l->tp * dp);
+}
+
 void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
                    const wf_sim_layout *layout, const int64_t *first, int stages,
                    wf_sim_stage *stage, wf_sim_costs *costs)
 {
-    costing c = {.machine = machine,
-                 .model = model,
-                 .layout = layout,
-                 .tokens = (double)(layout->micro * model->seq),
-                 .rate = layout->bytes == 2 ? machine->rate_bf16 : machine->rate_fp32};
-    step_cost block = block_cost(&c);
+    wf_sim_costing c = {.machine = machine,
+                        .model = model,
+                        .layout = layout,
+                        .tokens = (double)(layout->micro * model->seq),
+                        .rate = layout->bytes == 2 ? machine->rate_bf16 : machine->rate_fp32};
+    wf_sim_step block = block_cost(&c);
     int64_t inner = layout->tp * layout->shard * layout->replicate;
     wf_sim_link border = wf_sim_link_of(machine, 2, inner);
 
     add_again(&c, &block);
     for (int s = 0; s < stages; s++)
         cost_stage(&c, &block, first[s], first[s + 1], s + 1 == stages, &stage[s]);
-    *costs = (wf_sim_costs){
-        .stage = stage,
-        .latency = border.latency,
-        .norm = wf_sim_collective(machine, WF_SIM_ALL_REDUCE, 560, inner * layout->pp, 1),
-        .background = machine->background};
+    *costs = (wf_sim_costs){.stage = stage,
+                            .latency = border.latency,
+                            .norm = norm_time(machine, layout),
+                            .background = machine->background};
     if (machine->cores > 0)
         share_cores(machine, inner, layout->pp, stage, stages, costs);
     if (model->tied && layout->pp > 1)

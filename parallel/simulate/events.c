@@ -86,7 +86,10 @@ static void await_message(wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn 
             blocked(t, peer);
             return;
         }
-        wait_until(t, known, (wf_sim_cause){peer, send ? m->recv : m->send, WF_SIM_PIPELINE});
+        wait_until(t, known,
+                   (wf_sim_cause){.rank = peer,
+                                  .index = send ? m->recv : m->send,
+                                  .term = WF_SIM_PIPELINE});
         if (!send)
             t->cost.of[WF_SIM_PIPELINE] = s->costs->latency + message_cost(s, a);
         return;
@@ -97,8 +100,9 @@ static void await_message(wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn 
     }
     later = send ? m->received > m->sent : m->sent >= m->received;
     wait_until(t, arrival(s, a, m),
-               (wf_sim_cause){later ? peer : s->place[a->stage],
-                              (send == later) ? m->recv : m->send, WF_SIM_PIPELINE});
+               (wf_sim_cause){.rank = later ? peer : s->place[a->stage],
+                              .index = (send == later) ? m->recv : m->send,
+                              .term = WF_SIM_PIPELINE});
 }
 
 /* What F takes from the stage before, and I and B from the stage behind, on the same rank. */
@@ -122,6 +126,28 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
+/* What was gathered for a stage and nobody has waited for: in front of what is computed, or unit by unit beside it. */
+static void await_gathers(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
+{
+    const wf_sim_stage *c = &s->costs->stage[a->stage];
+    double computes = wf_sim_total(&t->cost), late, others = c->units > 1 ? c->units - 1 : 0;
+
+    if (!s->unpaid[a->stage])
+        return;
+    if (s->costs->background)
+        wait_until(t, s->gathered[a->stage] - others * c->unit,
+                   (wf_sim_cause){.rank = s->place[a->stage],
+                                  .index = s->gather_at[a->stage],
+                                  .term = WF_SIM_GATHER});
+    late = s->costs->background
+               ? s->gathered[a->stage] + computes / (others + 1) - t->begin - computes
+               : c->gather;
+    if (late > 0 && (others > 0 || !s->costs->background)) {
+        t->cost.of[WF_SIM_GATHER] += late;
+        t->cause.gathers += late;
+    }
+}
+
 static void await_compute(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
 {
     const wf_sim_stage *c = &s->costs->stage[a->stage];
@@ -129,17 +155,48 @@ static void await_compute(const wf_sim_state *s, const wf_pipe_action *a, wf_sim
     await_neighbour(s, a, t);
     if (t->begin < 0)
         return;
-    if (s->unpaid[a->stage] && s->costs->background)
-        wait_until(t, s->gathered[a->stage],
-                   (wf_sim_cause){s->place[a->stage], s->gather_at[a->stage], WF_SIM_GATHER});
-    else if (s->unpaid[a->stage])
-        t->cost.of[WF_SIM_GATHER] += c->gather;
     if (a->kind == WF_PIPE_F || a->kind == WF_PIPE_R)
         add(&t->cost, &c->forward, 1);
     if (a->kind == WF_PIPE_I || a->kind == WF_PIPE_B)
         add(&t->cost, &c->inputs, 1);
     if (a->kind == WF_PIPE_W || a->kind == WF_PIPE_B)
         add(&t->cost, &c->weights, a->last - a->micro + 1);
+    if (a->kind == WF_PIPE_B)
+        add(&t->cost, &c->joined, 1);
+    await_gathers(s, a, t);
+}
+
+/* Behind an action that computes a rank waits for the buckets of its reductions that are under way. */
+static void await_buckets(const wf_sim_state *s, int rank, wf_sim_turn *t)
+{
+    for (int k = 0; k < s->shape.stages; k++) {
+        const wf_sim_stage *c = &s->costs->stage[k];
+        double late;
+
+        if (s->left[k] == 0 || s->place[k] != rank)
+            continue;
+        late = s->costs->background ? s->reduced[k] - t->begin - wf_sim_total(&t->cost)
+                                    : c->reduce / c->buckets;
+        if (late > 0) {
+            t->cost.of[WF_SIM_REDUCE] += late;
+            t->cause.reductions += late;
+        }
+    }
+}
+
+/* The end of a reduction: what of it goes on by itself, and what is left to be moved here. */
+static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_action *a,
+                            wf_sim_turn *t)
+{
+    const wf_sim_stage *c = &s->costs->stage[a->stage];
+    int left = c->buckets ? s->left[a->stage] : 1, under_way = s->costs->background && left > 0;
+
+    if (under_way)
+        wait_until(t, s->reduced[a->stage],
+                   (wf_sim_cause){
+                       .rank = rank, .index = s->reduce_at[a->stage], .term = WF_SIM_REDUCE});
+    t->cost.of[WF_SIM_REDUCE] =
+        (left - under_way) * (c->buckets ? c->reduce / c->buckets : c->reduce);
 }
 
 /* Everybody comes to NORM; the ranks of the first and the last stage come to TIE. */
@@ -162,7 +219,8 @@ static void await_all(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim
         return;
     }
     wait_until(t, s->meeting[m],
-               (wf_sim_cause){s->latest[m], s->latest_at[m], WF_SIM_OPTIMIZER});
+               (wf_sim_cause){
+                   .rank = s->latest[m], .index = s->latest_at[m], .term = WF_SIM_OPTIMIZER});
     t->cost.of[WF_SIM_OPTIMIZER] = m ? s->costs->norm : s->costs->tie;
 }
 
@@ -177,11 +235,7 @@ static void look_at(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_t
         await_message(s, a, t);
         break;
     case WF_PIPE_REDUCED:
-        if (s->costs->background)
-            wait_until(t, s->reduced[a->stage],
-                       (wf_sim_cause){rank, s->reduce_at[a->stage], WF_SIM_REDUCE});
-        else
-            t->cost.of[WF_SIM_REDUCE] = s->costs->stage[a->stage].reduce;
+        await_reduction(s, rank, a, t);
         break;
     case WF_PIPE_TIE:
     case WF_PIPE_NORM:
@@ -214,6 +268,8 @@ wf_sim_turn wf_sim_look(wf_sim_state *s, int rank)
     t.count = s->costs->blocks && a->with_next && s->next[rank] + 1 < s->n[rank] ? 2 : 1;
     for (int i = 0; i < t.count && t.begin >= 0; i++)
         look_at(s, rank, &a[i], &t);
+    if (t.begin >= 0 && computes(a->kind))
+        await_buckets(s, rank, &t);
     t.waits = t.begin - s->clock[rank];
     t.duration = wf_sim_total(&t.cost);
     return t;
@@ -252,6 +308,17 @@ static void commit_message(wf_sim_state *s, int rank, const wf_pipe_action *a, d
     }
 }
 
+/* Behind an action that computes the next bucket of each reduction of its rank begins. */
+static void commit_buckets(wf_sim_state *s, int rank, double end)
+{
+    for (int k = 0; k < s->shape.stages; k++) {
+        const wf_sim_stage *c = &s->costs->stage[k];
+
+        if (s->left[k] && s->place[k] == rank && --s->left[k])
+            begin_on_lane(s, rank, &s->reduced[k], c->reduce / c->buckets, end);
+    }
+}
+
 static void commit_action(wf_sim_state *s, int rank, const wf_pipe_action *a, double end)
 {
     const wf_sim_stage *c = &s->costs->stage[a->stage];
@@ -271,7 +338,11 @@ static void commit_action(wf_sim_state *s, int rank, const wf_pipe_action *a, do
         begin_on_lane(s, rank, &s->gathered[a->stage], c->gather, end);
     } else if (a->kind == WF_PIPE_REDUCE) {
         s->reduce_at[a->stage] = s->next[rank];
-        begin_on_lane(s, rank, &s->reduced[a->stage], c->reduce, end);
+        s->left[a->stage] = c->buckets;
+        begin_on_lane(s, rank, &s->reduced[a->stage],
+                      c->buckets ? c->reduce / c->buckets : c->reduce, end);
+    } else if (a->kind == WF_PIPE_REDUCED) {
+        s->left[a->stage] = 0;
     } else if (a->kind >= WF_PIPE_SEND_F && a->kind <= WF_PIPE_RECVD_B) {
         commit_message(s, rank, a, end);
     }
@@ -316,5 +387,7 @@ void wf_sim_commit(wf_sim_state *s, int rank, const wf_sim_turn *t, double end)
         commit_action(s, rank, &a[i], end);
         s->next[rank]++;
     }
+    if (computes(a->kind))
+        commit_buckets(s, rank, end);
     s->clock[rank] = end;
 }

@@ -10,7 +10,8 @@ enum { WF_SIM_NOT_YET = -1 };
 typedef struct wf_sim_cause {
     int rank; /* waited for; -1: it began as its row came to it */
     int64_t index;
-    wf_sim_term term; /* what lies between that action's end and this one's begin */
+    wf_sim_term term;           /* what lies between that action's end and this one's begin */
+    double gathers, reductions; /* beside what it computes it waits for these */
 } wf_sim_cause;
 
 /* A message: the posts of both ends, and when it is there; -1: not yet. */
@@ -40,15 +41,16 @@ typedef struct wf_sim_state {
     double *reduced;   /* [stages] likewise */
     int64_t *gather_at, *reduce_at; /* [stages] the actions that began it */
     bool *unpaid;                   /* [stages] of a gather that nobody has waited for yet */
-    wf_sim_node *node;              /* [stages * micro] */
-    wf_sim_message *message;        /* [2 * stages * micro] */
-    int *place;                     /* [stages] */
-    wf_sim_cause **cause;           /* [ranks][actions]; NULL: nobody asks */
-    double meeting[2];              /* the latest that has come to TIE, to NORM */
-    int latest[2];                  /* who that was */
-    int64_t latest_at[2];           /* behind which of its actions */
-    int come[2];                    /* how many have */
-    bool *met[2];                   /* [ranks] */
+    int *left;         /* [stages] buckets of a reduction that nobody has waited for yet */
+    wf_sim_node *node; /* [stages * micro] */
+    wf_sim_message *message; /* [2 * stages * micro] */
+    int *place;              /* [stages] */
+    wf_sim_cause **cause;    /* [ranks][actions]; NULL: nobody asks */
+    double meeting[2];       /* the latest that has come to TIE, to NORM */
+    int latest[2];           /* who that was */
+    int64_t latest_at[2];    /* behind which of its actions */
+    int come[2];             /* how many have */
+    bool *met[2];            /* [ranks] */
 } wf_sim_state;
 
 /* The action of a rank as it can begin. */
@@ -58,7 +60,8 @@ typedef struct wf_sim_turn {
     wf_sim_cost cost; /* from its begin to its end */
     double duration;  /* all of that */
     double waits;     /* from when its row came to it until it begins */
-    wf_sim_cause cause;
+    wf_sim_cause
+        cause; /* what of `cost` is waiting for gathers and reductions stands there, too */
     int count; /* actions that begin and end together: 1, or 2 of a block */
 } wf_sim_turn;
 

@@ -21,6 +21,8 @@ static void add_cost(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_cost
     bool b = a->kind == WF_PIPE_B;
 
     for (int t = 0; t < WF_SIM_TERMS; t++) {
+        if (b)
+            cost->of[t] += c->joined.of[t];
         if (a->kind == WF_PIPE_F || a->kind == WF_PIPE_R)
             cost->of[t] += c->forward.of[t];
         if (b || a->kind == WF_PIPE_I)
@@ -49,9 +51,12 @@ static void add_actions(wf_sim_state *s, int rank, int64_t i, int64_t first)
         r->path.of[term] += took;
         return;
     }
-    if (took > all && s->costs->cores <= 0) { /* a gather that it moves itself */
-        r->path.of[WF_SIM_GATHER] += took - all;
-        took = all;
+    if (s->costs->cores <= 0) {
+        const wf_sim_cause *c = &s->cause[rank][i];
+
+        r->path.of[WF_SIM_GATHER] += c->gathers;
+        r->path.of[WF_SIM_REDUCE] += c->reductions;
+        took -= c->gathers + c->reductions;
     }
     for (int t = 0; t < WF_SIM_TERMS; t++)
         r->path.of[t] += cost.of[t] * took / all;

@@ -56,11 +56,12 @@ static bool open_arrays(wf_sim_state *s)
     s->clock = calloc((2 + ranks) * ranks, sizeof *s->clock);
     s->gathered = calloc(2 * stages, sizeof *s->gathered);
     s->gather_at = calloc(2 * stages, sizeof *s->gather_at);
+    s->left = calloc(stages, sizeof *s->left);
     s->unpaid = calloc(stages + 2 * ranks, sizeof *s->unpaid);
     s->place = calloc(stages, sizeof *s->place);
     s->result->rank = calloc(ranks, sizeof *s->result->rank);
-    return s->row && s->n && s->clock && s->gathered && s->gather_at && s->unpaid && s->place &&
-           s->result->rank;
+    return s->row && s->n && s->clock && s->gathered && s->gather_at && s->left && s->unpaid &&
+           s->place && s->result->rank;
 }
 
 static wf_status open_state(wf_sim_state *s, int flags, wf_error *error)
@@ -96,6 +97,7 @@ static void close_state(wf_sim_state *s)
     free(s->clock);
     free(s->gathered);
     free(s->gather_at);
+    free(s->left);
     free(s->unpaid);
     free(s->place);
     free(s->node);

@@ -40,9 +40,16 @@ WF_API double wf_sim_total(const wf_sim_cost *cost);
 
 /** wf_sim_stage - what a stage costs. */
 typedef struct wf_sim_stage {
-    wf_sim_cost forward, inputs, weights; /* F (and R), I, W of a micro-batch; B is I and W */
-    double gather, reduce, update;        /* UNSHARD, REDUCE, OPT */
-    double send_forward, send_backward;   /* the messages out of it, behind their latency */
+    wf_sim_cost forward, inputs,
+        weights;        /* F (and R), I, W of a micro-batch; B is I and W .. */
+    wf_sim_cost joined; /* .. and this, which may be below 0: what goes on beside one of them */
+    double gather, reduce, update; /* UNSHARD, REDUCE, OPT */
+    double units,
+        unit; /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by one,
+                           as the action that needs them computes; 0: all of it is waited for first */
+    int buckets; /* REDUCE goes in so many: the next one begins when the one before it was waited for, behind an action
+                    that computes; 0: all of it goes on by itself */
+    double send_forward, send_backward; /* the messages out of it, behind their latency */
 } wf_sim_stage;
 
 /** wf_sim_costs - what a table costs. */

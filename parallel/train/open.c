@@ -116,6 +116,8 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         wf_fail(ctx, WF_ENOMEM, "no memory for %" PRId64 " parameters", t->count);
     else if (check_model(t) == WF_OK && check_batch(t) == WF_OK)
         make_parts(t);
+    if (par->options.pace && wf_context_status(ctx) == WF_OK)
+        wf_pace_start(&par->pace, par->options.pace);
     if (wf_context_status(ctx) != WF_OK) {
         wf_par_trainer_close(t);
         return NULL;

@@ -95,6 +95,7 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
 wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
 {
     wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
     if (t->stages)
@@ -306,6 +307,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
     wf_par_zero_grad(t);
+    wf_pace_sleep(&t->par->pace);
     if (t->stages && wf_context_status(ctx) == WF_OK)
         wf_par_stages_rest(t->stages);
     return wf_context_status(ctx);

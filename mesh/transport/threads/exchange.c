@@ -191,8 +191,10 @@ wf_status wf_threads_finish_exchange(wf_comm *comm, wf_exchange *x, wf_error *er
         x->began = atomic_load(&p->began);
         x->ended = p->ended;
     }
-    if (status == WF_OK)
+    if (status == WF_OK) {
+        wf_threads_pace_end(c, x, p);
         atomic_fetch_add(&p->left, 1);
+    }
     return status;
 }
 
@@ -267,6 +269,7 @@ wf_status wf_threads_post(threads_comm *c, wf_exchange *x, wf_error *error)
     if (status != WF_OK)
         return status;
     p = x->place;
+    wf_threads_pace_post(c, p);
     p->exchange[c->base.rank] = x;
     x->finish = wf_threads_finish_exchange;
     c->sequence++;

@@ -60,4 +60,16 @@ wf_status wf_threads_mismatch(threads_comm *c, const wf_exchange *x, int other,
 
 wf_exchange_call wf_threads_send, wf_threads_recv;
 
+/* The channel of a message of this rank. */
+channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends);
+
+/* The rank's pace, where exchanges take time; else NULL, and what follows does nothing: paced.c. */
+wf_pace *wf_threads_pace(const threads_comm *c);
+void wf_threads_pace_post(threads_comm *c, place *p);
+void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, place *p);
+wf_status wf_threads_pace_send(threads_comm *c, wf_exchange *x, message *m, wf_error *error);
+void wf_threads_pace_recv(threads_comm *c, const wf_exchange *x);
+void wf_threads_pace_arrive(threads_comm *c, const wf_exchange *x, bool sends);
+bool wf_threads_pace_is_kept(const threads_comm *c);
+
 #endif

@@ -82,6 +82,7 @@ place *wf_threads_place(group *g, uint64_t sequence)
     p->sequence = sequence + 1;
     p->target += (uint64_t)g->size;
     p->ended = 0;
+    p->latest = p->due = 0;
     atomic_store(&p->done, 0);
     atomic_store(&p->began, 0);
     for (int i = 0; i < g->size; i++)
@@ -120,6 +121,8 @@ void wf_threads_group_free(group *g)
     while (g->channels) {
         channel *next = g->channels->next;
 
+        for (int i = 0; i < MESSAGES; i++)
+            free(g->channels->ring[i].copy);
         free(g->channels);
         g->channels = next;
     }

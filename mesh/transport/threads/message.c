@@ -17,9 +17,37 @@ static wf_status wait_message(threads_comm *c, wf_exchange *x, uint64_t steps, w
     return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
 }
 
+channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends)
+{
+    int me = c->base.rank;
+
+    return wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
+}
+
+/* Paced, and moving in the background: the receiver has posted, and need not have come to take it. */
+static wf_status wait_posted(threads_comm *c, wf_exchange *x, wf_error *error)
+{
+    const channel *line = wf_threads_line(c, x, true);
+    need n = {.group = c->group,
+              .word = &line->posted,
+              .target = x->sequence + 1,
+              .peer = x->peer,
+              .op = x->print.op,
+              .call = x->sequence};
+    wf_status status = wf_threads_wait(c, &n, error);
+
+    return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
+}
+
 static wf_status finish_send(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
-    return wait_message(wf_threads_of(comm), x, 2, error);
+    threads_comm *c = wf_threads_of(comm);
+    wf_status status =
+        wf_threads_pace_is_kept(c) ? wait_posted(c, x, error) : wait_message(c, x, 2, error);
+
+    if (status == WF_OK)
+        wf_threads_pace_arrive(c, x, true);
+    return status;
 }
 
 static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
@@ -35,6 +63,7 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
         return wf_threads_give_up(c, x, status);
     if (!wf_fingerprint_meets(&m->print, &x->print))
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
+    wf_threads_pace_arrive(c, x, false);
     status = wf_threads_settle(x, error); /* what held the memory before may not be over */
     if (status == WF_OK)
         status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
@@ -48,14 +77,13 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
 
 static wf_status open_channel(threads_comm *c, wf_exchange *x, bool sends, wf_error *error)
 {
-    int me = c->base.rank;
     wf_status status = wf_threads_check(c, x->print.op, c->sequence, error);
     uint64_t *mine;
     channel *line;
 
     if (status != WF_OK)
         return status;
-    line = wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
+    line = wf_threads_line(c, x, sends);
     if (!line)
         return wf_error_set(error, WF_ENOMEM, "no memory for a channel between ranks %d and %d",
                             c->world_rank, c->group->members[x->peer]);
@@ -79,7 +107,9 @@ wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (status != WF_OK)
         return status;
     x->finish = finish_send;
-    m->data = x->send;
+    status = wf_threads_pace_send(c, x, m, error);
+    if (status != WF_OK)
+        return status;
     m->print = x->print;
     atomic_fetch_add(&m->mark, 1);
     wf_threads_wake(c->group);
@@ -88,6 +118,11 @@ wf_status wf_threads_send(wf_comm *comm, wf_exchange *x, wf_error *error)
 
 wf_status wf_threads_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
 {
+    threads_comm *c = wf_threads_of(comm);
+    wf_status status = open_channel(c, x, false, error);
+
     x->finish = finish_recv;
-    return open_channel(wf_threads_of(comm), x, false, error);
+    if (status == WF_OK)
+        wf_threads_pace_recv(c, x);
+    return status;
 }

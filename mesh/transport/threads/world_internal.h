@@ -36,6 +36,7 @@ typedef struct place {
     _Atomic uint64_t over;  /* exchange that is over, + 1 */
     _Atomic int64_t began;  /* where it is timed: when its first piece was taken */
     int64_t ended;          /* when the last one was done; set before `over` */
+    double latest, due;     /* paced: when the last member has posted, and when it is over */
     wf_fingerprint print; /* fingerprint of who posted first, and who; under the group's lock */
     int first;
     uint64_t sequence; /* the exchange that it serves, or served last, + 1 */
@@ -47,12 +48,17 @@ typedef struct message {
     _Atomic uint64_t mark;
     const void *data;
     wf_fingerprint print;
+    double sent_at, received_at,
+        arrives; /* paced: when its ends were posted, and when it is there */
+    void *copy;  /* paced, and moving in the background: what was sent */
 } message;
 
 typedef struct channel {
     struct channel *next;
     int from, to;
     uint64_t sent, received; /* each used by its own end alone */
+    _Atomic uint64_t posted; /* paced: receives, up to the last one that was posted */
+    double free_at;          /* paced: when the last message has passed the link */
     message ring[MESSAGES];
 } channel;
 
@@ -72,6 +78,7 @@ typedef struct group {
     wf_error mismatch;
     channel *channels;  /* under lock, with what follows */
     uint64_t exchanges; /* those that some member has posted */
+    double lane;        /* paced: when the last one that moves in the background is over */
     place **place;      /* [places], in blocks of PLACES that stay where they are */
     int places;
     struct wf_sharing *sharing; /* what its members share; NULL where it is one rank */

@@ -1,0 +1,80 @@
+/* parallel/simulate/paced.c - what ops and transfers take on a machine; see the header. */
+#include "parallel/simulate/paced.h"
+#include "core/context.h"
+#include "core/op.h"
+#include <string.h>
+
+static double bytes_of(const wf_tensor *t)
+{
+    return t ? (double)wf_tensor_local_count(t) * (double)wf_dtype_size(t->dtype) : 0;
+}
+
+/* What is read once and written once: of a table of embeddings the rows alone. */
+static double bytes_through(const wf_call *call)
+{
+    bool table = strcmp(call->op->name, "embedding") == 0;
+    unsigned writes =
+        call->op->flags & WF_OP_IN_PLACE ? call->op->writes | WF_IN(0) : call->op->writes;
+    double bytes = table ? bytes_of(call->out[0]) : 0;
+
+    for (int i = 0; i < call->n_in; i++)
+        if (!(call->op->shapes >> i & 1) && !table)
+            bytes += bytes_of(call->in[i]) * (writes & WF_IN(i) ? 2 : 1);
+    for (int o = 0; o < call->n_out; o++)
+        bytes += bytes_of(call->out[o]);
+    return bytes;
+}
+
+static double op_time(const void *self, const wf_call *call)
+{
+    const wf_sim_paced *p = self;
+    const wf_sim_machine *m = &p->machine;
+    bool bf16 = wf_context_compute(call->ctx) == WF_BF16 && call->in[0]->dtype == WF_BF16;
+    bool attention = strncmp(call->op->name, "attention", 9) == 0;
+    double flops = call->op->flops ? call->op->flops(call) : 0;
+    double rate =
+        (bf16 ? m->rate_bf16 : m->rate_fp32) * (attention ? m->attention : m->products);
+
+    return p->scale *
+           (m->launch + (flops > 0 ? flops / rate : bytes_through(call) / m->bandwidth));
+}
+
+static wf_sim_move move_of(const char *op)
+{
+    if (strcmp(op, "all_reduce") == 0)
+        return WF_SIM_ALL_REDUCE;
+    if (strcmp(op, "broadcast") == 0)
+        return WF_SIM_BROADCAST;
+    return strcmp(op, "reduce_scatter") == 0 ? WF_SIM_REDUCE_SCATTER : WF_SIM_ALL_GATHER;
+}
+
+/* Ranks of a host follow each other. */
+static double message_time(const wf_sim_paced *p, const wf_pace_transfer *what, double *latency)
+{
+    const wf_sim_machine *m = &p->machine;
+    bool inside = what->members[0] / m->devices == what->members[1] / m->devices;
+    const wf_sim_link *link = inside ? &m->inside : &m->network;
+
+    *latency = p->scale * link->latency;
+    return p->scale * (double)what->bytes / link->bandwidth;
+}
+
+static double transfer_time(const void *self, const wf_pace_transfer *what, double *latency)
+{
+    const wf_sim_paced *p = self;
+
+    *latency = 0;
+    if (strcmp(what->op, "send") == 0)
+        return message_time(p, what, latency);
+    return p->scale * wf_sim_collective(&p->machine, move_of(what->op), (double)what->bytes,
+                                        what->size, what->members[1] - what->members[0]);
+}
+
+void wf_sim_pace(const wf_sim_machine *machine, double scale, wf_sim_paced *paced)
+{
+    *paced = (wf_sim_paced){.machine = *machine, .scale = scale};
+    paced->pace = (wf_pace_machine){.op = op_time,
+                                    .transfer = transfer_time,
+                                    .background = machine->background,
+                                    .self = paced};
+}

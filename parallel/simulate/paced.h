@@ -1,0 +1,34 @@
+/*
+ * parallel/simulate/paced.h - a machine of a file as the pace of a run: ops by their FLOPs and bytes, collectives and messages as
+ * the simulator has them. So a run of real ranks, whatever they overlap and wait for, can be held beside its simulation.
+ *
+ *     static wf_sim_paced paced;                  // as long as the run
+ *
+ *     wf_sim_pace(&machine, 1, &paced);
+ *     options.pace = &paced.pace;                 // wf_par_options
+ */
+#ifndef WF_PARALLEL_SIMULATE_PACED_H
+#define WF_PARALLEL_SIMULATE_PACED_H
+
+#include "core/pace.h"
+#include "parallel/simulate/machine.h"
+
+WF_BEGIN_DECLS
+
+/** wf_sim_paced - a machine, and how many times as slow it is to be. */
+typedef struct wf_sim_paced {
+    wf_sim_machine machine;
+    double scale;
+    wf_pace_machine pace;
+} wf_sim_paced;
+
+/**
+ * wf_sim_pace - fill in a pace; it points to itself, and stays where it is
+ *
+ * @param scale  everything takes so many times as long: more than this machine's own noise
+ */
+WF_API void wf_sim_pace(const wf_sim_machine *machine, double scale, wf_sim_paced *paced);
+
+WF_END_DECLS
+
+#endif

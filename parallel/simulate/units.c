@@ -1,0 +1,132 @@
+/*
+ * parallel/simulate/units.c - what data parallelism takes: gathers and reductions of units beside what is computed, in the order
+ * in which the runtime begins them and waits for them (parallel/shard/unshard.c, gradient_reduce.c).
+ *
+ *     forward    unit i begins the gather of i + 1, waits for its own, computes
+ *     backward   unit i begins the gather of i - 1, waits for its own, computes, waits for the reduction of i + 1 and
+ *                begins its own; behind the last one, that of what is in no block, and all are waited for
+ *
+ * They follow each other on one lane. The parameters that are in no block (the root) are gathered in front.
+ */
+#include "parallel/simulate/cost_internal.h"
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+static double gather_time(const wf_sim_costing *c, double parameters)
+{
+    return wf_sim_collective(c->machine, WF_SIM_ALL_GATHER,
+                             parameters * c->layout->parameter_bytes, c->layout->shard,
+                             c->layout->tp);
+}
+
+/* To the rank that has the shard, or to all where nothing is in shards. */
+static double sum_time(const wf_sim_costing *c, double parameters)
+{
+    return wf_sim_collective(
+        c->machine, c->layout->sharded ? WF_SIM_REDUCE_SCATTER : WF_SIM_ALL_REDUCE,
+        parameters * c->layout->gradient_bytes, c->layout->shard, c->layout->tp);
+}
+
+/* Once a step, over groups that hold the same. */
+static double replicas_time(const wf_sim_costing *c, double parameters)
+{
+    double part = c->layout->sharded ? parameters / (double)c->layout->shard : parameters;
+
+    return wf_sim_collective(c->machine, WF_SIM_ALL_REDUCE, part * c->layout->gradient_bytes,
+                             c->layout->replicate, c->layout->tp * c->layout->shard);
+}
+
+/* Units of a stage, one after the other: seconds each; those of the root in front of and behind all. */
+typedef struct passing {
+    double units, compute, gather, reduce, root_gather, root_reduce;
+} passing;
+
+/* What a pass takes beyond what it computes. */
+static double beyond(const wf_sim_costing *c, const passing *p)
+{
+    double lane = p->root_gather, t = p->root_gather, next = 0, mine, reduced = 0;
+
+    if (!c->machine->background)
+        return p->units * (p->gather + p->reduce) + p->root_gather + p->root_reduce;
+    if (p->units > 0 && p->gather > 0)
+        lane = next = lane + p->gather;
+    for (double i = 0; i < p->units; i++) {
+        mine = next;
+        if (p->gather > 0 && i + 1 < p->units)
+            lane = next = larger(lane, t) + p->gather;
+        t = larger(t, mine) + p->compute;
+        if (p->reduce > 0) {
+            t = larger(t, reduced);
+            lane = reduced = larger(lane, t) + p->reduce;
+        }
+    }
+    t = larger(t, reduced);
+    if (p->root_reduce > 0)
+        t = larger(lane, t) + p->root_reduce;
+    return t - p->units * p->compute;
+}
+
+/* The same where reductions come once for so many micro-batches, as a mean. */
+static double beyond_in_group(const wf_sim_costing *c, passing p)
+{
+    double with = beyond(c, &p), group = (double)c->layout->group;
+
+    p.reduce = p.root_reduce = 0;
+    return (with + (group - 1) * beyond(c, &p)) / group;
+}
+
+void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
+                  double others, wf_sim_stage *stage)
+{
+    const wf_sim_layout *l = c->layout;
+    double inputs = wf_sim_total(&block->inputs), weights = wf_sim_total(&block->weights);
+    double gather = l->gather == WF_SIM_EACH ? gather_time(c, block->parameters) : 0;
+    double root = l->gather == WF_SIM_EACH ? gather_time(c, others) : 0;
+    double reduce = l->reduce == WF_SIM_EACH ? sum_time(c, block->parameters) : 0;
+    double root_reduce = l->reduce == WF_SIM_EACH ? sum_time(c, others) : 0;
+    double again = l->gather_again ? gather : 0;
+    double back = l->pp > 1 ? root : 0; /* it stays where one rank has all */
+    passing of_inputs = {blocks, inputs, again, 0, back, 0},
+            of_weights = {blocks, weights, 0, reduce, 0, root_reduce},
+            of_both = {blocks, inputs + weights, again, reduce, back, root_reduce};
+    double seen_i = beyond(c, &of_inputs), seen_w = beyond_in_group(c, of_weights);
+
+    stage->forward.of[WF_SIM_GATHER] +=
+        beyond(c, &(passing){blocks, wf_sim_total(&block->forward), gather, 0, root, 0});
+    stage->inputs.of[WF_SIM_GATHER] += seen_i;
+    stage->weights.of[WF_SIM_REDUCE] += seen_w;
+    stage->joined.of[WF_SIM_REDUCE] += beyond_in_group(c, of_both) - seen_i - seen_w;
+}
+
+enum {
+    BUCKET_BYTES = 25 << 20, /* gradients go together in so many */
+    ADAMW_BYTES = 28, /* for a parameter: gradient, and master and moments read and written */
+    NORM_BYTES = 4,
+    COPY_BYTES = 2 /* where modules compute with bf16 */
+};
+
+void wf_sim_step_end(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
+                     double others, wf_sim_stage *stage)
+{
+    const wf_sim_layout *l = c->layout;
+    double parameters = blocks * block->parameters + others;
+    double own = l->sharded || l->split_update ? parameters / (double)l->shard : parameters;
+    double bytes = ADAMW_BYTES + NORM_BYTES + (l->parameter_bytes == 2 ? COPY_BYTES : 0);
+
+    if (l->gather == WF_SIM_ONCE) {
+        stage->units = blocks;
+        stage->unit = gather_time(c, block->parameters);
+        stage->gather = gather_time(c, others) + blocks * stage->unit;
+    }
+    stage->buckets = (int)(parameters * l->gradient_bytes / BUCKET_BYTES) + 1;
+    if (l->reduce == WF_SIM_ONCE)
+        stage->reduce = stage->buckets * sum_time(c, parameters / stage->buckets);
+    stage->reduce += replicas_time(c, parameters);
+    stage->update =
+        own * bytes / c->machine->bandwidth + block->tensors * blocks * c->machine->launch;
+    if (l->split_update)
+        stage->update += gather_time(c, parameters);
+}

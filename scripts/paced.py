@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""
+paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] - random layouts,
+schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
+machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
+whether they are within so many percent.
+
+--order: layouts of one model on eight ranks of one machine instead. Are they in the same order by simulation and by run
+(Kendall's tau, of which so much is asked for)? And is what the search finds no slower, when it runs, than data
+parallelism alone?
+
+What differs between the two is what the simulator does not know of how ranks overlap and wait. This machine's own noise
+shows less the longer a step is: --seconds, for one rank; more ranks get more.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+SCHEDULES = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "looped-bfs": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2, "v-half": 2,
+             "v-min": 2, "dualpipe-v": 2, "naive": 1}
+STRATEGIES = ["no_shard", "zero1", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
+MOST_RANKS, STEPS = 16, 3
+
+
+def machine(rng, inner, ranks):
+    """Figures near those of a device that computes a small model as fast as it moves it."""
+    inside = 10 ** rng.uniform(10, 11)
+    latency = 10 ** rng.uniform(-7.5, -6.3)
+    return {"weft_machine": 1, "name": "random",
+            "device": {"memory": 1e12, "bf16": 1e12, "fp32": 1e12, "products": rng.uniform(.4, 1),
+                       "attention": rng.uniform(.2, .8), "bandwidth": rng.uniform(3e11, 1.2e12),
+                       "launch": rng.choice([0, rng.uniform(1e-8, 5e-8)])},
+            "host": {"devices": rng.choice([ranks, ranks, inner]), "background": rng.random() < .7},
+            "inside": {"bandwidth": inside, "latency": latency},
+            "network": {"bandwidth": inside / rng.uniform(1, 8), "latency": latency * rng.uniform(1, 4)}}
+
+
+def split(rng, layers, stages):
+    """Steps of each stage: embedding, blocks and the last norm, cut anywhere but into empty stages."""
+    cuts = sorted(rng.sample(range(1, layers + 2), stages - 1))
+    return ",".join(str(b - a) for a, b in zip([0] + cuts, cuts + [layers + 2]))
+
+
+def configuration(rng):
+    while True:
+        pp, tp, dp = rng.choice([1, 2, 2, 4, 4, 8]), rng.choice([1, 1, 2, 4]), rng.choice([1, 1, 2, 4])
+        if 1 < pp * tp * dp <= MOST_RANKS:
+            break
+    flags, schedule = [], rng.choice(list(SCHEDULES))
+    micros = rng.choice([4, 8, 16] if pp < 8 else [16])
+    if schedule == "dualpipe-v":
+        micros = max(micros, 2 * pp)
+    stages = pp * SCHEDULES[schedule]
+    layers = max(stages, rng.choice([4, 6, 8]))
+    if pp > 1:
+        flags += ["--pp", pp, "--pp-schedule", schedule]
+        if rng.random() < .3:
+            flags += ["--pp-split", split(rng, layers, stages)]
+    if tp > 1:
+        flags += ["--tp", tp] + (["--sequence-parallel"] if rng.random() < .5 else [])
+    if dp > 1:
+        strategy = rng.choice(STRATEGIES)
+        if dp == 2 and strategy.startswith("hybrid"):
+            strategy = "full_shard"
+        flags += ["--dp", dp, "--strategy", strategy]
+        flags += ["--shard-group-size", 2] if strategy.startswith("hybrid") else []
+        flags += rng.choice([[], ["--accumulate", "local"], ["--accumulate", "reduced"], ["--accumulate", "group:2"]])
+    again = rng.choice(["none", "none", "block", "attention"] + (["stage"] if pp > 1 else []))
+    flags += ["--recompute", again] if again != "none" else []
+    micro = rng.choice([1, 2])
+    flags += ["--n-layer", layers, "--n-embd", rng.choice([48, 64, 96]), "--micro-batch-size", micro,
+              "--global-batch-size", micro * micros * dp, "--seq-len", rng.choice([16, 32])]
+    return [str(f) for f in flags], machine(rng, tp * dp, pp * tp * dp), pp * tp * dp
+
+
+def run(command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{' '.join(command)}: {done.stderr}")
+
+
+def measure(program, flags, figures, seconds):
+    """Simulated and measured seconds of a step, on the machine as it is."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, plan, log = (os.path.join(folder, name) for name in ("machine.json", "plan.json", "log.jsonl"))
+        text = os.path.join(folder, "text")
+        pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
+        pathlib.Path(text).write_text("All happy families are alike. " * 2000, encoding="utf-8")
+        model = ["--arch", "llama", "--n-head", "4", "--eval-interval", "0", *flags]
+        run([program, "--plan", *model, "--machine", file, "--json", plan])
+        simulated = json.load(open(plan, encoding="utf-8"))["plan"]["time"]["seconds"]
+        scale = seconds / simulated
+        run([program, *model, "--data", text, "--steps", str(STEPS), "--memory-check", "off", "--log-jsonl", log,
+             "--paced", file, "--paced-scale", f"{scale:.9g}", "--threads-per-rank", "1"])
+        rows = [json.loads(line) for line in open(log, encoding="utf-8")]
+        return simulated, min(row["ms"] for row in rows if row.get("step", 0) > 1) / 1e3 / scale
+
+
+RANKS, BATCH = 8, 32
+ONE = ["--n-layer", "8", "--n-embd", "64", "--seq-len", "32", "--global-batch-size", str(BATCH)]
+
+
+def layouts(rng, runs):
+    """Different layouts of eight ranks."""
+    found = []
+    while len(found) < runs:
+        pp, tp = rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 4])
+        schedule, micro = rng.choice(["1f1b", "gpipe", "zb-h1", "interleaved", "naive", "zb-v"]), rng.choice([1, 2])
+        dp = RANKS // (pp * tp)
+        if pp * tp > RANKS or pp * SCHEDULES[schedule] > 8 or BATCH // dp // micro < pp:
+            continue
+        flags = ["--pp", pp, "--tp", tp, "--dp", dp, "--micro-batch-size", micro]
+        flags += ["--pp-schedule", schedule] if pp > 1 else []
+        flags += ["--strategy", rng.choice(STRATEGIES[:4])] if dp > 1 else []
+        flags = ONE + [str(f) for f in flags]
+        if flags not in found:
+            found.append(flags)
+    return found
+
+
+def tau(pairs):
+    """Kendall's: pairs in the same order less those in the other, of all."""
+    signs = [(a[0] - b[0]) * (a[1] - b[1]) for i, a in enumerate(pairs) for b in pairs[:i]]
+    return sum((s > 0) - (s < 0) for s in signs) / len(signs)
+
+
+def search(program, figures):
+    """Flags of the fastest layout that is found, and of the fastest of data parallelism alone."""
+    with tempfile.TemporaryDirectory() as folder:
+        file, found = os.path.join(folder, "machine.json"), os.path.join(folder, "search.json")
+        pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
+        run([program, "--plan", "--search", "--arch", "llama", "--n-head", "4", "--dtype", "fp32", *ONE, "--ranks",
+             str(RANKS), "--machine", file, "--json", found])
+        result = json.load(open(found, encoding="utf-8"))
+        return [ONE + shlex.split(f["flags"]) for f in (result["top"][0], result["plain"])]
+
+
+def order(a):
+    rng = random.Random(a.seed)
+    figures = machine(rng, RANKS, RANKS)
+    pairs = []
+    for flags in layouts(rng, a.runs):
+        pairs.append(measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)))
+        print(f"{1e6 * pairs[-1][0]:9.1f} us simulated {1e6 * pairs[-1][1]:9.1f} measured  {' '.join(flags)}", flush=True)
+    print(f"Kendall's tau of {len(pairs)}: {tau(pairs):.3f}")
+    times = [measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)) for flags in search(a.gpt_train, figures)]
+    print(f"the search's first: {1e6 * times[0][0]:.1f} us simulated, {1e6 * times[0][1]:.1f} measured; data parallelism "
+          f"alone: {1e6 * times[1][0]:.1f}, {1e6 * times[1][1]:.1f}")
+    sys.exit(tau(pairs) < a.order or times[0][1] > 1.02 * times[1][1])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("gpt_train")
+    parser.add_argument("--runs", type=int, default=60)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=.6)
+    parser.add_argument("--allow")
+    parser.add_argument("--order", type=float)
+    a = parser.parse_args()
+    if a.order is not None:
+        order(a)
+    errors = []
+    for i in range(a.first, a.first + a.runs):
+        flags, figures, ranks = configuration(random.Random(1000 * a.seed + i))
+        simulated, measured = measure(a.gpt_train, flags, figures, a.seconds * (1 + ranks / 4))
+        errors.append(100 * (simulated / measured - 1))
+        print(f"{i:3d} {errors[-1]:+6.1f} %  {1e6 * simulated:9.1f} us simulated {1e6 * measured:9.1f} measured  "
+              f"{'background' if figures['host']['background'] else 'in turn':10s} "
+              f"hosts of {figures['host']['devices']:2d}  {' '.join(flags)}", flush=True)
+    sizes = sorted(abs(e) for e in errors)
+    print(f"{len(sizes)} runs: median {statistics.median(sizes):.1f} %, worst {sizes[-1]:.1f} %")
+    if a.allow:
+        median, worst = (float(x) for x in a.allow.split(","))
+        sys.exit(statistics.median(sizes) > median or sizes[-1] > worst)
+
+
+if __name__ == "__main__":
+    main()
