@@ -4,7 +4,8 @@ set(weft_elsewhere "")
 if(WEFT_SANITIZE MATCHES "address")
     # Sums, counts and formulas over code that other tests run.
     list(APPEND weft_elsewhere test_inexact test_collectives test_math test_rule test_plan_run test_placement
-        test_placement_packed test_reference test_steady test_shard_traffic test_schedules_mutants)
+        test_placement_packed test_reference test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline
+        test_profile test_numerics_portable)
     # The emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_graph_train, the program by apps.cli_runs.
     list(APPEND weft_elsewhere cuda.gpt_train)
 elseif(WEFT_SANITIZE MATCHES "thread")
