@@ -1,5 +1,6 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
+#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
@@ -327,8 +328,8 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         app_choose_accumulate(o, told);
     if (*told && launcher.process <= 0)
         printf("%s\n", told);
-    if (status == WF_OK && o->plan)
-        return plan_run(o, stdout, error);
+    if (status == WF_OK && (o->plan || o->calibrate))
+        return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
         status = app_step_report_check(o->report_json, error);
     if (status == WF_OK)
