@@ -21,6 +21,8 @@ TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md"
 FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md"
 MEGATRON = "Megatron-LM, README.md, images/model_table.png (H100)"
 LLAMA3 = "The Llama 3 Herd of Models, as glennklockwood.com/garden/llama-3.1 has its table"
+MEGASCALE = "MegaScale (arXiv 2402.15627), tables 1 and 2"
+ZERO_BUBBLE = "Zero Bubble Pipeline Parallelism (arXiv 2401.10241), tables 3 and 4"
 SMALL = "--recompute attention"  # torchtitan's selective checkpointing has no flag that is just the same
 
 
@@ -62,6 +64,24 @@ def titan(name, tokens, memory, flags):
             "source": TITAN}
 
 
+def megascale(system, gpus, thousands):
+    """175B on Ampere GPUs, in stages of two layers, 6,144 sequences a step; ZeRO-2."""
+    flags = (f"{gpt(12288, 128, 96, 64000, 2048)} --tp 8 --pp 8 --pp-schedule interleaved --pp-virtual 6 --dp {gpus // 64} "
+             "--sequence-parallel --strategy shard_grad_op --micro-batch-size 1 --global-batch-size 6144")
+    return {"name": f"{system} 175B, tp 8 pp 8 dp {gpus // 64}", "machine": "a100", "gpus": gpus,
+            "tokens": 1000 * thousands / gpus, "flags": flags, "source": MEGASCALE}
+
+
+def zero_bubble(size, schedule, gpus, micros, samples, memory):
+    """A pipeline alone; the vocabulary is GPT-2's, which the source does not name. ZB-1p and ZB-2p are searched for there, and handmade here."""
+    width, heads, layers, micro = {"1.5B": (2304, 24, 22, 6), "28.3B": (6144, 48, 62, 1)}[size]
+    name = {"1f1b": "1F1B", "zb-h1": "ZB-1p", "zb-h2": "ZB-2p"}[schedule]
+    flags = (f"{gpt(width, heads, layers, 50304, 1024)} --pp {gpus} --pp-schedule {schedule} --micro-batch-size {micro} "
+             f"--global-batch-size {micro * micros}")
+    return {"name": f"GPT {size}, pp {gpus}, {name}", "machine": "a100", "gpus": gpus, "tokens": 1024 * samples,
+            "memory": memory * 1e9 / GIB, "flags": flags, "source": ZERO_BUBBLE}
+
+
 ROWS = [
     llama3(64, 430), llama3(128, 400),
     {**titan("Llama 3.1 8B, FSDP, compiled", 6667, 77.0,
@@ -87,6 +107,11 @@ ROWS = [
     megatron("16B", 48, 6144, 32, 4, 1, 192, 489.1), megatron("32B", 56, 7168, 48, 8, 1, 192, 459.6),
     megatron("70B", 64, 8192, 84, 8, 2, 384, 419.7), megatron("177B", 96, 12288, 96, 8, 6, 1152, 432.8),
     megatron("314B", 128, 16384, 96, 8, 8, 1536, 474.4), megatron("462B", 144, 18432, 112, 8, 16, 3072, 459.9),
+    megascale("Megatron-LM", 3072, 433.6), megascale("MegaScale", 3072, 531.9),
+    megascale("Megatron-LM", 12288, 1466.8), megascale("MegaScale", 12288, 1984.0),
+    zero_bubble("1.5B", "1f1b", 8, 24, 11.8, 30), zero_bubble("1.5B", "zb-h1", 8, 24, 12.9, 32),
+    zero_bubble("1.5B", "zb-h2", 8, 24, 14.5, 59), zero_bubble("28.3B", "1f1b", 32, 96, .76, 43),
+    zero_bubble("28.3B", "zb-h1", 32, 96, .87, 44), zero_bubble("28.3B", "zb-h2", 32, 96, .99, 74),
 ]
 
 # The same model in three ways on four devices; nothing else is changed.
@@ -145,7 +170,7 @@ def published_row(gpt_train, row, errors):
             percent(gib, memory) if memory else "", str(1 + SOURCES.index(row["source"]))]
 
 
-SOURCES = [LLAMA3, TITAN, FOUNDRY, MEGATRON]
+SOURCES = [LLAMA3, TITAN, FOUNDRY, MEGATRON, MEGASCALE, ZERO_BUBBLE]
 
 
 def published(gpt_train):

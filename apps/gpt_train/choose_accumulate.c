@@ -2,29 +2,43 @@
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/dry_run.h"
 #include "apps/step_report.h"
+#include "parallel/simulate/machine.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { LARGEST_GROUP = 64, WAYS = 8 };
 
-/* Whether every pipeline rank keeps within the limit, in a first step, with what comes beside training, and in a
-   second one. */
-static bool fits(const app_options *o)
+/* Whether every pipeline rank keeps within the limit, in two steps, and with what comes beside training. */
+static bool fits(const app_options *o, size_t limit)
 {
     int64_t each = app_options_ranks(o) / o->pp;
+    bool beside = o->eval_interval || o->sample;
     app_options one = *o;
+    wf_error error = {WF_OK, ""};
+    dry_run_peak peak;
+    dry_run run;
 
-    for (int64_t pp = 0; pp < o->pp; pp++)
-        for (int start = 0; start < 2; start++) {
-            wf_error error = {WF_OK, ""};
-            dry_run run;
-
-            one.rank = pp * each + o->rank % each;
-            if (dry_run_within(&one, start, (size_t)o->device_memory, &run, &error) != WF_OK)
-                return false;
-        }
+    if (dry_run_peaks(o, limit, &peak, &error) != WF_OK)
+        return false;
+    for (int64_t pp = 0; pp < o->pp && beside; pp++) {
+        one.rank = pp * each + o->rank % each;
+        if (dry_run_within(&one, true, limit, &run, &error) != WF_OK)
+            return false;
+    }
     return true;
+}
+
+/* What a rank may take: as is said, or what a device of the machine has whose time a plan or a run takes. */
+static size_t limit_of(const app_options *o)
+{
+    const char *file = o->plan ? o->machine : o->paced;
+    wf_error unread = {WF_OK, ""}; /* who needs the file tells */
+    wf_sim_machine machine;
+
+    if (o->device_memory || !file || wf_sim_machine_read(file, &machine, &unread) != WF_OK)
+        return (size_t)o->device_memory;
+    return (size_t)machine.memory;
 }
 
 /* The ways of summing for so many micro-steps, the one that moves least first. */
@@ -45,21 +59,24 @@ void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
     int64_t micros = o->global_batch_size / (o->dp * o->micro_batch_size);
     char way[WAYS][APP_CHOICE_LENGTH], room[32];
     app_options other = *o;
+    size_t limit = limit_of(o);
     int n;
 
     told[0] = 0;
-    if (!o->device_memory || o->dp == 1 || micros < 2 || o->steps == 0 ||
+    if (strcmp(o->search, "off") != 0) /* it tries all of them */
+        return;
+    if (!limit || o->dp == 1 || micros < 2 || o->steps == 0 ||
         strcmp(o->accumulate, "auto") != 0)
         return;
     n = ways(micros, way);
     for (int i = 0; i < n; i++) {
         memcpy(other.accumulate, way[i], sizeof other.accumulate);
-        if (!fits(&other))
+        if (!fits(&other, limit))
             continue;
         memcpy(o->accumulate, way[i], sizeof o->accumulate);
         snprintf(told, APP_CHOICE_TOLD,
                  "gradients: --accumulate %s, which moves least of what fits in %s%s%s", way[i],
-                 app_size_text(room, (double)o->device_memory), i ? "; too large is " : "",
+                 app_size_text(room, (double)limit), i ? "; too large is " : "",
                  i ? way[i - 1] : "");
         return;
     }

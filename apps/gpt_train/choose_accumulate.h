@@ -8,7 +8,7 @@
 enum { APP_CHOICE_TOLD = 400 };
 
 /*
- * With --device-memory, --accumulate auto becomes the way of summing gradients over data-parallel ranks that moves
+ * With --device-memory, or the memory of --machine's devices (a plan) or --paced's (a run), --accumulate auto becomes the way of summing gradients over data-parallel ranks that moves
  * least of those that fit, by dry runs of every pipeline rank: local, then groups, the largest first, then
  * reduced. Where none fits, or nothing limits, it stays auto, which the strategy decides. The numbers
  * are the same.

@@ -3,6 +3,8 @@
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/train_loop.h"
+#include "parallel/train/profile.h"
+#include <stdlib.h>
 
 enum { STEPS = 2 };
 
@@ -12,6 +14,7 @@ typedef struct job {
     bool all;      /* an evaluation and a sample after the last step, where the run has any */
     size_t limit;  /* bytes of the rank; 0: none */
     wf_par_pipeline *pipeline;
+    wf_par_profile *profile; /* NULL, or what writes down what actions take */
     dry_run *run;
 } job;
 
@@ -30,6 +33,7 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
     wf_par_plan(par, model, wf_par_gpt_plan);
     app_setup_materialize(j->pipeline, par, model);
     options.pipeline = j->pipeline;
+    options.profile = j->profile;
     if (j->steps || options.pipeline) {
         trainer = wf_par_trainer_open(par, model, &options);
         app_saving_open(&saving, j->o, par, gpt, trainer, "", NULL);
@@ -79,17 +83,21 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
+/* A rank of a pipeline that is there, or of none. */
+static wf_status run_rank(job *j, int rank, wf_error *error)
+{
+    *j->run = (dry_run){.inexact = ""};
+    return wf_launch(&(wf_launch_options){.ranks = (int)app_options_ranks(j->o),
+                                          .transport = "fake",
+                                          .rank = rank},
+                     dry_rank, j, error);
+}
+
 static wf_status launch(job *j, int rank, wf_error *error)
 {
-    const app_options *o = j->o;
-
-    *j->run = (dry_run){.inexact = ""};
     *error = (wf_error){WF_OK, ""};
-    if (app_setup_pipeline(o, &j->pipeline, error) == WF_OK)
-        wf_launch(&(wf_launch_options){.ranks = (int)app_options_ranks(o),
-                                       .transport = "fake",
-                                       .rank = rank},
-                  dry_rank, j, error);
+    if (app_setup_pipeline(j->o, &j->pipeline, error) == WF_OK)
+        run_rank(j, rank, error);
     wf_par_pipeline_free(j->pipeline);
     j->pipeline = NULL;
     return error->code;
@@ -124,6 +132,121 @@ wf_status dry_run_start(const app_options *o, int rank, dry_run *run, wf_error *
     job j = {.o = o, .steps = o->steps > 0, .all = true, .run = run};
 
     return launch(&j, rank, error);
+}
+
+/* ---- all ranks of a pipeline ---- */
+
+/* A rank that is planned already and has as many steps in each of its stages, both ends of the model among them or not; -1: none. */
+static int find_alike(const wf_par_pipeline *p, int rank, const bool *planned, int *like)
+{
+    const wf_pipe_table *table = wf_par_pipeline_table(p);
+    int stages = wf_par_pipeline_stages(p), ranks = wf_pipe_table_shape(table).ranks;
+
+    for (int other = 0; other < ranks; other++) {
+        bool alike = planned[other];
+        int to = -1;
+
+        for (int s = 0; s < stages && alike; s++) {
+            if (wf_pipe_table_rank(table, s) != rank)
+                continue;
+            while (++to < stages && wf_pipe_table_rank(table, to) != other)
+                ;
+            alike = to < stages &&
+                    wf_par_pipeline_first(p, s + 1) - wf_par_pipeline_first(p, s) ==
+                        wf_par_pipeline_first(p, to + 1) - wf_par_pipeline_first(p, to) &&
+                    (s == 0) == (to == 0) && (s + 1 == stages) == (to + 1 == stages);
+            like[s] = to;
+        }
+        if (alike)
+            return other;
+    }
+    return -1;
+}
+
+/* Ranks of a pipeline whose stages have the same steps take the same in actions that are alike. */
+typedef struct peaks {
+    job j;
+    bool *planned;            /* [ranks] */
+    wf_par_profile **profile; /* [ranks] of those that are */
+    int *like;                /* [stages] */
+    int64_t count;
+} peaks;
+
+static wf_status peak_of(peaks *p, int rank, size_t *bytes, wf_error *error)
+{
+    const wf_pipe_table *table = wf_par_pipeline_table(p->j.pipeline);
+    int each = (int)(app_options_ranks(p->j.o) / p->j.o->pp);
+    int alike = find_alike(p->j.pipeline, rank, p->planned, p->like);
+    wf_par_profile_memory memory = {.unknown = 1};
+
+    if (alike >= 0 &&
+        wf_par_profile_replay(p->profile[alike], table, rank, p->like, &memory, error) != WF_OK)
+        return error->code;
+    *bytes = memory.peak;
+    if (!memory.unknown && (!p->j.limit || *bytes <= p->j.limit))
+        return WF_OK;
+    if (!memory.unknown)
+        return wf_error_set(error, WF_ENOMEM, "pipeline rank %d takes %zu bytes", rank, *bytes);
+    p->profile[rank] = p->j.profile = wf_par_profile_new();
+    p->planned[rank] = p->profile[rank] != NULL;
+    p->count++;
+    if (run_rank(&p->j, (rank + 1) * each - 1, error) == WF_OK)
+        *bytes = p->j.run->report.memory.peak;
+    return error->code;
+}
+
+static wf_status find_peaks(peaks *p, dry_run_peak *peak, wf_error *error)
+{
+    int ranks = (int)p->j.o->pp, last = ranks - 1;
+    size_t bytes = 0;
+
+    for (int i = 0; i < ranks && error->code == WF_OK; i++) {
+        int rank = i == 1  ? last
+                   : i > 1 ? i - 1
+                           : 0; /* both ends first: one of them is mostly the fullest */
+
+        if (peak_of(p, rank, &bytes, error) == WF_OK && bytes > peak->bytes) {
+            peak->bytes = bytes;
+            peak->rank = rank;
+        }
+    }
+    peak->planned = p->count;
+    return error->code;
+}
+
+static wf_status pipeline_peaks(peaks *p, dry_run_peak *peak, wf_error *error)
+{
+    size_t ranks = (size_t)p->j.o->pp;
+
+    if (app_setup_pipeline(p->j.o, &p->j.pipeline, error) != WF_OK)
+        return error->code;
+    p->planned = calloc(ranks, sizeof *p->planned);
+    p->profile = calloc(ranks, sizeof *p->profile);
+    p->like = calloc((size_t)wf_par_pipeline_stages(p->j.pipeline), sizeof *p->like);
+    if (p->planned && p->profile && p->like)
+        find_peaks(p, peak, error);
+    else
+        wf_error_set(error, WF_ENOMEM, "no memory for the plans of %zu ranks", ranks);
+    for (size_t i = 0; p->profile && i < ranks; i++)
+        wf_par_profile_free(p->profile[i]);
+    free(p->planned);
+    free((void *)p->profile);
+    free(p->like);
+    wf_par_pipeline_free(p->j.pipeline);
+    return error->code;
+}
+
+wf_status dry_run_peaks(const app_options *o, size_t limit, dry_run_peak *peak, wf_error *error)
+{
+    dry_run run;
+    peaks p = {.j = {.o = o, .steps = steps_of(o), .limit = limit, .run = &run}};
+
+    *peak = (dry_run_peak){.planned = 1};
+    if (app_options_pipelined(o))
+        return pipeline_peaks(&p, peak, error);
+    if (launch(&p.j, (int)app_options_ranks(o) - 1, error) == WF_OK)
+        peak->bytes = run.report.memory.peak;
+    return error->code;
 }
 
 static double received(const wf_ledger *ledger)

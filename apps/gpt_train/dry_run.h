@@ -27,6 +27,18 @@ wf_status dry_run_start(const app_options *options, int rank, dry_run *run, wf_e
 wf_status dry_run_within(const app_options *options, bool start, size_t limit, dry_run *run,
                          wf_error *error);
 
+/* The fullest pipeline rank of two steps, to the byte. */
+typedef struct dry_run_peak {
+    size_t bytes;
+    int rank;
+    int64_t
+        planned; /* so many ranks were planned; the unit profiles of these told the others' */
+} dry_run_peak;
+
+/* Errors: WF_ENOMEM: a rank takes more than `limit` bytes, of which 0 is none */
+wf_status dry_run_peaks(const app_options *options, size_t limit, dry_run_peak *peak,
+                        wf_error *error);
+
 enum { DRY_RUN_AXES = 4 };
 
 /* The mesh's axes, outermost first, with what a rank receives over each in a step. */

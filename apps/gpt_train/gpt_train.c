@@ -1,5 +1,6 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/lock.h"
+#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
@@ -182,17 +183,10 @@ static void report(const wf_error *error, void *arg)
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
-/* At its end, where other processes do not come to theirs. */
+/* Where other processes do not come to their end. */
 static void exit_now(wf_status status)
 {
     _exit(wf_par_exit_status(status));
-}
-
-static wf_rank_order rank_order(const app_options *o)
-{
-    return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
-           : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
-                                                   : WF_ORDER_TRANSPOSED;
 }
 
 /* Launch the ranks; a failure also says where their recorders are. */
@@ -208,7 +202,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
                                       .transport = unless_auto(o->transport),
                                       .n_axes = planned ? DRY_RUN_AXES : 0,
                                       .axis = axis,
-                                      .order = rank_order(o),
+                                      .order = app_setup_rank_order(o),
                                       .stall_timeout = o->stall_timeout,
                                       .exit_now = exit_now,
                                       .report = report,
@@ -334,8 +328,8 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         app_choose_accumulate(o, told);
     if (*told && launcher.process <= 0)
         printf("%s\n", told);
-    if (status == WF_OK && o->plan)
-        return plan_run(o, stdout, error);
+    if (status == WF_OK && (o->plan || o->calibrate))
+        return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
         status = app_step_report_check(o->report_json, error);
     if (status == WF_OK)
@@ -358,7 +352,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     return status;
 }
 
-/* Whether what is printed is what was wanted; else it tells how training went, which has its log. */
+/* Whether what is printed was wanted; else it tells how training went, which has its log. */
 static bool is_asked(const app_options *o)
 {
     return app_options_asks(o) || o->plan || o->steps == 0 || o->sample || o->show_layout ||

@@ -44,48 +44,36 @@ app_options search_options(const search *s, const search_candidate *c)
     return o;
 }
 
-bool search_plan(search *s, search_found *found, int64_t steps)
+bool search_plan_fullest(search *s, search_found *found)
 {
     app_options o = search_options(s, &found->candidate);
-    int64_t each = s->ranks / o.pp;
-    size_t limit = (size_t)o.device_memory;
     wf_error ignored = {WF_OK, ""};
     dry_run run;
 
-    o.steps = steps;
-    o.rank = (found->rank + 1) * each - 1;
+    o.steps = 1;
+    o.rank = (found->rank + 1) * (s->ranks / o.pp) - 1;
+    return dry_run_within(&o, false, (size_t)o.device_memory, &run, &ignored) == WF_OK;
+}
+
+bool search_plan(search *s, search_found *found)
+{
+    app_options o = search_options(s, &found->candidate);
+    wf_error ignored = {WF_OK, ""};
+    dry_run_peak peak;
+
+    o.steps = STEPS;
     s->planned++;
-    found->fits = dry_run_within(&o, false, limit, &run, &ignored) == WF_OK;
-    found->peak = found->fits ? run.report.memory.peak : 0;
+    found->planned = true;
+    found->fits = dry_run_peaks(&o, (size_t)o.device_memory, &peak, &ignored) == WF_OK;
+    found->peak = found->fits ? peak.bytes : 0;
+    found->rank = peak.rank;
     return found->fits;
 }
 
-/* Of a pipeline also the ranks of the first and the last stage, which have embedding and head. */
-static bool fits_everywhere(search *s, search_found *found)
-{
-    search_found other = *found;
-    int ends[2] = {0, found->candidate.pp - 1};
-
-    if (!search_plan(s, found, STEPS))
-        return false;
-    for (int i = 0; i < 2 && found->candidate.pp > 1; i++) {
-        if (ends[i] == found->rank)
-            continue;
-        other.rank = ends[i];
-        if (!search_plan(s, &other, STEPS))
-            return false;
-        if (other.peak > found->peak) {
-            found->peak = other.peak;
-            found->rank = other.rank;
-        }
-    }
-    return true;
-}
-
 /* Whether it may fit, by an estimate. */
-static bool may_fit(search *s, const search_candidate *c, double bytes)
+static bool may_fit(search *s, double bytes)
 {
-    bool may = search_may_fit(s, c, bytes);
+    bool may = search_may_fit(s, bytes);
 
     s->left_out[SEARCH_ESTIMATE] += !may;
     return may;
@@ -93,7 +81,7 @@ static bool may_fit(search *s, const search_candidate *c, double bytes)
 
 static bool least_may_fit(search *s, const search_candidate *c)
 {
-    return !s->options->device_memory || may_fit(s, c, search_least_memory(s, c));
+    return !s->options->device_memory || may_fit(s, search_least_memory(s, c));
 }
 
 static int by_bound(const void *a, const void *b)
@@ -103,34 +91,38 @@ static int by_bound(const void *a, const void *b)
     return x->bound < y->bound ? -1 : x->bound > y->bound;
 }
 
-static void insert(search *s, const search_found *found)
+static bool insert(search *s, const search_found *found)
 {
-    int at = s->n_top < SEARCH_KEPT ? s->n_top++ : SEARCH_KEPT - 1;
+    int64_t at = s->n_top;
 
-    while (at > 0 && s->top[at - 1].seconds > found->seconds) {
-        s->top[at] = s->top[at - 1];
-        at--;
+    if (s->n_top == s->room_top) {
+        int64_t wider = s->room_top ? 2 * s->room_top : 64;
+        search_found *more = realloc(s->top, (size_t)wider * sizeof *more);
+
+        if (!more)
+            return false;
+        s->top = more;
+        s->room_top = wider;
     }
+    while (at > 0 && s->top[at - 1].seconds > found->seconds)
+        at--;
+    memmove(s->top + at + 1, s->top + at, (size_t)(s->n_top++ - at) * sizeof *s->top);
     s->top[at] = *found;
+    return true;
 }
 
-/* Twice as many are kept as are listed, in the order of time, since what an estimate lets pass may not fit by its plan. */
-static void look_at(search *s, const search_candidate *c)
+/* What an estimate lets pass is kept, in the order of time. */
+static wf_status look_at(search *s, const search_candidate *c, wf_error *error)
 {
     search_found found;
 
     if (!least_may_fit(s, c))
-        return;
-    if (!search_simulate(s, c, 0, &found)) {
+        return WF_OK;
+    if (!search_simulate(s, c, 0, &found))
         s->left_out[SEARCH_SIZES]++;
-        return;
-    }
-    if (s->n_top == SEARCH_KEPT && found.seconds >= s->top[SEARCH_KEPT - 1].seconds) {
-        s->left_out[SEARCH_SLOWER]++;
-    } else if (may_fit(s, c, found.estimate)) {
-        s->left_out[SEARCH_SLOWER] += s->n_top == SEARCH_KEPT; /* the last one goes */
-        insert(s, &found);
-    }
+    else if (may_fit(s, found.estimate) && !insert(s, &found))
+        return wf_error_set(error, WF_ENOMEM, "no memory for layouts that may fit");
+    return WF_OK;
 }
 
 static void add_path(search *s, search_found *found)
@@ -141,22 +133,37 @@ static void add_path(search *s, search_found *found)
         found->path = path.path;
 }
 
-/* The list is what fits by its plan, the fastest first. */
-static void plan_top(search *s)
+/* Plan what is listed, in the order of time. False: one does not fit and is gone, so that what comes next may be another. */
+static bool all_fit(search *s)
 {
-    int n = 0;
+    for (int64_t i = 0; i < SEARCH_TOP && i < s->n_top; i++) {
+        if (s->top[i].planned || search_plan(s, &s->top[i]))
+            continue;
+        s->left_out[SEARCH_PLAN]++;
+        s->n_top--;
+        memmove(s->top + i, s->top + i + 1, (size_t)(s->n_top - i) * sizeof *s->top);
+        return false;
+    }
+    return true;
+}
 
-    for (int i = 0; i < s->n_top; i++) {
-        if (n == SEARCH_TOP) {
-            s->left_out[SEARCH_SLOWER]++;
-        } else if (fits_everywhere(s, &s->top[i])) {
-            s->top[n] = s->top[i];
-            add_path(s, &s->top[n++]);
-        } else {
-            s->left_out[SEARCH_PLAN]++;
+/* Candidates in the order of their bounds, until none can come before the last one of the list. */
+static int64_t simulate_all(search *s, wf_error *error)
+{
+    int64_t i = 0;
+
+    for (;;) {
+        bool more = i < s->count,
+             late = more && s->n_top >= SEARCH_TOP &&
+                    (double)s->candidate[i].bound >= s->top[SEARCH_TOP - 1].seconds;
+
+        if (more && !late) {
+            if (look_at(s, &s->candidate[i++], error) != WF_OK)
+                return i;
+        } else if (all_fit(s)) {
+            return i;
         }
     }
-    s->n_top = n;
 }
 
 /* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
@@ -166,9 +173,9 @@ static void find_plain(search *s)
         const search_candidate *c = &s->candidate[i];
 
         if (c->pp == 1 && c->tp == 1 &&
-            (!s->options->device_memory || search_may_fit(s, c, search_least_memory(s, c))) &&
+            (!s->options->device_memory || search_may_fit(s, search_least_memory(s, c))) &&
             search_simulate(s, c, WF_SIM_PATH, &s->plain))
-            search_plan(s, &s->plain, STEPS);
+            search_plan(s, &s->plain);
     }
 }
 
@@ -180,23 +187,19 @@ static double work(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void go(search *s, wf_error *error)
+void search_go(search *s, wf_error *error)
 {
     double start = work();
-    int64_t i = 0;
 
     if (search_enumerate(s, error) != WF_OK)
         return;
     if (s->count)
         qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
-    for (; i < s->count; i++) {
-        if (s->n_top == SEARCH_KEPT &&
-            (double)s->candidate[i].bound >= s->top[SEARCH_KEPT - 1].seconds)
-            break;
-        look_at(s, &s->candidate[i]);
-    }
-    s->left_out[SEARCH_TIME] = s->count - i;
-    plan_top(s);
+    s->left_out[SEARCH_TIME] = s->count - simulate_all(s, error);
+    for (; s->n_top > SEARCH_TOP; s->n_top--)
+        s->left_out[SEARCH_SLOWER]++;
+    for (int i = 0; i < s->n_top; i++)
+        add_path(s, &s->top[i]);
     find_plain(s);
     s->seconds = work() - start;
 }
@@ -217,15 +220,16 @@ static wf_sim_model model_of(const app_options *o)
                           .tied = c.tied};
 }
 
-static void close_search(search *s)
+void search_close(search *s)
 {
     for (int i = 0; i < s->tables; i++)
         wf_pipe_table_free(s->table[i].table);
     free(s->candidate);
+    free(s->top);
     free(s);
 }
 
-static search *open_search(const app_options *options, wf_error *error)
+search *search_open(const app_options *options, wf_error *error)
 {
     search *s = calloc(1, sizeof *s);
 
@@ -238,7 +242,7 @@ static search *open_search(const app_options *options, wf_error *error)
     s->inexact = strcmp(options->search, "inexact") == 0;
     if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK)
         return s;
-    close_search(s);
+    search_close(s);
     return NULL;
 }
 
@@ -252,17 +256,17 @@ static int64_t ranks_of(const search *s)
 
 wf_status search_run(const app_options *options, FILE *out, wf_error *error)
 {
-    search *s = open_search(options, error);
+    search *s = search_open(options, error);
 
     if (!s)
         return error->code;
     s->ranks = ranks_of(s);
-    go(s, error);
+    search_go(s, error);
     if (error->code == WF_OK)
         search_print(s, out);
     if (error->code == WF_OK && options->json)
         search_write_json(s, options->json, error);
-    close_search(s);
+    search_close(s);
     return error->code;
 }
 
@@ -332,7 +336,7 @@ static wf_status time_pipeline(search *s, const search_candidate *c, search_foun
 wf_status search_time(const app_options *options, search_found *found, char *machine,
                       wf_error *error)
 {
-    search *s = open_search(options, error);
+    search *s = search_open(options, error);
     search_candidate c;
 
     if (!s)
@@ -347,6 +351,6 @@ wf_status search_time(const app_options *options, search_found *found, char *mac
         time_pipeline(s, &c, found, error);
     else if (!search_simulate(s, &c, WF_SIM_PATH, found))
         wf_error_set(error, WF_ENOMEM, "no memory to simulate a step");
-    close_search(s);
+    search_close(s);
     return error->code;
 }

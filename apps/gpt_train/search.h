@@ -8,13 +8,7 @@
 #include "apps/gpt_train/dry_run.h"
 #include "parallel/simulate/cost.h"
 
-enum {
-    SEARCH_STAGES = 1024,
-    SEARCH_TOP = 10,
-    SEARCH_KEPT = 20,
-    SEARCH_TABLES = 4096,
-    SEARCH_MEASURED = 4096
-};
+enum { SEARCH_STAGES = 1024, SEARCH_TOP = 10, SEARCH_TABLES = 4096, SEARCH_MEASURED = 4096 };
 
 /* A layout: what the search may choose. */
 typedef struct search_candidate {
@@ -39,8 +33,8 @@ typedef struct search_found {
     double seconds, bubble,
         utilisation; /* the step; idle in the pipeline; model FLOPs over the peak's */
     wf_sim_cost path;
-    bool fits;
-    size_t peak; /* on the rank that was planned: the fullest by estimate */
+    bool planned, fits;
+    size_t peak; /* the fullest rank's, where it was planned */
     int rank;
     double estimate; /* bytes that it takes */
 } search_found;
@@ -48,7 +42,7 @@ typedef struct search_found {
 /* A lowered table, kept for the next candidate that has it. */
 typedef struct search_table {
     int schedule, pp, per_rank, micros, group, resident;
-    bool again;
+    bool again, tied;
     wf_pipe_table *table; /* NULL: it cannot be made */
 } search_table;
 
@@ -67,8 +61,9 @@ typedef struct search {
     search_candidate *candidate;
     int64_t count, room, considered, simulated, planned;
     int64_t left_out[SEARCH_REASONS];
-    search_found top[SEARCH_KEPT]; /* by time; in the end SEARCH_TOP of them */
-    int n_top;
+    search_found
+        *top; /* by time; in the end SEARCH_TOP of them at most, which fit by their plans */
+    int64_t n_top, room_top;
     search_found plain; /* the best of data parallelism alone; fits: whether there is any */
     search_table table[SEARCH_TABLES];
     int tables;
@@ -106,7 +101,8 @@ double search_memory_estimate(search *s, const search_candidate *c, const wf_pip
 double search_least_memory(search *s, const search_candidate *c);
 
 /* Whether an estimate leaves it open that a plan fits. */
-bool search_may_fit(const search *s, const search_candidate *c, double bytes);
+bool search_may_fit(const search *s, double bytes);
+bool search_may_fit_in(double bytes, size_t limit);
 
 /* Blocks of a stage; the first and the last step are none. */
 double search_blocks(const search *s, const int64_t *first, int stage);
@@ -121,11 +117,19 @@ bool search_simulate(search *s, const search_candidate *c, int flags, search_fou
 bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_table *table,
                            const int64_t *first, int flags, search_found *found);
 
-/* Plan so many steps of the rank that takes most; whether it fits. */
-bool search_plan(search *s, search_found *found, int64_t steps);
+/* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its estimate. */
+bool search_plan(search *s, search_found *found);
+bool search_plan_fullest(search *s, search_found *found);
 
 /* How many stages a rank has where nobody says. */
 int search_stages(int schedule);
+
+/* An empty search with the figures of --machine; NULL on errors. Owner: caller, search_close */
+search *search_open(const app_options *options, wf_error *error);
+void search_close(search *s);
+
+/* Fill in its list: of s->ranks ranks. */
+void search_go(search *s, wf_error *error);
 
 wf_status search_run(const app_options *options, FILE *out, wf_error *error);
 

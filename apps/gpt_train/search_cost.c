@@ -126,12 +126,15 @@ double search_time_bound(const search *s, const search_candidate *c)
     int64_t whole[2] = {0, s->model.layers + 2};
     wf_sim_stage all;
     wf_sim_costs costs;
-    double forward, inputs, weights;
+    double forward, inputs, weights, joined;
 
     wf_sim_stages(&s->machine, &s->model, &l, whole, 1, &all, &costs);
     forward = wf_sim_total(&all.forward);
     inputs = wf_sim_total(&all.inputs);
     weights = wf_sim_total(&all.weights);
+    joined = wf_sim_total(&all.joined);
+    if (joined < 0 || c->pp == 1 || is_whole(c)) /* some tables have both ways */
+        weights += joined;
     if (c->recompute == WF_SIM_AGAIN_STAGE)
         inputs += forward;
     if (c->pp > 1)
@@ -203,6 +206,7 @@ static wf_pipe_table *make_table(const search_table *t)
     const wf_pipe_costs costs = {100, 100, 100, .message = 5, false};
     wf_pipe_lowering how = {.ahead = 1,
                             .recompute = t->again,
+                            .tied = t->tied,
                             .group = t->group,
                             .resident = t->resident,
                             .prefetch = 1};
@@ -226,7 +230,8 @@ static const wf_pipe_table *table_of(search *s, const search_candidate *c,
                                        .pp = c->pp,
                                        .per_rank = c->pp == 1 ? 1 : c->per_rank,
                                        .micros = c->micros,
-                                       .again = c->recompute == WF_SIM_AGAIN_STAGE};
+                                       .again = c->recompute == WF_SIM_AGAIN_STAGE,
+                                       .tied = c->pp > 1 && s->model.tied};
     int i = 0;
 
     if (l->reduce == WF_SIM_ONCE && (c->micros & (c->micros - 1)) == 0)
@@ -236,7 +241,8 @@ static const wf_pipe_table *table_of(search *s, const search_candidate *c,
     for (; i < s->tables; i++)
         if (t[i].schedule == key.schedule && t[i].pp == key.pp &&
             t[i].per_rank == key.per_rank && t[i].micros == key.micros &&
-            t[i].group == key.group && t[i].resident == key.resident && t[i].again == key.again)
+            t[i].group == key.group && t[i].resident == key.resident &&
+            t[i].again == key.again && t[i].tied == key.tied)
             return t[i].table;
     if (i == SEARCH_TABLES) {
         i = 0; /* the oldest one goes */
@@ -286,6 +292,8 @@ bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_t
     if (stages > SEARCH_STAGES)
         return false;
     wf_sim_stages(&s->machine, &s->model, &l, first, stages, stage, &costs);
+    if (wf_pipe_table_rank(table, 0) == wf_pipe_table_rank(table, stages - 1))
+        costs.tie = 0; /* both ends are there */
     if (!wf_pipe_table_facts(table).group)
         costs.norm += longest_reduction(table, stage);
     if (wf_sim_run(table, &costs, flags, &result, &error) != WF_OK)

@@ -95,7 +95,7 @@ static void print_other(search *s, const char *name, const search_candidate *c, 
     grew = other.path.of[term] - winner->path.of[term];
     fprintf(out, "  %-28s ", name);
     if (s->options->device_memory &&
-        (!search_may_fit(s, c, other.estimate) || !search_plan(s, &other, 1)))
+        (!search_may_fit(s, other.estimate) || !search_plan_fullest(s, &other)))
         fprintf(out, "does not fit (%+.4f s)\n", more);
     else if (more <= 0)
         fprintf(out, "%+.4f s: as fast\n", more);

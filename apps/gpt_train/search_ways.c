@@ -60,7 +60,7 @@ static int64_t find_largest(search *s, way w, search_found *found)
 
         if (!make(s, w, micro, &c))
             break;
-        if (!search_simulate(s, &c, WF_SIM_PATH, &one) || !search_plan(s, &one, 2))
+        if (!search_simulate(s, &c, WF_SIM_PATH, &one) || !search_plan(s, &one))
             break;
         *found = one;
         largest = micro;

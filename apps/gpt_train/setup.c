@@ -185,3 +185,10 @@ wf_status app_setup_pace(const app_options *o, wf_sim_paced *paced, wf_error *er
     wf_sim_pace(&machine, o->paced_scale, paced);
     return WF_OK;
 }
+
+wf_rank_order app_setup_rank_order(const app_options *o)
+{
+    return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
+           : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
+                                                   : WF_ORDER_TRANSPOSED;
+}

@@ -17,6 +17,8 @@ wf_status app_setup_pipeline(const app_options *options, wf_par_pipeline **pipel
 /* Make real what a rank has: its stages, or all. */
 wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
                                 wf_nn_module *model);
+/* Which ranks the processes of a launcher run. */
+wf_rank_order app_setup_rank_order(const app_options *options);
 /* The machine whose time a run takes with --paced; nothing without. */
 wf_status app_setup_pace(const app_options *options, wf_sim_paced *paced, wf_error *error);
 /* Whether a run evaluates behind this step. */

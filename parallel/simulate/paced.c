@@ -25,18 +25,24 @@ static double bytes_through(const wf_call *call)
     return bytes;
 }
 
+wf_sim_work wf_sim_work_of(const wf_call *call)
+{
+    return (wf_sim_work){.flops = call->op->flops ? call->op->flops(call) : 0,
+                         .bytes = bytes_through(call),
+                         .attention = strncmp(call->op->name, "attention", 9) == 0};
+}
+
 static double op_time(const void *self, const wf_call *call)
 {
     const wf_sim_paced *p = self;
     const wf_sim_machine *m = &p->machine;
     bool bf16 = wf_context_compute(call->ctx) == WF_BF16 && call->in[0]->dtype == WF_BF16;
-    bool attention = strncmp(call->op->name, "attention", 9) == 0;
-    double flops = call->op->flops ? call->op->flops(call) : 0;
+    wf_sim_work work = wf_sim_work_of(call);
     double rate =
-        (bf16 ? m->rate_bf16 : m->rate_fp32) * (attention ? m->attention : m->products);
+        (bf16 ? m->rate_bf16 : m->rate_fp32) * (work.attention ? m->attention : m->products);
 
     return p->scale *
-           (m->launch + (flops > 0 ? flops / rate : bytes_through(call) / m->bandwidth));
+           (m->launch + (work.flops > 0 ? work.flops / rate : work.bytes / m->bandwidth));
 }
 
 static wf_sim_move move_of(const char *op)

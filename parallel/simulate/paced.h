@@ -22,6 +22,14 @@ typedef struct wf_sim_paced {
     wf_pace_machine pace;
 } wf_sim_paced;
 
+/** wf_sim_work - what an op is made of: FLOPs of products or of attention, else bytes through memory. */
+typedef struct wf_sim_work {
+    double flops, bytes;
+    bool attention;
+} wf_sim_work;
+
+WF_API wf_sim_work wf_sim_work_of(const struct wf_call *call);
+
 /**
  * wf_sim_pace - fill in a pace; it points to itself, and stays where it is
  *

@@ -318,7 +318,7 @@ refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained
 other "gpt_export of nothing" 2 "it takes two folders" gpt_export
 other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made exported
 other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
-other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16 and f16" gpt_export made exported --dtype f64
+other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16, f16 and nf4" gpt_export made exported --dtype f64
 result "which leaves nothing" "$([ ! -e exported ] || echo exported)"
 other "gpt_diff of one" 2 "it takes two" gpt_diff a.jsonl
 other "gpt_diff of a log that is missing" 3 "cannot read nothing: No such file" gpt_diff a.jsonl nothing

@@ -1,0 +1,286 @@
+/*
+ * apps/gpt_train/calibrate.c - this machine's figures, measured: FLOP/s of products and of attention and bytes/s of all other ops, at
+ * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
+ */
+#include "apps/gpt_train/calibrate.h"
+#include "apps/gpt_train/setup.h"
+#include "apps/step_report.h"
+#include "mesh/cluster/topology.h"
+#include "parallel/simulate/paced.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OPS = 1 << 16, WARM = 1, STEPS = 4, SMALL = 400, LARGE = 20, LARGE_FLOATS = 1 << 19 };
+
+/* The ops of a step in their order: what each is made of. */
+typedef struct watched {
+    int64_t count;
+    wf_sim_work work[OPS];
+} watched;
+
+/* What rank 0 has found. */
+typedef struct sums {
+    double products, attention, elements; /* FLOPs, FLOPs, bytes */
+    double of_products, of_attention, of_elements,
+        best;           /* seconds; FLOP/s of the best kind of product */
+    double beside, ops; /* seconds of steps that no kernel took; ops in them */
+    double latency, bandwidth;
+} sums;
+
+typedef struct job {
+    const app_options *o;
+    app_options options; /* those of the ranks */
+    sums found;
+} job;
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* An op takes what it takes; it is written down. */
+static double look(const void *self, const struct wf_call *call)
+{
+    watched *w = (watched *)(uintptr_t)self; /* this rank's alone */
+
+    if (w->count < OPS)
+        w->work[w->count++] = wf_sim_work_of(call);
+    return 0;
+}
+
+static double nothing(const void *self, const wf_pace_transfer *what, double *latency)
+{
+    (void)self;
+    (void)what;
+    *latency = 0;
+    return 0;
+}
+
+/* Tokens that are all alike cost what others cost. */
+static wf_status read_same(void *self, int64_t step, int64_t first, int64_t count,
+                           void *const *field, wf_error *error)
+{
+    const app_options *o = self;
+    size_t bytes = (size_t)(count * o->seq_len) * sizeof(int32_t);
+
+    (void)step;
+    (void)first;
+    (void)error;
+    memset(field[0], 0, bytes);
+    memset(field[1], 0, bytes);
+    return WF_OK;
+}
+
+static void add_step(sums *s, const wf_trace *trace, const watched *w, double took)
+{
+    int64_t k = 0;
+
+    for (int64_t i = 0; i < wf_trace_count(trace) && k < w->count; i++) {
+        const wf_trace_event *e = wf_trace_at(trace, i);
+        const wf_sim_work *work = &w->work[k];
+        double seconds = 1e-9 * (double)(e->end - e->start);
+
+        if (e->kind != WF_TRACE_OP)
+            continue;
+        k++;
+        took -= seconds;
+        if (work->flops <= 0) {
+            s->elements += work->bytes;
+            s->of_elements += seconds;
+        } else if (work->attention) {
+            s->attention += work->flops;
+            s->of_attention += seconds;
+        } else {
+            s->products += work->flops;
+            s->of_products += seconds;
+            s->best = work->flops / seconds > s->best ? work->flops / seconds : s->best;
+        }
+    }
+    s->beside += took;
+    s->ops += (double)k;
+}
+
+static wf_status measure_steps(wf_par *par, wf_nn_module *model, const job *j, watched *w,
+                               sums *found)
+{
+    wf_par_train_options options = app_setup_training(&j->options);
+    wf_context *ctx = wf_par_context(par);
+    const wf_par_data data = {.read = read_same, .self = (void *)(uintptr_t)&j->options};
+    wf_error error = {WF_OK, ""};
+    wf_par_trainer *trainer = wf_par_trainer_open(par, model, &options);
+
+    for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++) {
+        wf_trace *trace = wf_trace_open(2 * OPS, &error);
+        wf_par_step result;
+        double start, compute;
+
+        if (!trace)
+            break;
+        w->count = 0;
+        wf_context_trace(ctx, trace);
+        wf_par_step_begin(trainer, step);
+        start = now();
+        wf_par_forward_backward(trainer, &data);
+        compute = now() - start;
+        wf_context_trace(ctx, NULL);
+        if (step > WARM)
+            add_step(found, trace, w, compute);
+        wf_par_reduce(trainer, &result.loss);
+        wf_par_optimizer_step(trainer, 0);
+        wf_trace_close(trace);
+    }
+    wf_par_trainer_close(trainer);
+    return error.code != WF_OK ? wf_fail(ctx, error.code, "%s", error.text)
+                               : wf_context_status(ctx);
+}
+
+static wf_status time_collective(wf_comm *world, const wf_collective *what, int times,
+                                 double *seconds, wf_error *error)
+{
+    double start;
+
+    for (int i = 0; i < times / 4 && error->code == WF_OK; i++)
+        wf_collective_run(world, what, error);
+    start = now();
+    for (int i = 0; i < times && error->code == WF_OK; i++)
+        wf_collective_run(world, what, error);
+    *seconds = (now() - start) / times;
+    return error->code;
+}
+
+static wf_status measure_links(const wf_rank *rank, sums *found, wf_error *error)
+{
+    int64_t cuts[WF_MAX_RANKS + 1], n = rank->size;
+    float *memory = calloc(LARGE_FLOATS, sizeof *memory);
+    wf_comm_buffer small = {.in = memory, .out = memory, .count = 1},
+                   large = {.in = memory, .out = memory, .cuts = cuts};
+    double few, many, steps = 0;
+
+    if (!memory)
+        return wf_error_set(error, WF_ENOMEM, "no memory to measure collectives");
+    while (1 << (int)steps < n)
+        steps++;
+    for (int64_t i = 0; i <= n; i++)
+        cuts[i] = i * LARGE_FLOATS / n;
+    large.in = memory + cuts[rank->index];
+    if (time_collective(
+            rank->world,
+            &(wf_collective){.kind = WF_ALL_REDUCE, .n_buffers = 1, .buffers = &small}, SMALL,
+            &few, error) == WF_OK &&
+        time_collective(
+            rank->world,
+            &(wf_collective){.kind = WF_ALL_GATHER, .n_buffers = 1, .buffers = &large}, LARGE,
+            &many, error) == WF_OK) {
+        found->latency = few / 2 / steps;
+        many -= found->latency * steps;
+        found->bandwidth = 4.0 * LARGE_FLOATS * (double)(n - 1) / (double)n / many;
+    }
+    free(memory);
+    return error->code;
+}
+
+static wf_status calibrate_rank(wf_rank *rank, void *arg)
+{
+    job *j = arg;
+    wf_par_options options = app_setup_rank(&j->options, false);
+    sums found = {.products = 0};
+    wf_pace_machine eye = {.op = look, .transfer = nothing};
+    watched *w = calloc(1, sizeof *w);
+    wf_nn_gpt *model = NULL;
+    wf_par *par;
+
+    if (!w)
+        return wf_error_set(&rank->error, WF_ENOMEM, "no memory to look at ops");
+    eye.self = w;
+    options.pace = &eye;
+    par = wf_par_open(rank, &options, &rank->error);
+    if (par)
+        model = app_setup_model(&j->options, wf_par_context(par));
+    if (model) {
+        wf_par_plan(par, &model->base, wf_par_gpt_plan);
+        wf_par_materialize(par, &model->base);
+        measure_steps(par, &model->base, j, w, &found);
+        wf_nn_free(&model->base);
+    }
+    if (par && wf_context_status(wf_par_context(par)) != WF_OK)
+        rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    free(w);
+    if (rank->error.code == WF_OK && rank->size > 1)
+        measure_links(rank, &found, &rank->error);
+    if (rank->index == 0)
+        j->found = found;
+    return rank->error.code;
+}
+
+static wf_sim_machine machine_of(const job *j, int cores)
+{
+    const sums *s = &j->found;
+    bool bf16 = strcmp(j->o->compute, "bf16") == 0;
+    double each = s->beside / s->ops;
+    wf_sim_machine m = {.memory = (double)sysconf(_SC_PHYS_PAGES) *
+                                  (double)sysconf(_SC_PAGESIZE) / cores,
+                        .rate_bf16 = s->best,
+                        .rate_fp32 = bf16 ? 0 : s->best,
+                        .products = s->products / s->of_products / s->best,
+                        .attention = s->attention / s->of_attention / s->best,
+                        .bandwidth = s->elements / s->of_elements,
+                        .launch = each > 0 ? each : 0,
+                        .devices = cores,
+                        .cores = cores,
+                        .inside = {s->bandwidth, s->latency}};
+
+    m.attention = m.attention < 1e-3 ? 1e-3 : m.attention > 1 ? 1 : m.attention;
+    if (cores == 1) /* nobody to talk to */
+        m.inside = (wf_sim_link){m.bandwidth, m.launch};
+    m.network = m.inside;
+    snprintf(m.name, sizeof m.name, "this machine: %d core%s, %s", cores, cores > 1 ? "s" : "",
+             bf16 ? "bf16" : "fp32");
+    return m;
+}
+
+static void print(FILE *out, const wf_sim_machine *m, const char *path)
+{
+    char bandwidth[32], link[32];
+
+    fprintf(out,
+            "%s: products %.4g FLOP/s of %.4g at best, attention %.4g, other ops %s/s, %.3g us "
+            "beside each op; between ranks %s/s, %.3g us\n",
+            path, m->products * m->rate_bf16, m->rate_bf16, m->attention * m->rate_bf16,
+            app_size_text(bandwidth, m->bandwidth), 1e6 * m->launch,
+            app_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
+}
+
+wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
+{
+    job j = {.o = options, .options = *options};
+    app_options *o = &j.options;
+    wf_topology here;
+    wf_sim_machine machine;
+    int cores;
+
+    if (wf_topology_read(NULL, &here, error) != WF_OK)
+        return error->code;
+    cores = here.cores < WF_MAX_RANKS ? here.cores : WF_MAX_RANKS;
+    o->pp = o->tp = 1;
+    o->dp = cores;
+    o->sequence_parallel = false;
+    o->pp_schedule = (char *)(uintptr_t) "1f1b"; /* only read */
+    snprintf(o->strategy, sizeof o->strategy, "no_shard");
+    snprintf(o->accumulate, sizeof o->accumulate, "local");
+    o->dp_replicate = o->shard_group_size = 0;
+    o->global_batch_size = 2 * cores * o->micro_batch_size;
+    o->threads_per_rank = 1;
+    if (wf_launch(&(wf_launch_options){.ranks = cores, .transport = "threads", .threads = 1},
+                  calibrate_rank, &j, error) != WF_OK)
+        return error->code;
+    machine = machine_of(&j, cores);
+    if (wf_sim_machine_write(&machine, options->calibrate, error) == WF_OK)
+        print(out, &machine, options->calibrate);
+    return error->code;
+}
