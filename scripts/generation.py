@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""generation.py BUILD FOLDER [--prompts N] [--only PART] - gpt_generate on a real model, by hand.
+"""generation.py BUILD FOLDER [--prompts N] [--only PART] [--llama-bench PATH] - gpt_generate on a real model, by hand.
 
     layouts   N prompts (1000) on every way to run: tp, dp, batches, chunks, threads: one SHA of texts and
               log probabilities
@@ -8,7 +8,8 @@
     logits    of N positions (1000 x 1000, of a small model: they are kept in memory), the trainer's and the
               generator's on six layouts, all equal by memcmp
     perplexity  gpt_eval's nats a token beside transformers', in windows and with a stride
-    speed     tokens a second of one text beside torch's, in turns (bench decode has the memory's bandwidth)
+    speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, in turns
+              (bench decode has the memory's bandwidth)
 
 FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
 (greedy, samplers, perplexity, speed) is left out where they are not, and says so.
@@ -20,6 +21,7 @@ sys.path.pop(0)  # its tokenizers.py is not the package of that name
 import argparse
 import hashlib
 import json
+import math
 import pathlib
 import random
 import struct
@@ -164,30 +166,87 @@ def perplexity(build, folder):
     return good
 
 
-def speed(build, folder):
-    import torch
-    import transformers
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
-    size = sum(p.numel() for p in model.parameters()) * 4
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    prompt, lengths = "The capital of France is", (4, 132)  # loading and the prompt cancel out
-    ids = tokenizer(prompt, return_tensors="pt")
-    for threads in (1, 2):
-        torch.set_num_threads(threads)
-        least = {name: [1e9, 1e9] for name in ("weft", "weft bf16", "torch")}  # seconds, of each length
-        for _ in range(3):
-            for name, flags in (("weft", []), ("weft bf16", ["--dtype", "bf16"])):
-                for i, n in enumerate(lengths):
-                    least[name][i] = min(least[name][i], generate(build, folder, [prompt], "--max-new-tokens", n, "--ignore-eos",
-                                                                  "--threads-per-rank", threads, *flags)[1])
-            for i, n in enumerate(lengths):
-                begin = time.monotonic()
-                model.generate(**ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
-                least["torch"][i] = min(least["torch"][i], time.monotonic() - begin)
-        best = {name: (lengths[1] - lengths[0]) / (t[1] - t[0]) for name, t in least.items()}
-        print(f"speed, {threads} threads: " + ", ".join(f"{n} {r:.1f} tokens/s" for n, r in best.items())
-              + f"; weft reads {best['weft'] * size / 1e9:.1f} GB/s of weights and is {best['weft'] / best['torch']:.2f} x "
-              f"torch, bf16 {best['weft bf16'] / best['weft']:.2f} x fp32", flush=True)
+SPEED_LENGTHS = (4, 132)  # tokens of a text; loading and the prompt cancel out
+
+
+class WeftSpeed:
+    """gpt_generate: the seconds of a short and of a long text."""
+
+    def __init__(self, build, folder, *flags):
+        self.build, self.folder, self.flags = build, folder, flags
+        self.least = [1e9, 1e9]
+
+    def run(self, threads):
+        for i, n in enumerate(SPEED_LENGTHS):
+            self.least[i] = min(self.least[i], generate(
+                self.build, self.folder, ["The capital of France is"], "--max-new-tokens", n, "--ignore-eos",
+                "--threads-per-rank", threads, *self.flags)[1])
+
+    def rate(self):
+        return (SPEED_LENGTHS[1] - SPEED_LENGTHS[0]) / (self.least[1] - self.least[0])
+
+
+class TorchSpeed(WeftSpeed):
+    def __init__(self, folder, dtype):
+        import torch
+        import transformers
+        self.torch = torch
+        self.model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+        self.ids = transformers.AutoTokenizer.from_pretrained(folder)("The capital of France is", return_tensors="pt")
+        self.least = [1e9, 1e9]
+
+    def run(self, threads):
+        self.torch.set_num_threads(threads)
+        for i, n in enumerate(SPEED_LENGTHS):
+            begin = time.monotonic()
+            self.model.generate(**self.ids, max_new_tokens=n, min_new_tokens=n, do_sample=False)
+            self.least[i] = min(self.least[i], time.monotonic() - begin)
+
+
+class LlamaSpeed:
+    """llama-bench with the GGUF that gpt_export writes, its matrices of the type that the folder has."""
+
+    def __init__(self, bench, build, folder, dtype, work):
+        self.bench, self.file, self.best = bench, work / f"{dtype}.gguf", 0
+        subprocess.run([build / "apps/gpt_export", folder, work / dtype, "--dtype", dtype], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([build / "apps/gpt_export", work / dtype, "--gguf", self.file], check=True, stdout=subprocess.DEVNULL)
+
+    def run(self, threads):
+        run = subprocess.run([self.bench, "-m", self.file, "-t", str(threads), "-p", "0", "-r", "1", "-o", "json",
+                              "-n", str(SPEED_LENGTHS[1] - SPEED_LENGTHS[0])], stdout=subprocess.PIPE,
+                             stderr=subprocess.DEVNULL, check=True)
+        self.best = max(self.best, json.loads(run.stdout)[0]["avg_ts"])
+
+    def rate(self):
+        return self.best
+
+
+def speed(build, folder, bench, turns, counts):
+    config = json.loads((pathlib.Path(folder) / "config.json").read_text())
+    with open(pathlib.Path(folder) / "model.safetensors", "rb") as file:
+        tensors = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+    numbers = sum(math.prod(t["shape"]) for n, t in tensors.items() if n != "__metadata__")
+    if not config.get("tie_word_embeddings"):
+        numbers -= config["vocab_size"] * config["hidden_size"]  # of the embedding a row is read
+    with tempfile.TemporaryDirectory() as work:
+        for threads in counts:
+            peers = {"weft fp32": WeftSpeed(build, folder), "weft bf16": WeftSpeed(build, folder, "--dtype", "bf16"),
+                     "torch fp32": TorchSpeed(folder, "float32"), "torch bf16": TorchSpeed(folder, "bfloat16")}
+            if bench:
+                peers["llama.cpp fp32"] = LlamaSpeed(bench, build, folder, "f32", pathlib.Path(work))
+                peers["llama.cpp bf16"] = LlamaSpeed(bench, build, folder, "bf16", pathlib.Path(work))
+            for _ in range(turns):
+                for peer in peers.values():
+                    peer.run(threads)
+            rate = {name: peer.rate() for name, peer in peers.items()}
+            print(f"speed, {threads} thread{'s' * (threads > 1)}, tokens a second: "
+                  + ", ".join(f"{name} {r:.1f}" for name, r in rate.items()), flush=True)
+            for dtype, size in (("fp32", 4), ("bf16", 2)):
+                ours = rate[f"weft {dtype}"]
+                print(f"  {dtype}: {ours * numbers * size / 1e9:.1f} GB/s of weights; " + ", ".join(
+                    f"{ours / rate[f'{name} {dtype}']:.2f} x {name}" for name in ("torch", "llama.cpp")
+                    if f"{name} {dtype}" in rate), flush=True)
+            print(f"  bf16 {rate['weft bf16'] / rate['weft fp32']:.2f} x fp32", flush=True)
     return True
 
 
@@ -197,11 +256,15 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--prompts", type=int, default=1000)
     parser.add_argument("--positions", type=int, default=1000000)
+    parser.add_argument("--llama-bench", type=pathlib.Path)
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", choices=["layouts", "logits", "greedy", "samplers", "perplexity", "speed"])
     a = parser.parse_args()
     parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts), "logits": lambda: logits(a.build, a.folder, a.positions),
              "greedy": lambda: greedy(a.build, a.folder), "samplers": lambda: samplers(a.build),
-             "perplexity": lambda: perplexity(a.build, a.folder), "speed": lambda: speed(a.build, a.folder)}
+             "perplexity": lambda: perplexity(a.build, a.folder),
+             "speed": lambda: speed(a.build, a.folder, a.llama_bench, a.turns, a.threads)}
     good = True
     for name, part in parts.items():
         if a.only not in (None, name):

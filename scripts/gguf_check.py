@@ -36,6 +36,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
 NOT_LOADED = ("phi3", "granite", "smollm3")  # transformers has no such configs for GGUF files
+LONG_FACTORS = {"rope_factors_long.weight": "long_factor", "rope_factors_short.weight": "short_factor"}
 bad = 0
 
 
@@ -45,13 +46,13 @@ def say(ok, text):
     print(("ok    " if ok else "FALSE ") + text, flush=True)
 
 
-def weights(folder):
+def weights(folder, split):
     found = {}
     for path in sorted(folder.glob("model*.safetensors")):
         found.update(load_file(path))
     found = {k: v.float().numpy() for k, v in found.items()}
     config = json.loads((folder / "config.json").read_text())
-    for name in [k for k in found if "qkv_proj" in k or "gate_up_proj" in k]:  # Phi-3's tensors are several
+    for name in [k for k in found if split and ("qkv_proj" in k or "gate_up_proj" in k)]:  # Phi-3's tensors are several
         x = found.pop(name)
         if "qkv_proj" in name:
             head = config["hidden_size"] // config["num_attention_heads"]
@@ -67,7 +68,7 @@ def expected(folder, reader):
     """Of each tensor of the file what the folder has for it."""
     config = json.loads((folder / "config.json").read_text())
     arch = reader.fields["general.architecture"].contents()
-    have = weights(folder)
+    have = weights(folder, arch != "phi3")
     layers = config.get("num_hidden_layers", config.get("n_layer"))
     names = gguf.get_tensor_name_map({v: k for k, v in gguf.MODEL_ARCH_NAMES.items()}[arch], layers)
     result = {}
@@ -86,7 +87,7 @@ def check_tensors(name, folder, reader, kind):
     config, arch, want = expected(folder, reader)
     got = {t.name: t for t in reader.tensors}
     extra = set(got) - set(want)
-    say(extra <= {"rope_freqs.weight"} and set(want) - set(got) <= {"output.weight"},
+    say(extra <= {"rope_freqs.weight", *LONG_FACTORS} and set(want) - set(got) <= {"output.weight"},
         f"{name} {kind}: {len(got)} tensors; beside the folder's: {sorted(extra)}")
     wrong = []
     for tensor in got.values():
@@ -122,9 +123,25 @@ def check_logits(name, folder, path, ids, most, own_config):
     say(off <= most, f"{name}: logits of the file, by {where}, and of the folder differ by {off:g} at most")
 
 
+def check_phi3(name, config, reader):
+    """What llama.cpp's converter (conversion/phi.py) writes of two lists of factors, and of a part that turns."""
+    rope = config.rope_parameters
+    key = {k.removeprefix("phi3."): f.contents() for k, f in reader.fields.items() if k.startswith("phi3.")}
+    scale, original = config.max_position_embeddings / rope["original_max_position_embeddings"], rope["original_max_position_embeddings"]
+    want = {"rope.scaling.original_context_length": original, "context_length": config.max_position_embeddings,
+            "rope.dimension_count": int(rope.get("partial_rotary_factor", 1) * config.hidden_size) // config.num_attention_heads,
+            "rope.scaling.attn_factor": float(np.float32(np.sqrt(1 + np.log(scale) / np.log(original)))),
+            "rope.freq_base": rope["rope_theta"], "attention.sliding_window": config.sliding_window or 0}
+    off = {k: (key.get(k), v) for k, v in want.items() if key.get(k) != v}
+    lists = all(np.array_equal(t.data, np.float32(rope[LONG_FACTORS[t.name]])) for t in reader.tensors if t.name in LONG_FACTORS)
+    say(not off and lists, f"{name}: keys and lists of factors as llama.cpp's converter has them {off or ''}")
+
+
 def check_factors(name, folder, reader):
     config = transformers.AutoConfig.from_pretrained(folder)
     tensors = {t.name: t for t in reader.tensors}
+    if "rope_factors_long.weight" in tensors:
+        return check_phi3(name, config, reader)
     if "rope_freqs.weight" not in tensors:
         return
     from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
@@ -162,7 +179,7 @@ def check_back(program, name, folder, path, reader, kind):
     types = {t.name: t.tensor_type for t in reader.tensors}
     wrong = [n for n, x in got.items() if n in types and
              dequantize(quantize(np.ascontiguousarray(want[n]), types[n]), types[n]).tobytes() != np.ascontiguousarray(x).tobytes()]
-    say(not wrong and set(types) - set(got) <= {"rope_freqs.weight"}, f"{name} {kind}: a folder made of it has its {len(got)} tensors {wrong[:3]}")
+    say(not wrong and set(types) - set(got) <= {"rope_freqs.weight", *LONG_FACTORS}, f"{name} {kind}: a folder made of it has its {len(got)} tensors {wrong[:3]}")
 
 
 def check_blocks(program, where):

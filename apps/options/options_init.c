@@ -56,7 +56,7 @@ static bool find_model(const char *name, const char **family, wf_nn_gpt_config *
         const char *scaling;
     } models[] = {
 #define MODEL(called, kind, blocks, query, kv, features, wide, mlp, words, longest, epsilon,   \
-              base, how, tie)                                                                  \
+              base, how, tie, turns)                                                           \
     {#called,                                                                                  \
      #kind,                                                                                    \
      {.vocabulary = words,                                                                     \
@@ -69,6 +69,7 @@ static bool find_model(const char *name, const char **family, wf_nn_gpt_config *
       .eps = epsilon,                                                                          \
       .rope_base = base,                                                                       \
       .tied = tie,                                                                             \
+      .rotary = turns,                                                                         \
       .head_dim = features},                                                                   \
      how},
 #include "apps/options/models.def"

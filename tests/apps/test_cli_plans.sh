@@ -69,6 +69,8 @@ olmo-2-1b 1484916736
 olmo-2-7b 7298617344
 phi-3-mini 3821079552
 phi-3-medium 13960238080
+phi-3.5-mini 3821079552
+phi-4-mini 3836021760
 END
 run "a smaller one of that kind" --model qwen2.5-0.5b --n-layer 2 --vocab-size 1000 --plan --global-batch-size 1
 shows "what was given" "qwen2 of 2 blocks, 30721664 parameters"

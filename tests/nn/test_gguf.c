@@ -117,6 +117,46 @@ static void a_llamas_heads_turn_neighbours(void)
     free(r.bytes);
 }
 
+/* Phi-3's tensors are several in one; what two lists of factors divide by lies beside them. */
+static void rotation_of_phi3(void)
+{
+    static const char *const from = WEFT_REFERENCE "/hf_phi35";
+    static const float lists[2][2] = {{1.5f, 4.25f}, {1, 1.3f}};
+    wf_error error = {WF_OK, ""};
+    const gguf_tensor *t;
+    int64_t count;
+    gguf_file r;
+    float *x, factor;
+    size_t at;
+
+    CU_ASSERT_EQUAL(gguf_save(from, WF_PAR_GGUF_FLOAT32, NULL, 0, path_in("phi.gguf"), &error),
+                    WF_OK);
+    gguf_read(&r, path_in("phi.gguf"));
+    CU_ASSERT_EQUAL(gguf_number(&r, "phi3.rope.dimension_count"), 4);
+    CU_ASSERT_EQUAL(gguf_number(&r, "phi3.rope.scaling.original_context_length"), 8);
+    CU_ASSERT_EQUAL(gguf_number(&r, "phi3.attention.sliding_window"), 0);
+    at = gguf_value(&r, "phi3.rope.scaling.attn_factor", 6);
+    CU_ASSERT_FATAL(at != 0);
+    memcpy(&factor, r.bytes + at, sizeof factor);
+    CU_ASSERT_EQUAL(factor, (float)sqrt(1 + log(4) / log(8)));
+    for (int i = 0; i < 2; i++) {
+        t = gguf_find(&r, i ? "rope_factors_short.weight" : "rope_factors_long.weight");
+        CU_ASSERT_FATAL(t && t->dims == 1 && t->size[0] == 2 && t->type == 0);
+        CU_ASSERT_EQUAL(memcmp(t->data, lists[i], sizeof lists[i]), 0);
+    }
+    t = gguf_find(&r, "blk.1.attn_qkv.weight");
+    CU_ASSERT_FATAL(t && t->size[0] == 32 && t->size[1] == 64);
+    x = weights_of(from, "model.layers.1.self_attn.qkv_proj.weight", &count);
+    CU_ASSERT_EQUAL(memcmp(t->data, x, (size_t)count * 4), 0);
+    free(x);
+    t = gguf_find(&r, "blk.0.ffn_up.weight");
+    CU_ASSERT_FATAL(t && t->size[1] == 96 && !gguf_find(&r, "blk.0.ffn_gate.weight"));
+    x = weights_of(from, "model.layers.0.mlp.gate_up_proj.weight", &count);
+    CU_ASSERT_EQUAL(memcmp(t->data, x, (size_t)count * 4), 0);
+    free(x);
+    free(r.bytes);
+}
+
 static float half(const char *at)
 {
     uint16_t bits;
@@ -236,6 +276,7 @@ static void what_cannot_be(void)
 static const wf_test tests[] = {
     {"every byte has its place", every_byte_has_its_place},
     {"a llama's heads turn neighbours", a_llamas_heads_turn_neighbours},
+    {"rotation of Phi-3", rotation_of_phi3},
     {"blocks are near their numbers", blocks_are_near_their_numbers},
     {"blocks by hand", blocks_by_hand},
     {"keys that are given", keys_that_are_given},

@@ -37,9 +37,9 @@ static char *bytes_of(const char *path, size_t *n)
 /* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors are called there. */
 static void a_file_becomes_a_folder(void)
 {
-    static const char *const models[] = {"/hf_gpt2",    "/hf_llama",   "/hf_llama_tied",
-                                         "/hf_llama31", "/hf_mistral", "/hf_qwen2",
-                                         "/hf_qwen3",   "/hf_phi3",    "/hf_granite"};
+    static const char *const models[] = {
+        "/hf_gpt2",  "/hf_llama", "/hf_llama_tied", "/hf_llama31", "/hf_mistral",
+        "/hf_qwen2", "/hf_qwen3", "/hf_phi3",       "/hf_granite", "/hf_phi35"};
     char path[3][PATH];
 
     snprintf(path[0], PATH, "%s/first.gguf", folder);

@@ -45,9 +45,9 @@ static wf_status load_both(model_rank *r, void *arg)
 
 static void a_file_is_loaded_as_its_folder(void)
 {
-    static const char *const models[] = {"/hf_gpt2",   "/hf_llama", "/hf_llama_tied",
-                                         "/hf_qwen2",  "/hf_qwen3", "/hf_granite",
-                                         "/hf_llama31"};
+    static const char *const models[] = {"/hf_gpt2",    "/hf_llama", "/hf_llama_tied",
+                                         "/hf_qwen2",   "/hf_qwen3", "/hf_granite",
+                                         "/hf_llama31", "/hf_phi35"};
     static const wf_par_options layouts[] = {{.tp = 1, .dp = 1}, {.tp = 2, .dp = 2}, {.tp = 4}};
 
     for (size_t i = 0; i < sizeof models / sizeof *models; i++)

@@ -10,8 +10,8 @@ enum { KEY = 128 };
 
 typedef struct source {
     const wf_par_gguf *g;
-    const char *path;
-    char arch[32];
+    const char *path, *arch;
+    bool *used; /* of tensors that say something of the config */
     wf_error *error;
 } source;
 
@@ -91,6 +91,7 @@ static const char *const known[] = {"block_count",
                                     "rope.scaling.factor",
                                     "rope.scaling.finetuned",
                                     "rope.scaling.original_context_length",
+                                    "rope.scaling.attn_factor",
                                     "tensor_data_layout"};
 
 /* Keys that change the computation, and may be there as long as they are 0. */
@@ -101,6 +102,11 @@ static const char *const refused[] = {"expert_count",
                                       "attention.max_alibi_bias",
                                       "attention.clamp_kqv",
                                       "attention.relative_buckets_count"};
+
+static bool is_phi3(const source *s)
+{
+    return strcmp(s->arch, "phi3") == 0;
+}
 
 static wf_status check_refused(source *s)
 {
@@ -117,6 +123,8 @@ static wf_status check_refused(source *s)
 
         if (s->error->code != WF_OK)
             return s->error->code;
+        if (is_phi3(s) && strcmp(refused[i], "attention.sliding_window") == 0)
+            continue; /* read_rotation has it */
         if ((whole && *(const int64_t *)whole->values != 0) ||
             (real && *(const double *)real->values != 0))
             return wf_error_set(s->error, WF_EUNSUPPORTED,
@@ -197,35 +205,96 @@ static void read_scaling(source *s, wf_nn_gpt_config *m)
                                         .factor = number_or(s, "rope.scaling.factor", 1)};
 }
 
+/* A vector of one F32 for each of some pairs of a head; false: it is not there, or an error. */
+static bool read_pairs(source *s, const wf_file *file, const char *name, int64_t pairs,
+                       int64_t most, float *to)
+{
+    const wf_gguf_tensor *t = wf_gguf_tensor_find(s->g, name);
+
+    if (!t || s->error->code != WF_OK)
+        return false;
+    s->used[t - s->g->tensor] = true;
+    if (t->ndim != 1 || t->type != WF_GGUF_F32 || t->shape[0] != pairs || pairs > most)
+        wf_error_set(s->error, WF_EDATA,
+                     "%.900s: tensor \"%s\" is not one F32 for each pair of a head that turns",
+                     s->path, t->name);
+    else
+        wf_file_read(file, to, (size_t)t->bytes, s->g->data + t->begin, s->error);
+    return s->error->code == WF_OK;
+}
+
 /* Llama 3.1's scaling is in a file as what each frequency is divided by. */
 static void read_factors(source *s, const wf_file *file, wf_nn_gpt_config *m)
 {
     enum { MOST = 1024 };
-    const wf_gguf_tensor *t = wf_gguf_tensor_find(s->g, "rope_freqs.weight");
-    int64_t pairs = m->head_dim / 2;
+    static const char name[] = "rope_freqs.weight";
     float factors[MOST];
 
-    if (!t || s->error->code != WF_OK)
+    if (!read_pairs(s, file, name, m->head_dim / 2, MOST, factors))
         return;
-    if (t->ndim != 1 || t->type != WF_GGUF_F32 || t->shape[0] != pairs || pairs > MOST) {
-        wf_error_set(s->error, WF_EDATA,
-                     "%.900s: tensor \"%s\" is not one F32 for each pair of a head", s->path,
-                     t->name);
-        return;
-    }
-    if (m->rope_scaling.kind != WF_ROPE_UNSCALED || m->position != WF_NN_ROPE) {
+    if (m->rope_scaling.kind != WF_ROPE_UNSCALED || m->position != WF_NN_ROPE)
         wf_error_set(
             s->error, WF_EDATA,
             "%.900s: tensor \"%s\" scales what keys scale already, or what does not turn",
-            s->path, t->name);
-        return;
-    }
-    if (wf_file_read(file, factors, (size_t)t->bytes, s->g->data + t->begin, s->error) ==
-            WF_OK &&
-        !wf_gguf_find_scaling(m, factors))
+            s->path, name);
+    else if (!wf_gguf_find_scaling(m, factors))
         wf_error_set(s->error, WF_EUNSUPPORTED,
                      "%.900s: the factors in \"%s\" are of no scaling as Llama 3.1 has it",
-                     s->path, t->name);
+                     s->path, name);
+}
+
+/* Two lists of factors; without the key llama.cpp multiplies with 1. */
+static void read_long_factors(source *s, const wf_file *file, wf_nn_gpt_config *m)
+{
+    wf_rope_factors f = {.count = wf_nn_gpt_rotary(m) / 2};
+    double factor;
+
+    if (!read_pairs(s, file, WF_GGUF_LONG_FACTORS, f.count, WF_ROPE_PAIRS, f.long_factor) ||
+        !read_pairs(s, file, WF_GGUF_SHORT_FACTORS, f.count, WF_ROPE_PAIRS, f.short_factor))
+        return;
+    m->rope_factors = f;
+    m->rope_scaling = (wf_rope_scaling){
+        .kind = WF_ROPE_LONG,
+        .original_positions = (double)size_or(s, "rope.scaling.original_context_length", 0)};
+    factor = number_or(s, "rope.scaling.attn_factor", 1);
+    if (s->error->code == WF_OK && (float)wf_gguf_attention_factor(m) != (float)factor)
+        m->rope_scaling.attention_factor = factor;
+}
+
+/* What turns of a head, and what of it is Phi-3's alone. */
+static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
+{
+    int64_t turns = size_or(s, "rope.dimension_count", m->head_dim);
+    const char *wrong;
+    char text[KEY];
+
+    if (s->error->code != WF_OK)
+        return;
+    if (turns != m->head_dim && (!is_phi3(s) || turns > m->head_dim)) {
+        wf_error_set(s->error, WF_EUNSUPPORTED,
+                     "%.900s: key \"%s.rope.dimension_count\" says that a part of a head turns",
+                     s->path, s->arch);
+        return;
+    }
+    if (is_phi3(s)) {
+        const wf_par_gguf_key *k = wf_par_gguf_find(
+            s->g, full(s, "attention.sliding_window", text), WF_PAR_GGUF_I64, false, s->error);
+
+        m->rotary = (double)turns / (double)m->head_dim;
+        m->window =
+            k && *(const int64_t *)k->values < m->positions ? *(const int64_t *)k->values : 0;
+        if (m->window < 0)
+            wf_error_set(s->error, WF_EDATA, "%.900s: key \"%s\" is less than 0", s->path,
+                         text);
+    }
+    read_scaling(s, m);
+    if (is_phi3(s))
+        read_long_factors(s, file, m);
+    wrong = s->error->code == WF_OK ? wf_nn_gpt_rope_wrong(m) : NULL;
+    if (wrong)
+        wf_error_set(s->error, WF_EDATA, "%.900s: its keys of RoPE: %s", s->path, wrong);
+    else
+        read_factors(s, file, m);
 }
 
 static void read_properties(source *s, wf_nn_gpt_config *m)
@@ -246,7 +315,7 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     m->logit_divisor = number_or(s, "logit_scale", 0);
 }
 
-static wf_status find_architecture(source *s, wf_nn_gpt_config *m)
+static wf_status find_architecture(source *s, char arch[32], wf_nn_gpt_config *m)
 {
     const wf_par_gguf_key *k =
         wf_par_gguf_find(s->g, "general.architecture", WF_PAR_GGUF_TEXT, false, s->error);
@@ -258,39 +327,35 @@ static wf_status find_architecture(source *s, wf_nn_gpt_config *m)
     if (!text)
         return wf_error_set(s->error, WF_EDATA,
                             "%.900s: key \"general.architecture\" is missing", s->path);
-    snprintf(s->arch, sizeof s->arch, "%.*s", (int)(text->bytes < 31 ? text->bytes : 31),
-             text->text);
+    snprintf(arch, 32, "%.*s", (int)(text->bytes < 31 ? text->bytes : 31), text->text);
     family = wf_nn_gpt_family(s->arch);
     if (!family || !wf_gguf_is_architecture(s->arch))
         return wf_error_set(s->error, WF_EUNSUPPORTED,
                             "%.900s: key \"general.architecture\" is %s, and what is read are "
-                            "gpt2, llama, qwen2, qwen3, smollm3 and granite",
-                            s->path, wf_text_visible(s->arch));
+                            "gpt2, llama, qwen2, qwen3, smollm3, granite and phi3",
+                            s->path, wf_text_visible(arch));
     *m = *family;
     return WF_OK;
 }
 
 wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error)
 {
-    source s = {.g = &w->header, .path = w->file.path, .error = error};
+    source s = {.g = &w->header,
+                .path = w->file.path,
+                .arch = w->architecture,
+                .used = w->used,
+                .error = error};
     wf_nn_gpt_config *m = &w->model;
-    const char *made;
 
-    if (find_architecture(&s, m) != WF_OK || check_refused(&s) != WF_OK)
+    if (find_architecture(&s, w->architecture, m) != WF_OK || check_refused(&s) != WF_OK)
         return error->code;
     read_sizes(&s, m);
     if (error->code == WF_OK)
         read_properties(&s, m);
-    if (error->code == WF_OK && size_or(&s, "rope.dimension_count", m->head_dim) != m->head_dim)
-        wf_error_set(error, WF_EUNSUPPORTED,
-                     "%.900s: key \"%s.rope.dimension_count\" says that a part of a head turns",
-                     s.path, s.arch);
     if (error->code == WF_OK)
-        read_scaling(&s, m);
-    read_factors(&s, &w->file, m);
+        read_rotation(&s, &w->file, m);
     find_unknown(&s, w->unknown, sizeof w->unknown);
-    made = wf_gguf_architecture(m);
-    if (error->code == WF_OK && (!made || strcmp(made, s.arch) != 0))
+    if (error->code == WF_OK && !wf_gguf_fits(s.arch, m))
         wf_error_set(error, WF_EUNSUPPORTED,
                      "%.900s: it has biases, norms or scales that a %s of llama.cpp has in no "
                      "file that is read here",

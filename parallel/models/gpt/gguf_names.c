@@ -8,13 +8,16 @@ typedef struct family {
     const char *name;
     bool neighbours; /* rotation pairs 2i with 2i + 1 of a head */
     bool joined;     /* queries, keys and values are one tensor */
+    bool joined_mlp; /* gate and up are one tensor */
 } family;
 
-enum { GPT2, LLAMA, QWEN2, QWEN3, SMOLLM3, GRANITE, FAMILIES };
+enum { GPT2, LLAMA, QWEN2, QWEN3, SMOLLM3, GRANITE, PHI3, FAMILIES };
 
-static const family families[FAMILIES] = {{"gpt2", false, true},    {"llama", true, false},
-                                          {"qwen2", false, false},  {"qwen3", false, false},
-                                          {"smollm3", true, false}, {"granite", true, false}};
+static const family families[FAMILIES] = {
+    {"gpt2", false, true, false},    {"llama", true, false, false},
+    {"qwen2", false, false, false},  {"qwen3", false, false, false},
+    {"smollm3", true, false, false}, {"granite", true, false, false},
+    {"phi3", false, true, true}};
 
 /* What embeddings, scores, residuals or logits are multiplied with, if anything. */
 static bool scaled(const wf_nn_gpt_config *m)
@@ -25,16 +28,36 @@ static bool scaled(const wf_nn_gpt_config *m)
            c.attention_scale > 0;
 }
 
+/* Whether rotation is one that llama.cpp's Phi-3 alone has: a part of a head turns, or factors are two lists. */
+static bool turns_as_phi3(const wf_nn_gpt_config *m)
+{
+    return m->position == WF_NN_ROPE &&
+           (m->rope_scaling.kind == WF_ROPE_LONG || (m->rotary > 0 && m->rotary < 1));
+}
+
+/* Whether all else is what its Phi-3 has. */
+static bool may_be_phi3(const wf_nn_gpt_config *m)
+{
+    const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
+    const wf_rope_scaling_kind kind = c.rope_scaling.kind;
+
+    return (kind == WF_ROPE_UNSCALED || kind == WF_ROPE_LINEAR || kind == WF_ROPE_LONG) &&
+           c.norm == WF_NN_RMSNORM && c.mlp == WF_NN_SWIGLU && c.order == WF_NN_PRE_NORM &&
+           !c.gain_offset && !c.qk_norm && !c.qk_norm_wide && !c.rope_skip && !scaled(m) &&
+           !c.qkv_bias && !c.out_bias && !c.mlp_bias && c.heads * c.head_dim == c.width;
+}
+
 const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
 {
-    return m->rope_scaling.kind == WF_ROPE_YARN
-               ? "RoPE scaled by YaRN (\"rope_type\": \"yarn\")"
-           : m->rope_scaling.kind == WF_ROPE_LONG
-               ? "RoPE scaled by \"short_factor\" and "
-                 "\"long_factor\" (\"rope_type\": \"longrope\")"
-           : m->rotary > 0 && m->rotary < 1 ? "heads of which a part turns "
-                                              "(\"partial_rotary_factor\")"
-                                            : NULL;
+    if (m->rope_scaling.kind == WF_ROPE_YARN)
+        return "RoPE scaled by YaRN (\"rope_type\": \"yarn\")";
+    if (!turns_as_phi3(m) || may_be_phi3(m))
+        return NULL;
+    return m->rope_scaling.kind == WF_ROPE_LONG
+               ? "RoPE scaled by \"short_factor\" and \"long_factor\" (\"rope_type\": "
+                 "\"longrope\") beside what Phi-3 has not"
+               : "heads of which a part turns (\"partial_rotary_factor\") beside what Phi-3 "
+                 "has not";
 }
 
 /* NULL: llama.cpp has no model of these properties. */
@@ -48,6 +71,8 @@ static const family *family_of(const wf_nn_gpt_config *m)
                                                                           : NULL;
     if (wf_gguf_rope_missing(m))
         return NULL;
+    if (turns_as_phi3(m))
+        return &families[PHI3];
     if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
         m->gain_offset || m->qk_norm_wide)
         return NULL;
@@ -115,10 +140,30 @@ static char of_qkv(const char *theirs)
     return found && found[7] == '.' ? found[6] : '\0';
 }
 
-bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
-                      wf_gguf_place *place)
+/* A Llama's parameters may lie as those of a Phi-3 do. */
+static const family *layout_of(const char *architecture, const wf_nn_gpt_config *model)
 {
     const family *f = family_of(model);
+
+    return f == &families[LLAMA] && architecture &&
+                   strcmp(architecture, families[PHI3].name) == 0
+               ? &families[PHI3]
+               : f;
+}
+
+bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model)
+{
+    const family *f = layout_of(architecture, model);
+
+    return f && strcmp(f->name, architecture) == 0;
+}
+
+bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
+                      const wf_nn_parameter *parameter, wf_gguf_place *place)
+{
+    const family *f = layout_of(architecture, model);
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    const int64_t queries = m.heads * m.head_dim, keys = m.kv_heads * m.head_dim;
     int64_t block = 0, rows = parameter->tensor->dim[0].size;
     char name[WF_HF_NAME], letter;
     size_t i = 0;
@@ -131,9 +176,19 @@ bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *para
     *place = (wf_gguf_place){.rows = rows};
     wf_hf_write_name(name, names[i].theirs, block);
     letter = of_qkv(name);
-    if (letter && f->joined) { /* they have equal sizes, and come in this order */
-        place->row = letter == 'q' ? 0 : letter == 'k' ? rows : 2 * rows;
-        place->rows = 3 * rows;
+    if (strstr(name, ".ffn_gate.") && f->joined_mlp) { /* it comes before what it gates */
+        place->rows = 2 * rows;
+        snprintf(place->name, sizeof place->name, "blk.%lld.ffn_up%s", (long long)block,
+                 strrchr(name, '.'));
+        return true;
+    }
+    if (strstr(name, ".ffn_up.") && f->joined_mlp) {
+        place->row = rows;
+        place->rows = 2 * rows;
+    }
+    if (letter && f->joined) { /* they come in this order */
+        place->row = letter == 'q' ? 0 : letter == 'k' ? queries : queries + keys;
+        place->rows = queries + 2 * keys;
         snprintf(place->name, sizeof place->name, "blk.%lld.attn_qkv%s", (long long)block,
                  strrchr(name, '.'));
         return true;
@@ -164,13 +219,6 @@ int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row)
     head = rows / place->heads;
     i = row % head;
     return row - i + (i < head / 2 ? 2 * i : 2 * (i - head / 2) + 1);
-}
-
-const char *wf_gguf_architecture(const wf_nn_gpt_config *model)
-{
-    const family *f = family_of(model);
-
-    return f ? f->name : NULL;
 }
 
 static void put(wf_gguf_header *h, const wf_nn_gpt_config *m, const char *key,
@@ -204,11 +252,18 @@ static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
     const wf_par_gguf_text linear = {"linear", 6};
 
     put_number(h, m, "rope.freq_base", m->rope_base);
-    put_size(h, m, "rope.dimension_count", m->head_dim);
+    put_size(h, m, "rope.dimension_count", wf_nn_gpt_rotary(m));
     if (m->rope_scaling.kind == WF_ROPE_LINEAR) {
         put(h, m, "rope.scaling.type", WF_PAR_GGUF_TEXT, &linear);
         put_number(h, m, "rope.scaling.factor", m->rope_scaling.factor);
     }
+    if (m->rope_scaling.kind == WF_ROPE_LONG) {
+        put_size(h, m, "rope.scaling.original_context_length",
+                 (int64_t)m->rope_scaling.original_positions);
+        put_number(h, m, "rope.scaling.attn_factor", wf_gguf_attention_factor(m));
+    }
+    if (family_of(m) == &families[PHI3]) /* without the key llama.cpp warns */
+        put_size(h, m, "attention.sliding_window", 0);
 }
 
 /* llama.cpp multiplies scores with 1 / sqrt(head size) where it is told nothing. */

@@ -21,9 +21,9 @@ typedef struct wf_gguf_place {
     int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
 } wf_gguf_place;
 
-/* False where llama.cpp has no such model, or parameter. */
-bool wf_gguf_place_of(const wf_nn_gpt_config *model, const wf_nn_parameter *parameter,
-                      wf_gguf_place *place);
+/* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for the model's own. */
+bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
+                      const wf_nn_parameter *parameter, wf_gguf_place *place);
 
 /* The row of ours that is a row of a parameter in the file. */
 int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
@@ -34,14 +34,21 @@ int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 /* Whether models of this architecture may be here. */
 bool wf_gguf_is_architecture(const char *name);
 
-/* The architecture of a model's file; NULL where llama.cpp has none. */
-const char *wf_gguf_architecture(const wf_nn_gpt_config *model);
+/* Whether a file of this architecture may hold a model of these properties. */
+bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);
 
 /* The keys "general.architecture" and "ARCHITECTURE.block_count" to "ARCHITECTURE.vocab_size". */
 void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);
 
 /* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of them. */
 void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
+
+/* What cosines and sines of WF_ROPE_LONG are multiplied with. */
+double wf_gguf_attention_factor(const wf_nn_gpt_config *model);
+
+/* The tensors of WF_ROPE_LONG's factors. */
+#define WF_GGUF_LONG_FACTORS  "rope_factors_long.weight"
+#define WF_GGUF_SHORT_FACTORS "rope_factors_short.weight"
 
 /* The scaling that has these factors, head size / 2 of them; false: none has. */
 bool wf_gguf_find_scaling(wf_nn_gpt_config *model, const float *factors);

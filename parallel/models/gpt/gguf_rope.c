@@ -1,4 +1,4 @@
-/* parallel/models/gpt/gguf_rope.c - Llama 3.1's scaling of RoPE as factors of frequencies, and back; see the header. */
+/* parallel/models/gpt/gguf_rope.c - scalings of RoPE as llama.cpp has them, and back; see the header. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include <math.h>
 #include <stdio.h>
@@ -25,6 +25,16 @@ void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
         kept = kept < 0 ? 0 : kept > 1 ? 1 : kept;
         factors[i] = (float)(1 / ((1 - kept) / s->factor + kept));
     }
+}
+
+double wf_gguf_attention_factor(const wf_nn_gpt_config *model)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    const wf_rope_scaling *s = &m.rope_scaling;
+
+    if (s->attention_factor > 0)
+        return s->attention_factor;
+    return s->factor > 1 ? sqrt(1 + log(s->factor) / log(s->original_positions)) : 1;
 }
 
 /* Whether a scaling has the factors, up to a rounding or two. */

@@ -23,6 +23,7 @@ typedef struct save {
     wf_gguf_place *place; /* each parameter's */
     int64_t *tensor_of;   /* the number of its tensor */
     int64_t count, tensors;
+    int64_t factors; /* the first tensors, which are of no parameter */
     wf_gguf_tensor *tensor;
     wf_hf_weights weights;            /* the folder's, or */
     wf_par_checkpoint_reader *reader; /* the checkpoint's */
@@ -31,11 +32,6 @@ typedef struct save {
     wf_file file;
     wf_error *error;
 } save;
-
-static bool scaled_by_factors(const save *s)
-{
-    return s->model->config.rope_scaling.kind == WF_ROPE_LLAMA3;
-}
 
 /* The type that the files have most of: that of the embedding. */
 static wf_gguf_type type_of(save *s)
@@ -69,13 +65,27 @@ static wf_gguf_type type_of_tensor(const wf_gguf_tensor *t, wf_gguf_type type)
     return type;
 }
 
-static void add_factors(save *s)
+static void add_factors(save *s, const char *name, int64_t count)
 {
-    const wf_nn_gpt_config *m = &s->model->config;
     wf_gguf_tensor *t = &s->tensor[s->tensors++];
 
-    *t = (wf_gguf_tensor){.name = "rope_freqs.weight", .ndim = 1};
-    t->shape[0] = wf_nn_gpt_complete(m).head_dim / 2;
+    *t = (wf_gguf_tensor){.ndim = 1};
+    snprintf(t->name, sizeof t->name, "%s", name);
+    t->shape[0] = count;
+    s->factors++;
+}
+
+/* What frequencies are divided by comes first. */
+static void describe_factors(save *s)
+{
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(&s->model->config);
+
+    if (m.rope_scaling.kind == WF_ROPE_LLAMA3)
+        add_factors(s, "rope_freqs.weight", m.head_dim / 2);
+    if (m.rope_scaling.kind == WF_ROPE_LONG) {
+        add_factors(s, WF_GGUF_LONG_FACTORS, m.rope_factors.count);
+        add_factors(s, WF_GGUF_SHORT_FACTORS, m.rope_factors.count);
+    }
 }
 
 /* The tensors of the file, in the order of parameters; queries, keys and values of one are neighbours. */
@@ -83,15 +93,14 @@ static wf_status describe(save *s)
 {
     wf_gguf_type type = type_of(s);
 
-    if (scaled_by_factors(s))
-        add_factors(s);
+    describe_factors(s);
     for (int64_t i = 0; i < s->count; i++) {
         const wf_tensor *p = s->parameter[i]->tensor;
         wf_gguf_place *place = &s->place[i];
         int64_t k = s->tensors > 8 ? s->tensors - 8 : 0;
         wf_gguf_tensor *t;
 
-        if (!wf_gguf_place_of(&s->model->config, s->parameter[i], place))
+        if (!wf_gguf_place_of(NULL, &s->model->config, s->parameter[i], place))
             return wf_error_set(s->error, WF_EUNSUPPORTED,
                                 "parameter %s has no name in GGUF: such a model is written for "
                                 "transformers alone",
@@ -162,7 +171,7 @@ static wf_status prepare(save *s)
             "for transformers (gpt_export FROM TO)");
     s->parameter = wf_nn_parameters(&s->model->base, &s->count);
     s->place = calloc((size_t)s->count + 1, sizeof *s->place);
-    s->tensor = calloc((size_t)s->count + 1, sizeof *s->tensor); /* one more: factors */
+    s->tensor = calloc((size_t)s->count + 2, sizeof *s->tensor); /* two more: factors */
     s->tensor_of = calloc((size_t)s->count + 1, sizeof *s->tensor_of);
     if (!s->parameter || !s->place || !s->tensor || !s->tensor_of)
         return wf_error_set(s->error, WF_ENOMEM, "no memory for a list of tensors");
@@ -249,16 +258,23 @@ static wf_status write_parameter(save *s, int64_t i)
 
 static wf_status write_factors(save *s)
 {
-    float *factors = malloc((size_t)s->tensor[0].bytes);
-    wf_status status = WF_ENOMEM;
+    const wf_nn_gpt_config *m = &s->model->config;
 
-    if (!factors)
-        return wf_error_set(s->error, WF_ENOMEM, "no memory for the factors of a rotation");
-    wf_gguf_rope_factors(&s->model->config, factors);
-    status = wf_file_write(&s->file, factors, (size_t)s->tensor[0].bytes,
-                           s->data + s->tensor[0].begin, s->error);
-    free(factors);
-    return status;
+    for (int64_t i = 0; i < s->factors && s->error->code == WF_OK; i++) {
+        const wf_gguf_tensor *t = &s->tensor[i];
+        float *factors = malloc((size_t)t->bytes);
+
+        if (!factors)
+            return wf_error_set(s->error, WF_ENOMEM, "no memory for the factors of a rotation");
+        if (m->rope_scaling.kind == WF_ROPE_LLAMA3)
+            wf_gguf_rope_factors(m, factors);
+        else
+            memcpy(factors, i == 0 ? m->rope_factors.long_factor : m->rope_factors.short_factor,
+                   (size_t)t->bytes);
+        wf_file_write(&s->file, factors, (size_t)t->bytes, s->data + t->begin, s->error);
+        free(factors);
+    }
+    return s->error->code;
 }
 
 static wf_status write_all(save *s)
@@ -270,7 +286,7 @@ static wf_status write_all(save *s)
     status = wf_file_resize(&s->file, s->file.need, s->error);
     if (status == WF_OK)
         status = wf_file_write(&s->file, s->header.bytes, s->header.count, 0, s->error);
-    if (status == WF_OK && scaled_by_factors(s))
+    if (status == WF_OK)
         status = write_factors(s);
     for (int64_t i = 0; i < s->count && status == WF_OK; i++)
         status = write_parameter(s, i);

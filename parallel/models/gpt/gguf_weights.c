@@ -36,8 +36,9 @@ void wf_gguf_weights_close(wf_gguf_weights *w)
 static const wf_gguf_tensor *locate(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                     const wf_nn_parameter *p, wf_gguf_place *place)
 {
-    return wf_gguf_place_of(model, p, place) ? wf_gguf_tensor_find(&w->header, place->name)
-                                             : NULL;
+    return wf_gguf_place_of(w->architecture, model, p, place)
+               ? wf_gguf_tensor_find(&w->header, place->name)
+               : NULL;
 }
 
 static wf_status check(const wf_gguf_weights *w, const wf_nn_parameter *p,
@@ -163,7 +164,7 @@ wf_gguf_type wf_gguf_weights_type(const wf_gguf_weights *w, const wf_nn_gpt_conf
 wf_status wf_gguf_weights_check_unused(const wf_gguf_weights *w, wf_error *error)
 {
     for (int64_t i = 0; i < w->header.tensors; i++)
-        if (!w->used[i] && strcmp(w->header.tensor[i].name, "rope_freqs.weight") != 0)
+        if (!w->used[i])
             return wf_error_set(
                 error, WF_EDATA,
                 "%.900s: tensor \"%s\" belongs to no parameter of the model that "

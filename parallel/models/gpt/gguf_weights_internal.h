@@ -9,8 +9,9 @@ typedef struct wf_gguf_weights {
     wf_par_gguf header;
     wf_file file;
     bool open;
+    char architecture[32];
     wf_nn_gpt_config model;
-    bool *used;        /* per tensor: a parameter was read from it */
+    bool *used;        /* per tensor: a parameter, or the config, was read from it */
     char unknown[400]; /* keys of the architecture of which nobody here knows what they mean */
 } wf_gguf_weights;
 
