@@ -8,7 +8,7 @@ gpt_train=$1
 . "$(dirname "$0")/cli_cases.sh"
 
 # A base: a small Llama that has learnt a little, as a folder of Hugging Face; the same in 4 bits, and what that stands for.
-run "a base" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 48 --seq-len 16 \
+run "a base" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 48 --ffn 131 --seq-len 16 \
     --global-batch-size 4 --steps 20 --lr 1e-2 --eval-interval 0 --save based
 result "as a folder" "$("$bin/gpt_export" based base 2>&1)"
 result "in 4 bits" "$("$bin/gpt_export" base base4 --dtype nf4 2>&1)"
@@ -21,12 +21,12 @@ def head(folder):
     return json.loads(data[8:8 + n]), data[8 + n:]
 entry, data = head("base4")
 name = "model.layers.1.mlp.down_proj.weight"
-shapes = {"": [3072, 1], ".absmax": [96], ".nested_absmax": [1], ".nested_quant_map": [256], ".quant_map": [16]}
+shapes = {"": [3144, 1], ".absmax": [99], ".nested_absmax": [1], ".nested_quant_map": [256], ".quant_map": [16]}
 for end, shape in shapes.items():
     if entry[name + end]["shape"] != shape: print(end, entry[name + end])
 begin, end = entry[name + ".quant_state.bitsandbytes__nf4"]["data_offsets"]
 state = json.loads(data[begin:end])
-if state["quant_type"] != "nf4" or state["shape"] != [48, 128] or state["blocksize"] != 64: print(state)
+if state["quant_type"] != "nf4" or state["shape"] != [48, 131] or state["blocksize"] != 64: print(state)
 config = json.load(open("base4/config.json"))["quantization_config"]
 if not config["load_in_4bit"] or config["quant_method"] != "bitsandbytes": print(config)
 if "quantization_config" in json.load(open("wide/config.json")): print("floats are said to be of 4 bits")
