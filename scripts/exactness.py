@@ -80,6 +80,7 @@ ADAPTED |= {
     "pp": (1, 2),
     "wrap": CHOICES["wrap"][:1],
     "prefetch": (0, 2),
+    "base": ("same", "nf4"),
     "rank": (1, 5, 8),
     "targets": ("q,v", "k,out", "all-linear"),
     "adapter": ("", "--lora-dropout 0.2", "--rslora --modules-to-save norm"),
@@ -180,7 +181,7 @@ def compare_adapters(trainer, jobs, quick):
     compare_choices(
         trainer, jobs, runs,
         lambda run: [*ARCHS[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
-                     "--lora-targets", run["targets"], *run["adapter"].split()],
+                     "--lora-targets", run["targets"], "--base-dtype", run["base"], *run["adapter"].split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
     for name, count in collections.Counter(run["strategy"] for run in runs).items():
         print(f"{name:20}{count:5} equal runs")

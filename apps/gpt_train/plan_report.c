@@ -105,7 +105,7 @@ static void print_units(FILE *out, const wf_par_report *r)
 static double above_the_mean(const app_options *o, const wf_par_report *r)
 {
     double gathered = strcmp(o->param_dtype, "bf16") == 0 ? 2 : 4, rest = 0, shards = 1;
-    double whole = (4 - gathered) * (double)r->trained.share; /* and what is gathered */
+    double whole = (4 - gathered) * (double)r->trained.share; /* masters; the rest follows */
 
     for (int i = 0; i < r->n_groups; i++) {
         rest += (double)r->group[i].count * (double)r->group[i].rest;

@@ -3,7 +3,7 @@
  *
  * A round takes the first tensor that has a collective to do and all others whose next step is
  * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
- * dims in front of the one that is cut.
+ * dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
  */
 #include "core/sharing.h"
 #include "mesh/array/move_internal.h"
@@ -75,7 +75,6 @@ static wf_status make_next(wf_move *move, item *it)
     wf_context *ctx = move->ctx;
     wf_tensor *t = it->now;
     const wf_layout *layout = layout_after(wf_mesh_of(ctx), t->layout, &it->step);
-    char text[256];
 
     if (!may_be_partial(t, &it->step))
         return wf_fail(
@@ -84,9 +83,8 @@ static wf_status make_next(wf_move *move, item *it)
             wf_dtype_name(t->dtype));
     if (!moves_rows(t, &it->step))
         return wf_fail(ctx, WF_ELAYOUT,
-                       "redistribute: of nf4 whole rows are gathered or kept, and %s is to go "
-                       "to another layout: cast it first (wf_cast)",
-                       wf_tensor_describe(t, text, sizeof text));
+                       "redistribute: of nf4 whole rows are gathered or kept, and no columns; "
+                       "cast it first (wf_cast)");
     wf_scope_open(ctx);
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);
@@ -133,13 +131,15 @@ static wf_status run_local(wf_move *move, item *it)
     return advance(move, it);
 }
 
-/* cuts[i] = elements of t before piece i of its dim d, which the last axis of a layout cuts. */
-static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t *cuts)
+/* cuts[i] = elements of `size` bytes before piece i of dim d of t, which the last axis of a layout cuts. */
+static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, size_t size,
+                    int64_t *cuts)
 {
     const wf_mesh *mesh = wf_mesh_of(t->ctx);
     wf_cutter axis[WF_MAX_AXES];
     int n = wf_layout_cutters(mesh, layout, d, mesh->rank, axis);
-    int64_t unit = wf_outer_count(t, d) * wf_inner_count(t, d);
+    int64_t unit =
+        wf_outer_count(t, d) * wf_inner_count(t, d) * (int64_t)(wf_dtype_size(t->dtype) / size);
 
     for (int64_t i = 0; i <= axis[n - 1].parts; i++) {
         axis[n - 1].place = i;
@@ -147,8 +147,8 @@ static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, int64_t 
     }
 }
 
-/* Fill one buffer of the round's collective. */
-static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
+/* Fill one buffer of the round's collective, whose elements have `size` bytes. */
+static wf_status prepare(wf_move *move, item *it, size_t size, wf_comm_buffer *buffer)
 {
     int members = wf_mesh_size(wf_mesh_of(move->ctx), it->step.axis);
     wf_tensor *x = it->now, *y;
@@ -165,30 +165,42 @@ static wf_status prepare(wf_move *move, item *it, wf_comm_buffer *buffer)
     it->out_cuts = it->cuts + members + 1;
     *buffer = (wf_comm_buffer){.in = x->data,
                                .out = y->data,
-                               .count = (int64_t)(wf_tensor_bytes(x) / wf_dtype_size(x->dtype)),
+                               .count = (int64_t)(wf_tensor_bytes(x) / size),
                                .one_out = wf_tensor_is_shared(y),
                                .cuts = it->cuts,
                                .out_cuts = it->out_cuts};
     if (it->step.kind == WF_REDUCE_SCATTER || it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(x, d, y->layout, it->cuts);
+        cut_dim(x, d, y->layout, size, it->cuts);
         buffer->rows = wf_outer_count(x, d);
     }
     if (it->step.kind == WF_ALL_TO_ALL) {
-        cut_dim(y, from, x->layout, it->out_cuts);
+        cut_dim(y, from, x->layout, size, it->out_cuts);
         buffer->out_rows = wf_outer_count(y, from);
     }
     if (it->step.kind == WF_ALL_GATHER) {
-        cut_dim(y, from, x->layout, it->cuts);
+        cut_dim(y, from, x->layout, size, it->cuts);
         buffer->rows = wf_outer_count(y, from);
     }
     return WF_OK;
 }
 
+/* Of several types tensors are gathered together. */
 static bool same_step(const item *a, const item *b)
 {
     return a->step.kind == b->step.kind && a->step.axis == b->step.axis &&
-           a->step.reduction == b->step.reduction && a->now->dtype == b->now->dtype &&
+           a->step.reduction == b->step.reduction &&
+           (a->now->dtype == b->now->dtype || a->step.kind == WF_ALL_GATHER) &&
            !wf_tensor_is_fake(b->now);
+}
+
+/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several types. */
+static size_t element_of(const wf_move *move, const item *first)
+{
+    for (int64_t i = 0; i < move->count; i++)
+        if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]) &&
+            move->items[i].now->dtype != first->now->dtype)
+            return 1;
+    return wf_dtype_size(first->now->dtype);
 }
 
 /* Grains of dim d that the rank with most of them holds: every member of a group knows the same,
@@ -249,7 +261,7 @@ static wf_status post(wf_move *move, item *first)
     wf_collective what = {
         .kind = (wf_collective_kind)first->step.kind,
         .reduction = first->step.reduction,
-        .element = wf_dtype_size(first->now->dtype),
+        .element = element_of(move, first),
         .buffers = buffers,
         .device = wf_context_device(move->ctx)->memory ? wf_context_device(move->ctx) : NULL,
         .at_once = !move->background};
@@ -261,7 +273,7 @@ static wf_status post(wf_move *move, item *first)
                        (long long)move->count);
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
-            status = prepare(move, &move->items[i], &buffers[what.n_buffers++]);
+            status = prepare(move, &move->items[i], what.element, &buffers[what.n_buffers++]);
     wf_comm_place(mesh->comm[first->step.axis], wf_context_step(move->ctx),
                   wf_context_path(move->ctx));
     if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,

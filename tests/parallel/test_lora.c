@@ -14,6 +14,7 @@ static const row rows[] = {
     {NULL, .tp = 8, .dp = 1, .micro = 4},
     {NULL, .tp = 2, .dp = 2, .sequence_parallel = true},
     {NULL, .tp = 4, .dp = 1, .sequence_parallel = true, .micro = 4, .recompute = "block"},
+    {NULL, .tp = 1, .dp = 4, .micro = 1},
     {"no_shard", .tp = 1, .dp = 4, .micro = 1},
     {"no_shard", .tp = 4, .dp = 2, .sequence_parallel = true},
     {"zero1", .tp = 2, .dp = 2, .micro = 2},

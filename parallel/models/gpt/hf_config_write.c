@@ -227,7 +227,7 @@ static bool name(json_t *object, const wf_hf_family *family, wf_safetensors_dtyp
                                                                : "float16";
 
     json_object_del(object, "dtype");               /* what newer versions call it */
-    json_object_del(object, "quantization_config"); /* that of what was read */
+    json_object_del(object, "quantization_config"); /* what was read had it */
     if (dtype == WF_ST_U8 && json_object_set_new(object, "quantization_config", nf4_config()))
         return false;
     return json_object_set_new(object, "torch_dtype", json_string(type)) == 0 &&
