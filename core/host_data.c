@@ -66,12 +66,14 @@ static float *values_of(const wf_tensor *t, wf_host_data *view)
 const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
 {
     const uint16_t *bits = wf_data_read(t, view);
+    int64_t count;
     float *values;
 
     if (!bits || t->dtype != WF_BF16)
         return (const float *)(const void *)bits;
     values = values_of(t, view);
-    for (int64_t i = 0; values && i < wf_tensor_local_count(t); i++)
+    count = values ? wf_tensor_local_count(t) : 0;
+    for (int64_t i = 0; i < count; i++)
         values[i] = wf_bf16_value(bits[i]);
     return values;
 }
@@ -88,8 +90,9 @@ static void store_values(wf_host_data *view)
 {
     uint16_t *bits = view->copy ? view->copy : view->t->data;
     const float *values = view->f32;
+    const int64_t count = wf_tensor_local_count(view->t);
 
-    for (int64_t i = 0; i < wf_tensor_local_count(view->t); i++)
+    for (int64_t i = 0; i < count; i++)
         bits[i] = wf_bf16_of(values[i]);
 }
 

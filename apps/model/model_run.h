@@ -10,6 +10,7 @@ typedef struct app_model_run {
     const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
     const char *dtype, *compute;   /* compute: NULL for as dtype */
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
+    const char *pp;                /* NULL; what is said instead is refused */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
@@ -22,6 +23,7 @@ typedef struct app_model_run {
     {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                         \
         {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                               \
         {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                               \
+        {"pp", APP_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL},                                   \
         {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},            \
         {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                             \
     {                                                                                          \
