@@ -79,14 +79,16 @@ const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
 {
     const void *data = wf_data_read(t, view);
     const uint16_t *bits = data;
+    int64_t count;
     float *values;
 
     if (!data || (t->dtype != WF_BF16 && t->dtype != WF_NF4))
         return data;
     values = values_of(t, view);
+    count = values && t->dtype == WF_BF16 ? wf_tensor_local_count(t) : 0;
     if (values && t->dtype == WF_NF4)
         widen_nf4(t, data, values);
-    for (int64_t i = 0; values && t->dtype == WF_BF16 && i < wf_tensor_local_count(t); i++)
+    for (int64_t i = 0; i < count; i++)
         values[i] = wf_bf16_value(bits[i]);
     return values;
 }
@@ -110,8 +112,9 @@ static void store_values(wf_host_data *view)
 {
     uint16_t *bits = view->copy ? view->copy : view->t->data;
     const float *values = view->f32;
+    const int64_t count = wf_tensor_local_count(view->t);
 
-    for (int64_t i = 0; i < wf_tensor_local_count(view->t); i++)
+    for (int64_t i = 0; i < count; i++)
         bits[i] = wf_bf16_of(values[i]);
 }
 

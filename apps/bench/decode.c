@@ -1,6 +1,6 @@
 /*
  * apps/bench/decode.c - bench decode: a few rows times weights, as decoding multiplies for every token, in fp32 and
- * with weights that are stored as bf16, beside a plain read of the same memory, Weft's product of many rows, and
+ * as products of bf16 (--dtype bf16), beside a plain read of the same memory, Weft's product of many rows, and
  * the BLAS libraries that are here.
  *
  * Weights are as many copies as make MEMORY bytes, and a run reads all of them, so that no cache helps.
@@ -32,7 +32,7 @@ typedef struct bench {
     shape s;
     int64_t copies;
     float *x, *y, *weights;
-    uint16_t *half;
+    uint16_t *half, *half_x;
     void *workspace;
     size_t bytes; /* what all copies take in fp32 */
     int64_t repeat;
@@ -69,18 +69,21 @@ static double run_read(void *arg, int64_t repeat)
     return bench_crew_run(b->crew, read_part, b);
 }
 
-static void cuts(const bench *b, int64_t at[CHUNKS + 1])
+/* A sum over a model's width is one chunk, one over what plans split has eight. */
+static int64_t cuts(const bench *b, int64_t at[CHUNKS + 1])
 {
-    for (int64_t l = 0; l <= CHUNKS; l++)
-        at[l] = b->s.k * l / CHUNKS;
+    const int64_t chunks = b->s.k < b->s.n ? 1 : CHUNKS;
+
+    for (int64_t l = 0; l <= chunks; l++)
+        at[l] = b->s.k * l / chunks;
+    return chunks;
 }
 
 static wf_gemm product(const bench *b, int64_t copy, wf_gemm_part parts[CHUNKS])
 {
-    int64_t at[CHUNKS + 1];
+    int64_t at[CHUNKS + 1], chunks = cuts(b, at);
 
-    cuts(b, at);
-    for (int l = 0; l < CHUNKS; l++)
+    for (int64_t l = 0; l < chunks; l++)
         parts[l] = (wf_gemm_part){.a = b->x + at[l],
                                   .a_row = b->s.k,
                                   .a_k = 1,
@@ -94,7 +97,7 @@ static wf_gemm product(const bench *b, int64_t copy, wf_gemm_part parts[CHUNKS])
                      .c = b->y,
                      .c_row = b->s.n,
                      .parts = parts,
-                     .n_parts = CHUNKS};
+                     .n_parts = chunks};
 }
 
 static double run_many(void *arg, int64_t repeat)
@@ -114,20 +117,21 @@ static double run_many(void *arg, int64_t repeat)
 static double run_skinny(bench *b, int64_t repeat, bool bf16)
 {
     double start = bench_now(TEAMS);
-    int64_t at[CHUNKS + 1], size = b->s.k * b->s.n;
+    int64_t at[CHUNKS + 1], size = b->s.k * b->s.n, chunks = cuts(b, at);
 
-    cuts(b, at);
     for (int64_t i = 0; i < repeat * b->copies; i++) {
         int64_t copy = i % b->copies;
         const wf_skinny s = {.m = b->s.m,
                              .n = b->s.n,
                              .k = b->s.k,
-                             .x = b->x,
+                             .x = bf16 ? (const void *)b->half_x : b->x,
                              .w = bf16 ? (const void *)(b->half + copy * size)
                                        : b->weights + copy * size,
                              .bf16 = bf16,
+                             .x_bf16 = bf16,
+                             .y_bf16 = bf16,
                              .y = b->y,
-                             .chunks = CHUNKS,
+                             .chunks = chunks,
                              .at = at};
 
         b->simd->gemm_skinny(b->team, &s);
@@ -188,8 +192,11 @@ static wf_status prepare(bench *b)
     b->y = bench_memory_new((size_t)(b->s.m * b->s.n) * sizeof(float), b->error);
     b->weights = bench_memory_new(b->bytes, b->error);
     b->half = (uint16_t *)bench_memory_new(b->bytes / 2 + sizeof(float), b->error);
-    if (!b->x || !b->y || !b->weights || !b->half)
+    b->half_x =
+        (uint16_t *)bench_memory_new((size_t)(b->s.m * b->s.k) * sizeof(float), b->error);
+    if (!b->x || !b->y || !b->weights || !b->half || !b->half_x)
         return WF_ENOMEM;
+    b->simd->narrow(b->x, b->half_x, b->s.m * b->s.k);
     b->simd->narrow(b->weights, b->half, (int64_t)(b->bytes / sizeof(float)));
     g = product(b, 0, parts);
     b->workspace = bench_memory_new(
@@ -203,9 +210,10 @@ static void forget(bench *b)
     free(b->y);
     free(b->weights);
     free(b->half);
+    free(b->half_x);
     free(b->workspace);
     b->x = b->y = b->weights = NULL;
-    b->half = NULL;
+    b->half = b->half_x = NULL;
     b->workspace = NULL;
 }
 
@@ -320,9 +328,10 @@ const bench_command bench_decode = {
     .summary = "products of a few rows, beside a read of the same memory and BLAS libraries",
     .more =
         "Y = X W^T with 1 to 8 rows of X, which is what a token costs: every weight is read\n"
-        "once. `read` adds up the same memory; `bf16` has half the bytes, and bf16_speed is "
-        "how\n"
-        "many times faster it is than fp32; many_rows is Weft's product for any number of "
+        "once. `read` adds up the same memory; `bf16` has half the bytes, as --dtype bf16 "
+        "multiplies,\n"
+        "and bf16_speed is how many times faster it is than fp32; many_rows is Weft's product "
+        "for any number of "
         "rows.\n"
         "Weights are copies that make 1 GiB together. Without --threads: one, and all "
         "cores.\n\n"

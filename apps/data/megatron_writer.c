@@ -5,9 +5,8 @@
  */
 #include "apps/data/megatron_writer.h"
 #include "apps/data/megatron_format.h"
+#include "apps/data/partial_file.h"
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +15,8 @@
 
 enum { SOME = 16384 }; /* ids that are stored at once */
 
-/* A file with the name it gets and the name it has until then. */
-typedef struct output {
-    char *name, *partial;
-    FILE *file;
-} output;
-
 struct app_megatron_writer {
-    output bin, idx;
+    app_partial_file bin, idx;
     int64_t vocabulary;
     app_megatron_type type;
     int64_t tokens, documents;
@@ -44,17 +37,13 @@ static void put_little_endian(unsigned char *to, uint64_t value, int64_t size)
         to[i] = (unsigned char)(value >> 8 * i);
 }
 
-static wf_status cannot_write(const output *o, wf_error *error)
+static wf_status write_failed(app_megatron_writer *w, const app_partial_file *o)
 {
-    return wf_error_set(error, WF_EIO, "cannot write %s: %s", o->partial, strerror(errno));
+    return app_partial_file_failed(o, &w->error);
 }
 
-static wf_status write_failed(app_megatron_writer *w, const output *o)
-{
-    return cannot_write(o, &w->error);
-}
-
-static wf_status put(app_megatron_writer *w, const output *o, const void *bytes, size_t size)
+static wf_status put(app_megatron_writer *w, const app_partial_file *o, const void *bytes,
+                     size_t size)
 {
     if (w->error.code == WF_OK && fwrite(bytes, 1, size, o->file) != size)
         write_failed(w, o);
@@ -67,32 +56,6 @@ static wf_status put_number(app_megatron_writer *w, uint64_t value, int64_t size
 
     put_little_endian(bytes, value, size);
     return put(w, &w->idx, bytes, (size_t)size);
-}
-
-static wf_status open_output(app_megatron_writer *w, output *o, const char *prefix,
-                             const char *ending)
-{
-    size_t size = strlen(prefix) + 64;
-    int descriptor;
-
-    o->name = malloc(size);
-    o->partial = malloc(size);
-    if (!o->name || !o->partial)
-        return wf_error_set(&w->error, WF_ENOMEM, "no memory for the name of %s%s", prefix,
-                            ending);
-    snprintf(o->name, size, "%s%s", prefix, ending);
-    snprintf(o->partial, size, "%s%s.partial-%ld", prefix, ending, (long)getpid());
-    descriptor = open(o->partial,
-                      O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0666);
-    o->file = descriptor < 0 ? NULL : fdopen(descriptor, "w+");
-    if (!o->file) {
-        write_failed(w, o);
-        if (descriptor >= 0)
-            close(descriptor);
-        free(o->partial); /* it is somebody else's */
-        o->partial = NULL;
-    }
-    return w->error.code;
 }
 
 wf_status app_megatron_writer_open(const char *prefix, int64_t vocabulary,
@@ -113,8 +76,8 @@ wf_status app_megatron_writer_open(const char *prefix, int64_t vocabulary,
     w->type = vocabulary <= 256     ? APP_MEGATRON_U8
               : vocabulary <= 65536 ? APP_MEGATRON_U16
                                     : APP_MEGATRON_I32;
-    if (open_output(w, &w->bin, prefix, ".bin") == WF_OK &&
-        open_output(w, &w->idx, prefix, ".idx") == WF_OK &&
+    if (app_partial_file_open(&w->bin, prefix, ".bin", &w->error) == WF_OK &&
+        app_partial_file_open(&w->idx, prefix, ".idx", &w->error) == WF_OK &&
         put(w, &w->idx, header, sizeof header) == WF_OK) {
         *writer = w;
         return WF_OK;
@@ -190,7 +153,7 @@ static wf_status write_tokens(const app_megatron_writer *w, const char *bytes, i
         if (n == 0)
             errno = EIO;
         if (n <= 0)
-            return cannot_write(&w->bin, error);
+            return app_partial_file_failed(&w->bin, error);
         bytes += n;
         from += n;
     }
@@ -341,35 +304,6 @@ static wf_status put_header(app_megatron_writer *w)
     return put_number(w, (uint64_t)w->documents + 1, 8);
 }
 
-static wf_status close_output(app_megatron_writer *w, output *o)
-{
-    FILE *file = o->file;
-
-    if (fflush(file) != 0 || fsync(fileno(file)) != 0)
-        write_failed(w, o);
-    o->file = NULL;
-    if (fclose(file) != 0)
-        write_failed(w, o);
-    return w->error.code;
-}
-
-/* The names are on disk when their folder is; where folders cannot be synchronised, when the system
-   comes to it. */
-static void sync_folder(const char *name)
-{
-    const char *slash = strrchr(name, '/');
-    char folder[PATH_MAX];
-    int descriptor;
-
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - name) + 1 : 1,
-             slash ? name : ".");
-    descriptor = open(folder, O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-    if (descriptor >= 0) {
-        fsync(descriptor);
-        close(descriptor);
-    }
-}
-
 /* An old .idx file goes first, so that no .idx file ever stands beside another one's .bin file. */
 static wf_status publish(app_megatron_writer *w)
 {
@@ -377,7 +311,7 @@ static wf_status publish(app_megatron_writer *w)
     bool named = removed && rename(w->bin.partial, w->bin.name) == 0;
 
     if (named && rename(w->idx.partial, w->idx.name) == 0) {
-        sync_folder(w->idx.name);
+        app_sync_folder(w->idx.name);
         return WF_OK;
     }
     wf_error_set(&w->error, WF_EIO, "cannot give %s and %s their names: %s", w->bin.name,
@@ -398,8 +332,8 @@ wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *erro
         put_pointers(w) == WF_OK) {
         for (int64_t i = 0; i <= w->documents; i++)
             put_number(w, (uint64_t)i, 8);
-        if (put_header(w) == WF_OK && close_output(w, &w->bin) == WF_OK &&
-            close_output(w, &w->idx) == WF_OK)
+        if (put_header(w) == WF_OK && app_partial_file_close(&w->bin, &w->error) == WF_OK &&
+            app_partial_file_close(&w->idx, &w->error) == WF_OK)
             publish(w);
     }
     status = tell(w, error);
@@ -407,21 +341,11 @@ wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *erro
     return status;
 }
 
-static void discard_output(output *o)
-{
-    if (o->file)
-        fclose(o->file);
-    if (o->partial)
-        unlink(o->partial); /* not there any more where it has its final name */
-    free(o->name);
-    free(o->partial);
-}
-
 void app_megatron_writer_discard(app_megatron_writer *writer)
 {
     if (!writer)
         return;
-    discard_output(&writer->bin);
-    discard_output(&writer->idx);
+    app_partial_file_discard(&writer->bin);
+    app_partial_file_discard(&writer->idx);
     free(writer);
 }

@@ -11,6 +11,11 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
 {
     wf_topology machine;
 
+    if (run->pp)
+        return wf_error_set(error, WF_EINVAL,
+                            "--pp %.20s: a model has no stages here, as it has in training: "
+                            "--tp N splits it, --dp N makes copies",
+                            run->pp);
     if (!is_dtype(run->dtype))
         return wf_error_set(error, WF_EINVAL, "--dtype %s is none of fp32 and bf16",
                             run->dtype);

@@ -12,6 +12,7 @@ typedef struct app_model_run {
     bool fp32_residual;            /* wf_par_options.fp32_residual */
     const char *base_dtype;        /* NULL: as adapters were trained, else as dtype */
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
+    const char *pp;                /* NULL; what is said instead is refused */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
@@ -24,13 +25,14 @@ typedef struct app_model_run {
     {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                          \
         {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                                \
         {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                                \
+        {"pp", APP_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL},                                    \
         {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},             \
         {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                              \
         {"compute", APP_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL},                          \
         {"fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL}, \
     {                                                                                           \
         "base-dtype", APP_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL                       \
-    }
+}
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1)\n"                       \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \

@@ -39,52 +39,16 @@ static void drop_cuts(wf_move *move, item *it)
     it->in_round = false;
 }
 
-static const wf_layout *layout_after(wf_mesh *mesh, const wf_layout *from,
-                                     const wf_move_step *step)
-{
-    if (step->kind == WF_MOVE_PARTIAL)
-        return wf_layout_partial(mesh, from, step->axis, step->reduction);
-    from = wf_layout_whole(mesh, from, step->axis);
-    return step->dim >= 0 && step->kind != WF_ALL_GATHER
-               ? wf_layout_split(mesh, from, step->dim, step->axis)
-               : from;
-}
-
-/* Sums of bf16 are taken as floats and rounded once for each axis. */
-static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
-{
-    bool reduces = step->kind == WF_ALL_REDUCE || step->kind == WF_REDUCE_SCATTER;
-
-    if (!reduces && step->kind != WF_MOVE_PARTIAL)
-        return true;
-    return t->dtype == WF_F32 ||
-           (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
-}
-
-/* Rows of nf4 move as they are, and nothing else of it does. */
-static bool moves_rows(const wf_tensor *t, const wf_move_step *step)
-{
-    return t->dtype != WF_NF4 || (step->kind == WF_ALL_GATHER && step->from_dim == 0) ||
-           (step->kind == WF_MOVE_SLICE && step->dim == 0);
-}
-
 /* The tensor after the step; the move holds it and no scope, so that what is passed through on
    the way is freed at once. */
 static wf_status make_next(wf_move *move, item *it)
 {
     wf_context *ctx = move->ctx;
     wf_tensor *t = it->now;
-    const wf_layout *layout = layout_after(wf_mesh_of(ctx), t->layout, &it->step);
+    const wf_layout *layout = wf_move_layout(&it->step, t);
 
-    if (!may_be_partial(t, &it->step))
-        return wf_fail(
-            ctx, WF_EDTYPE,
-            "redistribute: a partial tensor is f32, or a sum of bf16, this one is %s",
-            wf_dtype_name(t->dtype));
-    if (!moves_rows(t, &it->step))
-        return wf_fail(ctx, WF_ELAYOUT,
-                       "redistribute: of nf4 whole rows are gathered or kept, and no columns; "
-                       "cast it first (wf_cast)");
+    if (wf_move_check(&it->step, t) != WF_OK)
+        return wf_context_status(ctx);
     wf_scope_open(ctx);
     if (wf_tensor_is_fake(t))
         it->next = wf_tensor_fake(ctx, t->dtype, t->ndim, t->dim, layout);

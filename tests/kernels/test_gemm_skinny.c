@@ -54,6 +54,8 @@ typedef struct problem {
 } problem;
 
 /* Exactly as long as they are: a sanitizer sees what is read beyond. */
+static int64_t wholes = 1; /* chunks end at multiples of it */
+
 static void make(problem *p, int64_t m, int64_t n, int64_t k, int64_t chunks)
 {
     *p = (problem){.m = m, .n = n, .k = k, .chunks = chunks};
@@ -75,7 +77,7 @@ static void make(problem *p, int64_t m, int64_t n, int64_t k, int64_t chunks)
     for (int64_t l = 1; l <= chunks; l++)
         p->at[l] = l == chunks ? k : p->at[l - 1] + below(2 * k / chunks + 1);
     for (int64_t l = 1; l < chunks; l++)
-        p->at[l] = p->at[l] > k ? k : p->at[l];
+        p->at[l] = (p->at[l] > k ? k : p->at[l]) / wholes * wholes;
 }
 
 static void forget(problem *p)
@@ -208,6 +210,13 @@ static void both_bf16(void)
     for (int round = 0; round < 60; round++)
         check_both(1 + below(MOST_ROWS), WF_SKINNY_COLUMNS + below(round % 2 ? 60 : 150),
                    below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
+    for (int round = 0; round < 60; round++) { /* one row, and chunks of whole blocks */
+        wholes = 32;
+        check_both(1, 48 + below(200), 32 * below(20),
+                   1 + below(round % 3 ? 8 : WF_MAX_CHUNKS));
+        wholes = 1;
+    }
+    check_both(1, 1100, 576, 1);
     check_both(2, 577, 768, 8);
     check_both(1, 16, 2000, 1);
 }

@@ -13,7 +13,8 @@
 
 enum {
     LINE = 64,
-    MOST_CHUNKS = 64, /* their open nodes are WF_GEMM_LOCAL at most */
+    MOST_LINED = 8192, /* terms of a row that goes by lines */
+    MOST_CHUNKS = 64,  /* their open nodes are WF_GEMM_LOCAL at most */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
     MOST_ROWS = 8 /* so many rows of sums are held in registers */
 #else
@@ -42,6 +43,8 @@ bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
 typedef struct few {
     const wf_gemm *g;
     int64_t chunks;
+    const float
+        *lined; /* A's only row in blocks of widen_row, where it goes by lines; or NULL */
 } few;
 
 /* One row of A's block: all even terms in front of all odd ones. */
@@ -191,6 +194,112 @@ static void tile_8(const few *x, int64_t row, int64_t col)
 }
 #endif
 
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+/* A's only row, where it goes by lines: B's terms are neighbours, in whole blocks. NULL: it does not. */
+static const float *line_up(const wf_gemm *g, float *to)
+{
+    int64_t k = 0;
+
+    for (int64_t i = 0; i < g->n_parts; k += g->parts[i++].k)
+        if (g->m != 1 || g->parts[i].b_k != 1 || g->parts[i].k % WF_GEMM_TERMS ||
+            k + g->parts[i].k > MOST_LINED)
+            return NULL;
+    k = 0;
+    for (int64_t i = 0; i < g->n_parts; i++)
+        for (int64_t p = 0; p < g->parts[i].k; p += WF_GEMM_TERMS, k += WF_GEMM_TERMS)
+            widen_row(to + k, (const uint16_t *)g->parts[i].a + p * g->parts[i].a_k,
+                      g->parts[i].a_k, WF_GEMM_TERMS);
+    return to;
+}
+
+/* gemm_add_block of one row and 16 columns, whose lines are turned and used in registers. */
+INLINE v16 add_line(v16 sum, const float *a, const char *b, int64_t column)
+{
+    v16 word[V16], even = v16_zero(), odd = v16_zero();
+
+    turn_line(word, b, column);
+    UNROLL
+    for (int q = 0; q < GEMM_PAIRS; q++) {
+        v16u terms = v16u_of(word[q]);
+
+        even = v16_fma(v16_set1(a[q]), gemm_even(terms), even);
+        odd = v16_fma(v16_set1(a[GEMM_PAIRS + q]), gemm_odd(terms), odd);
+    }
+    return v16_add(sum, v16_add(even, odd));
+}
+
+/* add_part of one row and 16 columns. For each of their lines one of the next columns is prefetched, in the order in
+   which they lie. */
+INLINE void add_part_lines(float *sum, const wf_gemm_part *part, const float *a, int64_t col,
+                           const char **ahead)
+{
+    const int64_t column = part->b_col * (int64_t)sizeof(uint16_t);
+    const char *b = (const char *)((const uint16_t *)part->b + col * part->b_col);
+    gemm_modes modes = gemm_flush(sum);
+    v16 all = v16_load(sum);
+
+    for (int64_t p = 0; p < part->k; p += WF_GEMM_TERMS, b += LINE) {
+        UNROLL
+        for (int l = 0; l < V16; l++)
+            __builtin_prefetch(*ahead + l * LINE, 0, 2);
+        *ahead += V16 * LINE;
+        all = add_line(all, a + p, b, column);
+    }
+    v16_store(sum, all);
+    gemm_restore(modes, sum);
+}
+
+/* tile_1 of 16 columns. */
+static void tile_lines(const few *x, int64_t col)
+{
+    _Alignas(LINE) float node[WF_GEMM_LOCAL][V16], sum[V16] = {0};
+    const wf_gemm *g = x->g;
+    const wf_gemm_part *part = g->parts;
+    const int64_t next = col + 2 * V16 <= g->n ? col + V16 : col;
+    const char *ahead = (const char *)((const uint16_t *)part->b + next * part->b_col);
+    const float *a = x->lined;
+    int64_t chunk = 0;
+    int level = 0;
+
+    for (int64_t i = 0; i < g->n_parts; a += part[i++].k) {
+        add_part_lines(sum, &part[i], a, col, &ahead);
+        if (i + 1 < g->n_parts && !part[i + 1].chunk)
+            continue;
+        for (int merges = wf_tree_merges(x->chunks, chunk++); merges > 0; merges--)
+            merge(sum, node[--level], V16);
+        memcpy(node[level++], sum, sizeof sum);
+        memset(sum, 0, sizeof sum);
+    }
+    if (level > 0)
+        merge(sum, node[0], V16);
+    WF_ISA_NAME(wf_gemm_put_edge)
+    (g, sum, V16, 1, V16,
+     g->c_bf16 ? (void *)((uint16_t *)g->c + col) : (void *)((float *)g->c + col), g->c_row, 1);
+}
+
+/* The columns of a group; false: not all of them are there, or they do not go by lines. */
+static bool group_by_lines(const few *x, int64_t col)
+{
+    if (!x->lined || col + GEMM_NR > x->g->n)
+        return false;
+    for (int v = 0; v < GEMM_NR; v += V16)
+        tile_lines(x, col + v);
+    return true;
+}
+#else
+static const float *line_up(const wf_gemm *g, float *to)
+{
+    (void)g, (void)to;
+    return NULL;
+}
+
+static bool group_by_lines(const few *x, int64_t col)
+{
+    (void)x, (void)col;
+    return false;
+}
+#endif
+
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
     static void (*const tiles[])(const few *, int64_t, int64_t) = {
@@ -205,6 +314,8 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 
     (void)worker;
     for (int64_t group = begin; group < end; group++) {
+        if (group_by_lines(x, group * GEMM_NR))
+            continue;
         for (int64_t row = 0, step; row < x->g->m; row += step) {
             int power = 0;
 
@@ -223,7 +334,8 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g)
     };
     int64_t groups = gemm_tiles(g->n, GEMM_NR), workers = team ? wf_team_size(team) : 1, k = 0;
     int64_t grain;
-    few x = {g, chunks_of(g)};
+    _Alignas(LINE) float row[MOST_LINED];
+    few x = {g, chunks_of(g), line_up(g, row)};
 
     for (int64_t i = 0; i < g->n_parts; i++)
         k += g->parts[i].k;
