@@ -291,6 +291,8 @@ bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_t
     *found = (search_found){.candidate = *c};
     if (stages > SEARCH_STAGES)
         return false;
+    l.folded = c->pp > 1 && !s->model.tied &&
+               wf_pipe_table_rank(table, 0) == wf_pipe_table_rank(table, stages - 1);
     wf_sim_stages(&s->machine, &s->model, &l, first, stages, stage, &costs);
     if (wf_pipe_table_rank(table, 0) == wf_pipe_table_rank(table, stages - 1))
         costs.tie = 0; /* both ends are there */

@@ -32,7 +32,7 @@ typedef struct app_model_run {
         {"fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL}, \
     {                                                                                           \
         "base-dtype", APP_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL                       \
-}
+    }
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1)\n"                       \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \

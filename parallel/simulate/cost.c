@@ -246,7 +246,9 @@ static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_
     }
     if (blocks > 0 || others > 0)
         add_vector_sums(c, blocks, stage);
-    wf_sim_units(c, block, blocks, others, stage);
+    wf_sim_units(c, block, blocks, others,
+                 l->folded && others > 0 ? embedding.parameters + head.parameters : others,
+                 stage);
     wf_sim_step_end(c, block, blocks, others, stage);
     if (l->sequence_parallel)
         border /= (double)l->tp;

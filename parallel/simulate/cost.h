@@ -50,6 +50,8 @@ typedef struct wf_sim_layout {
         split_update; /* each rank of `shard` updates its part, and the parts are gathered (ZeRO-1) */
     bool sharded; /* parameters lie split over `shard` */
     wf_sim_again again;
+    bool
+        folded; /* one rank has the first and the last stage, and gathers what both have in no block together */
 } wf_sim_layout;
 
 /** wf_sim_block_weights, wf_sim_head_weights - weights of a block, and of the head or the embedding. */

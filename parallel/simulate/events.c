@@ -148,21 +148,33 @@ static void await_gathers(const wf_sim_state *s, const wf_pipe_action *a, wf_sim
     }
 }
 
-static void await_compute(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
+wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a)
 {
     const wf_sim_stage *c = &s->costs->stage[a->stage];
+    bool b = a->kind == WF_PIPE_B;
+    wf_sim_cost cost = {{0}};
+
+    if (a->kind == WF_PIPE_F || a->kind == WF_PIPE_R)
+        add(&cost, &c->forward, 1);
+    if (b || a->kind == WF_PIPE_I)
+        add(&cost, &c->inputs, 1);
+    if (b || a->kind == WF_PIPE_W)
+        add(&cost, &c->weights, a->last - a->micro + 1);
+    if (b)
+        add(&cost, &c->joined, 1);
+    if (c->group && (b || a->kind == WF_PIPE_W) && (a->last + 1) % c->group == 0)
+        cost.of[WF_SIM_REDUCE] += b ? c->sum_joined : c->sum;
+    return cost;
+}
+
+static void await_compute(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
+{
+    wf_sim_cost cost = wf_sim_cost_of(s, a);
 
     await_neighbour(s, a, t);
     if (t->begin < 0)
         return;
-    if (a->kind == WF_PIPE_F || a->kind == WF_PIPE_R)
-        add(&t->cost, &c->forward, 1);
-    if (a->kind == WF_PIPE_I || a->kind == WF_PIPE_B)
-        add(&t->cost, &c->inputs, 1);
-    if (a->kind == WF_PIPE_W || a->kind == WF_PIPE_B)
-        add(&t->cost, &c->weights, a->last - a->micro + 1);
-    if (a->kind == WF_PIPE_B)
-        add(&t->cost, &c->joined, 1);
+    add(&t->cost, &cost, 1);
     await_gathers(s, a, t);
 }
 
@@ -249,15 +261,6 @@ static void look_at(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_t
             await_compute(s, a, t);
         break;
     }
-}
-
-double wf_sim_total(const wf_sim_cost *cost)
-{
-    double sum = 0;
-
-    for (int i = 0; i < WF_SIM_TERMS; i++)
-        sum += cost->of[i];
-    return sum;
 }
 
 wf_sim_turn wf_sim_look(wf_sim_state *s, int rank)

@@ -71,6 +71,9 @@ wf_sim_turn wf_sim_look(wf_sim_state *s, int rank);
 /* It has been done, until `end`. */
 void wf_sim_commit(wf_sim_state *s, int rank, const wf_sim_turn *turn, double end);
 
+/* What an action that computes costs by itself. */
+wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a);
+
 /* All rows with as many cores as ranks, and with fewer. False where ranks stand still. */
 bool wf_sim_walk(wf_sim_state *s);
 bool wf_sim_share(wf_sim_state *s);

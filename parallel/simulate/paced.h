@@ -28,7 +28,7 @@ typedef struct wf_sim_work {
     bool attention;
 } wf_sim_work;
 
-/** wf_sim_work_of - of a call, by its operands and results. */
+/** wf_sim_work_of - of a call. */
 WF_API wf_sim_work wf_sim_work_of(const struct wf_call *call);
 
 /**

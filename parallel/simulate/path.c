@@ -17,19 +17,12 @@ static int last_rank(const wf_sim_state *s)
 
 static void add_cost(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_cost *cost)
 {
-    const wf_sim_stage *c = &s->costs->stage[a->stage];
-    bool b = a->kind == WF_PIPE_B;
+    wf_sim_cost one = {{0}};
 
-    for (int t = 0; t < WF_SIM_TERMS; t++) {
-        if (b)
-            cost->of[t] += c->joined.of[t];
-        if (a->kind == WF_PIPE_F || a->kind == WF_PIPE_R)
-            cost->of[t] += c->forward.of[t];
-        if (b || a->kind == WF_PIPE_I)
-            cost->of[t] += c->inputs.of[t];
-        if (b || a->kind == WF_PIPE_W)
-            cost->of[t] += c->weights.of[t] * (a->last - a->micro + 1);
-    }
+    if (a->kind <= WF_PIPE_R)
+        one = wf_sim_cost_of(s, a);
+    for (int t = 0; t < WF_SIM_TERMS; t++)
+        cost->of[t] += one.of[t];
 }
 
 /* What actions that end together cost, by term, scaled to the time that they took: cores may have been shared. */

@@ -13,6 +13,15 @@ const char *wf_sim_term_name(wf_sim_term term)
     return (unsigned)term < WF_SIM_TERMS ? words[term] : "unknown term";
 }
 
+double wf_sim_total(const wf_sim_cost *cost)
+{
+    double sum = 0;
+
+    for (int i = 0; i < WF_SIM_TERMS; i++)
+        sum += cost->of[i];
+    return sum;
+}
+
 static bool open_times(wf_sim_state *s)
 {
     size_t ranks = (size_t)s->shape.ranks;

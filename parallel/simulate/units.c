@@ -69,36 +69,33 @@ static double beyond(const wf_sim_costing *c, const passing *p)
     return t - p->units * p->compute;
 }
 
-/* The same where reductions come once for so many micro-batches, as a mean. */
-static double beyond_in_group(const wf_sim_costing *c, passing p)
-{
-    double with = beyond(c, &p), group = (double)c->layout->group;
-
-    p.reduce = p.root_reduce = 0;
-    return (with + (group - 1) * beyond(c, &p)) / group;
-}
-
 void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
-                  double others, wf_sim_stage *stage)
+                  double others, double gathered, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
     double inputs = wf_sim_total(&block->inputs), weights = wf_sim_total(&block->weights);
     double gather = l->gather == WF_SIM_EACH ? gather_time(c, block->parameters) : 0;
-    double root = l->gather == WF_SIM_EACH ? gather_time(c, others) : 0;
+    double root = l->gather == WF_SIM_EACH ? gather_time(c, gathered) : 0;
     double reduce = l->reduce == WF_SIM_EACH ? sum_time(c, block->parameters) : 0;
     double root_reduce = l->reduce == WF_SIM_EACH ? sum_time(c, others) : 0;
     double again = l->gather_again ? gather : 0;
     double back = l->pp > 1 ? root : 0; /* it stays where one rank has all */
+    bool each = l->group == 1;          /* else in the action that completes a group alone */
     passing of_inputs = {blocks, inputs, again, 0, back, 0},
             of_weights = {blocks, weights, 0, reduce, 0, root_reduce},
-            of_both = {blocks, inputs + weights, again, reduce, back, root_reduce};
-    double seen_i = beyond(c, &of_inputs), seen_w = beyond_in_group(c, of_weights);
+            of_both = {blocks, inputs + weights, again, reduce, back, root_reduce},
+            without = {blocks, inputs + weights, again, 0, back, 0};
+    double seen_i = beyond(c, &of_inputs), seen_w = beyond(c, &of_weights);
+    double seen = beyond(c, &of_both), unsummed = beyond(c, &without);
 
     stage->forward.of[WF_SIM_GATHER] +=
         beyond(c, &(passing){blocks, wf_sim_total(&block->forward), gather, 0, root, 0});
     stage->inputs.of[WF_SIM_GATHER] += seen_i;
-    stage->weights.of[WF_SIM_REDUCE] += seen_w;
-    stage->joined.of[WF_SIM_REDUCE] += beyond_in_group(c, of_both) - seen_i - seen_w;
+    stage->weights.of[WF_SIM_REDUCE] += each ? seen_w : 0;
+    stage->joined.of[WF_SIM_REDUCE] += each ? seen - seen_i - seen_w : unsummed - seen_i;
+    stage->group = each ? 0 : (int)l->group;
+    stage->sum = seen_w;
+    stage->sum_joined = seen - unsummed;
 }
 
 enum {
