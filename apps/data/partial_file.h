@@ -2,7 +2,7 @@
 #ifndef WF_APPS_DATA_PARTIAL_FILE_H
 #define WF_APPS_DATA_PARTIAL_FILE_H
 
-#include "core/error.h"
+#include "core/status.h"
 #include <stdio.h>
 
 typedef struct app_partial_file {

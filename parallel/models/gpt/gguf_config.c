@@ -11,7 +11,7 @@ enum { KEY = 128 };
 typedef struct source {
     const wf_par_gguf *g;
     const char *path, *arch;
-    bool *used; /* which tensors say something of the config */
+    bool *used; /* by tensor: it says something of the config */
     wf_error *error;
 } source;
 
