@@ -53,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             PROMISE(wf_gguf_tensor_find(&w.header, t->name) == t);
         }
         check_numbers(&w.header, (int64_t)size - 2);
+        w.used = calloc((size_t)w.header.tensors + 1, sizeof *w.used);
         status = wf_gguf_config(&w, &error);
         ANSWERED(status, error);
         if (status == WF_OK)
@@ -61,6 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             PROMISE(w.model.layers > 0 && w.model.heads % w.model.kv_heads == 0 &&
                     w.model.layers <= w.header.tensors);
     }
+    free(w.used);
     wf_gguf_free(&w.header);
     return 0;
 }

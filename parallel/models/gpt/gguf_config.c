@@ -11,7 +11,7 @@ enum { KEY = 128 };
 typedef struct source {
     const wf_par_gguf *g;
     const char *path, *arch;
-    bool *used; /* by tensor: it says something of the config */
+    bool *used; /* the file's: what the config is read from counts as read */
     wf_error *error;
 } source;
 
