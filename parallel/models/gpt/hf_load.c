@@ -196,11 +196,14 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     source s = {.error = error};
     wf_hf_place place;
 
-    if (w->is_gguf || locate(w, model, p, &s, &place) != WF_OK)
-        return error->code;
-    *done = s.nf4.nested && !place.transposed && s.nf4.numbers == wf_tensor_count(p->tensor);
-    if (*done)
-        wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
+    if (w->is_gguf)
+        return WF_OK;
+    if (locate(w, model, p, &s, &place) == WF_OK) {
+        *done =
+            s.nf4.nested && !place.transposed && s.nf4.numbers == wf_tensor_count(p->tensor);
+        if (*done)
+            wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
+    }
     wf_hf_nf4_close(&s.nf4);
     return error->code;
 }
