@@ -196,10 +196,8 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     source s = {.error = error};
     wf_hf_place at;
 
-    if (w->is_gguf)
-        return WF_OK;
-    if (locate(w, model, p, &s, &at) == WF_OK && s.nf4.nested && !at.transposed &&
-        s.nf4.numbers == wf_tensor_count(p->tensor)) {
+    if (!w->is_gguf && locate(w, model, p, &s, &at) == WF_OK && s.nf4.nested &&
+        !at.transposed && s.nf4.numbers == wf_tensor_count(p->tensor)) {
         *done = true;
         wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
     }
