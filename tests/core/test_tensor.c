@@ -7,6 +7,7 @@ static void types(void)
     CU_ASSERT_EQUAL(wf_dtype_size(WF_F64), 8);
     CU_ASSERT_EQUAL(wf_dtype_size(WF_BF16), 2);
     CU_ASSERT_EQUAL(wf_dtype_size(WF_I32), 4);
+    CU_ASSERT_EQUAL(wf_dtype_size(WF_NF4), 1); /* a byte of a row */
     CU_ASSERT_STRING_EQUAL(wf_dtype_name(WF_BF16), "bf16");
     CU_ASSERT_STRING_EQUAL(wf_dtype_name(WF_DTYPES), "unknown type");
 }

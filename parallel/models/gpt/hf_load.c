@@ -194,13 +194,13 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              wf_nn_parameter *p, bool *done, wf_error *error)
 {
     source s = {.error = error};
-    wf_hf_place place;
+    wf_hf_place at;
 
-    if (w->is_gguf || locate(w, model, p, &s, &place) != WF_OK)
-        return error->code;
-    *done = s.nf4.nested && !place.transposed && s.nf4.numbers == wf_tensor_count(p->tensor);
-    if (*done)
+    if (!w->is_gguf && locate(w, model, p, &s, &at) == WF_OK && s.nf4.nested &&
+        !at.transposed && s.nf4.numbers == wf_tensor_count(p->tensor)) {
+        *done = true;
         wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
+    }
     wf_hf_nf4_close(&s.nf4);
     return error->code;
 }
