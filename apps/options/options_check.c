@@ -57,7 +57,7 @@ static wf_status check_plan(app_options *o, wf_error *error)
     if (o->calibrate && o->plan)
         return wf_error_set(error, WF_EINVAL,
                             "--calibrate runs steps, and --plan none: use one of the two");
-    if (o->given[APP_OPTION_paced_scale] && !o->paced)
+    if (o->paced_scale != 1 && !o->paced)
         return wf_error_set(error, WF_EINVAL,
                             "--paced-scale belongs to --paced FILE; use it with that");
     if (strcmp(o->search, "off") != 0 && (!o->plan || !o->machine))
