@@ -132,6 +132,12 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
 static wf_status pace_world(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     par->world = rank->world;
+    if (par->options.pace && wf_context_device(par->ctx)->memory)
+        return wf_error_set(
+            error, WF_EUNSUPPORTED,
+            "a run at another machine's pace computes on the CPU: use device cpu, "
+            "not %s",
+            wf_context_device(par->ctx)->name);
     return par->options.pace ? wf_comm_pace(rank->world, &par->pace, error) : WF_OK;
 }
 

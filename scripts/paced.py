@@ -26,7 +26,7 @@ import tempfile
 SCHEDULES = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "looped-bfs": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2, "v-half": 2,
              "v-min": 2, "dualpipe-v": 2, "naive": 1}
 STRATEGIES = ["no_shard", "zero1", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
-MOST_RANKS, STEPS = 16, 3
+MOST_RANKS, STEPS = 16, 4
 
 
 def machine(rng, inner, ranks):

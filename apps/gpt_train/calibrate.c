@@ -276,6 +276,7 @@ wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
     o->dp_replicate = o->shard_group_size = 0;
     o->global_batch_size = 2 * cores * o->micro_batch_size;
     o->threads_per_rank = 1;
+    snprintf(o->device, sizeof o->device, "cpu");
     if (wf_launch(&(wf_launch_options){.ranks = cores, .transport = "threads", .threads = 1},
                   calibrate_rank, &j, error) != WF_OK)
         return error->code;

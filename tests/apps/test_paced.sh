@@ -1,6 +1,6 @@
 #!/bin/bash
 # test_paced.sh GPT_TRAIN PACED_PY [--sanitized] - a run that takes the time of another machine has the bits of one that does
-# not, and takes what a plan says of that machine.
+# not, and takes what a plan says of that machine; and this machine's own figures.
 set -uo pipefail
 
 gpt_train=$1 script=$2 sanitized=${3:-}
@@ -40,6 +40,23 @@ refused "a scale without a machine" "belongs to --paced" --paced-scale 2
 refused "a machine that is not there" "machine file nowhere.json" --paced nowhere.json
 sed 's/"background"/"cores": 2, "background"/' machine.json >shared.json
 refused "ranks that share cores" "leave out host.cores" --paced shared.json
+
+# What is measured here is read by a plan.
+shape=(--arch llama --n-layer 2 --n-head 4 --n-embd 64 --seq-len 32 --micro-batch-size 1)
+"$gpt_train" --calibrate here.json "${shape[@]}" >out 2>err && grep -q '^here.json: products .* FLOP/s' out &&
+    "$gpt_train" --plan --machine here.json "${shape[@]}" --pp 2 --steps 2 >out 2>err && grep -q 'a step takes' out &&
+    result "figures of this machine" "" || result "figures of this machine" "$(cat out err | head -c 300)"
+refused "a plan that measures" "use one of the two" --plan --calibrate here.json
+
+# A table of one's own has a time, too.
+cat >table <<'EOT'
+weft-schedule 1
+stages 2   micro 2   place 0 1
+0: F0.0 F0.1 B0.0 B0.1
+1: F1.0 B1.0 F1.1 B1.1
+EOT
+"$gpt_train" --plan --machine machine.json "${shape[@]}" --global-batch-size 2 --pp 2 --pp-schedule table >out 2>err &&
+    grep -q 'a step takes' out && result "the time of a table" "" || result "the time of a table" "$(head -c 300 err)"
 
 if [ -z "$sanitized" ]; then
     "$script" "$gpt_train" --runs 6 --seconds .3 --allow 3,10 >out 2>err && result "simulated and measured" "" ||

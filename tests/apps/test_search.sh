@@ -107,6 +107,10 @@ for file in "$machines"/*.json; do
         grep -q 'a step takes' out && result "$(basename "$file")" "" ||
         result "$(basename "$file")" "$(head -c 200 err)"
 done
+"$gpt_train" --plan --machine "$h100" --dtype bf16 --pp 2 --dp 2 --n-layer 4 --global-batch-size 32 \
+    --micro-batch-size 1 >out 2>err
+grep -q '^gradients: --accumulate local, which moves least of what fits' out && grep -q 'a step takes' out &&
+    result "sums once a step where that fits" "" || result "sums once a step where that fits" "$(head -c 300 out)"
 refused "a search without a machine" "--search simulates layouts on a machine" --plan --search
 refused "a machine without a plan" "--machine belongs to --plan" --machine "$h100" --steps 0
 refused "ranks without a search" "--ranks belongs to --plan --search" --plan --ranks 8
