@@ -163,24 +163,29 @@ def main():
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=.6)
-    parser.add_argument("--allow")
+    parser.add_argument("--allow", metavar="MEDIAN,WORST", help="status 1 if errors in percent are larger")
+    parser.add_argument("--tries", type=int, default=1, help="with --allow: a run that took longer than that allows is "
+                        "measured again, slower: others on this machine delay a run, and never hasten it")
     parser.add_argument("--order", type=float)
     a = parser.parse_args()
     if a.order is not None:
         order(a)
+    median, worst = (float(x) for x in (a.allow or "inf,inf").split(","))
     errors = []
     for i in range(a.first, a.first + a.runs):
         flags, figures, ranks = configuration(random.Random(1000 * a.seed + i))
         simulated, measured = measure(a.gpt_train, flags, figures, a.seconds * (1 + ranks / 4))
+        for k in range(1, a.tries):
+            if 100 * (1 - simulated / measured) <= worst:
+                break
+            measured = min(measured, measure(a.gpt_train, flags, figures, 2 ** k * a.seconds * (1 + ranks / 4))[1])
         errors.append(100 * (simulated / measured - 1))
         print(f"{i:3d} {errors[-1]:+6.1f} %  {1e6 * simulated:9.1f} us simulated {1e6 * measured:9.1f} measured  "
               f"{'background' if figures['host']['background'] else 'in turn':10s} "
               f"hosts of {figures['host']['devices']:2d}  {' '.join(flags)}", flush=True)
     sizes = sorted(abs(e) for e in errors)
     print(f"{len(sizes)} runs: median {statistics.median(sizes):.1f} %, worst {sizes[-1]:.1f} %")
-    if a.allow:
-        median, worst = (float(x) for x in a.allow.split(","))
-        sys.exit(statistics.median(sizes) > median or sizes[-1] > worst)
+    sys.exit(statistics.median(sizes) > median or sizes[-1] > worst)
 
 
 if __name__ == "__main__":
