@@ -60,6 +60,7 @@ const char app_generate_help[] =
     "  --prefill-chunk N        tokens of a prompt that are computed together (default: 512)\n"
     "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"
     "  --compute fp32|bf16      what products are made of (default: as --dtype)\n"
+    "  --fp32-residual-connection  with --dtype bf16: store the residual stream in fp32\n"
     "  --base-dtype same|nf4    what linears are stored as: as --dtype, or in 4 bits a\n"
     "                           number (default: as adapters were trained, else same)\n"
     "  --help, --version\n"

@@ -97,6 +97,14 @@ cp out wanted
 generate "bf16, --tp 4" llama --prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16 --tp 4 \
     --batch-size 3 --threads-per-rank 1
 result "has one text too" "$(cmp out wanted 2>&1)"
+wide=(--prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16 --fp32-residual-connection)
+generate "bf16, residual stream in fp32" llama "${wide[@]}"
+result "which is another text" "$(cmp -s out wanted && echo 'is the same')"
+cp out wanted
+generate "the same on --tp 2 --dp 2" llama "${wide[@]}" --tp 2 --dp 2 --batch-size 3 --threads-per-rank 1
+result "has one text as well" "$(cmp out wanted 2>&1)"
+told=$("$bin/gpt_generate" llama --prompt x --fp32-residual-connection 2>&1)
+result "and is refused without bf16" "$(grep -q 'use it with --dtype bf16' <<<"$told" || echo "$told")"
 
 # What the folder of a model says of how texts end.
 cp -r "$reference/hf_llama" ends
