@@ -69,6 +69,22 @@ python()
     result "$1" "$(python3 -c "${@:2}" 2>&1)"
 }
 
+# plan_is_run WHAT FLAG...: the same flags with --plan and without write the same, but for the key "plan".
+plan_is_run()
+{
+    local what=$1
+    shift
+    run "a run $what" "$@" --report-json ran.json
+    run "its plan" "$@" --plan --json plan.json
+    python "they agree" '
+import json
+plan, ran = json.load(open("plan.json")), json.load(open("ran.json"))
+del plan["plan"]
+for key in sorted(plan.keys() | ran.keys()):
+    if plan.get(key) != ran.get(key): print(key, plan.get(key), ran.get(key))
+if not ran["memory"]["peak"] or not ran["flops"]: print(ran)'
+}
+
 for i in $(seq 1 600); do
     echo "On day $i the cat sat on mat number $((i * i % 89)) and thought."
 done >text.txt

@@ -99,15 +99,7 @@ linears, other = 2 * 7 * 1024 * 1024, (256 + 256 + 5) * 1024
 for ranks, report in ((1, one), (8, eight)):
     bytes = ranks * report["memory"]["most"]["frozen_parameters"]
     if not 0.51 < (bytes - 2 * other) / linears < 0.53: print(ranks, bytes, linears)'
-small=(--init-from base4 "${rest[@]}" "${lora[@]}" --base-dtype nf4 --dtype bf16 --tp 2 --dp 2)
-result "a plan" "$(plan plan.json "${small[@]}" --rank 3 || cat err)"
-run "and its run" "${small[@]}" --report-json run.json --rank 3
-python "are the same" '
-import json
-plan, run = json.load(open("plan.json")), json.load(open("run.json"))
-del plan["plan"]
-for key in run:
-    if plan[key] != run[key]: print(key, plan[key], run[key])'
+plan_is_run "on rank 3" --init-from base4 "${rest[@]}" "${lora[@]}" --base-dtype nf4 --dtype bf16 --tp 2 --dp 2 --rank 3
 
 # What does not fit.
 refuse "4 bits without adapters" 2 "--base-dtype is of adapters; use it with --lora-rank" "${tiny[@]}" --base-dtype nf4
