@@ -108,7 +108,7 @@ static wf_status describe_output(const wf_call *call, const wf_signature *sig, i
     bool wide = call->op->keep_fp32 >> o & 1;
 
     if (ctx->options.fp32_residual && call->op->follows >> o & 1)
-        wide = call->in[0]->rounds_to == ctx->device->dtype;
+        wide |= call->in[0]->rounds_to == ctx->device->dtype;
     out->rounds_to = wide ? ctx->device->dtype : ctx->storage;
     out->dtype = partial ? ctx->device->dtype : out->rounds_to;
     out->layout = layout;

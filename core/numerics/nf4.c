@@ -244,23 +244,20 @@ void wf_nf4_pack(const wf_nf4_part *part, const float *values, const float *absm
     }
 }
 
+static int number_of(const uint8_t *row, int64_t column)
+{
+    return column % 2 ? row[column / 2] & 15 : row[column / 2] >> 4;
+}
+
 void wf_nf4_copy_row(const wf_nf4_part *part, int64_t row, const uint8_t *numbers, int64_t from,
                      const uint8_t *code, uint8_t *bytes)
 {
     int64_t first = first_number(part, row);
 
-    for (int64_t c = 0; c < part->columns; c++) {
-        int64_t at = first + c - from;
-
-        put_number(bytes, c, at % 2 ? numbers[at / 2] & 15 : numbers[at / 2] >> 4);
-    }
+    for (int64_t c = 0; c < part->columns; c++)
+        put_number(bytes, c, number_of(numbers, first + c - from));
     if (part->columns)
         put_scales(part, first, code, bytes);
-}
-
-static int number_of(const uint8_t *row, int64_t column)
-{
-    return column % 2 ? row[column / 2] & 15 : row[column / 2] >> 4;
 }
 
 /* What the 16 codes stand for in a block whose scale has this code. */
