@@ -84,7 +84,8 @@ tests()
     echo "== $name"
     begin
     rm -f "$xml"
-    "${runner[@]}" ctest --test-dir "$@" --output-on-failure --output-junit "$PWD/$xml" -j "$jobs"
+    "${runner[@]}" ctest --test-dir "$@" --output-on-failure --output-junit "$PWD/$xml" \
+        -j $((jobs + 1)) # some wait, for others or for a time
     status=$?
     total=$(attribute "$xml" tests)
     bad=$(attribute "$xml" failures)

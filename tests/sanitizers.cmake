@@ -6,6 +6,8 @@ if(WEFT_SANITIZE MATCHES "address")
     list(APPEND weft_elsewhere test_inexact test_collectives test_math test_rule test_plan_run test_placement
         test_placement_packed test_reference test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline
         test_profile test_numerics_portable)
+    # The search's plans, one by one; apps.search runs the same lines.
+    list(APPEND weft_elsewhere test_search_memory)
     # The emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_graph_train, the program by apps.cli_runs.
     list(APPEND weft_elsewhere cuda.gpt_train)
 elseif(WEFT_SANITIZE MATCHES "thread")
@@ -21,6 +23,6 @@ elseif(WEFT_SANITIZE MATCHES "thread")
         test_rule test_loss test_recipe test_recipe_numbers)
     # Programs whose threads are those of apps.cli_runs, apps.witness (training), apps.gpt_eval and apps.logits_alike
     # (generation), parallel.test_pipeline and parallel.test_lora; and what they plan, refuse and write, on one thread.
-    list(APPEND weft_elsewhere apps.cli apps.cli_data apps.cli_plans apps.cli_files apps.lora apps.pipeline
-        apps.plan_advice apps.search apps.gpt_generate apps.mesh_info apps.schedule apps.weft)
+    list(APPEND weft_elsewhere apps.cli apps.cli_data apps.cli_plans apps.cli_files apps.lora apps.qlora apps.pipeline
+        apps.plan_advice apps.search test_search_memory apps.gpt_generate apps.mesh_info apps.schedule apps.weft)
 endif()

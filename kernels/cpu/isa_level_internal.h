@@ -29,7 +29,10 @@
 
 /* Loops over a tile's rows and vectors must vanish early, or its sums are no registers; the loop
    around them takes two turns at once. */
-#if defined(__clang__)
+#if defined(WF_ROLLED)
+#define UNROLL
+#define UNROLL_TWICE
+#elif defined(__clang__)
 #define UNROLL       _Pragma("clang loop unroll(full)")
 #define UNROLL_TWICE _Pragma("clang loop unroll_count(2)")
 #else
