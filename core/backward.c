@@ -88,11 +88,40 @@ bool wf_node_reads(const node *n, const wf_gradient *g, int i)
     unsigned weights = n->op->weights;
 
     if (!(n->op->save_others & WF_SAVE_IN(i)))
-        return n->in[i] != NULL;
+        return n->in[i] || n->again[i];
     for (int j = 0; j < n->n_in; j++)
         if (j != i && g->want[j] && !(weights & WF_SAVE_IN(i) && weights & WF_SAVE_IN(j)))
-            return n->in[i] != NULL;
+            return n->in[i] || n->again[i];
     return false;
+}
+
+static wf_status recall(wf_context *ctx, node *n, wf_gradient *g);
+
+/* What was not saved, since its op makes it again from what that saves. */
+static wf_tensor *recompute(wf_context *ctx, node *by)
+{
+    wf_gradient g = {
+        .ctx = ctx, .attr = by->attr, .n_in = by->n_in, .n_out = by->n_out, .node = by};
+    const char *path = wf_context_enter(ctx, by->path);
+    wf_tensor *t = recall(ctx, by, &g) == WF_OK ? by->op->recompute(&g) : NULL;
+
+    wf_context_enter(ctx, path);
+    return t;
+}
+
+wf_status wf_node_keep(wf_tape *tape, node *n)
+{
+    wf_scope_open(tape->ctx);
+    for (int i = 0; i < n->n_in; i++) {
+        if (!n->again[i])
+            continue;
+        n->in[i] = wf_tensor_retain(recompute(tape->ctx, n->again[i]));
+        n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
+        wf_node_release(tape->ctx, n->again[i]);
+        n->again[i] = NULL;
+    }
+    wf_scope_close(tape->ctx);
+    return tape->ctx->error.code;
 }
 
 /* Give a backward function what was saved: as it was, and where it was moved from there again. */
@@ -101,13 +130,16 @@ static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
     bool good = true;
 
     for (int i = 0; i < n->n_in && good; i++) {
+        wf_tensor *t = n->in[i];
+
         if (!wf_node_reads(n, g, i))
             continue;
-        if (!(n->op->save_shape & WF_SAVE_IN(i)))
-            good = unchanged(n, n->in[i], n->in_version[i], "operand", i);
-        if (good)
-            g->in[i] =
-                n->is_origin[i] ? ctx->distribution->move(n->in[i], n->regather[i]) : n->in[i];
+        if (n->again[i])
+            t = recompute(ctx, n->again[i]);
+        else if (!(n->op->save_shape & WF_SAVE_IN(i)))
+            good = unchanged(n, t, n->in_version[i], "operand", i);
+        if (good && t)
+            g->in[i] = n->is_origin[i] ? ctx->distribution->move(t, n->regather[i]) : t;
     }
     for (int o = 0; o < n->n_out && good; o++) {
         if (n->out[o])
@@ -274,8 +306,8 @@ static wf_status visit(wf_tape *tape, node *n)
         note_versions(n);
         status = wf_node_step_back(tape, n, false);
         n->deferred = tape->defer && wf_node_can_wait(n);
-        if (status == WF_OK && !n->deferred)
-            status = wf_node_step_back(tape, n, true);
+        if (status == WF_OK)
+            status = n->deferred ? wf_node_keep(tape, n) : wf_node_step_back(tape, n, true);
     }
     n->deferred |= n->inner != NULL;
     return status;
@@ -293,7 +325,7 @@ static wf_status walk(wf_tape *tape, node *from)
             continue;
         status = visit(tape, n);
         if (!wf_node_can_wait(n) || !n->deferred)
-            wf_node_forget(n);
+            wf_node_forget(tape->ctx, n);
     }
     return status;
 }

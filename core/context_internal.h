@@ -16,6 +16,7 @@ struct wf_storage {
     struct wf_shared
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
     int member;  /* this rank's place among them */
+    const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
 };
 
 struct wf_context {

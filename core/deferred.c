@@ -66,7 +66,7 @@ static wf_status visit(wf_tape *tape, node *n)
     status = walk_inner(n);
     if (status == WF_OK)
         status = wf_node_step_back(tape, n, true);
-    wf_node_forget(n);
+    wf_node_forget(tape->ctx, n);
     return status;
 }
 
@@ -196,7 +196,7 @@ static wf_status visit_joined(int passes, wf_tape *const *tape, node *const *n)
     status = wf_node_step_back_joined(passes, tape, n);
     for (int i = 0; i < passes && !n[0]->inner; i++) {
         n[i]->deferred = false;
-        wf_node_forget(n[i]);
+        wf_node_forget(tape[i]->ctx, n[i]);
     }
     return status;
 }

@@ -138,6 +138,9 @@ struct wf_op {
     unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
     wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad); /* NULL: no gradient */
+    /* NULL, or output 0 once more, with the same bits, from what the op saves (in, out, attr): for an op
+       whose result takes more to keep than to recompute. Gradients that read it have it recomputed then. */
+    wf_tensor *(*recompute)(const wf_gradient *grad);
     /* NULL, or backward for the same call of `passes` (2 or 4) passes: fills first.din with the sums over
        them of the gradients of leaves, each a node of the tree (core/numerics/tree.h). Whatever of
        them first.want asks for is wanted; the others' are alike. */

@@ -30,7 +30,7 @@ void wf_tape_close(wf_tape *tape)
         node *n = tape->newest;
 
         tape->newest = n->before;
-        wf_node_forget(n);
+        wf_node_forget(ctx, n);
         while (n->inner) {
             wf_tape *inner = n->inner;
 
@@ -112,14 +112,78 @@ static bool others_want(const node *n, int i)
     return false;
 }
 
-static void save_input(node *n, int i, wf_tensor *t)
+/* Whether one of a call's own parameters is there when another one is, for its gradient. */
+static bool comes_with(const wf_call *reader, const wf_tensor *t)
 {
-    if ((n->op->save | n->op->save_shape) & WF_SAVE_IN(i)) {
+    if (!t->storage || !t->storage->comes_with)
+        return true;
+    for (int i = 0; i < reader->n_in; i++) {
+        const wf_storage *s = reader->in[i]->storage;
+
+        if ((reader->op->save | reader->op->save_others) & WF_SAVE_IN(i) && s &&
+            s->comes_with == t->storage->comes_with)
+            return true;
+    }
+    return false;
+}
+
+/* What recomputes a tensor, with all that it needs, whoever else lets go of it; NULL: keep the tensor. */
+static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
+{
+    node *made = t->recomputed.node, *n;
+
+    if (t->recomputed.tape != tape->serial || made->walked ||
+        t->recomputed.version != wf_tensor_version(t))
+        return NULL;
+    for (int i = 0; i < made->n_in; i++)
+        if (made->in[i] && !comes_with(reader, made->in[i]))
+            return NULL;
+    n = wf_blocks_take(&tape->ctx->blocks, sizeof *n);
+    if (!n)
+        return NULL;
+    *n = *made;
+    memset(n->from, 0, sizeof n->from);
+    memset(n->dout, 0, sizeof n->dout);
+    n->before = n->given = NULL;
+    n->inner = NULL;
+    n->holders = 1;
+    for (int i = 0; i < n->n_in; i++) {
+        wf_tensor_retain(n->in[i]);
+        if (n->again[i])
+            n->again[i]->holders++;
+    }
+    for (int o = 0; o < n->n_out; o++)
+        wf_tensor_retain(n->out[o]);
+    return n;
+}
+
+void wf_node_release(wf_context *ctx, node *n)
+{
+    if (!n || --n->holders > 0)
+        return;
+    wf_node_forget(ctx, n);
+    wf_blocks_give(&ctx->blocks, n, sizeof *n);
+}
+
+static void keep(wf_tape *tape, const wf_call *call, node *n, int i, wf_tensor *t)
+{
+    n->again[i] = recipe(tape, call, t);
+    if (!n->again[i])
         n->in[i] = wf_tensor_retain(t);
+}
+
+static void save_input(wf_tape *tape, const wf_call *call, node *n, int i)
+{
+    wf_tensor *t = call->in[i];
+
+    if (n->op->save_shape & WF_SAVE_IN(i)) {
+        n->in[i] = wf_tensor_retain(t);
+    } else if (n->op->save & WF_SAVE_IN(i)) {
+        keep(tape, call, n, i, t);
     } else if ((n->op->save_others & WF_SAVE_IN(i)) && others_want(n, i)) {
         n->is_origin[i] = t->origin != NULL;
         n->regather[i] = t->layout;
-        n->in[i] = wf_tensor_retain(t->origin ? t->origin : t);
+        keep(tape, call, n, i, t->origin ? t->origin : t);
     }
     n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
 }
@@ -180,6 +244,20 @@ static void note_wanted(const wf_call *call)
         call->out[o]->requires_grad |= wanted;
 }
 
+/* An op computes on with what it has not yet rounded to bf16, which is not what is saved. */
+static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
+{
+    bool can = call->op->recompute != NULL;
+
+    for (int o = 1; o < n->n_out; o++)
+        can = can && !(n->out[o] && n->out[o]->dtype == WF_BF16);
+    if (!can)
+        return;
+    call->out[0]->recomputed.tape = tape->serial;
+    call->out[0]->recomputed.node = n;
+    call->out[0]->recomputed.version = wf_tensor_version(call->out[0]);
+}
+
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
@@ -223,7 +301,7 @@ wf_status wf_tape_record(const wf_call *call)
         t->readers += n->from[i].leaf != NULL;
     }
     for (int i = 0; i < call->n_in; i++)
-        save_input(n, i, call->in[i]);
+        save_input(tape, call, n, i);
     for (int o = 0; o < call->n_out; o++) {
         wf_tensor *t = call->out[o];
 
@@ -236,6 +314,7 @@ wf_status wf_tape_record(const wf_call *call)
             n->out_version[o] = wf_tensor_version(t);
         }
     }
+    note_recomputed(tape, n, call);
     return WF_OK;
 }
 
@@ -254,10 +333,12 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
     return WF_OK;
 }
 
-void wf_node_forget(node *n)
+void wf_node_forget(wf_context *ctx, node *n)
 {
     for (int i = 0; i < n->n_in; i++) {
+        wf_node_release(ctx, n->again[i]);
         wf_tensor_release(n->in[i]);
+        n->again[i] = NULL;
         n->in[i] = NULL;
         if (!n->from[i].given) {
             wf_tensor_release(n->from[i].leaf);

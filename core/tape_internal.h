@@ -29,6 +29,8 @@ struct wf_node {
     /* how often they had been changed in place when they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
+    node *again[WF_MAX_INPUTS];               /* in place of in[i]: what it is recomputed by */
+    int holders;                              /* of such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
@@ -50,7 +52,13 @@ struct wf_tape {
 extern const wf_op wf_source_op;
 
 /* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
-void wf_node_forget(node *n);
+void wf_node_forget(wf_context *ctx, node *n);
+
+/* Let go of what recomputes an operand; NULL is nothing. */
+void wf_node_release(wf_context *ctx, node *n);
+
+/* From now on keep what was to be recomputed: parameters that this reads may not be there later. */
+wf_status wf_node_keep(wf_tape *tape, node *n);
 
 /* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or tapes
    that were walked inside of it have some that are. */

@@ -167,7 +167,11 @@ wf_tensor *wf_tensor_like(const wf_tensor *t, wf_memory_kind kind)
 wf_tensor *wf_tensor_absent(wf_context *ctx, wf_dtype dtype, int ndim, const wf_dim *dims,
                             const wf_layout *layout)
 {
-    return over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, wf_storage_absent);
+    wf_tensor *t = over_storage(ctx, dtype, ndim, dims, layout, ctx->kind, wf_storage_absent);
+
+    if (t && t->storage)
+        t->storage->comes_with = t->storage; /* alone */
+    return t;
 }
 
 bool wf_tensor_is_absent(const wf_tensor *t)
@@ -349,7 +353,12 @@ uint32_t wf_tensor_version(const wf_tensor *t)
 
 wf_tensor *wf_tensor_alias(wf_tensor *source)
 {
-    return source ? wf_tensor_view(source, source->ndim, source->dim, source->layout) : NULL;
+    wf_tensor *t =
+        source ? wf_tensor_view(source, source->ndim, source->dim, source->layout) : NULL;
+
+    if (t)
+        t->recomputed = source->recomputed;
+    return t;
 }
 
 wf_tensor *wf_tensor_retain(wf_tensor *t)

@@ -36,6 +36,11 @@ struct wf_tensor {
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
     int output;
+    struct {
+        uint64_t tape; /* 0: it has to be kept */
+        struct wf_node *node;
+        uint32_t version; /* of the data then */
+    } recomputed;         /* by whom it can be recomputed (wf_op.recompute), also as an alias */
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     int readers;            /* a leaf: how many calls on tapes take it */
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
@@ -125,6 +130,14 @@ WF_API void wf_tensor_drop(wf_tensor *t);
  * Errors:   WF_EINVAL
  */
 WF_API wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from);
+
+/**
+ * wf_tensor_comes_with - say of an absent tensor that its memory comes and goes with that of all others of `group`
+ *
+ * What is recomputed in backward (wf_op.recompute) may read parameters that are there where its result is
+ * read: those of the same group as a parameter that the reader takes itself.
+ */
+WF_API void wf_tensor_comes_with(wf_tensor *t, const void *group);
 
 /** wf_tensor_is_absent - true where the memory was dropped, or has not come yet. */
 WF_API bool wf_tensor_is_absent(const wf_tensor *t);

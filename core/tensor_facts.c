@@ -112,3 +112,9 @@ int wf_chunk_cuts(const wf_tensor *t, int dim, int64_t at[WF_MAX_CHUNKS + 1])
     }
     return WF_MAX_CHUNKS;
 }
+
+void wf_tensor_comes_with(wf_tensor *t, const void *group)
+{
+    if (t && t->storage && t->storage->comes_with)
+        t->storage->comes_with = group;
+}

@@ -87,6 +87,14 @@ static void backward(wf_gradient *g)
         g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }
 
+static wf_tensor *recompute(const wf_gradient *g)
+{
+    const wf_add_norm_attr *attr = g->attr;
+
+    return g->n_in == 4 ? wf_layernorm(g->out[SUM], g->in[2], g->in[3], attr->eps)
+                        : wf_rmsnorm(g->out[SUM], g->in[2], attr->eps);
+}
+
 /* The plain norm of s, on this op's operands and outputs. */
 static wf_call norm_of(const wf_call *call)
 {
@@ -135,10 +143,11 @@ static wf_status reference_dx(const wf_call *call, void *workspace)
 const wf_op wf_op_add_layernorm = {WF_OP_ROW(add_layernorm),
                                    .keep_fp32 = 1 << 2 | 1 << 3,
                                    .follows = 1 << SUM,
-                                   .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2) |
-                                           WF_SAVE_OUT(3),
+                                   .save = WF_SAVE_IN(2) | WF_SAVE_IN(3) | WF_SAVE_OUT(1) |
+                                           WF_SAVE_OUT(2) | WF_SAVE_OUT(3),
                                    .reference = {.run = reference},
-                                   .backward = backward};
+                                   .backward = backward,
+                                   .recompute = recompute};
 const wf_op wf_op_add_layernorm_dx = {WF_OP_ROW(add_layernorm_dx), .follows = 1,
                                       .reference = {.run = reference_dx}};
 const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm),
@@ -146,6 +155,7 @@ const wf_op wf_op_add_rmsnorm = {WF_OP_ROW(add_rmsnorm),
                                  .follows = 1 << SUM,
                                  .save = WF_SAVE_IN(2) | WF_SAVE_OUT(1) | WF_SAVE_OUT(2),
                                  .reference = {.run = reference},
-                                 .backward = backward};
+                                 .backward = backward,
+                                 .recompute = recompute};
 const wf_op wf_op_add_rmsnorm_dx = {WF_OP_ROW(add_rmsnorm_dx), .follows = 1,
                                     .reference = {.run = reference_dx}};

@@ -130,6 +130,21 @@ static void swiglu_backward(wf_gradient *g)
     wf_swiglu_grad(g->in[0], g->in[1], g->dout[0], &g->din[0], &g->din[1]);
 }
 
+static wf_tensor *silu_recompute(const wf_gradient *g)
+{
+    return wf_silu(g->in[0]);
+}
+
+static wf_tensor *gelu_recompute(const wf_gradient *g)
+{
+    return wf_gelu(g->in[0]);
+}
+
+static wf_tensor *swiglu_recompute(const wf_gradient *g)
+{
+    return wf_swiglu(g->in[0], g->in[1]);
+}
+
 static double sigma(double z)
 {
     return 1 / (1 + wf_exp(-z));
@@ -291,13 +306,15 @@ const wf_op wf_op_add_constant = {WF_OP_ROW(add_constant), .keep_fp32 = 1,
                                   .reference = {.run = add_constant_reference},
                                   .backward = add_constant_backward};
 const wf_op wf_op_silu = {WF_OP_ROW(silu), .save = WF_SAVE_IN(0),
-                          .reference = {.run = silu_reference}, .backward = silu_backward};
+                          .reference = {.run = silu_reference}, .backward = silu_backward,
+                          .recompute = silu_recompute};
 const wf_op wf_op_silu_grad = {WF_OP_ROW(silu_grad), .reference = {.run = silu_grad_reference}};
 const wf_op wf_op_swiglu = {WF_OP_ROW(swiglu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
-                            .reference = {.run = swiglu_reference},
-                            .backward = swiglu_backward};
+                            .reference = {.run = swiglu_reference}, .backward = swiglu_backward,
+                            .recompute = swiglu_recompute};
 const wf_op wf_op_swiglu_grad = {WF_OP_ROW(swiglu_grad),
                                  .reference = {.run = swiglu_grad_reference}};
 const wf_op wf_op_gelu = {WF_OP_ROW(gelu), .save = WF_SAVE_IN(0),
-                          .reference = {.run = gelu_reference}, .backward = gelu_backward};
+                          .reference = {.run = gelu_reference}, .backward = gelu_backward,
+                          .recompute = gelu_recompute};
 const wf_op wf_op_gelu_grad = {WF_OP_ROW(gelu_grad), .reference = {.run = gelu_grad_reference}};

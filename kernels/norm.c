@@ -79,6 +79,16 @@ static void layernorm_backward(wf_gradient *g)
         g->din[i] = wf_vector_gradient(g, i, g->din[i]);
 }
 
+static wf_tensor *layernorm_recompute(const wf_gradient *g)
+{
+    return wf_layernorm(g->in[0], g->in[1], g->in[2], *(const float *)g->attr);
+}
+
+static wf_tensor *rmsnorm_recompute(const wf_gradient *g)
+{
+    return wf_rmsnorm(g->in[0], g->in[1], *(const float *)g->attr);
+}
+
 static void rmsnorm_backward(wf_gradient *g)
 {
     wf_tensor *x = g->in[0], *rstd = g->out[1], *dy = g->dout[0];
@@ -169,17 +179,23 @@ static wf_status reference_dw(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_layernorm = {WF_OP_ROW(layernorm), .keep_fp32 = 1 << 1 | 1 << 2,
-                               .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_OUT(1) |
-                                       WF_SAVE_OUT(2),
-                               .reference = {.run = reference}, .backward = layernorm_backward};
+const wf_op wf_op_layernorm = {WF_OP_ROW(layernorm),
+                               .keep_fp32 = 1 << 1 | 1 << 2,
+                               .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) |
+                                       WF_SAVE_OUT(1) | WF_SAVE_OUT(2),
+                               .reference = {.run = reference},
+                               .backward = layernorm_backward,
+                               .recompute = layernorm_recompute};
 const wf_op wf_op_layernorm_dx = {WF_OP_ROW(layernorm_dx), .follows = 1,
                                   .reference = {.run = reference_dx}};
 const wf_op wf_op_layernorm_dw = {WF_OP_ROW(layernorm_dw), .keep_fp32 = 1 | 1 << 1,
                                   .reference = {.run = reference_dw}};
-const wf_op wf_op_rmsnorm = {WF_OP_ROW(rmsnorm), .keep_fp32 = 1 << 1,
+const wf_op wf_op_rmsnorm = {WF_OP_ROW(rmsnorm),
+                             .keep_fp32 = 1 << 1,
                              .save = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_OUT(1),
-                             .reference = {.run = reference}, .backward = rmsnorm_backward};
+                             .reference = {.run = reference},
+                             .backward = rmsnorm_backward,
+                             .recompute = rmsnorm_recompute};
 const wf_op wf_op_rmsnorm_dx = {WF_OP_ROW(rmsnorm_dx), .follows = 1,
                                 .reference = {.run = reference_dx}};
 const wf_op wf_op_rmsnorm_dw = {WF_OP_ROW(rmsnorm_dw), .keep_fp32 = 1,

@@ -79,6 +79,11 @@ static void bias_gelu_backward(wf_gradient *g)
     g->din[1] = wf_vector_gradient(g, 1, g->din[1]);
 }
 
+static wf_tensor *bias_gelu_recompute(const wf_gradient *g)
+{
+    return wf_bias_gelu(g->in[0], g->in[1]);
+}
+
 static void batch_sum_backward(wf_gradient *g)
 {
     g->din[0] = wf_batch_expand(g->dout[0], g->in[0]);
@@ -209,7 +214,8 @@ const wf_op wf_op_bias_grad = {WF_OP_ROW(bias_grad), .keep_fp32 = 1,
                                .reference = {.run = bias_grad_reference}};
 const wf_op wf_op_bias_gelu = {WF_OP_ROW(bias_gelu), .save = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                                .reference = {.run = bias_gelu_reference},
-                               .backward = bias_gelu_backward};
+                               .backward = bias_gelu_backward,
+                               .recompute = bias_gelu_recompute};
 const wf_op wf_op_bias_gelu_grad = {WF_OP_ROW(bias_gelu_grad), .keep_fp32 = 1 << 1,
                                     .reference = {.run = bias_gelu_grad_reference}};
 const wf_op wf_op_batch_sum = {

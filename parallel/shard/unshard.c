@@ -107,6 +107,7 @@ static wf_status finish(wf_par_unit *u)
     for (int64_t i = 0; i < u->split && status == WF_OK; i++) {
         wf_par_holding *h = wf_par_holding_of(u->parameter[i]);
 
+        wf_tensor_comes_with(h->gathered, u);
         status = wf_tensor_take(h->gathered, all->list[i]);
         if (all->list[i] == h->low_precision || !u->reshard ||
             u->keep_unsharded) /* it is in what was gathered */
