@@ -8,8 +8,8 @@
     logits    of N positions (1000 x 1000, of a small model: they are kept in memory), the trainer's and the
               generator's on six layouts, all equal by memcmp
     perplexity  gpt_eval's nats a token beside transformers', in windows and with a stride
-    speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, in turns
-              (bench decode has the memory's bandwidth)
+    speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, in turns with each other
+              and with a plain read of memory by as many threads
 
 FOLDER is one of Hugging Face with a tokenizer, BUILD a build with tests. What needs torch and transformers
 (greedy, samplers, perplexity, speed) is left out where they are not, and says so.
@@ -221,6 +221,21 @@ class LlamaSpeed:
         return self.best
 
 
+class ReadSpeed:
+    """GB/s at which bench decode adds up memory that no cache holds."""
+
+    def __init__(self, build):
+        self.bench, self.best = build / "apps/bench", 0
+
+    def run(self, threads):
+        run = subprocess.run([self.bench, "decode", "--json", "--shapes", "1x576x1536", "--threads", str(threads), "--seconds", "0.5"],
+                             stdout=subprocess.PIPE, check=True)
+        self.best = max([self.best] + [row["read"] for row in map(json.loads, run.stdout.splitlines()) if "read" in row])
+
+    def rate(self):
+        return self.best
+
+
 def speed(build, folder, bench, turns, counts):
     config = json.loads((pathlib.Path(folder) / "config.json").read_text())
     with open(pathlib.Path(folder) / "model.safetensors", "rb") as file:
@@ -231,7 +246,8 @@ def speed(build, folder, bench, turns, counts):
     with tempfile.TemporaryDirectory() as work:
         for threads in counts:
             peers = {"weft fp32": WeftSpeed(build, folder), "weft bf16": WeftSpeed(build, folder, "--dtype", "bf16"),
-                     "torch fp32": TorchSpeed(folder, "float32"), "torch bf16": TorchSpeed(folder, "bfloat16")}
+                     "torch fp32": TorchSpeed(folder, "float32"), "torch bf16": TorchSpeed(folder, "bfloat16"),
+                     "a read, GB/s": ReadSpeed(build)}
             if bench:
                 peers["llama.cpp fp32"] = LlamaSpeed(bench, build, folder, "f32", pathlib.Path(work))
                 peers["llama.cpp bf16"] = LlamaSpeed(bench, build, folder, "bf16", pathlib.Path(work))
@@ -242,8 +258,9 @@ def speed(build, folder, bench, turns, counts):
             print(f"speed, {threads} thread{'s' * (threads > 1)}, tokens a second: "
                   + ", ".join(f"{name} {r:.1f}" for name, r in rate.items()), flush=True)
             for dtype, size in (("fp32", 4), ("bf16", 2)):
-                ours = rate[f"weft {dtype}"]
-                print(f"  {dtype}: {ours * numbers * size / 1e9:.1f} GB/s of weights; " + ", ".join(
+                ours, read = rate[f"weft {dtype}"], rate["a read, GB/s"]
+                weights = ours * numbers * size / 1e9
+                print(f"  {dtype}: {weights:.1f} GB/s of weights, {weights / read:.2f} of a read; " + ", ".join(
                     f"{ours / rate[f'{name} {dtype}']:.2f} x {name}" for name in ("torch", "llama.cpp")
                     if f"{name} {dtype}" in rate), flush=True)
             print(f"  bf16 {rate['weft bf16'] / rate['weft fp32']:.2f} x fp32", flush=True)

@@ -146,21 +146,22 @@ static bool two_tokens(const app_tokenizer *t, const app_json *json, uint32_t me
 
 static wf_status read_merges(app_tokenizer *t, const app_json *json, uint32_t merges)
 {
-    int32_t count = (int32_t)json->values[merges].count, rank = 0;
+    int32_t count = (int32_t)json->values[merges].count, rank = 0, made = -1;
     wf_status status = app_lexicon_end(&t->vocabulary, count, count, json->error);
 
     for (uint32_t i = merges + 1; status == WF_OK && i < json->values[merges].next;
          i = app_json_after(json, i), rank++) {
         char text[2 * MOST_LETTERS];
         const char *wrong = NULL;
-        int32_t id[2], made = -1;
+        int32_t id[2];
         size_t bytes;
 
         if (!two_tokens(t, json, i, id, text, &bytes))
             wrong = "is not two tokens";
         else if (id[0] < 0 || id[1] < 0)
             wrong = "a token of it is not in the vocabulary";
-        else if ((made = app_hf_piece(t, text, bytes)) < 0)
+        else if (!app_lexicon_is_pair(&t->vocabulary, ++made, id[0], id[1]) &&
+                 (made = app_hf_piece(t, text, bytes)) < 0) /* mostly they are in order */
             wrong = "what it makes is not in the vocabulary";
         else
             wrong = app_lexicon_merge(&t->vocabulary, id[0], id[1], rank, made);

@@ -90,6 +90,15 @@ int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
     return find(v, &v->pieces, text, bytes);
 }
 
+bool app_lexicon_is_pair(const app_lexicon *v, int32_t id, int32_t left, int32_t right)
+{
+    const app_token *a = &v->tokens[left], *b = &v->tokens[right], *t = &v->tokens[id];
+
+    return id < v->size && t->kind & APP_TOKEN_PIECE && t->bytes == a->bytes + b->bytes &&
+           memcmp(v->texts + t->at, v->texts + a->at, a->bytes) == 0 &&
+           memcmp(v->texts + t->at + a->bytes, v->texts + b->at, b->bytes) == 0;
+}
+
 int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes)
 {
     return find(v, &v->added, text, bytes);

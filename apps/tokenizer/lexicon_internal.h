@@ -91,6 +91,9 @@ wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t 
 /* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller, free. */
 app_merge *app_lexicon_sorted_merges(const app_lexicon *v, int64_t *count);
 
+/* Whether `id` is a piece that has the texts of two others, one behind the other. */
+bool app_lexicon_is_pair(const app_lexicon *v, int32_t id, int32_t left, int32_t right);
+
 /* The id of a text; -1: there is none. */
 int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes);
 int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes);

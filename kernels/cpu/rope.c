@@ -55,12 +55,12 @@ static void find_angles(job *j)
     const wf_rope_attr *a = j->call->attr;
     wf_rope_range range = wf_rope_range_of(&a->options, 2 * j->half, wf_log);
 
-    for (int64_t i = 0; i < 2 * j->half; i++) {
-        int64_t k = i % j->half;
+    for (int64_t i = 0; i < j->half; i++) {
+        double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j->half));
 
-        j->turn[i] = wf_rope_scaled(
-            &a->options.scaling, range, wf_rope_factor(&a->options, k, i >= j->half), k,
-            wf_pow(a->options.base, -2.0 * (double)k / (double)(2 * j->half)));
+        for (int is_long = 0; is_long < 2; is_long++)
+            j->turn[is_long * j->half + i] = wf_rope_scaled(
+                &a->options.scaling, range, wf_rope_factor(&a->options, i, is_long), i, turn);
     }
     j->angles = (wf_rope_angles){.first = j->call->in[0]->start[1],
                                  .tokens = j->tokens,

@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum {
-    LINE = 64,
     MOST_LINED = 8192, /* terms of a row that goes by lines */
     MOST_CHUNKS = 64,  /* their open nodes are WF_GEMM_LOCAL at most */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
@@ -213,17 +212,18 @@ static const float *line_up(const wf_gemm *g, float *to)
 }
 
 /* gemm_add_block of one row and 16 columns, whose lines are turned and used in registers. */
-INLINE v16 add_line(v16 sum, const float *a, const char *b, int64_t column)
+INLINE v16 add_line(v16 sum, const float *a, const char *b, int64_t column, const char *ahead)
 {
     v16 word[V16], even = v16_zero(), odd = v16_zero();
 
-    turn_line(word, b, column);
+    turn_line_ahead(word, b, column, ahead);
     UNROLL
     for (int q = 0; q < GEMM_PAIRS; q++) {
         v16u terms = v16u_of(word[q]);
 
         even = v16_fma(v16_set1(a[q]), gemm_even(terms), even);
         odd = v16_fma(v16_set1(a[GEMM_PAIRS + q]), gemm_odd(terms), odd);
+        prefetch_behind(&odd, ahead, q);
     }
     return v16_add(sum, v16_add(even, odd));
 }
@@ -239,11 +239,8 @@ INLINE void add_part_lines(float *sum, const wf_gemm_part *part, const float *a,
     v16 all = v16_load(sum);
 
     for (int64_t p = 0; p < part->k; p += WF_GEMM_TERMS, b += LINE) {
-        UNROLL
-        for (int l = 0; l < V16; l++)
-            __builtin_prefetch(*ahead + l * LINE, 0, 2);
+        all = add_line(all, a + p, b, column, *ahead);
         *ahead += V16 * LINE;
-        all = add_line(all, a + p, b, column);
     }
     v16_store(sum, all);
     gemm_restore(modes, sum);

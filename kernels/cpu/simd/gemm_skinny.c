@@ -17,7 +17,6 @@
 
 enum {
     QUAD = 16, /* bytes of a row that are turned at once: four floats, or eight bf16 */
-    LINE = 64,
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
     MOST_ROWS = 8 /* so many sums are held in registers */
 #elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
@@ -79,18 +78,6 @@ INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[
         add_word(rows, bf16, acc, x, p + q * (bf16 ? 2 : 1), w[q]);
 }
 
-/* A cache line of each of sixteen rows, turned in registers. */
-INLINE void add_line(const int rows, v16 acc[], const float *x[], int64_t p, const char *at,
-                     int64_t row)
-{
-    v16 w[V16];
-
-    turn_line(w, at, row);
-    UNROLL
-    for (int q = 0; q < V16; q++)
-        add(rows, acc, x, p + q, w[q]);
-}
-
 /* The same, side by side: where a line is much work it is read before the one in front of it is worked on, since rows
    that lie pages apart share a few lines of a level 1 cache. */
 typedef struct block {
@@ -146,12 +133,6 @@ INLINE int64_t add_held(const int rows, const bool bf16, v16 acc[], const float 
     return p;
 }
 
-/* Whether lines are turned whole in registers: there are enough of them, and a line is little work. */
-INLINE bool in_registers(const int rows, const bool bf16)
-{
-    return WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 && !bf16 && rows <= 4;
-}
-
 INLINE void prefetch(reader *r)
 {
     UNROLL
@@ -159,22 +140,40 @@ INLINE void prefetch(reader *r)
         __builtin_prefetch(r->ahead, 0, 2);
 }
 
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+/* Whole lines, turned in registers, of which there are enough where a line is little work. */
+INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_t p,
+                             int64_t end, reader *r)
+{
+    v16 w[V16];
+
+    for (; p + V16 <= end; p += V16, r->ahead += V16 * LINE) {
+        turn_line_ahead(w, r->weights + p * (int64_t)sizeof(float), r->row, r->ahead);
+        UNROLL
+        for (int q = 0; q < V16; q++) {
+            add(rows, acc, x, p + q, w[q]);
+            prefetch_behind(&acc[0], r->ahead, q);
+        }
+    }
+    return p;
+}
+#endif
+
 /* The whole lines of elements p .. end - 1; the first element behind them. For each as much is prefetched. */
 INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float *x[],
                          int64_t p, int64_t end, reader *r)
 {
-    const bool direct = in_registers(rows, bf16);
     const int64_t size = bf16 ? sizeof(uint16_t) : sizeof(float), line = LINE / size;
     block b[2];
 
-    if (!direct && p + line <= end)
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
+    if (!bf16 && rows <= 4)
+        return add_few_lines(rows, acc, x, p, end, r);
+#endif
+    if (p + line <= end)
         read_block(&b[0], r->weights + p * size, r->row);
     for (int now = 0; p + line <= end; p += line, now = !now) {
         prefetch(r);
-        if (direct) {
-            add_line(rows, acc, x, p, r->weights + p * size, r->row);
-            continue;
-        }
         if (p + 2 * line <= end)
             read_block(&b[!now], r->weights + (p + line) * size, r->row);
         add_block(rows, bf16, acc, x, p, &b[now]);
@@ -237,10 +236,16 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
             node[level][i] = acc[i];
         level++;
     }
-    for (int i = 0; i < rows && row + i < s->m; i++) { /* no zero keeps its sign */
-        v16_store(out, v16_add(node[0][i], v16_zero()));
-        memcpy((float *)s->y + (row + i) * s->n + from, out + (from - col),
-               (size_t)(col + V16 - from) * sizeof *out);
+    for (int i = 0; i < rows && row + i < s->m; i++) {
+        v16 y = v16_add(node[0][i], v16_zero()); /* no zero keeps its sign */
+        float *to = (float *)s->y + (row + i) * s->n + from;
+
+        if (from == col) {
+            v16_store(to, y);
+            continue;
+        }
+        v16_store(out, y);
+        memcpy(to, out + (from - col), (size_t)(col + V16 - from) * sizeof *out);
     }
 }
 

@@ -11,6 +11,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+enum { LINE = 64 };
+
 /* out[p], lane j: 32 bits, the p-th ones from row j of the weights, whose rows are `row` bytes apart. */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
 INLINE __m512 four_rows(const char *at, int64_t row)
@@ -37,40 +39,81 @@ INLINE void turn(v16 out[4], const char *at, int64_t row)
     out[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
 }
 
-/* The same of a whole cache line, 16 words: squares of four rows by four words are turned, then change places. */
+/* A cache line, 16 words, of each of four rows: square[p] has word p of each four words. */
+INLINE void turn_square(v16 square[4], const char *at, int64_t row)
+{
+    __m512 r0 = _mm512_loadu_ps((const float *)at);
+    __m512 r1 = _mm512_loadu_ps((const float *)(at + row));
+    __m512 r2 = _mm512_loadu_ps((const float *)(at + 2 * row));
+    __m512 r3 = _mm512_loadu_ps((const float *)(at + 3 * row));
+    __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
+    __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
+    __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
+    __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+
+    square[0] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+    square[1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+    square[2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+    square[3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+}
+
+/* Words p, 4 + p, 8 + p and 12 + p of sixteen rows, from the squares of four times four. */
+INLINE void join_squares(v16 out[V16], const v16 square[V16], int p)
+{
+    __m512 even01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0x88);
+    __m512 even23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0x88);
+    __m512 odd01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0xdd);
+    __m512 odd23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0xdd);
+
+    out[p] = _mm512_shuffle_f32x4(even01, even23, 0x88);
+    out[4 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
+    out[8 + p] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
+    out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+}
+
+/* The same as turn of a whole cache line: squares of four rows by four words are turned, then change places. */
 INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
 {
-    __m512 square[V16]; /* 4 i + p: word p of each four words of the rows 4 i .. 4 i + 3 */
+    v16 square[V16];
 
     UNROLL
-    for (int i = 0; i < 4; i++) {
-        const char *four = at + 4 * i * row;
-        __m512 r0 = _mm512_loadu_ps((const float *)four);
-        __m512 r1 = _mm512_loadu_ps((const float *)(four + row));
-        __m512 r2 = _mm512_loadu_ps((const float *)(four + 2 * row));
-        __m512 r3 = _mm512_loadu_ps((const float *)(four + 3 * row));
-        __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r0, r1));
-        __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r2, r3));
-        __m512d high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r0, r1));
-        __m512d high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r2, r3));
+    for (int i = 0; i < V16; i += 4)
+        turn_square(square + i, at + i * row, row);
+    UNROLL
+    for (int p = 0; p < 4; p++)
+        join_squares(out, square, p);
+}
 
-        square[4 * i] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
-        square[4 * i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
-        square[4 * i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
-        square[4 * i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+/* Prefetches a line after `known` is; left to itself a compiler prefetches all lines at once. */
+INLINE void prefetch_after(v16 *known, const char *line)
+{
+    __asm__ volatile("prefetcht1 %1" : "+v"(*known) : "m"(*(const char(*)[LINE])line));
+}
+
+/* turn_line, and of the sixteen lines from `ahead` on twelve are prefetched, at even distances: at once they would wait for
+   each other, and what is behind them for all. prefetch_behind has the other four. */
+INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
+{
+    v16 square[V16];
+
+    UNROLL
+    for (int i = 0; i < V16; i += 4) {
+        turn_square(square + i, at + i * row, row);
+        prefetch_after(&square[i], ahead + i / 2 * LINE);
+        prefetch_after(&square[i + 2], ahead + (i / 2 + 1) * LINE);
     }
     UNROLL
     for (int p = 0; p < 4; p++) {
-        __m512 even01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0x88);
-        __m512 even23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0x88);
-        __m512 odd01 = _mm512_shuffle_f32x4(square[p], square[4 + p], 0xdd);
-        __m512 odd23 = _mm512_shuffle_f32x4(square[8 + p], square[12 + p], 0xdd);
-
-        out[p] = _mm512_shuffle_f32x4(even01, even23, 0x88);
-        out[4 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0x88);
-        out[8 + p] = _mm512_shuffle_f32x4(even01, even23, 0xdd);
-        out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
+        join_squares(out, square, p);
+        prefetch_after(&out[12 + p], ahead + (8 + p) * LINE);
     }
+}
+
+/* Of the same lines; word q of turn_line_ahead has been added to `sum`. */
+INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
+{
+    if (q % 4 == 3)
+        prefetch_after(sum, ahead + (12 + q / 4) * LINE);
 }
 
 /* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones are zeros. */
