@@ -23,7 +23,7 @@ typedef struct wf_journal_move {
     size_t element;    /* bytes of an element */
     int64_t receives;  /* bytes that come to this rank from others, as traffic is counted */
     int peer;     /* a message's other end, a broadcast's root: a rank of the world; else -1 */
-    uint64_t tag; /* which message it is */
+    uint64_t tag; /* a message has one */
 } wf_journal_move;
 
 /** wf_journal - the functions of whoever writes; called by the rank's own thread. */

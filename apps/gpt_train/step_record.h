@@ -24,7 +24,7 @@ typedef struct step_node {
     int peer;                 /* a message's, or a broadcast's: a rank of the world */
     int64_t brings, receives; /* bytes, as core/journal.h has them */
     size_t element;           /* bytes of one */
-    uint64_t tag;             /* which message it is */
+    uint64_t tag;             /* a message has one */
     int64_t
         first_wait; /* in the record's waits: nodes that are over when this one begins, .. */
     int waits;      /* .. so many, which imply all others */
