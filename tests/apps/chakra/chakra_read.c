@@ -60,8 +60,8 @@ static json_t *numbers(size_t n, const uint64_t *number)
 
 static json_t *node_json(const ChakraProtoMsg__Node *n)
 {
-    const ProtobufCEnumValue *type =
-        protobuf_c_enum_descriptor_get_value(&chakra_proto_msg__node_type__descriptor, n->type);
+    const ProtobufCEnumValue *type = protobuf_c_enum_descriptor_get_value(
+        &chakra_proto_msg__node_type__descriptor, (int)n->type);
 
     return json_pack("{s:I, s:s, s:s, s:o, s:o, s:I, s:o}", "id", (json_int_t)n->id, "name",
                      n->name, "type", type ? type->name : "unknown", "ctrl",
