@@ -247,6 +247,16 @@ const char *wf_context_phase_now(const wf_context *ctx)
     return ctx->phase;
 }
 
+const char *wf_context_action_now(const wf_context *ctx)
+{
+    return ctx->action;
+}
+
+void wf_context_journal(wf_context *ctx, const wf_journal *journal)
+{
+    ctx->journal = journal;
+}
+
 void wf_context_pace(wf_context *ctx, wf_pace *pace)
 {
     ctx->pace = pace;

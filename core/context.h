@@ -10,6 +10,7 @@
 
 #include "core/device.h"
 #include "core/memory/blocks.h"
+#include "core/journal.h"
 #include "core/pace.h"
 #include "core/tensor.h"
 #include "core/trace.h"
@@ -189,15 +190,20 @@ WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
  */
 WF_API void wf_context_action(wf_context *ctx, const char *name);
 
-/** wf_context_path, wf_context_phase_now - what wf_context_enter and wf_context_phase said last; NULL:
- * nothing. */
+/** wf_context_path, wf_context_phase_now, wf_context_action_now - what wf_context_enter, wf_context_phase and
+ * wf_context_action said last; NULL: nothing. */
 WF_API const char *wf_context_path(const wf_context *ctx);
+WF_API const char *wf_context_action_now(const wf_context *ctx);
 WF_API const char *wf_context_phase_now(const wf_context *ctx);
 
 /** wf_context_pace - ops take the time of another machine (core/pace.h), from now on; NULL: their own. The pace is the
  * caller's, and there as long. wf_context_pace_of - which it is. */
 WF_API void wf_context_pace(wf_context *ctx, wf_pace *pace);
 WF_API wf_pace *wf_context_pace_of(const wf_context *ctx);
+
+/** wf_context_journal - ops are written down from now on, those of a plan too; NULL ends it. On a mesh see wf_mesh_journal.
+ * The journal is the caller's, and there as long. */
+WF_API void wf_context_journal(wf_context *ctx, const wf_journal *journal);
 
 /** wf_op_observer - looks at a call of an op that has just been made. */
 typedef void wf_op_observer(void *arg, const wf_call *call);

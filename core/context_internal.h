@@ -42,8 +42,9 @@ struct wf_context {
     int64_t micro_steps;
     bool evaluating;
     double flops;
-    wf_trace *trace; /* NULL: none is kept */
-    wf_pace *pace;   /* NULL: ops take what they take */
+    wf_trace *trace;           /* NULL: none is kept */
+    wf_pace *pace;             /* NULL: ops take what they take */
+    const wf_journal *journal; /* NULL: nobody writes down what is done */
     int64_t phase_start, action_start;
     struct wf_graph *graph;  /* the graph that is being captured, or NULL */
     wf_op_observer *observe; /* NULL: nobody looks at results */

@@ -184,6 +184,8 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
     status = ctx->error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan)
         status = compute(asked, call, &s, kernel, workspace, role);
+    if (status == WF_OK && ctx->journal)
+        ctx->journal->op(ctx->journal->self, call);
     if (asked->op->flops)
         ctx->flops += asked->op->flops(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);

@@ -41,6 +41,8 @@ need libjansson-dev has_module jansson
 need libxxhash-dev has_module libxxhash
 need libpcre2-dev has_module libpcre2-8
 need libutf8proc-dev has_module libutf8proc
+need libprotobuf-c-dev has_module libprotobuf-c
+need protobuf-c-compiler command -v protoc-c
 if [ $mpi = yes ]; then
     need libopenmpi-dev has_module ompi-c
     need openmpi-bin command -v mpirun

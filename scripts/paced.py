@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] - random layouts,
+paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] [--winners N] - random layouts,
 schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
 machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
 whether they are within so many percent.
@@ -8,6 +8,9 @@ whether they are within so many percent.
 --order: layouts of one model on eight ranks of one machine instead. Are they in the same order by simulation and by run
 (Kendall's tau, of which so much is asked for)? And is what the search finds no slower, when it runs, than data
 parallelism alone?
+
+--winners N: N models and machines, as random, on which the search finds something else than data parallelism alone: is that
+faster when both run?
 
 What differs between the two is what the simulator does not know of how ranks overlap and wait. This machine's own noise
 shows less the longer a step is: --seconds, for one rank; more ranks get more.
@@ -131,15 +134,15 @@ def tau(pairs):
     return sum((s > 0) - (s < 0) for s in signs) / len(signs)
 
 
-def search(program, figures):
+def search(program, figures, model=tuple(ONE), ranks=RANKS):
     """Flags of the fastest layout that is found, and of the fastest of data parallelism alone."""
     with tempfile.TemporaryDirectory() as folder:
         file, found = os.path.join(folder, "machine.json"), os.path.join(folder, "search.json")
         pathlib.Path(file).write_text(json.dumps(figures), encoding="utf-8")
-        run([program, "--plan", "--search", "--arch", "llama", "--n-head", "4", "--dtype", "fp32", *ONE, "--ranks",
-             str(RANKS), "--machine", file, "--json", found])
+        run([program, "--plan", "--search", "--arch", "llama", "--n-head", "4", "--dtype", "fp32", *model, "--ranks",
+             str(ranks), "--machine", file, "--json", found])
         result = json.load(open(found, encoding="utf-8"))
-        return [ONE + shlex.split(f["flags"]) for f in (result["top"][0], result["plain"])]
+        return [list(model) + shlex.split(f["flags"]) for f in (result["top"][0], result["plain"])]
 
 
 def order(a):
@@ -156,6 +159,37 @@ def order(a):
     sys.exit(tau(pairs) < a.order or times[0][1] > 1.02 * times[1][1])
 
 
+def contest(rng):
+    """A model, a machine of slow links and few sequences, as they are where data parallelism alone is not the best."""
+    ranks, layers = rng.choice([4, 8, 8]), rng.choice([4, 6, 8])
+    model = ["--n-layer", layers, "--n-embd", rng.choice([64, 96, 128]), "--seq-len", rng.choice([16, 32]),
+             "--global-batch-size", ranks * rng.choice([1, 2, 4])]
+    figures = machine(rng, rng.choice([2, ranks]), ranks)
+    for link in ("inside", "network"):
+        figures[link]["bandwidth"] /= 10 ** rng.uniform(.3, 1.3)
+    return tuple(str(w) for w in model), figures, ranks
+
+
+def winners(a):
+    """What the search finds beside data parallelism alone, run, where it found something else."""
+    lost, found, drawn = 0, 0, 0
+    while found < a.winners:
+        model, figures, ranks = contest(random.Random(1000 * a.seed + drawn))
+        drawn += 1
+        first, plain = search(a.gpt_train, figures, model, ranks)
+        if "--pp" not in first and "--tp" not in first:
+            continue
+        found += 1
+        seconds = a.seconds * (1 + ranks / 4)
+        times = [measure(a.gpt_train, flags, figures, seconds) for flags in (first, plain)]
+        lost += times[0][1] > times[1][1]
+        print(f"{1e6 * times[0][0]:9.1f} us simulated {1e6 * times[0][1]:9.1f} measured; data parallelism {1e6 * times[1][0]:9.1f}, "
+              f"{1e6 * times[1][1]:9.1f}: {times[1][1] / times[0][1]:5.2f} times  {' '.join(first)} | {' '.join(plain[len(model):])}",
+              flush=True)
+    print(f"{found} of {drawn} searches found something else than data parallelism; it was slower than that in {lost} runs")
+    sys.exit(lost > 0)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("gpt_train")
@@ -167,7 +201,10 @@ def main():
     parser.add_argument("--tries", type=int, default=1, help="with --allow: a run that took longer than that allows is "
                         "measured again, slower: others on this machine delay a run, and never hasten it")
     parser.add_argument("--order", type=float)
+    parser.add_argument("--winners", type=int)
     a = parser.parse_args()
+    if a.winners is not None:
+        winners(a)
     if a.order is not None:
         order(a)
     median, worst = (float(x) for x in (a.allow or "inf,inf").split(","))

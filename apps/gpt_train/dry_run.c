@@ -14,7 +14,8 @@ typedef struct job {
     bool all;      /* an evaluation and a sample after the last step, where the run has any */
     size_t limit;  /* bytes of the rank; 0: none */
     wf_par_pipeline *pipeline;
-    wf_par_profile *profile; /* NULL, or what writes down what actions take */
+    wf_par_profile *profile;   /* NULL, or what writes down what actions take */
+    const wf_journal *journal; /* NULL, or what writes down the last step */
     dry_run *run;
 } job;
 
@@ -42,11 +43,15 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
         wf_par_step result;
 
         wf_par_report_begin(par, report);
+        if (step == j->steps && j->journal)
+            wf_mesh_journal(wf_par_mesh(par), j->journal);
         if (wf_par_train_step(trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(par, model, report);
         if (step < j->steps && app_setup_evaluates(j->o, step))
             wf_par_evaluate(trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
+    if (j->journal)
+        wf_mesh_journal(wf_par_mesh(par), NULL);
     if (j->all && wf_context_status(ctx) == WF_OK) {
         if (j->o->eval_interval && trainer)
             wf_par_evaluate(trainer, 1, &none, NULL, &loss);
@@ -113,6 +118,14 @@ wf_status dry_run_step(const app_options *o, dry_run *run, wf_error *error)
     job j = {.o = o, .steps = steps_of(o), .run = run};
 
     return launch(&j, (int)o->rank, error);
+}
+
+wf_status dry_run_journal(const app_options *o, int rank, const wf_journal *journal,
+                          dry_run *run, wf_error *error)
+{
+    job j = {.o = o, .steps = steps_of(o), .journal = journal, .run = run};
+
+    return launch(&j, rank, error);
 }
 
 wf_status dry_run_within(const app_options *o, bool start, size_t limit, dry_run *run,

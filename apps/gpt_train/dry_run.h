@@ -18,6 +18,10 @@ typedef struct dry_run {
 /* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
 wf_status dry_run_step(const app_options *options, dry_run *run, wf_error *error);
 
+/* The same of any rank, whose ops, collectives and messages of that step are written down. */
+wf_status dry_run_journal(const app_options *options, int rank, const wf_journal *journal,
+                          dry_run *run, wf_error *error);
+
 /* The first step of a run, and the memory of an evaluation and of a sample too where the run has any:
    what --memory-check compares. */
 wf_status dry_run_start(const app_options *options, int rank, dry_run *run, wf_error *error);

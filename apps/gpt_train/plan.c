@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan.c - see the header. */
 #include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/chakra.h"
 #include "apps/gpt_train/search.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -149,6 +150,17 @@ static wf_status make(plan_report *p, app_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status write_traces(const app_options *o, bool rank_given, FILE *out, wf_error *error)
+{
+    wf_sim_machine machine;
+    app_options traced = *o;
+
+    traced.given[APP_OPTION_rank] = rank_given; /* a plan chooses one */
+    if (!o->chakra || (o->machine && wf_sim_machine_read(o->machine, &machine, error) != WF_OK))
+        return error->code;
+    return chakra_write(&traced, o->machine ? &machine : NULL, out, error);
+}
+
 wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
 {
     app_options o = *options; /* its texts stay the caller's */
@@ -170,7 +182,8 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
     if (error->code == WF_OK && make(p, &o, error) == WF_OK) {
         if (o.find_batch)
             print_batch(out, &o, options, found);
-        plan_report_write(p, out, error);
+        if (plan_report_write(p, out, error) == WF_OK)
+            write_traces(&o, options->given[APP_OPTION_rank], out, error);
     }
     app_stage_plans_close(&p->stages);
     free(p);

@@ -29,6 +29,8 @@ static void flags_of(const search *s, const search_candidate *c, char *text, siz
     o.rank = from.rank;
     if (from.given[APP_OPTION_param_dtype] == false)
         snprintf(from.param_dtype, sizeof from.param_dtype, "%s", o.param_dtype);
+    if (!from.given[APP_OPTION_micro_batch_size])
+        from.micro_batch_size = 0; /* without the flag a rank takes all its sequences at once */
     plan_flags(&from, &o, text, size);
 }
 

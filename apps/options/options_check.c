@@ -50,9 +50,11 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--plan moves nothing, so it has no --transport %s; drop the flag",
                             o->transport);
-    if (!o->plan && (o->json || o->find_batch))
+    if (!o->plan && (o->json || o->find_batch || o->chakra))
         return wf_error_set(error, WF_EINVAL, "%s belongs to a plan; use it with --plan%s",
-                            o->json ? "--json" : "--find-batch",
+                            o->json         ? "--json"
+                            : o->find_batch ? "--find-batch"
+                                            : "--chakra",
                             o->json ? ", or --report-json for a run" : "");
     if (o->find_batch && !o->device_memory)
         return wf_error_set(
@@ -69,6 +71,10 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--search simulates layouts on a machine: use it with --plan and "
                             "--machine FILE (docs/machines has some)");
+    if (o->chakra && strcmp(o->search, "off") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--chakra writes one layout, and --search looks for it: use the "
+                            "flags of a line that it finds");
     if ((o->ranks && strcmp(o->search, "off") == 0) || (o->machine && !o->plan))
         return wf_error_set(error, WF_EINVAL, "%s belongs to --plan%s",
                             o->ranks ? "--ranks" : "--machine", o->ranks ? " --search" : "");

@@ -274,6 +274,10 @@ WF_API wf_tensor *wf_whole(wf_tensor *x);
  */
 WF_API void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace);
 
+/** wf_mesh_journal - write down ops of the mesh's context, and collectives and messages of its groups (core/journal.h).
+ * NULL ends it. */
+WF_API void wf_mesh_journal(wf_mesh *mesh, const wf_journal *journal);
+
 WF_END_DECLS
 
 #endif

@@ -37,20 +37,34 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
     return (size_t)sum * p->what.element;
 }
 
+/* Where the share of a member begins in `total` elements. */
+static int64_t share_begin(int64_t total, int size, int member)
+{
+    int64_t lines = (total + LINE - 1) / LINE, at = LINE * (lines * member / size);
+
+    return at < total ? at : total;
+}
+
+int64_t wf_all_reduce_received(int64_t count, int size, int member)
+{
+    int64_t mine = share_begin(count, size, member + 1) - share_begin(count, size, member);
+
+    return (size - 1) * mine + count - mine;
+}
+
 /* Cuts of one all_reduce or broadcast over all its buffers, as if they lay end to end. */
 static void cut_evenly(wf_pending *p)
 {
     int size = p->comm->size;
-    int64_t total = 0, lines, first = 0;
+    int64_t total = 0, first = 0;
 
     for (int64_t b = 0; b < p->what.n_buffers; b++)
         total += p->buffer[b].count;
-    lines = (total + LINE - 1) / LINE;
     for (int64_t b = 0; b < p->what.n_buffers; b++) {
         int64_t count = p->buffer[b].count;
 
         for (int i = 0; i <= size; i++) {
-            int64_t at = LINE * (lines * i / size) - first;
+            int64_t at = share_begin(total, size, i) - first;
 
             p->cuts[b * (size + 1) + i] = at < 0 ? 0 : at > count ? count : at;
         }
@@ -219,6 +233,32 @@ static bool is_message(const wf_pending *p)
     return p->what.kind == WF_SEND || p->what.kind == WF_RECV;
 }
 
+/* Bytes that this rank puts in. */
+static int64_t brought_bytes(const wf_pending *p)
+{
+    return p->what.kind == WF_ALL_GATHER ? (int64_t)wf_part_bytes(p, p->cuts, p->comm->rank)
+                                         : total_bytes(p);
+}
+
+static void write_down(wf_pending *p)
+{
+    const wf_comm *c = p->comm;
+    bool one = is_message(p) || p->what.kind == WF_BROADCAST;
+
+    if (c->journal && c->size > 1)
+        p->written = c->journal->begin(
+            c->journal->self,
+            &(wf_journal_move){.op = names[p->what.kind],
+                               .group = c->name,
+                               .size = c->size,
+                               .whole = total_bytes(p),
+                               .brings = brought_bytes(p),
+                               .element = p->what.element,
+                               .receives = received_bytes(p),
+                               .peer = one ? wf_comm_world_rank(c, p->what.peer) : -1,
+                               .tag = p->what.tag});
+}
+
 static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
                       wf_pending **pending, wf_error *error)
 {
@@ -235,6 +275,7 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
                             names[what->kind], comm->name);
     comm->ledger.of[what->kind].calls++;
     comm->ledger.of[what->kind].bytes += received_bytes(p);
+    write_down(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));
         p->path = (t->direct ? wf_direct_paths : wf_staged_paths) + what->kind;
@@ -324,6 +365,8 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
     wf_comm_ends(p->comm, &p->what, p->sequence, status != WF_OK);
+    if (p->written && p->comm->journal)
+        p->comm->journal->end(p->comm->journal->self, p->written);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;

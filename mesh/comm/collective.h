@@ -19,6 +19,7 @@
 #ifndef WF_MESH_COMM_COLLECTIVE_H
 #define WF_MESH_COMM_COLLECTIVE_H
 
+#include "core/journal.h"
 #include "core/pace.h"
 #include "core/trace.h"
 #include <stdbool.h>
@@ -149,6 +150,10 @@ WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
  */
 WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
 
+/** wf_comm_journal - write down collectives and messages that are begun over this handle from now on, those of a plan
+ * too, and their ends. The journal is the caller's, and there as long; NULL ends it. */
+WF_API void wf_comm_journal(wf_comm *comm, const wf_journal *journal);
+
 /**
  * wf_comm_pace - what this handle's collectives take, on transport threads (core/pace.h); groups split off
  * inherit it. NULL ends it.
@@ -253,6 +258,9 @@ WF_API wf_status wf_collective_end(wf_pending *pending, wf_error *error);
 
 /** wf_collective_run - begin and end in one. Collective: over comm. */
 WF_API wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error);
+
+/** wf_all_reduce_received - elements that a member of `size` receives in an all_reduce of `count`: those of a ring. */
+WF_API int64_t wf_all_reduce_received(int64_t count, int size, int member);
 
 /** wf_all_reduce - sum or max over members of one buffer of floats; out may be in. */
 WF_API wf_status wf_all_reduce(wf_comm *comm, wf_reduction reduction, const float *in,

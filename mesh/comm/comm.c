@@ -55,6 +55,11 @@ void wf_comm_trace(wf_comm *comm, wf_trace *trace)
     comm->trace = trace;
 }
 
+void wf_comm_journal(wf_comm *comm, const wf_journal *journal)
+{
+    comm->journal = journal;
+}
+
 wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error)
 {
     if (pace && strcmp(comm->transport->name, "threads") != 0)

@@ -176,6 +176,7 @@ struct wf_comm {
     wf_blocks blocks;                        /* memory of collectives in flight */
     wf_trace *trace;                         /* trace of this rank, or NULL */
     wf_pace *pace;                           /* the rank's pace, or NULL */
+    const wf_journal *journal;               /* the rank's journal, or NULL */
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */

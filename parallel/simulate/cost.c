@@ -132,9 +132,8 @@ static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *b
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
     cost.of[WF_SIM_ELEMENTS] = element_time(c, c->layout->bytes * 2 * (h + k), 0);
     cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
-    if (c->layout->tp > 1)
-        cost.of[WF_SIM_TENSOR] =
-            tensor_sum(c) + (c->layout->sequence_parallel ? 0 : tensor_gather(c));
+    if (c->layout->tp > 1) /* sequence parallelism: of the input, which is kept in parts */
+        cost.of[WF_SIM_TENSOR] = tensor_sum(c) + tensor_gather(c);
     return cost;
 }
 

@@ -4,7 +4,8 @@
  *
  *     forward    unit i begins the gather of i + 1, waits for its own, computes
  *     backward   unit i begins the gather of i - 1, waits for its own, computes, waits for the reduction of i + 1 and
- *                begins its own; behind the last one, that of what is in no block, and all are waited for
+ *                begins its own; behind the last one, that of what is in no block, and all are waited for; what is waited for
+ *                is summed over the other replicas at once, where groups of micro-batches are summed
  *
  * They follow each other on one lane. The parameters that are in no block (the root) are gathered in front.
  */
@@ -30,7 +31,7 @@ static double sum_time(const wf_sim_costing *c, double parameters)
         parameters * c->layout->gradient_bytes, c->layout->shard, c->layout->tp);
 }
 
-/* Once a step, over groups that hold the same. */
+/* Over groups that hold the same: once a step, or for each unit of a group of micro-batches. */
 static double replicas_time(const wf_sim_costing *c, double parameters)
 {
     double part = c->layout->sharded ? parameters / (double)c->layout->shard : parameters;
@@ -42,6 +43,8 @@ static double replicas_time(const wf_sim_costing *c, double parameters)
 /* Units of a stage, one after the other: seconds each; those of the root in front of and behind all. */
 typedef struct passing {
     double units, compute, gather, reduce, root_gather, root_reduce;
+    double across,
+        root_across; /* over replicas, behind each reduction; nothing goes on meanwhile */
 } passing;
 
 /* What a pass takes beyond what it computes. */
@@ -50,7 +53,8 @@ static double beyond(const wf_sim_costing *c, const passing *p)
     double lane = p->root_gather, t = p->root_gather, next = 0, mine, reduced = 0;
 
     if (!c->machine->background)
-        return p->units * (p->gather + p->reduce) + p->root_gather + p->root_reduce;
+        return p->units * (p->gather + p->reduce + p->across) + p->root_gather +
+               p->root_reduce + p->root_across;
     if (p->units > 0 && p->gather > 0)
         lane = next = lane + p->gather;
     for (double i = 0; i < p->units; i++) {
@@ -59,13 +63,14 @@ static double beyond(const wf_sim_costing *c, const passing *p)
             lane = next = larger(lane, t) + p->gather;
         t = larger(t, mine) + p->compute;
         if (p->reduce > 0) {
-            t = larger(t, reduced);
+            t = larger(t, reduced) + (i > 0 ? p->across : 0);
             lane = reduced = larger(lane, t) + p->reduce;
         }
     }
-    t = larger(t, reduced);
+    t = larger(t, reduced) + (p->units > 0 ? p->across : 0);
     if (p->root_reduce > 0)
         t = larger(lane, t) + p->root_reduce;
+    t += p->root_across;
     return t - p->units * p->compute;
 }
 
@@ -81,15 +86,18 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
     double again = l->gather_again ? gather : 0;
     double back = l->pp > 1 ? root : 0; /* it stays where one rank has all */
     bool each = l->group == 1;          /* else in the action that completes a group alone */
-    passing of_inputs = {blocks, inputs, again, 0, back, 0},
-            of_weights = {blocks, weights, 0, reduce, 0, root_reduce},
-            of_both = {blocks, inputs + weights, again, reduce, back, root_reduce},
-            without = {blocks, inputs + weights, again, 0, back, 0};
+    double across = each || l->reduce != WF_SIM_EACH ? 0 : replicas_time(c, block->parameters);
+    double root_across = each || l->reduce != WF_SIM_EACH ? 0 : replicas_time(c, others);
+    passing of_inputs = {blocks, inputs, again, 0, back, 0, 0, 0},
+            of_weights = {blocks, weights, 0, reduce, 0, root_reduce, across, root_across},
+            of_both = {blocks, inputs + weights, again,  reduce,
+                       back,   root_reduce,      across, root_across},
+            without = {blocks, inputs + weights, again, 0, back, 0, 0, 0};
     double seen_i = beyond(c, &of_inputs), seen_w = beyond(c, &of_weights);
     double seen = beyond(c, &of_both), unsummed = beyond(c, &without);
 
     stage->forward.of[WF_SIM_GATHER] +=
-        beyond(c, &(passing){blocks, wf_sim_total(&block->forward), gather, 0, root, 0});
+        beyond(c, &(passing){blocks, wf_sim_total(&block->forward), gather, 0, root, 0, 0, 0});
     stage->inputs.of[WF_SIM_GATHER] += seen_i;
     stage->weights.of[WF_SIM_REDUCE] += each ? seen_w : 0;
     stage->joined.of[WF_SIM_REDUCE] += each ? seen - seen_i - seen_w : unsummed - seen_i;
@@ -121,7 +129,8 @@ void wf_sim_step_end(const wf_sim_costing *c, const wf_sim_step *block, double b
     stage->buckets = (int)(parameters * l->gradient_bytes / BUCKET_BYTES) + 1;
     if (l->reduce == WF_SIM_ONCE)
         stage->reduce = stage->buckets * sum_time(c, parameters / stage->buckets);
-    stage->reduce += replicas_time(c, parameters);
+    if (l->reduce != WF_SIM_EACH || l->group == 1)
+        stage->reduce += replicas_time(c, parameters);
     stage->update =
         own * bytes / c->machine->bandwidth + block->tensors * blocks * c->machine->launch;
     if (l->split_update)

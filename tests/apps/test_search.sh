@@ -91,6 +91,12 @@ search "axes that are given" "${fixed[@]}" --ranks 8
 holds "their list" "${fixed[@]}"
 grep -q 'pp 4' out && result "given axes stay" "pp 4 is compared" || result "given axes stay" ""
 
+# Without data parallelism a run takes all its sequences at once: the list says how many it means.
+alone=(--arch llama --n-layer 6 --n-head 4 --n-embd 96 --seq-len 32 --global-batch-size 16 --dtype bf16 --machine "$h100" --pp 4)
+search "a pipeline alone" "${alone[@]}" --ranks 4
+holds "its list" "${alone[@]}"
+grep -q -- '--micro-batch-size' search.json && result "its micro-batches" "" || result "its micro-batches" "are not told"
+
 search "one that fits nowhere" --model llama-3.1-70b --seq-len 8192 --global-batch-size 8 \
     --dtype bf16 --machine "$h100" --device-memory 1GiB
 grep -q 'no layout fits' out && result "it says so" "" || result "it says so" "$(head -c 200 out)"

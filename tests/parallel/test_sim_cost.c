@@ -107,6 +107,49 @@ static void stages(void)
     CU_ASSERT(work(one, 1, WF_SIM_TENSOR) > 0);
 }
 
+/* Attention that is made again takes its collectives again, and with sequence parallelism its input is in parts again. */
+static void attention_again(void)
+{
+    static const int64_t whole[] = {0, 4};
+    wf_sim_layout l = layout_of(1, 1, 2, 1, 1);
+    wf_sim_stage stage;
+    wf_sim_costs costs;
+    double more[2];
+
+    for (int sp = 0; sp < 2; sp++) {
+        l.sequence_parallel = sp;
+        l.again = WF_SIM_KEEP_ALL;
+        wf_sim_stages(&machine, &gpt2, &l, whole, 1, &stage, &costs);
+        more[sp] = -work(&stage, 1, WF_SIM_TENSOR);
+        l.again = WF_SIM_AGAIN_ATTENTION;
+        wf_sim_stages(&machine, &gpt2, &l, whole, 1, &stage, &costs);
+        more[sp] += work(&stage, 1, WF_SIM_TENSOR);
+    }
+    CU_ASSERT(more[0] > 0);
+    CU_ASSERT_DOUBLE_EQUAL(more[0], more[1], 1e-12);
+}
+
+/* Replicas sum once a step, or, where groups of micro-batches are summed, each unit of a group. */
+static void replicas(void)
+{
+    static const int64_t whole[] = {0, 4};
+    wf_sim_layout l = layout_of(1, 2, 1, 1, 4);
+    wf_sim_stage one, two;
+    wf_sim_costs costs;
+
+    l.reduce = WF_SIM_EACH;
+    l.sharded = true;
+    l.group = 2;
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, &one, &costs);
+    l.replicate = 2;
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, &two, &costs);
+    CU_ASSERT_EQUAL(two.reduce, 0);
+    CU_ASSERT(two.sum > one.sum && two.sum_joined > one.sum_joined);
+    l.group = 1;
+    wf_sim_stages(&machine, &gpt2, &l, whole, 1, &two, &costs);
+    CU_ASSERT(two.reduce > 0);
+}
+
 /* Within a host the link inside; beyond, what comes into a host over the links of all that are there. */
 static void collectives(void)
 {
@@ -170,6 +213,8 @@ int main(void)
     static const wf_test tests[] = {
         {"FLOPs are the plan's", flops},
         {"costs of stages", stages},
+        {"attention that is made again", attention_again},
+        {"sums over replicas", replicas},
         {"what collectives take", collectives},
         {"machine files", files},
         {NULL, NULL},
