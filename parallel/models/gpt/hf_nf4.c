@@ -139,7 +139,7 @@ static wf_status widen_scales(const beside *b, wf_hf_nf4 *q, double offset)
         q->scales[0] = (float)offset;
         memcpy(q->scales + 1, by, (size_t)nested * sizeof *by);
         for (int64_t i = 0; i < q->blocks; i++) {
-            float x = wf_nf4_scale_levels[q->code[i]] * by[i / WF_NF4_NESTED];
+            float x = wf_dynamic8_signed[q->code[i]] * by[i / WF_NF4_NESTED];
 
             q->absmax[i] = x + q->scales[0];
         }
@@ -172,7 +172,7 @@ wf_status wf_hf_nf4_open(wf_hf_nf4 *q, wf_hf_files *files, int64_t file,
         check_map(&b, "quant_map", WF_NF4_LEVELS, wf_nf4_levels) != WF_OK)
         return error->code;
     if (q->nested)
-        return check_map(&b, "nested_quant_map", WF_NF4_SCALE_LEVELS, wf_nf4_scale_levels) ==
+        return check_map(&b, "nested_quant_map", WF_DYNAMIC8_LEVELS, wf_dynamic8_signed) ==
                        WF_OK
                    ? widen_scales(&b, q, offset)
                    : error->code;
