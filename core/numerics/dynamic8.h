@@ -70,11 +70,14 @@ WF_API void wf_dynamic8_map_make(wf_dynamic8_map *map, const float *level);
 /* How many numbers the block has that begins in column `at`; 0 where the row ends. */
 static inline int64_t wf_dynamic8_block(const wf_dynamic8_row *row, int64_t at)
 {
+    const int64_t most = WF_DYNAMIC8_BLOCK;
+    int64_t left;
     int l = 1;
 
     while (l < WF_MAX_CHUNKS && row->cut[l] <= at)
         l++;
-    return row->cut[l] - at < WF_DYNAMIC8_BLOCK ? row->cut[l] - at : WF_DYNAMIC8_BLOCK;
+    left = row->cut[l] - at;
+    return left < most ? left : most;
 }
 
 /* Zeros have no sign: whatever was stored as zero is read as +0. */

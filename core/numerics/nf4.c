@@ -239,42 +239,42 @@ static void widen_row(const wf_nf4_part *part, const uint8_t *bytes, const float
     }
 }
 
-static void put_floats(const uint8_t *bytes, int64_t at, int64_t n,
-                       const float level[WF_NF4_LEVELS], void *to)
+/* What n codes from number `at` of a row on stand for; levels are elements of `size` bytes, which callers know when this
+   is compiled. */
+static inline __attribute__((always_inline)) void put_codes(const uint8_t *bytes, int64_t at,
+                                                            int64_t n, const void *level,
+                                                            size_t size, void *to)
 {
-    float *y = (float *)to + at;
+    const char *of = level;
+    char *y = (char *)to + (size_t)at * size;
     int64_t i = 0;
 
     for (; i < n && (at + i) % 2; i++)
-        y[i] = level[number_of(bytes, at + i)];
+        memcpy(y + (size_t)i * size, of + (size_t)number_of(bytes, at + i) * size, size);
     for (; i + 1 < n; i += 2) {
         uint8_t pair = bytes[(at + i) / 2];
 
-        y[i] = level[pair >> 4];
-        y[i + 1] = level[pair & 15];
+        memcpy(y + (size_t)i * size, of + (size_t)(pair >> 4) * size, size);
+        memcpy(y + (size_t)(i + 1) * size, of + (size_t)(pair & 15) * size, size);
     }
     for (; i < n; i++)
-        y[i] = level[number_of(bytes, at + i)];
+        memcpy(y + (size_t)i * size, of + (size_t)number_of(bytes, at + i) * size, size);
+}
+
+static void put_floats(const uint8_t *bytes, int64_t at, int64_t n,
+                       const float level[WF_NF4_LEVELS], void *to)
+{
+    put_codes(bytes, at, n, level, sizeof *level, to);
 }
 
 static void put_halves(const uint8_t *bytes, int64_t at, int64_t n,
                        const float level[WF_NF4_LEVELS], void *to)
 {
-    uint16_t *y = (uint16_t *)to + at, half[WF_NF4_LEVELS];
-    int64_t i = 0;
+    uint16_t half[WF_NF4_LEVELS];
 
     for (int l = 0; l < WF_NF4_LEVELS; l++)
         half[l] = wf_bf16_of(level[l]);
-    for (; i < n && (at + i) % 2; i++)
-        y[i] = half[number_of(bytes, at + i)];
-    for (; i + 1 < n; i += 2) {
-        uint8_t pair = bytes[(at + i) / 2];
-
-        y[i] = half[pair >> 4];
-        y[i + 1] = half[pair & 15];
-    }
-    for (; i < n; i++)
-        y[i] = half[number_of(bytes, at + i)];
+    put_codes(bytes, at, n, half, sizeof *half, to);
 }
 
 void wf_nf4_widen(const wf_nf4_part *part, const uint8_t *bytes, const float *scales,
