@@ -7,7 +7,7 @@ sft.py BUILD MODEL - is fine-tuning on conversations right? Weft against transfo
   tokens   the losses of all trained tokens, of each conversation alone, are those of transformers, within 1e-5 in norm
   windows  the loss of every packed window, as gpt_train has it with --documents mask, is the mean of those
            of its conversations alone: of transformers, and of Weft
-  trl      20 steps of TRL's SFTTrainer on a small model with the same vocabulary, whose batches are padded and accumulated,
+  trl      6 steps of TRL's SFTTrainer on a small model with the same vocabulary, whose batches are padded and accumulated,
            and of gpt_train on the packed windows: every loss within 1e-5, relatively
   layouts  one digest of that small model: micro-batches 1 to 16 on dp 1 to 8, and some of tp and pp
 
@@ -34,7 +34,7 @@ except ImportError as missing:
 
 APPS, MODEL = pathlib.Path(sys.argv[1]).resolve() / "apps", pathlib.Path(sys.argv[2]).resolve()
 CHATS, WINDOW = 200, 256
-STEPS, LR = 20, 1e-3
+STEPS, LR = 6, 1e-3
 WORDS = "the a river stone old green runs under light seven open quiet house who never sings and then".split()
 LAYOUTS = [f"--dp {dp} --micro-batch-size {micro}" for dp in (1, 2, 4, 8) for micro in (1, 2, 4, 8, 16) if dp * micro <= 16]
 LAYOUTS += ["--tp 2", "--tp 4 --sequence-parallel", "--dp 2 --tp 2 --micro-batch-size 1", "--pp 2 --micro-batch-size 2",
