@@ -23,8 +23,8 @@ typedef struct wf_hf_nf4 {
 
 /* What a quant_state says, beside what Weft asks of it: blocks of the sizes that it knows, and the matrix's shape. */
 typedef struct wf_hf_nf4_state {
-    bool nested;   /* scales are codes, */
-    double offset; /* which stand for what is above this */
+    bool nested;   /* scales are codes */
+    double offset; /* codes of scales stand for what is above it */
 } wf_hf_nf4_state;
 
 /* {"quant_type": "nf4", "blocksize": 64, "shape": [n, m], "nested_blocksize": 256, "nested_offset": x, ..}; `name` begins
