@@ -224,6 +224,8 @@ static wf_status check_dtypes(const wf_call *call)
                            call->op->name, i, wf_dtype_name(dtype), wf_dtype_name(WF_I32));
         if (!integer && is_widened(call, dtype, in_place) && (bf16 & WF_IN(i)))
             continue;
+        if (kernel && wf_dtype_is_dynamic8(dtype) && (kernel->dynamic8_ok & WF_IN(i)))
+            continue;
         if (!integer && dtype != device->dtype)
             return wf_fail(call->ctx, WF_EDTYPE,
                            "%s: operand %d is %s, but device %s computes in %s", call->op->name,

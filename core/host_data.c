@@ -1,6 +1,7 @@
 /* core/host_data.c - between the host and tensors that may lie elsewhere. */
 #include "core/host_data.h"
 #include "core/context_internal.h"
+#include "core/dynamic8_tensor.h"
 #include "core/nf4_tensor.h"
 #include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"
@@ -75,6 +76,19 @@ static void widen_nf4(const wf_tensor *t, const uint8_t *bytes, float *values)
     wf_data_close(&view);
 }
 
+static void widen_dynamic8(const wf_tensor *t, const uint8_t *bytes, float *values)
+{
+    const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(t);
+
+    wf_dynamic8_widen(&row, wf_dynamic8_levels(t->dtype), bytes, t->local[0], values);
+}
+
+/* Whether numbers are stored in another form than floats. */
+static bool is_narrow(const wf_tensor *t)
+{
+    return t->dtype == WF_BF16 || t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);
+}
+
 const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
 {
     const void *data = wf_data_read(t, view);
@@ -82,12 +96,14 @@ const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view)
     int64_t count;
     float *values;
 
-    if (!data || (t->dtype != WF_BF16 && t->dtype != WF_NF4))
+    if (!data || !is_narrow(t))
         return data;
     values = values_of(t, view);
     count = values && t->dtype == WF_BF16 ? wf_tensor_local_count(t) : 0;
     if (values && t->dtype == WF_NF4)
         widen_nf4(t, data, values);
+    if (values && wf_dtype_is_dynamic8(t->dtype))
+        widen_dynamic8(t, data, values);
     for (int64_t i = 0; i < count; i++)
         values[i] = wf_bf16_value(bits[i]);
     return values;
@@ -104,16 +120,23 @@ float *wf_data_write_f32(wf_tensor *t, wf_host_data *view)
         return NULL;
     }
     data = wf_data_write(t, false, view);
-    return data && t->dtype == WF_BF16 ? values_of(t, view) : data;
+    return data && is_narrow(t) ? values_of(t, view) : data;
 }
 
 /* What has been written as values, as it is stored. */
 static void store_values(wf_host_data *view)
 {
-    uint16_t *bits = view->copy ? view->copy : view->t->data;
+    const wf_tensor *t = view->t;
+    uint16_t *bits = view->copy ? view->copy : t->data;
     const float *values = view->f32;
-    const int64_t count = wf_tensor_local_count(view->t);
+    const int64_t count = t->dtype == WF_BF16 ? wf_tensor_local_count(t) : 0;
 
+    if (wf_dtype_is_dynamic8(t->dtype)) {
+        const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(t);
+
+        wf_dynamic8_pack(&row, wf_dynamic8_levels(t->dtype), values, t->local[0],
+                         (uint8_t *)bits);
+    }
     for (int64_t i = 0; i < count; i++)
         bits[i] = wf_bf16_of(values[i]);
 }

@@ -87,6 +87,7 @@ typedef struct wf_kernel {
     /* WF_IN, WF_OUT: what it takes as bf16 where all of it is, and where the context does not compute
        in fp32 (wf_context_options.compute_fp32) */
     unsigned all_bf16;
+    unsigned dynamic8_ok; /* WF_IN: what it takes in 8 bits too (core/numerics/dynamic8.h) */
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */

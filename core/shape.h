@@ -26,6 +26,12 @@ typedef enum wf_dtype {
     WF_DTYPES
 } wf_dtype;
 
+/* Whether a type is 8 bits a number, with signs or without (core/numerics/dynamic8.h). */
+static inline bool wf_dtype_is_dynamic8(wf_dtype dtype)
+{
+    return dtype == WF_DYNAMIC8 || dtype == WF_DYNAMIC8U;
+}
+
 /* How a sum over a dim is cut in chunks (core/numerics/tree.h). */
 enum {
     WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */

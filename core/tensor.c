@@ -43,6 +43,12 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
     return WF_OK;
 }
 
+/* Whether its rows are made of codes and scales, whose blocks are those of the matrix. */
+static bool is_coded(const wf_tensor *t)
+{
+    return t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);
+}
+
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout)
 {
     const wf_distribution *distribution = t->ctx->distribution;
@@ -51,9 +57,9 @@ wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_l
     if (ndim < 0 || ndim > WF_MAX_DIMS)
         return wf_fail(t->ctx, WF_ESHAPE, "a tensor has 0 to %d dims, not %d", WF_MAX_DIMS,
                        ndim);
-    if (t->dtype == WF_NF4 && ndim != 2)
-        return wf_fail(t->ctx, WF_ESHAPE, "a tensor of %d dims cannot be nf4: matrices are",
-                       ndim);
+    if (is_coded(t) && ndim != 2)
+        return wf_fail(t->ctx, WF_ESHAPE, "a tensor of %d dims cannot be %s: matrices are",
+                       ndim, wf_dtype_name(t->dtype));
     if (layout && !distribution)
         return wf_fail(t->ctx, WF_ELAYOUT,
                        "a layout is of a mesh, and the context has none that is open");
@@ -266,10 +272,11 @@ wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
         wf_tensor_release(t);
         return NULL;
     }
-    if (t->dtype == WF_NF4 && !same_part(t, source)) {
+    if (is_coded(t) && !same_part(t, source)) {
         wf_fail(source->ctx, WF_EDTYPE,
-                "a view of nf4 has the dims and the layout of the tensor that it shows, since "
-                "its blocks are those of the matrix: cast it first (wf_cast)");
+                "a view of %s has the dims and the layout of the tensor that it shows, since "
+                "its blocks are those of the matrix: cast it first (wf_cast)",
+                wf_dtype_name(t->dtype));
         wf_tensor_release(t);
         return NULL;
     }
@@ -293,10 +300,11 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
             wf_tensor_describe(source, text, sizeof text));
         return NULL;
     }
-    if (source->dtype == WF_NF4) {
+    if (is_coded(source)) {
         wf_fail(source->ctx, WF_EDTYPE,
-                "rows of nf4 are no matrix of their own, whose blocks they would be: cast it "
-                "first (wf_cast)");
+                "rows of %s are no matrix of their own, whose blocks they would be: cast it "
+                "first (wf_cast)",
+                wf_dtype_name(source->dtype));
         return NULL;
     }
     if (source->ndim < 1 || first < 0 || count < 0 || count > source->local[0] - first) {

@@ -1,5 +1,6 @@
 /* core/tensor_facts.c - what follows from a tensor's description: types, counts, chunks, its text. */
 #include "core/context_internal.h"
+#include "core/numerics/dynamic8.h"
 #include "core/numerics/nf4.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -64,6 +65,12 @@ size_t wf_local_bytes(wf_dtype dtype, int ndim, const wf_dim *dims, const int64_
                                   local[0],     start[1],     local[1]};
 
         return (size_t)local[0] * wf_nf4_row_bytes(&part);
+    }
+    if (wf_dtype_is_dynamic8(dtype)) {
+        const wf_dynamic8_row row =
+            wf_dynamic8_row_of(dims[1].size, dims[1].grain, start[1], local[1]);
+
+        return (size_t)local[0] * wf_dynamic8_row_bytes(&row);
     }
     for (int i = 0; i < ndim; i++)
         bytes *= (size_t)local[i];

@@ -19,6 +19,11 @@ wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v
                     .attr = update,
                     .attr_size = sizeof *update};
 
+    if (m && v && (m->dtype == WF_DYNAMIC8) != (v->dtype == WF_DYNAMIC8U))
+        return wf_fail(m->ctx, WF_EDTYPE,
+                       "adamw: m is %s and v %s: both are of floats, or of 8 "
+                       "bits, dynamic8 and dynamic8u",
+                       wf_dtype_name(m->dtype), wf_dtype_name(v->dtype));
     return wf_dispatch(&call);
 }
 

@@ -73,6 +73,8 @@ typedef struct wf_update {
  *
  * In both, g = grad_scale grad. Where beta1 is 0, wf_sgd neither reads nor writes m.
  *
+ * @param m, v  of wf_adamw also stored in 8 bits, both: WF_DYNAMIC8 and WF_DYNAMIC8U. They are widened, the step is that of
+ *              floats, and what m and v have become is stored again; on the CPU alone
  * Layout:      all four alike, any but partial
  */
 WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,

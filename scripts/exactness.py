@@ -18,8 +18,8 @@ chance, pipeline ranks 1 to 8, one or two stages a rank, cuts that are uneven or
 tp 1 and 2 and dp 1 to 4, under all strategies; some in 2 and 4 processes of mpirun. Every three values of
 three choices meet in some run (with --quick every two).
 
-exactness.py --adapters [--quick] - the same over adapters (--lora-rank): what they are for, beside the choices of
---strategies, on tp 1 to 8, dp 1 to 4 and pipelines.
+exactness.py --adapters [--quick] [--part K/N] - the same over adapters (--lora-rank): what they are for, beside the
+choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines. --part 2/4 takes the second quarter of the runs.
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
@@ -69,17 +69,19 @@ CHOICES = {
     "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
-    "optimizer": ("adamw", "muon"),
+    "optimizer": ("adamw", "muon", "adamw8bit"),
 }
 
 
-ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "group", "accumulate", "tp", "micro", "sequence",
-                                            "arch", "recompute", "dtype")}
+ADAPTED = {name: CHOICES[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "arch",
+                                            "recompute", "dtype")}
 ADAPTED |= {
     "dp": (1, 2, 4),
+    "group": CHOICES["group"][:-1],  # no larger one has any dp: to look for a run of it would take for ever
     "pp": (1, 2),
     "wrap": CHOICES["wrap"][:1],
     "prefetch": (0, 2),
+    "optimizer": ("adamw", "adamw8bit"),
     "base": ("same", "nf4"),
     "rank": (1, 5, 8),
     "targets": ("q,v", "k,out", "all-linear"),
@@ -175,13 +177,15 @@ def compare_strategies(trainer, jobs, quick):
         print(f"{name:20}{count:5} equal runs")
 
 
-def compare_adapters(trainer, jobs, quick):
+def compare_adapters(trainer, jobs, quick, part):
     """A covering part of what adapters and their layouts can be, against one rank."""
     runs = Covering(ADAPTED, possible, 2 if quick else 3).runs
+    runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
         lambda run: [*ARCHS[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
-                     "--lora-targets", run["targets"], "--base-dtype", run["base"], *run["adapter"].split()],
+                     "--lora-targets", run["targets"], "--base-dtype", run["base"], "--optimizer", run["optimizer"],
+                     *run["adapter"].split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
     for name, count in collections.Counter(run["strategy"] for run in runs).items():
         print(f"{name:20}{count:5} equal runs")
@@ -240,6 +244,14 @@ def compare_builds(folder, jobs):
           + (f"; SKIPPED on this machine: {', '.join(skipped)}" if skipped else ""))
 
 
+def part_of(text):
+    """K/N, from 1/N to N/N."""
+    k, n = map(int, text.split("/"))
+    if not 1 <= k <= n:
+        raise ValueError
+    return k, n
+
+
 def main():
     """See the head of this file."""
     parser = argparse.ArgumentParser(description=__doc__,
@@ -250,6 +262,7 @@ def main():
                         help="compare strategies of sharded data parallelism")
     parser.add_argument("--pipeline", action="store_true", help="compare pipelines")
     parser.add_argument("--adapters", action="store_true", help="compare adapters")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -266,7 +279,7 @@ def main():
                 compare_strategies(trainer, arguments.jobs, arguments.quick)
             elif arguments.adapters:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, ADAPTED_STEPS)
-                compare_adapters(trainer, arguments.jobs, arguments.quick)
+                compare_adapters(trainer, arguments.jobs, arguments.quick, arguments.part)
             elif arguments.pipeline:
                 pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
                                          arguments.quick)

@@ -10,6 +10,7 @@ nf4.py BUILD [--weights N] - is Weft's NF4 that of bitsandbytes?
   losses    50 steps of QLoRA on a folder of bitsandbytes, on two layouts: every loss within 1e-5, relatively, of those of
             PEFT and torch on a base of the widened weights
   merge     gpt_export --merge of that run: widened weights and adapters, within 1e-5 of PEFT's merge_and_unload
+  moments   the levels of --optimizer adamw8bit are those of create_dynamic_map, all 512
   quantised the same from the folder of floats, whose scales Weft has made: losses within 1e-3
 
 BUILD is a folder of Weft. It needs torch, transformers, peft and bitsandbytes. Status 1: something is wrong, 2: something is
@@ -17,48 +18,24 @@ missing.
 """
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
-sys.path.pop(0)  # scripts beside this one have the names of packages
+import adapted_llama as llama
+from adapted_llama import LAYOUTS, SIZES, TARGETS, run, tell, tell_losses
+
 if len(sys.argv) not in (2, 4) or len(sys.argv) == 4 and sys.argv[2] != "--weights":
     sys.exit(__doc__)
-try:
-    import bitsandbytes.functional as bnb
-    import numpy
-    import peft
-    import torch
-    import transformers
-    from bitsandbytes.backends.default.ops import _dequantize_4bit_compute
-    from safetensors import safe_open
-except ImportError as missing:
-    print(f"nf4.py: {missing}: pip install torch transformers peft bitsandbytes", file=sys.stderr)
-    sys.exit(2)
+llama.needs("bitsandbytes")
+import bitsandbytes.functional as bnb  # noqa: E402 - needs() says what is missing
+import peft  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from bitsandbytes.backends.default.ops import _dequantize_4bit_compute  # noqa: E402
+from safetensors import safe_open  # noqa: E402
 
-transformers.utils.logging.set_verbosity_error()
-transformers.utils.logging.disable_progress_bar()
-APPS = pathlib.Path(sys.argv[1]).resolve() / "apps"
 WEIGHTS = int(sys.argv[3]) if len(sys.argv) == 4 else 10_000_000
-VOCABULARY, LENGTH, BATCH, STEPS, LR, DECAY = 300, 32, 8, 50, 3e-3, 0.01
-SIZES = dict(vocab_size=VOCABULARY, hidden_size=96, intermediate_size=176, num_hidden_layers=3, num_attention_heads=8,
-             num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=False, initializer_range=0.1)
-LAYOUTS = [[], ["--tp", "4", "--dp", "2", "--sequence-parallel", "--micro-batch-size", "2"]]
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-failed = False
-
-
-def run(program, *arguments):
-    done = subprocess.run([str(APPS / program), *map(str, arguments)], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"nf4.py: {program}: {done.stderr.strip()}")
-    return done.stdout
-
-
-def tell(what, good, figures):
-    global failed
-    failed |= not good
-    print(f"{what:10} {'ok  ' if good else 'WRONG'} {figures}", flush=True)
+WIDE = dict(hidden_size=96)
 
 
 def tensors(folder):
@@ -149,62 +126,44 @@ def loads(work):
          f"{len(linears)} of Linear4bit, {differ} numbers differ; logits {off:.1e} apart")
 
 
-def torch_losses(model):
-    x, y = WINDOWS[:, :-1], WINDOWS[:, 1:]
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=LR, betas=(0.9, 0.95), eps=1e-8,
-                                  weight_decay=DECAY)
-    losses = []
-    for _ in range(STEPS):
-        loss = torch.nn.functional.cross_entropy(model(input_ids=x).logits.reshape(-1, VOCABULARY).double(), y.reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
+def moments():
+    """The levels of moments in 8 bits, which gpt_train keeps with --optimizer adamw8bit."""
+    source = (pathlib.Path(__file__).resolve().parent.parent / "core/numerics/dynamic8.c").read_text()
+    above, below = (macro(source, name) for name in ("ABOVE_ZERO", "BELOW_ZERO"))
+    plain = [float(word.rstrip("f")) for word in source.split("wf_dynamic8_unsigned[WF_DYNAMIC8_LEVELS] = {")[1].split("}")[0].split(",")]
+    differ = sum(int((torch.tensor(mine) != bnb.create_dynamic_map(signed=signed)).sum())
+                 for mine, signed in ((below + [0.0] + above + [1.0], True), (plain, False)))
+    tell("moments", differ == 0, f"{differ} of 512 levels differ")
 
 
-def weft_losses(work, base, save, layout):
-    log = work / f"{save}.jsonl"
-    run("gpt_train", "--init-from", work / base, "--base-dtype", "nf4", "--lora-init", work / "adapters", "--data", work / "data.bin",
-        "--val-fraction", 0, "--seq-len", LENGTH, "--global-batch-size", BATCH, "--steps", STEPS, "--lr", LR, "--min-lr", LR,
-        "--warmup-steps", 0, "--weight-decay", DECAY, "--clip-grad", 0, "--eval-interval", 0, "--log-jsonl", log, "--save",
-        work / save, *layout)
-    rows = [json.loads(line) for line in log.read_text().splitlines()]
-    return [row["loss"] for row in rows if "step" in row and "loss" in row]
+def macro(source, name):
+    body = source.split(f"#define {name}")[1].split("\n\n")[0].replace("\\", "")
+    return [float(word.rstrip("f")) for word in body.replace("\n", " ").split(",")]
 
 
 def training(work):
     model = peft.get_peft_model(transformers.LlamaForCausalLM.from_pretrained(work / "wide"),
                                 peft.LoraConfig(task_type="CAUSAL_LM", r=4, lora_alpha=8, target_modules=TARGETS))
     model.save_pretrained(work / "adapters")
-    losses = torch_losses(model)
+    losses = llama.torch_losses(model, WINDOWS)
     for i, layout in enumerate(LAYOUTS):
-        mine = weft_losses(work, "base4", f"run{i}", layout)
-        worst = max(abs(a - b) / abs(b) for a, b in zip(mine, losses))
-        tell("losses", len(mine) == STEPS and worst <= 1e-5,
-             f"{len(mine)} steps {' '.join(layout) or 'on one rank'}: {mine[0]:.6f} to {mine[-1]:.6f}, at most {worst:.1e} apart")
+        tell_losses("losses", llama.weft_losses(work, "base4", "adapters", f"run{i}", "--base-dtype", "nf4", *layout), losses, 1e-5, layout)
     run("gpt_export", work / "run1", work / "merged", "--merge")
     run("gpt_export", work / "run1", work / "out")
     merged = logits(transformers.LlamaForCausalLM.from_pretrained(work / "merged"))
     theirs = peft.PeftModel.from_pretrained(transformers.LlamaForCausalLM.from_pretrained(work / "wide"), work / "out")
     off = ((logits(theirs.merge_and_unload()) - merged).abs().max() / merged.abs().max()).item()
     tell("merge", off <= 1e-5, f"PEFT's merge and ours: {off:.1e} apart")
-    mine = weft_losses(work, "base", "run2", LAYOUTS[1])
-    worst = max(abs(a - b) / abs(b) for a, b in zip(mine, losses))
-    tell("quantised", len(mine) == STEPS and worst <= 1e-3, f"from floats: at most {worst:.1e} apart")
+    mine = llama.weft_losses(work, "base", "adapters", "run2", "--base-dtype", "nf4", *LAYOUTS[1])
+    tell_losses("quantised", mine, losses, 1e-3, LAYOUTS[1])
 
 
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
-    torch.manual_seed(3)
-    transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES)).save_pretrained(folder / "base")
-    IDS = numpy.random.default_rng(1).integers(0, VOCABULARY, BATCH * LENGTH + 1)
-    head = numpy.zeros(256, numpy.int32)
-    head[:3] = 20240520, 1, len(IDS)
-    (folder / "data.bin").write_bytes(head.tobytes() + IDS.astype(numpy.uint16).tobytes())
-    WINDOWS = torch.tensor(numpy.stack([IDS[i * LENGTH:(i + 1) * LENGTH + 1] for i in range(BATCH)]))
+    WINDOWS = llama.begin(folder, **WIDE)
+    moments()
     codes(folder)
     values(folder)
     loads(folder)
     training(folder)
-sys.exit(failed)
+sys.exit(llama.wrong)

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""page.py BUILD [--steps N] - does what docs/models.md says, line by line, and tells the time of each line.
+"""page.py BUILD [PAGE] [--steps N] - does what a page of docs says, line by line, and tells the time of each line.
 
-The lines are those of the section "A real model, line by line", as they stand there, in one shell, in BUILD/page, which
-is made anew. The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched again. Lines that need a
+PAGE is models, the section "A real model, line by line" of docs/models.md, or finetuning, "Adapters, line by line" of
+docs/finetuning.md, behind the first page's lines that fetch the model. The lines run as they stand there, in one shell, in
+BUILD/page (or BUILD/page-finetuning), which is made anew. The package from PyPI is kept in ~/.cache/weft (or $XDG_CACHE_HOME/weft) and not fetched again. Lines that need a
 Python package or a program which is not there are told and left out. --steps N trains N steps in place of the page's, of
 half its batch, and evaluates a quarter of its text.
 
@@ -17,12 +18,26 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SECTION = "## A real model, line by line"
+SECTIONS = {"models": "## A real model, line by line", "finetuning": "## Adapters, line by line"}
 
 
-def lines():
-    text = (ROOT / "docs/models.md").read_text().split(SECTION + "\n", 1)[1].split("\n## ", 1)[0]
-    return [line[4:] for line in text.splitlines() if line.startswith("    ")]
+def commands(page):
+    """The commands of a page's section: lines, and what a quote holds together."""
+    text = (ROOT / f"docs/{page}.md").read_text().split(SECTIONS[page] + "\n", 1)[1].split("\n## ", 1)[0]
+    found = []
+    for line in (line[4:] for line in text.splitlines() if line.startswith("    ")):
+        if found and found[-1].count("'") % 2:
+            found[-1] += "\n" + line
+        else:
+            found.append(line)
+    return found
+
+
+def lines(page):
+    """The first page's lines up to the one that makes the folder smollm2 come before another page's."""
+    begin = commands("models")
+    fetched = next(i for i, line in enumerate(begin) if line.endswith(" smollm2")) + 1
+    return begin if page == "models" else begin[:fetched] + commands(page)
 
 
 def kept_package(line, folder):
@@ -46,7 +61,7 @@ def kept_package(line, folder):
 def lacking(line):
     """What a line needs and is not here, or None."""
     program = line.split()[0]
-    for module in re.findall(r"import (\w+)", line):
+    for module in re.findall(r"import (peft|transformers)", line):
         if subprocess.run([sys.executable, "-c", f"import {module}, torch"], capture_output=True).returncode:
             return f"the Python package {module}"
     if program.startswith("gguf-") and not shutil.which(program):
@@ -57,12 +72,13 @@ def lacking(line):
 def main():
     build = pathlib.Path(sys.argv[1]).resolve()
     steps = sys.argv[sys.argv.index("--steps") + 1] if "--steps" in sys.argv else None
-    where = build / "page"
+    page = next((word for word in sys.argv[2:] if word in SECTIONS), "models")
+    where = build / ("page" if page == "models" else f"page-{page}")
     shutil.rmtree(where, ignore_errors=True)
     shell = subprocess.Popen(["bash"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT)
     begun = time.monotonic()
     left_out = 0
-    for line in lines():
+    for line in lines(page):
         if "cd build/page" in line:  # the build may be elsewhere
             run = line.replace("build/page", f"'{where}'").replace("$PWD/../apps", f"{build}/apps")
         else:
@@ -79,9 +95,9 @@ def main():
             left_out += 1
             print(f"$ {line}\n  skipped: it needs {reason}", flush=True)
             continue
-        print(f"$ {line}", flush=True)
+        print("$ " + line.replace("\n", "\n  "), flush=True)
         at = time.monotonic()
-        shell.stdin.write(f"{run} </dev/null\necho \"page.py: status $?\"\n")
+        shell.stdin.write(f"{{ {run}\n}} </dev/null\necho \"page.py: status $?\"\n")
         shell.stdin.flush()
         for said in shell.stdout:
             if said.startswith("page.py: status "):

@@ -76,6 +76,7 @@ VARIANTS = {
     "adamw, bf16 weights, async": ["--optimizer", "adamw", "--param-dtype", "bf16"],
     "adamw, bf16": ["--optimizer", "adamw", "--dtype", "bf16"],
     "muon": ["--optimizer", "muon"],
+    "adamw8bit, async": ["--optimizer", "adamw8bit"],
 }
 
 

@@ -7,10 +7,12 @@ sft.py BUILD MODEL - is fine-tuning on conversations right? Weft against transfo
   tokens   the losses of all trained tokens, of each conversation alone, are those of transformers, within 1e-5 in norm
   windows  the loss of every packed window, as gpt_train has it with --documents mask, is the mean of those
            of its conversations alone: of transformers, and of Weft
-  layouts  one digest on twelve layouts and micro-batch sizes, of a small model with the same vocabulary
+  trl      6 steps of TRL's SFTTrainer on a small model with the same vocabulary, whose batches are padded and accumulated,
+           and of gpt_train on the packed windows: every loss within 1e-5, relatively
+  layouts  one digest of that small model: micro-batches 1 to 16 on dp 1 to 8, and some of tp and pp
 
 MODEL is a folder of Hugging Face with a tokenizer and a chat template that Weft knows, BUILD one of Weft. It needs
-torch and transformers. Status 1: something is wrong, 2: something is missing.
+torch and transformers, and says so where trl is missing. Status 1: something is wrong, 2: something is missing.
 """
 import json
 import pathlib
@@ -32,10 +34,11 @@ except ImportError as missing:
 
 APPS, MODEL = pathlib.Path(sys.argv[1]).resolve() / "apps", pathlib.Path(sys.argv[2]).resolve()
 CHATS, WINDOW = 200, 256
+STEPS, LR = 6, 1e-3
 WORDS = "the a river stone old green runs under light seven open quiet house who never sings and then".split()
-LAYOUTS = ["", "--micro-batch-size 1", "--micro-batch-size 2", "--micro-batch-size 4", "--tp 2", "--tp 4 --sequence-parallel",
-           "--dp 2", "--dp 2 --tp 2 --micro-batch-size 1", "--dp 4 --micro-batch-size 2", "--pp 2 --micro-batch-size 2",
-           "--pp 2 --tp 2 --sequence-parallel --micro-batch-size 1", "--pp 2 --dp 2 --micro-batch-size 1 --recompute block"]
+LAYOUTS = [f"--dp {dp} --micro-batch-size {micro}" for dp in (1, 2, 4, 8) for micro in (1, 2, 4, 8, 16) if dp * micro <= 16]
+LAYOUTS += ["--tp 2", "--tp 4 --sequence-parallel", "--dp 2 --tp 2 --micro-batch-size 1", "--pp 2 --micro-batch-size 2",
+            "--pp 2 --tp 2 --sequence-parallel --micro-batch-size 1", "--pp 2 --dp 2 --micro-batch-size 1 --recompute block"]
 
 
 def run(program, *arguments):
@@ -114,12 +117,59 @@ def digests(folder, vocabulary):
     for layout in LAYOUTS:
         log = folder / "layout.jsonl"
         run("gpt_train", "--arch", "llama", "--n-layer", 2, "--n-head", 4, "--n-embd", 16, "--vocab-size", vocabulary, "--data",
-            folder / "packed.idx", "--documents", "mask", "--seq-len", WINDOW, "--global-batch-size", 8, "--steps", 2,
+            folder / "packed.idx", "--documents", "mask", "--seq-len", WINDOW, "--global-batch-size", 16, "--steps", 2,
             "--eval-interval", 0, "--digest", "--threads-per-rank", 1, "--log-jsonl", log, *layout.split())
         rows = [json.loads(line) for line in open(log)]
         found.add(tuple((row["loss_bits"], row["digest"]) for row in rows if "loss_bits" in row))
         log.unlink()
     return len(found)
+
+
+def small_model(folder, vocabulary):
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(vocab_size=vocabulary, hidden_size=64, intermediate_size=96, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=WINDOW)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+
+
+def trl_losses(folder, chats, trained):
+    """All conversations in each step, in accumulated batches of 8 that are padded; None: there is no trl."""
+    try:
+        import datasets
+        import trl
+    except ImportError as missing:
+        print(f"sft.py: no TRL: {missing}: pip install trl", file=sys.stderr)
+        return None
+    transformers.utils.logging.set_verbosity_error()
+    datasets.disable_progress_bars()
+    rows = [{"input_ids": ids, "labels": [x if m else -100 for x, m in zip(ids, marks)]} for ids, marks in zip(chats, trained)]
+    options = trl.SFTConfig(output_dir=str(folder / "trl"), per_device_train_batch_size=8, gradient_accumulation_steps=len(rows) // 8,
+                            max_steps=STEPS, learning_rate=LR, lr_scheduler_type="constant", weight_decay=0, max_grad_norm=0,
+                            adam_beta2=0.95, logging_steps=1, report_to="none", use_cpu=True, save_strategy="no", disable_tqdm=True,
+                            bf16=False, dataset_kwargs={"skip_prepare_dataset": True}, gradient_checkpointing=False)
+    trainer = trl.SFTTrainer(model=transformers.LlamaForCausalLM.from_pretrained(folder / "small"), args=options,
+                             train_dataset=datasets.Dataset.from_list(rows),
+                             processing_class=transformers.AutoTokenizer.from_pretrained(MODEL))
+    losses = []
+    accumulated = trainer.compute_loss
+
+    def noted(*arguments, **named):
+        loss = accumulated(*arguments, **named)
+        losses.append((loss[0] if isinstance(loss, tuple) else loss).item())
+        return loss
+
+    trainer.compute_loss = noted  # the log rounds to four digits
+    trainer.train()
+    each = len(rows) // 8
+    return [sum(losses[i:i + each]) for i in range(0, len(losses), each)]
+
+
+def packed_losses(folder, windows):
+    log = folder / "trl.jsonl"
+    run("gpt_train", "--init-from", folder / "small", "--data", folder / "packed.idx", "--documents", "mask", "--seq-len", WINDOW,
+        "--global-batch-size", windows, "--micro-batch-size", 1, "--steps", STEPS, "--val-fraction", 0, "--eval-interval", 0,
+        "--weight-decay", 0, "--clip-grad", 0, "--lr", LR, "--min-lr", LR, "--warmup-steps", 0, "--log-jsonl", log)
+    return [json.loads(line)["loss"] for line in open(log) if '"loss"' in line]
 
 
 def main():
@@ -147,6 +197,12 @@ def main():
             of = {tuple(ids): x for ids, x in zip(chats, losses)}
             away = furthest(windows, means(packed, marks, of))
             check(f"windows beside {name}", away <= 1e-5, f"{len(windows)} losses, at most {away:.1e} away")
+        small_model(folder / "small", json.loads((MODEL / "config.json").read_text())["vocab_size"])
+        wanted = trl_losses(folder, chats, trained)
+        if wanted:
+            losses = packed_losses(folder, len(windows))
+            away = furthest(losses, wanted)
+            check("trl", away <= 1e-5, f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, at most {away:.1e} away")
         count = digests(folder, json.loads((MODEL / "config.json").read_text())["vocab_size"])
         check("layouts", count == 1, f"{len(LAYOUTS)} of them have {count} digest(s)")
     return wrong

@@ -190,7 +190,8 @@ double search_memory_bound(const search *s, const search_candidate *c)
     if (l.sharded && l.reduce == WF_SIM_EACH)
         gradients = l.group == 1 ? 4 / split : 4;
     if (strcmp(s->options->optimizer, "adamw") != 0)
-        state = l.parameter_bytes == 2 ? 4 : 0;
+        state = (l.parameter_bytes == 2 ? 4 : 0) +
+                (strcmp(s->options->optimizer, "adamw8bit") == 0 ? 2 : 0);
     activations =
         kept(s, c) * search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
     gradients *= parameters / (c->per_rank > 1 ? c->per_rank : 1);

@@ -50,12 +50,18 @@ static double gradient_bytes(const search_candidate *c, const wf_sim_layout *l, 
     return 4 * open_sums(done);
 }
 
+/* Bytes of a parameter's moments, at least: of 8 bits without the scales, which follow from the length of rows. */
+static double moment_bytes(const char *optimizer)
+{
+    return strcmp(optimizer, "adamw") == 0 ? 8 : strcmp(optimizer, "adamw8bit") == 0 ? 2 : 0;
+}
+
 /* Bytes of a parameter: its state, and itself as it is computed with. */
 static double parameter_bytes(const search *s, const search_candidate *c,
                               const wf_sim_layout *l)
 {
     double split = l->sharded ? c->shard : 1, update = l->split_update ? c->shard : split;
-    double state = strcmp(s->options->optimizer, "adamw") == 0 ? 8 : 0;
+    double state = moment_bytes(s->options->optimizer);
     double weights = l->parameter_bytes == 2 ? 2 : 4;
 
     if (l->parameter_bytes == 2)

@@ -89,9 +89,10 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 
 static wf_nn_method method_of(const char *name)
 {
-    return strcmp(name, "sgd") == 0    ? WF_NN_SGD
-           : strcmp(name, "muon") == 0 ? WF_NN_MUON
-                                       : WF_NN_ADAMW;
+    return strcmp(name, "sgd") == 0         ? WF_NN_SGD
+           : strcmp(name, "muon") == 0      ? WF_NN_MUON
+           : strcmp(name, "adamw8bit") == 0 ? WF_NN_ADAMW8BIT
+                                            : WF_NN_ADAMW;
 }
 
 wf_par_train_options app_setup_training(const app_options *o)

@@ -14,56 +14,6 @@ const float wf_nf4_levels[WF_NF4_LEVELS] = {
     -0.091050036f, 0.0f,        0.0795803f,   0.1609302f,  0.2461123f,   0.33791524f,
     0.44070983f,   0.562617f,   0.72295684f,  1.0f};
 
-/* Fractions of 7 to 1 bits below 1, 0.1, .. 1e-6. */
-#define ABOVE_ZERO                                                                             \
-    5.5000004e-07f, 3.2500002e-06f, 7.75e-06f, 2.1249998e-05f, 4.375e-05f, 6.625e-05f,         \
-        8.875e-05f, 0.00015625001f, 0.00026875004f, 0.00038125002f, 0.00049375003f,            \
-        0.0006062501f, 0.00071875006f, 0.00083125f, 0.0009437501f, 0.0012812499f, 0.00184375f, \
-        0.00240625f, 0.00296875f, 0.0035312497f, 0.00409375f, 0.0046562497f, 0.0052187503f,    \
-        0.00578125f, 0.00634375f, 0.00690625f, 0.00746875f, 0.00803125f, 0.00859375f,          \
-        0.009156249f, 0.00971875f, 0.01140625f, 0.01421875f, 0.01703125f, 0.019843752f,        \
-        0.02265625f, 0.02546875f, 0.028281251f, 0.03109375f, 0.03390625f, 0.036718752f,        \
-        0.03953125f, 0.042343747f, 0.04515625f, 0.04796875f, 0.05078125f, 0.05359375f,         \
-        0.05640625f, 0.059218753f, 0.06203125f, 0.06484375f, 0.067656256f, 0.070468746f,       \
-        0.07328125f, 0.07609375f, 0.07890625f, 0.08171876f, 0.08453125f, 0.08734375f,          \
-        0.09015625f, 0.092968754f, 0.09578126f, 0.09859375f, 0.107031256f, 0.12109375f,        \
-        0.13515624f, 0.14921875f, 0.16328125f, 0.17734376f, 0.19140625f, 0.20546874f,          \
-        0.21953125f, 0.23359375f, 0.24765624f, 0.26171875f, 0.27578127f, 0.28984374f,          \
-        0.30390626f, 0.31796873f, 0.33203125f, 0.34609374f, 0.36015624f, 0.37421876f,          \
-        0.38828123f, 0.40234375f, 0.41640624f, 0.43046874f, 0.44453126f, 0.45859373f,          \
-        0.47265625f, 0.4867187f, 0.50078124f, 0.5148437f, 0.5289062f, 0.54296875f, 0.5570313f, \
-        0.5710938f, 0.58515626f, 0.5992187f, 0.61328125f, 0.6273438f, 0.6414063f, 0.65546876f, \
-        0.6695312f, 0.68359375f, 0.6976563f, 0.7117188f, 0.72578126f, 0.7398437f, 0.75390625f, \
-        0.7679688f, 0.78203124f, 0.79609376f, 0.8101562f, 0.82421875f, 0.8382813f,             \
-        0.85234374f, 0.86640626f, 0.8804687f, 0.89453125f, 0.9085938f, 0.92265624f,            \
-        0.93671876f, 0.9507812f, 0.96484375f, 0.9789063f, 0.99296874f
-
-#define BELOW_ZERO                                                                             \
-    -0.99296874f, -0.9789063f, -0.96484375f, -0.9507812f, -0.93671876f, -0.92265624f,          \
-        -0.9085938f, -0.89453125f, -0.8804687f, -0.86640626f, -0.85234374f, -0.8382813f,       \
-        -0.82421875f, -0.8101562f, -0.79609376f, -0.78203124f, -0.7679688f, -0.75390625f,      \
-        -0.7398437f, -0.72578126f, -0.7117188f, -0.6976563f, -0.68359375f, -0.6695312f,        \
-        -0.65546876f, -0.6414063f, -0.6273438f, -0.61328125f, -0.5992187f, -0.58515626f,       \
-        -0.5710938f, -0.5570313f, -0.54296875f, -0.5289062f, -0.5148437f, -0.50078124f,        \
-        -0.4867187f, -0.47265625f, -0.45859373f, -0.44453126f, -0.43046874f, -0.41640624f,     \
-        -0.40234375f, -0.38828123f, -0.37421876f, -0.36015624f, -0.34609374f, -0.33203125f,    \
-        -0.31796873f, -0.30390626f, -0.28984374f, -0.27578127f, -0.26171875f, -0.24765624f,    \
-        -0.23359375f, -0.21953125f, -0.20546874f, -0.19140625f, -0.17734376f, -0.16328125f,    \
-        -0.14921875f, -0.13515624f, -0.12109375f, -0.107031256f, -0.09859375f, -0.09578126f,   \
-        -0.092968754f, -0.09015625f, -0.08734375f, -0.08453125f, -0.08171876f, -0.07890625f,   \
-        -0.07609375f, -0.07328125f, -0.070468746f, -0.067656256f, -0.06484375f, -0.06203125f,  \
-        -0.059218753f, -0.05640625f, -0.05359375f, -0.05078125f, -0.04796875f, -0.04515625f,   \
-        -0.042343747f, -0.03953125f, -0.036718752f, -0.03390625f, -0.03109375f, -0.028281251f, \
-        -0.02546875f, -0.02265625f, -0.019843752f, -0.01703125f, -0.01421875f, -0.01140625f,   \
-        -0.00971875f, -0.009156249f, -0.00859375f, -0.00803125f, -0.00746875f, -0.00690625f,   \
-        -0.00634375f, -0.00578125f, -0.0052187503f, -0.0046562497f, -0.00409375f,              \
-        -0.0035312497f, -0.00296875f, -0.00240625f, -0.00184375f, -0.0012812499f,              \
-        -0.0009437501f, -0.00083125f, -0.00071875006f, -0.0006062501f, -0.00049375003f,        \
-        -0.00038125002f, -0.00026875004f, -0.00015625001f, -8.875e-05f, -6.625e-05f,           \
-        -4.375e-05f, -2.1249998e-05f, -7.75e-06f, -3.2500002e-06f, -5.5000004e-07f
-
-const float wf_nf4_scale_levels[WF_NF4_SCALE_LEVELS] = {BELOW_ZERO, 0, ABOVE_ZERO, 1};
-
 /* Where a block of zeros would be divided by nothing. */
 static const float least_scale = 1e-38f;
 
@@ -181,7 +131,7 @@ void wf_nf4_scales(int64_t blocks, const float *absmax, uint8_t *code, float *sc
         scales[1 + b / WF_NF4_NESTED] = most;
         for (int64_t i = 0; i < n; i++)
             code[b + i] =
-                (uint8_t)nearest(wf_nf4_scale_levels, WF_NF4_SCALE_LEVELS,
+                (uint8_t)nearest(wf_dynamic8_signed, WF_DYNAMIC8_LEVELS,
                                  scaled(absmax[b + i] - offset, most, n == WF_NF4_NESTED));
     }
 }
@@ -264,7 +214,7 @@ void wf_nf4_copy_row(const wf_nf4_part *part, int64_t row, const uint8_t *number
 static void block_levels(const float *scales, int64_t block, uint8_t code,
                          float level[WF_NF4_LEVELS])
 {
-    float scale = wf_nf4_scale_levels[code] * scales[1 + block / WF_NF4_NESTED];
+    float scale = wf_dynamic8_signed[code] * scales[1 + block / WF_NF4_NESTED];
 
     scale += scales[0];
     for (int i = 0; i < WF_NF4_LEVELS; i++)
@@ -289,42 +239,42 @@ static void widen_row(const wf_nf4_part *part, const uint8_t *bytes, const float
     }
 }
 
-static void put_floats(const uint8_t *bytes, int64_t at, int64_t n,
-                       const float level[WF_NF4_LEVELS], void *to)
+/* What n codes from number `at` of a row on stand for; levels are elements of `size` bytes, which callers know when this
+   is compiled. */
+static inline __attribute__((always_inline)) void put_codes(const uint8_t *bytes, int64_t at,
+                                                            int64_t n, const void *level,
+                                                            size_t size, void *to)
 {
-    float *y = (float *)to + at;
+    const char *of = level;
+    char *y = (char *)to + (size_t)at * size;
     int64_t i = 0;
 
     for (; i < n && (at + i) % 2; i++)
-        y[i] = level[number_of(bytes, at + i)];
+        memcpy(y + (size_t)i * size, of + (size_t)number_of(bytes, at + i) * size, size);
     for (; i + 1 < n; i += 2) {
         uint8_t pair = bytes[(at + i) / 2];
 
-        y[i] = level[pair >> 4];
-        y[i + 1] = level[pair & 15];
+        memcpy(y + (size_t)i * size, of + (size_t)(pair >> 4) * size, size);
+        memcpy(y + (size_t)(i + 1) * size, of + (size_t)(pair & 15) * size, size);
     }
     for (; i < n; i++)
-        y[i] = level[number_of(bytes, at + i)];
+        memcpy(y + (size_t)i * size, of + (size_t)number_of(bytes, at + i) * size, size);
+}
+
+static void put_floats(const uint8_t *bytes, int64_t at, int64_t n,
+                       const float level[WF_NF4_LEVELS], void *to)
+{
+    put_codes(bytes, at, n, level, sizeof *level, to);
 }
 
 static void put_halves(const uint8_t *bytes, int64_t at, int64_t n,
                        const float level[WF_NF4_LEVELS], void *to)
 {
-    uint16_t *y = (uint16_t *)to + at, half[WF_NF4_LEVELS];
-    int64_t i = 0;
+    uint16_t half[WF_NF4_LEVELS];
 
     for (int l = 0; l < WF_NF4_LEVELS; l++)
         half[l] = wf_bf16_of(level[l]);
-    for (; i < n && (at + i) % 2; i++)
-        y[i] = half[number_of(bytes, at + i)];
-    for (; i + 1 < n; i += 2) {
-        uint8_t pair = bytes[(at + i) / 2];
-
-        y[i] = half[pair >> 4];
-        y[i + 1] = half[pair & 15];
-    }
-    for (; i < n; i++)
-        y[i] = half[number_of(bytes, at + i)];
+    put_codes(bytes, at, n, half, sizeof *half, to);
 }
 
 void wf_nf4_widen(const wf_nf4_part *part, const uint8_t *bytes, const float *scales,

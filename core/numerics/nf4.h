@@ -12,7 +12,7 @@
 #ifndef WF_CORE_NUMERICS_NF4_H
 #define WF_CORE_NUMERICS_NF4_H
 
-#include "core/export.h"
+#include "core/numerics/dynamic8.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -21,13 +21,11 @@ WF_BEGIN_DECLS
 enum {
     WF_NF4_BLOCK = 64,   /* numbers that share a scale */
     WF_NF4_NESTED = 256, /* scales that share a scale */
-    WF_NF4_LEVELS = 16,
-    WF_NF4_SCALE_LEVELS = 256
+    WF_NF4_LEVELS = 16
 };
 
-/** wf_nf4_levels - what the 16 codes stand for, over the scale; wf_nf4_scale_levels - the codes of scales. Both ascend. */
+/** wf_nf4_levels - what the 16 codes stand for, over the scale, ascending; codes of scales are wf_dynamic8_signed's. */
 WF_API extern const float wf_nf4_levels[WF_NF4_LEVELS];
-WF_API extern const float wf_nf4_scale_levels[WF_NF4_SCALE_LEVELS];
 
 /** wf_nf4_part - rows [first_row, first_row + rows), columns [first_column, first_column + columns) of a matrix. */
 typedef struct wf_nf4_part {

@@ -145,6 +145,8 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
         return NULL;
     }
     cpu->simd = simd;
+    wf_dynamic8_map_make(&cpu->dynamic8[0], wf_dynamic8_signed);
+    wf_dynamic8_map_make(&cpu->dynamic8[1], wf_dynamic8_unsigned);
     cpu->device = (wf_device){.name = "cpu",
                               .dtype = WF_F32,
                               .allocator = wf_host_allocator(),

@@ -2,6 +2,7 @@
 #ifndef WF_KERNELS_CPU_CPU_INTERNAL_H
 #define WF_KERNELS_CPU_CPU_INTERNAL_H
 
+#include "core/numerics/dynamic8.h"
 #include "kernels/cpu/simd_internal.h"
 #include "kernels/cpu/team_internal.h"
 #include "kernels/op_table_internal.h"
@@ -10,6 +11,7 @@ typedef struct wf_cpu {
     wf_device device;
     const wf_simd *simd;
     wf_team *team;
+    wf_dynamic8_map dynamic8[2]; /* how moments of 8 bits are stored: with signs, and without */
 } wf_cpu;
 
 #define VIEW(name, signature, flags)

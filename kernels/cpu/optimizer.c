@@ -1,4 +1,5 @@
-/* kernels/cpu/optimizer.c - optimizer steps, in tasks over the elements. */
+/* kernels/cpu/optimizer.c - optimizer steps, in tasks over the elements, or over rows where moments have 8 bits. */
+#include "core/dynamic8_tensor.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 
@@ -41,9 +42,36 @@ static void sgd_task(void *arg, int64_t begin, int64_t end, int worker)
                                end - begin, &c);
 }
 
+/* Rows of a matrix whose moments are stored in 8 bits. */
+static void adamw8_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    wf_tensor *const *in = call->in;
+    const wf_adamw_constants c = constants(call->attr);
+    const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(in[2]);
+    const wf_dynamic8_map *map = wf_cpu_of(call)->dynamic8;
+    size_t first = (size_t)begin * wf_dynamic8_row_bytes(&row);
+    uint8_t *m = (uint8_t *)in[2]->data + first, *v = (uint8_t *)in[3]->data + first;
+    int64_t i = begin * in[0]->local[1];
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t column = 0, n; (n = wf_dynamic8_block(&row, column)) > 0; column += n) {
+            wf_cpu_of(call)->simd->adamw8(at(in[0], i), at(in[1], i), m, v, n, map, &c);
+            m += WF_DYNAMIC8_SCALE + n;
+            v += WF_DYNAMIC8_SCALE + n;
+            i += n;
+        }
+}
+
 static wf_status adamw(const wf_call *call, void *workspace)
 {
     (void)workspace;
+    if (wf_dtype_is_dynamic8(call->in[2]->dtype)) {
+        wf_team_run(wf_cpu_of(call)->team, call->in[0]->local[0],
+                    wf_task_rows(call->in[0]->local[1]), adamw8_task, (void *)call);
+        return WF_OK;
+    }
     wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
                 adamw_task, (void *)call);
     return WF_OK;
@@ -57,5 +85,5 @@ static wf_status sgd(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_kernel wf_cpu_adamw = {.run = adamw};
+const wf_kernel wf_cpu_adamw = {.run = adamw, .dynamic8_ok = WF_IN(2) | WF_IN(3)};
 const wf_kernel wf_cpu_sgd = {.run = sgd};

@@ -134,6 +134,8 @@ typedef struct wf_adamw_constants {
     float grad_scale;   /* clipping: the gradient is multiplied by it first */
 } wf_adamw_constants;
 
+struct wf_dynamic8_map;
+
 typedef struct wf_simd {
     const char *name;
 
@@ -259,6 +261,9 @@ typedef struct wf_simd {
        p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
     void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                   const wf_adamw_constants *c);
+    /* The same for a block of moments in 8 bits (core/numerics/dynamic8.h): of m by map[0], of v by map[1] */
+    void (*adamw8)(float *p, const float *g, uint8_t *m8, uint8_t *v8, int64_t n,
+                   const struct wf_dynamic8_map *map, const wf_adamw_constants *c);
     /* d = g + weight_decay p; with momentum, where beta1 > 0, m = beta1 m + d and d = m;
        p = p - lr d */
     void (*sgd)(float *p, const float *g, float *m, int64_t n, const wf_adamw_constants *c);

@@ -25,9 +25,11 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
-/* Rows of nf4 move as they are, and nothing else of it does. */
+/* Rows of nf4 move as they are, and nothing else of it does; of dynamic8, an optimizer's state, nothing does. */
 static bool moves_rows(const wf_tensor *t, const wf_move_step *step)
 {
+    if (wf_dtype_is_dynamic8(t->dtype))
+        return false;
     return t->dtype != WF_NF4 || (step->kind == WF_ALL_GATHER && step->from_dim == 0) ||
            (step->kind == WF_MOVE_SLICE && step->dim == 0);
 }
@@ -41,7 +43,7 @@ wf_status wf_move_check(const wf_move_step *step, const wf_tensor *t)
             wf_dtype_name(t->dtype));
     if (!moves_rows(t, step))
         return wf_fail(t->ctx, WF_ELAYOUT,
-                       "redistribute: of nf4 whole rows are gathered or kept, and no columns; "
-                       "cast it first (wf_cast)");
+                       "redistribute: of nf4 whole rows are gathered or kept, and no columns, "
+                       "and nothing of dynamic8: cast it first (wf_cast)");
     return WF_OK;
 }

@@ -1,11 +1,13 @@
 /* nn/optim/optimizer.c - optimizer state and steps. */
 #include "nn/optim/optimizer.h"
+#include "core/host_data.h"
 #include "core/numerics/math.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "nn/optim/muon.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 struct wf_nn_optimizer {
     wf_context *ctx;
@@ -28,17 +30,44 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
     free(o);
 }
 
+enum { LEAST_COLUMNS = 16 }; /* in shorter rows scales would take what codes save */
+
+/* The type that a moment is stored as: of matrices 8 bits may do. */
+static wf_dtype dtype_of(const wf_nn_optimizer *o, const wf_tensor *t, int k)
+{
+    if (o->options.method != WF_NN_ADAMW8BIT || t->ndim != 2 || t->dim[1].size < LEAST_COLUMNS)
+        return t->dtype;
+    return k ? WF_DYNAMIC8U : WF_DYNAMIC8;
+}
+
+/* Zeros, of any type of storage. */
+static wf_status clear(wf_tensor *t)
+{
+    wf_host_data view;
+    void *data;
+
+    if (!wf_dtype_is_dynamic8(t->dtype))
+        return wf_init_fill(t, 0);
+    if (wf_context_dry_run(t->ctx))
+        return WF_OK;
+    data = wf_data_write(t, false, &view);
+    if (data)
+        memset(data, 0, wf_tensor_bytes(t));
+    wf_data_close(&view);
+    return wf_context_status(t->ctx);
+}
+
 /* Fake as the parameter is. */
-static wf_tensor *zeros_like(wf_tensor *t, const wf_layout *layout)
+static wf_tensor *zeros_like(wf_tensor *t, wf_dtype dtype, const wf_layout *layout)
 {
     wf_tensor *zero;
 
     wf_scope_open(t->ctx);
     if (wf_tensor_is_fake(t))
-        zero = wf_tensor_fake(t->ctx, t->dtype, t->ndim, t->dim, layout);
+        zero = wf_tensor_fake(t->ctx, dtype, t->ndim, t->dim, layout);
     else
-        zero = wf_tensor_new(t->ctx, t->dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
-    if (zero && (wf_tensor_is_fake(zero) || wf_init_fill(zero, 0) == WF_OK))
+        zero = wf_tensor_new(t->ctx, dtype, t->ndim, t->dim, layout, WF_MEMORY_OPTIMIZER);
+    if (zero && (wf_tensor_is_fake(zero) || clear(zero) == WF_OK))
         wf_tensor_retain(zero);
     else
         zero = NULL;
@@ -49,6 +78,8 @@ static wf_tensor *zeros_like(wf_tensor *t, const wf_layout *layout)
 static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
 {
     bool adamw = o->method != WF_NN_SGD;
+    const wf_device *device = wf_context_device(ctx);
+    const wf_kernel *adamw_kernel = device->kernel(device, &wf_op_adamw);
 
     if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
         (adamw && !(o->eps > 0)) || !(o->weight_decay >= 0))
@@ -57,6 +88,12 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
             "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
             "at least 0 and below 1, eps is positive, decay is not negative",
             (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay);
+    if (o->method == WF_NN_ADAMW8BIT && !(adamw_kernel && adamw_kernel->dynamic8_ok))
+        return wf_fail(
+            ctx, WF_EUNSUPPORTED,
+            "device %s has no AdamW with moments in 8 bits (adamw8bit): use adamw, or "
+            "device cpu",
+            device->name);
     return WF_OK;
 }
 
@@ -102,7 +139,7 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
         for (int k = 0; k < moments_of(o, i) && !parameter[i]->frozen; k++) {
             wf_tensor *p = parameter[i]->tensor;
 
-            o->moment[i][k] = zeros_like(p, layout ? layout[i] : p->layout);
+            o->moment[i][k] = zeros_like(p, dtype_of(o, p, k), layout ? layout[i] : p->layout);
             if (!o->moment[i][k]) {
                 wf_nn_optimizer_free(o);
                 return NULL;

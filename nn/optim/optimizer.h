@@ -1,4 +1,4 @@
-/* nn/optim/optimizer.h - AdamW, SGD and Muon over a model's parameters, and learning-rate schedules. */
+/* nn/optim/optimizer.h - AdamW, also in 8 bits, SGD and Muon over a model's parameters, and learning-rate schedules. */
 #ifndef WF_NN_OPTIM_OPTIMIZER_H
 #define WF_NN_OPTIM_OPTIMIZER_H
 
@@ -9,7 +9,8 @@ WF_BEGIN_DECLS
 typedef enum wf_nn_method {
     WF_NN_ADAMW,
     WF_NN_SGD,
-    WF_NN_MUON /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
+    WF_NN_MUON, /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
+    WF_NN_ADAMW8BIT /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
 } wf_nn_method;
 
 typedef struct wf_nn_optimizer_options {
@@ -26,7 +27,7 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  * @param parameter  kept, not copied: alive as long as the optimizer
  * @param layout     per parameter, of its state; NULL: all like their parameters
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
- * Errors:  WF_EINVAL (betas, eps, decay), WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL (betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without), WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter,

@@ -108,3 +108,11 @@ begun()
     "$gpt_train" "$@" >out 2>err &
     timeout 20 sh -c "until grep -q '$pattern' out; do sleep 0.02; done"
 }
+
+# a_base FLAG...: the folder base, a small Llama that has learnt a little, as one of Hugging Face; its checkpoint is in based.
+a_base()
+{
+    run "a base" --data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 48 --seq-len 16 \
+        --global-batch-size 4 --steps 20 --lr 1e-2 --eval-interval 0 --save based "$@"
+    result "as a folder" "$("$bin/gpt_export" based base 2>&1)"
+}

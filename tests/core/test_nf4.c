@@ -69,7 +69,7 @@ static void store_scales(oracle *o)
         o->scale_max[k] = full ? most : least(most);
         for (int64_t b = k * 256; b < end; b++)
             o->scale_code[b] =
-                level_of(wf_nf4_scale_levels, 256, o->absmax[b] - o->offset, most, full);
+                level_of(wf_dynamic8_signed, 256, o->absmax[b] - o->offset, most, full);
     }
 }
 
@@ -92,7 +92,7 @@ static oracle store(int64_t height, int64_t width, const float *value)
     }
     store_scales(&o);
     for (int64_t i = 0; i < n; i++) {
-        float by = wf_nf4_scale_levels[o.scale_code[i / 64]] * o.scale_max[i / 16384];
+        float by = wf_dynamic8_signed[o.scale_code[i / 64]] * o.scale_max[i / 16384];
 
         o.number[i] = wf_nf4_levels[o.code[i]] * (by + o.offset);
     }

@@ -84,6 +84,23 @@ static void bf16(void)
     one_digest(t);
 }
 
+/* Moments of 8 bits, in blocks that no layout cuts: factors of 16 and 24 columns, and embeddings trained whole. */
+static void moments_of_8_bits(void)
+{
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        training t = make_training(bf16 ? GPT2 : LLAMA, "all-linear", 16), wide;
+
+        t.lora.train = "embed,norm";
+        t.layout.dtype = t.layout.param_dtype = bf16 ? WF_BF16 : WF_F32;
+        wide = t;
+        t.options.optimizer.method = WF_NN_ADAMW8BIT;
+        one_digest(t);
+        CU_ASSERT(train(&t) && train(&wide) && t.digest != wide.digest);
+        CU_ASSERT(fabsf(t.loss[STEPS - 1] - wide.loss[STEPS - 1]) <
+                  1e-2f * wide.loss[STEPS - 1]);
+    }
+}
+
 /* A base of 4 bits, whose blocks no layout cuts: rows of 24 and 96, which are no multiples of 64. */
 static void nf4(void)
 {
@@ -274,6 +291,7 @@ int main(void)
         {"with dropout", with_dropout},
         {"modules trained whole", modules_trained_whole},
         {"bf16", bf16},
+        {"moments of 8 bits", moments_of_8_bits},
         {"nf4", nf4},
         {"nf4 is its numbers", nf4_is_its_numbers},
         {"stages", stages},

@@ -11,7 +11,7 @@ typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group;
-    bool llama, sequence_parallel, sgd, muon, exact_off, bf16, rounded, activations;
+    bool llama, sequence_parallel, sgd, muon, eight, exact_off, bf16, rounded, activations;
     float dropout;
     const char *recompute;
 } row;
@@ -65,6 +65,10 @@ static const row rows[] = {
     {"Muon", .tp = 1, .dp = 1, .muon = true},
     {"Muon, 4 x 2", .tp = 4, .dp = 2, .muon = true, .sequence_parallel = true},
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
+    {"AdamW in 8 bits", .tp = 1, .dp = 1, .eight = true},
+    {"AdamW in 8 bits, 4 x 2", .tp = 4, .dp = 2, .eight = true, .sequence_parallel = true},
+    {"AdamW in 8 bits, dp 4, bf16", .tp = 1, .dp = 4, .eight = true, .bf16 = true,
+     .llama = true},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
     {"groups of 2 micro-steps, dp 2", .tp = 1, .dp = 2, .micro = 2, .group = 2},
     {"groups of 4 micro-steps, 2 x 4, bf16", .tp = 2, .dp = 4, .micro = 1, .group = 4,
@@ -100,6 +104,8 @@ static training training_of(const row *r, const char *strategy)
         t.model.layers = r->layers;
     if (r->muon)
         t.options.optimizer.method = WF_NN_MUON;
+    if (r->eight)
+        t.options.optimizer.method = WF_NN_ADAMW8BIT;
     if (r->sgd)
         t.options.optimizer.method = WF_NN_SGD;
     return t;

@@ -83,6 +83,8 @@ void WF_ISA_NAME(wf_attention_unpack)(const float *packed, int64_t seq, int64_t 
                                       int64_t stride, bool bf16);
 void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                            const wf_adamw_constants *c);
+void WF_ISA_NAME(wf_adamw8)(float *p, const float *g, uint8_t *m8, uint8_t *v8, int64_t n,
+                            const struct wf_dynamic8_map *map, const wf_adamw_constants *c);
 void WF_ISA_NAME(wf_sgd)(float *p, const float *g, float *m, int64_t n,
                          const wf_adamw_constants *c);
 double WF_ISA_NAME(wf_sum_squares)(const float *x, int64_t n);

@@ -1,6 +1,7 @@
 /*
  * kernels/cpu/simd/optimizer.c - parameter updates in one pass, and the chunk of gradient norms.
  */
+#include "core/numerics/dynamic8.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"
 
@@ -42,6 +43,19 @@ void WF_ISA_NAME(wf_adamw)(float *p, const float *g, float *m, float *v, int64_t
         v16_store_n(m + i, s.m, t);
         v16_store_n(v + i, s.v, t);
     }
+}
+
+/* The same for a block of a row whose moments are stored in 8 bits: signed ones and unsigned ones. */
+void WF_ISA_NAME(wf_adamw8)(float *p, const float *g, uint8_t *m8, uint8_t *v8, int64_t n,
+                            const struct wf_dynamic8_map *map, const wf_adamw_constants *c)
+{
+    float m[WF_DYNAMIC8_BLOCK], v[WF_DYNAMIC8_BLOCK];
+
+    wf_dynamic8_widen_block(map[0].level, m8, n, m);
+    wf_dynamic8_widen_block(map[1].level, v8, n, v);
+    WF_ISA_NAME(wf_adamw)(p, g, m, v, n, c);
+    wf_dynamic8_pack_block(&map[0], m, n, m8);
+    wf_dynamic8_pack_block(&map[1], v, n, v8);
 }
 
 /*

@@ -52,6 +52,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .attention_grad = WF_ISA_NAME(wf_attention_grad),
     .attention_unpack = WF_ISA_NAME(wf_attention_unpack),
     .adamw = WF_ISA_NAME(wf_adamw),
+    .adamw8 = WF_ISA_NAME(wf_adamw8),
     .sgd = WF_ISA_NAME(wf_sgd),
     .sum_squares = WF_ISA_NAME(wf_sum_squares),
 };

@@ -74,8 +74,8 @@ static int64_t bytes_of(const beside *b, const char *what)
     return e ? e->end - e->begin : 0;
 }
 
-static wf_status check_shape(const beside *b, const json_t *state, int ndim,
-                             const int64_t *shape)
+static wf_status check_shape(const json_t *state, int ndim, const int64_t *shape,
+                             const char *name, wf_error *error)
 {
     const json_t *list = json_object_get(state, "shape");
     bool same = json_array_size(list) == (size_t)ndim;
@@ -83,46 +83,58 @@ static wf_status check_shape(const beside *b, const json_t *state, int ndim,
     for (int d = 0; same && d < ndim; d++)
         same = json_integer_value(json_array_get(list, (size_t)d)) == shape[d];
     return same ? WF_OK
-                : wf_error_set(b->error, WF_EDATA,
-                               "%s: \"%s\" is in 4 bits a matrix of another shape than "
+                : wf_error_set(error, WF_EDATA,
+                               "%s is of a matrix of another shape than "
                                "config.json makes of it",
-                               b->files->folder, b->name);
+                               name);
 }
 
-/* {"quant_type": "nf4", "blocksize": 64, "shape": [n, m], "nested_blocksize": 256, "nested_offset": x, ..} */
+wf_status wf_hf_nf4_state_parse(wf_hf_nf4_state *s, const char *name, const char *text,
+                                size_t bytes, int ndim, const int64_t *shape, wf_error *error)
+{
+    int64_t block = 0, nested_block = WF_NF4_NESTED;
+    wf_json_source from = {.name = name, .error = error};
+    json_t *state = NULL;
+
+    *s = (wf_hf_nf4_state){.nested = false};
+    if (wf_json_parse(&state, name, text, bytes, 3, error) != WF_OK)
+        return error->code;
+    from.object = state;
+    s->nested = json_object_get(state, "nested_offset") != NULL;
+    if (wf_json_int(&from, "blocksize", 1, INT_MAX, NULL, &block) == WF_OK &&
+        wf_json_int(&from, "nested_blocksize", 1, INT_MAX, &nested_block, &nested_block) ==
+            WF_OK &&
+        check_shape(state, ndim, shape, name, error) == WF_OK && s->nested)
+        wf_json_real(&from, "nested_offset", -1e38, 1e38, NULL, &s->offset);
+    json_decref(state);
+    if (error->code == WF_OK && (block != WF_NF4_BLOCK || nested_block != WF_NF4_NESTED))
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "%s has blocks of %lld numbers and %lld scales, and %d and %d are "
+                     "what Weft reads (bitsandbytes' own)",
+                     name, (long long)block, (long long)nested_block, WF_NF4_BLOCK,
+                     WF_NF4_NESTED);
+    return error->code;
+}
+
 static wf_status read_state(const beside *b, wf_hf_nf4 *q, int ndim, const int64_t *shape,
                             double *offset)
 {
     static const char what[] = "quant_state.bitsandbytes__nf4";
-    int64_t bytes = bytes_of(b, what), block, nested_block = WF_NF4_NESTED;
-    char *text = NULL, name[NAME];
-    wf_json_source from = {.name = name, .error = b->error};
-    json_t *state = NULL;
+    int64_t bytes = bytes_of(b, what);
+    char *text, name[NAME + 304];
+    wf_hf_nf4_state state;
 
-    snprintf(name, sizeof name, "%s.%s", b->name, what);
+    snprintf(name, sizeof name, "%.300s: %s.%s", b->files->folder, b->name, what);
     if (bytes > STATE_BYTES)
-        return wf_error_set(b->error, WF_EDATA, "%s: \"%s\" has %lld bytes, %d at most",
-                            b->files->folder, name, (long long)bytes, STATE_BYTES);
+        return wf_error_set(b->error, WF_EDATA, "%s has %lld bytes, %d at most", name,
+                            (long long)bytes, STATE_BYTES);
     text = read_beside(b, what, WF_ST_U8, bytes);
-    if (!text || wf_json_parse(&state, name, text, (size_t)bytes, 3, b->error) != WF_OK) {
-        free(text);
-        return b->error->code;
+    if (text && wf_hf_nf4_state_parse(&state, name, text, (size_t)bytes, ndim, shape,
+                                      b->error) == WF_OK) {
+        q->nested = state.nested;
+        *offset = state.offset;
     }
     free(text);
-    from.object = state;
-    q->nested = json_object_get(state, "nested_offset") != NULL;
-    if (wf_json_int(&from, "blocksize", 1, INT_MAX, NULL, &block) == WF_OK &&
-        wf_json_int(&from, "nested_blocksize", 1, INT_MAX, &nested_block, &nested_block) ==
-            WF_OK &&
-        check_shape(b, state, ndim, shape) == WF_OK && q->nested)
-        wf_json_real(&from, "nested_offset", -1e38, 1e38, NULL, offset);
-    json_decref(state);
-    if (b->error->code == WF_OK && (block != WF_NF4_BLOCK || nested_block != WF_NF4_NESTED))
-        wf_error_set(b->error, WF_EUNSUPPORTED,
-                     "%s: \"%s\" has blocks of %lld numbers and %lld scales, and %d and %d are "
-                     "what Weft reads (bitsandbytes' own)",
-                     b->files->folder, b->name, (long long)block, (long long)nested_block,
-                     WF_NF4_BLOCK, WF_NF4_NESTED);
     return b->error->code;
 }
 
@@ -139,7 +151,7 @@ static wf_status widen_scales(const beside *b, wf_hf_nf4 *q, double offset)
         q->scales[0] = (float)offset;
         memcpy(q->scales + 1, by, (size_t)nested * sizeof *by);
         for (int64_t i = 0; i < q->blocks; i++) {
-            float x = wf_nf4_scale_levels[q->code[i]] * by[i / WF_NF4_NESTED];
+            float x = wf_dynamic8_signed[q->code[i]] * by[i / WF_NF4_NESTED];
 
             q->absmax[i] = x + q->scales[0];
         }
@@ -172,7 +184,7 @@ wf_status wf_hf_nf4_open(wf_hf_nf4 *q, wf_hf_files *files, int64_t file,
         check_map(&b, "quant_map", WF_NF4_LEVELS, wf_nf4_levels) != WF_OK)
         return error->code;
     if (q->nested)
-        return check_map(&b, "nested_quant_map", WF_NF4_SCALE_LEVELS, wf_nf4_scale_levels) ==
+        return check_map(&b, "nested_quant_map", WF_DYNAMIC8_LEVELS, wf_dynamic8_signed) ==
                        WF_OK
                    ? widen_scales(&b, q, offset)
                    : error->code;

@@ -21,6 +21,17 @@ typedef struct wf_hf_nf4 {
     float *absmax;    /* [blocks]: the scales themselves */
 } wf_hf_nf4;
 
+/* What a quant_state says, beside what Weft asks of it: blocks of the sizes that it knows, and the matrix's shape. */
+typedef struct wf_hf_nf4_state {
+    bool nested;   /* scales are codes */
+    double offset; /* codes of scales stand for what is above it */
+} wf_hf_nf4_state;
+
+/* {"quant_type": "nf4", "blocksize": 64, "shape": [n, m], "nested_blocksize": 256, "nested_offset": x, ..}; `name` begins
+   what is said of it. WF_EDATA, WF_EUNSUPPORTED (other blocks), WF_ENOMEM */
+wf_status wf_hf_nf4_state_parse(wf_hf_nf4_state *state, const char *name, const char *text,
+                                size_t bytes, int ndim, const int64_t *shape, wf_error *error);
+
 /* What lies beside a tensor of u8 in file number `file`. WF_EDATA with its name where something is missing, is no
    NF4, or is not of a matrix of this shape; WF_EIO, WF_ENOMEM. Owner: caller, wf_hf_nf4_close, always. */
 wf_status wf_hf_nf4_open(wf_hf_nf4 *q, wf_hf_files *files, int64_t file,

@@ -21,7 +21,7 @@ wf_status wf_hf_nf4_describe(const char *name, int64_t height, int64_t width,
         int64_t count;
     } parts[WF_HF_NF4_ENTRIES] = {
         {WF_ST_U8, (numbers + 1) / 2},      {WF_ST_U8, blocks},
-        {WF_ST_F32, wf_nf4_nested(blocks)}, {WF_ST_F32, WF_NF4_SCALE_LEVELS},
+        {WF_ST_F32, wf_nf4_nested(blocks)}, {WF_ST_F32, WF_DYNAMIC8_LEVELS},
         {WF_ST_F32, WF_NF4_LEVELS},         {WF_ST_U8, WF_HF_NF4_STATE}};
 
     for (int i = 0; i < WF_HF_NF4_ENTRIES; i++) {
@@ -76,7 +76,7 @@ wf_status wf_hf_nf4_write(const wf_file *file, int64_t data, const wf_safetensor
     uint8_t *flat = malloc((size_t)(height * width) / 2 + 1);
     char state[WF_HF_NF4_STATE + 1];
     const void *const from[WF_HF_NF4_ENTRIES] = {
-        flat, code, scales ? scales + 1 : NULL, wf_nf4_scale_levels, wf_nf4_levels, state};
+        flat, code, scales ? scales + 1 : NULL, wf_dynamic8_signed, wf_nf4_levels, state};
 
     if (absmax && scales && code && rows && flat) {
         wf_nf4_absmax(&part, values, absmax);

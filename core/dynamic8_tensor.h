@@ -1,0 +1,24 @@
+/* core/dynamic8_tensor.h - matrices that are stored in 8 bits a number (core/numerics/dynamic8.h). */
+#ifndef WF_CORE_DYNAMIC8_TENSOR_H
+#define WF_CORE_DYNAMIC8_TENSOR_H
+
+#include "core/numerics/dynamic8.h"
+#include "core/tensor.h"
+
+WF_BEGIN_DECLS
+
+/* What the codes of such a type stand for. */
+static inline const float *wf_dynamic8_levels(wf_dtype dtype)
+{
+    return dtype == WF_DYNAMIC8 ? wf_dynamic8_signed : wf_dynamic8_unsigned;
+}
+
+/* The part of its rows that this rank holds. */
+static inline wf_dynamic8_row wf_dynamic8_row_of_tensor(const wf_tensor *t)
+{
+    return wf_dynamic8_row_of(t->dim[1].size, t->dim[1].grain, t->start[1], t->local[1]);
+}
+
+WF_END_DECLS
+
+#endif
