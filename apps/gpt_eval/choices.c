@@ -7,7 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { AT_ONCE = 32 }; /* tokens of a continuation whose logits are there together */
+enum {
+    STANDARD_BATCH = 8, /* questions at once, and at most */
+    MOST_BATCH = 64,
+    AT_ONCE = 128 /* tokens whose logits are there together: of one question or of several */
+};
 
 /* What a request comes to: written by the copy of the model that has it. */
 typedef struct answer {
@@ -23,13 +27,21 @@ typedef struct job {
     answer *answer; /* [requests.count] */
 } job;
 
-/* What a copy of the model holds in its only slot, and the logits of some tokens. */
+/* A question's slot of the cache. */
 typedef struct slot {
-    app_engine e;
-    int32_t *ids; /* what is in the cache */
+    int64_t begin, end; /* its requests */
+    int32_t *ids;       /* [count], what is in the cache */
     int64_t count;
-    float *logits, *logsumexp;
 } slot;
+
+/* What a copy of the model works with: questions that it has at once, and logits of some of their tokens. */
+typedef struct desk {
+    app_engine e;
+    slot *slot;            /* [batch] */
+    app_engine_part *part; /* [batch], of one pass; and whose they are */
+    const app_request **of;
+    float *logits, *logsumexp;
+} desk;
 
 static const int32_t *ids_of(const job *j, const app_request *r)
 {
@@ -44,33 +56,116 @@ static bool is_likeliest(const float *logits, int64_t vocabulary, int32_t id)
     return true;
 }
 
-/* The tokens of a request go in but for its last one; what a request before has had is there already. */
-static void run_request(const job *j, slot *s, const app_request *r, answer *to)
+/* What logits say of the tokens of a request behind [first, first + count). */
+static void take_logits(const job *j, const app_request *r, int64_t first, int64_t count,
+                        const float *logits, const float *logsumexp)
 {
+    const int64_t vocabulary = j->source.config.vocabulary;
+    answer *to = &j->answer[r - j->requests.list];
+
+    for (int64_t i = 0; i < count; i++) {
+        const float *row = logits + i * vocabulary;
+        int32_t id = ids_of(j, r)[first + i + 1];
+
+        to->logprob += (double)(row[id] - logsumexp[i]);
+        to->greedy = to->greedy && is_likeliest(row, vocabulary, id);
+    }
+}
+
+/* The context goes to the slot, but for what is there already. */
+static wf_status run_context(const job *j, desk *d, int64_t at, const app_request *r)
+{
+    slot *s = &d->slot[at];
     const int32_t *ids = ids_of(j, r);
     int64_t first = r->context - 1, begin = 0, end = r->count - 1;
 
     while (begin < first && begin < s->count && s->ids[begin] == ids[begin] &&
-           app_engine_keeps(&s->e, 0, end))
+           app_engine_keeps(&d->e, at, end))
         begin++;
-    *to = (answer){.greedy = true};
-    if (begin < first)
-        app_engine_prefill(&s->e, 0, end, begin, ids + begin, first - begin, NULL, NULL);
-    for (int64_t at = first, n; at < end; at += n) {
-        n = end - at < AT_ONCE ? end - at : AT_ONCE;
-        if (app_engine_prefill(&s->e, 0, end, at, ids + at, n, s->logits, s->logsumexp) !=
-            WF_OK)
-            return;
-        for (int64_t i = 0; i < n; i++) {
-            const float *row = s->logits + i * s->e.vocabulary;
-            int32_t id = ids[at + i + 1];
+    for (int64_t i = begin; i < end; i++)
+        s->ids[i] = ids[i];
+    s->count = end;
+    return begin == first ? WF_OK
+                          : app_engine_prefill(&d->e, at, end, begin, ids + begin,
+                                               first - begin, NULL, NULL);
+}
 
-            to->logprob += (double)(row[id] - s->logsumexp[i]);
-            to->greedy = to->greedy && is_likeliest(row, s->e.vocabulary, id);
-        }
+/* How many tokens of a continuation are still to be foretold behind `done` of them. */
+static int64_t left_of(const app_request *r, int64_t done)
+{
+    return r->count - r->context - done;
+}
+
+/* A pass over the next n tokens of continuations. One that has fewer left begins sooner, with what is there already; one
+   whose text has fewer than n tokens takes what comes behind it, whose logits nobody reads. */
+static wf_status run_pass(const job *j, desk *d, int64_t parts, int64_t done, int64_t n,
+                          bool keeps)
+{
+    const int64_t row = j->source.config.vocabulary;
+
+    for (int64_t i = 0; i < parts; i++) {
+        const app_request *r = d->of[i];
+        int64_t wanted = r->context - 1 + done, last = r->count - 1 - n;
+        int64_t first = wanted < last ? wanted : last;
+
+        d->part[i].length = r->count - 1;
+        d->part[i].first = first > 0 ? first : 0;
+        d->part[i].ids = d->slot[d->part[i].slot].ids + d->part[i].first;
     }
-    for (s->count = 0; s->count < end; s->count++)
-        s->ids[s->count] = ids[s->count];
+    if (app_engine_prefill_together(&d->e, parts, d->part, n, d->logits, d->logsumexp) != WF_OK)
+        return wf_context_status(d->e.ctx);
+    for (int64_t i = 0; i < parts && keeps; i++) {
+        int64_t left = left_of(d->of[i], done), wanted = d->of[i]->context - 1 + done;
+        int64_t at = i * n + wanted - d->part[i].first;
+
+        take_logits(j, d->of[i], wanted, left < n ? left : n, d->logits + at * row,
+                    d->logsumexp + at);
+    }
+    return WF_OK;
+}
+
+/* The answer number `choice` of all questions that have it: contexts first, then the answers together. */
+static wf_status run_choice(const job *j, desk *d, int64_t questions, int64_t choice,
+                            bool keeps)
+{
+    const app_request *all = j->requests.list;
+    wf_status status = WF_OK;
+    int64_t parts, n;
+
+    for (int64_t i = 0; i < questions && status == WF_OK; i++)
+        if (d->slot[i].begin + choice < d->slot[i].end)
+            status = run_context(j, d, i, &all[d->slot[i].begin + choice]);
+    for (int64_t done = 0; status == WF_OK; done += n) {
+        parts = n = 0;
+        for (int64_t i = 0; i < questions; i++) {
+            const app_request *r = &all[d->slot[i].begin + choice];
+            int64_t left = d->slot[i].begin + choice < d->slot[i].end ? left_of(r, done) : 0;
+
+            if (left <= 0)
+                continue;
+            n = left > n ? left : n;
+            d->part[parts].slot = i;
+            d->of[parts++] = r;
+        }
+        if (!parts)
+            break;
+        n = n < AT_ONCE / parts ? n : AT_ONCE / parts;
+        status = run_pass(j, d, parts, done, n, keeps);
+    }
+    return status;
+}
+
+static wf_status run_questions(const job *j, desk *d, int64_t questions, bool keeps)
+{
+    wf_status status = WF_OK;
+    int64_t most = 0;
+
+    for (int64_t i = 0; i < questions; i++)
+        if (d->slot[i].end - d->slot[i].begin > most)
+            most = d->slot[i].end - d->slot[i].begin;
+    for (int64_t choice = 0; choice < most && status == WF_OK; choice++)
+        status = run_choice(j, d, questions, choice, keeps);
+    return status;
 }
 
 static int64_t longest_of(const app_requests *r)
@@ -83,22 +178,27 @@ static int64_t longest_of(const app_requests *r)
 }
 
 /* Questions go around the copies of the model, all choices of one to the same copy. */
-static void run_requests(job *j, wf_rank *rank, wf_par *par, slot *s)
+static void run_requests(job *j, wf_rank *rank, wf_par *par, desk *d)
 {
     const app_requests *all = &j->requests;
     const bool keeps = rank->index % (int)j->q->run.tp == 0;
-    int64_t question = 0;
+    int64_t question = 0, taken = 0;
 
-    for (int64_t i = 0; i < all->count && wf_context_status(s->e.ctx) == WF_OK; i++) {
-        answer a;
-
-        question += i > 0 && all->list[i].doc != all->list[i - 1].doc;
+    for (int64_t begin = 0, end; begin < all->count; begin = end, question++) {
+        for (end = begin + 1; end < all->count; end++)
+            if (all->list[end].doc != all->list[begin].doc)
+                break;
         if (question % j->q->run.dp != wf_par_dp_rank(par))
             continue;
-        run_request(j, s, &all->list[i], &a);
-        if (keeps)
-            j->answer[i] = a;
+        d->slot[taken].begin = begin;
+        d->slot[taken++].end = end;
+        if (taken < j->q->batch)
+            continue;
+        if (run_questions(j, d, taken, keeps) != WF_OK)
+            return;
+        taken = 0;
     }
+    run_questions(j, d, taken, keeps);
 }
 
 /* An app_gather_take: the answers of the questions that a copy of the model has had. */
@@ -116,33 +216,57 @@ static void take_answers(void *arg, wf_par *par, int from, const char *data, siz
     }
 }
 
+static void desk_free(desk *d, int64_t batch)
+{
+    for (int64_t i = 0; d->slot && i < batch; i++)
+        free(d->slot[i].ids);
+    free(d->slot);
+    free(d->part);
+    free(d->of);
+    free(d->logits);
+    free(d->logsumexp);
+}
+
+/* False where memory ran out. */
+static bool desk_new(const job *j, desk *d, int64_t longest)
+{
+    const size_t batch = (size_t)j->q->batch, vocabulary = (size_t)j->source.config.vocabulary;
+
+    *d = (desk){.slot = calloc(batch, sizeof *d->slot),
+                .part = calloc(batch, sizeof *d->part),
+                .of = calloc(batch, sizeof *d->of),
+                .logits = malloc(AT_ONCE * vocabulary * sizeof *d->logits),
+                .logsumexp = malloc(AT_ONCE * sizeof *d->logsumexp)};
+    for (size_t i = 0; d->slot && i < batch; i++) {
+        d->slot[i].ids = calloc((size_t)longest, sizeof *d->slot[i].ids);
+        if (!d->slot[i].ids)
+            return false;
+    }
+    return d->slot && d->part && d->of && d->logits && d->logsumexp;
+}
+
 static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
     wf_context *ctx = wf_par_context(par);
     const int64_t longest = longest_of(&j->requests);
     const app_engine_options options = {
-        .par = par, .model = model, .slots = 1, .positions = longest, .chunk = 512};
-    slot s = {.count = 0};
+        .par = par, .model = model, .slots = j->q->batch, .positions = longest, .chunk = 512};
+    desk d;
 
     wf_context_training(ctx, false);
-    s.ids = malloc((size_t)longest * sizeof *s.ids);
-    s.logits = malloc(AT_ONCE * (size_t)j->source.config.vocabulary * sizeof *s.logits);
-    s.logsumexp = malloc(AT_ONCE * sizeof *s.logsumexp);
-    if (!s.ids || !s.logits || !s.logsumexp)
+    if (!desk_new(j, &d, longest))
         wf_fail(ctx, WF_ENOMEM, "no memory for logits");
-    else if (app_engine_open(&s.e, &options) == WF_OK)
-        run_requests(j, rank, par, &s);
-    app_engine_close(&s.e);
+    else if (app_engine_open(&d.e, &options) == WF_OK)
+        run_requests(j, rank, par, &d);
+    app_engine_close(&d.e);
     if (app_gather_needed(rank) && wf_context_status(ctx) == WF_OK) {
         bool has = app_gather_from(rank) && rank->index % (int)j->q->run.tp == 0;
 
         app_gather(rank, par, j->answer,
                    has ? (size_t)j->requests.count * sizeof *j->answer : 0, take_answers, j);
     }
-    free(s.ids);
-    free(s.logits);
-    free(s.logsumexp);
+    desk_free(&d, j->q->batch);
 }
 
 static wf_status eval_rank(wf_rank *rank, void *arg)
@@ -222,17 +346,28 @@ static void print(const job *j)
                (long long)all->count);
 }
 
+static wf_status check_batch(const app_choices_request *q, wf_error *error)
+{
+    return q->batch <= MOST_BATCH
+               ? WF_OK
+               : wf_error_set(error, WF_EINVAL, "--batch-size %lld: of choices %d at most",
+                              (long long)q->batch, MOST_BATCH);
+}
+
 static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
 {
     const char *path;
 
-    if (app_model_run_check(&q->run, error) != WF_OK ||
+    if (app_model_run_check(&q->run, error) != WF_OK || check_batch(q, error) != WF_OK ||
         app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
         app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, error) != WF_OK ||
         app_requests_read(q->requests, j->tokenizer, j->source.config.positions, &j->requests,
                           error) != WF_OK)
         return error->code;
+    q->batch = q->batch ? q->batch : STANDARD_BATCH;
     j->answer = calloc((size_t)j->requests.count, sizeof *j->answer);
+    for (int64_t i = 0; j->answer && i < j->requests.count; i++)
+        j->answer[i].greedy = true;
     return j->answer ? WF_OK
                      : wf_error_set(error, WF_ENOMEM, "no memory for %lld requests",
                                     (long long)j->requests.count);

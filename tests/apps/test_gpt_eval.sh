@@ -88,7 +88,8 @@ row(4, "The  ", "end", 0)
 row(5, "x" * 150, "y" * 40, 0)' >choices.jsonl
 choose "choices" llama --requests choices.jsonl --json --threads-per-rank 1
 cp out wanted
-for way in "--tp 2" "--tp 4" "--dp 2 --tp 2" "--dp 3 --threads-per-rank 2"; do
+for way in "--tp 2" "--tp 4" "--dp 2 --tp 2" "--dp 3 --threads-per-rank 2" "--batch-size 1" "--batch-size 2" \
+    "--batch-size 64" "--batch-size 3 --dp 2"; do
     # shellcheck disable=SC2086
     choose "choices with $way" llama --requests choices.jsonl --json --threads-per-rank 1 $way
     result "the same with $way" "$(cmp out wanted 2>&1)"
@@ -125,6 +126,7 @@ wrong "another command" "guesses: what there is" guesses llama
 wrong "no requests" "give --requests FILE" choices llama
 wrong "requests of a text" "--requests is of gpt_eval choices" perplexity llama --data book.txt --requests choices.jsonl
 wrong "windows of choices" "are of gpt_eval perplexity" choices llama --requests choices.jsonl --stride 3
+wrong "too many questions at once" "--batch-size 65: of choices 64 at most" choices llama --requests choices.jsonl --batch-size 65
 wrong "no model" "no MODEL" perplexity --data book.txt
 wrong "no data" "give --data FILE" perplexity llama
 wrong "two models" "book.txt: it takes one MODEL" perplexity llama book.txt --data book.txt
