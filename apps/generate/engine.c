@@ -134,7 +134,8 @@ wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_
 }
 
 wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_engine_part *part,
-                                      int64_t count, float *logits, float *logsumexp)
+                                      int64_t count, bool wanted, float *logits,
+                                      float *logsumexp)
 {
     wf_nn_cache_place *place = calloc((size_t)parts + 1, sizeof *place);
     int32_t *ids = calloc((size_t)(parts * count) + 1, sizeof *ids);
@@ -145,10 +146,11 @@ wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_en
             e->is_long[part[i].slot] = is_long(e, part[i].length);
             place[i] =
                 (wf_nn_cache_place){part[i].slot, part[i].first, e->is_long[part[i].slot]};
-            memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
+            if (part[i].ids)
+                memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
         }
         if (status == WF_OK)
-            status = run(e, parts, count, ids, place, logits != NULL, logits, logsumexp);
+            status = run(e, parts, count, ids, place, wanted, logits, logsumexp);
     } else {
         status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld texts", (long long)parts);
     }

@@ -53,9 +53,10 @@ typedef struct app_engine_part {
 } app_engine_part;
 
 /* As app_engine_prefill for several texts at once, `count` tokens of each, in one pass. logits
-   [parts][count][vocabulary], logsumexp [parts][count]. */
+   [parts][count][vocabulary], logsumexp [parts][count]; `wanted`: there are some, also in a plan, where all these are NULL. */
 wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_engine_part *part,
-                                      int64_t count, float *logits, float *logsumexp);
+                                      int64_t count, bool wanted, float *logits,
+                                      float *logsumexp);
 
 /* Whether what a slot holds is of use to a text of so many tokens that begins with the same. */
 bool app_engine_keeps(const app_engine *e, int64_t slot, int64_t length);
