@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""evaluation.py BUILD [--only PART] [--requests N] [--threads N] - gpt_eval on a real model, beside others, by hand.
+"""evaluation.py BUILD [--only PART] [--task NAME] [--requests N] [--threads N] - gpt_eval on a real model, beside others, by hand.
 
     choices     N (500) requests of ARC-easy and N of HellaSwag: each log probability within 1e-4 of transformers', each
                 greedy flag, acc and acc_norm the same
@@ -108,9 +108,9 @@ def encode_pair(tokenizer, context, continuation):
 def twin_choices(place, task):
     """[log probability, greedy] of each request by transformers, a request at a time; what is there is kept."""
     import torch
-    kept = place.at / f"{task}_{place.count}_transformers.jsonl"
-    done = rows_of(kept) if kept.exists() else []
+    kept = place.at / f"{task}_transformers.jsonl"
     requests = rows_of(place.requests(task))
+    done = rows_of(kept)[:len(requests)] if kept.exists() else []
     if len(done) < len(requests):
         model, tokenizer = place.transformers()
         with open(kept, "a", encoding="utf-8") as out, torch.no_grad():
@@ -188,7 +188,7 @@ def layouts(place):
             ["--batch-size", 1], ["--batch-size", 64], ["--threads-per-rank", 1]]
     same, first = 0, None
     for way in ways:
-        out = place.choices(place.requests("arc_easy"), *way)
+        out = place.choices(place.requests(next(iter(TASKS))), *way)
         first = first or out
         same += out == first
         print(f"layouts: {' '.join(map(str, way)) or 'one rank':32} {hashlib.sha256(out).hexdigest()[:16]}"
@@ -231,7 +231,7 @@ def local_tasks(place):
         docs = [doc for doc in questions.values() if doc["gold"] is not None and doc["gold"] < len(doc["choices"])]
         (folder / f"{task}.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs))
         (folder / f"{task}.yaml").write_text(TASK.format(task=task, file=folder / f"{task}.jsonl"))
-        if task == "arc_easy":
+        if task == next(iter(TASKS)):
             (folder / "texts.jsonl").write_text("".join(json.dumps(doc) + "\n" for doc in docs[:20]))
     (folder / "texts.yaml").write_text(TEXTS.format(file=folder / "texts.jsonl"))
     return folder
@@ -384,9 +384,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--only", choices=PARTS)
+    parser.add_argument("--task", choices=list(TASKS), help="of this one alone")
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
     o = parser.parse_args()
+    if o.task:
+        for task in [task for task in TASKS if task != o.task]:
+            del TASKS[task]
     place = Place(o.build.resolve(), o.requests, o.threads)
     if not place.prepare():
         print("evaluation.py: skipped: a package of PyPI cannot be had")
