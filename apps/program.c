@@ -4,6 +4,7 @@
 #include "parallel/models/gpt/pretrained.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -20,6 +21,7 @@ void app_program_begin(void)
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) /* open takes the lowest that is free */
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+    signal(SIGXFSZ, SIG_IGN);
 }
 
 FILE *app_program_file(const char *path, const char *mode)

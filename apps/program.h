@@ -9,7 +9,9 @@
 #include <stdio.h>
 
 /* A program was started without stdin, stdout or stderr: files that it opens must not get their
-   numbers, or what is printed would go into them. To read or write those three stays an error. */
+   numbers, or what is printed would go into them. To read or write those three stays an error. And a
+   file that may not become larger (ulimit -f) is an error to tell, EFBIG, and no end by a signal that
+   leaves half a file. */
 void app_program_begin(void);
 
 /* fopen with mode "r", "w" or "a" that does not wait at a pipe for somebody at its other end: without

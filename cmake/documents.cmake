@@ -1,6 +1,7 @@
 # cmake/documents.cmake - what an installed Weft says of itself: its license and documentation, a manual
 # page for every program, made of its --help, and completion of gpt_train's flags for bash and zsh.
 install(FILES LICENSE README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright) # as Debian calls it
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.jsonl" EXCLUDE)
 
 # A sanitized program may not run before its environment is set up.

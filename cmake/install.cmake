@@ -5,6 +5,7 @@
 # A header is public unless it is called *_internal.h, and so is what a public one includes (*.def).
 # The umbrella is generated from that list, so it can't fall behind.
 include(CMakePackageConfigHelpers)
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME weft) # but for plugins: see package.cmake
 
 # weft_public_files(OUT): public headers and .def files, as paths from the top of the tree.
 function(weft_public_files out)
@@ -44,7 +45,8 @@ install(TARGETS weft EXPORT weft-targets
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(plugin weft_mpi weft_cuda weft_nccl) # found beside libweft
     if(TARGET ${plugin})
-        install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+        string(REPLACE "weft_" "" component ${plugin})
+        install(TARGETS ${plugin} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
         set_target_properties(${plugin} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
     endif()
 endforeach()
@@ -79,3 +81,4 @@ foreach(installed weft weft_mpi weft_cuda weft_nccl ${weft_apps})
         set_target_properties(${installed} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
     endif()
 endforeach()
+include(cmake/package.cmake)

@@ -29,8 +29,8 @@ struct wf_node {
     /* how often they had been changed in place when they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    node *again[WF_MAX_INPUTS];               /* in place of in[i]: what it is recomputed by */
-    int holders;                              /* of such a node, which is on no tape */
+    node *again[WF_MAX_INPUTS]; /* in place of in[i]: what it is recomputed by */
+    int holders;                /* how many hold such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];

@@ -346,19 +346,6 @@ wf_tensor *wf_tensor_copy(const wf_tensor *t)
     return y;
 }
 
-void wf_tensor_changed(wf_tensor *t, const char *what)
-{
-    if (t->storage) {
-        t->storage->version++;
-        t->storage->changed_by = what;
-    }
-}
-
-uint32_t wf_tensor_version(const wf_tensor *t)
-{
-    return t->storage ? t->storage->version : 0;
-}
-
 wf_tensor *wf_tensor_alias(wf_tensor *source)
 {
     wf_tensor *t =

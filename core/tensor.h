@@ -39,7 +39,7 @@ struct wf_tensor {
     struct {
         uint64_t tape; /* 0: it has to be kept */
         struct wf_node *node;
-        uint32_t version; /* of the data then */
+        uint32_t version; /* what its data had then */
     } recomputed;         /* by whom it can be recomputed (wf_op.recompute), also as an alias */
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     int readers;            /* a leaf: how many calls on tapes take it */

@@ -125,3 +125,16 @@ void wf_tensor_comes_with(wf_tensor *t, const void *group)
     if (t && t->storage && t->storage->comes_with)
         t->storage->comes_with = group;
 }
+
+void wf_tensor_changed(wf_tensor *t, const char *what)
+{
+    if (t->storage) {
+        t->storage->version++;
+        t->storage->changed_by = what;
+    }
+}
+
+uint32_t wf_tensor_version(const wf_tensor *t)
+{
+    return t->storage ? t->storage->version : 0;
+}

@@ -133,6 +133,32 @@ wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_
     return status;
 }
 
+wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_engine_part *part,
+                                      int64_t count, bool wanted, float *logits,
+                                      float *logsumexp)
+{
+    wf_nn_cache_place *place = calloc((size_t)parts + 1, sizeof *place);
+    int32_t *ids = calloc((size_t)(parts * count) + 1, sizeof *ids);
+    wf_status status = wf_context_status(e->ctx);
+
+    if (place && ids) {
+        for (int64_t i = 0; i < parts; i++) {
+            e->is_long[part[i].slot] = is_long(e, part[i].length);
+            place[i] =
+                (wf_nn_cache_place){part[i].slot, part[i].first, e->is_long[part[i].slot]};
+            if (part[i].ids)
+                memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
+        }
+        if (status == WF_OK)
+            status = run(e, parts, count, ids, place, wanted, logits, logsumexp);
+    } else {
+        status = wf_fail(e->ctx, WF_ENOMEM, "no memory for %lld texts", (long long)parts);
+    }
+    free(place);
+    free(ids);
+    return status;
+}
+
 /* A text that becomes a long one is computed again, but for its last token. */
 static wf_status renew(app_engine *e, const app_engine_row *row)
 {

@@ -46,6 +46,18 @@ wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_
                              const int32_t *ids, int64_t count, float *logits,
                              float *logsumexp);
 
+/* Tokens of one of several texts that go through the model together: where they are, and how long the text is. */
+typedef struct app_engine_part {
+    int64_t slot, length, first;
+    const int32_t *ids;
+} app_engine_part;
+
+/* As app_engine_prefill for several texts at once, `count` tokens of each, in one pass. logits
+   [parts][count][vocabulary], logsumexp [parts][count]; `wanted`: there are some, also in a plan, where all these are NULL. */
+wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_engine_part *part,
+                                      int64_t count, bool wanted, float *logits,
+                                      float *logsumexp);
+
 /* Whether what a slot holds is of use to a text of so many tokens that begins with the same. */
 bool app_engine_keeps(const app_engine *e, int64_t slot, int64_t length);
 

@@ -7,6 +7,7 @@
 typedef struct app_choices_request {
     app_model_run run;
     const char *requests; /* a file of lines: see requests.h */
+    int64_t batch;        /* questions at once, of each copy of the model; 0: the standard */
     bool json;
 } app_choices_request;
 

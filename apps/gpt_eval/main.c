@@ -35,7 +35,8 @@ static const char help[] =
     "of a\n"
     "                           question, label (from 0) is the right one\n"
     "  --tokenizer PATH         not the tokenizer beside the model (see gpt_data --help)\n"
-    "  --batch-size N           windows at once, of each copy (default: 4)\n"
+    "  --batch-size N           windows at once, of each copy (default: 4), or questions\n"
+    "                           (default: 8, at most 64)\n"
     "  --dp N                   copies of the model that share out the windows (default: "
     "1)\n" APP_MODEL_RUN_HELP
     "  --json                   a line of JSON; of choices one for each request, too\n"
@@ -93,10 +94,9 @@ static wf_status check(const request *q, wf_error *error)
                             q->is_choices ? "requests" : "data");
     if (!q->is_choices && q->choices.requests)
         return wf_error_set(error, WF_EINVAL, "--requests is of gpt_eval choices");
-    if (q->is_choices && (p->data || p->seq_length || p->stride || p->batch))
+    if (q->is_choices && (p->data || p->seq_length || p->stride))
         return wf_error_set(error, WF_EINVAL,
-                            "--data, --seq-length, --stride and --batch-size are of gpt_eval "
-                            "perplexity");
+                            "--data, --seq-length and --stride are of gpt_eval perplexity");
     return WF_OK;
 }
 
@@ -119,6 +119,7 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK || q->asks ||
         take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)
         return error->code;
+    q->choices.batch = p->batch;
     p->batch = p->batch ? p->batch : STANDARD_BATCH;
     p->run = q->choices.run = q->run;
     p->json = q->choices.json = q->json;

@@ -38,11 +38,11 @@ static wf_status encode(const reading *r, const char *text, size_t bytes,
 /* Where nothing is before a continuation. */
 static wf_status encode_nothing(const reading *r, app_tokenizer_ids *ids)
 {
-    int32_t id = app_tokenizer_eos(r->tokenizer);
+    int32_t id = app_tokenizer_bos(r->tokenizer);
 
     ids->count = 0;
     if (id < 0)
-        id = app_tokenizer_bos(r->tokenizer);
+        id = app_tokenizer_eos(r->tokenizer);
     return id < 0 ? refuse(r, "its context is empty, and the tokenizer has no token that ends "
                               "or begins a text")
                   : app_tokenizer_ids_append(ids, id, r->error);
@@ -77,7 +77,8 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
     return r->error->code;
 }
 
-/* Both texts as one: ids of a word that goes over from one to the other are the continuation's. */
+/* Both texts as one: ids of a word that goes over from one to the other are the continuation's. Without a context the one token
+   that stands for it is not there twice. */
 static wf_status add(reading *r, const char *context, size_t n, const char *continuation,
                      size_t m, int64_t doc, int64_t label)
 {
@@ -96,6 +97,8 @@ static wf_status add(reading *r, const char *context, size_t n, const char *cont
         if (r->error->code == WF_OK)
             app_tokenizer_encode(r->encoder, text, m, APP_TOKENIZER_SPECIAL, &r->whole,
                                  r->error);
+        if (r->whole.count > 1 && r->whole.data[1] == r->whole.data[0])
+            memmove(r->whole.data, r->whole.data + 1, --r->whole.count * sizeof *r->whole.data);
     } else if (encode(r, text, before, &r->context) == WF_OK) {
         encode(r, text, n + m, &r->whole);
     }

@@ -55,6 +55,8 @@ static void take_steps(job *j, wf_par *par, wf_nn_gpt *gpt)
     if (j->all && wf_context_status(ctx) == WF_OK) {
         if (j->o->eval_interval && trainer)
             wf_par_evaluate(trainer, 1, &none, NULL, &loss);
+        if (trainer)
+            app_exam_plan(j->o, par, gpt, options.pipeline ? trainer : NULL);
         if (j->o->sample)
             app_sample_plan(j->o,
                             &(app_sampled){par, gpt, options.pipeline ? trainer : NULL, NULL});

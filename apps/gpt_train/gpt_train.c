@@ -264,6 +264,8 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
     if (app_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
         app_sample_prompt_open(o, !job->data || app_data_set_is_text(job->data), &job->prompt,
                                failed) == WF_OK &&
+        app_exam_open(o, !job->data || app_data_set_is_text(job->data), &job->exam, failed) ==
+            WF_OK &&
         prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
@@ -348,6 +350,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_par_pipeline_free(job.pipeline);
     app_data_set_close(job.data);
     app_sample_prompt_close(&job.prompt);
+    app_exam_close(&job.exam);
     app_resume_close(&resume);
     return status;
 }

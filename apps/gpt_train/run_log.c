@@ -165,6 +165,12 @@ static const char *number(char out[32], double value, int digits)
     return out;
 }
 
+/* Of questions whose right answer is known; NAN where there are none. */
+static double share_of(int64_t right, const app_score *s)
+{
+    return s->labelled ? (double)right / (double)s->labelled : NAN;
+}
+
 /* Paths are made of letters, digits, dots and underscores. */
 static void write_digests(FILE *row, const app_step_log *r)
 {
@@ -196,6 +202,11 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
             r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
             number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
+    if (r->has_score)
+        fprintf(row, ", \"acc\": %s, \"acc_norm\": %s, \"answer_bits_per_byte\": %s",
+                number(t[0], share_of(r->score.right, &r->score), 9),
+                number(t[1], share_of(r->score.right_by_bytes, &r->score), 9),
+                number(t[2], r->score.labelled ? r->score.bits_per_byte : NAN, 17));
     if (r->has_digest)
         fprintf(row, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
     if (r->tensors)
@@ -223,8 +234,12 @@ static void write_events(app_run_log *log, const app_step_log *r)
         {"time_metrics/end_to_end(s)", (float)(r->ms / 1e3)},
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
         {"validation_metrics/loss", r->val_loss},
+        {"validation_metrics/acc", (float)share_of(r->score.right, &r->score)},
+        {"validation_metrics/acc_norm", (float)share_of(r->score.right_by_bytes, &r->score)},
     };
-    int count = (int)(sizeof scalars / sizeof *scalars) - !r->has_val_loss;
+    int count = (int)(sizeof scalars / sizeof *scalars) - (r->has_score      ? 0
+                                                           : r->has_val_loss ? 2
+                                                                             : 3);
     wf_error unwritten = {WF_OK, ""};
 
     if (app_event_file_scalars(log->events, r->step, scalars, count, &unwritten) != WF_OK &&
@@ -284,6 +299,10 @@ static void format_line(char line[LINE_SIZE], const app_run_log *log, const app_
     if (r->has_val_loss)
         used += snprintf(line + used, (size_t)(LINE_SIZE - used), "  val %.4f",
                          (double)r->val_loss);
+    if (r->has_score)
+        used += snprintf(line + used, (size_t)(LINE_SIZE - used), "  acc %.4f  acc_norm %.4f",
+                         share_of(r->score.right, &r->score),
+                         share_of(r->score.right_by_bytes, &r->score));
     if (r->has_digest)
         snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
 }

@@ -10,14 +10,15 @@
  *     {"step": 1, "loss": 5.54528999, "loss_bits": "40b17301", "grad_norm": ..., "lr": ...,
  *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
  *
- * val_loss is null on steps without an evaluation, a number that is not finite is null, and
+ * Behind val_loss, with --eval-requests, "acc", "acc_norm" and "answer_bits_per_byte" are what gpt_eval choices says of the
+ * model. val_loss is null on steps without an evaluation, a number that is not finite is null, and
  * digest is there only if the record has one. With digests of tensors it is followed by
  * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
  */
 #ifndef WF_APPS_RUN_LOG_H
 #define WF_APPS_RUN_LOG_H
 
-#include "core/status.h"
+#include "apps/gpt_eval/score.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -54,8 +55,9 @@ typedef struct app_step_log {
     float grad_norm; /* before clipping */
     double lr, ms, tokens_per_s, gflops;
     size_t memory_peak; /* bytes, of the rank with most */
-    bool has_val_loss, has_digest;
+    bool has_val_loss, has_digest, has_score;
     float val_loss;
+    app_score score; /* what --eval-requests came to */
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;

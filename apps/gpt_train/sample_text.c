@@ -17,8 +17,8 @@ static const char *beside(const app_options *o, char path[PATH])
     return o->save && stat(path, &s) == 0 ? path : NULL;
 }
 
-static wf_status open_tokenizer(const app_options *o, bool data_are_text, app_sample_prompt *p,
-                                wf_error *error)
+wf_status app_train_tokenizer_open(const app_options *o, bool data_are_text, const char *flag,
+                                   app_tokenizer **tokenizer, wf_error *error)
 {
     char path[PATH];
     bool bytes = o->vocab_size == BYTES && data_are_text;
@@ -30,23 +30,20 @@ static wf_status open_tokenizer(const app_options *o, bool data_are_text, app_sa
     if (!from)
         return wf_error_set(
             error, WF_EINVAL,
-            "--sample %lld makes text of token ids, and no tokenizer is known for "
-            "them: give --tokenizer PATH, or drop --sample",
-            (long long)o->sample);
-    if (app_tokenizer_open(from, &p->tokenizer, &why) != WF_OK)
+            "%s needs text as token ids or ids as text, and no tokenizer is known for "
+            "them: give --tokenizer PATH, or drop it",
+            flag);
+    if (app_tokenizer_open(from, tokenizer, &why) != WF_OK)
         return wf_error_set(
             error, why.code,
-            "%s; --sample %lld needs the model's tokenizer: give --tokenizer PATH, "
-            "or drop --sample",
-            why.text, (long long)o->sample);
-    p->ends = app_tokenizer_eos(p->tokenizer);
-    p->size = app_tokenizer_size(p->tokenizer);
-    if (p->size > o->vocab_size && strcmp(from, "bytes") != 0)
+            "%s; %s needs the model's tokenizer: give --tokenizer PATH, or drop it", why.text,
+            flag);
+    if (app_tokenizer_size(*tokenizer) > o->vocab_size && strcmp(from, "bytes") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "the tokenizer %s has %lld ids, and the model %lld: it is another "
                             "model's; give --tokenizer PATH",
-                            from, (long long)p->size, (long long)o->vocab_size);
-    p->size = p->size < o->vocab_size ? p->size : o->vocab_size;
+                            from, (long long)app_tokenizer_size(*tokenizer),
+                            (long long)o->vocab_size);
     return WF_OK;
 }
 
@@ -54,10 +51,17 @@ wf_status app_sample_prompt_open(const app_options *o, bool data_are_text, app_s
                                  wf_error *error)
 {
     app_tokenizer_encoder *encoder = NULL;
+    char flag[48];
 
     *p = (app_sample_prompt){.ends = -1};
-    if (!o->sample || open_tokenizer(o, data_are_text, p, error) != WF_OK)
+    if (!o->sample)
+        return WF_OK;
+    snprintf(flag, sizeof flag, "--sample %lld", (long long)o->sample);
+    if (app_train_tokenizer_open(o, data_are_text, flag, &p->tokenizer, error) != WF_OK)
         return error->code;
+    p->ends = app_tokenizer_eos(p->tokenizer);
+    p->size = app_tokenizer_size(p->tokenizer);
+    p->size = p->size < o->vocab_size ? p->size : o->vocab_size;
     if (app_tokenizer_encoder_new(p->tokenizer, &encoder, error) == WF_OK)
         app_tokenizer_encode(encoder, o->sample_prompt, strlen(o->sample_prompt),
                              APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, &p->ids, error);

@@ -15,9 +15,19 @@ typedef struct app_sample_prompt {
 
 /*
  * The tokenizer of --tokenizer; where none is given and the model has not the 256 ids of bytes, the one beside the
- * model that the run begins, or began, with; else bytes. Nothing where no sample is asked for.
- * Owner:   caller, app_sample_prompt_close (also of a failed one)
+ * model that the run begins, or began, with; else bytes.
+ * flag:    what needs it, for errors
+ * Owner:   caller, app_tokenizer_close
  * Errors:  WF_EINVAL: no tokenizer is known, or it has more ids than the model; those of the tokenizer
+ */
+wf_status app_train_tokenizer_open(const app_options *options, bool data_are_text,
+                                   const char *flag, app_tokenizer **tokenizer,
+                                   wf_error *error);
+
+/*
+ * A prompt of a sample, by that tokenizer. Nothing where no sample is asked for.
+ * Owner:   caller, app_sample_prompt_close (also of a failed one)
+ * Errors:  those of the tokenizer; WF_EINVAL: a prompt without ids
  */
 wf_status app_sample_prompt_open(const app_options *options, bool data_are_text,
                                  app_sample_prompt *prompt, wf_error *error);

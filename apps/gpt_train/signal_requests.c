@@ -35,7 +35,6 @@ void signal_requests_listen(void)
 void signal_requests_write_errors(void)
 {
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN);
 }
 
 static void end_now(int number)

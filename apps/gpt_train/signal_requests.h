@@ -11,7 +11,7 @@ enum { APP_SIGNAL_SAVE = 1, APP_SIGNAL_STOP = 2 };
 /* From now on these signals are requests; a second SIGINT ends the process. */
 void signal_requests_listen(void);
 
-/* A reader that is gone and a file that may not grow are errors of write(), not signals. */
+/* A reader that is gone is an error of write(), not a signal (and so is a file that may not grow: app_program_begin). */
 void signal_requests_write_errors(void);
 
 /* SIGTERM ends this process a little later. A launcher ends all processes with it when one has failed,

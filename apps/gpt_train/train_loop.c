@@ -122,6 +122,11 @@ static wf_status evaluate(loop *l, int64_t step, app_step_log *record)
     record->has_val_loss = true;
     if (wf_par_evaluate(l->trainer, batches, &validation, NULL, &record->val_loss) == WF_OK)
         app_saving_validated(&l->saving, record->val_loss);
+    if (l->job->exam.requests.count && wf_context_status(wf_par_context(l->par)) == WF_OK) {
+        record->has_score = true;
+        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
+                      l->rank->index == 0, &record->score);
+    }
     return wf_context_status(wf_par_context(l->par));
 }
 

@@ -3,6 +3,7 @@
 #define WF_APPS_TRAIN_LOOP_H
 
 #include "apps/data/data_set.h"
+#include "apps/gpt_train/exam.h"
 #include "apps/gpt_train/sample_text.h"
 #include "apps/options/options.h"
 #include "apps/gpt_train/run_log.h"
@@ -24,6 +25,7 @@ typedef struct app_train_job {
     char numerics[17];        /* the run's numerics identity; "" where nothing keeps it */
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */
+    app_exam exam;            /* what --eval-requests asks */
 } app_train_job;
 
 /* rank_main of wf_launch; arg is the app_train_job. */

@@ -58,6 +58,8 @@ typedef struct app_options {
 #undef OPTION
     bool given[APP_OPTION_COUNT]; /* by the command line or the config file, not by default */
     bool from_config[APP_OPTION_COUNT]; /* by the config file alone */
+    int64_t
+        exam_tokens; /* tokens of the longest text of eval_requests, once they are read; else 0 */
     bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
 } app_options;
 

@@ -202,6 +202,12 @@ static wf_status check_schedule(app_options *o, wf_error *error)
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
+    if (o->eval_requests && (!o->eval_interval || (o->val_fraction <= 0 && !o->val_data.count)))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--eval-requests %s is looked at where the validation loss is; use "
+            "--eval-interval N and --val-fraction above 0, or --val-data FILE...",
+            o->eval_requests);
     if (o->val_fraction > 0 || o->val_data.count || !o->eval_interval)
         return WF_OK;
     if (o->given[APP_OPTION_eval_interval])

@@ -65,6 +65,9 @@ wf_status app_options_files(app_options *o, wf_error *error)
             return error->code;
         if (path && o->config && is_same(path, o->config))
             return refuse(written[i].id, path, APP_OPTION_config, o->config, error);
+        if (path && o->eval_requests && is_same(path, o->eval_requests))
+            return refuse(written[i].id, path, APP_OPTION_eval_requests, o->eval_requests,
+                          error);
         for (size_t k = 0; path && k < i; k++)
             if (written[k].path && is_same(path, written[k].path))
                 return refuse(written[i].id, path, written[k].id, written[k].path, error);

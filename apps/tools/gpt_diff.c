@@ -1,20 +1,20 @@
 /*
  * apps/tools/gpt_diff.c - gpt_diff A B: the first step and key in which two runs differ (their
- * --log-jsonl files), or the tensors in which two checkpoints do.
+ * --log-jsonl files), or the tensors in which two checkpoints do; --svg draws losses of runs.
  */
 #include "apps/tools/checkpoint_diff.h"
 #include "apps/program.h"
+#include "apps/tools/loss_picture.h"
 #include "core/status.h"
-#include <errno.h>
-#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SAME = 0, DIFFERENT = 1, USAGE = 2, UNREADABLE = 3 };
 
 static const char help[] =
-    "gpt_diff - find where two runs of gpt_train differ\n\n"
-    "Usage: gpt_diff A B\n\n"
+    "gpt_diff - find where two runs of gpt_train differ, and draw their losses\n\n"
+    "Usage: gpt_diff A B\n"
+    "       gpt_diff --svg FILE RUN...\n\n"
     "A and B are files of --log-jsonl: the first step that both have and in which loss, "
     "gradient\n"
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
@@ -23,133 +23,17 @@ static const char help[] =
     "Where the two were computed by other rules (their numerics identities: another version "
     "of\n"
     "Weft, device or dtype), that is told as well.\n\n"
+    "  --svg FILE  draw training and validation losses of one to eight files of --log-jsonl "
+    "over\n"
+    "              their steps; of two they are compared as well, and where they go apart is "
+    "marked\n\n"
     "gpt_diff --version says version, commit, compiler and what is built in.\n\n"
-    "Exit status: 0 the same, 1 different, 2 usage, 3 a file that cannot be read, or output\n"
-    "that cannot be written\n";
-
-/* A step's row of a log. */
-typedef struct logged_step {
-    json_int_t number;
-    size_t place; /* among all rows: a run that went on from before repeats steps */
-    json_t *row;
-} logged_step;
-
-/* The last row of every step of a log, in the order of steps. */
-typedef struct run {
-    logged_step *of;
-    size_t steps, room;
-    json_t *first; /* the last row of the run, which says by what rules it computes; or NULL */
-} run;
-
-/* Takes the row. False where memory ran out. */
-static bool keep_row(run *r, json_t *row)
-{
-    json_int_t number = json_integer_value(json_object_get(row, "step"));
-
-    if (number < 1) {
-        json_decref(r->first);
-        r->first = row;
-        return true;
-    }
-    if (r->steps == r->room) {
-        size_t room = r->room ? 2 * r->room : 64;
-        logged_step *more = realloc(r->of, room * sizeof *more);
-
-        if (!more) {
-            json_decref(row);
-            return false;
-        }
-        r->of = more;
-        r->room = room;
-    }
-    r->of[r->steps] = (logged_step){number, r->steps, row};
-    r->steps++;
-    return true;
-}
-
-static int by_number(const void *a, const void *b)
-{
-    const logged_step *x = a, *y = b;
-
-    if (x->number != y->number)
-        return x->number < y->number ? -1 : 1;
-    return x->place < y->place ? -1 : 1;
-}
-
-/* The last row of a step replaces the others. */
-static void put_in_order(run *r)
-{
-    size_t kept = 0;
-
-    if (r->steps)
-        qsort(r->of, r->steps, sizeof *r->of, by_number);
-    for (size_t i = 0; i < r->steps; i++) {
-        if (kept && r->of[kept - 1].number == r->of[i].number)
-            json_decref(r->of[--kept].row);
-        r->of[kept++] = r->of[i];
-    }
-    r->steps = kept;
-}
-
-static void drop_run(run *r)
-{
-    for (size_t i = 0; i < r->steps; i++)
-        json_decref(r->of[i].row);
-    free(r->of);
-    json_decref(r->first);
-}
-
-/* NULL, or what is wrong with the next row; the file ends where *more is false. */
-static const char *read_row(FILE *file, run *r, json_error_t *why, bool *more)
-{
-    int c;
-    json_t *row;
-
-    do
-        c = fgetc(file);
-    while (c == ' ' || c == '\n' || c == '\r' || c == '\t');
-    *more = c != EOF;
-    if (c == EOF)
-        return ferror(file) ? strerror(errno) : NULL;
-    ungetc(c, file);
-    row = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, why);
-    if (!row)
-        return why->text;
-    if (!json_is_object(row)) {
-        json_decref(row);
-        return "that is no JSON object, as --log-jsonl writes them";
-    }
-    return keep_row(r, row) ? NULL : "no memory for it";
-}
-
-static bool read_run(const char *path, run *r)
-{
-    FILE *file = app_program_file(path, "r");
-    const char *problem = file ? NULL : strerror(errno);
-    bool more = true;
-    json_error_t why;
-    char line[1024];
-    long rows = 0;
-
-    while (!problem && more) {
-        problem = read_row(file, r, &why, &more);
-        rows++;
-    }
-    if (file)
-        fclose(file);
-    if (!problem) {
-        put_in_order(r);
-        return true;
-    }
-    if (rows)
-        snprintf(line, sizeof line,
-                 "%s, row %ld: %s; it takes two files of --log-jsonl, or two checkpoints", path,
-                 rows, problem);
-    else
-        snprintf(line, sizeof line, "cannot read %s: %s", path, problem);
-    fprintf(stderr, "gpt_diff: %s\n", wf_text_visible(line));
-    return false;
-}
+    "Examples\n"
+    "  gpt_diff a.jsonl b.jsonl\n"
+    "  gpt_diff --svg losses.svg full.jsonl lora.jsonl qlora.jsonl\n\n"
+    "Exit status: 0 the same, or drawn; 1 different, 2 usage, 3 a file that cannot be read, "
+    "or\n"
+    "output that cannot be written\n";
 
 static char *text_of(const json_t *value)
 {
@@ -195,7 +79,7 @@ static bool same_tensors(json_int_t step, json_t *a, json_t *b)
 }
 
 /* Why bits may differ though model, data and flags are the same. */
-static void tell_numerics(const run *a, const run *b)
+static void tell_numerics(const app_run_rows *a, const app_run_rows *b)
 {
     const char *x = json_string_value(json_object_get(a->first, "numerics"));
     const char *y = json_string_value(json_object_get(b->first, "numerics"));
@@ -221,39 +105,88 @@ static bool same_row(json_int_t step, const json_t *a, const json_t *b)
            same;
 }
 
-static int diff_runs(const char *path_a, const char *path_b)
+/* Says whether two runs are the same; the step in which they are not, or 0. */
+static bool compare(const app_run_rows *a, const app_run_rows *b, json_int_t *step)
 {
-    run a = {.of = NULL}, b = {.of = NULL};
-    bool good = read_run(path_a, &a) && read_run(path_b, &b), same = true;
+    bool same = true;
     size_t both = 0, i = 0, k = 0;
 
-    while (good && same && i < a.steps && k < b.steps) {
-        const logged_step *x = &a.of[i], *y = &b.of[k];
+    *step = 0;
+    while (same && i < a->steps && k < b->steps) {
+        const app_run_row *x = &a->of[i], *y = &b->of[k];
 
         if (x->number == y->number) {
             both++;
             same = same_row(x->number, x->row, y->row);
+            *step = same ? 0 : x->number;
         }
         i += x->number <= y->number;
         k += y->number <= x->number;
     }
-    if (good && same && !both) {
+    if (same && !both) {
         printf("there is no step that both have\n");
         same = false;
     }
-    if (good)
-        tell_numerics(&a, &b);
-    drop_run(&a);
-    drop_run(&b);
-    return !good ? UNREADABLE : same ? SAME : DIFFERENT;
+    tell_numerics(a, b);
+    return same;
 }
 
-int main(int argc, char **argv)
+static int diff_runs(const char *path_a, const char *path_b)
+{
+    app_run_rows a = {.of = NULL}, b = {.of = NULL};
+    int result = UNREADABLE;
+    json_int_t step;
+
+    if (app_run_rows_read(path_a, &a) && app_run_rows_read(path_b, &b))
+        result = compare(&a, &b, &step) ? SAME : DIFFERENT;
+    app_run_rows_free(&a);
+    app_run_rows_free(&b);
+    return result;
+}
+
+/* --svg FILE RUN.. */
+static int draw_runs(const char *file, int runs, char **paths)
+{
+    app_run_rows rows[APP_LOSS_PICTURE_RUNS] = {{.of = NULL}};
+    app_loss_picture picture = {.run = rows, .name = (const char *const *)paths, .runs = runs};
+    wf_error error = {WF_OK, ""};
+    int result = SAME, read = 0;
+
+    while (read < runs && app_run_rows_read(paths[read], &rows[read]))
+        read++;
+    if (read < runs)
+        result = UNREADABLE;
+    else if (runs == 2)
+        result = compare(&rows[0], &rows[1], &picture.differs) ? SAME : DIFFERENT;
+    if (read == runs && app_loss_picture_svg(&picture, file, &error) != WF_OK) {
+        fprintf(stderr, "gpt_diff: %s\n", error.text);
+        result = UNREADABLE;
+    }
+    for (int i = 0; i < runs; i++)
+        app_run_rows_free(&rows[i]);
+    return result;
+}
+
+static int diff(const char *path_a, const char *path_b)
 {
     char a[4096], b[4096];
     wf_error error = {WF_OK, ""};
     bool same = false;
     int result = UNREADABLE;
+
+    if (!app_checkpoint_find(path_a, a, &error) || !app_checkpoint_find(path_b, b, &error))
+        result = error.code == WF_OK ? diff_runs(path_a, path_b) : UNREADABLE;
+    else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
+        result = same ? SAME : DIFFERENT;
+    if (error.code != WF_OK)
+        fprintf(stderr, "gpt_diff: %s\n", error.text);
+    return result;
+}
+
+int main(int argc, char **argv)
+{
+    bool draws = argc > 1 && strcmp(argv[1], "--svg") == 0;
+    int result, runs = argc - 3;
 
     app_program_begin();
     if (app_program_version_asked("gpt_diff", argc, argv))
@@ -262,15 +195,17 @@ int main(int argc, char **argv)
         fputs(help, stdout);
         return app_program_end("gpt_diff", SAME);
     }
-    if (argc != 3 || argv[1][0] == '-' || argv[2][0] == '-') {
+    if (draws && (runs < 1 || runs > APP_LOSS_PICTURE_RUNS)) {
+        fprintf(stderr,
+                "gpt_diff: --svg takes the file to write, and one to %d files of --log-jsonl; "
+                "see gpt_diff --help\n",
+                APP_LOSS_PICTURE_RUNS);
+        return USAGE;
+    }
+    if (!draws && (argc != 3 || argv[1][0] == '-' || argv[2][0] == '-')) {
         fprintf(stderr, "gpt_diff: it takes two files or folders; see gpt_diff --help\n");
         return USAGE;
     }
-    if (!app_checkpoint_find(argv[1], a, &error) || !app_checkpoint_find(argv[2], b, &error))
-        result = error.code == WF_OK ? diff_runs(argv[1], argv[2]) : UNREADABLE;
-    else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
-        result = same ? SAME : DIFFERENT;
-    if (error.code != WF_OK)
-        fprintf(stderr, "gpt_diff: %s\n", error.text);
+    result = draws ? draw_runs(argv[2], runs, argv + 3) : diff(argv[1], argv[2]);
     return result <= DIFFERENT ? app_program_end("gpt_diff", result) : result;
 }

@@ -3,10 +3,8 @@
  * by the group of the innermost axis that sits there; below, what each link carries.
  */
 #include "apps/tools/mesh_picture.h"
-#include "apps/program.h"
 #include "apps/step_report.h"
-#include <errno.h>
-#include <string.h>
+#include "apps/tools/svg.h"
 
 enum {
     CELL_WIDTH = 140,
@@ -22,19 +20,7 @@ enum {
 
 static void text(FILE *out, double x, double y, const char *class, const char *words)
 {
-    fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" class=\"%s\">", x, y, class);
-    for (; *words; words++)
-        switch (*words) {
-        case '<':
-            fprintf(out, "&lt;");
-            break;
-        case '&':
-            fprintf(out, "&amp;");
-            break;
-        default:
-            fputc(*words, out);
-        }
-    fprintf(out, "</text>\n");
+    app_svg_text(out, x, y, class, NULL, words);
 }
 
 static void box(FILE *out, double x, double y, double width, double height, const char *style)
@@ -163,8 +149,9 @@ static int row_height(const wf_placement *p, int h)
     return most;
 }
 
-static void draw(const app_mesh_picture *m, FILE *out)
+static void draw(FILE *out, const void *arg)
 {
+    const app_mesh_picture *m = arg;
     const wf_placement *p = m->chosen;
     int columns = p->n_hosts < HOSTS_IN_A_ROW ? p->n_hosts : HOSTS_IN_A_ROW;
     int width = 2 * MARGIN + columns * (HOST_WIDTH + MARGIN) - MARGIN;
@@ -172,13 +159,7 @@ static void draw(const app_mesh_picture *m, FILE *out)
 
     for (int h = 0; h < p->n_hosts; h += HOSTS_IN_A_ROW)
         height += row_height(p, h) + MARGIN;
-    fprintf(out,
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" "
-            "viewBox=\"0 0 %d %d\">\n<style>text { font-family: sans-serif; fill: #222 } "
-            ".head { font-size: 14px; font-weight: bold } .rank { font-size: 13px; "
-            "font-weight: bold } .line { font-size: 13px } .small { font-size: 10px }"
-            "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
-            width, height, width, height);
+    app_svg_begin(out, width, height);
     for (int h = 0; h < p->n_hosts; h++) {
         draw_host(m, h, MARGIN + h % HOSTS_IN_A_ROW * (HOST_WIDTH + MARGIN), y, out);
         if (h % HOSTS_IN_A_ROW == HOSTS_IN_A_ROW - 1 || h == p->n_hosts - 1)
@@ -190,14 +171,5 @@ static void draw(const app_mesh_picture *m, FILE *out)
 
 wf_status app_mesh_picture_svg(const app_mesh_picture *m, const char *path, wf_error *error)
 {
-    FILE *out = app_program_file(path, "w");
-    bool bad = !out;
-
-    if (out) {
-        draw(m, out);
-        bad = ferror(out) != 0;
-        bad = fclose(out) != 0 || bad;
-    }
-    return bad ? wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno))
-               : WF_OK;
+    return app_svg_write(path, draw, m, error);
 }

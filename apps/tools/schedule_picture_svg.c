@@ -1,7 +1,6 @@
 /* apps/tools/schedule_picture_svg.c - a schedule in time as SVG: a lane for each rank, a box for each action. */
 #include "apps/tools/schedule_picture.h"
-#include "apps/program.h"
-#include <errno.h>
+#include "apps/tools/svg.h"
 #include <string.h>
 
 enum { MARGIN = 20, LABEL = 64, LANE = 26, BOX = 22, MOST_WIDTH = 12000, WIDEST_UNIT = 30 };
@@ -89,8 +88,9 @@ static void draw_legend(double y, FILE *out)
     }
 }
 
-static void draw(const app_schedule_picture *p, FILE *out)
+static void draw(FILE *out, const void *arg)
 {
+    const app_schedule_picture *p = arg;
     int ranks = wf_pipe_table_shape(p->table).ranks;
     double span = (double)p->timing->makespan, scale = WIDEST_UNIT / p->unit;
     double width, height = 2 * MARGIN + ranks * LANE + 2 * LANE, y = MARGIN + ranks * LANE;
@@ -116,14 +116,5 @@ static void draw(const app_schedule_picture *p, FILE *out)
 wf_status app_schedule_picture_svg(const app_schedule_picture *p, const char *path,
                                    wf_error *error)
 {
-    FILE *out = app_program_file(path, "w");
-    bool bad = !out;
-
-    if (out) {
-        draw(p, out);
-        bad = ferror(out) != 0;
-        bad = fclose(out) != 0 || bad;
-    }
-    return bad ? wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno))
-               : WF_OK;
+    return app_svg_write(path, draw, p, error);
 }

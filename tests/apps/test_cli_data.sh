@@ -203,7 +203,7 @@ refuse "ids of an unknown vocabulary" 2 "raw.bin does not say what it has: .*--v
 refuse "an id beyond the vocabulary" 3 \
     "gpt2.bin: token [0-9]+ has id 2[0-9]+, and the model's vocabulary has 260: use the tokenizer" \
     --data gpt2.bin --vocab-size 260 "${model[@]:2}" --steps 3
-refuse "ids as a sample" 2 "--sample 5 makes text of token ids, and no tokenizer is known" "${model[@]}" --data raw.bin --sample 5
+refuse "ids as a sample" 2 "--sample 5 needs text as token ids or ids as text, and no tokenizer is known" "${model[@]}" --data raw.bin --sample 5
 refuse "text beside ids" 2 "--data, source data: .*text.txt has text" "${model[@]}" --data raw.bin text.txt
 head -c 100 u16.idx >cut.idx
 cp u16.bin cut.bin

@@ -88,7 +88,8 @@ row(4, "The  ", "end", 0)
 row(5, "x" * 150, "y" * 40, 0)' >choices.jsonl
 choose "choices" llama --requests choices.jsonl --json --threads-per-rank 1
 cp out wanted
-for way in "--tp 2" "--tp 4" "--dp 2 --tp 2" "--dp 3 --threads-per-rank 2"; do
+for way in "--tp 2" "--tp 4" "--dp 2 --tp 2" "--dp 3 --threads-per-rank 2" "--batch-size 1" "--batch-size 2" \
+    "--batch-size 64" "--batch-size 3 --dp 2"; do
     # shellcheck disable=SC2086
     choose "choices with $way" llama --requests choices.jsonl --json --threads-per-rank 1 $way
     result "the same with $way" "$(cmp out wanted 2>&1)"
@@ -110,6 +111,39 @@ if summary["right"] != 3 or summary["right_by_bytes"] != 3: print(best, norm, su
 choose "as a sentence" llama --requests choices.jsonl
 result "acc and acc_norm" "$(grep -qE '^12 requests, 5 questions with a right answer: acc 0.6000, acc_norm 0.6000, [0-9.]+ bits a byte of it$' out || cat out)"
 
+# While a model is trained: the score that gpt_eval has of what is saved, on any layout, and no bit of the training changes.
+small=(--data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 24 --seq-len 160 --global-batch-size 4 --steps 4
+    --lr 0.01 --eval-interval 2 --threads-per-rank 1 --digest)
+head -11 choices.jsonl >asked.jsonl
+run "without questions" "${small[@]}" --log-jsonl plain.jsonl
+run "with questions" "${small[@]}" --eval-requests asked.jsonl --save asked --log-jsonl asked_log.jsonl
+result "a line says it" "$(grep -qE '^step +4/4 .* val [0-9.]+  acc [01]\.[0-9]{4}  acc_norm [01]\.[0-9]{4}  digest' out || cat out)"
+choose "what was saved" asked --requests asked.jsonl --json --threads-per-rank 1
+mv out saved
+python "questions while training" '
+import json
+rows = [json.loads(line) for line in open("asked_log.jsonl")][1:]
+plain = [json.loads(line) for line in open("plain.jsonl")][1:]
+for a, b in zip(rows, plain):
+    if a["digest"] != b["digest"] or a["val_loss"] != b["val_loss"]: print("step", a["step"], "is another one")
+    if ("acc" in a) != (a["step"] % 2 == 0) or "acc" in b: print("step", a)
+total = json.loads(open("saved").read().splitlines()[-1])
+mine = (total["right"] / total["labelled"], total["right_by_bytes"] / total["labelled"], total["bits_per_byte"])
+said = (rows[-1]["acc"], rows[-1]["acc_norm"], rows[-1]["answer_bits_per_byte"])
+if mine[2] != said[2] or any(abs(a - b) > 1e-8 for a, b in zip(mine, said)): print(mine, said)
+open("said", "w").write(json.dumps([[r.get("acc"), r.get("answer_bits_per_byte"), r["digest"]] for r in rows]))'
+for way in "--tp 2" "--dp 2" "--dp 2 --tp 2 --sequence-parallel" "--dp 4 --strategy zero1" "--pp 2" "--pp 2 --tp 2"; do
+    # shellcheck disable=SC2086
+    run "questions with $way" "${small[@]}" --eval-requests asked.jsonl --log-jsonl way.jsonl $way
+    python "the same score with $way" '
+import json
+rows = [json.loads(line) for line in open("way.jsonl")][1:]
+if [[r.get("acc"), r.get("answer_bits_per_byte"), r["digest"]] for r in rows] != json.load(open("said")): print(rows)'
+done
+refuse "questions that are missing" 3 "nowhere.jsonl" "${small[@]}" --eval-requests nowhere.jsonl
+refuse "questions without validation" 2 "--eval-requests asked.jsonl is looked at where the validation loss is" \
+    "${small[@]}" --eval-requests asked.jsonl --eval-interval 0
+
 # wrong NAME PATTERN ARGUMENT...: exit status 2 and a line with the pattern.
 wrong()
 {
@@ -125,6 +159,7 @@ wrong "another command" "guesses: what there is" guesses llama
 wrong "no requests" "give --requests FILE" choices llama
 wrong "requests of a text" "--requests is of gpt_eval choices" perplexity llama --data book.txt --requests choices.jsonl
 wrong "windows of choices" "are of gpt_eval perplexity" choices llama --requests choices.jsonl --stride 3
+wrong "too many questions at once" "--batch-size 65: of choices 64 at most" choices llama --requests choices.jsonl --batch-size 65
 wrong "no model" "no MODEL" perplexity --data book.txt
 wrong "no data" "give --data FILE" perplexity llama
 wrong "two models" "book.txt: it takes one MODEL" perplexity llama book.txt --data book.txt

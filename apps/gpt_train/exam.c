@@ -1,0 +1,55 @@
+/* apps/gpt_train/exam.c - see the header. */
+#include "apps/gpt_train/exam.h"
+#include "apps/gpt_train/sample_text.h"
+#include <stdlib.h>
+
+wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_error *error)
+{
+    app_tokenizer *tokenizer = NULL;
+
+    *exam = (app_exam){.answer = NULL};
+    if (!o->eval_requests)
+        return WF_OK;
+    if (app_train_tokenizer_open(o, data_are_text, "--eval-requests", &tokenizer, error) ==
+            WF_OK &&
+        app_requests_read(o->eval_requests, tokenizer, o->positions, &exam->requests, error) ==
+            WF_OK) {
+        exam->answer = calloc((size_t)exam->requests.count, sizeof *exam->answer);
+        if (!exam->answer)
+            wf_error_set(error, WF_ENOMEM, "no memory for the answers to %s", o->eval_requests);
+        o->exam_tokens = app_answers_longest(&exam->requests);
+    }
+    app_tokenizer_close(tokenizer);
+    return error->code;
+}
+
+void app_exam_close(app_exam *exam)
+{
+    app_requests_free(&exam->requests);
+    free(exam->answer);
+    exam->answer = NULL;
+}
+
+wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
+                        wf_par_trainer *pipelined, bool first_rank, app_score *score)
+{
+    const app_answers_options options = {.par = par,
+                                         .model = model,
+                                         .pipelined = pipelined,
+                                         .requests = &exam->requests,
+                                         .batch = APP_ANSWERS_BATCH,
+                                         .copies = 1};
+
+    if (app_answers_find(&options, first_rank ? exam->answer : NULL) == WF_OK && first_rank)
+        *score = app_answers_score(&exam->requests, exam->answer);
+    return wf_context_status(wf_par_context(par));
+}
+
+wf_status app_exam_plan(const app_options *o, wf_par *par, wf_nn_gpt *model,
+                        wf_par_trainer *pipelined)
+{
+    const app_answers_options options = {
+        .par = par, .model = model, .pipelined = pipelined, .batch = APP_ANSWERS_BATCH};
+
+    return o->exam_tokens ? app_answers_plan(&options, o->exam_tokens) : WF_OK;
+}

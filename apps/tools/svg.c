@@ -1,0 +1,50 @@
+/* apps/tools/svg.c - see the header. */
+#include "apps/tools/svg.h"
+#include "apps/program.h"
+#include <errno.h>
+#include <stdbool.h>
+#include <string.h>
+
+void app_svg_begin(FILE *out, double width, double height)
+{
+    fprintf(out,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
+            "viewBox=\"0 0 %.0f %.0f\">\n<style>text { font-family: sans-serif; fill: #222 } "
+            ".head { font-size: 14px; font-weight: bold } .rank { font-size: 13px; "
+            "font-weight: bold } .line { font-size: 13px } .small { font-size: 10px }"
+            "</style>\n<rect width=\"100%%\" height=\"100%%\" fill=\"white\"/>\n",
+            width, height, width, height);
+}
+
+void app_svg_text(FILE *out, double x, double y, const char *class, const char *more,
+                  const char *words)
+{
+    fprintf(out, "<text x=\"%.0f\" y=\"%.0f\" class=\"%s\"%s%s>", x, y, class, more ? " " : "",
+            more ? more : "");
+    for (; *words; words++)
+        switch (*words) {
+        case '<':
+            fprintf(out, "&lt;");
+            break;
+        case '&':
+            fprintf(out, "&amp;");
+            break;
+        default:
+            fputc(*words, out);
+        }
+    fprintf(out, "</text>\n");
+}
+
+wf_status app_svg_write(const char *path, app_svg_draw *draw, const void *arg, wf_error *error)
+{
+    FILE *out = app_program_file(path, "w");
+    bool bad = !out;
+
+    if (out) {
+        draw(out, arg);
+        bad = ferror(out) != 0;
+        bad = fclose(out) != 0 || bad;
+    }
+    return bad ? wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno))
+               : WF_OK;
+}

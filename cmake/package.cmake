@@ -1,0 +1,33 @@
+# cmake/package.cmake - Debian packages: `cmake --build build --target package`, or cpack in the build folder.
+#
+# weft is the library, its headers, what finds them (CMake, pkg-config), programs, manual pages, completion and
+# documents; each plugin that was built is a package of its own, so that weft alone needs neither MPI nor CUDA.
+# What they depend on is what dpkg-shlibdeps finds: libraries that came in no package (CUDA's own installer) it leaves out.
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME weft)
+set(CPACK_PACKAGE_CONTACT "The Weft authors <noreply@weft.invalid>")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL weft)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION libs)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}) # where plugins find libweft
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_DEBIAN_WEFT_PACKAGE_NAME weft)
+set(CPACK_DEBIAN_WEFT_DESCRIPTION "${PROJECT_DESCRIPTION}
+ The library, its headers, and programs that train, run and evaluate models whose
+ tensors are spread over ranks: their layout never changes a bit of a result.")
+set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+foreach(plugin mpi cuda nccl)
+    if(TARGET weft_${plugin})
+        string(TOUPPER ${plugin} name)
+        list(APPEND CPACK_COMPONENTS_ALL ${plugin})
+        set(CPACK_DEBIAN_${name}_PACKAGE_NAME weft-${plugin})
+        set(CPACK_DEBIAN_${name}_PACKAGE_DEPENDS "weft (= ${PROJECT_VERSION})")
+        set(CPACK_DEBIAN_${name}_DESCRIPTION "${PROJECT_DESCRIPTION}
+ Weft's plugin for ${name}, which the library finds beside itself.")
+    endif()
+endforeach()
+include(CPack)
