@@ -22,6 +22,7 @@ if sys.path and pathlib.Path(sys.path[0] or ".").resolve() == pathlib.Path(__fil
     sys.path.pop(0)  # its tokenizers.py is not the package of that name
 
 try:
+    import lm_eval.models  # pylint: disable=unused-import # which registers lm-eval's own
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError as missing:
