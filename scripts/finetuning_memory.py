@@ -9,6 +9,8 @@ import subprocess
 import sys
 import tempfile
 
+import planned_page
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/finetuning.md"
 BEGIN, END = "<!-- by scripts/finetuning_memory.py -->\n", "<!-- end -->"
@@ -50,17 +52,9 @@ def table(gpt_train):
     return "\n".join(rows) + "\n"
 
 
-def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--check"]):
-        sys.exit(__doc__.strip())
-    text = PAGE.read_text(encoding="utf-8")
-    before, rest = text.split(BEGIN)
-    now = before + BEGIN + "\n" + table(sys.argv[1]) + "\n" + END + rest.split(END, 1)[1]
-    if sys.argv[2:] and now != text:
-        sys.exit(f"{PAGE.name} says something else than the plans: run scripts/finetuning_memory.py {sys.argv[1]}, and look "
-                 f"whether its words are still true")
-    PAGE.write_text(now, encoding="utf-8")
+def tables(gpt_train):
+    return f"{BEGIN}\n{table(gpt_train)}\n{END}"
 
 
 if __name__ == "__main__":
-    main()
+    planned_page.main(__doc__, PAGE, BEGIN, END, tables)

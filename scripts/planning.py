@@ -13,6 +13,8 @@ import subprocess
 import sys
 import tempfile
 
+import planned_page
+
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/planning.md"
 BEGIN, END = "<!-- begin: scripts/planning.py -->\n", "<!-- end: scripts/planning.py -->\n"
@@ -234,17 +236,5 @@ def tables(gpt_train):
     return f"{BEGIN}\n{published(gpt_train)}\n{ways(gpt_train)}\n{END}"
 
 
-def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--check"]):
-        sys.exit(__doc__.strip())
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    now = before + tables(sys.argv[1]) + after
-    if sys.argv[2:] and now != text:
-        sys.exit(f"{PAGE.name} says something else than the plans: run scripts/planning.py "
-                 f"{sys.argv[1]}, and look whether its words are still true")
-    PAGE.write_text(now, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    planned_page.main(__doc__, PAGE, BEGIN, END, tables)

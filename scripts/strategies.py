@@ -8,8 +8,9 @@ they are there, and exits with 1 where the page says something else than the pla
 import json
 import pathlib
 import subprocess
-import sys
 import tempfile
+
+import planned_page
 
 PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs/strategies.md"
 BEGIN, END = "<!-- begin: scripts/strategies.py -->\n", "<!-- end: scripts/strategies.py -->\n"
@@ -66,17 +67,5 @@ def tables(gpt_train):
             f"And in a step of four:\n\n{moved(four)}\n{END}")
 
 
-def main():
-    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["--check"]):
-        sys.exit(__doc__.strip())
-    text = PAGE.read_text(encoding="utf-8")
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    now = before + tables(sys.argv[1]) + after
-    if sys.argv[2:] and now != text:
-        sys.exit(f"{PAGE.name} says something else than the plans: run scripts/strategies.py "
-                 f"{sys.argv[1]}, and look whether its words are still true")
-    PAGE.write_text(now, encoding="utf-8")
-
-
 if __name__ == "__main__":
-    main()
+    planned_page.main(__doc__, PAGE, BEGIN, END, tables)
