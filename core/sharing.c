@@ -15,7 +15,6 @@ wf_sharing *wf_sharing_open(int members, bool compute_once)
         free(s);
         return NULL;
     }
-    wf_pool_doubles(s->pool);
     s->members = members;
     s->compute_once = compute_once;
     s->refs = 1;

@@ -8,15 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-
-enum { ALIGN = 64, HUGE_PAGE = 2 << 20 };
 
 struct wf_pool {
     size_t limit;
     wf_allocator allocator;
-    wf_ranges ranges; /* not of an opaque allocator */
-    wf_blocks small;  /* chunks are ranges */
+    wf_ranges ranges; /* none where the allocator is opaque */
+    wf_ranges chunks; /* small blocks are cut from them; they stay, so that they lie apart */
+    wf_blocks small;
     const char *phase, *place;
     size_t most;  /* in use since the mark */
     size_t other; /* counted as in use, and not in a block of the pool */
@@ -34,34 +32,9 @@ const char *wf_memory_kind_name(wf_memory_kind kind)
     return (unsigned)kind < WF_MEMORY_KINDS ? text[kind] : "unknown kind";
 }
 
-static void *host_alloc(void *self, size_t bytes)
-{
-    void *result = NULL;
-    size_t align = bytes >= HUGE_PAGE ? HUGE_PAGE : ALIGN;
-
-    (void)self;
-    if (posix_memalign(&result, align, bytes) != 0)
-        return NULL;
-    if (align == HUGE_PAGE)
-        madvise(result, bytes, MADV_HUGEPAGE);
-    return result;
-}
-
-static void host_release(void *self, void *ptr, size_t bytes)
-{
-    (void)self;
-    (void)bytes;
-    free(ptr);
-}
-
-wf_allocator wf_host_allocator(void)
-{
-    return (wf_allocator){.alloc = host_alloc, .release = host_release};
-}
-
 static void *take_chunk(void *self, size_t bytes)
 {
-    return wf_ranges_take(self, bytes);
+    return wf_ranges_take(self, bytes, false);
 }
 
 static void give_chunk(void *self, void *chunk, size_t bytes)
@@ -80,15 +53,10 @@ wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *err
     }
     pool->limit = limit;
     pool->allocator = *allocator;
-    pool->ranges.source = *allocator;
+    pool->ranges.source = pool->chunks.source = *allocator;
     pool->small.source =
-        (wf_allocator){.alloc = take_chunk, .release = give_chunk, .self = &pool->ranges};
+        (wf_allocator){.alloc = take_chunk, .release = give_chunk, .self = &pool->chunks};
     return pool;
-}
-
-void wf_pool_doubles(wf_pool *pool)
-{
-    pool->ranges.doubles = true;
 }
 
 void wf_pool_close(wf_pool *pool)
@@ -96,6 +64,7 @@ void wf_pool_close(wf_pool *pool)
     if (!pool)
         return;
     wf_ranges_close(&pool->ranges);
+    wf_ranges_close(&pool->chunks);
     free(pool);
 }
 
@@ -143,7 +112,7 @@ static void count(wf_pool *pool, size_t bytes, wf_memory_kind kind)
     copy_text(r->place, sizeof r->place, pool->place);
 }
 
-static void *take_block(wf_pool *pool, size_t bytes)
+static void *take_block(wf_pool *pool, size_t bytes, wf_memory_kind kind)
 {
     size_t counted = wf_block_bytes(bytes);
 
@@ -151,8 +120,9 @@ static void *take_block(wf_pool *pool, size_t bytes)
         pool->report.system_allocations++;
         return pool->allocator.alloc(pool->allocator.self, counted);
     }
-    return counted <= WF_BLOCK_SMALL ? wf_blocks_take(&pool->small, bytes)
-                                     : wf_ranges_take(&pool->ranges, bytes);
+    return counted <= WF_BLOCK_SMALL
+               ? wf_blocks_take(&pool->small, bytes)
+               : wf_ranges_take(&pool->ranges, bytes, kind == WF_MEMORY_GRADIENT);
 }
 
 static void give_block(wf_pool *pool, void *block, size_t bytes)
@@ -174,7 +144,7 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
 
     if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
-    block = take_block(pool, bytes);
+    block = take_block(pool, bytes, kind);
     if (!block)
         return no_memory(pool, bytes, kind, error);
     count(pool, counted, kind);
@@ -242,8 +212,9 @@ void wf_pool_report(const wf_pool *pool, wf_memory_report *report)
     *report = pool->report;
     if (pool->allocator.opaque)
         return;
-    report->cached = pool->ranges.held - (pool->report.in_use - pool->other);
-    report->system_allocations = pool->ranges.allocations;
+    report->cached =
+        pool->ranges.held + pool->chunks.held - (pool->report.in_use - pool->other);
+    report->system_allocations = pool->ranges.allocations + pool->chunks.allocations;
 }
 
 void wf_pool_reset_peak(wf_pool *pool)

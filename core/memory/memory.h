@@ -28,6 +28,8 @@ typedef enum wf_memory_kind {
 typedef struct wf_allocator {
     void *(*alloc)(void *self, size_t bytes);               /* required; aligned to 64 bytes */
     void (*release)(void *self, void *block, size_t bytes); /* required */
+    /* Make a block longer where it lies; false: it cannot be. NULL: none can. */
+    bool (*extend)(void *self, void *block, size_t bytes, size_t more);
     bool
         opaque; /* the pool keeps no bookkeeping in blocks, and hands them through one by one */
     void *self;
@@ -51,7 +53,10 @@ typedef struct wf_pool wf_pool;
 /** wf_memory_kind_name - "parameters", "gradients", ... Owner: static string. */
 WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
 
-/** wf_host_allocator - host memory, aligned to 64 bytes; large blocks ask for huge pages. */
+/**
+ * wf_host_allocator - host memory, aligned to 64 bytes. Large blocks ask for huge pages, and for addresses behind
+ * them, as many as the machine has memory, so that they can be extended; where there are none they cannot.
+ */
 WF_API wf_allocator wf_host_allocator(void);
 
 /**
@@ -69,14 +74,6 @@ WF_API wf_allocator wf_fake_allocator(void);
  */
 WF_API wf_pool *wf_pool_open(const wf_allocator *allocator, size_t limit, wf_error *error);
 WF_API void wf_pool_close(wf_pool *pool);
-
-/**
- * wf_pool_doubles - from now on a pool that has too little asks for as much as it holds
- *
- * For one whose need depends on how far threads are apart, so that a new extreme seldom asks the system.
- * What is asked for and not used is addresses, without memory behind them.
- */
-WF_API void wf_pool_doubles(wf_pool *pool);
 
 /**
  * wf_pool_take - a block of at least `bytes` (0 gives a valid, empty block), counted as `kind`.

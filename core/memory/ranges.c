@@ -5,7 +5,9 @@
  *
  * Every range knows its own size and the one before it, so that neighbours are found by address.
  * Unused ranges wait in lists by size class. The smallest that fits is taken: by its own class
- * first, in whose list it may be any, then from the next class above that is not empty.
+ * first, in whose list it may be any, then from the next class above that is not empty. What
+ * stays while others come and go is taken from the end of the last one instead, so that it does not
+ * lie between them when they are given back.
  */
 #include "core/memory/ranges_internal.h"
 #include "core/memory/poison_internal.h"
@@ -13,8 +15,9 @@
 #include <stdbool.h>
 
 enum {
-    GROWTH = 32 /* a new region is at least this part of all, unless all doubles */,
-    REGION = 1 << 20
+    GROWTH = 32 /* a new region is at least this part of all */,
+    REGION = 1 << 20 /* the least that a new region has */,
+    STEP = 1 << 20 /* an old one grows by multiples of this */
 };
 
 typedef struct wf_range {
@@ -96,23 +99,34 @@ static range *find(const wf_ranges *s, size_t bytes)
     return set ? best(s->unused[64 * word + __builtin_ctzll(set)], bytes) : NULL;
 }
 
-/* Split what a request does not need, if that is of use to anybody. */
-WF_READS_POISON static void cut(wf_ranges *s, range *r, size_t bytes)
+/* Cut a range in two, the first of so many bytes; returns the second. */
+WF_READS_POISON static range *cut(range *r, size_t bytes)
 {
-    size_t rest = r->bytes - bytes;
-    range *tail, *after = behind(r);
+    range *tail = (range *)((char *)r + bytes), *after = behind(r);
 
-    if (rest < sizeof *r + WF_BLOCK_SMALL)
-        return;
-    tail = (range *)((char *)r + bytes);
-    tail->bytes = rest;
+    tail->bytes = r->bytes - bytes;
     tail->before = r;
     tail->last = r->last;
     r->bytes = bytes;
     r->last = false;
     if (after)
         after->before = tail;
-    put(s, tail);
+    return tail;
+}
+
+/* What a request takes of a range, its end or its beginning; the rest is put back where it is of use to anybody. */
+WF_READS_POISON static range *part(wf_ranges *s, range *r, size_t bytes, bool end)
+{
+    range *rest = r;
+
+    if (r->bytes - bytes < sizeof *r + WF_BLOCK_SMALL)
+        return r;
+    if (end)
+        r = cut(r, r->bytes - bytes);
+    else
+        rest = cut(r, bytes);
+    put(s, rest);
+    return r;
 }
 
 WF_READS_POISON static void join(range *r, range *after)
@@ -122,6 +136,18 @@ WF_READS_POISON static void join(range *r, range *after)
     after = behind(r);
     if (after)
         after->before = r;
+}
+
+/* The one at the highest address of all that hold so many bytes. */
+WF_READS_POISON static range *find_last(const wf_ranges *s, size_t bytes)
+{
+    range *found = NULL;
+
+    for (int c = filled_class(bytes); c < WF_SIZE_CLASSES; c++)
+        for (range *r = s->unused[c]; r; r = r->next)
+            if (r->bytes >= bytes && r > found)
+                found = r;
+    return found;
 }
 
 static region *ask(wf_ranges *s, size_t bytes)
@@ -161,11 +187,48 @@ WF_READS_POISON static void trim(wf_ranges *s)
     }
 }
 
-/* A region that has a range of so many bytes. */
-WF_READS_POISON static range *grow(wf_ranges *s, size_t bytes)
+WF_READS_POISON static range *last_range(region *g)
 {
-    size_t least = sizeof(region) + bytes,
-           more = wf_block_bytes(s->doubles ? s->held : s->held / GROWTH);
+    range *r = (range *)(g + 1);
+
+    while (!r->last)
+        r = behind(r);
+    return r;
+}
+
+/* A range of so many bytes at the end of the newest region, made longer; NULL: it cannot be. */
+WF_READS_POISON static range *grow_region(wf_ranges *s, size_t bytes)
+{
+    region *g = s->regions;
+    range *r;
+    size_t more;
+
+    if (!g || !s->source.extend)
+        return NULL;
+    r = last_range(g);
+    more = r->unused ? bytes - r->bytes : bytes;
+    more = (more + STEP - 1) / STEP * STEP;
+    s->allocations++;
+    if (!s->source.extend(s->source.self, g, g->bytes, more))
+        return NULL;
+    if (r->unused) {
+        pull(s, r);
+        r->bytes += more;
+    } else {
+        r->bytes += more;
+        r = cut(r, r->bytes - more);
+    }
+    g->bytes += more;
+    s->held += more;
+    put(s, r);
+    WF_POISON(r, r->bytes);
+    return r;
+}
+
+/* A region that has a range of so many bytes. */
+WF_READS_POISON static range *add_region(wf_ranges *s, size_t bytes)
+{
+    size_t least = sizeof(region) + bytes, more = wf_block_bytes(s->held / GROWTH);
     region *g;
     range *r;
 
@@ -191,17 +254,20 @@ WF_READS_POISON static range *grow(wf_ranges *s, size_t bytes)
     return r;
 }
 
-WF_READS_POISON void *wf_ranges_take(wf_ranges *s, size_t bytes)
+WF_READS_POISON void *wf_ranges_take(wf_ranges *s, size_t bytes, bool last)
 {
     size_t all = wf_block_bytes(bytes) + sizeof(range);
-    range *r = find(s, all);
+    range *r = last ? find_last(s, all) : find(s, all);
 
     if (!r)
-        r = grow(s, all);
+        r = grow_region(s, all);
+    if (!r)
+        r = add_region(s, all);
     if (!r)
         return NULL;
     pull(s, r);
-    cut(s, r, all);
+    r = part(s, r, all, last);
+    r->unused = false;
     WF_UNPOISON(r + 1, bytes);
     return r + 1;
 }

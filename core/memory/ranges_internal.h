@@ -16,12 +16,11 @@ typedef struct wf_ranges {
     uint64_t occupied[WF_SIZE_CLASSES / 64 + 1];
     size_t held;         /* bytes from the source */
     int64_t allocations; /* calls of the source */
-    bool doubles; /* what it holds, where it has too little: most of it may never be touched */
 } wf_ranges;
 
 /* A block of at least `bytes`, aligned to 64; NULL where the source has no more, also after all
-   that is unused went back to it. */
-void *wf_ranges_take(wf_ranges *ranges, size_t bytes);
+   that is unused went back to it. `last`: of the unused addresses the highest. */
+void *wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 
 /* Take it back. */
 void wf_ranges_give(wf_ranges *ranges, void *block);

@@ -240,6 +240,25 @@ static void host_memory(void)
     CU_ASSERT_STRING_EQUAL(wf_memory_kind_name(WF_MEMORY_KINDS), "unknown kind");
 }
 
+/* A large block grows where it lies, as far as the machine has memory; a small one does not. */
+static void host_memory_extends(void)
+{
+    const size_t bytes = 3 << 20, more = 50 << 20;
+    wf_allocator host = wf_host_allocator();
+    unsigned char *block = host.alloc(host.self, bytes), *small = host.alloc(host.self, 4096);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(block);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(small);
+    memset(block, 5, bytes);
+    CU_ASSERT_TRUE_FATAL(host.extend(host.self, block, bytes, more));
+    memset(block + bytes, 6, more);
+    CU_ASSERT_TRUE(block[0] == 5 && block[bytes - 1] == 5 && block[bytes + more - 1] == 6);
+    CU_ASSERT_FALSE(host.extend(host.self, block, bytes + more, (size_t)1 << 46));
+    CU_ASSERT_FALSE(host.extend(host.self, small, 4096, 64));
+    host.release(host.self, block, bytes + more);
+    host.release(host.self, small, 4096);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"counts in 64 bytes", counts_in_64},
@@ -251,6 +270,7 @@ int main(void)
                                     {"failing allocator", failing_allocator},
                                     {"absurd sizes", absurd_sizes},
                                     {"host memory", host_memory},
+                                    {"host memory extends", host_memory_extends},
                                     {NULL, NULL}};
 
     return wf_test_main("memory", tests);

@@ -102,6 +102,62 @@ static void ranges_split_and_join(void)
     close_pool(pool, &l);
 }
 
+/* A gradient that stays lies behind what comes and goes, not in the middle of it. */
+static void gradients_lie_last(void)
+{
+    const size_t act = 10 << 20, grad = 2 << 20, large = 37 << 20;
+    ledger l = {.room = SIZE_MAX, .real = true};
+    wf_pool *pool = open_pool(&l, 0);
+    char *first = wf_pool_take(pool, 40 << 20, WF_MEMORY_ACTIVATION, NULL), *a, *g;
+    int64_t calls = l.calls;
+
+    wf_pool_give(pool, first, 40 << 20, WF_MEMORY_ACTIVATION);
+    a = wf_pool_take(pool, act, WF_MEMORY_ACTIVATION, NULL);
+    g = wf_pool_take(pool, grad, WF_MEMORY_GRADIENT, NULL);
+    CU_ASSERT_PTR_EQUAL(a, first);
+    CU_ASSERT_TRUE(g >= first + large);
+    memset(g, 7, grad);
+    wf_pool_give(pool, a, act, WF_MEMORY_ACTIVATION);
+    a = wf_pool_take(pool, large, WF_MEMORY_ACTIVATION, NULL);
+    CU_ASSERT_PTR_EQUAL(a, first);
+    memset(a, 1, large);
+    CU_ASSERT_EQUAL(g[0], 7);
+    CU_ASSERT_EQUAL(g[grad - 1], 7);
+    CU_ASSERT_EQUAL(l.calls, calls);
+    wf_pool_give(pool, g, grad, WF_MEMORY_GRADIENT);
+    wf_pool_give(pool, a, large, WF_MEMORY_ACTIVATION);
+    CU_ASSERT_PTR_EQUAL(wf_pool_take(pool, 40 << 20, WF_MEMORY_ACTIVATION, NULL), first);
+    close_pool(pool, &l);
+}
+
+/* Host memory grows where it lies: what was taken in pieces serves one that is as large as all of them. */
+static void a_region_grows(void)
+{
+    enum { PIECES = 8 };
+    const size_t bytes = 5 << 20, first = 4 << 20;
+    wf_allocator host = wf_host_allocator();
+    wf_pool *pool = wf_pool_open(&host, 0, NULL);
+    char *base = wf_pool_take(pool, first, WF_MEMORY_ACTIVATION, NULL), *piece[PIECES], *all;
+    size_t held;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(base);
+    for (int i = 0; i < PIECES; i++) {
+        piece[i] = wf_pool_take(pool, bytes, WF_MEMORY_ACTIVATION, NULL);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(piece[i]);
+        CU_ASSERT_TRUE(i == 0 || piece[i] > piece[i - 1]);
+        memset(piece[i], i, bytes);
+    }
+    for (int i = 0; i < PIECES; i++) {
+        CU_ASSERT_TRUE(piece[i][0] == i && piece[i][bytes - 1] == i);
+        wf_pool_give(pool, piece[i], bytes, WF_MEMORY_ACTIVATION);
+    }
+    held = report_of(pool).cached;
+    all = wf_pool_take(pool, PIECES * bytes, WF_MEMORY_ACTIVATION, NULL);
+    CU_ASSERT_PTR_EQUAL(all, piece[0]);
+    CU_ASSERT_EQUAL(report_of(pool).cached + PIECES * bytes, held);
+    wf_pool_close(pool);
+}
+
 /* Blocks of all sizes come and go in a fixed disorder; nothing overlaps, and once warm the same
    disorder asks for nothing more. */
 static void a_long_disorder(void)
@@ -151,6 +207,8 @@ int main(void)
         {"memory that is none", fake_memory},
         {"memory that is none is nobody else's", fake_memory_is_nobody_elses},
         {"ranges split and join", ranges_split_and_join},
+        {"gradients lie last", gradients_lie_last},
+        {"a region grows", a_region_grows},
         {"a long disorder", a_long_disorder},
         {NULL, NULL}};
 

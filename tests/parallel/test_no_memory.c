@@ -22,9 +22,9 @@ void *__wrap_realloc(void *block, size_t bytes);
 int __wrap_posix_memalign(void **block, size_t align, size_t bytes);
 void __wrap_free(void *block);
 void *__real_wf_blocks_take(wf_blocks *blocks, size_t bytes);
-void *__real_wf_ranges_take(wf_ranges *ranges, size_t bytes);
+void *__real_wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 void *__wrap_wf_blocks_take(wf_blocks *blocks, size_t bytes);
-void *__wrap_wf_ranges_take(wf_ranges *ranges, size_t bytes);
+void *__wrap_wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 
 /* A shortage: of the victim's requests, numbers [first, first + length) are refused. */
 typedef struct shortage {
@@ -97,11 +97,11 @@ static bool of_rank(const wf_ranges *ranges)
     return ranges->source.self == &regions;
 }
 
-void *__wrap_wf_ranges_take(wf_ranges *ranges, size_t bytes)
+void *__wrap_wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last)
 {
     return !in_take && of_rank(ranges) && refuse(&device, bytes)
                ? NULL
-               : __real_wf_ranges_take(ranges, bytes);
+               : __real_wf_ranges_take(ranges, bytes, last);
 }
 
 /* Blocks over malloc are bookkeeping, others are of a pool. */
