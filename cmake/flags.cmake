@@ -11,6 +11,8 @@ add_library(weft_sanitize INTERFACE)
 if(WEFT_SANITIZE)
     target_compile_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE}
         -fno-omit-frame-pointer -fno-sanitize-recover=all
+        # A target's own options come before these: what it leaves out it says in this property.
+        $<$<BOOL:$<TARGET_PROPERTY:WEFT_SANITIZE_WITHOUT>>:-fno-sanitize=$<TARGET_PROPERTY:WEFT_SANITIZE_WITHOUT>>
         # which takes minutes for the portable vectors
         $<$<C_COMPILER_ID:GNU>:-fno-var-tracking>)
     target_link_options(weft_sanitize INTERFACE -fsanitize=${WEFT_SANITIZE})
