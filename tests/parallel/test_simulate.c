@@ -190,6 +190,33 @@ static void collectives(void)
     close_run(&r);
 }
 
+/* Groups of two of four micro-batches: the W or B that completes one sums its gradients, and a W of two micro-batches has
+   nothing left to compute beside that. */
+static void sums_of_groups(void)
+{
+    static const struct {
+        const char *name;
+        int ranks;
+        double sums;
+    } cases[] = {{"1f1b", 1, 2 * 7}, {"zb-h1", 1, 2 * 5}, {"zb-h1", 2, 5 + 11}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int last = cases[i].ranks - 1;
+        run r;
+
+        CU_ASSERT_FATAL(open_run(&r, cases[i].name, cases[i].ranks, 1, 4, &plain));
+        r.stage[last].group = 2;
+        r.stage[last].sum = 5;
+        r.stage[last].sum_joined = 7;
+        r.stage[last].sum_behind = 11;
+        CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+        CU_ASSERT_EQUAL(r.result.rank[last].spent.of[WF_SIM_REDUCE], cases[i].sums);
+        if (cases[i].ranks == 1)
+            CU_ASSERT_EQUAL(r.result.makespan, 12 + cases[i].sums);
+        close_run(&r);
+    }
+}
+
 /* As many ranks as like on one core take what all of them compute; on as many cores as ranks, no longer than with
    cores of their own. */
 static void shared_cores(void)
@@ -273,6 +300,7 @@ int main(void)
         {"DualPipe's formula", dualpipe},
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
+        {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},
         {"what one part in a million is worth", what_if},
         {"what is refused", refusals},
