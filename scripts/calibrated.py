@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """
-calibrated.py GPT_TRAIN [--turns N] [--allow PERCENT] - real compute on this machine, beside what a plan says of it by figures
+calibrated.py GPT_TRAIN [--turns N] [--allow PERCENT] [--state FILE [--most SECONDS]] - real compute on this machine, beside what a plan says of it by figures
 that were measured right before it: gpt_train --calibrate, then --plan --machine and a run, for layouts of two ranks.
 
 All layouts take turns, each turn with a calibration of its own, and of a layout the turn with the middle error counts: this machine is a third
 slower for half a minute now and then, which hits a run and not its calibration, or the other way round. Prints that of each, and the median and
-the largest error. Nothing else should run meanwhile.
+the largest error. Nothing else should run meanwhile. With --state FILE a run goes on where the last one was cut off, and --most SECONDS ends
+it by itself.
 """
 import argparse
 import json
@@ -15,6 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import slices
 
 MODELS = [["--n-layer", "4", "--n-embd", "256", "--n-head", "4", "--seq-len", "128"],
           ["--n-layer", "6", "--n-embd", "384", "--n-head", "6", "--seq-len", "256"]]
@@ -46,16 +49,22 @@ def main():
     parser.add_argument("gpt_train")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--allow", type=float)
+    slices.add_arguments(parser)
     a = parser.parse_args()
+    done = slices.Done(a)
     cases = [(model, layout) for model in MODELS for layout in LAYOUTS]
     found = [[] for _ in cases]
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "text").write_text("All happy families are alike. " * 20000, encoding="utf-8")
         machine = os.path.join(folder, "machine.json")
-        for _ in range(a.turns):
-            for i, (model, layout) in enumerate(cases):
-                run([a.gpt_train, "--calibrate", machine, "--arch", "llama", "--micro-batch-size", "2", *model])
-                found[i].append(measure(a.gpt_train, folder, model, layout, machine))
+
+        def one(model, layout):
+            run([a.gpt_train, "--calibrate", machine, "--arch", "llama", "--micro-batch-size", "2", *model])
+            return measure(a.gpt_train, folder, model, layout, machine)
+
+        for turn in range(a.turns):
+            for i, case in enumerate(cases):
+                found[i].append(done.once([turn, i], lambda case=case: one(*case)))
     errors = []
     for (model, layout), turns in zip(cases, found):
         simulated, measured = sorted(turns, key=lambda pair: pair[0] / pair[1])[len(turns) // 2]

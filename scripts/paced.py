@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] [--winners N] - random layouts,
-schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
+paced.py GPT_TRAIN [--runs N] [--seed N] [--first N] [--seconds X] [--allow MEDIAN,WORST] [--order TAU] [--winners N] [--state FILE] -
+random layouts, schedules and machines: what gpt_train --plan --machine says of a step, beside a run of real ranks that take the time of that
 machine (--paced). Prints a line for each, the median and the largest error; with --allow the exit status says
 whether they are within so many percent.
 
@@ -11,6 +11,9 @@ parallelism alone?
 
 --winners N: N models and machines, as random, on which the search finds something else than data parallelism alone: is that
 faster when both run?
+
+--state FILE keeps what has been measured, so that a run that was cut off goes on where it was; --most SECONDS ends one by itself, with status 3
+where something is left.
 
 What differs between the two is what the simulator does not know of how ranks overlap and wait. This machine's own noise
 shows less the longer a step is: --seconds, for one rank; more ranks get more.
@@ -25,6 +28,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
+
+import slices
 
 SCHEDULES = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "looped-bfs": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2, "v-half": 2,
              "v-min": 2, "dualpipe-v": 2, "naive": 1}
@@ -145,15 +150,16 @@ def search(program, figures, model=tuple(ONE), ranks=RANKS):
         return [list(model) + shlex.split(f["flags"]) for f in (result["top"][0], result["plain"])]
 
 
-def order(a):
+def order(a, done):
     rng = random.Random(a.seed)
     figures = machine(rng, RANKS, RANKS)
-    pairs = []
+    pairs, seconds = [], a.seconds * (1 + RANKS / 4)
     for flags in layouts(rng, a.runs):
-        pairs.append(measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)))
+        pairs.append(done.once(flags, lambda flags=flags: measure(a.gpt_train, flags, figures, seconds)))
         print(f"{1e6 * pairs[-1][0]:9.1f} us simulated {1e6 * pairs[-1][1]:9.1f} measured  {' '.join(flags)}", flush=True)
     print(f"Kendall's tau of {len(pairs)}: {tau(pairs):.3f}")
-    times = [measure(a.gpt_train, flags, figures, a.seconds * (1 + RANKS / 4)) for flags in search(a.gpt_train, figures)]
+    times = [done.once(["found", i], lambda flags=flags: measure(a.gpt_train, flags, figures, seconds))
+             for i, flags in enumerate(search(a.gpt_train, figures))]
     print(f"the search's first: {1e6 * times[0][0]:.1f} us simulated, {1e6 * times[0][1]:.1f} measured; data parallelism "
           f"alone: {1e6 * times[1][0]:.1f}, {1e6 * times[1][1]:.1f}")
     sys.exit(tau(pairs) < a.order or times[0][1] > 1.02 * times[1][1])
@@ -170,24 +176,34 @@ def contest(rng):
     return tuple(str(w) for w in model), figures, ranks
 
 
-def winners(a):
+def winners(a, done):
     """What the search finds beside data parallelism alone, run, where it found something else."""
     lost, found, drawn = 0, 0, 0
     while found < a.winners:
         model, figures, ranks = contest(random.Random(1000 * a.seed + drawn))
+        first, plain = done.once(["search", drawn], lambda: search(a.gpt_train, figures, model, ranks))
         drawn += 1
-        first, plain = search(a.gpt_train, figures, model, ranks)
         if "--pp" not in first and "--tp" not in first:
             continue
         found += 1
         seconds = a.seconds * (1 + ranks / 4)
-        times = [measure(a.gpt_train, flags, figures, seconds) for flags in (first, plain)]
+        times = done.once(["runs", drawn], lambda: [measure(a.gpt_train, flags, figures, seconds) for flags in (first, plain)])
         lost += times[0][1] > times[1][1]
         print(f"{1e6 * times[0][0]:9.1f} us simulated {1e6 * times[0][1]:9.1f} measured; data parallelism {1e6 * times[1][0]:9.1f}, "
               f"{1e6 * times[1][1]:9.1f}: {times[1][1] / times[0][1]:5.2f} times  {' '.join(first)} | {' '.join(plain[len(model):])}",
               flush=True)
     print(f"{found} of {drawn} searches found something else than data parallelism; it was slower than that in {lost} runs")
     sys.exit(lost > 0)
+
+
+def several(a, flags, figures, ranks, worst):
+    """A measurement, and others, slower, where it took longer than is allowed."""
+    simulated, measured = measure(a.gpt_train, flags, figures, a.seconds * (1 + ranks / 4))
+    for k in range(1, a.tries):
+        if 100 * (1 - simulated / measured) <= worst:
+            break
+        measured = min(measured, measure(a.gpt_train, flags, figures, 2 ** k * a.seconds * (1 + ranks / 4))[1])
+    return simulated, measured
 
 
 def main():
@@ -202,20 +218,18 @@ def main():
                         "measured again, slower: others on this machine delay a run, and never hasten it")
     parser.add_argument("--order", type=float)
     parser.add_argument("--winners", type=int)
+    slices.add_arguments(parser)
     a = parser.parse_args()
+    done = slices.Done(a)
     if a.winners is not None:
-        winners(a)
+        winners(a, done)
     if a.order is not None:
-        order(a)
+        order(a, done)
     median, worst = (float(x) for x in (a.allow or "inf,inf").split(","))
     errors = []
     for i in range(a.first, a.first + a.runs):
         flags, figures, ranks = configuration(random.Random(1000 * a.seed + i))
-        simulated, measured = measure(a.gpt_train, flags, figures, a.seconds * (1 + ranks / 4))
-        for k in range(1, a.tries):
-            if 100 * (1 - simulated / measured) <= worst:
-                break
-            measured = min(measured, measure(a.gpt_train, flags, figures, 2 ** k * a.seconds * (1 + ranks / 4))[1])
+        simulated, measured = done.once(["layout", a.seed, i], lambda: several(a, flags, figures, ranks, worst))
         errors.append(100 * (simulated / measured - 1))
         print(f"{i:3d} {errors[-1]:+6.1f} %  {1e6 * simulated:9.1f} us simulated {1e6 * measured:9.1f} measured  "
               f"{'background' if figures['host']['background'] else 'in turn':10s} "

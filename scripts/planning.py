@@ -97,19 +97,49 @@ def megatron_keeps(flags, _):
 
 
 def titan_keeps(flags, p):
-    """GiB without a pipeline, where the loss is made of all logits at once: they in bf16, in fp32, their log-softmax and its gradient, 14 bytes
-    each; and where selective checkpointing keeps a block's input, what attention gives, and every second product (wq, wv, w1, w2), and full
-    checkpointing the input alone. Two units and the embedding are gathered in bf16."""
-    tp, dp = flag(flags, "--tp"), flag(flags, "--dp")
-    m, tokens = p["model"], flag(flags, "--micro-batch-size") * p["batch"]["tokens"]
+    """GiB that torchtitan reserves, which is what it prints (train.py at its benchmark's commit 9dec370; PyTorch's fully_shard of that time).
+    PyTorch's allocator keeps a pool for each stream, and a pool stays at its peak:
+
+        gathers     the largest unit, embedding and head together, and the next one, in bf16
+        reductions  that unit's gradients in fp32, and gradients of all shards
+        the rest    at its peak where backward begins: the loss (logits_bytes), what blocks keep (parallelize_llama.py; torch.compile
+                    keeps what a later product needs: input, wq, wv, attention's output and its sums, w1; full checkpointing
+                    the input alone), the root, which is not freed behind forward, and a block, and the last norm
+    """
+    tp, dp, micro = flag(flags, "--tp"), flag(flags, "--dp"), flag(flags, "--micro-batch-size")
+    m, tokens = p["model"], micro * p["batch"]["tokens"]
+    width, keys, words = m["width"], m["width"] // m["heads"] * m["kv_heads"], m["vocabulary"] * m["width"]
+    block = (m["parameters"] - 2 * words) / m["layers"]
     if "--pp" in flags:
-        return None
+        return titan_stage_keeps(flags, m, tokens, block, words)
+    kept = 2 * width if "--recompute block" in flags else 2 * (3 * width + keys + m["ffn"]) + 4 * m["heads"]
+    own = 16 * m["parameters"] / dp
+    streams = 2 * (2 * words + block) + 4 * 2 * words
+    loss = logits_bytes(tp) * tokens * m["vocabulary"] + tokens * 6 * width
+    return ((own + streams + loss + tokens * m["layers"] * kept + 2 * (2 * words + block)) / tp + 2 * tokens * width) / GIB
+
+
+def logits_bytes(tp):
+    """Of a logit, where backward makes the first gradient: log-softmax, gradients of it and of what went in, in fp32; bf16 logits are
+    gone by then. Over tensor-parallel ranks log-softmax, its exponentials, their sum with the gradient and the product
+    (torch/distributed/tensor/parallel/loss.py)."""
+    return 16 if tp > 1 else 12
+
+
+def titan_stage_keeps(flags, m, tokens, block, words):
+    """The first rank of a pipeline. Stages stay gathered from the first micro-batch to the last, blocks in fp8 (reshard_after_forward), and sum
+    gradients whole, in fp32, until a stage has all of them; interleaved stages do so one after the other. As many micro-batches as ranks
+    are the default, all in flight; of each, blocks keep inputs, and stages outputs; one block at a time is made again."""
+    tp, dp, pp = (flag(flags, name) for name in ("--tp", "--dp", "--pp"))
+    v = 2 if "interleaved" in flags else 1
+    blocks = m["layers"] // (pp * v) + (v - 1) * -(-m["layers"] // (pp * v))  # those in the middle have one more
+    stage = blocks * block + words
+    summed = stage if v == 1 else -(-blocks // v) * block
     keys = m["width"] // m["heads"] * m["kv_heads"]
-    words = m["vocabulary"] * m["width"]
-    gathered = 2 * (2 * (m["parameters"] - 2 * words) / m["layers"] + words) / tp
-    block = m["width"] if "--recompute block" in flags else 4 * m["width"] + keys + m["ffn"]
-    return (14 * tokens * m["vocabulary"] / tp + 16 * m["parameters"] / (tp * dp) + gathered
-            + 2 * block * tokens * m["layers"] / tp) / GIB
+    kept = 2 * m["width"] * (blocks + v) * pp
+    again = 2 * (2 * m["width"] * tp + 2 * m["width"] + 2 * keys + 3 * m["ffn"])
+    streams = 2 * block + 4 * block
+    return (16 * stage / dp + blocks * block + 2 * words + 4 * summed + streams + tokens * (kept + again)) / tp / GIB
 
 
 ROWS = [
@@ -125,10 +155,10 @@ ROWS = [
              "--global-batch-size 512 --recompute block"), "gpus": 256},
     {**titan("Llama 3.1 405B, tp 8 pp 8 dp 8, 1f1b (fp8)", 100, 82.5,
              "--model llama-3.1-405b --seq-len 8192 --tp 8 --pp 8 --dp 8 --sequence-parallel "
-             "--micro-batch-size 1 --global-batch-size 256 --recompute block"), "gpus": 512},
+             "--micro-batch-size 4 --global-batch-size 256 --recompute block"), "gpus": 512},
     {**titan("the same, interleaved (fp8)", 128, 72.7,
              "--model llama-3.1-405b --seq-len 8192 --tp 8 --pp 8 --dp 8 --sequence-parallel --pp-schedule "
-             "interleaved --micro-batch-size 1 --global-batch-size 256 --recompute block"), "gpus": 512},
+             "interleaved --micro-batch-size 4 --global-batch-size 256 --recompute block"), "gpus": 512},
     foundry("h100", "7b", 8, 6, 1, False, 10643), foundry("h100", "13b", 8, 2, 1, False, 4792),
     foundry("h100", "13b", 64, 2, 1, False, 4800), foundry("h100", "30b", 16, 10, 3, True, 2263),
     foundry("h100", "70b", 64, 8, 4, True, 1039), foundry("a100", "13b", 8, 2, 3, False, 2262),

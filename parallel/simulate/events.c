@@ -163,7 +163,9 @@ wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a)
     if (b)
         add(&cost, &c->joined, 1);
     if (c->group && (b || a->kind == WF_PIPE_W) && (a->last + 1) % c->group == 0)
-        cost.of[WF_SIM_REDUCE] += b ? c->sum_joined : c->sum;
+        cost.of[WF_SIM_REDUCE] += b                    ? c->sum_joined
+                                  : a->last > a->micro ? c->sum_behind
+                                                       : c->sum;
     return cost;
 }
 

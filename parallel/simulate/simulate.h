@@ -44,7 +44,8 @@ typedef struct wf_sim_stage {
         weights;        /* F (and R), I, W of a micro-batch; B is I and W .. */
     wf_sim_cost joined; /* .. and this, which may be below 0: what goes on beside one of them */
     int group; /* the W or B that completes so many micro-batches takes `sum`, or `sum_joined`, more; 0: none does */
-    double sum, sum_joined;
+    double sum, sum_joined,
+        sum_behind; /* or that, where a W is of several micro-batches: their sums begin behind its products */
     double gather, reduce, update; /* UNSHARD, REDUCE, OPT */
     double units,
         unit; /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by one,

@@ -92,7 +92,8 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
             of_weights = {blocks, weights, 0, reduce, 0, root_reduce, across, root_across},
             of_both = {blocks, inputs + weights, again,  reduce,
                        back,   root_reduce,      across, root_across},
-            without = {blocks, inputs + weights, again, 0, back, 0, 0, 0};
+            without = {blocks, inputs + weights, again, 0, back, 0, 0, 0},
+            behind = {blocks, 0, 0, reduce, 0, root_reduce, across, root_across};
     double seen_i = beyond(c, &of_inputs), seen_w = beyond(c, &of_weights);
     double seen = beyond(c, &of_both), unsummed = beyond(c, &without);
 
@@ -104,6 +105,7 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
     stage->group = each ? 0 : (int)l->group;
     stage->sum = seen_w;
     stage->sum_joined = seen - unsummed;
+    stage->sum_behind = beyond(c, &behind);
 }
 
 enum {

@@ -59,7 +59,14 @@ EOT
     grep -q 'a step takes' out && result "the time of a table" "" || result "the time of a table" "$(head -c 300 err)"
 
 if [ -z "$sanitized" ]; then
-    "$script" "$gpt_train" --runs 6 --seconds .3 --allow 3,10 --tries 4 >out 2>err && result "simulated and measured" "" ||
-        result "simulated and measured" "$(cat out err | tail -8)"
+    six=("$script" "$gpt_train" --runs 6 --seconds .3 --allow 3,10 --tries 4 --state state.json)
+    "${six[@]}" --most 0 >out 2>err
+    [ $? = 3 ] && grep -q '^0 are measured' out && result "a part without time" "" || result "a part without time" "$(cat out err)"
+    "${six[@]}" >out 2>err && result "simulated and measured" "" || result "simulated and measured" "$(cat out err | tail -8)"
+    "${six[@]}" --most 0 >again 2>err && cmp -s out again && result "a run that goes on" "" ||
+        result "a run that goes on" "$(cat again err | tail -8)"
+    "${six[@]}" --seed 2 >out 2>err
+    grep -q 'is of another command line' err && result "another one's measurements" "" ||
+        result "another one's measurements" "$(cat out err)"
 fi
 finish

@@ -190,6 +190,54 @@ static void collectives(void)
     close_run(&r);
 }
 
+/* A stage whose reduction goes in buckets beside what another stage of its rank computes: what is waited for there is on the path,
+   once. */
+static void buckets(void)
+{
+    const wf_pipe_lowering how = {.ahead = 1, .group = 4};
+    run r;
+
+    CU_ASSERT_FATAL(open_run(&r, "interleaved", 2, 2, 4, &how));
+    for (int s = 0; s < 4; s++) {
+        r.stage[s].reduce = 12;
+        r.stage[s].buckets = 3;
+    }
+    for (int background = 0; background < 2; background++) {
+        r.costs.background = background;
+        CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+        CU_ASSERT(r.result.path.of[WF_SIM_REDUCE] > 12);
+        CU_ASSERT_DOUBLE_EQUAL(wf_sim_total(&r.result.path), r.result.makespan, 1e-9);
+    }
+    close_run(&r);
+}
+
+/* Groups of two of four micro-batches: the W or B that completes one sums its gradients, and a W of two micro-batches has
+   nothing left to compute beside that. */
+static void sums_of_groups(void)
+{
+    static const struct {
+        const char *name;
+        int ranks;
+        double sums;
+    } cases[] = {{"1f1b", 1, 2 * 7}, {"zb-h1", 1, 2 * 5}, {"zb-h1", 2, 5 + 11}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int last = cases[i].ranks - 1;
+        run r;
+
+        CU_ASSERT_FATAL(open_run(&r, cases[i].name, cases[i].ranks, 1, 4, &plain));
+        r.stage[last].group = 2;
+        r.stage[last].sum = 5;
+        r.stage[last].sum_joined = 7;
+        r.stage[last].sum_behind = 11;
+        CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+        CU_ASSERT_EQUAL(r.result.rank[last].spent.of[WF_SIM_REDUCE], cases[i].sums);
+        if (cases[i].ranks == 1)
+            CU_ASSERT_EQUAL(r.result.makespan, 12 + cases[i].sums);
+        close_run(&r);
+    }
+}
+
 /* As many ranks as like on one core take what all of them compute; on as many cores as ranks, no longer than with
    cores of their own. */
 static void shared_cores(void)
@@ -273,6 +321,8 @@ int main(void)
         {"DualPipe's formula", dualpipe},
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
+        {"reductions in buckets", buckets},
+        {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},
         {"what one part in a million is worth", what_if},
         {"what is refused", refusals},
