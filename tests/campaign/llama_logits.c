@@ -62,7 +62,8 @@ int main(int argc, char **argv)
     int status = 1;
 
     if (argc != 3 && argc != 4) {
-        fprintf(stderr, "usage: llama_logits MODEL.gguf CONTEXT [none: a file without a tokenizer]\n");
+        fprintf(stderr,
+                "usage: llama_logits MODEL.gguf CONTEXT [none: a file without a tokenizer]\n");
         return 2;
     }
     strcpy(none[0].key, "tokenizer.ggml.model");
