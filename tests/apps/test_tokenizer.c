@@ -236,6 +236,13 @@ static void characters_are_held_back(void)
     CU_ASSERT_EQUAL(s.text.bytes, 7);
     app_tokenizer_decode_end(&stream, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 8);
+    /* Bytes that begin a character are 0xc2 to 0xf4. */
+    for (int begin = 0xc0; begin < 0x100; begin++) {
+        s.text.bytes = 0;
+        app_tokenizer_decode_next(s.tokenizer, &stream, begin, 0, &s.text, &s.error);
+        CU_ASSERT_EQUAL(s.text.bytes, begin >= 0xc2 && begin <= 0xf4 ? 0 : 1);
+        app_tokenizer_decode_end(&stream, &s.text, &s.error);
+    }
     close_subject(&s);
 }
 
