@@ -45,10 +45,12 @@ wf_status app_flags_read(const char *program, int argc, char **argv, const app_f
             flags[i].name, flags[i].kind == APP_FLAG_SWITCH ? no_argument : required_argument,
             NULL, 0};
     opterr = 0;
-    while ((c = getopt_long(argc, argv, "", options, &at)) != -1) {
+    while ((c = getopt_long(argc, argv, ":", options, &at)) != -1) {
+        if (c == ':')
+            return wf_error_set(error, WF_EINVAL, "%s lacks its value; see %s --help",
+                                argv[optind - 1], program);
         if (c != 0)
-            return wf_error_set(error, WF_EINVAL,
-                                "%s is no flag, or lacks its value; see %s --help",
+            return wf_error_set(error, WF_EINVAL, "%s is no flag; see %s --help",
                                 argv[optind - 1], program);
         if (take(&flags[at], optarg, error) != WF_OK ||
             (flags[at].taken && flags[at].taken(flags[at].arg, error) != WF_OK))

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""generation.py BUILD FOLDER [--prompts N] [--only PART] [--llama-bench PATH] - gpt_generate on a real model, by hand.
+"""generation.py BUILD FOLDER [--prompts N] [--only PART] [--keep DIR] [--llama-bench PATH] - gpt_generate on a real model, by hand.
 
     layouts   N prompts (1000) on every way to run: tp, dp, batches, chunks, threads: one SHA of texts and
-              log probabilities
+              log probabilities; prompts in random order, and each text as one prompt, which no cache helps: the
+              same. With --keep DIR what is done stays there, and a run that was stopped goes on
     greedy    100 prompts against transformers: the same ids, up to where its two best are closer than 1e-3
     samplers  what is kept of 10,000 rows, and its probabilities, against transformers' processors: 1e-6
-    logits    of N positions (1000 x 1000, of a small model: they are kept in memory), the trainer's and the
-              generator's on six layouts, all equal by memcmp
+    logits    of N positions (1000 x 1000) of a small model, which is trained for it, and of 2,048 of FOLDER's, the
+              trainer's and the generator's on six layouts, all equal by memcmp; --keep DIR as above
     perplexity  gpt_eval's nats a token beside transformers', in windows and with a stride
     speed     tokens a second of one text beside torch's, and, with --llama-bench PATH, that of llama.cpp, in turns with each other
               and with a plain read of memory by as many threads
@@ -24,26 +25,30 @@ import json
 import math
 import pathlib
 import random
+import re
 import struct
 import subprocess
 import tempfile
 import time
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 STARTS = ["The capital of", "Once upon a time", "In the beginning", "Water boils at", "def main(", "Dear", "The three",
           "It was a dark", "To make bread you", "My favourite", "1, 2, 3,", "Q: What is", "Le chat est", "The law of"]
+TOKENS = 4  # that are generated of a prompt
 WORDS = "France light seven river music under theorem small because of her and x = 3; Berlin, when 42 the old".split()
 
 
 def prompts_of(count):
     draw = random.Random(11)
-    return [f"{draw.choice(STARTS)} {' '.join(draw.choices(WORDS, k=draw.randrange(0, 12)))}".strip()
+    return [f"{draw.choice(STARTS)} {' '.join(draw.choices(WORDS, k=draw.randrange(0, 6)))}".strip()
             for _ in range(count)]
 
 
 def generate(build, folder, prompts, *flags):
+    """Lines of gpt_generate --json, and the seconds; a prompt is a text or a list of ids."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
         for prompt in prompts:
-            file.write(json.dumps({"prompt": prompt}) + "\n")
+            file.write(json.dumps({"prompt" if isinstance(prompt, str) else "ids": prompt}) + "\n")
         file.flush()
         begin = time.monotonic()
         run = subprocess.run([build / "apps/gpt_generate", folder, "--prompts", file.name, "--json", *map(str, flags)],
@@ -51,23 +56,70 @@ def generate(build, folder, prompts, *flags):
     return run.stdout, time.monotonic() - begin
 
 
-def layouts(build, folder, count):
-    ways = [["--tp", 1, "--batch-size", 16], ["--tp", 2, "--batch-size", 16], ["--tp", 4, "--batch-size", 64],
-            ["--tp", 8, "--batch-size", 32], ["--dp", 2, "--batch-size", 8], ["--dp", 2, "--tp", 2, "--batch-size", 3],
-            ["--batch-size", 16, "--prefill-chunk", 1], ["--batch-size", 16, "--prefill-chunk", 7],
-            ["--batch-size", 64, "--prefill-chunk", 64, "--threads-per-rank", 1], ["--batch-size", 1]]
-    prompts, first, same = prompts_of(count), None, 0
-    for way in ways:
-        few = prompts if way != ["--batch-size", 1] else prompts[:max(count // 10, 1)]
-        out, seconds = generate(build, folder, few, "--max-new-tokens", 12, "--logprobs", 1, "--temperature", 0.9,
-                                "--top-p", 0.95, *way)
-        first = first or out
-        alike = first.startswith(out) if few is not prompts else out == first
-        same += alike
-        print(f"{' '.join(map(str, way)):55} {len(few):5} texts {seconds:7.1f} s  "
-              f"{hashlib.sha256(out).hexdigest()[:16]}  {'same' if alike else 'OTHER'}", flush=True)
-    print(f"layouts: {same} of {len(ways)} ways give one text with one set of log probabilities")
-    return same == len(ways)
+WAYS = ["--tp 1 --batch-size 16", "--tp 2 --batch-size 16", "--tp 4 --batch-size 64", "--tp 8 --batch-size 32",
+        "--dp 2 --batch-size 8", "--dp 2 --tp 2 --batch-size 3", "--batch-size 16 --prefill-chunk 1",
+        "--batch-size 16 --prefill-chunk 7", "--batch-size 64 --prefill-chunk 64 --threads-per-rank 1", "--batch-size 1"]
+DRAWN, LIKELIEST = "--temperature 0.9 --top-p 0.95 ", ""
+SHARE = 125  # prompts of a run
+
+
+class Shares:
+    """Runs of SHARE prompts each, of which those that are done are kept."""
+
+    def __init__(self, build, folder, prompts, keep):
+        self.build, self.folder, self.keep = build, folder, keep
+        self.shares = [prompts[i:i + SHARE] for i in range(0, len(prompts), SHARE)]
+
+    def run(self, name, share, prompts, flags):
+        """The lines that gpt_generate writes of these prompts."""
+        kept = self.keep / (re.sub(r"[^\w.]+", "_", f"{name} {share}") + ".jsonl")
+        if not kept.exists() or kept.read_bytes().count(b"\n") != len(prompts):
+            out, _ = generate(self.build, self.folder, prompts, "--echo", "--logprobs", 1, *flags.split())
+            part = kept.with_suffix(".part")
+            part.write_bytes(out)
+            part.rename(kept)
+        return kept.read_bytes().splitlines(keepends=True)
+
+    def way(self, sampling, way):
+        return [self.run(sampling + way, i, prompts, f"--max-new-tokens {TOKENS} {sampling}{way}")
+                for i, prompts in enumerate(self.shares)]
+
+    def mixed(self, way):
+        """The likeliest texts of prompts that come in random order, put in order again."""
+        result = []
+        for i, prompts in enumerate(self.shares):
+            order = random.Random(i).sample(range(len(prompts)), len(prompts))
+            lines = self.run("mixed " + way, i, [prompts[j] for j in order], f"--max-new-tokens {TOKENS} {way}")
+            back = sorted(zip(order, lines))
+            result.append([re.sub(rb'^{"prompt":\d+', b'{"prompt":%d' % j, line) for j, line in back])
+        return result
+
+    def at_once(self, texts, way):
+        """Log probabilities of whole texts, computed as prompts in one chunk; and those that they had."""
+        wrong = 0
+        for i, lines in enumerate(texts):
+            rows = [json.loads(line) for line in lines]
+            again = self.run("at once " + way, i, [row["prompt_ids"] + row["ids"] for row in rows], f"--max-new-tokens 1 {way}")
+            wrong += sum(json.loads(line)["prompt_logprobs"] != row["prompt_logprobs"] + row["logprobs"]
+                         for line, row in zip(again, rows))
+        return wrong
+
+
+def layouts(build, folder, count, keep):
+    with tempfile.TemporaryDirectory() as work:
+        shares = Shares(build, folder, prompts_of(count), keep or pathlib.Path(work))
+        shares.keep.mkdir(parents=True, exist_ok=True)
+        first, same = shares.way(DRAWN, WAYS[0]), 0
+        for way in WAYS:
+            texts = shares.way(DRAWN, way)
+            same += texts == first
+            print(f"{way:55} {count:5} texts  {hashlib.sha256(b''.join(sum(texts, []))).hexdigest()[:16]}  "
+                  f"{'same' if texts == first else 'OTHER'}", flush=True)
+        order = shares.way(LIKELIEST, WAYS[0]) == shares.mixed("--tp 2 --batch-size 3")
+        wrong = shares.at_once(first, "--tp 2 --batch-size 16")
+    print(f"layouts: {same} of {len(WAYS)} ways give one text with one set of log probabilities, prompts in random order "
+          f"{'too' if order else 'DO NOT'}; {wrong} texts have others when they are prompts")
+    return same == len(WAYS) and order and wrong == 0
 
 
 def greedy(build, folder):
@@ -128,9 +180,41 @@ def samplers(build):
     return good
 
 
-def logits(build, folder, positions):
-    text = pathlib.Path(__file__).resolve().parent.parent / "docs/architecture.md"
-    return subprocess.run([build / "tests/logits_alike", folder, text, str(positions)]).returncode == 0
+SLICE = 65536  # positions whose logits are in memory together
+SMALL = "--arch llama --n-layer 3 --n-embd 48 --n-head 6 --n-kv-head 3 --seq-len 256 --global-batch-size 8 --steps 20 --lr 3e-3"
+
+
+def alike(build, model, text, positions, kept):
+    """Rows of logits that logits_alike compares, and how many are other; what it says is kept."""
+    if not kept.exists():
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(text)
+            file.flush()
+            run = subprocess.run([build / "tests/logits_alike", model, file.name, str(positions)], stdout=subprocess.PIPE, text=True)
+        if run.returncode > 1 or "rows compared" not in run.stdout:
+            raise SystemExit(f"logits_alike: status {run.returncode}\n{run.stdout}")
+        kept.write_text(run.stdout)
+    return map(int, re.search(r"(\d+) rows compared, (\d+) other", kept.read_text()).groups())
+
+
+def logits(build, folder, positions, keep):
+    sources = b"".join(path.read_bytes() for path in sorted(ROOT.glob("[a-z]*/**/*.[ch]")) if "build" not in path.parts[len(ROOT.parts)])
+    with tempfile.TemporaryDirectory() as work:
+        kept = keep or pathlib.Path(work)
+        kept.mkdir(parents=True, exist_ok=True)
+        corpus, small = kept / "sources.txt", kept / "small"
+        if not (small / "step-00000020").exists():
+            corpus.write_bytes(sources)
+            subprocess.run([build / "apps/gpt_train", "--data", corpus, *SMALL.split(), "--save", small], check=True, stdout=subprocess.DEVNULL)
+        compared = other = 0
+        for i, at in enumerate(range(0, positions, SLICE)):
+            text = sources[at % (len(sources) - SLICE):][:SLICE]
+            rows, wrong = alike(build, small, text, min(SLICE, positions - at), kept / f"logits_{i}.txt")
+            compared, other = compared + rows, other + wrong
+        print(f"logits: {positions} positions of a small model: {compared} rows compared on six layouts, {other} other", flush=True)
+        rows, wrong = alike(build, folder, sources, 2048, kept / "logits_folder.txt")
+        print(f"logits: 2048 positions of {folder}: {rows} rows compared on six layouts, {wrong} other", flush=True)
+    return other + wrong == 0
 
 
 def perplexity(build, folder):
@@ -138,7 +222,7 @@ def perplexity(build, folder):
     import transformers
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    text = (pathlib.Path(__file__).resolve().parent.parent / "docs/architecture.md").read_text()[:12000]
+    text = (ROOT / "docs/architecture.md").read_text()[:12000]
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     good = True
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
@@ -273,12 +357,13 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--prompts", type=int, default=1000)
     parser.add_argument("--positions", type=int, default=1000000)
+    parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("--llama-bench", type=pathlib.Path)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--only", choices=["layouts", "logits", "greedy", "samplers", "perplexity", "speed"])
     a = parser.parse_args()
-    parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts), "logits": lambda: logits(a.build, a.folder, a.positions),
+    parts = {"layouts": lambda: layouts(a.build, a.folder, a.prompts, a.keep), "logits": lambda: logits(a.build, a.folder, a.positions, a.keep),
              "greedy": lambda: greedy(a.build, a.folder), "samplers": lambda: samplers(a.build),
              "perplexity": lambda: perplexity(a.build, a.folder),
              "speed": lambda: speed(a.build, a.folder, a.llama_bench, a.turns, a.threads)}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] - what gpt_export --gguf writes, seen by others, and what it reads.
+"""gguf_check.py GPT_EXPORT FOLDER [ORIGINAL.gguf] [--llama-cpp SOURCE] - what gpt_export --gguf writes, seen by others, and what it reads.
 
 For the models of tests/reference, and for FOLDER, a model of Hugging Face with its tokenizer:
 
@@ -9,6 +9,8 @@ For the models of tests/reference, and for FOLDER, a model of Hugging Face with 
   - transformers makes the same ids of some texts by the file's tokenizer;
   - a folder that is made of the file again has every tensor byte for byte (of q8_0: as gguf dequantises it);
   - numbers in blocks of every type that is read are those that gguf makes of them;
+  - llama.cpp, built anywhere in SOURCE, has of the files the logits that transformers have of the folders, 1e-5, and of a
+    Phi-3 with two lists of factors in a short text and in a long one;
   - keys are those of ORIGINAL, a file that llama.cpp's converter has made of the same model, or the difference is told.
 
 It needs gguf, torch, transformers, accelerate and safetensors, and says what is missing.
@@ -229,6 +231,49 @@ def check_blocks(program, where):
         say(not wrong, f"numbers of {kind.name} are gguf's, {sum(x.size for x in raw.values())} of them {wrong}")
 
 
+class LlamaCpp:
+    """tests/campaign/llama_logits.c, built against a llama.cpp."""
+
+    def __init__(self, source, where):
+        self.program = where / "llama_logits"
+        c, o = ROOT / "tests/campaign/llama_logits.c", where / "llama_logits.o"
+        subprocess.run(["cc", "-std=c11", "-c", f"-I{source}/include", f"-I{source}/ggml/include", c, "-o", o], check=True)
+        libraries = [next(iter(sorted(source.rglob(f"lib{name}.so")) + sorted(source.rglob(f"lib{name}.a"))), None)
+                     for name in ("llama", "ggml", "ggml-cpu", "ggml-base")]
+        subprocess.run(["c++", o, "-o", self.program, "-Wl,--start-group", *filter(None, libraries), "-Wl,--end-group", "-fopenmp", "-lpthread",
+                        "-ldl", "-lm", *(f"-Wl,-rpath,{x.parent}" for x in libraries if x)], check=True)
+
+    def check(self, name, path, ids, want, context, has_tokenizer, most=2e-6):
+        """Differences of at most so much of the largest logit; llama.cpp looks a GPT-2's GELU up in a table of f16."""
+        most, off = 5e-4 if "gpt2" in name else most, 0
+        for row, expected in zip(ids.numpy(), want):
+            said = subprocess.run([self.program, path, str(context), *([] if has_tokenizer else ["none"])], input=row.astype(np.int32).tobytes(),
+                                  capture_output=True)
+            if said.returncode:
+                return say(False, f"{name}: llama.cpp: {said.stderr.decode().strip()}")
+            off = max(off, np.abs(np.frombuffer(said.stdout, np.float32).reshape(expected.shape) - expected).max())
+        say(off <= most * np.abs(want).max(), f"{name}: logits of llama.cpp and of the folder differ by {off:g} at most, the largest is {np.abs(want).max():.3g}")
+
+    def check_lengths(self, program, where):
+        """llama.cpp takes the factors by the length that a context may have, transformers by the text's. Its angles are
+        products of f32, one by the other, so that a token is the farther off the later it comes, a Llama's too."""
+        half = 4
+        rope = {"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 300, "partial_rotary_factor": 0.5,
+                "short_factor": [1.0 + 0.1 * i for i in range(half)], "long_factor": [1.5 + 2.0 * i for i in range(half)]}
+        torch.manual_seed(5)
+        model = transformers.Phi3ForCausalLM(transformers.Phi3Config(
+            hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, vocab_size=300,
+            max_position_embeddings=1200, original_max_position_embeddings=300, rope_parameters=rope, pad_token_id=0)).eval()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.copy_(0.2 * torch.randn(p.shape) + (1.0 if p.dim() == 1 else 0.0))
+        model.save_pretrained(where / "phi3")
+        export(program, where / "phi3", "--gguf", where / "phi3.gguf", "--tokenizer", "none").check_returncode()
+        for length, context in ((200, 256), (400, 512)):
+            ids = torch.randint(300, (2, length))
+            self.check(f"phi3 with two lists of factors, {length} tokens", where / "phi3.gguf", ids, logits(model, ids), context, False, 1e-4)
+
+
 def check_original(path, original):
     a, b = (gguf.GGUFReader(p) for p in (path, original))
     fields = [{k: f.contents() for k, f in r.fields.items() if not k.startswith("GGUF.")} for r in (a, b)]
@@ -247,10 +292,17 @@ def check_original(path, original):
 
 
 def main():
-    program, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+    arguments = sys.argv[1:]
+    at = arguments.index("--llama-cpp") if "--llama-cpp" in arguments else len(arguments)
+    llama_cpp = arguments[at + 1:at + 2]
+    program, folder, *original = arguments[:at] + arguments[at + 2:]
+    folder = pathlib.Path(folder)
     references = sorted(p for p in (ROOT / "tests/reference").glob("hf_*") if (p / "config.json").exists())
     with tempfile.TemporaryDirectory() as where:
         check_blocks(program, pathlib.Path(where))
+        llama_cpp = LlamaCpp(pathlib.Path(llama_cpp[0]), pathlib.Path(where)) if llama_cpp else None
+        if llama_cpp:
+            llama_cpp.check_lengths(program, pathlib.Path(where))
         for model in references + [folder]:
             has = (model / "tokenizer.json").exists()
             for kind in ("stored", "f32", "f16", "q8_0"):
@@ -272,8 +324,11 @@ def main():
                     if not any(x in model.name for x in NOT_LOADED):
                         check_logits(model.name, model, path, ids, 1e-4, model == folder)
                     check_tokenizer(model, path)
-                if kind == "f32" and model == folder and len(sys.argv) > 3:
-                    check_original(path, sys.argv[3])
+                    if llama_cpp:
+                        ours = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+                        llama_cpp.check(model.name, path, ids, logits(ours, ids), 256, has)
+                    if model == folder and original:
+                        check_original(path, original[0])
                 del reader
                 path.unlink()
     return 1 if bad else 0

@@ -49,6 +49,15 @@ static int open_at_once(const char *name)
     return descriptor;
 }
 
+/* A name that lacks the end of a set of token ids, as --output of gpt_data takes it. */
+static bool is_pair(const char *name)
+{
+    char index[4200];
+
+    return snprintf(index, sizeof index, "%s.idx", name) < (int)sizeof index &&
+           access(index, R_OK) == 0;
+}
+
 /* A regular file that is not empty. */
 static wf_status open_regular(const char *name, const char *flag, int *descriptor,
                               int64_t *size, wf_error *error)
@@ -58,8 +67,10 @@ static wf_status open_regular(const char *name, const char *flag, int *descripto
     *size = 0;
     *descriptor = open_at_once(name);
     if (*descriptor < 0 || fstat(*descriptor, &info))
-        return wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
-                            strerror(errno));
+        return is_pair(name) ? wf_error_set(error, WF_EIO,
+                                            "there is no data file %s: give %s.idx", name, name)
+                             : wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
+                                            strerror(errno));
     if (!S_ISREG(info.st_mode))
         return wf_error_set(error, WF_EIO, "data file %s is %s; %s takes regular files", name,
                             S_ISDIR(info.st_mode) ? "a directory" : "not a regular file", flag);

@@ -153,7 +153,8 @@ static wf_status read_file(reading *r, const char *path, wf_error *error)
     ssize_t n;
 
     if (!file)
-        return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+        return wf_error_set(error, WF_EIO, "%s: %s: --prompts takes a file, --prompt a text",
+                            path, strerror(errno));
     r->name = name;
     for (int64_t number = 1; error->code == WF_OK && (n = getline(&line, &room, file)) >= 0;
          number++) {

@@ -1,6 +1,8 @@
 /* apps/model/model_source.c - a model by the path that a user gives; see the header. */
 #include "apps/model/model_source.h"
 #include "apps/options/options.h"
+#include <dirent.h>
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,6 +24,53 @@ static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
         free(paths[i]);
     free(paths);
     return found;
+}
+
+/* The first file of GGUF in a folder; empty: there is none. */
+static void find_gguf(const char *folder, char *name, size_t room)
+{
+    DIR *dir = opendir(folder);
+    const struct dirent *entry;
+
+    *name = 0;
+    while (dir && !*name && (entry = readdir(dir))) {
+        const char *end = strrchr(entry->d_name, '.');
+
+        if (end && strcmp(end, ".gguf") == 0)
+            snprintf(name, room, "%s", entry->d_name);
+    }
+    if (dir)
+        closedir(dir);
+}
+
+/* What is wrong with a path that cannot be a model. */
+static wf_status check_path(const char *path, wf_error *error)
+{
+    static const char model[] = "a model is a folder of Hugging Face, a checkpoint of "
+                                "gpt_train or a directory of these";
+    struct stat s;
+
+    if (stat(path, &s) != 0)
+        return wf_error_set(error, WF_EIO, "%.3000s: %s: %s", path, strerror(errno), model);
+    if (!S_ISDIR(s.st_mode))
+        return wf_error_set(error, WF_EIO, "%.3000s is a file: %s", path, model);
+    return WF_OK;
+}
+
+/* A folder without a checkpoint may have a file that is to become a model. */
+static wf_status check_folder(const char *path, wf_error *error)
+{
+    char config[4200], gguf[256];
+    struct stat s;
+
+    snprintf(config, sizeof config, "%.4000s/config.json", path);
+    find_gguf(path, gguf, sizeof gguf);
+    if (*gguf && stat(config, &s) != 0)
+        return wf_error_set(error, WF_EIO,
+                            "%.3000s is no model, but has one as GGUF, %s: make it a folder by "
+                            "gpt_export %.3000s/%s FOLDER",
+                            path, gguf, path, gguf);
+    return WF_OK;
 }
 
 /* The folder with what belongs to a model beside its weights: the one that is read, or what a run that began with one
@@ -54,8 +103,10 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
 
     *m = (app_model_source){.path = path};
     m->is_gguf = wf_par_gguf_there(path);
-    if (!m->is_gguf)
+    if (!m->is_gguf && check_path(path, error) == WF_OK)
         m->checkpoint = find_checkpoint(path, error);
+    if (error->code == WF_OK && !m->is_gguf && !m->checkpoint)
+        check_folder(path, error);
     if (error->code != WF_OK)
         return error->code;
     status = m->checkpoint ? app_options_saved_model(m->checkpoint, &m->config, &m->lora, error)

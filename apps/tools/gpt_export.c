@@ -167,8 +167,11 @@ static int check(const job *j)
     }
     if (!j->from || !(j->to || j->gguf.file))
         return refuse(
-            "it takes two folders, FROM and TO, or FROM and --gguf FILE; see gpt_export "
+            "it takes a model, FROM, and a folder, TO, or FROM and --gguf FILE; see gpt_export "
             "--help");
+    if (j->to && strlen(j->to) > 5 && strcmp(j->to + strlen(j->to) - 5, ".gguf") == 0)
+        return refuse("%s is the name of a GGUF file, and TO is a folder: give --gguf %s",
+                      j->to, j->to);
     if (!*j->from || (j->to && !*j->to))
         return refuse("the name of folder %s is empty", *j->from ? "TO" : "FROM");
     if (j->dtype && !j->to)
@@ -218,7 +221,7 @@ static int read_command_line(int argc, char **argv, job *j)
             return refuse("--ranks %s is no number from 1 to %d", optarg, WF_MAX_RANKS);
     }
     if (argc - optind > 2)
-        return refuse("%s: it takes two folders, FROM and TO; see gpt_export --help",
+        return refuse("%s: it takes a model, FROM, and a folder, TO; see gpt_export --help",
                       argv[optind + 2]);
     j->from = argc - optind > 0 ? argv[optind] : NULL;
     j->to = argc - optind > 1 ? argv[optind + 1] : NULL;

@@ -65,6 +65,8 @@ refuse "training that moves nothing" 2 "--transport fake.*--steps 0" "${tiny[@]}
 
 # Data and files
 refuse "no data" 2 "--data is missing.*--data FILE" --steps 3
+: >pair.idx
+refuse "token ids by the name of both files" 3 "no data file pair: give pair.idx" --data pair
 refuse "a missing file" 3 "cannot open data file missing.txt: No such file" --data missing.txt
 refuse "an empty file" 2 "data file empty.txt is empty" --data empty.txt
 refuse "an empty file among others" 2 "empty.txt is empty" --data text.txt empty.txt

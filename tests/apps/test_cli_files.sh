@@ -265,7 +265,7 @@ if [ -z "$sanitized" ]; then
                 problem=$(cmp again/model.safetensors folder/model.safetensors 2>&1)
             else
                 problem=$({ [ $with = kill ] || [ $at = 3 ]; } &&
-                    grep -q 'config.json: No such' err || cat err)
+                    grep -qE 'config.json: No such|target: No such' err || cat err)
             fi
             [ $got != 0 ] || problem+=" rename $at was not there"
             result "an export that ends at rename $at with $with" "$problem"

@@ -315,7 +315,8 @@ refuse "weights in a pickle" 2 "pytorch_model.bin is a pickle, .*save_pretrained
     --init-from cut
 
 # Mistakes with the other programs.
-other "gpt_export of nothing" 2 "it takes two folders" gpt_export
+other "gpt_export of nothing" 2 "it takes a model, FROM" gpt_export
+other "gpt_export to a GGUF file without --gguf" 2 "give --gguf made.gguf" gpt_export made made.gguf
 other "gpt_export with an unknown flag" 2 "--foo is no flag" gpt_export --foo made exported
 other "gpt_export to a name that is empty" 2 "folder TO is empty" gpt_export made ""
 other "gpt_export as another type" 2 "--dtype f64 is none of f32, bf16, f16 and nf4" gpt_export made exported --dtype f64

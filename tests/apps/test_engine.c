@@ -97,10 +97,30 @@ static void memory_is_as_planned(void)
         .tp = 2, .strategy = "no_shard", .dtype = WF_BF16, .param_dtype = WF_BF16});
 }
 
+/* A text is long from the token behind the original length on, as transformers have it. */
+static void long_texts_begin_behind_the_original(void)
+{
+    wf_nn_gpt model = {
+        .config = {.rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 70}}};
+    bool is_long[] = {false, true};
+    const app_engine e = {.o = {.model = &model, .slots = 2, .positions = POSITIONS},
+                          .is_long = is_long};
+
+    CU_ASSERT_TRUE(app_engine_keeps(&e, 0, 70));
+    CU_ASSERT_FALSE(app_engine_keeps(&e, 0, 71));
+    CU_ASSERT_FALSE(app_engine_keeps(&e, 1, 70));
+    CU_ASSERT_TRUE(app_engine_keeps(&e, 1, 71));
+    CU_ASSERT_EQUAL(app_engine_together(&e, 69), 70);
+    CU_ASSERT_EQUAL(app_engine_together(&e, 70), 70);
+    CU_ASSERT_EQUAL(app_engine_together(&e, 71), 71);
+}
+
 int main(void)
 {
-    static const wf_test tests[] = {{"memory is as planned", memory_is_as_planned},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"memory is as planned", memory_is_as_planned},
+        {"long texts begin behind the original length", long_texts_begin_behind_the_original},
+        {NULL, NULL}};
 
     return wf_test_main("generation", tests);
 }

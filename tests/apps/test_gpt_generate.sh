@@ -145,7 +145,12 @@ other "a system without a chat" 2 'give --chat too' gpt_generate llama --system 
 other "messages without a chat" 3 'read with --chat' gpt_generate llama --prompts chats.jsonl
 other "no model" 2 'no MODEL was given' gpt_generate --prompt x
 other "two models" 2 'one MODEL only' gpt_generate llama gpt2 --prompt x
-other "a model that is not there" 3 'nowhere' gpt_generate nowhere --prompt x
+other "a model that is not there" 3 'nowhere: No such file.*: a model is a folder' gpt_generate nowhere --prompt x
+other "a file of a model" 3 'prompts.jsonl is a file: a model is a folder' gpt_generate prompts.jsonl --prompt x
+mkdir -p packed && : >packed/small.gguf
+other "a folder with GGUF" 3 'packed is no model, .* gpt_export packed/small.gguf FOLDER' gpt_generate packed --prompt x
+other "a prompt for --prompts" 3 'Once upon: No such file .*--prompt a text' gpt_generate llama --prompts 'Once upon'
+other "a flag without its value" 2 '[-]-prompt lacks its value' gpt_generate llama --prompt
 other "no prompt" 2 'give --prompt TEXT or --prompts FILE' gpt_generate llama
 other "both" 2 'give one of them' gpt_generate llama --prompt x --prompts prompts.jsonl
 other "an empty prompt" 2 'has no token' gpt_generate llama --prompt ''

@@ -131,6 +131,23 @@ static void draws_follow_probabilities(void)
     CU_ASSERT(chi < (double)n + 5 * sqrt(2.0 * (double)n));
 }
 
+/* Of four tokens with a quarter each: what comes to just so much is enough, what is just so likely stays, and a number
+   between two tokens is the second's. */
+static void limits_that_are_met(void)
+{
+    const app_sampling half = {.temperature = 1, .top_p = 0.5, .repetition_penalty = 1};
+    const app_sampling alike = {
+        .temperature = 1, .top_p = 1, .min_p = 1, .repetition_penalty = 1};
+    const app_sampling all = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    const app_sampling_text none = {NULL, 0, 0};
+    const float logits[4] = {2, 2, 2, 2};
+
+    CU_ASSERT_EQUAL(app_sampling_filter(&half, &none, logits, 4, room), 2);
+    CU_ASSERT_EQUAL(app_sampling_filter(&alike, &none, logits, 4, room), 4);
+    for (int i = 0; i < 4; i++)
+        CU_ASSERT_EQUAL(app_sampling_draw(&all, &none, logits, 4, i / 4.0, room), i);
+}
+
 static void the_likeliest(void)
 {
     const app_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
@@ -168,6 +185,7 @@ int main(void)
     static const wf_test tests[] = {
         {"what is kept is what the definition says", kept_are_those_of_the_definition},
         {"draws follow probabilities", draws_follow_probabilities},
+        {"limits that are just met", limits_that_are_met},
         {"the likeliest", the_likeliest},
         {"penalties", penalties},
         {NULL, NULL}};

@@ -236,6 +236,13 @@ static void characters_are_held_back(void)
     CU_ASSERT_EQUAL(s.text.bytes, 7);
     app_tokenizer_decode_end(&stream, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 8);
+    /* Bytes that begin a character are 0xc2 to 0xf4. */
+    for (int begin = 0xc0; begin < 0x100; begin++) {
+        s.text.bytes = 0;
+        app_tokenizer_decode_next(s.tokenizer, &stream, begin, 0, &s.text, &s.error);
+        CU_ASSERT_EQUAL(s.text.bytes, begin >= 0xc2 && begin <= 0xf4 ? 0 : 1);
+        app_tokenizer_decode_end(&stream, &s.text, &s.error);
+    }
     close_subject(&s);
 }
 
@@ -256,6 +263,58 @@ static void bytes_are_tokens(void)
     CU_ASSERT_TRUE(s.text.bytes == 256 && memcmp(s.text.data, all, 256) == 0);
     CU_ASSERT_EQUAL(app_tokenizer_size(s.tokenizer), 256);
     CU_ASSERT_EQUAL(app_tokenizer_eos(s.tokenizer), -1);
+    close_subject(&s);
+}
+
+/* Of pairs with one rank the first is merged: of n letters l, of which two are a token and no more are, each two and
+   what is left; in words that are merged in place and in longer ones. */
+static void first_pairs_come_first(void)
+{
+    char text[80];
+    subject s;
+    int32_t one, two;
+
+    open_subject(&s, "gpt2.json");
+    memset(text, 'l', sizeof text);
+    one = app_tokenizer_id(s.tokenizer, "l", 1);
+    two = app_tokenizer_id(s.tokenizer, "ll", 2);
+    CU_ASSERT_TRUE_FATAL(one >= 0 && two >= 0 && app_tokenizer_id(s.tokenizer, "llll", 4) < 0);
+    for (size_t n = 2; n < sizeof text; n++) {
+        size_t wrong = 0;
+
+        s.ids.count = 0;
+        CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, n, 0, &s.ids, &s.error), WF_OK);
+        CU_ASSERT_EQUAL_FATAL(s.ids.count, n / 2 + n % 2);
+        for (size_t i = 0; i < s.ids.count; i++)
+            wrong += s.ids.data[i] != (i < n / 2 ? two : one);
+        CU_ASSERT_EQUAL(wrong, 0);
+    }
+    close_subject(&s);
+}
+
+/* Words that were seen lately are known by all of their bytes: one that differs from another in a byte
+   is what its own ids say. */
+static void words_are_told_apart(void)
+{
+    subject s;
+
+    open_subject(&s, "gpt2.json");
+    for (size_t n = 1; n < 40; n++)
+        for (size_t at = 0; at < n; at++) {
+            char word[40];
+
+            memset(word, 'l', n);
+            s.ids.count = 0;
+            CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, word, n, 0, &s.ids, &s.error),
+                            WF_OK);
+            word[at] = 'o';
+            s.ids.count = 0;
+            CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, word, n, 0, &s.ids, &s.error),
+                            WF_OK);
+            app_tokenizer_decode(s.tokenizer, s.ids.data, s.ids.count, 0, &s.text, &s.error);
+            CU_ASSERT_TRUE(s.text.bytes == n && memcmp(s.text.data, word, n) == 0);
+            s.text.bytes = 0;
+        }
     close_subject(&s);
 }
 
@@ -382,6 +441,8 @@ static const wf_test tests[] = {
     {"text comes back", text_comes_back},
     {"characters are held back", characters_are_held_back},
     {"bytes are tokens", bytes_are_tokens},
+    {"of pairs with one rank the first is merged", first_pairs_come_first},
+    {"words that differ in a byte are told apart", words_are_told_apart},
     {"words without end", words_without_end},
     {"threads share a tokenizer", threads_share_a_tokenizer},
     {NULL, NULL},
