@@ -308,7 +308,7 @@ static void are_as_in_peft(void)
     }
 }
 
-/* Of members of a group, of one linear, and of one whose u is a partial sum. */
+/* Members of a group have it, a linear alone, and one whose u is a partial sum. */
 static void dropout_is_there(void)
 {
     static const char *const targets[] = {"q,k,v", "q", "out"};
