@@ -258,7 +258,7 @@ typedef struct adapters {
     int64_t count, sites_twice;
     uint64_t sites[4];
     float scale;
-    double most; /* of A's numbers, over the bound that they are drawn from */
+    double most; /* the largest number of any A, over the bound that it is drawn from */
 } adapters;
 
 static void look_at_adapter(void *arg, wf_nn_module *module)
