@@ -5,7 +5,10 @@
 # What they depend on is what dpkg-shlibdeps finds: libraries that came in no package (CUDA's own installer) it leaves out.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME weft)
-set(CPACK_PACKAGE_CONTACT "The Weft authors <noreply@weft.invalid>")
+# Nobody's by RFC 2606; who hands out packages says where to write to.
+set(WEFT_MAINTAINER "The Weft authors <weft@weft.invalid>" CACHE STRING
+    "The maintainer that Debian packages name: Name <address>")
+set(CPACK_PACKAGE_CONTACT "${WEFT_MAINTAINER}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL weft)
@@ -16,18 +19,22 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}) # where plugins find libweft
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_DEBIAN_WEFT_PACKAGE_NAME weft)
-set(CPACK_DEBIAN_WEFT_DESCRIPTION "${PROJECT_DESCRIPTION}
- The library, its headers, and programs that train, run and evaluate models whose
- tensors are spread over ranks: their layout never changes a bit of a result.")
+set(CPACK_DEBIAN_WEFT_DESCRIPTION
+    "The library, its headers, and programs that train, run and evaluate models
+whose tensors are spread over ranks: their layout never changes a bit.")
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
+file(WRITE ${PROJECT_BINARY_DIR}/debian/triggers "activate-noawait ldconfig\n")
+set(CPACK_DEBIAN_WEFT_PACKAGE_CONTROL_EXTRA ${PROJECT_BINARY_DIR}/debian/triggers)
 foreach(plugin mpi cuda nccl)
     if(TARGET weft_${plugin})
         string(TOUPPER ${plugin} name)
         list(APPEND CPACK_COMPONENTS_ALL ${plugin})
         set(CPACK_DEBIAN_${name}_PACKAGE_NAME weft-${plugin})
         set(CPACK_DEBIAN_${name}_PACKAGE_DEPENDS "weft (= ${PROJECT_VERSION})")
-        set(CPACK_DEBIAN_${name}_DESCRIPTION "${PROJECT_DESCRIPTION}
- Weft's plugin for ${name}, which the library finds beside itself.")
+        set(CPACK_DEBIAN_${name}_DESCRIPTION
+            "Weft's plugin for ${name}, which the library finds beside itself.")
+        install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright COMPONENT ${plugin}
+                DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/weft-${plugin})
     endif()
 endforeach()
 include(CPack)

@@ -16,6 +16,7 @@ nf4.py BUILD [--weights N] - is Weft's NF4 that of bitsandbytes?
 BUILD is a folder of Weft. It needs torch, transformers, peft and bitsandbytes. Status 1: something is wrong, 2: something is
 missing.
 """
+import ctypes
 import json
 import pathlib
 import sys
@@ -128,17 +129,11 @@ def loads(work):
 
 def moments():
     """The levels of moments in 8 bits, which gpt_train keeps with --optimizer adamw8bit."""
-    source = (pathlib.Path(__file__).resolve().parent.parent / "core/numerics/dynamic8.c").read_text()
-    above, below = (macro(source, name) for name in ("ABOVE_ZERO", "BELOW_ZERO"))
-    plain = [float(word.rstrip("f")) for word in source.split("wf_dynamic8_unsigned[WF_DYNAMIC8_LEVELS] = {")[1].split("}")[0].split(",")]
-    differ = sum(int((torch.tensor(mine) != bnb.create_dynamic_map(signed=signed)).sum())
-                 for mine, signed in ((below + [0.0] + above + [1.0], True), (plain, False)))
+    library = ctypes.CDLL(str(pathlib.Path(sys.argv[1]).resolve() / "libweft.so"))
+    tables = {signed: list((ctypes.c_float * 256).in_dll(library, f"wf_dynamic8_{name}"))
+              for name, signed in (("signed", True), ("unsigned", False))}
+    differ = sum(int((torch.tensor(mine) != bnb.create_dynamic_map(signed=signed)).sum()) for signed, mine in tables.items())
     tell("moments", differ == 0, f"{differ} of 512 levels differ")
-
-
-def macro(source, name):
-    body = source.split(f"#define {name}")[1].split("\n\n")[0].replace("\\", "")
-    return [float(word.rstrip("f")) for word in body.replace("\n", " ").split(",")]
 
 
 def training(work):

@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """
-sft.py BUILD MODEL - is fine-tuning on conversations right? Weft against transformers, on the same ids and masks.
+sft.py BUILD MODEL [--only PART] - is fine-tuning on conversations right? Weft against transformers, on the same ids and masks.
 
 200 made conversations of unequal length go through gpt_data chat and pack. Then
 
   tokens   the losses of all trained tokens, of each conversation alone, are those of transformers, within 1e-5 in norm
   windows  the loss of every packed window, as gpt_train has it with --documents mask, is the mean of those
            of its conversations alone: of transformers, and of Weft
-  trl      6 steps of TRL's SFTTrainer on a small model with the same vocabulary, whose batches are padded and accumulated,
-           and of gpt_train on the packed windows: every loss within 1e-5, relatively
   layouts  one digest of that small model: micro-batches 1 to 16 on dp 1 to 8, and some of tp and pp
+  trl      6 steps of TRL's SFTTrainer on 64 of them, of a small model with the same vocabulary, whose batches are padded and
+           accumulated, and of gpt_train on the packed windows: every loss within 1e-5, relatively
 
 MODEL is a folder of Hugging Face with a tokenizer and a chat template that Weft knows, BUILD one of Weft. It needs
 torch and transformers, and says so where trl is missing. Status 1: something is wrong, 2: something is missing.
 """
+import hashlib
 import json
 import pathlib
 import random
@@ -23,7 +24,8 @@ import sys
 import tempfile
 
 sys.path.pop(0)  # scripts beside this one have the names of packages
-if len(sys.argv) != 3:
+PARTS = ("tokens", "windows", "layouts", "trl")
+if len(sys.argv) not in (3, 5) or len(sys.argv) == 5 and (sys.argv[3] != "--only" or sys.argv[4] not in PARTS):
     sys.exit(__doc__)
 try:
     import torch
@@ -32,8 +34,9 @@ except ImportError as missing:
     print(f"sft.py: {missing}: pip install torch transformers", file=sys.stderr)
     sys.exit(2)
 
+WANTED = sys.argv[4:] or PARTS
 APPS, MODEL = pathlib.Path(sys.argv[1]).resolve() / "apps", pathlib.Path(sys.argv[2]).resolve()
-CHATS, WINDOW = 200, 256
+CHATS, FEW, WINDOW = 200, 64, 256
 STEPS, LR = 6, 1e-3
 WORDS = "the a river stone old green runs under light seven open quiet house who never sings and then".split()
 LAYOUTS = [f"--dp {dp} --micro-batch-size {micro}" for dp in (1, 2, 4, 8) for micro in (1, 2, 4, 8, 16) if dp * micro <= 16]
@@ -58,15 +61,24 @@ def documents(prefix):
         at += n
 
 
-def conversations(path):
+def conversations(path, count):
     draw = random.Random(7)
     text = lambda most: " ".join(draw.choices(WORDS, k=draw.randrange(1, most)))
     with open(path, "w") as file:
-        for _ in range(CHATS):
+        for _ in range(count):
             turns = []
             for _ in range(draw.randrange(1, 4)):
                 turns += [{"role": "user", "content": text(9)}, {"role": "assistant", "content": text(14)}]
             file.write(json.dumps({"messages": turns}) + "\n")
+
+
+def data_of(folder, count):
+    """(ids, mask) of conversations, (ids, mask) of them in windows, and how many windows."""
+    conversations(folder / "chats.jsonl", count)
+    print(run("gpt_data", "chat", folder / "chats.jsonl", "--tokenizer", MODEL, "--output", folder / "chats").strip())
+    print(run("gpt_data", "pack", folder / "chats", "--seq-len", WINDOW, "--output", folder / "packed").strip(), flush=True)
+    found = [list(documents(folder / name)) for name in ("chats", "chats.loss", "packed", "packed.loss")]
+    return *found, -(-sum(map(len, found[2])) // WINDOW) - 1
 
 
 def wefts(folder, chats):
@@ -79,11 +91,18 @@ def wefts(folder, chats):
 
 
 def theirs(chats):
+    """The same by transformers; what is computed is kept in BUILD/sft, so a run that was stopped goes on."""
+    kept = APPS.parent / "sft" / (hashlib.sha256(f"{MODEL} {transformers.__version__} {chats}".encode()).hexdigest()[:16] + ".jsonl")
+    kept.parent.mkdir(exist_ok=True)
+    losses = [json.loads(line) for line in open(kept)] if kept.exists() else []
     model = transformers.AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32).eval()
-    for ids in chats:
-        with torch.no_grad():
+    with open(kept, "a") as file, torch.no_grad():
+        for ids in chats[len(losses):]:
             logits = model(torch.tensor([ids])).logits[0, :-1].double()
-        yield torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none").tolist()
+            losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[1:]), reduction="none").tolist())
+            file.write(json.dumps(losses[-1]) + "\n")
+            file.flush()
+    return losses
 
 
 def window_losses(folder, windows):
@@ -182,29 +201,32 @@ def main():
 
     with tempfile.TemporaryDirectory() as where:
         folder = pathlib.Path(where)
-        conversations(folder / "chats.jsonl")
-        print(run("gpt_data", "chat", folder / "chats.jsonl", "--tokenizer", MODEL, "--output", folder / "chats").strip())
-        print(run("gpt_data", "pack", folder / "chats", "--seq-len", WINDOW, "--output", folder / "packed").strip(), flush=True)
-        chats, trained = (list(documents(folder / name)) for name in ("chats", "chats.loss"))
-        packed, marks = (list(documents(folder / name)) for name in ("packed", "packed.loss"))
-        mine, wanted = wefts(folder, chats), list(theirs(chats))
-        pairs = [(x, y) for a, b, m in zip(mine, wanted, trained) for x, y, t in zip(a, b, m[1:]) if t]
-        away = (sum((x - y) ** 2 for x, y in pairs) / sum(y ** 2 for _, y in pairs)) ** 0.5
-        worst = max(abs(x - y) for x, y in pairs)
-        check("tokens", away <= 1e-5, f"{len(pairs)} losses, {away:.1e} away in norm, one by at most {worst:.1e}")
-        windows = window_losses(folder, -(-sum(map(len, packed)) // WINDOW) - 1)
-        for name, losses in (("transformers", wanted), ("Weft alone", mine)):
-            of = {tuple(ids): x for ids, x in zip(chats, losses)}
-            away = furthest(windows, means(packed, marks, of))
-            check(f"windows beside {name}", away <= 1e-5, f"{len(windows)} losses, at most {away:.1e} away")
-        small_model(folder / "small", json.loads((MODEL / "config.json").read_text())["vocab_size"])
-        wanted = trl_losses(folder, chats, trained)
-        if wanted:
-            losses = packed_losses(folder, len(windows))
-            away = furthest(losses, wanted)
-            check("trl", away <= 1e-5, f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, at most {away:.1e} away")
-        count = digests(folder, json.loads((MODEL / "config.json").read_text())["vocab_size"])
-        check("layouts", count == 1, f"{len(LAYOUTS)} of them have {count} digest(s)")
+        chats, trained, packed, marks, windows = data_of(folder, CHATS)
+        vocabulary = json.loads((MODEL / "config.json").read_text())["vocab_size"]
+        if set(WANTED) & {"tokens", "windows"}:
+            wanted, mine = theirs(chats), wefts(folder, chats)
+        if "tokens" in WANTED:
+            pairs = [(x, y) for a, b, m in zip(mine, wanted, trained) for x, y, t in zip(a, b, m[1:]) if t]
+            away = (sum((x - y) ** 2 for x, y in pairs) / sum(y ** 2 for _, y in pairs)) ** 0.5
+            worst = max(abs(x - y) for x, y in pairs)
+            check("tokens", away <= 1e-5, f"{len(pairs)} losses, {away:.1e} away in norm, one by at most {worst:.1e}")
+        if "windows" in WANTED:
+            whole = window_losses(folder, windows)
+            for name, losses in (("transformers", wanted), ("Weft alone", mine)):
+                of = {tuple(ids): x for ids, x in zip(chats, losses)}
+                away = furthest(whole, means(packed, marks, of))
+                check(f"windows beside {name}", away <= 1e-5, f"{len(whole)} losses, at most {away:.1e} away")
+        if "layouts" in WANTED:
+            count = digests(folder, vocabulary)
+            check("layouts", count == 1, f"{len(LAYOUTS)} of them have {count} digest(s)")
+        if "trl" in WANTED:
+            small_model(folder / "small", vocabulary)
+            chats, trained, _, _, windows = data_of(folder, FEW)
+            wanted = trl_losses(folder, chats, trained)
+            if wanted:
+                losses = packed_losses(folder, windows)
+                away = furthest(losses, wanted)
+                check("trl", away <= 1e-5, f"{len(losses)} losses, {losses[0]:.6f} to {losses[-1]:.6f}, at most {away:.1e} away")
     return wrong
 
 

@@ -25,21 +25,29 @@ static int code_of(const float *level, float x)
     return code;
 }
 
-/* Ascending, from -0.99 or 0 to 1, with as many levels between powers of ten as a dynamic exponent leaves. */
+/* Ascending, from -0.99 or 0 to 1, with as many levels between powers of ten as a dynamic exponent leaves, and
+   all bits those of bitsandbytes' create_dynamic_map, by a hash (FNV-1a over words). */
 static void levels(void)
 {
     static const float *const maps[] = {wf_dynamic8_signed, wf_dynamic8_unsigned};
+    static const uint64_t theirs[] = {0x690ca6ad558a2475, 0xa9aaf4b4f33a51e3};
 
     for (int u = 0; u < 2; u++) {
+        uint64_t hash = 14695981039346656037u;
         int above[8] = {0};
 
         for (int i = 0; i < WF_DYNAMIC8_LEVELS; i++) {
+            uint32_t bits;
+
+            memcpy(&bits, &maps[u][i], sizeof bits);
+            hash = (hash ^ bits) * 1099511628211u;
             CU_ASSERT(i == 0 || maps[u][i - 1] < maps[u][i]);
             for (int k = 0; k < 7; k++)
                 above[k] += (double)maps[u][i] > pow(10, -1 - k);
         }
         for (int k = 0; k < 7; k++)
             CU_ASSERT_EQUAL(above[k], (u ? 256 : 128) - (1 << (u ? 7 - k : 6 - k)) + 1);
+        CU_ASSERT_EQUAL(hash, theirs[u]);
         CU_ASSERT_EQUAL(maps[u][WF_DYNAMIC8_LEVELS - 1], 1);
         CU_ASSERT_EQUAL(maps[u][u ? 0 : 127], 0);
     }

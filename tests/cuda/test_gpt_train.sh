@@ -79,6 +79,10 @@ problem=''
     problem="exit status $?"
 [ "$(grep -cE '"(forward|backward)".*"tflops":[0-9.]*[1-9]' out)" = 2 ] || problem+=" not two figures"
 result "bench attention" "$problem"
+refuse "a base in 4 bits" "device cuda takes no matrices in 4 bits \(nf4\): store what is frozen as bf16, or use device cpu" \
+    --device cuda --lora-rank 2 --base-dtype nf4
+refuse "moments in 8 bits" "device cuda has no AdamW with moments in 8 bits \(adamw8bit\): use adamw, or device cpu" \
+    --device cuda --optimizer adamw8bit
 WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .*use --device cpu" \
     --device cuda
 WEFT_EMULATOR_DEVICES=0 run "a plan needs no GPU" --device cuda --plan

@@ -9,6 +9,7 @@
 #ifndef WF_TESTS_PARALLEL_FAILING_RUN_H
 #define WF_TESTS_PARALLEL_FAILING_RUN_H
 
+#include "nn/layers/lora.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
@@ -25,6 +26,7 @@ typedef struct trial {
     int pp, tp, dp;       /* without a pipeline pp is 0 */
     const char *schedule; /* a pipeline's; NULL: the default one */
     bool llama, sequence_parallel;
+    bool qlora;           /* adapters on a base of 4 bits, their moments in 8 */
     const char *strategy; /* NULL: the default one */
     int prefetch;
     int64_t layers; /* 0: 1 */
@@ -77,7 +79,7 @@ static inline wf_par_train_options training_of(const trial *t, int64_t length)
         .micro_batch = 1,
         .field = WF_PAR_GPT_FIELDS(length),
         .clip = 1,
-        .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+        .optimizer = {t->qlora ? WF_NN_ADAMW8BIT : WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
         .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = 10},
         .loss = t->loss ? t->loss : wf_par_gpt_loss,
         .pipeline = t->pipeline};
@@ -91,6 +93,7 @@ static inline wf_par_options layout_of(const trial *t)
                             .strategy = t->strategy,
                             .prefetch = t->prefetch,
                             .sequence_parallel = t->sequence_parallel,
+                            .base_dtype = t->qlora ? WF_NF4 : WF_F32,
                             .seed = 1,
                             .allocator = t->allocator};
 }
@@ -127,6 +130,8 @@ static inline wf_nn_module *new_model(wf_par *par, void *arg)
 {
     const trial *t = arg;
     wf_nn_gpt_config config = *wf_nn_gpt_family(t->llama ? "llama" : "gpt2");
+    wf_nn_lora_options adapters = {
+        .rank = 16, .alpha = 16, .site = 64, .targets = WF_NN_ALL_LINEAR, .train = "embed"};
     wf_nn_module *model;
 
     config.vocabulary = 61;
@@ -138,7 +143,7 @@ static inline wf_nn_module *new_model(wf_par *par, void *arg)
     config.ffn = 20;
     config.dropout = 0.1f;
     model = (wf_nn_module *)wf_nn_gpt_new(wf_par_context(par), &config);
-    if (model)
+    if (model && (!t->qlora || wf_nn_lora(model, &adapters) == WF_OK))
         wf_par_plan(par, model, t->plan ? t->plan : wf_par_gpt_plan);
     return model;
 }

@@ -253,6 +253,74 @@ static void begins_as_the_model(void)
     CU_ASSERT_NOT_EQUAL(s.factor[0][0], s.factor[0][1]);
 }
 
+/* The adapters of a model: their scale, dropout sites that no two share, and how A begins. */
+typedef struct adapters {
+    int64_t count, sites_twice;
+    uint64_t sites[4];
+    float scale;
+    double most; /* the largest number of any A, over the bound that it is drawn from */
+} adapters;
+
+static void look_at_adapter(void *arg, wf_nn_module *module)
+{
+    const wf_nn_linear *m = wf_nn_as_linear(module);
+    adapters *s = arg;
+    uint64_t *sites, bit;
+
+    if (!m || !m->lora.a)
+        return;
+    sites = &s->sites[m->lora.site / 64];
+    bit = UINT64_C(1) << m->lora.site % 64;
+    s->sites_twice += (*sites & bit) != 0;
+    *sites |= bit;
+    s->scale = m->lora.scale;
+    s->count++;
+    for (int64_t e = 0; e < wf_tensor_local_count(m->lora.a->tensor); e++)
+        s->most = fmax(s->most, fabs((double)((const float *)m->lora.a->tensor->data)[e]) *
+                                    sqrt((double)m->lora.a->tensor->dim[1].size));
+}
+
+static wf_status look_at_adapters(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                                  int step)
+{
+    (void)rank, (void)par;
+    if (step == 0)
+        wf_nn_visit(&model->base, look_at_adapter, NULL, t->arg);
+    return WF_OK;
+}
+
+/* alpha / rank or alpha / sqrt(rank), U(-1, 1) / sqrt(in), and a mask for each adapter, as PEFT has them. */
+static void are_as_in_peft(void)
+{
+    for (int rank_stabilized = 0; rank_stabilized < 2; rank_stabilized++) {
+        training t = make_training(LLAMA, "all-linear", 4);
+        adapters s = {.count = 0};
+
+        t.lora.rank_stabilized = rank_stabilized;
+        t.watch = look_at_adapters;
+        t.arg = &s;
+        if (!train(&t))
+            return;
+        CU_ASSERT_EQUAL(s.count, 2 * 7);
+        CU_ASSERT_EQUAL(s.sites_twice, 0);
+        CU_ASSERT_EQUAL(s.scale, rank_stabilized ? 5.0f : 2.5f);
+        CU_ASSERT(s.most > 0.95 && s.most <= 1);
+    }
+}
+
+/* Members of a group have it, a linear alone, and one whose u is a partial sum. */
+static void dropout_is_there(void)
+{
+    static const char *const targets[] = {"q,k,v", "q", "out"};
+
+    for (size_t i = 0; i < sizeof targets / sizeof *targets; i++) {
+        training t = make_training(LLAMA, targets[i], 4), without = t;
+
+        t.lora.dropout = 0.25f;
+        CU_ASSERT(train(&t) && train(&without) && t.digest != without.digest);
+    }
+}
+
 static void refused(void)
 {
     static const struct {
@@ -297,6 +365,8 @@ int main(void)
         {"stages", stages},
         {"plan is run", plan_is_run},
         {"begins as the model", begins_as_the_model},
+        {"are as in PEFT", are_as_in_peft},
+        {"dropout is there", dropout_is_there},
         {"refused", refused},
         {NULL, NULL},
     };

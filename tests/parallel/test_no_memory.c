@@ -1,6 +1,6 @@
 /*
  * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
- * and training one step, on one rank of 2 x 2, with zero1, with full_shard and over pipelines: the launch says who
+ * and training one step, on one rank of 2 x 2, with zero1, with full_shard, over pipelines and with adapters on 4 bits: the launch says who
  * lacked how much, every rank ends, and all memory is given back. First what the pool asks the
  * system for, then each block that is taken from the pool, then the bookkeeping. The linker puts
  * the test between those who ask and malloc, wf_blocks_take and wf_ranges_take: see
@@ -191,7 +191,17 @@ static const trial models[] = {
      .steps = 1,
      .allocator = &counted,
      .victim = NOBODY},
+    {.tp = 2,
+     .dp = 2,
+     .strategy = "full_shard",
+     .steps = 1,
+     .allocator = &counted,
+     .victim = NOBODY,
+     .llama = true,
+     .qlora = true},
 };
+
+enum { QLORA = sizeof models / sizeof *models - 1 };
 
 /* Run a model with a shortage on one rank; returns what the launch did. */
 static wf_status run_short(shortage *of, int model, int victim, int64_t first, int64_t length,
@@ -273,7 +283,7 @@ static void what_stays_is_made(void)
 {
     trial t;
 
-    for (int model = 0; model < (int)(sizeof models / sizeof *models); model++)
+    for (int model = 0; model < QLORA; model++)
         CU_ASSERT_EQUAL(run_short(&regions, model, NOBODY, 0, 0, &t), WF_OK);
 }
 
@@ -353,8 +363,21 @@ static void bookkeeping_of_a_launch(void)
     books_sweep(2, -1);
 }
 
-int main(void)
+/* Adapters on 4 bits, with moments in 8. */
+static void qlora(void)
 {
+    trial t;
+
+    CU_ASSERT_EQUAL(run_short(&regions, QLORA, NOBODY, 0, 0, &t), WF_OK);
+    memory_sweep(&regions, QLORA, 1, 1);
+    memory_sweep(&device, QLORA, 2, 100);
+    books_sweep(QLORA, 1);
+}
+
+/* With an argument: adapters alone, as a test beside the other. */
+int main(int argc, char **argv)
+{
+    static const wf_test adapted[] = {{"adapters on 4 bits", qlora}, {NULL, NULL}};
     static const wf_test tests[] = {
         {"what stays is made", what_stays_is_made},
         {"the system's memory ends on one rank", memory_of_the_system},
@@ -365,5 +388,6 @@ int main(void)
         {NULL, NULL},
     };
 
-    return wf_test_main("no_memory", tests);
+    (void)argv;
+    return wf_test_main("no_memory", argc > 1 ? adapted : tests);
 }

@@ -1,0 +1,139 @@
+#!/bin/bash
+# debian_root.sh [--suite NAME] [--mirror URL] [--corpus FILE] ROOT WEFT.deb [PLUGIN.deb...] - installs Weft's Debian packages in a
+# clean Debian and does there what README.md and docs/quickstart.md say, as root.
+#
+# Makes ROOT by debootstrap (a ROOT with a system in it is kept), installs the packages with apt, which finds what they depend on,
+# and then: the first two commands of README.md, whose output has to be what stands there; the program of docs/quickstart.md,
+# built by pkg-config and by CMake; pages of the manual, checked by mandoc; a transport or device for each plugin, which has to
+# work or to say what is missing; at last they are purged, and nothing of theirs may be left. lintian looks at the packages where
+# it is installed; what it says of a package of a distribution alone is not asked: see `aside`.
+#
+# --corpus: the text that README.md trains on, as scripts/corpus.sh makes it (which is called without it).
+# Status 1: something is wrong; 2: something is missing.
+set -euo pipefail
+
+suite=bookworm mirror=http://deb.debian.org/debian corpus=
+while [[ ${1:-} == --* ]]; do
+    case "$1" in
+    --suite) suite=$2 ;;
+    --mirror) mirror=$2 ;;
+    --corpus) corpus=$2 ;;
+    *) set -- ;;
+    esac
+    shift 2 || break
+done
+if [ $# -lt 2 ] || [ ! -f "$2" ]; then
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0" >&2
+    exit 2
+fi
+tree=$(cd "$(dirname "$0")/.." && pwd)
+root=$1
+shift
+wrong=0
+
+for program in debootstrap unshare mandoc; do
+    if ! command -v $program >/dev/null; then
+        echo "debian_root: no $program: apt-get install debootstrap util-linux mandoc" >&2
+        exit 2
+    fi
+done
+
+say()
+{
+    if [ "$2" = 0 ]; then
+        echo "ok    $1"
+    else
+        echo "FALSE $1"
+        sed 's/^/      /' "$root/tmp/said" 2>/dev/null | tail -n 20
+        wrong=1
+    fi
+}
+
+# in_root COMMAND: a line of shell in the root, with /proc, /sys and /dev, which are gone with it.
+in_root()
+{
+    # shellcheck disable=SC2016 # the inner shell expands it
+    unshare --mount --pid --fork bash -c 'mount -t proc proc "$0/proc" && mount --rbind /sys "$0/sys" && mount --rbind /dev "$0/dev" && cd / &&
+        exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive \
+            chroot "$0" bash -c "$1"' "$root" "$1"
+}
+
+check()
+{
+    local status=0
+
+    in_root "$2" >"$root/tmp/said" 2>&1 || status=1
+    say "$1" $status
+}
+
+# What is said of a package for a distribution, or of plugins, which are no libraries to link with and look where CUDA and MPI are.
+aside=no-changelog,uncompressed-manual-page,package-name-doesnt-match-sonames,link-to-shared-library-in-wrong-package
+aside+=,sharedobject-in-library-directory-missing-soname,custom-library-search-path,maintscript-calls-ldconfig
+aside+=,copyright-without-copyright-notice,pkg-config-unavailable-for-cross-compilation
+mkdir -p "$root"
+if [ ! -x "$root/usr/bin/apt-get" ]; then
+    debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$root/debootstrap.log" 2>&1 ||
+        { tail -n 5 "$root/debootstrap.log" >&2; exit 2; }
+fi
+if command -v lintian >/dev/null; then
+    status=0
+    lintian --allow-root --fail-on error,warning --suppress-tags "$aside" "$@" >"$root/tmp/said" 2>&1 || status=1
+    say "lintian" "$status"
+fi
+cp /etc/resolv.conf "$root/etc/resolv.conf" 2>/dev/null || true
+in_root "apt-get update -qq && apt-get purge -y -qq 'weft*' && apt-get autoremove -y -qq" >"$root/tmp/said" 2>&1 || true
+mkdir -p "$root/tmp/weft"
+rm -rf "$root"/tmp/weft/*
+cp "$@" "$root/tmp/weft"
+in_root "find /usr /etc /var/lib -name '*weft*' | sort" >"$root/tmp/before"
+check "apt installs $(printf '%s ' "$@" | sed 's:[^ ]*/::g')" "apt-get install -y --no-install-recommends /tmp/weft/*.deb"
+check "libraries are found" "ldd /usr/bin/gpt_train /usr/lib/libweft.so.0 | grep 'not found' && exit 1; weft --version"
+
+# README.md: commands begin with $, what follows is what they print.
+[ -n "$corpus" ] || "$tree/scripts/corpus.sh" "${corpus:=$root/tmp/corpus.txt}" >/dev/null
+[ "$corpus" -ef "$root/tmp/corpus.txt" ] || cp "$corpus" "$root/tmp/corpus.txt"
+awk '/^```console/ { on = 1; next } /^```/ { if (on) exit } on' "$tree/README.md" |
+    sed 's:build/apps/::; s:build/corpus.txt:/tmp/corpus.txt:' >"$root/tmp/session"
+sed -n 's/^\$ //p' "$root/tmp/session" >"$root/tmp/commands.sh"
+grep -v '^\$' "$root/tmp/session" >"$root/tmp/wanted"
+check "README.md's first commands print what stands there" "bash /tmp/commands.sh | diff /tmp/wanted -"
+
+for page in "$root"/usr/share/man/man1/*.1; do
+    mandoc -T lint -W warning "$page"
+done >"$root/tmp/said" 2>&1 && status=0 || status=1
+say "pages of the manual are clean" "$status"
+
+# docs/quickstart.md
+awk '/^```c$/ { on = 1; next } /^```/ { on = 0 } on' "$tree/docs/quickstart.md" >"$root/tmp/weft/quickstart.c"
+sed -n 's/^    \(\(cmake_minimum_required\|project\|find_package\|add_executable\|target_link_libraries\)(.*\)/\1/p' \
+    "$tree/docs/quickstart.md" >"$root/tmp/weft/CMakeLists.txt"
+check "a compiler, pkg-config and CMake" "apt-get install -y --no-install-recommends gcc libc6-dev make cmake pkg-config"
+# shellcheck disable=SC2016 # the root's shell expands it
+check "quickstart.c by pkg-config" 'cd /tmp/weft && cc quickstart.c $(pkg-config --cflags --libs weft) -o plain && ./plain >plain.txt'
+check "quickstart.c by CMake" 'cd /tmp/weft && cmake -S . -B made >/dev/null && cmake --build made && made/quickstart --tp 4 --dp 1 |
+    diff plain.txt - && grep "^step 100" plain.txt'
+
+# Plugins: ranks over MPI where that is installed; a device that is not there is told.
+for package in "$@"; do
+    case $(dpkg-deb -f "$package" Package) in
+    weft-mpi)
+        check "weft-mpi: two processes" "apt-get install -y --no-install-recommends openmpi-bin openssh-client && cd /tmp &&
+            mpirun --allow-run-as-root --oversubscribe -np 2 gpt_train --data corpus.txt --n-head 8 --n-embd 128 --n-layer 2 \
+            --steps 3 --digest --tp 2 --dp 1 | sed 's/^.*step/step/' | awk '/^step [0-9]/ { print \$1, \$2, \$3, \$4, \"digest\", \$NF }' | diff <(head -n 3 wanted) -"
+        ;;
+    weft-cuda)
+        if ! in_root "gpt_train --device cuda --data /tmp/corpus.txt --steps 1" >"$root/tmp/said" 2>&1 && grep -qi cuda "$root/tmp/said"; then
+            status=0
+            sed 's/^/      /' "$root/tmp/said"
+        else
+            status=1
+        fi
+        say "weft-cuda: without a GPU it says so" "$status"
+        ;;
+    esac
+done
+
+check "they are purged" "apt-get purge -y 'weft*' && ldconfig"
+in_root "find /usr /etc /var/lib -name '*weft*' | sort" | diff "$root/tmp/before" - >"$root/tmp/said" && status=0 || status=1
+say "and leave nothing" "$status"
+exit $wrong
