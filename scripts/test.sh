@@ -85,7 +85,7 @@ tests()
     begin
     rm -f "$xml"
     "${runner[@]}" ctest --test-dir "$@" --output-on-failure --output-junit "$PWD/$xml" \
-        -j $((jobs + 1)) # some wait, for others or for a time
+        -j $((jobs + 2)) # some wait, for others or for a time
     status=$?
     total=$(attribute "$xml" tests)
     bad=$(attribute "$xml" failures)

@@ -40,8 +40,8 @@ def candidates(folder):
     if is_amd():
         # MKL chooses slower kernels where the processor isn't Intel's. It asks this function.
         library = folder / "mkl_intel.so"
-        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-x", "c", "-", "-o",
-                        str(library)], input=b"int mkl_serv_intel_cpu_true(void) { return 1; }",
+        subprocess.run([os.environ.get("CC", "cc"), "-shared", "-fPIC", "-Wl,-z,now", "-x", "c", "-",
+                        "-o", str(library)], input=b"int mkl_serv_intel_cpu_true(void) { return 1; }",
                        check=True)
         yield [Setting("MKL with its kernels for Intel", preload=(str(library),))]
     kept = str(1 << 40)

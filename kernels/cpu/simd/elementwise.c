@@ -48,8 +48,8 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
         v16_store_n(y + i, maximum(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
 }
 
-/* Sources that are read side by side, and elements of a slice, which the first-level cache keeps. */
-enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 1024 };
+/* Sources that are read side by side, and elements of a slice, of which the second-level cache keeps a few. */
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 4096 };
 
 static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
 {
@@ -84,6 +84,38 @@ static void tree_block(const float *const *src, int64_t count, int64_t i, int64_
         out[k] = v16_add(out[k], right[k]);
 }
 
+static inline v16 sum_of_2(const float *const *src, int64_t i)
+{
+    return v16_add(v16_load(src[0] + i), v16_load(src[1] + i));
+}
+
+static inline v16 sum_of_4(const float *const *src, int64_t i)
+{
+    return v16_add(sum_of_2(src, i), sum_of_2(src + 2, i));
+}
+
+static inline v16 sum_of_8(const float *const *src, int64_t i)
+{
+    return v16_add(sum_of_4(src, i), sum_of_4(src + 4, i));
+}
+
+/* The same node; of 2, 4 and 8 sources from registers. */
+static inline void few_block(const float *const *src, int64_t count, int64_t i, int64_t n,
+                             v16 out[SUM_VECTORS])
+{
+    if (n < SUM_BLOCK || (count != 2 && count != 4 && count != 8))
+        tree_block(src, count, i, n, out);
+    else if (count == 2)
+        for (int k = 0; k < SUM_VECTORS; k++)
+            out[k] = sum_of_2(src, i + k * V16);
+    else if (count == 4)
+        for (int k = 0; k < SUM_VECTORS; k++)
+            out[k] = sum_of_4(src, i + k * V16);
+    else
+        for (int k = 0; k < SUM_VECTORS; k++)
+            out[k] = sum_of_8(src, i + k * V16);
+}
+
 static void chain_block(const float *const *src, int64_t count, int64_t i, int64_t n,
                         v16 out[SUM_VECTORS])
 {
@@ -99,7 +131,7 @@ static inline void sum_block(const float *const *src, int64_t n_src, bool tree, 
     if (n_src == 0)
         load_block(NULL, 0, out);
     else if (tree)
-        tree_block(src, n_src, i, n, out);
+        few_block(src, n_src, i, n, out);
     else
         chain_block(src, n_src, i, n, out);
 }
@@ -134,7 +166,7 @@ static void tree_slice(const float *const *src, int64_t count, int64_t i, int64_
     for (int64_t e = 0; e < n; e += SUM_BLOCK) {
         v16 out[SUM_VECTORS];
 
-        tree_block(src, count, i + e, n - e, out);
+        few_block(src, count, i + e, n - e, out);
         for (int k = 0; k < SUM_VECTORS; k++)
             v16_store(y + e + k * V16, out[k]);
     }
