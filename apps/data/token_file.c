@@ -66,11 +66,14 @@ static wf_status open_regular(const char *name, const char *flag, int *descripto
 
     *size = 0;
     *descriptor = open_at_once(name);
-    if (*descriptor < 0 || fstat(*descriptor, &info))
-        return is_pair(name) ? wf_error_set(error, WF_EIO,
-                                            "there is no data file %s: give %s.idx", name, name)
-                             : wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name,
-                                            strerror(errno));
+    if (*descriptor < 0 || fstat(*descriptor, &info)) {
+        int why = errno;
+
+        if (why == ENOENT && is_pair(name))
+            return wf_error_set(error, WF_EIO, "there is no data file %s: give %s.idx", name,
+                                name);
+        return wf_error_set(error, WF_EIO, "cannot open data file %s: %s", name, strerror(why));
+    }
     if (!S_ISREG(info.st_mode))
         return wf_error_set(error, WF_EIO, "data file %s is %s; %s takes regular files", name,
                             S_ISDIR(info.st_mode) ? "a directory" : "not a regular file", flag);
