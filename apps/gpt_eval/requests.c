@@ -73,24 +73,45 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
     if (to->list[to->count - 1].context < 1)
         return refuse(r, "its continuation has more tokens than the model has positions");
     for (int64_t i = cut; i < count && r->error->code == WF_OK; i++)
-        app_tokenizer_ids_append(&to->ids, r->whole.data[i], r->error);
+        app_tokenizer_ids_append(
+            &to->ids, i < (int64_t)r->context.count ? r->context.data[i] : r->whole.data[i],
+            r->error);
     return r->error->code;
 }
 
-/* Both texts as one: ids of a word that goes over from one to the other are the continuation's. Without a context the one token
-   that stands for it is not there twice. */
+/* How many bytes in front of `end` are one blank, of those that Python's rstrip takes away; 0: none. */
+static size_t blank_before(const char *text, size_t end)
+{
+    static const char *const blanks[] = {
+        " ",      "\t",     "\n",       "\v",     "\f",     "\r",     "\x1c",   "\x1d",
+        "\x1e",   "\x1f",   "\xc2\x85", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002",
+        "\u2003", "\u2004", "\u2005",   "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
+        "\u2028", "\u2029", "\u202f",   "\u205f", "\u3000"};
+
+    for (size_t i = 0; i < sizeof blanks / sizeof blanks[0]; i++) {
+        size_t n = strlen(blanks[i]);
+
+        if (n <= end && memcmp(text + end - n, blanks[i], n) == 0)
+            return n;
+    }
+    return 0;
+}
+
+/* The continuation's ids are those of both texts as one, behind as many as the context has by itself, whose ids stand
+   in front of them also where a word goes over from one text to the other. Without a context the one token that stands for it is
+   not there twice. */
 static wf_status add(reading *r, const char *context, size_t n, const char *continuation,
                      size_t m, int64_t doc, int64_t label)
 {
     char *text = malloc(n + m + 1);
-    size_t before = n;
+    size_t before = n, blank;
 
     if (!text)
         return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s", r->path);
     memcpy(text, context, n);
     memcpy(text + n, continuation, m);
-    while (before > 0 && strchr(" \t\n\r\v\f", text[before - 1]) && text[before - 1])
-        before--;
+    while ((blank = blank_before(text, before)) > 0)
+        before -= blank;
     if (n == 0) {
         encode_nothing(r, &r->context);
         encode_nothing(r, &r->whole);

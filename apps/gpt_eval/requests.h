@@ -24,7 +24,7 @@ typedef struct app_requests {
  * app_requests_read - the tokens of all requests
  *
  * Context and continuation are encoded together, and blanks at the end of the context begin the continuation, as in
- * lm-evaluation-harness (_encode_pair). A text begins with the first token where the tokenizer's texts do; an empty
+ * lm-evaluation-harness (_encode_pair): the context's own ids, then those of both behind as many. A text begins with the first token where the tokenizer's texts do; an empty
  * context is the token that begins texts or, of tokenizers without one, the token that ends them.
  *
  * @param positions  of the model: longer requests keep their last positions + 1 tokens

@@ -84,7 +84,7 @@ row(0, text[0], text[1:], None)
 for i in range(3):
     for choice in (text[40:45], "zzzzz", text[40:41]):
         row(i + 1, text[:40], choice, i)
-row(4, "The  ", "end", 0)
+row(4, "The \u3000\u00a0 ", "end", 0)
 row(5, "x" * 150, "y" * 40, 0)' >choices.jsonl
 choose "choices" llama --requests choices.jsonl --json --threads-per-rank 1
 cp out wanted
@@ -102,7 +102,7 @@ import json
 rows = [json.loads(line) for line in open("wanted")]
 mine, summary = json.loads(open("mine").read()), rows.pop()
 if abs(rows[0]["logprob"] + mine["nats"]) > 1e-5 or rows[0]["tokens"] != 149: print(rows[0], mine)
-wanted = [149] + [5, 5, 1] * 3 + [5, 40]  # two blanks at the end of a context begin what goes on
+wanted = [149] + [5, 5, 1] * 3 + [10, 40]  # blanks at the end of a context, also of Unicode, begin what goes on
 if [r["tokens"] for r in rows] != wanted: print([r["tokens"] for r in rows])
 if summary["questions"] != 6 or summary["labelled"] != 5: print(summary)
 best = max(range(3), key=lambda i: rows[1 + i]["logprob"])
