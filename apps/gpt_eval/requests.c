@@ -79,22 +79,18 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
     return r->error->code;
 }
 
-/* How many bytes in front of `end` are one blank, of those that Python's rstrip takes away; 0: none. */
-static size_t blank_before(const char *text, size_t end)
+/* The bytes in front of what Python's rstrip takes away: white space, and what separates files, groups, records and units. */
+static size_t without_blanks(const char *text, size_t n)
 {
-    static const char *const blanks[] = {
-        " ",      "\t",     "\n",       "\v",     "\f",     "\r",     "\x1c",   "\x1d",
-        "\x1e",   "\x1f",   "\xc2\x85", "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002",
-        "\u2003", "\u2004", "\u2005",   "\u2006", "\u2007", "\u2008", "\u2009", "\u200a",
-        "\u2028", "\u2029", "\u202f",   "\u205f", "\u3000"};
+    size_t before;
 
-    for (size_t i = 0; i < sizeof blanks / sizeof blanks[0]; i++) {
-        size_t n = strlen(blanks[i]);
-
-        if (n <= end && memcmp(text + end - n, blanks[i], n) == 0)
-            return n;
-    }
-    return 0;
+    do {
+        before = n;
+        n -= app_tokenizer_spaces_before((const uint8_t *)text, n, 0);
+        while (n > 0 && text[n - 1] >= 0x1c && text[n - 1] <= 0x1f)
+            n--;
+    } while (n < before);
+    return n;
 }
 
 /* The continuation's ids are those of both texts as one, behind as many as the context has by itself, whose ids stand
@@ -104,19 +100,18 @@ static wf_status add(reading *r, const char *context, size_t n, const char *cont
                      size_t m, int64_t doc, int64_t label)
 {
     char *text = malloc(n + m + 1);
-    size_t before = n, blank;
+    size_t before;
 
     if (!text)
         return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s", r->path);
     memcpy(text, context, n);
     memcpy(text + n, continuation, m);
-    while ((blank = blank_before(text, before)) > 0)
-        before -= blank;
-    if (n == 0) {
+    before = without_blanks(text, n);
+    if (before == 0) {
         encode_nothing(r, &r->context);
         encode_nothing(r, &r->whole);
         if (r->error->code == WF_OK)
-            app_tokenizer_encode(r->encoder, text, m, APP_TOKENIZER_SPECIAL, &r->whole,
+            app_tokenizer_encode(r->encoder, text, n + m, APP_TOKENIZER_SPECIAL, &r->whole,
                                  r->error);
         if (r->whole.count > 1 && r->whole.data[1] == r->whole.data[0])
             memmove(r->whole.data, r->whole.data + 1, --r->whole.count * sizeof *r->whole.data);
@@ -124,8 +119,6 @@ static wf_status add(reading *r, const char *context, size_t n, const char *cont
         encode(r, text, n + m, &r->whole);
     }
     free(text);
-    if (r->error->code == WF_OK && !r->context.count)
-        encode_nothing(r, &r->context);
     if (r->error->code == WF_OK && (m == 0 || r->whole.count <= r->context.count))
         refuse(r, "its continuation has no token of its own");
     return r->error->code == WF_OK ? append(r, doc, label, (int64_t)m) : r->error->code;

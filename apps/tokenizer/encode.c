@@ -74,7 +74,7 @@ static size_t character_before(const uint8_t *text, size_t at)
     return at;
 }
 
-static size_t spaces_before(const uint8_t *text, size_t at, size_t least)
+size_t app_tokenizer_spaces_before(const uint8_t *text, size_t at, size_t least)
 {
     size_t begin = at;
 
@@ -122,7 +122,7 @@ static wf_status between_added(app_tokenizer_encoder *e, const app_added_set *se
         if (found->single_word && !stands_alone(e, text, n, at, end))
             continue;
         if (found->left)
-            at -= spaces_before(text, at, done);
+            at -= app_tokenizer_spaces_before(text, at, done);
         if (found->right)
             end += spaces_behind(text, n, end);
         if (at > done)

@@ -71,6 +71,9 @@ const char *app_tokenizer_text(const app_tokenizer *tokenizer, int32_t id, size_
 /** app_tokenizer_special - an id that stands for no text: begin, end, roles of a chat. */
 bool app_tokenizer_special(const app_tokenizer *tokenizer, int32_t id);
 
+/** app_tokenizer_spaces_before - how many bytes of Unicode's white space end at `at`, of valid UTF-8 from `least` on */
+size_t app_tokenizer_spaces_before(const uint8_t *text, size_t at, size_t least);
+
 /** app_tokenizer_encoder_new - what a thread needs to encode. Owner: the caller, app_tokenizer_encoder_free. */
 wf_status app_tokenizer_encoder_new(const app_tokenizer *tokenizer,
                                     app_tokenizer_encoder **encoder, wf_error *error);

@@ -1,0 +1,108 @@
+/* tests/apps/test_requests.c - the ids of a context and of what follows it, as lm-evaluation-harness takes them (_encode_pair). */
+#include "apps/gpt_eval/requests.h"
+#include "apps/tokenizer/tokenizer.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/weft-requests-XXXXXX";
+
+static const char *in_folder(const char *name)
+{
+    static char path[128];
+
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    FILE *file = fopen(in_folder(name), "w");
+
+    if (!file || fputs(text, file) < 0 || fclose(file) != 0)
+        abort();
+}
+
+/* The one request that there is has the ids of two texts, one behind the other. before: NULL is the token that ends texts. */
+static void check(const char *context, const char *continuation, const char *before,
+                  const char *behind)
+{
+    app_tokenizer_ids wanted = {0};
+    app_requests requests = {0};
+    app_tokenizer *tokenizer;
+    app_tokenizer_encoder *encoder;
+    wf_error error = {WF_OK, ""};
+    char line[256];
+    size_t count;
+
+    snprintf(line, sizeof line,
+             "{\"request\": {\"context\": \"%s\", \"continuation\": \"%s\"}, \"doc_id\": 1}\n",
+             context, continuation);
+    write_text("requests.jsonl", line);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_open(folder, &tokenizer, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(tokenizer, &encoder, &error), WF_OK);
+    if (before)
+        app_tokenizer_encode(encoder, before, strlen(before), 0, &wanted, &error);
+    else
+        app_tokenizer_ids_append(&wanted, app_tokenizer_eos(tokenizer), &error);
+    count = wanted.count;
+    app_tokenizer_encode(encoder, behind, strlen(behind), 0, &wanted, &error);
+    CU_ASSERT_EQUAL_FATAL(
+        app_requests_read(in_folder("requests.jsonl"), tokenizer, 64, &requests, &error),
+        WF_OK);
+    CU_ASSERT_EQUAL_FATAL(requests.count, 1);
+    CU_ASSERT_EQUAL(requests.list[0].context, (int64_t)count);
+    CU_ASSERT_EQUAL_FATAL(requests.list[0].count, (int64_t)wanted.count);
+    CU_ASSERT_EQUAL(memcmp(requests.ids.data, wanted.data, wanted.count * sizeof *wanted.data),
+                    0);
+    app_requests_free(&requests);
+    app_tokenizer_ids_free(&wanted);
+    app_tokenizer_encoder_free(encoder);
+    app_tokenizer_close(tokenizer);
+}
+
+static void blanks_begin_the_continuation(void)
+{
+    check("The", " end", "The", " end");
+    check("The ", "end", "The", " end");
+    check("The \\u3000\\u00a0\\u001c", "end", "The",
+          " \xe3\x80\x80\xc2\xa0\x1c"
+          "end");
+}
+
+/* Where nothing is left of a context, all that follows is foretold, behind the token that ends texts. */
+static void nothing_is_before(void)
+{
+    check("", "lead", NULL, "lead");
+    check(" ", "lead", NULL, " lead");
+}
+
+/* ll is a token: of lll, behind the l of the context, it is the second token that is left. */
+static void a_word_goes_over(void)
+{
+    check("l", "ll", "l", "l");
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"blanks begin the continuation", blanks_begin_the_continuation},
+        {"nothing is before", nothing_is_before},
+        {"a word goes over", a_word_goes_over},
+        {NULL, NULL}};
+
+    int status = 1;
+
+    if (mkdtemp(folder) &&
+        symlink(WEFT_TOKENIZERS "/gpt2.json", in_folder("tokenizer.json")) == 0) {
+        write_text("tokenizer_config.json", "{\"eos_token\": \"!\"}");
+        status = wf_test_main("requests", tests);
+    }
+    unlink(in_folder("tokenizer.json"));
+    unlink(in_folder("tokenizer_config.json"));
+    unlink(in_folder("requests.jsonl"));
+    rmdir(folder);
+    return status;
+}
