@@ -26,6 +26,13 @@ static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
     return found;
 }
 
+bool app_model_source_named_gguf(const char *path)
+{
+    size_t n = strlen(path);
+
+    return n > 5 && strcmp(path + n - 5, ".gguf") == 0;
+}
+
 /* The first file of GGUF in a folder; empty: there is none. */
 static void find_gguf(const char *folder, char *name, size_t room)
 {
@@ -33,12 +40,9 @@ static void find_gguf(const char *folder, char *name, size_t room)
     const struct dirent *entry;
 
     *name = 0;
-    while (dir && !*name && (entry = readdir(dir))) {
-        const char *end = strrchr(entry->d_name, '.');
-
-        if (end && strcmp(end, ".gguf") == 0)
+    while (dir && !*name && (entry = readdir(dir)))
+        if (app_model_source_named_gguf(entry->d_name))
             snprintf(name, room, "%s", entry->d_name);
-    }
     if (dir)
         closedir(dir);
 }

@@ -21,6 +21,9 @@ typedef struct app_model_source {
     char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */
 } app_model_source;
 
+/* Whether a file has the name of a GGUF file. */
+bool app_model_source_named_gguf(const char *path);
+
 /* What model it is; nothing of its size is made. Owner: caller, app_model_source_close, also after an
    error. Errors: WF_EIO, WF_EDATA, WF_EUNSUPPORTED, WF_EINVAL (a checkpoint of another program). */
 wf_status app_model_source_open(const char *path, app_model_source *m, wf_error *error);

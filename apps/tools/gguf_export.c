@@ -1,6 +1,7 @@
 /* apps/tools/gguf_export.c - see the header. */
 #include "apps/tools/gguf_export.h"
 #include "apps/chat/template_text.h"
+#include "apps/model/model_source.h"
 #include "apps/tokenizer/vocabulary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -158,7 +159,7 @@ static char *name_of(const char *file, char name[256])
     const char *slash = strrchr(file, '/'), *from = slash ? slash + 1 : file;
     size_t n = strlen(from);
 
-    if (n > 5 && strcmp(from + n - 5, ".gguf") == 0)
+    if (app_model_source_named_gguf(from))
         n -= 5;
     snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
     return name;

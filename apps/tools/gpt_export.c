@@ -169,7 +169,7 @@ static int check(const job *j)
         return refuse(
             "it takes a model, FROM, and a folder, TO, or FROM and --gguf FILE; see gpt_export "
             "--help");
-    if (j->to && strlen(j->to) > 5 && strcmp(j->to + strlen(j->to) - 5, ".gguf") == 0)
+    if (j->to && app_model_source_named_gguf(j->to))
         return refuse("%s is the name of a GGUF file, and TO is a folder: give --gguf %s",
                       j->to, j->to);
     if (!*j->from || (j->to && !*j->to))
