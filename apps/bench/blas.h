@@ -10,8 +10,9 @@ enum { BENCH_BLAS = 4 };
  */
 typedef struct bench_product {
     bool a_trans, b_trans;
+    bool bf16; /* A and B are: oneDNN's matmul alone multiplies them */
     int64_t m, k, n;
-    const float *a, *b;
+    const void *a, *b;
     float *c;
 } bench_product;
 

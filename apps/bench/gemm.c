@@ -85,8 +85,8 @@ static void cut(caller *c, int chunks)
         part->a_k = p->a_trans ? p->m : 1;
         part->b_k = p->b_trans ? 1 : p->n;
         part->b_col = p->b_trans ? p->k : 1;
-        part->a = p->a + first * part->a_k;
-        part->b = p->b + first * part->b_k;
+        part->a = (const float *)p->a + first * part->a_k;
+        part->b = (const float *)p->b + first * part->b_k;
     }
 }
 

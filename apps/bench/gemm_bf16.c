@@ -1,8 +1,9 @@
 /*
  * apps/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same ones in fp32, which take
  * turns, with one chunk and with eight. Limits are the peak of multiply-adds of this thread, or of the
- * team's, and the peak of a tile unit where products go there. GFLOP/s.
+ * team's, and the peak of a tile unit where products go there; the peer is oneDNN's matmul. GFLOP/s.
  */
+#include "apps/bench/blas.h"
 #include "apps/bench/gemm.h"
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/simd_internal.h"
@@ -14,8 +15,8 @@
 
 enum { CHUNKS = 8 };
 
-/* The order of entrants. */
-enum { PEAK, F32_ONE, BF16_ONE, F32_EIGHT, BF16_EIGHT, TILES, ENTRANTS };
+/* The order of entrants; the others are a tile unit and oneDNN, where they are here. */
+enum { PEAK, F32_ONE, BF16_ONE, F32_EIGHT, BF16_EIGHT, OTHERS, ENTRANTS = OTHERS + 2 };
 
 typedef struct bench {
     const bench_options *o;
@@ -28,7 +29,9 @@ typedef struct bench {
     float *a, *b, *c;
     uint16_t *half_a, *half_b;
     void *workspace;
-    double ratio_log, ratio_least; /* over the rows of a setting */
+    bench_blas onednn[2]; /* sgemm, matmul */
+    int n_onednn;
+    double fp32_log, fp32_least, onednn_log; /* over the rows of a setting */
     int rows;
 } bench;
 
@@ -37,6 +40,24 @@ typedef struct runner {
     wf_gemm_part parts[CHUNKS];
     wf_gemm gemm;
 } runner;
+
+typedef struct peer {
+    bench_blas_call call;
+    int threads;
+} peer;
+
+static double run_peer(void *arg, int64_t repeat)
+{
+    peer *p = arg;
+    bool good = true;
+    double start;
+
+    p->call.blas->set_threads(p->threads);
+    start = bench_now(p->threads);
+    for (int64_t i = 0; i < repeat && good; i++)
+        good = p->call.blas->multiply(&p->call);
+    return good ? bench_now(p->threads) - start : NAN;
+}
 
 static double run(void *arg, int64_t repeat)
 {
@@ -79,43 +100,98 @@ static void make_product(runner *r, bench *b, const char *form, bool bf16, int c
     }
 }
 
-static void report_form(bench *b, const char *setting, const char *form, const bench_entrant *e)
+/* What is in a row, in the order of its cells. */
+typedef struct figures {
+    double fma_peak, tile_peak, onednn; /* NAN: there is none */
+    const bench_entrant *entrants;
+} figures;
+
+static void report_form(bench *b, const char *setting, const char *form, const figures *f)
 {
     const bench_shape *s = &b->shape;
+    const bench_entrant *e = f->entrants;
     double flops = 2e-9 * (double)(s->m * s->k) * (double)s->n;
-    double ratio = e[F32_EIGHT].seconds / e[BF16_EIGHT].seconds;
-    double tiles = e[TILES].run
-                       ? wf_team_size(b->team) * bench_tile_flops() * 1e-9 / e[TILES].seconds
-                       : NAN;
+    double of_fp32 = e[F32_EIGHT].seconds / e[BF16_EIGHT].seconds;
+    double of_onednn = flops / e[BF16_EIGHT].seconds / f->onednn;
     bench_cell cells[] = {
         bench_text("setting", setting),
         bench_number("m", (double)s->m, 0),
         bench_number("k", (double)s->k, 0),
         bench_number("n", (double)s->n, 0),
         bench_text("form", form),
-        bench_number("fma_peak", bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds, 1),
+        bench_number("fma_peak", f->fma_peak, 1),
         bench_number("fp32_one", flops / e[F32_ONE].seconds, 1),
         bench_number("bf16_one", flops / e[BF16_ONE].seconds, 1),
         bench_number("fp32_eight", flops / e[F32_EIGHT].seconds, 1),
         bench_number("bf16_eight", flops / e[BF16_EIGHT].seconds, 1),
         bench_number("of_fp32_one", e[F32_ONE].seconds / e[BF16_ONE].seconds, 3),
-        bench_number("of_fp32_eight", ratio, 3),
-        bench_number("tile_peak", tiles, 1),
-        bench_number("of_tile_peak", flops / e[BF16_EIGHT].seconds / tiles, 3),
+        bench_number("of_fp32_eight", of_fp32, 3),
+        bench_number("tile_peak", f->tile_peak, 1),
+        bench_number("of_tile_peak", flops / e[BF16_EIGHT].seconds / f->tile_peak, 3),
+        bench_number("onednn", f->onednn, 1),
+        bench_number("of_onednn", of_onednn, 3),
         {.name = NULL}};
 
     bench_row(b->report, cells);
-    b->ratio_log += log(ratio);
-    b->ratio_least = b->rows++ ? fmin(b->ratio_least, ratio) : ratio;
+    b->fp32_log += log(of_fp32);
+    b->fp32_least = b->rows++ ? fmin(b->fp32_least, of_fp32) : of_fp32;
+    b->onednn_log += log(of_onednn);
+}
+
+/* The other entrants, and what they and the peak make of their times. */
+static int others(bench *b, const char *form, peer *onednn, bench_entrant *entrants)
+{
+    const bench_shape *s = &b->shape;
+    bench_entrant tiles = bench_tiles();
+    int count = OTHERS;
+
+    if (tiles.run)
+        entrants[count++] = tiles;
+    if (b->n_onednn == 0)
+        return count;
+    *onednn = (peer){.call = {.blas = &b->onednn[1],
+                              .product = {.a_trans = form[0] == 'T',
+                                          .b_trans = form[1] == 'T',
+                                          .bf16 = true,
+                                          .m = s->m,
+                                          .k = s->k,
+                                          .n = s->n,
+                                          .a = b->half_a,
+                                          .b = b->half_b,
+                                          .c = b->c}},
+                     .threads = wf_team_size(b->team)};
+    entrants[count++] = (bench_entrant){.run = run_peer, .arg = onednn};
+    return count;
+}
+
+static void report_race(bench *b, const char *setting, const char *form, int count,
+                        const bench_entrant *e)
+{
+    const bench_shape *s = &b->shape;
+    figures f = {.fma_peak = bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds,
+                 .tile_peak = NAN,
+                 .onednn = NAN,
+                 .entrants = e};
+
+    for (int i = OTHERS; i < count; i++) {
+        if (e[i].run == run_peer)
+            f.onednn = 2e-9 * (double)(s->m * s->k) * (double)s->n / e[i].seconds;
+        else
+            f.tile_peak = wf_team_size(b->team) * bench_tile_flops() * 1e-9 / e[i].seconds;
+    }
+    report_form(b, setting, form, &f);
 }
 
 static wf_status race_form(bench *b, const char *setting, const char *form)
 {
     runner runners[ENTRANTS];
-    bench_entrant entrants[ENTRANTS] = {[PEAK] = bench_fma(b->peak), [TILES] = bench_tiles()};
+    peer onednn;
+    bench_entrant entrants[ENTRANTS] = {[PEAK] = bench_fma(b->peak)};
+    int count = others(b, form, &onednn, entrants);
     size_t need = 0;
+    bool good;
 
-    for (int i = F32_ONE; i <= BF16_EIGHT; i++) {
+    for (int i = F32_ONE; i < OTHERS; i++) {
         size_t bytes;
 
         make_product(&runners[i], b, form, i == BF16_ONE || i == BF16_EIGHT,
@@ -127,9 +203,13 @@ static wf_status race_form(bench *b, const char *setting, const char *form)
     b->workspace = bench_memory_new(need > 0 ? need : 1, b->error);
     if (!b->workspace)
         return WF_ENOMEM;
-    bench_race(b->o, entrants[TILES].run ? ENTRANTS : TILES, entrants);
-    report_form(b, setting, form, entrants);
+    good = bench_race(b->o, count, entrants);
     free(b->workspace);
+    if (b->n_onednn > 0)
+        b->onednn[1].close(&onednn.call);
+    if (!good)
+        return wf_error_set(b->error, WF_EINTERNAL, "oneDNN refused a product");
+    report_race(b, setting, form, count, entrants);
     return WF_OK;
 }
 
@@ -172,7 +252,7 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
 
     b->team = s->threads > 1 ? wf_team_open(s->threads, b->error) : NULL;
     b->peak = bench_crew_open(s->threads, b->error);
-    b->ratio_log = b->rows = 0;
+    b->fp32_log = b->onednn_log = b->rows = 0;
     if ((s->threads > 1 && !b->team) || !b->peak)
         return b->error->code;
     for (int i = 0; i < n_shapes && b->error->code == WF_OK; i++) {
@@ -186,7 +266,10 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     if (b->rows)
         bench_note(b->report,
                    "%s, eight chunks in bf16 of those in fp32: mean %.3f, least %.3f", s->name,
-                   exp(b->ratio_log / b->rows), b->ratio_least);
+                   exp(b->fp32_log / b->rows), b->fp32_least);
+    if (b->rows && b->n_onednn > 0)
+        bench_note(b->report, "%s, eight chunks of oneDNN's bf16: mean %.3f", s->name,
+                   exp(b->onednn_log / b->rows));
     wf_team_close(b->team);
     bench_crew_close(b->peak);
     return b->error->code;
@@ -215,6 +298,7 @@ wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int
     if (!b.simd)
         return wf_error_set(error, WF_EINVAL, "%s", why);
     bench_note(report, "GFLOP/s. %s", bench_gemm_path());
+    b.n_onednn = bench_onednn_load(report, b.onednn);
     for (int i = 0; i < n_settings && error->code == WF_OK; i++) {
         if (settings[i].callers == 1)
             run_setting(&b, &settings[i], shapes, n_shapes);

@@ -8,7 +8,8 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 
-enum { CPU = 1, IN_ORDER = 1, F32 = 3 };    /* dnnl_cpu, .._default_flags, dnnl_f32 */
+enum { CPU = 1, IN_ORDER = 1 };             /* dnnl_cpu, dnnl_stream_default_flags */
+enum { BF16 = 2, F32 = 3 };                 /* dnnl_bf16, dnnl_f32 */
 enum { ARG_A = 1, ARG_B = 33, ARG_C = 17 }; /* DNNL_ARG_SRC, _WEIGHTS, _DST */
 enum { LARGE = 1 << 14 };
 
@@ -62,9 +63,10 @@ static bool multiply_sgemm(bench_blas_call *call)
                      p->n) == 0;
 }
 
-/* The three matrices as the library sees them: dims and strides of A, B and C. */
+/* The three matrices as the library sees them: dims, strides and types of A, B and C. */
 typedef struct sides {
     int64_t dims[3][2], strides[3][2];
+    int type[3];
     void *data[3];
 } sides;
 
@@ -74,6 +76,7 @@ static sides sides_of(const bench_product *p)
                    .strides = {{p->a_trans ? 1 : p->k, p->a_trans ? p->m : 1},
                                {p->b_trans ? 1 : p->n, p->b_trans ? p->k : 1},
                                {p->n, 1}},
+                   .type = {p->bf16 ? BF16 : F32, p->bf16 ? BF16 : F32, F32},
                    .data = {(void *)p->a, (void *)p->b, p->c}};
 }
 
@@ -84,7 +87,7 @@ static bool describe_2(bench_blas_call *call, sides *s, void **description)
     bool good = space != NULL;
 
     for (int i = 0; good && i < 3; i++)
-        good = dnn.memory_init(side[i], 2, s->dims[i], F32, s->strides[i]) == 0 &&
+        good = dnn.memory_init(side[i], 2, s->dims[i], s->type[i], s->strides[i]) == 0 &&
                dnn.memory_create(&call->memory[i], side[i], dnn.engine, s->data[i]) == 0;
     good = good && dnn.matmul_init(matmul, side[0], side[1], NULL, side[2]) == 0 &&
            dnn.desc_create(description, matmul, NULL, dnn.engine, NULL) == 0;
@@ -98,7 +101,7 @@ static bool describe_3(bench_blas_call *call, sides *s, void **description)
     bool good = true;
 
     for (int i = 0; good && i < 3; i++)
-        good = dnn.memory_desc(&side[i], 2, s->dims[i], F32, s->strides[i]) == 0 &&
+        good = dnn.memory_desc(&side[i], 2, s->dims[i], s->type[i], s->strides[i]) == 0 &&
                dnn.memory_create(&call->memory[i], side[i], dnn.engine, s->data[i]) == 0;
     good = good &&
            dnn.matmul_desc(description, dnn.engine, side[0], side[1], NULL, side[2], NULL) == 0;

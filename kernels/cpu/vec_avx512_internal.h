@@ -258,6 +258,38 @@ static inline void v16_transpose_quads(v16 a[4])
     a[3] = _mm512_shuffle_f32x4(z, w, 0xDD);
 }
 
+/* A quarter of a row of four rows each, four apart. */
+static inline v16u v16u_load_quarters(const char *row, int64_t stride)
+{
+    __m512i x = _mm512_castsi128_si512(_mm_loadu_si128((const __m128i_u *)row));
+
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(row + 4 * stride)), 1);
+    x = _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(row + 8 * stride)), 2);
+    return _mm512_inserti32x4(x, _mm_loadu_si128((const __m128i_u *)(row + 12 * stride)), 3);
+}
+
+static inline void v16u_load_transposed(v16u a[16], const void *from, int64_t stride)
+{
+    for (int g = 0; g < 4; g++) {
+        for (int i = 0; i < 4; i++)
+            a[4 * g + i] = v16u_load_quarters((const char *)from + i * stride + g * 16, stride);
+        v16u_transpose4(a + 4 * g);
+    }
+}
+
+/* Low and high halves of the words of two sets of 16 columns, from two rows of 32 halves. */
+static inline void v16u_pair_rows(const uint16_t *even, const uint16_t *odd, v16u pair[2])
+{
+    const __m512i low =
+        _mm512_set_epi16(47, 15, 46, 14, 45, 13, 44, 12, 43, 11, 42, 10, 41, 9, 40, 8, 39, 7,
+                         38, 6, 37, 5, 36, 4, 35, 3, 34, 2, 33, 1, 32, 0);
+    const __m512i high = _mm512_add_epi16(low, _mm512_set1_epi16(16));
+    __m512i x = _mm512_loadu_si512(even), y = _mm512_loadu_si512(odd);
+
+    pair[0] = _mm512_permutex2var_epi16(x, low, y);
+    pair[1] = _mm512_permutex2var_epi16(x, high, y);
+}
+
 static inline v8d v8d_zero(void)
 {
     return _mm512_setzero_pd();

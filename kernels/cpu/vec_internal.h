@@ -48,6 +48,8 @@
  *   v16u_transpose4(a)        see vec_philox.h
  *   v16u_of, v16_of           the same bits as words, as floats
  *   v16_transpose_quads(a)    four vectors as 4 by 4 quads of floats, transposed
+ *   v16u_load_transposed(a, from, stride)   sixteen rows of 16 words, `stride` bytes apart: a[q] has word q of each
+ *   v16u_pair_rows(even, odd, pair)         two rows of 32 halves: word i of the two has half i of `even`, and of `odd` above it
  *   v8d_zero, v8d_add, v8d_mul
  *   v8d_sum(a)                the lanes added 4, 2, then 1 apart
  *   v8d_low(a), v8d_high(a)   the first and the last eight floats of a v16
@@ -95,6 +97,26 @@ static inline void v16_transpose(v16 a[V16])
             a[4 * j + i] = quad[j];
     }
 }
+
+#if WF_ISA_LEVEL != WF_ISA_LEVEL_avx512
+static inline void v16u_load_transposed(v16u a[V16], const void *from, int64_t stride)
+{
+    v16 row[V16];
+
+    for (int i = 0; i < V16; i++)
+        row[i] = v16_of(v16u_load((const uint32_t *)((const char *)from + i * stride)));
+    v16_transpose(row);
+    for (int q = 0; q < V16; q++)
+        a[q] = v16u_of(row[q]);
+}
+
+static inline void v16u_pair_rows(const uint16_t *even, const uint16_t *odd, v16u pair[2])
+{
+    for (int h = 0; h < 2; h++)
+        pair[h] = v16u_or(v16u_load_half(even + h * V16, V16),
+                          v16u_left(v16u_load_half(odd + h * V16, V16), 16));
+}
+#endif
 
 /* The greater of two, a NaN where one is: unlike v16_max, blind to the order of its operands
    (but for zeros of two signs; adding +0 makes them one). */

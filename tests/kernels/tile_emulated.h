@@ -24,9 +24,10 @@ static inline void wf_tile_release(void)
     tile_emulated_release();
 }
 
-#define wf_tile_zero(t)               tile_emulated_zero(t)
-#define wf_tile_load(t, from, stride) tile_emulated_load(t, from, stride)
-#define wf_tile_store(t, to, stride)  tile_emulated_store(t, to, stride)
-#define wf_tile_multiply(c, a, b)     tile_emulated_multiply(c, a, b)
+#define wf_tile_zero(t)                    tile_emulated_zero(t)
+#define wf_tile_load(t, from, stride)      tile_emulated_load(t, from, stride)
+#define wf_tile_load_once(t, from, stride) tile_emulated_load(t, from, stride)
+#define wf_tile_store(t, to, stride)       tile_emulated_store(t, to, stride)
+#define wf_tile_multiply(c, a, b)          tile_emulated_multiply(c, a, b)
 
 #endif

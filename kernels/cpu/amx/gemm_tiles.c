@@ -5,25 +5,62 @@
  *
  * A block of A is packed as rows of WF_GEMM_TERMS terms, a block of B in pairs of terms.
  */
+#include "kernels/cpu/amx/gemm_beside_internal.h"
 #include "kernels/cpu/amx/tile_internal.h"
-#include "kernels/cpu/simd/gemm_bf16_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
-#include "kernels/cpu/task_size_internal.h"
 #include <string.h>
 
 enum {
-    TILE = 16, /* rows and columns of sums */
-    HIGH = 2 * TILE,
-    WIDE = 2 * TILE,
     LINE = 64,
+    GROUP = 4, /* blocks of terms after which there is time for something else */
+    NEAR = 16, /* blocks of B that stay in level 1 cache: the first ones of a panel */
     ROW = WIDE * sizeof(float), /* bytes of a row of sums, and of a block of B */
     A_BLOCK = TILE * WF_GEMM_TERMS * sizeof(uint16_t),
     B_BLOCK = GEMM_PAIRS * WIDE * sizeof(uint32_t)
 };
 
+/* A block of terms of 32 columns, whose rows, or terms, lie side by side. */
+static void pair_across(uint32_t *to, const wf_gemm_operand *x)
+{
+    const uint16_t *term = x->at;
+
+    for (int q = 0; q < GEMM_PAIRS; q++, to += WIDE, term += 2 * x->along) {
+        v16u pair[2];
+
+        v16u_pair_rows(term, term + x->along, pair);
+        v16u_store(to, pair[0]);
+        v16u_store(to + V16, pair[1]);
+    }
+}
+
+static void pair_along(uint32_t *to, const wf_gemm_operand *x)
+{
+    const int64_t stride = x->across * (int64_t)sizeof(uint16_t);
+
+    for (int v = 0; v < WIDE; v += V16) {
+        v16u word[GEMM_PAIRS];
+
+        v16u_load_transposed(word, (const char *)x->at + v * stride, stride);
+        for (int q = 0; q < GEMM_PAIRS; q++)
+            v16u_store(to + q * WIDE + v, word[q]);
+    }
+}
+
 static void pack_cols(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k)
 {
-    gemm_pack_pairs(WIDE, panel, x, count, k);
+    uint32_t *to = panel;
+
+    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * WIDE) {
+        wf_gemm_operand block = wf_gemm_from(*x, 0, p);
+        bool whole = count == WIDE && k - p >= WF_GEMM_TERMS;
+
+        if (whole && x->across == 1)
+            pair_across(to, &block);
+        else if (whole && x->along == 1)
+            pair_along(to, &block);
+        else
+            gemm_pack_pairs(WIDE, to, &block, count, wf_least(WF_GEMM_TERMS, k - p));
+    }
 }
 
 /* Sixteen rows of a block whose terms do not lie side by side. */
@@ -72,111 +109,252 @@ static void pack_rows(void *panel, int height, const wf_gemm_operand *x, int64_t
     }
 }
 
-static void prefetch(gemm_ahead *a, int64_t rows)
-{
-    for (; rows > 0 && a->left > 0; rows--, a->left--, a->at += a->stride) {
-        for (int64_t i = 0; i < a->lines; i++)
-            __builtin_prefetch(a->at + i * LINE);
-    }
-}
+/* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of whichever tile, and a store of a
+   tile is between two multiplications: so neither waits for the other. */
+typedef struct state {
+    _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE],
+        root[HIGH * WIDE];
+    int high;  /* rows of sums in the tiles that have to be stored; 0: none */
+    float *to; /* at this place; what has to be done with them then is waiting */
+    beside pair[2], *now, *waiting;
+} state;
 
-/* What a tile prefetches, some rows of lines at each block. */
-typedef struct fetch {
-    gemm_ahead next;             /* is packed after this tile */
-    gemm_ahead sums;             /* the next tile's, which the last KC block left */
-    int64_t next_rows, sum_rows; /* at each block */
-} fetch;
+/* What a tile does beside its blocks, a share at each of them. */
+typedef struct chores {
+    gemm_ahead sums; /* to prefetch: the next tile's, which the last KC block left, */
+    gemm_ahead own;  /* and what is written of C after this tile */
+    int64_t sum_rows, own_rows;
+    gemm_micropanel *panel; /* to pack: `share` blocks of terms beside all of them */
+    int64_t share, blocks, due;
+} chores;
 
-static fetch fetch_of(const gemm_tile *t, int64_t rows)
+static const gemm_kind tiles;
+
+static chores chores_of(const gemm_tile *t, int64_t rows)
 {
     const wf_gemm_kc_block *w = t->kc_block;
     const float *next = t->spill + w->step->level * t->spill_level + HIGH * WIDE;
-    fetch f = {.next = t->ahead};
-    int64_t blocks = w->k / WF_GEMM_TERMS;
+    int64_t blocks = w->k > 0 ? w->k / WF_GEMM_TERMS : 1;
+    chores x = {
+        .panel = t->next, .share = gemm_tiles(t->share, WF_GEMM_TERMS), .blocks = blocks};
 
     if (w->resume)
-        f.sums = (gemm_ahead){(const char *)next, ROW, ROW / LINE, rows};
-    f.next_rows = blocks > 0 ? gemm_tiles(f.next.left, blocks) : 0;
-    f.sum_rows = blocks > 0 ? gemm_tiles(f.sums.left, blocks) : 0;
-    return f;
+        x.sums = (gemm_ahead){(const char *)next, ROW, ROW / LINE, rows};
+    if (w->last && !t->out.non_temporal)
+        x.own = t->own;
+    x.sum_rows = gemm_tiles(x.sums.left, blocks);
+    x.own_rows = gemm_tiles(x.own.left, blocks);
+    return x;
 }
 
-INLINE void zero(const int high)
+INLINE void prefetch(gemm_ahead *a, const bool write, int64_t rows)
 {
-    wf_tile_zero(0);
-    wf_tile_zero(1);
-    if (high == HIGH) {
-        wf_tile_zero(2);
-        wf_tile_zero(3);
-    }
-}
+    int64_t n = wf_least(rows, a->left);
 
-INLINE void load(const int high, const float *sum)
-{
-    wf_tile_load(0, sum, ROW);
-    wf_tile_load(1, sum + TILE, ROW);
-    if (high == HIGH) {
-        wf_tile_load(2, sum + TILE * WIDE, ROW);
-        wf_tile_load(3, sum + TILE * WIDE + TILE, ROW);
-    }
-}
-
-INLINE void store(const int high, float *sum)
-{
-    wf_tile_store(0, sum, ROW);
-    wf_tile_store(1, sum + TILE, ROW);
-    if (high == HIGH) {
-        wf_tile_store(2, sum + TILE * WIDE, ROW);
-        wf_tile_store(3, sum + TILE * WIDE + TILE, ROW);
-    }
-}
-
-INLINE void add_blocks(const int high, const char *a, const char *b, int64_t blocks, fetch *f)
-{
-    for (; blocks > 0; blocks--) {
-        wf_tile_load(6, b, ROW);
-        wf_tile_load(4, a, LINE);
-        wf_tile_multiply(0, 4, 6);
-        wf_tile_load(7, b + TILE * sizeof(uint32_t), ROW);
-        wf_tile_multiply(1, 4, 7);
-        if (high == HIGH) {
-            wf_tile_load(5, a + A_BLOCK, LINE);
-            wf_tile_multiply(2, 5, 6);
-            wf_tile_multiply(3, 5, 7);
+    a->left -= n;
+    for (; n > 0; n--, a->at += a->stride) {
+        for (int64_t i = 0; i < a->lines; i++) {
+            if (write) /* the builtin takes literals only */
+                __builtin_prefetch(a->at + i * LINE, 1);
+            else
+                __builtin_prefetch(a->at + i * LINE, 0);
         }
-        prefetch(&f->next, f->next_rows);
-        prefetch(&f->sums, f->sum_rows);
-        a += high / TILE * A_BLOCK;
-        b += B_BLOCK;
+    }
+}
+
+/* What is done beside so many blocks. */
+static void do_chores(state *s, chores *x, int64_t blocks)
+{
+    beside_step(s->now, blocks);
+    prefetch(&x->sums, false, blocks * x->sum_rows);
+    prefetch(&x->own, true, blocks * x->own_rows);
+    for (x->due += blocks * x->share; x->due >= x->blocks; x->due -= x->blocks)
+        WF_ISA_NAME(wf_gemm_pack_run)(&tiles, x->panel, WF_GEMM_TERMS);
+}
+
+/* What comes into a tile's register in place of the sums that leave it. */
+#define TURN(t, offset)                                                                        \
+    do {                                                                                       \
+        if (to)                                                                                \
+            wf_tile_store(t, to + (offset), ROW);                                              \
+        if (from)                                                                              \
+            wf_tile_load(t, from + (offset), ROW);                                             \
+        else                                                                                   \
+            wf_tile_zero(t);                                                                   \
+    } while (0)
+
+enum { RIGHT = TILE, BELOW = TILE * WIDE };
+
+/* One block; the first ones of a panel of B come to level 1 cache (`near`). */
+INLINE void add_block(const int high, const int near, const char *a, const char *b)
+{
+    if (near)
+        wf_tile_load(6, b, ROW);
+    else
+        wf_tile_load_once(6, b, ROW);
+    wf_tile_load_once(4, a, LINE);
+    wf_tile_multiply(0, 4, 6);
+    if (near)
+        wf_tile_load(7, b + LINE, ROW);
+    else
+        wf_tile_load_once(7, b + LINE, ROW);
+    wf_tile_multiply(1, 4, 7);
+    if (high == HIGH) {
+        wf_tile_load_once(5, a + A_BLOCK, LINE);
+        wf_tile_multiply(2, 5, 6);
+        wf_tile_multiply(3, 5, 7);
+    }
+}
+
+/* The first block of a chunk, or of what goes on with spilled sums (`from`, or NULL); sums before it go to `to`, or NULL. */
+INLINE void add_first_block(const int high, const char *a, const char *b, const float *from,
+                            float *to)
+{
+    wf_tile_load(6, b, ROW);
+    wf_tile_load_once(4, a, LINE);
+    TURN(0, 0);
+    wf_tile_multiply(0, 4, 6);
+    wf_tile_load(7, b + LINE, ROW);
+    TURN(1, RIGHT);
+    wf_tile_multiply(1, 4, 7);
+    if (high == HIGH) {
+        wf_tile_load_once(5, a + A_BLOCK, LINE);
+        TURN(2, BELOW);
+        wf_tile_multiply(2, 5, 6);
+        TURN(3, BELOW + RIGHT);
+        wf_tile_multiply(3, 5, 7);
+    }
+}
+
+static void turn_tiles(int high, const float *from, float *to)
+{
+    TURN(0, 0);
+    TURN(1, RIGHT);
+    if (high == HIGH) {
+        TURN(2, BELOW);
+        TURN(3, BELOW + RIGHT);
+    }
+}
+
+/* The sums in the tiles have been stored: what waited for them can begin. */
+INLINE void stored(state *s)
+{
+    beside *x = s->now;
+
+    if (s->high == 0)
+        return;
+    s->high = 0;
+    if (beside_is_nothing(s->waiting))
+        return;
+    beside_end(x);
+    s->now = s->waiting;
+    s->waiting = x;
+}
+
+static void settle(void *arg)
+{
+    state *s = arg;
+
+    if (s->high > 0)
+        turn_tiles(s->high, NULL, s->to);
+    stored(s);
+    beside_end(s->now);
+}
+
+/* The tiles hold a chunk's sums: where they go, and what they become. */
+INLINE void end_chunk(const int high, state *s, const gemm_tile *t, const wf_gemm_step *step)
+{
+    const bool root = t->kc_block->last && step + 1 == t->kc_block->step + t->kc_block->n_steps;
+    beside *x = s->waiting;
+    float *node = root ? s->root : gemm_node(t, step, s->local, high * WIDE);
+
+    s->high = high;
+    s->to = step->merges == 0 ? node : s->sum;
+    beside_nothing(x);
+    if (root)
+        x->root = (beside_root){.sum = s->root,
+                                .out = t->out,
+                                .rows = t->out.rows,
+                                .pace = gemm_tiles(WIDE * WF_GEMM_TERMS, t->kc_block->k + 1)};
+    if (step->merges == 0)
+        return;
+    x->node.sum = s->to;
+    x->node.merges = step->merges;
+    x->node.to = node;
+    x->node.rows = high;
+    gemm_older(t, step, s->local, high * WIDE, x->node.older);
+}
+
+/* A tile's way through a KC block. */
+typedef struct way {
+    const char *a, *b;
+    int64_t near; /* blocks that come to level 1 cache */
+} way;
+
+INLINE void go_on(const int high, way *w)
+{
+    w->a += high / TILE * A_BLOCK;
+    w->b += B_BLOCK;
+    w->near--;
+}
+
+INLINE void add_blocks(const int high, way *w, int64_t blocks)
+{
+    for (; blocks > 0 && w->near > 0; blocks--, go_on(high, w))
+        add_block(high, 1, w->a, w->b);
+    for (; blocks > 0; blocks--, go_on(high, w))
+        add_block(high, 0, w->a, w->b);
+}
+
+/* A step, of a new chunk or of what goes on with spilled sums (`from`) where it begins. */
+INLINE void run_step(const int high, state *s, chores *x, way *w, int64_t blocks, bool begins,
+                     const float *from)
+{
+    int64_t done = 0;
+
+    if (begins && blocks > 0) {
+        add_first_block(high, w->a, w->b, from, s->high > 0 ? s->to : NULL);
+        go_on(high, w);
+        stored(s);
+        done = 1;
+    } else if (begins) {
+        settle(s);
+        turn_tiles(high, from, NULL);
+    }
+    for (int64_t n; blocks > 0; blocks -= n, done = 0) {
+        n = wf_least(blocks, GROUP);
+        add_blocks(high, w, n - done);
+        do_chores(s, x, n);
     }
 }
 
 INLINE void run(const int high, const gemm_tile *t)
 {
-    _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
     const wf_gemm_step *step = t->kc_block->step, *end = step + t->kc_block->n_steps;
-    const gemm_stack stack = {local, high, WIDE};
-    const char *a = t->rows.panel, *b = t->cols.panel;
-    fetch f = fetch_of(t, high);
+    const float *from = t->kc_block->resume ? t->spill + step->level * t->spill_level : NULL;
+    state *s = t->state;
+    way w = {t->rows.panel, t->cols.panel, NEAR};
+    chores x = chores_of(t, high);
+    bool begins = true, before = true; /* nodes of the tile before this one may be in use */
 
-    if (t->kc_block->resume)
-        load(high, t->spill + step->level * t->spill_level);
-    else
-        zero(high);
-    for (; step < end; step++) {
-        int64_t blocks = gemm_tiles(step->k, WF_GEMM_TERMS);
-
-        add_blocks(high, a, b, blocks, &f);
-        a += blocks * (high / TILE) * A_BLOCK;
-        b += blocks * B_BLOCK;
-        if (step->merges < 0)
+    if (s->high != high)
+        settle(s);
+    for (; step < end; step++, from = NULL) {
+        run_step(high, s, &x, &w, gemm_tiles(step->k, WF_GEMM_TERMS), begins, from);
+        begins = step->merges >= 0;
+        if (!begins)
             continue;
-        store(high, sum);
-        WF_ISA_NAME(wf_gemm_close)(t, step, &stack, sum);
-        zero(high);
+        if (step->merges > 0 || before || s->now->node.merges > 1)
+            beside_end_node(s->now); /* this chunk's sums go where it reads */
+        before = false;
+        end_chunk(high, s, t, step);
     }
-    if (end[-1].merges < 0)
-        store(high, t->spill + end[-1].level * t->spill_level);
+    beside_end(s->now);
+    if (begins)
+        return;
+    s->high = high;
+    s->to = t->spill + end[-1].level * t->spill_level;
+    beside_nothing(s->waiting);
 }
 
 static void microkernel(int cut, const gemm_tile *t)
@@ -187,24 +365,32 @@ static void microkernel(int cut, const gemm_tile *t)
         run(TILE, t);
 }
 
-static void enter(void)
+static void enter(void *arg)
 {
+    state *s = arg;
+
+    s->high = 0;
+    s->now = &s->pair[0];
+    s->waiting = &s->pair[1];
+    beside_nothing(s->now);
     wf_tile_configure();
 }
 
-static void leave(void)
+static void leave(void *arg)
 {
+    settle(arg);
+    v16_non_temporal_end();
     wf_tile_release();
 }
 
-/* A panel of B of 512 terms is 32 KiB, which fits a level 1 cache of 48 beside a stream of A; the sums of a block of
-   C, which wait between KC blocks, are 2 MiB. */
+/* Half of a panel of B of 1024 terms, 32 KiB, fits a level 1 cache of 48 beside nodes of the tree, and is read by every tile; the
+   other half, and A, pass it by. Longer sums would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
 static const gemm_kind tiles = {
     .limits = {.mr = HIGH,
                .nr = WIDE,
-               .kc = 512,
+               .kc = 1024,
                .block_rows = 512,
-               .block_cols = 1024,
+               .block_cols = 4096,
                .pad = WF_GEMM_TERMS},
     .heights = {HIGH, TILE},
     .a_bytes = sizeof(uint16_t),
@@ -213,7 +399,9 @@ static const gemm_kind tiles = {
     .pack_cols = pack_cols,
     .microkernel = microkernel,
     .enter = enter,
+    .settle = settle,
     .leave = leave,
+    .state_bytes = sizeof(state),
 };
 
 static size_t workspace_bytes(const wf_gemm *g, int threads)

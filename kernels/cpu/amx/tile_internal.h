@@ -7,6 +7,7 @@
  *   wf_tile_release()               which lets a sleeping thread's state be small again
  *   wf_tile_zero(t)
  *   wf_tile_load(t, from, stride)   row i = 64 bytes at from + i * stride
+ *   wf_tile_load_once(t, from, stride)   the same of what is not needed again soon, which level 1 cache need not keep
  *   wf_tile_store(t, to, stride)
  *   wf_tile_multiply(c, a, b)       C[i][j] += a block of bf16 terms (kernels/cpu/simd_internal.h): A[i][p] are terms
  *                                   of row i, B[q][2 j] and B[q][2 j + 1] those of column j (TDPBF16PS)
@@ -44,6 +45,11 @@ static inline void wf_tile_release(void)
 #define wf_tile_zero(t) __asm__ volatile("tilezero %%tmm" #t : :)
 #define wf_tile_load(t, from, stride)                                                          \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #t                                           \
+                     :                                                                         \
+                     : "r"((const void *)(from)), "r"((int64_t)(stride))                       \
+                     : "memory")
+#define wf_tile_load_once(t, from, stride)                                                     \
+    __asm__ volatile("tileloaddt1 (%0,%1,1), %%tmm" #t                                         \
                      :                                                                         \
                      : "r"((const void *)(from)), "r"((int64_t)(stride))                       \
                      : "memory")

@@ -48,6 +48,9 @@ const gemm_kind WF_ISA_NAME(wf_gemm_bf16) = {
     .microkernel = WF_ISA_NAME(wf_gemm_bf16_microkernel),
 };
 
+/* C as large as this does not stay in a level 2 cache until someone reads it. */
+static const int64_t non_temporal_bytes = 4 << 20;
+
 /* A member's own, at the start of its scratch. */
 typedef struct member {
     _Atomic uint64_t left;      /* tasks of its range that nobody has: first << 32 | end */
@@ -58,9 +61,9 @@ typedef struct member {
 
 /* Scratch, in bytes; each part begins at a cache line. */
 typedef struct scratch {
-    size_t a, spill;        /* the team's: packed rows of a KC block; spilled partial sums */
-    size_t member, b, edge; /* a member's: its struct; two panels; a tile */
-    size_t panel;           /* from one panel of b to the next */
+    size_t a, spill; /* the team's: packed rows of a KC block; spilled partial sums */
+    size_t member, b, edge, state; /* a member's: its struct; two panels; a tile; its kind's */
+    size_t panel;                  /* from one panel of b to the next */
 } scratch;
 
 /* A macro-kernel and what comes after it. */
@@ -82,7 +85,7 @@ static size_t lines(int64_t bytes)
 
 static size_t of_member(const scratch *s)
 {
-    return s->member + s->b + s->edge;
+    return s->member + s->b + s->edge + s->state;
 }
 
 static member *member_of(const job *x, int64_t i)
@@ -151,13 +154,20 @@ static void arrive(const job *x, member *own, int64_t micropanel, int64_t who, b
     }
 }
 
+static gemm_own lent_to(const job *x, member *own)
+{
+    char *edge = (char *)own + x->size.member + x->size.b;
+
+    return (gemm_own){.edge = (float *)(void *)edge, .state = edge + x->size.edge};
+}
+
 /* Runs the tasks of that member's range, its own or to steal from, as long as there are any. */
 static void run_range(const job *x, member *own, int64_t who, bool steal)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;
     const wf_gemm_limits *limits = &x->product.kind->limits;
     const gemm_macrokernel *at = x->now;
-    float *edge = (float *)(void *)((char *)own + x->size.member + x->size.b);
+    const gemm_own lent = lent_to(x, own);
     gemm_micropanel *ahead;
     int64_t task;
 
@@ -175,7 +185,7 @@ static void run_range(const job *x, member *own, int64_t who, bool steal)
         if (own->now_is != x->before + micropanel)
             arrive(x, own, micropanel, who, steal);
         ahead = own->ahead_is >= 0 ? &own->ahead : NULL;
-        WF_ISA_NAME(wf_gemm_run_micropanel)(&x->product, at, edge, some, &own->now, ahead);
+        WF_ISA_NAME(wf_gemm_run_micropanel)(&x->product, at, &lent, some, &own->now, ahead);
     }
 }
 
@@ -183,15 +193,16 @@ static void run_ranges(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *x = arg;
     const gemm_kind *kind = x->product.kind;
+    void *state = lent_to(x, member_of(x, worker)).state;
 
     if (kind->enter)
-        kind->enter();
+        kind->enter(state);
     for (int64_t who = begin; who < end; who++) {
         for (int64_t i = 0; i < x->members; i++)
             run_range(x, member_of(x, worker), (who + i) % x->members, i > 0);
     }
     if (kind->leave)
-        kind->leave();
+        kind->leave(state);
 }
 
 static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
@@ -249,7 +260,11 @@ static void measure(job *x, const gemm_kind *kind, const wf_gemm *g, int threads
 
     x->members = wf_gemm_threads(g, threads);
     blocking = wf_gemm_blocking_of(g, &kind->limits, x->members);
-    x->product = (gemm_product){.kind = kind, .g = g, .blocking = blocking};
+    x->product = (gemm_product){.kind = kind,
+                                .g = g,
+                                .blocking = blocking,
+                                .non_temporal = !g->c_bf16 && !g->add &&
+                                                g->m * g->n * size > non_temporal_bytes};
     x->product.spill_level =
         gemm_tiles(blocking.rows, mr) * gemm_tiles(blocking.cols, nr) * mr * nr;
     x->size.a =
@@ -259,6 +274,7 @@ static void measure(job *x, const gemm_kind *kind, const wf_gemm *g, int threads
     x->size.panel = lines(nr * blocking.kc * kind->b_bytes);
     x->size.b = 2 * x->size.panel;
     x->size.edge = lines(mr * nr * size);
+    x->size.state = lines(kind->state_bytes);
 }
 
 size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g, int threads)

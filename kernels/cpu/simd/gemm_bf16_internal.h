@@ -72,6 +72,27 @@ typedef struct gemm_stack {
     int64_t rows, nr; /* the tile's */
 } gemm_stack;
 
+/* A node of the tree; `local` has WF_GEMM_LOCAL nodes of `size` floats. */
+INLINE float *gemm_node_at(const gemm_tile *t, float *local, int64_t size, int level,
+                           bool spilled)
+{
+    return spilled ? t->spill + level * t->spill_level : local + level % WF_GEMM_LOCAL * size;
+}
+
+/* The node that a step's chunk completes, and the older ones that are added to it. */
+INLINE float *gemm_node(const gemm_tile *t, const wf_gemm_step *step, float *local,
+                        int64_t size)
+{
+    return gemm_node_at(t, local, size, step->level - step->merges, step->spills);
+}
+
+INLINE void gemm_older(const gemm_tile *t, const wf_gemm_step *step, float *local, int64_t size,
+                       const float **older)
+{
+    for (int l = 0, level = step->level - 1; l < step->merges; l++, level--)
+        older[l] = gemm_node_at(t, local, size, level, step->spilled >> level & 1);
+}
+
 /* The chunk of a step has ended with `sum`, rows one after the other: adds the older nodes that the step merges,
    and stores the node where it waits, or in C. Denormals are numbers here: ranks add the same nodes. */
 void WF_ISA_NAME(wf_gemm_close)(const gemm_tile *t, const wf_gemm_step *step,

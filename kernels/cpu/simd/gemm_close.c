@@ -4,12 +4,6 @@
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_bf16_internal.h"
 
-static float *node_at(const gemm_tile *t, const gemm_stack *stack, int level, bool spilled)
-{
-    return spilled ? t->spill + level * t->spill_level
-                   : stack->local + level % WF_GEMM_LOCAL * stack->rows * stack->nr;
-}
-
 /* to = the node, a row after the other; every zero is +0 where it is the root */
 static void add_nodes(const gemm_stack *stack, const float *sum, const float *const *older,
                       int merges, bool root, float *to, int64_t to_row)
@@ -30,16 +24,13 @@ void WF_ISA_NAME(wf_gemm_close)(const gemm_tile *t, const wf_gemm_step *step,
                                 const gemm_stack *stack, const float *sum)
 {
     const bool root = t->kc_block->last && step + 1 == t->kc_block->step + t->kc_block->n_steps;
+    const int64_t size = stack->rows * stack->nr;
     const float *older[WF_TREE_DEPTH];
-    int level = step->level;
 
-    for (int l = 0; l < step->merges; l++) {
-        level--;
-        older[l] = node_at(t, stack, level, step->spilled >> level & 1);
-    }
+    gemm_older(t, step, stack->local, size, older);
     if (root)
         add_nodes(stack, sum, older, step->merges, true, t->c, t->c_row);
     else
         add_nodes(stack, sum, older, step->merges, false,
-                  node_at(t, stack, level, step->spills), stack->nr);
+                  gemm_node(t, step, stack->local, size), stack->nr);
 }

@@ -44,6 +44,15 @@ typedef struct gemm_ahead {
     int64_t stride, lines, left;
 } gemm_ahead;
 
+/* Where roots go: `rows` of `cols` numbers, row_bytes apart. */
+typedef struct gemm_out {
+    char *c;
+    int64_t row_bytes;
+    int rows, cols;
+    bool bf16, add;    /* rounded; on top of what is there */
+    bool non_temporal; /* stored so: whole lines of floats */
+} gemm_out;
+
 /* A tile on its way through a KC block. */
 typedef struct gemm_tile {
     const wf_gemm_kc_block *kc_block;
@@ -52,6 +61,10 @@ typedef struct gemm_tile {
     int64_t spill_level;    /* floats from one level to the next */
     float *c;               /* where the root goes, once the KC block is the last */
     int64_t c_row;
+    gemm_out out;                 /* the same, for a kind that has a state */
+    void *state;                  /* the thread's, of such a kind */
+    struct gemm_micropanel *next; /* which such a kind packs meanwhile, or NULL */
+    int64_t share;                /* so many terms of it */
     gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
     gemm_ahead ahead; /* what is packed after this tile; both are prefetched */
 } gemm_tile;
@@ -76,9 +89,12 @@ typedef struct gemm_kind {
     void (*pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k);
     /* The microkernel: brings a tile of heights[cut] rows through a KC block. */
     void (*microkernel)(int cut, const gemm_tile *tile);
-    /* Around a run of microkernels on one thread; or NULL. */
-    void (*enter)(void);
-    void (*leave)(void);
+    /* NULL, or a kind whose microkernel brings roots to C itself, and has time to until the thread leaves: then these are
+       around a run of microkernels on one thread, which lends a state of so many bytes from cache line to cache line. */
+    void (*enter)(void *state);
+    void (*settle)(void *state); /* brings them there now */
+    void (*leave)(void *state);
+    int64_t state_bytes;
 } gemm_kind;
 
 extern const gemm_kind WF_ISA_NAME(wf_gemm_f32), WF_ISA_NAME(wf_gemm_bf16);
@@ -105,6 +121,7 @@ typedef struct gemm_product {
     const gemm_kind *kind;
     const wf_gemm *g;
     wf_gemm_blocking blocking;
+    bool non_temporal; /* C is so large that it goes to memory */
     float *spill; /* partial sums that tiles leave for the next KC block, micro-panels first */
     int64_t spill_level; /* floats from one level to the next */
 } gemm_product;
@@ -139,6 +156,9 @@ gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
                                                 const gemm_macrokernel *at, int64_t column,
                                                 char *panel);
 
+/* Packs the next run of it, at most so many terms; how many it was, 0 at its end. */
+int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s, int64_t most);
+
 /* Rows of a block; `share`: how many tiles pack the next micro-panel together. */
 typedef struct gemm_rows {
     int64_t begin, end, share;
@@ -153,10 +173,16 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
 bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
 void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g);
 
+/* What a thread has for its tiles. */
+typedef struct gemm_own {
+    float *edge; /* room for a tile */
+    void *state; /* of a kind that has one */
+} gemm_own;
+
 /* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
-   already; meanwhile they pack their share of `next`, which may be NULL. `edge` has room for a tile. */
+   already; meanwhile they pack their share of `next`, which may be NULL. */
 void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
-                                         float *edge, gemm_rows rows, gemm_micropanel *now,
-                                         gemm_micropanel *next);
+                                         const gemm_own *own, gemm_rows rows,
+                                         gemm_micropanel *now, gemm_micropanel *next);
 
 #endif

@@ -128,10 +128,26 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
         float_edge(edge, nr, rows, cols, g->add, c, c_row, c_col);
 }
 
-/* A tile's roots go to C directly where it is a whole tile with its rows along C's, and they are
+/* Where a tile's roots go, and how, for a kind that brings them there. */
+static gemm_out out_of(const gemm_product *p, char *c, int64_t row_bytes, int64_t rows,
+                       int64_t cols)
+{
+    bool lines =
+        cols == p->kind->limits.nr && (uintptr_t)c % LINE == 0 && row_bytes % LINE == 0;
+
+    return (gemm_out){.c = c,
+                      .row_bytes = row_bytes,
+                      .rows = (int)rows,
+                      .cols = (int)cols,
+                      .bf16 = p->g->c_bf16,
+                      .add = p->g->add,
+                      .non_temporal = p->non_temporal && lines};
+}
+
+/* A tile's roots go to C directly where its rows are along C's, and, unless the kind knows more, it is a whole tile, and they are
    all that C is to be. */
 static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_tile *tile,
-                     float *edge, int64_t row, int64_t col)
+                     const gemm_own *own, int64_t row, int64_t col)
 {
     const gemm_kind *kind = p->kind;
     int64_t nr = kind->limits.nr, rows = wf_least(kind->limits.mr, at->row0 + at->rows - row);
@@ -140,16 +156,25 @@ static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_til
     int64_t c_col = p->blocking.transpose ? p->g->c_row : 1;
     int cut = cut_for(kind, rows);
     int64_t size = p->g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
-    void *c = (char *)p->g->c + (row * c_row + col * c_col) * size;
-    bool direct =
-        rows == kind->heights[cut] && cols == nr && c_col == 1 && !p->g->add && !p->g->c_bf16;
+    char *c = (char *)p->g->c + (row * c_row + col * c_col) * size;
+    bool direct = c_col == 1 &&
+                  (kind->state_bytes > 0 ||
+                   (rows == kind->heights[cut] && cols == nr && !p->g->add && !p->g->c_bf16));
 
-    tile->c = direct ? c : edge;
+    tile->c = direct ? (float *)(void *)c : own->edge;
     tile->c_row = direct ? c_row : nr;
+    tile->out = direct ? out_of(p, c, c_row * size, rows, cols)
+                       : (gemm_out){.c = (char *)own->edge,
+                                    .row_bytes = nr * (int64_t)sizeof(float),
+                                    .rows = (int)rows,
+                                    .cols = (int)cols};
     tile->own = (gemm_ahead){c, c_row * size, nr * size / LINE, c_col == 1 ? rows : 0};
     kind->microkernel(cut, tile);
-    if (!direct && tile->kc_block->last)
-        WF_ISA_NAME(wf_gemm_put_edge)(p->g, edge, nr, rows, cols, c, c_row, c_col);
+    if (direct || !tile->kc_block->last)
+        return;
+    if (kind->state_bytes > 0)
+        kind->settle(tile->state);
+    WF_ISA_NAME(wf_gemm_put_edge)(p->g, own->edge, nr, rows, cols, c, c_row, c_col);
 }
 
 gemm_micropanel WF_ISA_NAME(wf_gemm_micropanel)(const gemm_product *p,
@@ -190,7 +215,7 @@ static gemm_ahead ahead_of_panel(gemm_micropanel *s, int64_t most)
     return k > 0 ? ahead_of(&x, s->count, k) : (gemm_ahead){.left = 0};
 }
 
-static int64_t pack_run(const gemm_kind *kind, gemm_micropanel *s, int64_t most)
+int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s, int64_t most)
 {
     wf_gemm_operand x;
     int64_t k = next_run(s, most, &x);
@@ -204,8 +229,8 @@ static int64_t pack_run(const gemm_kind *kind, gemm_micropanel *s, int64_t most)
 }
 
 void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
-                                         float *edge, gemm_rows rows, gemm_micropanel *now,
-                                         gemm_micropanel *next)
+                                         const gemm_own *own, gemm_rows rows,
+                                         gemm_micropanel *now, gemm_micropanel *next)
 {
     const wf_gemm_kc_block *w = &at->kc_block;
     const gemm_kind *kind = p->kind;
@@ -216,19 +241,24 @@ void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macro
     gemm_tile tile = {.kc_block = w,
                       .cols = {.panel = now->panel, .first = now->col},
                       .spill = p->spill + (index + rows.begin / mr) * mr * nr,
-                      .spill_level = p->spill_level};
+                      .spill_level = p->spill_level,
+                      .state = own->state};
 
-    while (pack_run(kind, now, w->k) > 0)
+    if (kind->state_bytes > 0 && next) {
+        tile.next = next;
+        tile.share = share;
+    }
+    while (WF_ISA_NAME(wf_gemm_pack_run)(kind, now, w->k) > 0)
         ;
     for (int64_t i = rows.begin; i < rows.end; i += mr) {
         tile.rows = (gemm_source){.first = at->row0 + i};
         if (i >= at->first_packed)
             tile.rows.panel = at->a + (i - at->first_packed) * w->k * kind->a_bytes;
         /* What a tile packs of the next micro-panel is its share of the KC block, in whole lines. */
-        tile.ahead = next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
-        run_tile(p, at, &tile, edge, at->row0 + i, now->col);
+        tile.ahead = next && !tile.next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
+        run_tile(p, at, &tile, own, at->row0 + i, now->col);
         tile.spill += mr * nr;
-        if (next)
-            pack_run(kind, next, share);
+        if (next && !tile.next)
+            WF_ISA_NAME(wf_gemm_pack_run)(kind, next, share);
     }
 }
