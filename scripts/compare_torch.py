@@ -17,8 +17,11 @@ Always: fused attention, fused AdamW, one matrix for q, k and v, gradient bucket
 Peak memory is resident memory of all processes, PyTorch's after its first steps; "of training"
 leaves out what PyTorch takes before there is a model.
 
+With --dtype bf16 Weft trains with --dtype bf16 and PyTorch under autocast to bf16, whose weights
+are fp32 as well; Weft in fp32 takes turns with them.
+
 Status 1: a run failed, or losses of the first steps differ: PyTorch's from Weft's by over 1e-5
-of themselves, Weft's from one another by a bit; or gradients do, by their norms.
+of themselves (bf16: 1e-2), Weft's from one another by a bit; or gradients do, by their norms.
 """
 import argparse
 import dataclasses
@@ -47,8 +50,10 @@ STEPS = {"small": 16, "124m-256": 10, "124m-1024": 6}
 SKIPPED = 2  # steps of a run that warm up: compilation, page faults, caches
 RECIPE = {"seed": 1, "lr": 1e-3, "min_lr": 1e-4, "warmup_steps": 2, "weight_decay": 0.1,
           "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "clip_grad": 1.0}
-CHECKED, WITHIN = 5, 1e-5  # steps whose losses must agree, and how well: relative
-NORM_WITHIN = 5e-4  # the gradient's norm: PyTorch's squares, summed in fp32, lose 2e-4 at 124M
+CHECKED = 5  # steps whose losses must agree,
+WITHIN = {"fp32": 1e-5, "bf16": 1e-2}  # and how well: relative
+# The gradient's norm: PyTorch's squares, summed in fp32, lose 2e-4 at 124M.
+NORM_WITHIN = {"fp32": 5e-4, "bf16": 1e-1}
 MIB = 1 << 20
 WORTH = 0.98  # of the time without it: what a setting must reach to be kept
 TRIED = 5  # steps of a setting's trial
@@ -64,6 +69,7 @@ class Contestant:
     ranks: int = 1
     layout: tuple = None  # Weft's flags; None: PyTorch
     compiled: bool = False
+    dtype: str = None  # None: what the comparison is in
 
 
 CONTESTANTS = (
@@ -90,6 +96,15 @@ COMPARISONS = (
     ("weft, tp 2", "compiled DDP, 2 processes", 1.2),
 )
 LONG_EAGER_AIM = 1.4  # at sequence 1024, one process
+BF16_CONTESTANTS = (
+    *CONTESTANTS[:6],
+    Contestant("weft fp32, 1 thread", layout=(), dtype="fp32"),
+    Contestant("weft fp32, 2 threads", threads=2, layout=(), dtype="fp32"),
+)
+BF16_COMPARISONS = tuple((f"weft, {threads}", peer.format(threads), aim)
+                         for threads in ("1 thread", "2 threads")
+                         for peer, aim in (("eager, {}", 1.2), ("compiled, {}", 1.2),
+                                           ("weft fp32, {}", 2.5)))
 
 
 class Failure(Exception):
@@ -148,7 +163,9 @@ class Arena:
         self.steps = arguments.steps
         self.model = MODELS[arguments.model]
         self.job = {**self.model, **RECIPE, "skip": SKIPPED, "data": str(arguments.data),
-                    "weights": str(self.folder / "weights.safetensors"), "chunked_loss": False}
+                    "weights": str(self.folder / "weights.safetensors"), "chunked_loss": False,
+                    "autocast": arguments.dtype == "bf16"}
+        self.dtype = arguments.dtype
         self.setting = Setting("")
         self.execute([self.torch_command("weights", self.job)], dict(os.environ))
 
@@ -189,7 +206,7 @@ class Arena:
         """gpt_train, whose log has all that is needed."""
         options = {**self.model, **RECIPE, "steps": steps, "arch": "gpt2", "dropout": 0,
                    "threads_per_rank": contestant.threads, "val_fraction": 0,
-                   "eval_interval": 0}
+                   "eval_interval": 0, "dtype": contestant.dtype or self.dtype}
         flags = [f"--{name.replace('_', '-')}={value}" for name, value in options.items()]
         command = [str(self.gpt_train), "--data", self.job["data"], *flags, *contestant.layout,
                    "--log-jsonl", str(log)]
@@ -259,17 +276,18 @@ def tune(arena, report):
         arena.setting = before + fastest if worth_it else before
 
 
-def check(name, run, first):
+def check(contestant, run, first, dtype):
     """The first run, Weft's, is the measure: Weft's others have its losses to the bit,
     PyTorch's agree, and so do gradients, as norms. The largest difference of a loss, relative.
     """
-    largest = 0
-    if run.bits and run.bits != first.bits:
+    largest, name = 0, contestant.name
+    if run.bits and not contestant.dtype and run.bits != first.bits:
         raise Failure(f"{name}: losses {run.losses} are not the bits of {first.losses}")
     for step in range(min(CHECKED, len(first.losses))):
         for what, theirs, ours, within in (
-                ("loss", run.losses[step], first.losses[step], WITHIN),
-                ("gradient norm", run.norms[step], first.norms[step], NORM_WITHIN)):
+                ("loss", run.losses[step], first.losses[step], WITHIN[dtype]),
+                ("gradient norm", run.norms[step], first.norms[step],
+                 NORM_WITHIN[dtype])):
             apart = abs(theirs / ours - 1)
             if not apart <= within:
                 raise Failure(f"{name}: {what} {theirs} at step {step + 1} and {ours} in Weft "
@@ -299,13 +317,13 @@ def show_runs(runs, tokens, report):
                    tokens_per_s=rate, peak_bytes=peak, training_bytes=above)
 
 
-def show_ratios(runs, long_sequences, report):
+def show_ratios(runs, comparisons, long_sequences, report):
     """How many times as fast Weft is, and its share of the memory."""
     report.say(f"\n{'':44}{'times as fast':>20}{'aim':>6}{'memory':>9}{'aim':>6}")
-    for weft, torch, aim in COMPARISONS:
+    for weft, torch, aim in comparisons:
         if weft not in runs or torch not in runs:
             continue
-        if long_sequences and torch.startswith("eager"):
+        if comparisons is COMPARISONS and long_sequences and torch.startswith("eager"):
             aim = LONG_EAGER_AIM
         faster = [theirs.step / ours.step for ours, theirs in zip(runs[weft], runs[torch])]
         memory = statistics.median(ours.peak / theirs.peak
@@ -318,7 +336,9 @@ def show_ratios(runs, long_sequences, report):
 
 def compare(arguments, report, folder):
     """Everything, in order."""
-    contestants = [c for c in CONTESTANTS if arguments.compiled or not c.compiled]
+    bf16 = arguments.dtype == "bf16"
+    contestants = [c for c in (BF16_CONTESTANTS if bf16 else CONTESTANTS)
+                   if arguments.compiled or not c.compiled]
     runs = {contestant.name: [] for contestant in contestants}
     first, others, largest = None, 0, 0
     arena = Arena(arguments, folder)
@@ -332,14 +352,15 @@ def compare(arguments, report, folder):
             run = arena.run(contestant)
             runs[contestant.name].append(run)
             first = first or run
-            largest = max(largest, check(contestant.name, run, first))
+            largest = max(largest, check(contestant, run, first, arguments.dtype))
             others = max(others, run.others)
             report.say(f"round {number + 1}/{arguments.rounds}  {contestant.name}: "
                        f"{run.step:.0f} ms a step")
             report.row(row="run", round=number + 1, name=contestant.name,
                        setting=arena.setting.name, **dataclasses.asdict(run))
     show_runs(runs, arena.model["global_batch_size"] * arena.model["seq_len"], report)
-    show_ratios(runs, arena.model["seq_len"] == 1024, report)
+    show_ratios(runs, BF16_COMPARISONS if bf16 else COMPARISONS,
+                arena.model["seq_len"] == 1024, report)
     report.say(f"\nlosses and gradients agree: Weft's to the bit, PyTorch's losses within "
                f"{largest:.1e} over {min(CHECKED, arguments.steps)} steps")
     if others > BUSY:
@@ -354,6 +375,7 @@ def main():
                                      epilog=__doc__.split("\n\n", 1)[1],
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=MODELS, default="small")
+    parser.add_argument("--dtype", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, help="of a run (16, 10, 6 by model)")
     parser.add_argument("--quick", action="store_true",

@@ -26,7 +26,7 @@ eleventh run. The first difference ends it with status 1, and so does a comparis
 nothing: with --exact off, layouts have to differ.
 
 exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and -O3, each with its
-portable, AVX2 and AVX-512 kernels. What the machine can't run is skipped, and counted as such.
+portable, AVX2, AVX-512 and AMX kernels. What the machine can't run is skipped, and counted as such.
 """
 import argparse
 import collections
@@ -49,7 +49,7 @@ MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "
          "--seq-len", "32", "--global-batch-size", str(BATCH), "--lr", "3e-3", "--eval-interval", "0",
          "--digest"]
 TPS, DPS, MICROS = (1, 2, 4, 8), (1, 2, 4), (1, 2, 4)
-ISAS = ("portable", "avx2", "avx512")
+ISAS = ("portable", "avx2", "avx512", "amx")
 DTYPES = {"fp32": [], "bf16 weights": ["--param-dtype", "bf16"], "bf16": ["--dtype", "bf16"],
           "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"],
           "bf16, residual fp32": ["--dtype", "bf16", "--fp32-residual-connection"]}
@@ -208,9 +208,9 @@ def build(folder, compiler, level):
 def compare_builds(folder, jobs):
     """Every build and instruction set against the first."""
     options = {f"{arch} {name}": [*flags, *more] for arch, flags in ARCHS.items()
-               for name, more in (("one rank", []), ("tp 4 dp 2, dropout 0.1",
-                                                     ["--tp", "4", "--dp", "2", "--dropout", "0.1",
-                                                      "--sequence-parallel"]))}
+               for name, more in (("one rank", []), ("one rank in bf16", DTYPES["bf16"]),
+                                  ("tp 4 dp 2, dropout 0.1",
+                                   ["--tp", "4", "--dp", "2", "--dropout", "0.1", "--sequence-parallel"]))}
     builds = list(itertools.product(("gcc", "clang"), ("O1", "O3")))
     progress = Progress(len(builds) * len(ISAS))
     reference, equal, skipped = {}, 0, []

@@ -241,7 +241,8 @@ def train(job):
             forget_peak()
         start = time.perf_counter()
         tokens, targets = map(torch.from_numpy, text.batch(step, rank * count, count))
-        loss = call(tokens, targets)
+        with torch.autocast("cpu", torch.bfloat16, enabled=job["autocast"]):
+            loss = call(tokens, targets)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), job["clip_grad"])
         for group in optimizer.param_groups:
