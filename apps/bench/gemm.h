@@ -31,9 +31,10 @@ wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int
 /* How this machine multiplies bf16: a line. */
 const char *bench_gemm_path(void);
 
-/* An entrant whose run is so many operations of a tile unit on what it holds, by one thread; its run is NULL where
-   there is no such unit (tile_peak.c). */
+/* An entrant whose run is so many operations of a tile unit, by one thread, on what it holds or on what it loads from level 1
+   cache; its run is NULL where there is no such unit (tile_peak.c). */
 bench_entrant bench_tiles(void);
+bench_entrant bench_loaded_tiles(void);
 double bench_tile_flops(void);
 
 #endif

@@ -16,7 +16,7 @@
 enum { CHUNKS = 8 };
 
 /* The order of entrants; the others are a tile unit and oneDNN, where they are here. */
-enum { PEAK, F32_ONE, BF16_ONE, F32_EIGHT, BF16_EIGHT, OTHERS, ENTRANTS = OTHERS + 2 };
+enum { PEAK, F32_ONE, BF16_ONE, F32_EIGHT, BF16_EIGHT, OTHERS, ENTRANTS = OTHERS + 3 };
 
 typedef struct bench {
     const bench_options *o;
@@ -102,7 +102,7 @@ static void make_product(runner *r, bench *b, const char *form, bool bf16, int c
 
 /* What is in a row, in the order of its cells. */
 typedef struct figures {
-    double fma_peak, tile_peak, onednn; /* NAN: there is none */
+    double fma_peak, tile_peak, tiles_loaded, onednn; /* NAN: there is none */
     const bench_entrant *entrants;
 } figures;
 
@@ -128,6 +128,7 @@ static void report_form(bench *b, const char *setting, const char *form, const f
         bench_number("of_fp32_eight", of_fp32, 3),
         bench_number("tile_peak", f->tile_peak, 1),
         bench_number("of_tile_peak", flops / e[BF16_EIGHT].seconds / f->tile_peak, 3),
+        bench_number("tiles_loaded", f->tiles_loaded, 1),
         bench_number("onednn", f->onednn, 1),
         bench_number("of_onednn", of_onednn, 3),
         {.name = NULL}};
@@ -142,11 +143,12 @@ static void report_form(bench *b, const char *setting, const char *form, const f
 static int others(bench *b, const char *form, peer *onednn, bench_entrant *entrants)
 {
     const bench_shape *s = &b->shape;
-    bench_entrant tiles = bench_tiles();
     int count = OTHERS;
 
-    if (tiles.run)
-        entrants[count++] = tiles;
+    if (bench_tiles().run) {
+        entrants[count++] = bench_tiles();
+        entrants[count++] = bench_loaded_tiles();
+    }
     if (b->n_onednn == 0)
         return count;
     *onednn = (peer){.call = {.blas = &b->onednn[1],
@@ -170,15 +172,18 @@ static void report_race(bench *b, const char *setting, const char *form, int cou
     const bench_shape *s = &b->shape;
     figures f = {.fma_peak = bench_fma_flops(b->peak) * 1e-9 / e[PEAK].seconds,
                  .tile_peak = NAN,
+                 .tiles_loaded = NAN,
                  .onednn = NAN,
                  .entrants = e};
 
-    for (int i = OTHERS; i < count; i++) {
-        if (e[i].run == run_peer)
-            f.onednn = 2e-9 * (double)(s->m * s->k) * (double)s->n / e[i].seconds;
-        else
-            f.tile_peak = wf_team_size(b->team) * bench_tile_flops() * 1e-9 / e[i].seconds;
+    if (bench_tiles().run) {
+        double flops = wf_team_size(b->team) * bench_tile_flops() * 1e-9;
+
+        f.tile_peak = flops / e[OTHERS].seconds;
+        f.tiles_loaded = flops / e[OTHERS + 1].seconds;
     }
+    if (b->n_onednn > 0)
+        f.onednn = 2e-9 * (double)(s->m * s->k) * (double)s->n / e[count - 1].seconds;
     report_form(b, setting, form, &f);
 }
 
