@@ -7,11 +7,9 @@
 #define WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
 
 #include "core/numerics/tree.h"
-#include "kernels/cpu/simd/gemm_bf16_internal.h"
+#include "kernels/cpu/amx/gemm_tiles_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/vec_bf16_internal.h"
-
-enum { TILE = 16, /* rows and columns of sums */ HIGH = 2 * TILE, WIDE = 2 * TILE };
 
 /* to = older[merges - 1] + (... + (older[0] + sum)), one row after the other. */
 typedef struct beside_node {

@@ -3,111 +3,18 @@
  * 16 x 16 sums as kernels/cpu/simd_internal.h says. Two by two of them are the microkernel's tile: four tiles
  * hold sums, two blocks of A, two blocks of B. Blocking, panels of B and the tree are those of kernels/cpu/simd/.
  *
- * A block of A is packed as rows of WF_GEMM_TERMS terms, a block of B in pairs of terms.
+ * On a core of which nothing else is asked the unit takes 16 cycles for a block of a tile, and a load of a tile from level 1
+ * cache eight, so all else has to happen beside it: stores of tiles, additions of nodes, packing, writing of C.
  */
 #include "kernels/cpu/amx/gemm_beside_internal.h"
+#include "kernels/cpu/amx/gemm_tiles_internal.h"
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
-#include <string.h>
 
 enum {
-    LINE = 64,
     GROUP = 4, /* blocks of terms after which there is time for something else */
-    NEAR = 16, /* blocks of B that stay in level 1 cache: the first ones of a panel */
-    ROW = WIDE * sizeof(float), /* bytes of a row of sums, and of a block of B */
-    A_BLOCK = TILE * WF_GEMM_TERMS * sizeof(uint16_t),
-    B_BLOCK = GEMM_PAIRS * WIDE * sizeof(uint32_t)
+    NEAR = 16  /* blocks of B that stay in level 1 cache: the first ones of a panel */
 };
-
-/* A block of terms of 32 columns, whose rows, or terms, lie side by side. */
-static void pair_across(uint32_t *to, const wf_gemm_operand *x)
-{
-    const uint16_t *term = x->at;
-
-    for (int q = 0; q < GEMM_PAIRS; q++, to += WIDE, term += 2 * x->along) {
-        v16u pair[2];
-
-        v16u_pair_rows(term, term + x->along, pair);
-        v16u_store(to, pair[0]);
-        v16u_store(to + V16, pair[1]);
-    }
-}
-
-static void pair_along(uint32_t *to, const wf_gemm_operand *x)
-{
-    const int64_t stride = x->across * (int64_t)sizeof(uint16_t);
-
-    for (int v = 0; v < WIDE; v += V16) {
-        v16u word[GEMM_PAIRS];
-
-        v16u_load_transposed(word, (const char *)x->at + v * stride, stride);
-        for (int q = 0; q < GEMM_PAIRS; q++)
-            v16u_store(to + q * WIDE + v, word[q]);
-    }
-}
-
-static void pack_cols(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k)
-{
-    uint32_t *to = panel;
-
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * WIDE) {
-        wf_gemm_operand block = wf_gemm_from(*x, 0, p);
-        bool whole = count == WIDE && k - p >= WF_GEMM_TERMS;
-
-        if (whole && x->across == 1)
-            pair_across(to, &block);
-        else if (whole && x->along == 1)
-            pair_along(to, &block);
-        else
-            gemm_pack_pairs(WIDE, to, &block, count, wf_least(WF_GEMM_TERMS, k - p));
-    }
-}
-
-/* Sixteen rows of a block whose terms do not lie side by side. */
-static void turn(char *to, const wf_gemm_operand *x, int64_t count, int64_t k)
-{
-    v16u word[GEMM_PAIRS];
-    v16 row[V16];
-
-    WF_ISA_NAME(wf_gemm_pairs)(word, x, count, k);
-    for (int q = 0; q < GEMM_PAIRS; q++)
-        row[q] = v16_of(word[q]);
-    v16_transpose(row);
-    for (int i = 0; i < V16; i++)
-        memcpy(to + i * LINE, &row[i], LINE);
-}
-
-static void copy(char *to, const wf_gemm_operand *x, int64_t count, int64_t k)
-{
-    for (int64_t i = 0; i < count; i++, to += LINE) {
-        if (k < WF_GEMM_TERMS)
-            memset(to, 0, LINE);
-        if (k < WF_GEMM_TERMS)
-            memcpy(to, wf_gemm_from(*x, i, 0).at, (size_t)k * sizeof(uint16_t));
-        else
-            memcpy(to, wf_gemm_from(*x, i, 0).at, LINE);
-    }
-}
-
-static void pack_rows(void *panel, int height, const wf_gemm_operand *x, int64_t count,
-                      int64_t k)
-{
-    char *to = panel;
-
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS) {
-        for (int i = 0; i < height; i += TILE, to += A_BLOCK) {
-            wf_gemm_operand block = wf_gemm_from(*x, i, p);
-            int64_t rows = wf_least(TILE, count - i), terms = wf_least(WF_GEMM_TERMS, k - p);
-
-            if (rows < TILE)
-                memset(to, 0, A_BLOCK);
-            if (rows > 0 && x->along == 1)
-                copy(to, &block, rows, terms);
-            else if (rows > 0)
-                turn(to, &block, rows, terms);
-        }
-    }
-}
 
 /* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of whichever tile, and a store of a
    tile is between two multiplications: so neither waits for the other. */
@@ -121,8 +28,8 @@ typedef struct state {
 
 /* What a tile does beside its blocks, a share at each of them. */
 typedef struct chores {
-    gemm_ahead sums; /* to prefetch: the next tile's, which the last KC block left, */
-    gemm_ahead own;  /* and what is written of C after this tile */
+    gemm_ahead sums; /* to prefetch: the next tile's, which the last KC block left; */
+    gemm_ahead own;  /* to prefetch: what is written of C after this tile */
     int64_t sum_rows, own_rows;
     gemm_micropanel *panel; /* to pack: `share` blocks of terms beside all of them */
     int64_t share, blocks, due;
@@ -395,8 +302,8 @@ static const gemm_kind tiles = {
     .heights = {HIGH, TILE},
     .a_bytes = sizeof(uint16_t),
     .b_bytes = sizeof(uint16_t),
-    .pack_rows = pack_rows,
-    .pack_cols = pack_cols,
+    .pack_rows = WF_ISA_NAME(wf_gemm_tiles_pack_rows),
+    .pack_cols = WF_ISA_NAME(wf_gemm_tiles_pack_cols),
     .microkernel = microkernel,
     .enter = enter,
     .settle = settle,

@@ -61,10 +61,11 @@ typedef struct gemm_tile {
     int64_t spill_level;    /* floats from one level to the next */
     float *c;               /* where the root goes, once the KC block is the last */
     int64_t c_row;
-    gemm_out out;                 /* the same, for a kind that has a state */
-    void *state;                  /* the thread's, of such a kind */
-    struct gemm_micropanel *next; /* which such a kind packs meanwhile, or NULL */
-    int64_t share;                /* so many terms of it */
+    gemm_out out; /* the same, for a kind that has a state */
+    void *state;  /* the thread's, of such a kind */
+    struct gemm_micropanel
+        *next;        /* the micro-panel that such a kind packs meanwhile, or NULL */
+    int64_t share;    /* so many terms of it */
     gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
     gemm_ahead ahead; /* what is packed after this tile; both are prefetched */
 } gemm_tile;
@@ -176,7 +177,7 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g);
 /* What a thread has for its tiles. */
 typedef struct gemm_own {
     float *edge; /* room for a tile */
-    void *state; /* of a kind that has one */
+    void *state; /* where the kind has one */
 } gemm_own;
 
 /* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
