@@ -53,8 +53,7 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 {
     for (int i = 0; i < par->n_dp; i++) {
         int axis = par->dp_axis[i], size = wf_mesh_size(par->mesh, axis);
-        bool alone =
-            size == wf_par_dp(par); /* of the usual mesh it is what was asked for as dp */
+        bool alone = size == wf_par_dp(par); /* the only one: dp by the name it was asked for */
 
         if ((par->reduced >> axis & 1) == reduced)
             l[n++] = (level){alone ? "dp" : wf_mesh_axis_name(par->mesh, axis), size};
