@@ -16,11 +16,10 @@ void wf_par_tell_axis(wf_par *par, int axis)
                                 wf_mesh_axis_name(par->mesh, axis), size);
 }
 
-/* Layouts nest in the 8 chunks and in the batch's halves only where both are powers of two. */
+/* What is known without a batch: how that is dealt out is a trainer's to judge. */
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;
-    int dp = wf_par_dp(par);
 
     if (o->exact_off)
         wf_context_tell_inexact(par->ctx, "not layout-exact: exact is off");
@@ -29,8 +28,6 @@ static void find_inexact(wf_par *par)
             par->ctx, "not layout-exact: gradients are rounded to bf16 before ranks sum them");
     if (!o->axes)
         wf_par_tell_axis(par, wf_mesh_axis(par->mesh, "tp"));
-    if (dp & (dp - 1))
-        wf_context_tell_inexact(par->ctx, "not layout-exact: dp %d is not a power of two", dp);
 }
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)

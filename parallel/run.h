@@ -139,8 +139,8 @@ WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 
 /**
  * wf_par_inexact - why this layout is not exact, or NULL as far as is known: that of the run's
- * context (wf_context_inexact). Its ranks are known from the beginning, micro-steps once a trainer
- * is open, sums over dims that a plan splits once they have run. Owner: par.
+ * context (wf_context_inexact). Ranks of tp are judged from the beginning, the order in which a batch
+ * is summed once a trainer is open, sums over dims that a plan splits once they have run. Owner: par.
  */
 WF_API const char *wf_par_inexact(const wf_par *par);
 

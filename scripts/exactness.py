@@ -21,6 +21,10 @@ three choices meet in some run (with --quick every two).
 exactness.py --adapters [--quick] [--part K/N] - the same over adapters (--lora-rank): what they are for, beside the
 choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines. --part 2/4 takes the second quarter of the runs.
 
+exactness.py --any-dp [--quick] - the same over data-parallel ranks that are no power of two, which add single
+sequences: dp 3, 5, 6, 7, 10 and 12 with 1, 2 and 4 micro-steps, strategies that split and those that do not, groups of 3
+and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each rank.
+
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
@@ -191,6 +195,27 @@ def compare_adapters(trainer, jobs, quick, part):
         print(f"{name:20}{count:5} equal runs")
 
 
+def compare_any_dp(trainer, jobs, quick):
+    """Data-parallel ranks of any number, a sequence at a time, against one rank."""
+    runs = [run for run in itertools.product(ARCHS, (3, 5, 6, 7, 10, 12), (1, 2, 4), (None, 3, 5),
+                                             CHOICES["strategy"], (1, 2, 8), (False, True))
+            if (run[4] in HYBRID) == (run[3] is not None)
+            and (run[3] is None or (run[1] % run[3] == 0 and (run[1] // run[3]).bit_count() == 1))
+            and run[1] * run[5] <= 24]
+    if quick:
+        runs = runs[::11]
+    tasks = [{"arch": arch, "batch": dp * micros, "options":
+              ["--strategy", strategy, "--accumulate", "auto" if group else "reduced",
+               *(["--shard-group-size", str(group)] if group else []), *layout_options(tp, dp, 1, sequence, 1)],
+              "processes": dp * tp if i % 16 == 0 and dp * tp <= 6 else 0}
+             for i, (arch, dp, micros, group, strategy, tp, sequence) in enumerate(runs)]
+    compare_choices(trainer, jobs, tasks,
+                    lambda run: [*ARCHS[run["arch"]], "--global-batch-size", str(run["batch"])],
+                    lambda run: (run["options"], run["processes"]))
+    for name, count in collections.Counter(run[4] for run in runs).items():
+        print(f"{name:20}{count:5} equal runs")
+
+
 def build(folder, compiler, level):
     """gpt_train, built in a folder of its own."""
     flags = ["-DCMAKE_BUILD_TYPE=Release", f"-DCMAKE_C_FLAGS_RELEASE=-{level} -DNDEBUG",
@@ -262,6 +287,7 @@ def main():
                         help="compare strategies of sharded data parallelism")
     parser.add_argument("--pipeline", action="store_true", help="compare pipelines")
     parser.add_argument("--adapters", action="store_true", help="compare adapters")
+    parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
@@ -280,6 +306,10 @@ def main():
             elif arguments.adapters:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, ADAPTED_STEPS)
                 compare_adapters(trainer, arguments.jobs, arguments.quick, arguments.part)
+            elif arguments.any_dp:
+                model = [word for i, word in enumerate(MODEL) if "--global-batch-size" not in MODEL[max(i - 1, 0):i + 1]]
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, model, ADAPTED_STEPS)
+                compare_any_dp(trainer, arguments.jobs, arguments.quick)
             elif arguments.pipeline:
                 pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
                                          arguments.quick)

@@ -42,6 +42,61 @@ static wf_status check_model(wf_par_trainer *t)
     return WF_OK;
 }
 
+/* What a sum over the batch goes through: ranks along an axis, or micro-steps. */
+typedef struct level {
+    const char *axis; /* NULL: micro-steps */
+    int64_t count;
+} level;
+
+/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns how many there are then. */
+static int add_axes(const wf_par *par, bool reduced, level *l, int n)
+{
+    for (int i = 0; i < par->n_dp; i++) {
+        int axis = par->dp_axis[i], size = wf_mesh_size(par->mesh, axis);
+        bool alone = size == wf_par_dp(par); /* the only one: dp by the name it was asked for */
+
+        if ((par->reduced >> axis & 1) == reduced)
+            l[n++] = (level){alone ? "dp" : wf_mesh_axis_name(par->mesh, axis), size};
+    }
+    return n;
+}
+
+/*
+ * The numbers of sequences have digits, those of read_batch.c, and each is summed in a midpoint tree of its
+ * own. All together they are the tree over the batch where a digit is a power of two, or has single
+ * sequences below it: halves of c x s sequences are halves of c, unless c is odd and s above 1.
+ */
+static void tell_order(const wf_par_trainer *t)
+{
+    const wf_par *par = t->par;
+    int64_t inside = t->options.micro_batch, group = par->reduced ? par->group : 1;
+    level l[WF_MAX_AXES + 2];
+    int n = add_axes(par, false, l, 0);
+
+    l[n++] = (level){NULL, t->micros / group};
+    n = add_axes(par, true, l, n);
+    l[n++] = (level){NULL, group};
+    while (n-- > 0) {
+        int64_t count = l[n].count;
+
+        if (inside > 1 && (count & (count - 1)) && l[n].axis)
+            wf_context_tell_inexact(
+                par->ctx,
+                "not layout-exact: %s %" PRId64
+                " is not a power of two, and adds sums of %" PRId64
+                " sequences: it is exact where it adds single ones, in micro-batches of 1 with "
+                "gradients that are reduced in each micro-step",
+                l[n].axis, count, inside);
+        else if (inside > 1 && (count & (count - 1)))
+            wf_context_tell_inexact(par->ctx,
+                                    "not layout-exact: %" PRId64
+                                    " micro-steps are not a power of two, and have %" PRId64
+                                    " sequences each",
+                                    count, inside);
+        inside *= count;
+    }
+}
+
 static wf_status check_batch(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
@@ -68,10 +123,7 @@ static wf_status check_batch(wf_par_trainer *t)
             "gradients are summed over ranks for groups of %d micro-steps, and a step "
             "has %" PRId64 ": take a group that divides them into 1, 2, 4, .. parts",
             t->par->group, t->micros);
-    if (t->micros & (t->micros - 1))
-        wf_context_tell_inexact(
-            t->par->ctx, "not layout-exact: %" PRId64 " micro-steps are not a power of two",
-            t->micros);
+    tell_order(t);
     return wf_par_fields_check(t);
 }
 

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7, on dp
- * 3 and 6 and in 3 micro-steps the first loss and all gradients are within 1e-5 of one rank's,
+ * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7, where dp 3
+ * adds sums and 3 micro-steps do, the first loss and all gradients are within 1e-5 of one rank's,
  * the loss after 30 steps within 1e-4, and the layout says why it isn't exact.
  *
  * Gradients are read off one step of plain SGD. Its learning rate is so large (2^16) that
@@ -15,9 +15,12 @@ enum { BATCH = 18, STEPS = UNDER_SANITIZER ? 5 : MAX_STEPS, RATE = 1 << 16 };
 static const char tp_3[] = "not layout-exact: tp 3 does not nest in the 8 chunks";
 static const char tp_5[] = "not layout-exact: tp 5 does not nest in the 8 chunks";
 static const char tp_7[] = "not layout-exact: tp 7 does not nest in the 8 chunks";
-static const char dp_3[] = "not layout-exact: dp 3 is not a power of two";
-static const char dp_6[] = "not layout-exact: dp 6 is not a power of two";
-static const char micro_3[] = "not layout-exact: 3 micro-steps are not a power of two";
+static const char dp_3[] = "not layout-exact: dp 3 is not a power of two, and adds sums of 6 "
+                           "sequences: it is exact where "
+                           "it adds single ones, in micro-batches of 1 with gradients that are "
+                           "reduced in each micro-step";
+static const char micro_3[] =
+    "not layout-exact: 3 micro-steps are not a power of two, and have 6 sequences each";
 
 static const struct {
     row on;
@@ -28,7 +31,7 @@ static const struct {
     {{.tp = 1, .dp = 3, .micro = 6}, dp_3},
     {{.tp = 3, .dp = 3, .micro = 2, .sequence_parallel = true}, tp_3},
     {{.tp = 5, .dp = 2, .micro = 9, .sequence_parallel = true}, tp_5},
-    {{.tp = 2, .dp = 6, .micro = 1, .sequence_parallel = true}, dp_6},
+    {{.tp = 2, .dp = 6, .micro = 1, .sequence_parallel = true}, micro_3},
     {{.tp = 7, .dp = 1, .micro = 18, .sequence_parallel = true}, tp_7},
     {{.tp = 7, .dp = 3, .micro = 3}, tp_7},
     {{.tp = 1, .dp = 2, .micro = 3}, micro_3},

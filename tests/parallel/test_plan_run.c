@@ -10,7 +10,7 @@
 typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
-    int group;
+    int group, batch; /* batch 0: 16 */
     bool llama, sequence_parallel, sgd, muon, eight, exact_off, bf16, rounded, activations;
     float dropout;
     const char *recompute;
@@ -75,19 +75,23 @@ static const row rows[] = {
      .bf16 = true},
     {"16 blocks ahead", .tp = 1, .dp = 2, .layers = 20, .prefetch = 16},
     {"all of 36 blocks ahead", .tp = 1, .dp = 2, .layers = 36, .prefetch = 100, .bf16 = true},
+    {"dp 3, micro-batches", .tp = 1, .dp = 3, .micro = 1, .batch = 12},
+    {"2 x 6, micro-batches, sequence parallel", .tp = 2, .dp = 6, .micro = 1, .batch = 24,
+     .llama = true, .sequence_parallel = true},
     {"3 x 2, 5 blocks, llama", .tp = 3, .dp = 2, .llama = true, .layers = 5},
 };
 
 static training training_of(const row *r, const char *strategy)
 {
-    training t = new_training(r->llama ? LLAMA : GPT2, r->kv_heads ? r->kv_heads : HEADS, 16);
+    training t = new_training(r->llama ? LLAMA : GPT2, r->kv_heads ? r->kv_heads : HEADS,
+                              r->batch ? r->batch : 16);
     int replicate, shard;
 
     t.layout.tp = r->tp;
     t.layout.dp = r->dp;
     t.layout.strategy = strategy;
     if (wf_par_axes(&t.layout, &replicate, &shard, NULL) != WF_OK)
-        t.layout.shard_group_size = 2;
+        t.layout.shard_group_size = r->dp % 3 ? 2 : 3;
     t.layout.threads = r->threads;
     t.layout.prefetch = r->prefetch;
     t.layout.sequence_parallel = r->sequence_parallel;
