@@ -8,6 +8,7 @@ Prints one table: the promise's number, what was looked at, the figure, the verd
 is not here, or no time left. Status 0 where nothing failed, 1 where something did, 77 without a GPU.
 """
 import argparse
+import concurrent.futures
 import ctypes
 import json
 import os
@@ -16,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -59,12 +61,20 @@ class Check:
     def __init__(self, options, gpu):
         self.gpu = gpu
         self.build = self.plugins = pathlib.Path(options.build).resolve()
-        self.work = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
+        self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
+        self.thread = threading.local()
         self.until = time.monotonic() + 60 * options.minutes
         self.rows = []
-        self.text = self.work / "text"
+        self.text = self.root / "text"
         self.text.write_bytes(b"".join(b"%d sheep and %d more make %d sheep.\n" % (i, j, i + j)
                                        for i in range(300) for j in range(300)))
+
+    @property
+    def work(self):
+        """A folder of the thread's own: checks that run side by side share no log."""
+        if not hasattr(self.thread, "work"):
+            self.thread.work = pathlib.Path(tempfile.mkdtemp(dir=self.root))
+        return self.thread.work
 
     def left(self):
         return self.until - time.monotonic()
@@ -163,12 +173,12 @@ class Check:
 
     # ---- 4: layouts ----
 
-    def layouts(self):
-        one = self.digest()
+    def layouts(self, dtype):
+        one = self.digest("--dtype", dtype)
         for tp, dp in ((2, 1), (1, 2), (2, 2)):
-            bad = [s for s in STRATEGIES if self.digest("--tp", tp, "--dp", dp, "--strategy", s,
+            bad = [s for s in STRATEGIES if self.digest("--dtype", dtype, "--tp", tp, "--dp", dp, "--strategy", s,
                                                         "--transport", "threads") != one]
-            self.judge(4, f"tp {tp} x dp {dp} on one GPU, {len(STRATEGIES)} strategies",
+            self.judge(4, f"{dtype}, tp {tp} x dp {dp} on one GPU, {len(STRATEGIES)} strategies",
                        f"other digests: {', '.join(bad)}" if bad else "one digest", not bad)
 
     def processes(self, n):
@@ -267,22 +277,29 @@ class Check:
             else:
                 self.row(5, what, figure, f"told: this is {self.gpu}")
 
-    def everything(self):
-        self.attempt(2, "every op against the reference", self.ops)
+    def correctness(self):
+        """Side by side: what they compute does not depend on who else uses the GPU."""
+        checks = [(2, "every op against the reference", self.ops)]
+        checks += [(2, f"compute-sanitizer {tool}", lambda tool=tool: self.sanitizer(tool))
+                   for tool in ("memcheck", "racecheck")]
         for arch in ("gpt2", "llama"):
-            self.attempt(3, f"{arch} fp32", lambda: self.curve(arch, "fp32", 50, 1e-4))
-            self.attempt(3, f"{arch} bf16", lambda: self.curve(arch, "bf16", 200, 0.02))
-        self.attempt(3, "ten reruns", self.reruns)
-        for arch in ("gpt2", "llama"):
-            self.attempt(3, f"{arch} as CUDA graphs", lambda: self.graphs(arch))
-        self.attempt(4, "layouts on one GPU", self.layouts)
-        for n in (2, 4):
-            self.attempt(4, f"NCCL, {n} processes", lambda: self.processes(n))
+            for dtype, steps, bound in (("fp32", 50, 1e-4), ("bf16", 200, 0.02)):
+                checks.append((3, f"{arch} {dtype}", lambda arch=arch, dtype=dtype, steps=steps, bound=bound:
+                               self.curve(arch, dtype, steps, bound)))
+            checks.append((3, f"{arch} as CUDA graphs", lambda arch=arch: self.graphs(arch)))
+        checks.append((3, "ten reruns", self.reruns))
+        checks += [(4, f"{dtype}, layouts on one GPU", lambda dtype=dtype: self.layouts(dtype))
+                   for dtype in ("fp32", "bf16")]
+        checks += [(4, f"NCCL, {n} processes", lambda n=n: self.processes(n)) for n in (2, 4)]
+        with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+            for done in [pool.submit(self.attempt, *check) for check in checks]:
+                done.result()
+
+    def speeds(self):
+        """One after the other: each has the GPU to itself."""
         self.models()
         self.attempt(5, "memory-bound kernels against a copy", self.memory)
         self.attempt(5, "attention against the published figures", self.attention)
-        for tool in ("memcheck", "racecheck"):
-            self.attempt(2, f"compute-sanitizer {tool}", lambda: self.sanitizer(tool))
 
     def table(self):
         rows = [("line", "what", "figure", "verdict"), *sorted(self.rows, key=lambda r: r[0])]
@@ -296,6 +313,7 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="the built tree")
     parser.add_argument("--minutes", type=float, default=8, help="in all")
+    parser.add_argument("--only", choices=("correctness", "speeds"), help="half of it")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
     count, why = gpus()
@@ -306,9 +324,12 @@ def main():
         return 0
     check = Check(options, why)
     try:
-        check.everything()
+        if options.only != "speeds":
+            check.correctness()
+        if options.only != "correctness":
+            check.speeds()
     finally:
-        shutil.rmtree(check.work)
+        shutil.rmtree(check.root)
     check.table()
     return int(any(row[3] == "FAIL" for row in check.rows))
 

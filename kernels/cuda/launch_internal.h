@@ -39,13 +39,16 @@ static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     return cudaLaunchKernelEx(&config, kernel, static_cast<A &&>(args)...);
 }
 
-/* WF_SHARED(float, sum, 32): an array of the block. WF_DYNAMIC_SHARED(float, row): the launch's. */
+/* WF_SHARED(float, sum, 32): an array of the block. WF_DYNAMIC_SHARED(float, row): the launch's.
+   WF_GRID_CONSTANT: before a large parameter that the kernel only reads, and which then is not copied. */
 #ifdef WF_CUDA_EMULATED
+#define WF_GRID_CONSTANT
 #define WF_SHARED(type, name, count)                                                           \
     static emulator_shared<type, count> name##_of_block;                                       \
     type *const name = name##_of_block.value
 #define WF_DYNAMIC_SHARED(type, name) type *const name = (type *)emulator_dynamic_shared()
 #else
+#define WF_GRID_CONSTANT __grid_constant__
 #define WF_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define WF_DYNAMIC_SHARED(type, name)                                                          \
     extern __shared__ __align__(16) unsigned char wf_dynamic_shared[];                         \

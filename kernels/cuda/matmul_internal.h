@@ -68,19 +68,25 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 enum { WF_CUDA_CHUNKS = 8 }; /* one pass adds so many */
 
-/* to[r, c] = the midpoint tree over from[.][r, c], or that added to what is there; NULL is +0. With
-   a bias as of wf_cuda_product. */
+/* Where a product goes: rows to_ld apart, added to what is there or not, with a bias as of
+   wf_cuda_product. */
+typedef struct wf_cuda_result {
+    void *to;
+    int64_t to_ld;
+    wf_dtype type;
+    bool add;
+    bool fours; /* four neighbours from a multiple of four on may be stored at once */
+    bool bias_bf16;
+    const void *bias;
+    void *gelu; /* rows are to_ld apart */
+} wf_cuda_result;
+
+/* The midpoint tree over from[.][r, c]; NULL is +0. */
 typedef struct wf_cuda_join {
     const float *from[WF_CUDA_CHUNKS];
     int n_from;
-    int64_t from_ld;
-    void *to;
-    int64_t to_ld, rows, columns;
-    wf_dtype type;
-    bool add;
-    const void *bias;
-    bool bias_bf16;
-    void *gelu; /* rows are to_ld apart */
+    int64_t from_ld, rows, columns;
+    wf_cuda_result result;
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 

@@ -1,25 +1,31 @@
 /*
- * kernels/cuda/product.c - a product whose sum is cut in chunks: cuBLASLt makes the chunks, and a
- * kernel of ours adds them in the midpoint tree (core/numerics/tree.h), up to eight in one pass.
+ * kernels/cuda/product.c - a product whose sum is cut in chunks, and the midpoint tree over them
+ * (core/numerics/tree.h).
  *
- * Chunks are floats in buffers of the workspace, for so many rows of the result at a time that the
- * buffers stay in the second level cache. Where there are more than eight, a node's left half
- * waits in a buffer of its own. What is not aligned as pinned algorithms need it, or not of a
- * whole depth, is copied before with zeros behind it: they add nothing, in any layout.
+ * In exact mode products of bf16 are made by kernels of our own (tensor_product.c): one launch makes
+ * all chunks of a node of the tree and adds them. All others are cuBLASLt's: it makes the chunks,
+ * and a kernel of ours adds up to eight in one pass.
+ *
+ * Nodes that are not the result are floats in buffers of the workspace, for so many rows at a time
+ * that the buffers stay in the second level cache. A node of many chunks has its left half wait in a
+ * buffer of its own. What is not aligned as exact products need it, or not of a whole depth, is
+ * copied before with zeros behind it: they add nothing, in any layout.
  *
  * Whether the one product of a sum without chunks goes to the result directly depends on the
  * shape alone (`direct`), since cuBLAS may round to bf16 in another way than our kernel does.
  */
-#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/tensor_product_internal.h"
 
-enum { BUFFER = 8 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
+enum { BUFFER = 8 << 20, PACKED = 64 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
+enum { WAVE = 132 }; /* blocks that an H100 runs at once; of all GPUs, so that plans are the same */
 
 /* How a product is laid out in its workspace; nothing of it shows in a result. */
 typedef struct plan {
     int64_t rows, ld;    /* a buffer's */
-    int buffers;         /* for chunks, then one per level of the tree above eight */
-    size_t buffer, pack; /* bytes of a buffer, of a copy of both factors */
-    size_t pack_b;       /* where the copy of b begins */
+    int levels;          /* of a node that tensor cores make: 1 << levels halves of it at once */
+    int buffers;         /* for parts of a node, then one per level of the tree above that */
+    size_t buffer, pack; /* bytes of a buffer, of copies of factors */
+    size_t pack_b;       /* where the copy of b begins, of cuBLASLt's one product */
 } plan;
 
 typedef struct product_run {
@@ -28,16 +34,6 @@ typedef struct product_run {
     char *workspace;
     int64_t row, rows; /* rows of the result */
 } product_run;
-
-/* Where a node of the tree goes. */
-typedef struct target {
-    void *to;
-    int64_t ld;
-    wf_dtype type;
-    bool add;
-    bool last; /* the result itself: what is joined to the product happens here */
-    void *gelu;
-} target;
 
 static size_t size_of(wf_dtype type)
 {
@@ -66,7 +62,7 @@ static bool is_direct(const wf_cuda_product *p)
     bool floats = p->members == 1 || p->c_type == WF_F32;
     bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
 
-    return p->chunks == 1 && !p->tree && floats && typed &&
+    return p->chunks == 1 && !p->tree && floats && typed && !wf_cuda_is_tensor_product(p) &&
            (exact(p) ? p->direct && !p->bias : true);
 }
 
@@ -91,30 +87,90 @@ static size_t copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int6
     return lines((size_t)(whole_depth(p, depth) * whole_depth(p, rows)) * size_of(p->type));
 }
 
+/* Chunks of a node that is made at once. */
+static int64_t node_chunks(const wf_cuda_product *p)
+{
+    return wf_cuda_is_tensor_product(p) ? WF_TENSOR_PIECES / p->members : WF_CUDA_CHUNKS;
+}
+
 /* Nodes that wait while the other half of theirs is made. */
-static int levels(int64_t chunks)
+static int waiting(const wf_cuda_product *p)
 {
     int n = 0;
 
-    for (; chunks > WF_CUDA_CHUNKS; chunks -= chunks / 2)
+    for (int64_t chunks = p->chunks; chunks > node_chunks(p); chunks -= chunks / 2)
         n++;
     return n;
+}
+
+/* So many levels of the tree below a node as leave no part too long, and fill a GPU. */
+static int part_levels(const wf_cuda_product *p, int64_t count)
+{
+    int64_t tiles = (multiple(p->m, WF_TENSOR_TILE) / WF_TENSOR_TILE) *
+                    (multiple(p->n, WF_TENSOR_TILE) / WF_TENSOR_TILE);
+    int n = 0;
+
+    while ((2 << n) <= WF_TENSOR_PARTS && (2 << n) <= count &&
+           (count > (int64_t)WF_TENSOR_CHUNKS << n || tiles << n < WAVE))
+        n++;
+    return n;
+}
+
+static int64_t at_most(int64_t rows, int64_t most)
+{
+    most = most / ROWS * ROWS;
+    most = most < ROWS ? ROWS : most;
+    return rows < most ? rows : most;
+}
+
+/* Copies of factors for a node that tensor cores make: all at once. */
+static void plan_copies(const wf_cuda_product *p, plan *l)
+{
+    int64_t count = p->chunks < node_chunks(p) ? p->chunks : node_chunks(p), depth = 0;
+    size_t most = 0;
+
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int m = 0; m < p->members; m++) {
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
+
+            if (is_copied(p, &x.a, x.depth) && whole_depth(p, x.depth) > depth)
+                depth = whole_depth(p, x.depth);
+        }
+    if (depth > 0)
+        l->rows = at_most(l->rows, PACKED / (count * p->members * depth * (int64_t)size_of(p->type)));
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int m = 0; m < p->members; m++) {
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
+            size_t bytes =
+                copy_bytes(p, &x.a, l->rows, x.depth) + copy_bytes(p, &x.b, p->n, x.depth);
+
+            most = bytes > most ? bytes : most;
+        }
+    l->pack = most * (size_t)(count * p->members);
 }
 
 static plan plan_of(const wf_cuda_product *p)
 {
     plan l = {.rows = p->m, .ld = multiple(p->n, FLOATS)};
+    bool tensor = wf_cuda_is_tensor_product(p);
     size_t most_a = 0, most_b = 0;
+    int64_t parts = p->chunks < WF_CUDA_CHUNKS ? p->chunks : WF_CUDA_CHUNKS;
 
-    if (!is_direct(p)) {
-        int64_t fit = BUFFER / (4 * (l.ld > 0 ? l.ld : 1)) / ROWS * ROWS;
-        int64_t chunks = p->chunks < WF_CUDA_CHUNKS ? p->chunks : WF_CUDA_CHUNKS;
+    if (tensor) {
+        int64_t count = p->chunks < node_chunks(p) ? p->chunks : node_chunks(p);
 
-        fit = fit < ROWS ? ROWS : fit;
-        l.rows = l.rows < fit ? l.rows : fit;
-        l.buffers = (int)chunks + levels(p->chunks);
-        l.buffer = lines((size_t)(l.rows * l.ld) * sizeof(float));
+        l.levels = part_levels(p, count);
+        parts = l.levels || waiting(p) ? 1 << l.levels : 0;
     }
+    if (tensor ? parts > 0 : !is_direct(p)) {
+        l.rows = at_most(l.rows, BUFFER / (4 * (l.ld > 0 ? l.ld : 1)));
+        l.buffers = (int)parts + waiting(p);
+    }
+    if (tensor)
+        plan_copies(p, &l);
+    l.buffer = l.buffers ? lines((size_t)(l.rows * l.ld) * sizeof(float)) : 0;
+    if (tensor)
+        return l;
     for (int64_t chunk = 0; chunk < p->chunks; chunk++)
         for (int m = 0; m < p->members; m++) {
             wf_cuda_piece x = p->piece(p->call, chunk, m);
@@ -135,6 +191,19 @@ size_t wf_cuda_product_workspace(const wf_cuda_product *p)
     size_t free_choice = exact(p) ? 0 : WF_CUDA_BLAS_WORKSPACE;
 
     return (size_t)l.buffers * l.buffer + l.pack + free_choice;
+}
+
+/* Where rows of the product begin so many bytes behind its first. */
+static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
+{
+    return (wf_cuda_result){.to = (char *)p->c + at,
+                            .to_ld = p->n,
+                            .type = p->c_type,
+                            .add = p->add,
+                            .fours = p->n % 4 == 0 && ((uintptr_t)p->c | (uintptr_t)p->gelu) % 16 == 0,
+                            .bias = p->bias ? p->bias->data : NULL,
+                            .bias_bf16 = p->bias && p->bias->dtype == WF_BF16,
+                            .gelu = p->gelu ? (char *)p->gelu + at : NULL};
 }
 
 /* So many bytes on; where there are none, the workspace may be NULL. */
@@ -184,7 +253,7 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
 }
 
 /* One product of a chunk's chain to c, or added to it. */
-static wf_status multiply(const product_run *r, int64_t chunk, int member, const target *c)
+static wf_status multiply(const product_run *r, int64_t chunk, int member, const wf_cuda_result *c)
 {
     const wf_cuda_product *p = r->p;
     wf_cuda_piece x = p->piece(p->call, chunk, member);
@@ -195,9 +264,9 @@ static wf_status multiply(const product_run *r, int64_t chunk, int member, const
                        .n = p->n,
                        .depth = exact(p) ? whole_depth(p, x.depth) : x.depth,
                        .c = c->to,
-                       .c_ld = c->ld,
+                       .c_ld = c->to_ld,
                        .add = c->add,
-                       .bias = c->last && p->bias ? p->bias->data : NULL,
+                       .bias = c->bias,
                        .pinned = exact(p),
                        .workspace = behind(room, r->plan->pack)};
     wf_status status;
@@ -212,7 +281,8 @@ static wf_status multiply(const product_run *r, int64_t chunk, int member, const
 }
 
 /* The chain of a chunk's products, in order; *any: whether there was one. */
-static wf_status make_chunk(const product_run *r, int64_t chunk, target c, bool *any)
+static wf_status make_chunk(const product_run *r, int64_t chunk, wf_cuda_result c,
+                            bool *any)
 {
     wf_status status = WF_OK;
 
@@ -226,34 +296,75 @@ static wf_status make_chunk(const product_run *r, int64_t chunk, target c, bool 
     return status;
 }
 
-static wf_status join(const product_run *r, wf_cuda_join *j, const target *to)
+static wf_status join(const product_run *r, wf_cuda_join *j, const wf_cuda_result *to)
 {
     const wf_call *call = r->p->call;
 
     j->from_ld = r->plan->ld;
-    j->to = to->to;
-    j->to_ld = to->ld;
-    j->type = to->type;
-    j->add = to->add;
-    if (to->last && r->p->bias) {
-        j->bias = r->p->bias->data;
-        j->bias_bf16 = r->p->bias->dtype == WF_BF16;
-        j->gelu = to->gelu;
-    }
+    j->result = *to;
     j->rows = r->rows;
     j->columns = r->p->n;
     return wf_cuda_check(call->ctx, wf_cuda_launch_join(wf_cuda_of(call)->stream, j),
                          call->op->name);
 }
 
-static target float_target(const product_run *r, int64_t buffer)
+static wf_cuda_result float_target(const product_run *r, int64_t buffer)
 {
-    return (target){.to = buffer_of(r, buffer), .ld = r->plan->ld, .type = WF_F32};
+    return (wf_cuda_result){
+        .to = buffer_of(r, buffer), .to_ld = r->plan->ld, .type = WF_F32, .fours = true};
+}
+
+/* The pieces of a node as tensor cores take them. */
+static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_product *t)
+{
+    const wf_cuda_product *p = r->p;
+    char *room = behind_buffers(r);
+    wf_status status = WF_OK;
+
+    for (int i = 0; i < t->chunks * t->members && status == WF_OK; i++) {
+        wf_cuda_piece x = p->piece(p->call, first + i / t->members, i % t->members);
+        size_t a = copy_bytes(p, &x.a, r->rows, x.depth);
+        size_t b = copy_bytes(p, &x.b, p->n, x.depth);
+
+        skip_rows(p, &x.a, r->row);
+        status = make_whole(p, &x.a, r->rows, x.depth, room);
+        if (status == WF_OK)
+            status = make_whole(p, &x.b, p->n, x.depth, behind(room, a));
+        room = behind(room, a + b);
+        t->piece[i] = (wf_tensor_piece){x.a.data, x.b.data, x.a.ld, x.b.ld, whole_depth(p, x.depth)};
+        t->a_along = x.a.along;
+        t->b_along = x.b.along;
+    }
+    return status;
+}
+
+/* A node by tensor cores: to the result at once, or by parts that are joined. */
+static wf_status tensor_node(const product_run *r, int64_t first, int64_t count,
+                             const wf_cuda_result *to)
+{
+    const wf_cuda_product *p = r->p;
+    wf_tensor_product t = {.chunks = (int)count,
+                           .members = p->members,
+                           .levels = part_levels(p, count),
+                           .m = r->rows,
+                           .n = p->n,
+                           .apart = (int64_t)(r->plan->buffer / sizeof(float)),
+                           .result = *to};
+    wf_cuda_join j = {.n_from = 1 << t.levels};
+    wf_status status = take_pieces(r, first, &t);
+
+    if (t.levels)
+        t.result = float_target(r, 0);
+    for (int i = 0; i < j.n_from; i++)
+        j.from[i] = buffer_of(r, i);
+    if (status == WF_OK)
+        status = wf_cuda_tensor_product_run(p->call, &t);
+    return status == WF_OK && t.levels ? join(r, &j, to) : status;
 }
 
 /* Up to eight chunks, in one pass. */
 static wf_status small_node(const product_run *r, int64_t first, int64_t count,
-                            const target *to)
+                            const wf_cuda_result *to)
 {
     wf_cuda_join j = {.n_from = (int)count};
     wf_status status = WF_OK;
@@ -269,26 +380,27 @@ static wf_status small_node(const product_run *r, int64_t first, int64_t count,
 
 /* The node over `count` chunks; of a right half it comes to lie in buffer 0. */
 static wf_status make_node(const product_run *r, int64_t first, int64_t count, int level,
-                           const target *to)
+                           const wf_cuda_result *to)
 {
-    int waiting = WF_CUDA_CHUNKS + level;
+    int wait = r->plan->buffers - waiting(r->p) + level;
     wf_cuda_join j = {.n_from = 2};
-    target half;
+    wf_cuda_result half;
     wf_status status;
 
-    if (count <= WF_CUDA_CHUNKS)
-        return small_node(r, first, count, to);
-    half = float_target(r, waiting);
+    if (count <= node_chunks(r->p))
+        return wf_cuda_is_tensor_product(r->p) ? tensor_node(r, first, count, to)
+                                               : small_node(r, first, count, to);
+    half = float_target(r, wait);
     status = make_node(r, first, count / 2, level + 1, &half);
     half = float_target(r, 0);
     if (status == WF_OK)
         status = make_node(r, first + count / 2, count - count / 2, level + 1, &half);
-    j.from[0] = buffer_of(r, waiting);
+    j.from[0] = buffer_of(r, wait);
     j.from[1] = buffer_of(r, 0);
     return status == WF_OK ? join(r, &j, to) : status;
 }
 
-static wf_status run_direct(const product_run *r, const target *c)
+static wf_status run_direct(const product_run *r, const wf_cuda_result *c)
 {
     const wf_call *call = r->p->call;
     wf_status status;
@@ -298,7 +410,7 @@ static wf_status run_direct(const product_run *r, const target *c)
     if (status == WF_OK && !any && !c->add)
         status = wf_cuda_check(call->ctx,
                                cudaMemsetAsync(c->to, 0,
-                                               (size_t)(r->rows * c->ld) * size_of(c->type),
+                                               (size_t)(r->rows * c->to_ld) * size_of(c->type),
                                                wf_cuda_of(call)->stream),
                                call->op->name);
     return status;
@@ -314,10 +426,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace)
         return WF_OK;
     for (; r.row < p->m && status == WF_OK; r.row += l.rows) {
         size_t at = (size_t)(r.row * p->n) * size_of(p->c_type);
-        target c = {(char *)p->c + at, p->n, p->c_type, p->add, .last = true};
-
-        if (p->gelu)
-            c.gelu = (char *)p->gelu + at;
+        wf_cuda_result c = result_of(p, at);
 
         r.rows = p->m - r.row < l.rows ? p->m - r.row : l.rows;
         status = is_direct(p) ? run_direct(&r, &c) : make_node(&r, 0, p->chunks, 0, &c);

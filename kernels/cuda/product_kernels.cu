@@ -5,43 +5,13 @@
  * A chunk counts as chunk + 0: a product that underflows may be -0, and an empty chunk of another
  * layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.
  */
-#include "kernels/cuda/activation_internal.h"
-#include "kernels/cuda/launch_internal.h"
-#include "kernels/cuda/matmul_internal.h"
+#include "kernels/cuda/product_finish_internal.h"
 #include "kernels/cuda/tree_internal.h"
 
 enum { QUAD = 4, MOST_ROWS = 32768 };
 
 namespace
 {
-
-/* x as it comes back from where it is stored. */
-template <class T> __device__ __forceinline__ float stored(float x)
-{
-    T t;
-
-    wf_put(&t, x);
-    return wf_get(t);
-}
-
-/* An element of the result, with what is joined to it. */
-template <class T>
-__device__ __forceinline__ void finish(const wf_cuda_join &j, int64_t row, int64_t column,
-                                       float sum)
-{
-    T *to = (T *)j.to + row * j.to_ld + column;
-    wf_vector bias = {j.bias, j.bias_bf16};
-    float x = j.add ? wf_get(*to) + sum : sum, y;
-
-    if (!j.bias) {
-        wf_put(to, x);
-        return;
-    }
-    y = stored<T>(x) + wf_at(bias, column);
-    wf_put(to, j.gelu ? x : y);
-    if (j.gelu)
-        wf_put((T *)j.gelu + row * j.to_ld + column, wf_gelu_of(y));
-}
 
 /* One thread for four neighbours; chunks are read 16 bytes at a time, their rows are aligned. */
 template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
@@ -67,7 +37,8 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 #pragma unroll
         for (int c = 0; c < QUAD; c++) {
             if (column + c < j.columns)
-                finish<T>(j, row, column + c, wf_tree_of<N>(chunk[c]));
+                wf_finish(j.result, (T *)j.result.to, row, column + c,
+                          wf_tree_of<N>(chunk[c]));
         }
     }
 }
@@ -108,7 +79,7 @@ template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_jo
 
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
 {
-    return j->type == WF_BF16 ? launch_join<wf_bf16>(stream, j) : launch_join<float>(stream, j);
+    return j->result.type == WF_BF16 ? launch_join<wf_bf16>(stream, j) : launch_join<float>(stream, j);
 }
 
 cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *p)

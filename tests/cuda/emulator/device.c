@@ -104,7 +104,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *prop, int device)
     prop->sharedMemPerBlockOptin = EMULATOR_SHARED;
     prop->warpSize = EMULATOR_WARP;
     prop->maxThreadsPerBlock = EMULATOR_THREADS;
-    prop->major = 9;
+    prop->major = 8;
     prop->multiProcessorCount = EMULATOR_PROCESSORS;
     prop->maxThreadsPerMultiProcessor = 2048;
     prop->l2CacheSize = 1 << 20;

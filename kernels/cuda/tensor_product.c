@@ -1,0 +1,37 @@
+/*
+ * kernels/cuda/tensor_product.c - which kernel makes a product of bf16 in exact mode.
+ *
+ * An element of the result is one expression in every layout, since the kernels say how a chunk is
+ * summed: from its first term on, 16 terms by one instruction of the tensor cores, added to the sum
+ * of those before. What the instruction does with an element does not depend on where it lies.
+ * The two kernels have different bits: Hopper's instruction multiplies in another way than that of
+ * the others, so a model's bits are those of a kind of GPU.
+ */
+#include "kernels/cuda/tensor_product_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { HOPPER = 90 };
+
+bool wf_cuda_is_tensor_product(const wf_cuda_product *p)
+{
+    return p->type == WF_BF16 && wf_cuda_host_table->context_exact(p->call->ctx);
+}
+
+/* Whether the kernel for Hopper serves, unless the environment asks for the other. */
+static bool is_hopper(const wf_cuda *cuda)
+{
+    const char *asked = getenv("WEFT_TENSOR_CORES");
+
+    return cuda->arch == HOPPER && !(asked && strcmp(asked, "mma") == 0);
+}
+
+wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)
+{
+    const wf_cuda *cuda = wf_cuda_of(call);
+    cudaError_t code = is_hopper(cuda)
+                           ? wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors)
+                           : wf_cuda_launch_tensor_product(cuda->stream, p);
+
+    return wf_cuda_check(call->ctx, code, call->op->name);
+}

@@ -1,0 +1,48 @@
+/*
+ * kernels/cuda/tensor_product_internal.h - products of bf16 in exact mode, by kernels of our own on tensor
+ * cores (tensor_product.c): the sums of all chunks and the midpoint tree over them in one kernel.
+ */
+#ifndef WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
+#define WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
+
+#include "kernels/cuda/matmul_internal.h"
+
+WF_BEGIN_DECLS
+
+enum {
+    WF_TENSOR_PIECES = 64, /* of one launch */
+    WF_TENSOR_PARTS = 8,   /* nodes of the tree that one launch makes side by side */
+    WF_TENSOR_CHUNKS = 8,  /* most chunks of each of them */
+    WF_TENSOR_TILE = 128   /* rows of a block's part of the result, and its columns or half of them */
+};
+
+/* A member's part of a chunk: rows of a and of b begin at multiples of 16 bytes, and depth is a
+   multiple of 8. */
+typedef struct wf_tensor_piece {
+    const void *a, *b;
+    int64_t a_ld, b_ld, depth;
+} wf_tensor_piece;
+
+/* 1 << levels nodes of the midpoint tree over `chunks` chunks: all those of one level, each of up to
+   WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * apart elements. */
+typedef struct wf_tensor_product {
+    wf_tensor_piece piece[WF_TENSOR_PIECES];
+    int chunks, members, levels;
+    bool a_along, b_along; /* as of wf_cuda_factor */
+    int64_t m, n, apart;
+    wf_cuda_result result;
+} wf_tensor_product;
+
+/* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu: of compute
+   capability 9.0 alone. */
+cudaError_t wf_cuda_launch_tensor_product(cudaStream_t stream, const wf_tensor_product *p);
+cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream, const wf_tensor_product *p,
+                                                 int processors);
+
+/* Whether the product is made so: of bf16, in exact mode. */
+bool wf_cuda_is_tensor_product(const wf_cuda_product *p);
+wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,209 @@
+/*
+ * kernels/cuda/tensor_tile_internal.h - what the kernels of tensor products have in common: tiles of factors in
+ * shared memory, and the midpoint tree as the order in which sums of chunks are put aside and added.
+ * For .cu files.
+ *
+ * A tile is 64 terms of so many rows of a factor, in lines of 128 bytes: 64 terms of a row where the
+ * factor's terms lie along its rows, else 64 rows of a term, a block of 64 rows after the other. The
+ * eight units of 16 bytes of line l lie at their number xor l % 8, the 128-byte swizzle of Hopper's
+ * instruction, so that eight lines' units of one number are in all banks.
+ */
+#ifndef WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
+#define WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
+
+#include "kernels/cuda/product_finish_internal.h"
+#include "kernels/cuda/tensor_product_internal.h"
+
+enum {
+    WF_TILE_DEPTH = 64, /* terms of a tile */
+    WF_TILE_LINE = 128, /* bytes */
+    WF_TILE_BLOCK = WF_TILE_LINE * WF_TILE_DEPTH,
+    WF_TILE_STEP = 16 /* terms of one instruction */
+};
+
+/* An address in shared memory as its instructions take it. */
+static __device__ __forceinline__ uint32_t wf_shared_address(const void *p)
+{
+#ifdef WF_CUDA_EMULATED
+    (void)p;
+    return 0;
+#else
+    return (uint32_t)__cvta_generic_to_shared(p);
+#endif
+}
+
+/* 16 bytes on their way to shared memory, or zeros; `from` is read only where valid. */
+static __device__ __forceinline__ void wf_copy_unit(char *to, const wf_bf16 *from, bool valid)
+{
+#ifdef WF_CUDA_EMULATED
+    if (valid)
+        memcpy(to, from, 16);
+    else
+        memset(to, 0, 16);
+#else
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(wf_shared_address(to)),
+                 "l"(from), "r"(valid ? 16 : 0)
+                 : "memory");
+#endif
+}
+
+static __device__ __forceinline__ void wf_copy_commit(void)
+{
+#ifndef WF_CUDA_EMULATED
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Waits until at most N groups of the thread's copies are under way. */
+template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
+{
+#ifndef WF_CUDA_EMULATED
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+/* A tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros behind both; by
+   THREADS threads, of which this is number t. */
+template <int ROWS, int THREADS, bool ALONG>
+static __device__ __forceinline__ void wf_load_tile(char *to, const wf_bf16 *f, int64_t ld,
+                                                    int64_t first, int64_t rows, int64_t k,
+                                                    int64_t depth, int t)
+{
+    constexpr int UNITS = ALONG ? 8 : ROWS / 8, LINES = THREADS / UNITS;
+    constexpr int ALL = ALONG ? ROWS : WF_TILE_DEPTH;
+    int line = t / UNITS, unit = t % UNITS;
+    int64_t row = first + (ALONG ? line : 8 * unit), term = k + (ALONG ? 8 * unit : line);
+    const wf_bf16 *from = f + (ALONG ? row * ld + term : term * ld + row);
+
+    static_assert(LINES % 8 == 0, "a thread's lines have one swizzle");
+    to += unit / 8 * WF_TILE_BLOCK + line * WF_TILE_LINE + ((unit ^ line) % 8) * 16;
+#pragma unroll
+    for (int i = 0; i < ALL / LINES; i++) {
+        int64_t more = i * LINES;
+        bool valid = ALONG ? row + more < rows && term < depth : row < rows && term + more < depth;
+
+        wf_copy_unit(to + i * LINES * WF_TILE_LINE, valid ? from + more * ld : f, valid);
+    }
+}
+
+/* ---- a job: a tile of one node ---- */
+
+struct wf_tile_job {
+    int row, column;  /* in tiles */
+    int first, count; /* chunks */
+    int node;
+};
+
+/* Node `node` of 2^levels over n chunks, by the halves of which it is the left or the right. */
+static __device__ __forceinline__ void wf_node_chunks(wf_tile_job *job, int n, int levels)
+{
+    job->first = 0;
+    for (int l = levels - 1; l >= 0; l--) {
+        int left = n / 2;
+
+        if (job->node >> l & 1) {
+            job->first += left;
+            n -= left;
+        } else {
+            n = left;
+        }
+    }
+    job->count = n;
+}
+
+/* Job number `job` of those over down x across tiles of every node. Jobs side by side share rows of a
+   or of b in the second level cache. */
+static __device__ __forceinline__ wf_tile_job wf_job_of(const wf_tensor_product &p, int job,
+                                                        int down, int across)
+{
+    constexpr int BAND = 16;
+    wf_tile_job j;
+    int in = job % (down * across), band = in / (BAND * across) * BAND;
+    int rows = down - band < BAND ? down - band : BAND;
+
+    j.node = job / (down * across);
+    in -= band * across;
+    j.row = band + in % rows;
+    j.column = in / rows;
+    wf_node_chunks(&j, p.chunks, p.levels);
+    return j;
+}
+
+/* The tree over n chunks is made in units of its lowest nodes, of one chunk or two. Of the one that
+   begins with chunk l: how many chunks it has, and how many sums that wait are added to it then: the
+   nodes that end with it. */
+struct wf_tree_unit {
+    int chunks, ends;
+};
+
+static __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n)
+{
+    wf_tree_unit unit = {0, 0};
+
+    while (n > 2) {
+        int left = n / 2;
+
+        if (l < left) {
+            n = left;
+            unit.ends = 0;
+        } else {
+            l -= left;
+            n -= left;
+            unit.ends++;
+        }
+    }
+    unit.chunks = n;
+    return unit;
+}
+
+template <int N>
+static __device__ __forceinline__ void wf_add_to(float (&sum)[N], const float (&left)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum[i] = left[i] + sum[i];
+}
+
+template <int N>
+static __device__ __forceinline__ void wf_put_aside(float (&to)[N], const float (&sum)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        to[i] = sum[i];
+}
+
+template <int N> static __device__ __forceinline__ void wf_clear(float (&sum)[N])
+{
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        sum[i] = 0.0f;
+}
+
+/* ---- sums on their way to the result, as rows of COLUMNS floats in shared memory ---- */
+
+/* Fours of a row lie at their number xor the row's lowest bits: so neither those who write parts of
+   eight rows nor those who read a row have to wait for each other. */
+template <int COLUMNS>
+static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int column)
+{
+    return tile + row * COLUMNS + ((column / 4) ^ (row % 8)) * 4 + column % 4;
+}
+
+/* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk + 0, so
+   that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 behind the tree gives that. */
+template <class T, int ROWS, int COLUMNS, int THREADS>
+static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to, float *tile,
+                                                      int64_t row, int64_t column, int t)
+{
+#pragma unroll 1
+    for (int i = t; i < ROWS * COLUMNS / 4; i += THREADS) {
+        int r = i / (COLUMNS / 4), c = i % (COLUMNS / 4) * 4;
+        float4 sum = *(float4 *)wf_sum_at<COLUMNS>(tile, r, c);
+        float x[4] = {sum.x + 0.0f, sum.y + 0.0f, sum.z + 0.0f, sum.w + 0.0f};
+
+        if (row + r < p.m && column + c < p.n)
+            wf_finish_four(p.result, to, row + r, column + c, p.n, x);
+    }
+}
+
+#endif
