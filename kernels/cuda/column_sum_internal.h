@@ -70,34 +70,60 @@ static __device__ __forceinline__ float wf_chunk_of_lanes(const float *sum, int 
     return lane[0];
 }
 
-/* f.terms(b, r, i, n, out): terms of columns i .. i + n - 1 of row r, counted over all sequences:
-   out[OUT][PACK], of which those beyond n are not used. */
+/* The terms of one row, counted over all sequences, are added to a lane's sums. */
+template <class T, int OUT, class F>
+static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::row &row, int64_t r,
+                                                  int64_t i, int64_t left,
+                                                  float (*own)[wf_pack<T>::N])
+{
+    constexpr int PACK = wf_pack<T>::N;
+    float term[OUT][PACK];
+
+    f.terms(row, r, i, left, term);
+#pragma unroll
+    for (int k = 0; k < OUT; k++)
+#pragma unroll
+        for (int e = 0; e < PACK; e++)
+            own[k][e] += term[k][e];
+}
+
+/* f.read(r, i, n): what is read of columns i .. i + n - 1 of row r, counted over all sequences;
+   f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not used. Some rows
+   are read before the first is added. */
 template <class T, int OUT, class F>
 __global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS)
     wf_column_sum_kernel(F f, wf_sums<OUT> a)
 {
-    constexpr int PACK = wf_pack<T>::N, COLUMNS = WF_SUM_PACKS * PACK;
+    constexpr int PACK = wf_pack<T>::N, COLUMNS = WF_SUM_PACKS * PACK, AHEAD = 4;
     WF_SHARED(float, sum, OUT *WF_SUM_ROWS *COLUMNS);
     const int pack = (int)(threadIdx.x % WF_SUM_PACKS), y = (int)(threadIdx.x / WF_SUM_PACKS);
     const int64_t first = (int64_t)blockIdx.x * COLUMNS, i = first + pack * PACK;
     const int mine = y / WF_SUM_LANES;
     const int64_t rows = a.chunks.runs * a.chunks.step;
     const int64_t length = a.chunks.at[mine + 1] - a.chunks.at[mine];
-    const int64_t end = a.chunks.runs * length;
+    const int64_t end = i < a.n ? a.chunks.runs * length : 0;
 
     for (int64_t b = blockIdx.y; b < a.sequences; b += gridDim.y) {
         float own[OUT][PACK] = {};
 
-#pragma unroll 4
-        for (int64_t q = y % WF_SUM_LANES; q < end && i < a.n; q += WF_SUM_LANES) {
-            float term[OUT][PACK];
+        int64_t q = y % WF_SUM_LANES;
+        for (; q + (AHEAD - 1) * WF_SUM_LANES < end; q += AHEAD * WF_SUM_LANES) {
+            typename F::row row[AHEAD];
+            int64_t r[AHEAD];
 
-            f.terms(b, b * rows + wf_row_of_chunk(a.chunks, mine, length, q), i, a.n - i, term);
 #pragma unroll
-            for (int k = 0; k < OUT; k++)
+            for (int u = 0; u < AHEAD; u++) {
+                r[u] = b * rows + wf_row_of_chunk(a.chunks, mine, length, q + u * WF_SUM_LANES);
+                row[u] = f.read(r[u], i, a.n - i);
+            }
 #pragma unroll
-                for (int e = 0; e < PACK; e++)
-                    own[k][e] += term[k][e];
+            for (int u = 0; u < AHEAD; u++)
+                wf_add_row<T, OUT>(f, row[u], r[u], i, a.n - i, own);
+        }
+        for (; q < end; q += WF_SUM_LANES) {
+            int64_t r = b * rows + wf_row_of_chunk(a.chunks, mine, length, q);
+
+            wf_add_row<T, OUT>(f, f.read(r, i, a.n - i), r, i, a.n - i, own);
         }
 #pragma unroll
         for (int k = 0; k < OUT; k++)

@@ -13,6 +13,7 @@ struct wf_dropper {
     wf_dropout_attr attr;
     const wf_now *now; /* NULL: the step is that of attr */
     int64_t per_sequence;
+    bool whole; /* of each sequence all is here */
     uint32_t limit;
     float scale;
 };
@@ -26,9 +27,44 @@ static inline wf_dropper wf_dropper_of(const wf_call *call, const wf_dropout_att
     d.attr = *attr;
     d.now = wf_cuda_now(call);
     d.per_sequence = wf_extent(t, 1, t->ndim);
+    d.whole = true;
+    for (int i = 1; i < t->ndim; i++)
+        d.whole = d.whole && t->local[i] == t->dim[i].size;
     d.limit = (uint32_t)((double)attr->p * 0x1p32);
     d.scale = 1.0f / (1.0f - attr->p);
     return d;
+}
+
+/* i / n and what is left; most sizes fit 32 bits, whose division is short. */
+static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_t *left)
+{
+    if (((i | n) >> 32) == 0) {
+        *left = (uint32_t)i % (uint32_t)n;
+        return (uint32_t)i / (uint32_t)n;
+    }
+    *left = i % n;
+    return i / n;
+}
+
+/* Where local element `rest` of a sequence lies in it, and how many from there on follow each other. */
+static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest, int64_t *run)
+{
+    if (d.whole) {
+        *run = d.per_sequence - rest;
+        return rest;
+    }
+    return wf_global_index(&d.t, 1, rest, run);
+}
+
+/* The four words that decide about elements at to at + 3 of sequence b; at is a multiple of 4. */
+static __device__ __forceinline__ void wf_drop_words(const wf_dropper &d, int64_t b, int64_t at,
+                                                     uint32_t *word)
+{
+    uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)d.attr.site,
+                           (uint32_t)(d.now ? d.now->step : d.attr.step),
+                           (uint32_t)wf_sequence_of(&d.attr.sequences, d.t.start[0] + b)};
+
+    wf_draw_words(counter, d.attr.key, word);
 }
 
 /* x = keep ? x / (1 - p) : 0, of n <= N local elements from i on */
@@ -36,27 +72,42 @@ template <int N>
 static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, int64_t n,
                                                float *x)
 {
-    const uint32_t step = (uint32_t)(d.now ? d.now->step : d.attr.step);
     uint32_t word[4];
-    int64_t b = i / d.per_sequence, rest = i % d.per_sequence, have = -1, at = 0, run = 0;
+    int64_t rest, b = wf_divide(i, d.per_sequence, &rest), have = -1, run = 0;
+    int64_t at = wf_place_of(d, rest, &run);
 
-    for (int k = 0; k < N && k < n; k++, at++, rest++, run--) {
+    if (n >= N && run >= N && at % 4 == 0) { /* as nearly all packs are */
+#pragma unroll
+        for (int k = 0; k < N; k += 4) {
+            wf_drop_words(d, b, at + k, word);
+#pragma unroll
+            for (int e = 0; e < 4; e++)
+                x[k + e] = word[e] >= d.limit ? x[k + e] * d.scale : 0.0f;
+        }
+        return;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+        if (k >= n)
+            break;
         if (rest == d.per_sequence) {
             b++;
             rest = run = 0;
             have = -1;
         }
         if (run == 0)
-            at = wf_global_index(&d.t, 1, rest, &run);
+            at = wf_place_of(d, rest, &run);
         if (at / 4 != have) {
-            uint32_t counter[4] = {
-                (uint32_t)(at / 4), (uint32_t)d.attr.site, step,
-                (uint32_t)wf_sequence_of(&d.attr.sequences, d.t.start[0] + b)};
-
             have = at / 4;
-            wf_draw_words(counter, d.attr.key, word);
+            wf_drop_words(d, b, 4 * have, word);
         }
-        x[k] = word[at % 4] >= d.limit ? x[k] * d.scale : 0.0f;
+        x[k] = (at % 4 == 0 ? word[0] : at % 4 == 1 ? word[1] : at % 4 == 2 ? word[2] : word[3]) >=
+                       d.limit
+                   ? x[k] * d.scale
+                   : 0.0f;
+        at++;
+        rest++;
+        run--;
     }
 }
 

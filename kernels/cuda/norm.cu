@@ -55,19 +55,28 @@ template <class T, int OUT> struct norm_terms {
     int64_t d;
     bool wide;
 
-    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+    struct row {
+        wf_pack<T> x, dy;
+        float middle, scale;
+    };
+
+    __device__ row read(int64_t r, int64_t i, int64_t left) const
+    {
+        return {wf_read(x + r * d + i, left, wide), wf_read(dy + r * d + i, left, wide),
+                OUT == 2 ? mean[r] : 0.0f, rstd[r]};
+    }
+
+    __device__ void terms(const row &of, int64_t, int64_t, int64_t,
                           float (*out)[wf_pack<T>::N]) const
     {
         constexpr int PACK = wf_pack<T>::N;
-        wf_pack<T> raw = wf_read(x + r * d + i, left, wide);
-        wf_pack<T> gradient = wf_read(dy + r * d + i, left, wide);
-        float middle = OUT == 2 ? mean[r] : 0.0f, scale = rstd[r], v[PACK];
+        float v[PACK];
 
-        wf_unpack(raw, v);
-        wf_unpack(gradient, out[OUT - 1]);
+        wf_unpack(of.x, v);
+        wf_unpack(of.dy, out[OUT - 1]);
 #pragma unroll
         for (int e = 0; e < PACK; e++)
-            out[0][e] = out[OUT - 1][e] * ((v[e] - middle) * scale);
+            out[0][e] = out[OUT - 1][e] * ((v[e] - of.middle) * of.scale);
     }
 };
 

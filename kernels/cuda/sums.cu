@@ -69,10 +69,17 @@ template <class T> struct plain_terms {
     int64_t n;
     bool wide;
 
-    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+    typedef wf_pack<T> row;
+
+    __device__ row read(int64_t r, int64_t i, int64_t left) const
+    {
+        return wf_read(x + r * n + i, left, wide);
+    }
+
+    __device__ void terms(const row &of, int64_t, int64_t, int64_t,
                           float (*out)[wf_pack<T>::N]) const
     {
-        wf_load(x + r * n + i, left, wide, out[0]);
+        wf_unpack(of, out[0]);
     }
 };
 
@@ -100,16 +107,23 @@ template <class T> struct gelu_terms {
     int64_t n;
     bool wide;
 
-    __device__ void terms(int64_t, int64_t r, int64_t i, int64_t left,
+    struct row {
+        wf_pack<T> x, dy;
+    };
+
+    __device__ row read(int64_t r, int64_t i, int64_t left) const
+    {
+        return {wf_read(x + r * n + i, left, wide), wf_read(dy + r * n + i, left, wide)};
+    }
+
+    __device__ void terms(const row &of, int64_t r, int64_t i, int64_t left,
                           float (*out)[wf_pack<T>::N]) const
     {
         constexpr int PACK = wf_pack<T>::N;
-        wf_pack<T> raw = wf_read(x + r * n + i, left, wide);
-        wf_pack<T> gradient = wf_read(dy + r * n + i, left, wide);
         float v[PACK], d[PACK];
 
-        wf_unpack(raw, v);
-        wf_unpack(gradient, d);
+        wf_unpack(of.x, v);
+        wf_unpack(of.dy, d);
 #pragma unroll
         for (int e = 0; e < PACK; e++)
             v[e] = e < left ? wf_gelu_backward(v[e] + wf_at(bias, i + e), d[e]) : 0.0f;
@@ -151,53 +165,57 @@ struct dim_job {
     int64_t outer, rows, n; /* y[o, i] = sum over r of x[o, r, i] */
     int chunks;             /* 0: one for each row */
     wf_row_chunks cuts;
-    bool wide;
 };
 
-template <class T>
-__device__ __forceinline__ void sum_rows(const dim_job &a, const T *x, float *y, int64_t i)
-{
-    constexpr int PACK = wf_pack<T>::N;
-    const int64_t left = a.n - i, chunks = a.chunks ? a.chunks : a.rows;
-    float node[OPEN][PACK];
-    int open = 0;
+/* The midpoint tree, leaf by leaf. */
+struct open_tree {
+    float node[OPEN];
+    int open;
 
-#pragma unroll
-    for (int e = 0; e < PACK; e++)
-        node[0][e] = 0.0f;
-    for (int64_t l = 0; l < chunks; l++) {
-        int64_t r = a.chunks ? a.cuts.at[l] : l, end = a.chunks ? a.cuts.at[l + 1] : l + 1;
-        float chunk[PACK] = {};
-
-        for (; r < end; r++) {
-            float term[PACK];
-
-            wf_load(x + r * a.n + i, left, a.wide, term);
-#pragma unroll
-            for (int e = 0; e < PACK; e++)
-                chunk[e] += term[e];
-        }
-        for (int m = wf_tree_merges(chunks, l); m > 0; m--) {
-            open--;
-#pragma unroll
-            for (int e = 0; e < PACK; e++)
-                chunk[e] = node[open][e] + chunk[e];
-        }
-#pragma unroll
-        for (int e = 0; e < PACK; e++)
-            node[open][e] = chunk[e];
-        open++;
+    __device__ void add(float leaf, int64_t l, int64_t leaves)
+    {
+        for (int m = wf_tree_merges(leaves, l); m > 0; m--)
+            leaf = node[--open] + leaf;
+        node[open++] = leaf;
     }
-    for (int e = 0; e < PACK && e < left; e++)
-        y[i + e] = node[0][e];
+};
+
+/* An element a thread: there are few, and each waits for its rows, of which some are read at once. */
+template <class T>
+__device__ __forceinline__ float sum_rows(const dim_job &a, const T *x)
+{
+    constexpr int AHEAD = 8;
+    const int64_t chunks = a.chunks ? a.chunks : a.rows;
+    open_tree tree = {{0.0f}, 0};
+
+    for (int64_t l = 0; a.chunks && l < chunks; l++) {
+        float chunk = 0.0f;
+
+#pragma unroll 4
+        for (int64_t r = a.cuts.at[l]; r < a.cuts.at[l + 1]; r++)
+            chunk += wf_get(x[r * a.n]);
+        tree.add(chunk, l, chunks);
+    }
+    for (int64_t r = 0; !a.chunks && r < chunks; r += AHEAD) {
+        float leaf[AHEAD];
+
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            leaf[k] = r + k < chunks ? wf_get(x[(r + k) * a.n]) : 0.0f;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++)
+            if (r + k < chunks)
+                tree.add(leaf[k] + 0.0f, r + k, chunks);
+    }
+    return tree.node[0];
 }
 
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) dim_sum_kernel(dim_job a)
 {
-    const int64_t i = ((int64_t)blockIdx.x * WF_BLOCK + threadIdx.x) * wf_pack<T>::N;
+    const int64_t i = (int64_t)blockIdx.x * WF_BLOCK + threadIdx.x;
 
     for (int64_t o = blockIdx.y; i < a.n && o < a.outer; o += gridDim.y)
-        sum_rows(a, (const T *)a.x + o * a.rows * a.n, a.y + o * a.n, i);
+        a.y[o * a.n + i] = sum_rows(a, (const T *)a.x + o * a.rows * a.n + i);
 }
 
 wf_status sum_over(const wf_call *call, int dim)
@@ -215,11 +233,9 @@ wf_status sum_over(const wf_call *call, int dim)
     return wf_run(call, [&](auto zero) {
         typedef decltype(zero) T;
 
-        a.wide = wf_wide((const T *)a.x, a.n);
-        return wf_launch(
-            dim_sum_kernel<T>,
-            dim3((unsigned)wf_ceil(a.n, WF_BLOCK * wf_pack<T>::N), wf_grid(a.outer, 1)),
-            WF_BLOCK, 0, wf_cuda_of(call)->stream, a);
+        return wf_launch(dim_sum_kernel<T>,
+                         dim3((unsigned)wf_ceil(a.n, WF_BLOCK), wf_grid(a.outer, 1)), WF_BLOCK,
+                         0, wf_cuda_of(call)->stream, a);
     });
 }
 

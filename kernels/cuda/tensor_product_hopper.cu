@@ -36,6 +36,7 @@ namespace
 template <int N> struct mapped {
     wf_tensor_product p;
     bool stored; /* results are aligned as the accelerator stores them */
+    uint16_t units[WF_TENSOR_CHUNKS + 1]; /* of nodes of so many chunks: four bits a unit */
     CUtensorMap to, gelu, a[N], b[N];
 };
 
@@ -354,35 +355,36 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *
                      : "memory");
 }
 
-/* The sums become the result, and gelu's where there is one, as wf_finish does it. */
-template <class T, int N>
-__device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SUMS],
-                                      const wf_tile_job &job, char *boxes, int worker, int t)
-{
-    const wf_cuda_result &r = of.p.result;
-    constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* of gelu */
+/* What is done to sums on their way: nothing, or what wf_finish does. */
+enum finish { PLAIN, ADDED, BIASED, GELU };
 
-    asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
+/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the others. */
+template <class T, int WAY>
+__device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
+                                           const T *before, char *boxes, int rows, int columns,
+                                           int column, int t)
+{
+    constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* of gelu */
     int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = t % 4 * 2;
-    int row = job.row * TILE + worker * WORKER_ROWS, column = job.column * TILE;
-    const T *before = (const T *)r.to + job.node * of.p.apart + (row + down) * r.to_ld + column + across;
-    wf_vector bias = {r.bias, r.bias_bf16};
+    wf_vector bias = {p.result.bias, p.result.bias_bf16};
 
 #pragma unroll
     for (int i = 0; i < SUMS; i += 2) {
-        int y = i / 2 % 2 * 8, x = i / 4 * 8;
-        char *to = box_at<T>(boxes, down + y, across + x);
+        int y = down + i / 2 % 2 * 8, x = across + i / 4 * 8;
+        char *to = box_at<T>(boxes, y, x);
         float low = sum[i] + 0.0f, high = sum[i + 1] + 0.0f;
 
-        if (r.add && row + down + y < of.p.m && column + across + x < of.p.n) {
-            low = wf_get(before[y * r.to_ld + x]) + low;
-            high = wf_get(before[y * r.to_ld + x + 1]) + high;
-        }
-        if (r.bias && column + across + x < of.p.n) {
-            float first = wf_stored<T>(low) + wf_at(bias, column + across + x);
-            float second = wf_stored<T>(high) + wf_at(bias, column + across + x + 1);
+        if (WAY == ADDED && y < rows && x < columns) {
+            const T *old = before + y * p.result.to_ld + x;
 
-            if (r.gelu) {
+            low = wf_get(old[0]) + low;
+            high = wf_get(old[1]) + high;
+        }
+        if (WAY >= BIASED && x < columns) {
+            float first = wf_stored<T>(low) + wf_at(bias, column + x);
+            float second = wf_stored<T>(high) + wf_at(bias, column + x + 1);
+
+            if (WAY == GELU) {
                 put_pair(to + SECOND, wf_gelu_of(first), wf_gelu_of(second), T());
             } else {
                 low = first;
@@ -391,12 +393,33 @@ __device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SU
         }
         put_pair(to, low, high, T());
     }
+}
+
+/* The sums become the result, and gelu's where there is one. */
+template <class T, int N>
+__device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SUMS],
+                                      const wf_tile_job &job, char *boxes, int worker, int t)
+{
+    const wf_cuda_result &r = of.p.result;
+    int row = job.row * TILE + worker * WORKER_ROWS, column = job.column * TILE;
+    int rows = (int)of.p.m - row, columns = (int)of.p.n - column;
+    const T *before = (const T *)r.to + job.node * of.p.apart + row * r.to_ld + column;
+
+    asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
+    if (r.gelu)
+        fill_boxes<T, GELU>(of.p, sum, before, boxes, rows, columns, column, t);
+    else if (r.bias)
+        fill_boxes<T, BIASED>(of.p, sum, before, boxes, rows, columns, column, t);
+    else if (r.add)
+        fill_boxes<T, ADDED>(of.p, sum, before, boxes, rows, columns, column, t);
+    else
+        fill_boxes<T, PLAIN>(of.p, sum, before, boxes, rows, columns, column, t);
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     sync_group(worker);
     if (t == 0) {
         store_boxes<T>(&of.to, boxes, row, column, job.node);
         if (r.gelu)
-            store_boxes<T>(&of.gelu, boxes + SECOND, row, column, 0);
+            store_boxes<T>(&of.gelu, boxes + TILE * WORKER_ROWS * (int)sizeof(T), row, column, 0);
         asm volatile("cp.async.bulk.commit_group;" ::: "memory");
     }
 }
@@ -426,35 +449,34 @@ __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float
 
     for (int j = (int)blockIdx.x / CLUSTER; j < jobs_of(p); j += (int)gridDim.x / CLUSTER) {
         wf_tile_job job = job_of(p, j, block);
-        int waiting = 0;
+        int waiting = 0, chunk = job.first;
 
         wf_clear(lower); /* else it would be kept from job to job, and registers are short */
         if (job.count == 0)
             wf_clear(sum);
 #pragma unroll 1
-        for (int l = 0; l < job.count;) {
-            wf_tree_unit unit = wf_unit_of(l, job.count);
+        for (int units = of.units[job.count]; units; units >>= 4) {
+            int ends = units >> 2 & 3;
 
-            sum_chunk<A, B>(p, job.first + l, sum, shared, &now, worker);
-            if (unit.chunks == 2) {
-                sum_chunk<A, B>(p, job.first + l + 1, second, shared, &now, worker);
+            sum_chunk<A, B>(p, chunk++, sum, shared, &now, worker);
+            if (units & 2) {
+                sum_chunk<A, B>(p, chunk++, second, shared, &now, worker);
 #pragma unroll
                 for (int i = 0; i < SUMS; i++)
                     sum[i] = sum[i] + second[i];
             }
-            if (unit.ends > 0 && waiting == 2) {
+            if (ends > 0 && waiting == 2) {
 #pragma unroll
                 for (int i = 0; i < SUMS; i++)
                     sum[i] = aside[i * GROUP + t] + sum[i];
-                unit.ends--;
+                ends--;
                 waiting--;
             }
-            if (unit.ends > 0) {
+            if (ends > 0) {
                 wf_add_to(sum, lower);
                 waiting--;
             }
-            l += unit.chunks;
-            if (l < job.count) {
+            if (units >> 4) {
                 if (waiting == 0) {
                     wf_put_aside(lower, sum);
                 } else {
@@ -543,6 +565,21 @@ CUresult encode(CUtensorMap *map, CUtensorMapDataType type, int dims, const void
                     : CUDA_ERROR_NOT_SUPPORTED;
 }
 
+/* The units of a node of n chunks (wf_unit_of), the first in the lowest four bits: how many chunks,
+   one or two, and four times how many nodes end with it. */
+uint16_t units_of(int n)
+{
+    uint16_t units = 0;
+
+    for (int l = 0, bit = 0; l < n; bit += 4) {
+        wf_tree_unit unit = wf_unit_of(l, n);
+
+        units |= (uint16_t)((unit.chunks | unit.ends << 2) << bit);
+        l += unit.chunks;
+    }
+    return units;
+}
+
 /* A factor of a piece: what lies outside of its rows and terms is zero. */
 bool encode_factor(CUtensorMap *map, const void *data, int64_t ld, int64_t rows, int64_t depth,
                    bool along, int box_rows)
@@ -582,7 +619,9 @@ cudaError_t launch(cudaStream_t stream, const wf_tensor_product *p, int processo
     if (code != cudaSuccess)
         return code;
     of.p = *p;
-    of.stored = encode_result<T>(&of.to, p, p->result.to) &&
+    for (int n = 0; n <= WF_TENSOR_CHUNKS; n++)
+        of.units[n] = units_of(n);
+    of.stored = !(p->result.add && p->result.bias) && encode_result<T>(&of.to, p, p->result.to) &&
                 (!p->result.gelu ||
                  (sizeof(T) == 2 && encode_result<T>(&of.gelu, p, p->result.gelu)));
     for (int i = 0; i < p->chunks * p->members; i++) {

@@ -136,7 +136,7 @@ struct wf_tree_unit {
     int chunks, ends;
 };
 
-static __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n)
+static __host__ __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n)
 {
     wf_tree_unit unit = {0, 0};
 
