@@ -88,13 +88,13 @@ static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::
 }
 
 /* f.read(r, i, n): what is read of columns i .. i + n - 1 of row r, counted over all sequences;
-   f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not used. Some rows
-   are read before the first is added. */
+   f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not used. F::AHEAD
+   rows are read before the first is added. */
 template <class T, int OUT, class F>
 __global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS)
     wf_column_sum_kernel(F f, wf_sums<OUT> a)
 {
-    constexpr int PACK = wf_pack<T>::N, COLUMNS = WF_SUM_PACKS * PACK, AHEAD = 4;
+    constexpr int PACK = wf_pack<T>::N, COLUMNS = WF_SUM_PACKS * PACK, AHEAD = F::AHEAD;
     WF_SHARED(float, sum, OUT *WF_SUM_ROWS *COLUMNS);
     const int pack = (int)(threadIdx.x % WF_SUM_PACKS), y = (int)(threadIdx.x / WF_SUM_PACKS);
     const int64_t first = (int64_t)blockIdx.x * COLUMNS, i = first + pack * PACK;

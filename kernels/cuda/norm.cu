@@ -55,6 +55,7 @@ template <class T, int OUT> struct norm_terms {
     int64_t d;
     bool wide;
 
+    enum { AHEAD = 4 };
     struct row {
         wf_pack<T> x, dy;
         float middle, scale;

@@ -16,8 +16,9 @@
  */
 #include "kernels/cuda/tensor_product_internal.h"
 
-enum { BUFFER = 8 << 20, PACKED = 64 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
-enum { WAVE = 132 }; /* blocks that an H100 runs at once; of all GPUs, so that plans are the same */
+enum { BUFFER = 8 << 20, PACKED = 32 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
+enum { PAIRS = 66 }; /* of blocks that an H100 runs at once; of all GPUs, so that plans are the same */
+static const double WORTH = 0.9;
 
 /* How a product is laid out in its workspace; nothing of it shows in a result. */
 typedef struct plan {
@@ -103,17 +104,26 @@ static int waiting(const wf_cuda_product *p)
     return n;
 }
 
-/* So many levels of the tree below a node as leave no part too long, and fill a GPU. */
+/* So many levels of the tree below a node as leave no part too long, and as let a GPU make the parts in
+   the shortest time: as many rounds of all its pairs of blocks as it takes, each for a part. */
 static int part_levels(const wf_cuda_product *p, int64_t count)
 {
-    int64_t tiles = (multiple(p->m, WF_TENSOR_TILE) / WF_TENSOR_TILE) *
+    int64_t pairs = multiple(p->m, 2 * WF_TENSOR_TILE) / (2 * WF_TENSOR_TILE) *
                     (multiple(p->n, WF_TENSOR_TILE) / WF_TENSOR_TILE);
-    int n = 0;
+    int best = 0;
+    double least = 0;
 
-    while ((2 << n) <= WF_TENSOR_PARTS && (2 << n) <= count &&
-           (count > (int64_t)WF_TENSOR_CHUNKS << n || tiles << n < WAVE))
-        n++;
-    return n;
+    for (int n = 0; 1 << n <= WF_TENSOR_PARTS && (n == 0 || 1 << n <= count); n++) {
+        double time = (double)(((pairs << n) + PAIRS - 1) / PAIRS) / (1 << n);
+
+        if (count > (int64_t)WF_TENSOR_CHUNKS << n)
+            continue;
+        if (least == 0 || time < WORTH * least) { /* more parts are more to add */
+            best = n;
+            least = time;
+        }
+    }
+    return best;
 }
 
 static int64_t at_most(int64_t rows, int64_t most)
@@ -163,7 +173,7 @@ static plan plan_of(const wf_cuda_product *p)
         parts = l.levels || waiting(p) ? 1 << l.levels : 0;
     }
     if (tensor ? parts > 0 : !is_direct(p)) {
-        l.rows = at_most(l.rows, BUFFER / (4 * (l.ld > 0 ? l.ld : 1)));
+        l.rows = at_most(l.rows, (tensor ? PACKED : BUFFER) / (4 * (l.ld > 0 ? l.ld : 1)));
         l.buffers = (int)parts + waiting(p);
     }
     if (tensor)

@@ -6,6 +6,7 @@
 #include "kernels/cuda/activation_internal.h"
 #include "kernels/cuda/column_sum_internal.h"
 #include "kernels/cuda/row_map_internal.h"
+#include "kernels/cuda/tree_internal.h"
 #include "kernels/dims_internal.h"
 
 namespace
@@ -69,6 +70,7 @@ template <class T> struct plain_terms {
     int64_t n;
     bool wide;
 
+    enum { AHEAD = 8 };
     typedef wf_pack<T> row;
 
     __device__ row read(int64_t r, int64_t i, int64_t left) const
@@ -107,6 +109,7 @@ template <class T> struct gelu_terms {
     int64_t n;
     bool wide;
 
+    enum { AHEAD = 2 };
     struct row {
         wf_pack<T> x, dy;
     };
@@ -196,12 +199,17 @@ __device__ __forceinline__ float sum_rows(const dim_job &a, const T *x)
             chunk += wf_get(x[r * a.n]);
         tree.add(chunk, l, chunks);
     }
+    bool eighths = chunks % AHEAD == 0 && (chunks & (chunks - 1)) == 0; /* nodes of the tree */
     for (int64_t r = 0; !a.chunks && r < chunks; r += AHEAD) {
         float leaf[AHEAD];
 
 #pragma unroll
         for (int k = 0; k < AHEAD; k++)
             leaf[k] = r + k < chunks ? wf_get(x[(r + k) * a.n]) : 0.0f;
+        if (eighths) {
+            tree.add(wf_tree_of<AHEAD>(leaf) + 0.0f, r / AHEAD, chunks / AHEAD);
+            continue;
+        }
 #pragma unroll
         for (int k = 0; k < AHEAD; k++)
             if (r + k < chunks)

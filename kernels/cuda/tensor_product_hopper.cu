@@ -35,7 +35,6 @@ namespace
 /* A product of up to N pieces, and each of its factors and results as a tensor map. */
 template <int N> struct mapped {
     wf_tensor_product p;
-    bool stored; /* results are aligned as the accelerator stores them */
     uint16_t units[WF_TENSOR_CHUNKS + 1]; /* of nodes of so many chunks: four bits a unit */
     CUtensorMap to, gelu, a[N], b[N];
 };
@@ -276,7 +275,8 @@ __device__ __forceinline__ void sum_stage(float (&d)[SUMS], uint32_t shared, tur
     next(now);
 }
 
-/* The sum of a chunk. */
+/* The sum of a chunk. Its last stage ends with zeros, which add nothing: of two kinds of stages alone the
+   instructions stay in their cache. */
 template <bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, int chunk, float (&d)[SUMS],
                                           uint32_t shared, turn *now, int worker)
@@ -289,16 +289,11 @@ __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, int chunk,
         int depth = (int)p.piece[q].depth;
 
 #pragma unroll 1
-        for (; depth > 3 * WF_TILE_STEP; depth -= WF_TILE_DEPTH, any = true)
-            sum_stage<A, B, 4>(d, shared, now, worker, any);
-        if (depth > 0) {
-            if (depth > 2 * WF_TILE_STEP)
-                sum_stage<A, B, 3>(d, shared, now, worker, any);
-            else if (depth > WF_TILE_STEP)
-                sum_stage<A, B, 2>(d, shared, now, worker, any);
+        for (; depth > 0; depth -= WF_TILE_DEPTH, any = true) {
+            if (depth > WF_TILE_DEPTH / 2)
+                sum_stage<A, B, 4>(d, shared, now, worker, any);
             else
-                sum_stage<A, B, 1>(d, shared, now, worker, any);
-            any = true;
+                sum_stage<A, B, 2>(d, shared, now, worker, any);
         }
     }
     sums_wait<0>();
@@ -439,7 +434,7 @@ __device__ __forceinline__ void store_slowly(const wf_tensor_product &p, const f
         (int64_t)job.row * TILE + worker * WORKER_ROWS, (int64_t)job.column * TILE, t);
 }
 
-template <bool A, bool B, class T, int N>
+template <bool A, bool B, bool STORED, class T, int N>
 __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float *aside, int worker,
                                      int block, int t)
 {
@@ -489,7 +484,7 @@ __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float
             }
         }
         boxes_are_read(worker);
-        if (of.stored)
+        if (STORED)
             store<T>(of, sum, job, (char *)aside, worker, t);
         else
             store_slowly<T>(p, sum, job, aside, worker, t);
@@ -497,7 +492,9 @@ __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-template <bool A, bool B, class T, int N>
+/* STORED: results are aligned as the accelerator stores them. A kernel of both ways would keep some of
+   its sums in local memory, for which there is hardly any cache left. */
+template <bool A, bool B, bool STORED, class T, int N>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     hopper_kernel(const WF_GRID_CONSTANT mapped<N> of)
 {
@@ -520,7 +517,7 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
             bring<A, B>(of, shared, block);
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-        work<A, B, T>(of, shared, (float *)(first + AT_ASIDE) + (group - 1) * SUMS * GROUP,
+        work<A, B, STORED, T>(of, shared, (float *)(first + AT_ASIDE) + (group - 1) * SUMS * GROUP,
                       group - 1, block, t);
     }
     __syncwarp();
@@ -605,42 +602,57 @@ template <class T> bool encode_result(CUtensorMap *map, const wf_tensor_product 
                   data, size, stride, box) == CUDA_SUCCESS;
 }
 
-template <class T, int N>
-cudaError_t launch(cudaStream_t stream, const wf_tensor_product *p, int processors)
+template <bool STORED, class T, int N>
+cudaError_t launch(cudaStream_t stream, const mapped<N> &of, int processors)
 {
     static void (*const kernel[])(const mapped<N>) = {
-        hopper_kernel<false, false, T, N>, hopper_kernel<false, true, T, N>,
-        hopper_kernel<true, false, T, N>, hopper_kernel<true, true, T, N>};
+        hopper_kernel<false, false, STORED, T, N>, hopper_kernel<false, true, STORED, T, N>,
+        hopper_kernel<true, false, STORED, T, N>, hopper_kernel<true, true, STORED, T, N>};
+    const wf_tensor_product *p = &of.p;
     auto *k = kernel[2 * p->a_along + p->b_along];
     int64_t blocks = (wf_ceil(p->m, CLUSTER * TILE) * wf_ceil(p->n, TILE) << p->levels) * CLUSTER;
     cudaError_t code = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED);
-    mapped<N> of;
 
     if (code != cudaSuccess)
         return code;
+    return wf_launch(k, (unsigned)(blocks < processors ? blocks : (int64_t)processors / CLUSTER * CLUSTER),
+                     THREADS, SHARED, stream, of);
+}
+
+template <class T, int N>
+cudaError_t map_and_launch(cudaStream_t stream, const wf_tensor_product *p, int processors)
+{
+    mapped<N> of;
+    bool stored = !(p->result.add && p->result.bias) && encode_result<T>(&of.to, p, p->result.to) &&
+                  (!p->result.gelu ||
+                   (sizeof(T) == 2 && encode_result<T>(&of.gelu, p, p->result.gelu)));
+
     of.p = *p;
     for (int n = 0; n <= WF_TENSOR_CHUNKS; n++)
         of.units[n] = units_of(n);
-    of.stored = !(p->result.add && p->result.bias) && encode_result<T>(&of.to, p, p->result.to) &&
-                (!p->result.gelu ||
-                 (sizeof(T) == 2 && encode_result<T>(&of.gelu, p, p->result.gelu)));
     for (int i = 0; i < p->chunks * p->members; i++) {
         const wf_tensor_piece *x = &p->piece[i];
 
-        if (x->depth > 0 && !(encode_factor(&of.a[i], x->a, x->a_ld, p->m, x->depth, p->a_along, TILE) &&
-                              encode_factor(&of.b[i], x->b, x->b_ld, p->n, x->depth, p->b_along, TILE / CLUSTER)))
+        if (x->depth > 0 &&
+            !(encode_factor(&of.a[i], x->a, x->a_ld, p->m, x->depth, p->a_along, TILE) &&
+              encode_factor(&of.b[i], x->b, x->b_ld, p->n, x->depth, p->b_along, TILE / CLUSTER)))
             return cudaErrorNotSupported;
     }
-    return wf_launch(k, (unsigned)(blocks < processors ? blocks : (int64_t)processors / CLUSTER * CLUSTER), THREADS, SHARED,
-                     stream, of);
+    if (stored)
+        return launch<true, T, N>(stream, of, processors);
+    /* what is seldom asked for has one size of kernels */
+    if constexpr (N == WF_TENSOR_PIECES)
+        return launch<false, T, N>(stream, of, processors);
+    else
+        return map_and_launch<T, WF_TENSOR_PIECES>(stream, p, processors);
 }
 
 template <class T>
 cudaError_t launch_any(cudaStream_t stream, const wf_tensor_product *p, int processors)
 {
     return p->chunks * p->members <= WF_TENSOR_CHUNKS
-               ? launch<T, WF_TENSOR_CHUNKS>(stream, p, processors)
-               : launch<T, WF_TENSOR_PIECES>(stream, p, processors);
+               ? map_and_launch<T, WF_TENSOR_CHUNKS>(stream, p, processors)
+               : map_and_launch<T, WF_TENSOR_PIECES>(stream, p, processors);
 }
 
 } // namespace
