@@ -13,9 +13,11 @@ static const wf_dim heads = {48, 4, WF_CHUNKS_8}, ffn = {37, 1, WF_CHUNKS_8};
 static const wf_dim sparse = {5, 1, WF_CHUNKS_8}, even = {192, 8, WF_CHUNKS_8};
 static const wf_dim width = {24, 1, WF_CHUNKS_1}, odd_width = {19, 1, WF_CHUNKS_1};
 
+static int64_t tokens = 11;
+
 static numbers activations(wf_dim last, wf_dtype dtype)
 {
-    const wf_dim dims[] = {wf_dim_batch(10), wf_dim_chunked(11), last};
+    const wf_dim dims[] = {wf_dim_batch(10), wf_dim_chunked(tokens), last};
 
     return random_numbers(3, dims, dtype);
 }
@@ -93,6 +95,18 @@ static void products_of_bf16(void)
 {
     product_parts(heads, ffn, WF_BF16, 0);
     product_parts(width, even, WF_BF16, 0);
+}
+
+/* Of several blocks' parts of the result, whose last are not whole; Ten
+   sequences are a tree of two parts at least. */
+static void products_of_many_tiles(void)
+{
+    const wf_dim wide = {136, 8, WF_CHUNKS_8}, odd = {131, 1, WF_CHUNKS_8};
+
+    tokens = 29;
+    product_parts(wide, odd, WF_BF16, 0);
+    product_parts(odd, wide, WF_BF16, 0);
+    tokens = 11;
 }
 
 static void products_that_underflow(void)
@@ -303,6 +317,7 @@ int main(void)
     static const wf_test tests[] = {
         {"products over every dim", products},
         {"products of bf16", products_of_bf16},
+    {"products of many tiles", products_of_many_tiles},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
         {"groups of members that differ", mixed_groups},
