@@ -91,8 +91,8 @@ static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::
    f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not used. F::AHEAD
    rows are read before the first is added. */
 template <class T, int OUT, class F>
-__global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS)
-    wf_column_sum_kernel(F f, wf_sums<OUT> a)
+__global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS, 2)
+    wf_column_sum_kernel(const WF_GRID_CONSTANT F f, const WF_GRID_CONSTANT wf_sums<OUT> a)
 {
     constexpr int PACK = wf_pack<T>::N, COLUMNS = WF_SUM_PACKS * PACK, AHEAD = F::AHEAD;
     WF_SHARED(float, sum, OUT *WF_SUM_ROWS *COLUMNS);

@@ -56,13 +56,24 @@ static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64
     return wf_global_index(&d.t, 1, rest, run);
 }
 
-/* The four words that decide about elements at to at + 3 of sequence b; at is a multiple of 4. */
-static __device__ __forceinline__ void wf_drop_words(const wf_dropper &d, int64_t b, int64_t at,
-                                                     uint32_t *word)
+/* The global sequence of local sequence b: wf_sequence_of. */
+static __device__ __forceinline__ uint32_t wf_drop_sequence(const wf_dropper &d, int64_t b)
+{
+    const wf_sequences *s = &d.attr.sequences;
+    int64_t row = d.t.start[0] + b, left;
+
+    if (s->run <= 0)
+        return (uint32_t)(s->first + row);
+    row = wf_divide(row, s->run, &left);
+    return (uint32_t)(s->first + row * s->stride + left);
+}
+
+/* The four words that decide about elements at to at + 3 of a sequence; at is a multiple of 4. */
+static __device__ __forceinline__ void wf_drop_words(const wf_dropper &d, uint32_t sequence,
+                                                     int64_t at, uint32_t *word)
 {
     uint32_t counter[4] = {(uint32_t)(at / 4), (uint32_t)d.attr.site,
-                           (uint32_t)(d.now ? d.now->step : d.attr.step),
-                           (uint32_t)wf_sequence_of(&d.attr.sequences, d.t.start[0] + b)};
+                           (uint32_t)(d.now ? d.now->step : d.attr.step), sequence};
 
     wf_draw_words(counter, d.attr.key, word);
 }
@@ -76,10 +87,12 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
     int64_t rest, b = wf_divide(i, d.per_sequence, &rest), have = -1, run = 0;
     int64_t at = wf_place_of(d, rest, &run);
 
+    uint32_t sequence = wf_drop_sequence(d, b);
+
     if (n >= N && run >= N && at % 4 == 0) { /* as nearly all packs are */
 #pragma unroll
         for (int k = 0; k < N; k += 4) {
-            wf_drop_words(d, b, at + k, word);
+            wf_drop_words(d, sequence, at + k, word);
 #pragma unroll
             for (int e = 0; e < 4; e++)
                 x[k + e] = word[e] >= d.limit ? x[k + e] * d.scale : 0.0f;
@@ -91,7 +104,7 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
         if (k >= n)
             break;
         if (rest == d.per_sequence) {
-            b++;
+            sequence = wf_drop_sequence(d, ++b);
             rest = run = 0;
             have = -1;
         }
@@ -99,7 +112,7 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
             at = wf_place_of(d, rest, &run);
         if (at / 4 != have) {
             have = at / 4;
-            wf_drop_words(d, b, 4 * have, word);
+            wf_drop_words(d, sequence, 4 * have, word);
         }
         x[k] = (at % 4 == 0 ? word[0] : at % 4 == 1 ? word[1] : at % 4 == 2 ? word[2] : word[3]) >=
                        d.limit

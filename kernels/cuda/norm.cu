@@ -55,7 +55,7 @@ template <class T, int OUT> struct norm_terms {
     int64_t d;
     bool wide;
 
-    enum { AHEAD = 4 };
+    enum { AHEAD = 16 / wf_pack<T>::N };
     struct row {
         wf_pack<T> x, dy;
         float middle, scale;
