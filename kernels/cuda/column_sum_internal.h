@@ -72,8 +72,8 @@ static __device__ __forceinline__ float wf_chunk_of_lanes(const float *sum, int 
 
 /* The terms of one row, counted over all sequences, are added to a lane's sums. */
 template <class T, int OUT, class F>
-static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::row &row, int64_t r,
-                                                  int64_t i, int64_t left,
+static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::row &row,
+                                                  int64_t r, int64_t i, int64_t left,
                                                   float (*own)[wf_pack<T>::N])
 {
     constexpr int PACK = wf_pack<T>::N;

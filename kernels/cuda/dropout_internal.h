@@ -13,7 +13,7 @@ struct wf_dropper {
     wf_dropout_attr attr;
     const wf_now *now; /* NULL: the step is that of attr */
     int64_t per_sequence;
-    bool whole; /* of each sequence all is here */
+    bool whole; /* each sequence is here as a whole */
     uint32_t limit;
     float scale;
 };
@@ -47,7 +47,8 @@ static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_
 }
 
 /* Where local element `rest` of a sequence lies in it, and how many from there on follow each other. */
-static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest, int64_t *run)
+static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest,
+                                                      int64_t *run)
 {
     if (d.whole) {
         *run = d.per_sequence - rest;
@@ -114,8 +115,10 @@ static __device__ __forceinline__ void wf_drop(const wf_dropper &d, int64_t i, i
             have = at / 4;
             wf_drop_words(d, sequence, 4 * have, word);
         }
-        x[k] = (at % 4 == 0 ? word[0] : at % 4 == 1 ? word[1] : at % 4 == 2 ? word[2] : word[3]) >=
-                       d.limit
+        x[k] = (at % 4 == 0   ? word[0]
+                : at % 4 == 1 ? word[1]
+                : at % 4 == 2 ? word[2]
+                              : word[3]) >= d.limit
                    ? x[k] * d.scale
                    : 0.0f;
         at++;

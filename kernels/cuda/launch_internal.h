@@ -48,7 +48,7 @@ static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     type *const name = name##_of_block.value
 #define WF_DYNAMIC_SHARED(type, name) type *const name = (type *)emulator_dynamic_shared()
 #else
-#define WF_GRID_CONSTANT __grid_constant__
+#define WF_GRID_CONSTANT             __grid_constant__
 #define WF_SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define WF_DYNAMIC_SHARED(type, name)                                                          \
     extern __shared__ __align__(16) unsigned char wf_dynamic_shared[];                         \

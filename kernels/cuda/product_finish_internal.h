@@ -50,8 +50,9 @@ static __device__ __forceinline__ void wf_put_four(wf_bf16 *at, const float *x)
 /* Four neighbours from a multiple of four on; in one store where r.fours says that they are aligned to
    it. */
 template <class T>
-static __device__ __forceinline__ void wf_finish_four(const wf_cuda_result &r, T *to, int64_t row,
-                                                      int64_t column, int64_t columns, float *x)
+static __device__ __forceinline__ void wf_finish_four(const wf_cuda_result &r, T *to,
+                                                      int64_t row, int64_t column,
+                                                      int64_t columns, float *x)
 {
     int64_t at = row * r.to_ld + column;
     wf_vector bias = {r.bias, r.bias_bf16};

@@ -37,8 +37,7 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 #pragma unroll
         for (int c = 0; c < QUAD; c++) {
             if (column + c < j.columns)
-                wf_finish(j.result, (T *)j.result.to, row, column + c,
-                          wf_tree_of<N>(chunk[c]));
+                wf_finish(j.result, (T *)j.result.to, row, column + c, wf_tree_of<N>(chunk[c]));
         }
     }
 }
@@ -79,7 +78,8 @@ template <class T> cudaError_t launch_join(cudaStream_t stream, const wf_cuda_jo
 
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
 {
-    return j->result.type == WF_BF16 ? launch_join<wf_bf16>(stream, j) : launch_join<float>(stream, j);
+    return j->result.type == WF_BF16 ? launch_join<wf_bf16>(stream, j)
+                                     : launch_join<float>(stream, j);
 }
 
 cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *p)

@@ -184,8 +184,7 @@ struct open_tree {
 };
 
 /* An element a thread: there are few, and each waits for its rows, of which some are read at once. */
-template <class T>
-__device__ __forceinline__ float sum_rows(const dim_job &a, const T *x)
+template <class T> __device__ __forceinline__ float sum_rows(const dim_job &a, const T *x)
 {
     constexpr int AHEAD = 8;
     const int64_t chunks = a.chunks ? a.chunks : a.rows;

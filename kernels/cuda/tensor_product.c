@@ -4,8 +4,8 @@
  * An element of the result is one expression in every layout, since the kernels say how a chunk is
  * summed: from its first term on, 16 terms by one instruction of the tensor cores, added to the sum
  * of those before. What the instruction does with an element does not depend on where it lies.
- * The two kernels have different bits: Hopper's instruction multiplies in another way than that of
- * the others, so a model's bits are those of a kind of GPU.
+ * On an H200 the two kernels have the same bits, as far as was looked (docs/gpu.md); nothing relies on it:
+ * which of them serves is a question to the GPU alone.
  */
 #include "kernels/cuda/tensor_product_internal.h"
 #include <stdlib.h>
@@ -29,9 +29,9 @@ static bool is_hopper(const wf_cuda *cuda)
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
-    cudaError_t code = is_hopper(cuda)
-                           ? wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors)
-                           : wf_cuda_launch_tensor_product(cuda->stream, p);
+    cudaError_t code = is_hopper(cuda) ? wf_cuda_launch_tensor_product_hopper(cuda->stream, p,
+                                                                              cuda->processors)
+                                       : wf_cuda_launch_tensor_product(cuda->stream, p);
 
     return wf_cuda_check(call->ctx, code, call->op->name);
 }

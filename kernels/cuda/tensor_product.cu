@@ -14,7 +14,7 @@ enum {
     TILE_A = DOWN * WF_TILE_LINE,
     TILE_B = ACROSS * WF_TILE_LINE,
     STAGE = TILE_A + TILE_B,
-    SUMS = 32 /* of a thread: 2 x 4 fragments of 16 x 8 elements */
+    SUMS = 32 /* a thread has so many: 2 x 4 fragments of 16 x 8 elements */
 };
 
 namespace
@@ -26,8 +26,10 @@ template <bool ALONG> float element(const char *tile, int row, int term)
     int line = ALONG ? row : term, at = ALONG ? term : row;
     uint16_t bits;
 
-    memcpy(&bits, tile + at / 64 * WF_TILE_BLOCK + line * WF_TILE_LINE +
-                      ((at % 64 / 8 ^ line % 8) * 16) + at % 8 * 2, 2);
+    memcpy(&bits,
+           tile + at / 64 * WF_TILE_BLOCK + line * WF_TILE_LINE +
+               ((at % 64 / 8 ^ line % 8) * 16) + at % 8 * 2,
+           2);
     return __uint_as_float((uint32_t)bits << 16);
 }
 
@@ -80,8 +82,8 @@ __device__ __forceinline__ const char *matrix_row(const char *tile, int row, int
                        ((row % 64 / 8 ^ term % 8) * 16);
 }
 
-__device__ __forceinline__ void multiply_fragment(float *sum, const uint32_t (&a)[4], uint32_t b0,
-                                                  uint32_t b1)
+__device__ __forceinline__ void multiply_fragment(float *sum, const uint32_t (&a)[4],
+                                                  uint32_t b0, uint32_t b1)
 {
     asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, "
                  "{%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
@@ -91,8 +93,8 @@ __device__ __forceinline__ void multiply_fragment(float *sum, const uint32_t (&a
 
 /* 16 terms: sum[16 i + 4 j ..] is fragment (i, j) of the warp's rows and columns. */
 template <bool A, bool B>
-__device__ __forceinline__ void multiply(float (&sum)[SUMS], const char *a, const char *b, int step,
-                                         int warp, int lane)
+__device__ __forceinline__ void multiply(float (&sum)[SUMS], const char *a, const char *b,
+                                         int step, int warp, int lane)
 {
     int row = warp / 2 * 32, column = warp % 2 * 32, term = step * WF_TILE_STEP;
     uint32_t x[2][4], y[2][4];
@@ -127,14 +129,14 @@ __device__ __forceinline__ void skip_empty(const wf_tensor_product &p, walk *w)
 
 /* The next tiles of both factors on their way to a stage, where there are some. */
 template <bool A, bool B>
-__device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_tile_job &job, walk *w,
-                                          char *stage, int t)
+__device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_tile_job &job,
+                                          walk *w, char *stage, int t)
 {
     if (w->piece < w->end) {
         const wf_tensor_piece &x = p.piece[w->piece];
 
-        wf_load_tile<DOWN, WF_BLOCK, A>(stage, (const wf_bf16 *)x.a, x.a_ld, (int64_t)job.row * DOWN, p.m,
-                                        w->k, x.depth, t);
+        wf_load_tile<DOWN, WF_BLOCK, A>(stage, (const wf_bf16 *)x.a, x.a_ld,
+                                        (int64_t)job.row * DOWN, p.m, w->k, x.depth, t);
         wf_load_tile<ACROSS, WF_BLOCK, B>(stage + TILE_A, (const wf_bf16 *)x.b, x.b_ld,
                                           (int64_t)job.column * ACROSS, p.n, w->k, x.depth, t);
         w->k += WF_TILE_DEPTH;
@@ -145,8 +147,9 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
 
 /* The sum of chunk l of a job, whose tiles come by the stages in turn. */
 template <bool A, bool B>
-__device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job, int l,
-                                          float (&sum)[SUMS], walk *w, char *stages, int *stage)
+__device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
+                                          int l, float (&sum)[SUMS], walk *w, char *stages,
+                                          int *stage)
 {
     int t = (int)threadIdx.x, first = (job.first + l) * p.members;
 
@@ -231,11 +234,12 @@ template <class T> cudaError_t launch(cudaStream_t stream, const wf_tensor_produ
         tensor_kernel<true, false, T>, tensor_kernel<true, true, T>};
     auto *k = kernel[2 * p->a_along + p->b_along];
     int64_t jobs = wf_ceil(p->m, DOWN) * wf_ceil(p->n, ACROSS) << p->levels;
-    cudaError_t code = cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            STAGES * STAGE);
+    cudaError_t code =
+        cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, STAGES * STAGE);
 
-    return code == cudaSuccess ? wf_launch(k, wf_grid(jobs, 1), WF_BLOCK, STAGES * STAGE, stream, *p)
-                               : code;
+    return code == cudaSuccess
+               ? wf_launch(k, wf_grid(jobs, 1), WF_BLOCK, STAGES * STAGE, stream, *p)
+               : code;
 }
 
 } // namespace

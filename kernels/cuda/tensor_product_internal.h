@@ -10,10 +10,11 @@
 WF_BEGIN_DECLS
 
 enum {
-    WF_TENSOR_PIECES = 64, /* of one launch */
+    WF_TENSOR_PIECES = 64, /* most of one launch */
     WF_TENSOR_PARTS = 8,   /* nodes of the tree that one launch makes side by side */
     WF_TENSOR_CHUNKS = 8,  /* most chunks of each of them */
-    WF_TENSOR_TILE = 128   /* rows of a block's part of the result, and its columns or half of them */
+    WF_TENSOR_TILE =
+        128 /* rows of a block's part of the result, and its columns or half of them */
 };
 
 /* A member's part of a chunk: rows of a and of b begin at multiples of 16 bytes, and depth is a
@@ -36,8 +37,8 @@ typedef struct wf_tensor_product {
 /* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu: of compute
    capability 9.0 alone. */
 cudaError_t wf_cuda_launch_tensor_product(cudaStream_t stream, const wf_tensor_product *p);
-cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream, const wf_tensor_product *p,
-                                                 int processors);
+cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream,
+                                                 const wf_tensor_product *p, int processors);
 
 /* Whether the product is made so: of bf16, in exact mode. */
 bool wf_cuda_is_tensor_product(const wf_cuda_product *p);

@@ -80,7 +80,8 @@ static __device__ __forceinline__ void wf_load_tile(char *to, const wf_bf16 *f, 
 #pragma unroll
     for (int i = 0; i < ALL / LINES; i++) {
         int64_t more = i * LINES;
-        bool valid = ALONG ? row + more < rows && term < depth : row < rows && term + more < depth;
+        bool valid =
+            ALONG ? row + more < rows && term < depth : row < rows && term + more < depth;
 
         wf_copy_unit(to + i * LINES * WF_TILE_LINE, valid ? from + more * ld : f, valid);
     }
@@ -192,8 +193,9 @@ static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int col
 /* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk + 0, so
    that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 behind the tree gives that. */
 template <class T, int ROWS, int COLUMNS, int THREADS>
-static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to, float *tile,
-                                                      int64_t row, int64_t column, int t)
+static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to,
+                                                      float *tile, int64_t row, int64_t column,
+                                                      int t)
 {
 #pragma unroll 1
     for (int i = t; i < ROWS * COLUMNS / 4; i += THREADS) {

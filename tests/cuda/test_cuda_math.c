@@ -317,7 +317,7 @@ int main(void)
     static const wf_test tests[] = {
         {"products over every dim", products},
         {"products of bf16", products_of_bf16},
-    {"products of many tiles", products_of_many_tiles},
+        {"products of many tiles", products_of_many_tiles},
         {"products that underflow", products_that_underflow},
         {"groups of products", product_groups},
         {"groups of members that differ", mixed_groups},

@@ -1,0 +1,174 @@
+/*
+ * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64 rows of a warpgroup become
+ * boxes in its part of shared memory, which the tensor memory accelerator stores meanwhile. For that file.
+ */
+#ifndef WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
+#define WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
+
+#include "kernels/cuda/hopper_internal.h"
+
+enum {
+    CLUSTER = WF_HOPPER_CLUSTER, /* blocks with neighbouring rows, which share tiles of b */
+    TILE = WF_TENSOR_TILE,
+    STAGES = 5,
+    OPERAND = TILE * WF_TILE_LINE,
+    STAGE = 2 * OPERAND,
+    GROUP = 128, /* threads of a warpgroup */
+    WORKERS = 2, /* warpgroups that multiply */
+    WORKER_ROWS = TILE / WORKERS,
+    THREADS = (1 + WORKERS) * GROUP,
+    SUMS = WF_HOPPER_SUMS,
+    ALIGNED = 1024, /* a stage, as the swizzle wants it */
+    ASIDE = SUMS * WORKERS * GROUP * 4,
+    BARRIER = 8,
+    SHARED = ALIGNED + STAGES * STAGE + ASIDE + 2 * STAGES * BARRIER
+};
+
+namespace
+{
+
+/* A product of up to N pieces, and each of its factors and results as a tensor map. */
+template <int N> struct mapped {
+    wf_tensor_product p;
+    uint16_t
+        units[WF_TENSOR_CHUNKS + 1]; /* nodes of so many chunks have these: four bits a unit */
+    CUtensorMap to, gelu, a[N], b[N];
+};
+
+/* A warpgroup's own barrier. */
+__device__ __forceinline__ void sync_group(int worker)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + worker), "n"((int)GROUP) : "memory");
+}
+
+/* Where the pair from this column on lies. */
+template <class T> __device__ __forceinline__ char *box_at(char *boxes, int row, int column)
+{
+    int byte = column * (int)sizeof(T);
+
+    return boxes + byte / WF_TILE_LINE * (WORKER_ROWS * WF_TILE_LINE) + row * WF_TILE_LINE +
+           ((byte / 16 ^ row) % 8) * 16 + byte % 16;
+}
+
+__device__ __forceinline__ void put_pair(char *to, float low, float high, float)
+{
+    *(float2 *)to = make_float2(low, high);
+}
+
+__device__ __forceinline__ void put_pair(char *to, float low, float high, wf_bf16)
+{
+    *(uint32_t *)to = wf_bf16_pair(low, high);
+}
+
+/* Those who read a warpgroup's part of shared memory are through. */
+__device__ __forceinline__ void boxes_are_read(int worker)
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+    sync_group(worker);
+}
+
+template <class T>
+__device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *boxes, int row,
+                                            int column, int node)
+{
+    constexpr int WIDTH = WF_TILE_LINE / (int)sizeof(T);
+
+#pragma unroll
+    for (int i = 0; i < TILE / WIDTH; i++)
+        asm volatile(
+            "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], "
+            "[%1];" ::"l"(map),
+            "r"(wf_shared_address(boxes) + i * WORKER_ROWS * WF_TILE_LINE),
+            "r"(column + i * WIDTH), "r"(row), "r"(node)
+            : "memory");
+}
+
+/* What is done to sums on their way: nothing, or what wf_finish does. */
+enum finish { PLAIN, ADDED, BIASED, GELU };
+
+/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the others. */
+template <class T, int WAY>
+__device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
+                                           const T *before, char *boxes, int rows, int columns,
+                                           int column, int t)
+{
+    constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* where those of gelu begin */
+    int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = t % 4 * 2;
+    wf_vector bias = {p.result.bias, p.result.bias_bf16};
+
+#pragma unroll
+    for (int i = 0; i < SUMS; i += 2) {
+        int y = down + i / 2 % 2 * 8, x = across + i / 4 * 8;
+        char *to = box_at<T>(boxes, y, x);
+        float low = sum[i] + 0.0f, high = sum[i + 1] + 0.0f;
+
+        if (WAY == ADDED && y < rows && x < columns) {
+            const T *old = before + y * p.result.to_ld + x;
+
+            low = wf_get(old[0]) + low;
+            high = wf_get(old[1]) + high;
+        }
+        if (WAY >= BIASED && x < columns) {
+            float first = wf_stored<T>(low) + wf_at(bias, column + x);
+            float second = wf_stored<T>(high) + wf_at(bias, column + x + 1);
+
+            if (WAY == GELU) {
+                put_pair(to + SECOND, wf_gelu_of(first), wf_gelu_of(second), T());
+            } else {
+                low = first;
+                high = second;
+            }
+        }
+        put_pair(to, low, high, T());
+    }
+}
+
+/* The sums become the result, and gelu's where there is one. */
+template <class T, int N>
+__device__ __forceinline__ void store(const mapped<N> &of, const float (&sum)[SUMS],
+                                      const wf_tile_job &job, char *boxes, int worker, int t)
+{
+    const wf_cuda_result &r = of.p.result;
+    int row = job.row * TILE + worker * WORKER_ROWS, column = job.column * TILE;
+    int rows = (int)of.p.m - row, columns = (int)of.p.n - column;
+    const T *before = (const T *)r.to + job.node * of.p.apart + row * r.to_ld + column;
+
+    asm volatile("" : "+r"(t)); /* else addresses are computed before the first job, and kept */
+    if (r.gelu)
+        fill_boxes<T, GELU>(of.p, sum, before, boxes, rows, columns, column, t);
+    else if (r.bias)
+        fill_boxes<T, BIASED>(of.p, sum, before, boxes, rows, columns, column, t);
+    else if (r.add)
+        fill_boxes<T, ADDED>(of.p, sum, before, boxes, rows, columns, column, t);
+    else
+        fill_boxes<T, PLAIN>(of.p, sum, before, boxes, rows, columns, column, t);
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+    sync_group(worker);
+    if (t == 0) {
+        store_boxes<T>(&of.to, boxes, row, column, job.node);
+        if (r.gelu)
+            store_boxes<T>(&of.gelu, boxes + TILE * WORKER_ROWS * (int)sizeof(T), row, column,
+                           0);
+        asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+    }
+}
+
+/* The same for results that are not aligned. */
+template <class T>
+__device__ __forceinline__ void store_slowly(const wf_tensor_product &p,
+                                             const float (&sum)[SUMS], const wf_tile_job &job,
+                                             float *tile, int worker, int t)
+{
+#pragma unroll
+    for (int i = 0; i < SUMS; i += 2)
+        *(float2 *)wf_sum_at<TILE>(tile, t / WF_WARP * 16 + t % WF_WARP / 4 + i / 2 % 2 * 8,
+                                   t % 4 * 2 + i / 4 * 8) = make_float2(sum[i], sum[i + 1]);
+    sync_group(worker);
+    wf_finish_tile<T, WORKER_ROWS, TILE, GROUP>(p, (T *)p.result.to + job.node * p.apart, tile,
+                                                (int64_t)job.row * TILE + worker * WORKER_ROWS,
+                                                (int64_t)job.column * TILE, t);
+}
+
+} // namespace
+
+#endif

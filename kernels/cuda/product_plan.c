@@ -1,0 +1,185 @@
+/*
+ * kernels/cuda/product_plan.c - how a product of chunks is laid out in its workspace: buffers for nodes of its
+ * tree, copies of factors that are not aligned, and how many rows of the result they are of.
+ */
+#include "kernels/cuda/product_internal.h"
+
+enum { BUFFER = 8 << 20, PACKED = 32 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
+
+/* An H100 runs so many pairs of blocks at once; taken for all GPUs, so that plans are the same. */
+enum { PAIRS = 66 };
+
+/* More parts are more to add: they must be worth it. */
+static const double WORTH = 0.9;
+
+size_t wf_cuda_size_of(wf_dtype type)
+{
+    return type == WF_BF16 ? 2 : 4;
+}
+
+static int64_t multiple(int64_t n, int64_t of)
+{
+    return (n + of - 1) / of * of;
+}
+
+static size_t lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+bool wf_cuda_is_exact(const wf_cuda_product *p)
+{
+    return wf_cuda_host_table->context_exact(p->call->ctx);
+}
+
+/* One product, straight to the result; several only where they add up in float. cuBLASLt multiplies
+   no f32 to bf16. */
+bool wf_cuda_is_direct(const wf_cuda_product *p)
+{
+    bool floats = p->members == 1 || p->c_type == WF_F32;
+    bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
+
+    return p->chunks == 1 && !p->tree && floats && typed && !wf_cuda_is_tensor_product(p) &&
+           (wf_cuda_is_exact(p) ? p->direct && !p->bias : true);
+}
+
+/* Depths are whole rows of 16 bytes; so is the step of a copy. */
+int64_t wf_cuda_whole_depth(const wf_cuda_product *p, int64_t depth)
+{
+    return multiple(depth, WF_CUDA_ALIGNED / (int64_t)wf_cuda_size_of(p->type));
+}
+
+static bool is_copied(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t depth)
+{
+    uint64_t bits = (uint64_t)(uintptr_t)f->data | (uint64_t)f->ld * wf_cuda_size_of(p->type);
+
+    return wf_cuda_is_exact(p) &&
+           (depth != wf_cuda_whole_depth(p, depth) || bits % WF_CUDA_ALIGNED);
+}
+
+size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t rows,
+                          int64_t depth)
+{
+    if (!is_copied(p, f, depth))
+        return 0;
+    return lines((size_t)(wf_cuda_whole_depth(p, depth) * wf_cuda_whole_depth(p, rows)) *
+                 wf_cuda_size_of(p->type));
+}
+
+/* Chunks of a node that is made at once. */
+int64_t wf_cuda_node_chunks(const wf_cuda_product *p)
+{
+    return wf_cuda_is_tensor_product(p) ? WF_TENSOR_PIECES / p->members : WF_CUDA_CHUNKS;
+}
+
+/* Nodes that wait while the other half of theirs is made. */
+int wf_cuda_waiting_nodes(const wf_cuda_product *p)
+{
+    int n = 0;
+
+    for (int64_t chunks = p->chunks; chunks > wf_cuda_node_chunks(p); chunks -= chunks / 2)
+        n++;
+    return n;
+}
+
+/* So many levels of the tree below a node as leave no part too long, and as let a GPU make the parts in
+   the shortest time: as many rounds of all its pairs of blocks as it takes, each for a part. */
+int wf_cuda_part_levels(const wf_cuda_product *p, int64_t count)
+{
+    int64_t pairs = multiple(p->m, 2 * WF_TENSOR_TILE) / (2 * WF_TENSOR_TILE) *
+                    (multiple(p->n, WF_TENSOR_TILE) / WF_TENSOR_TILE);
+    int best = 0;
+    double least = 0;
+
+    for (int n = 0; 1 << n <= WF_TENSOR_PARTS && (n == 0 || 1 << n <= count); n++) {
+        double time = (double)(((pairs << n) + PAIRS - 1) / PAIRS) / (1 << n);
+
+        if (count > (int64_t)WF_TENSOR_CHUNKS << n)
+            continue;
+        if (least == 0 || time < WORTH * least) {
+            best = n;
+            least = time;
+        }
+    }
+    return best;
+}
+
+static int64_t at_most(int64_t rows, int64_t most)
+{
+    most = most / ROWS * ROWS;
+    most = most < ROWS ? ROWS : most;
+    return rows < most ? rows : most;
+}
+
+/* Copies of factors for a node that tensor cores make: all at once. */
+static void plan_copies(const wf_cuda_product *p, wf_cuda_plan *l)
+{
+    int64_t count = p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p),
+            depth = 0;
+    size_t most = 0;
+
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int m = 0; m < p->members; m++) {
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
+
+            if (is_copied(p, &x.a, x.depth) && wf_cuda_whole_depth(p, x.depth) > depth)
+                depth = wf_cuda_whole_depth(p, x.depth);
+        }
+    if (depth > 0)
+        l->rows = at_most(
+            l->rows, PACKED / (count * p->members * depth * (int64_t)wf_cuda_size_of(p->type)));
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int m = 0; m < p->members; m++) {
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
+            size_t bytes = wf_cuda_copy_bytes(p, &x.a, l->rows, x.depth) +
+                           wf_cuda_copy_bytes(p, &x.b, p->n, x.depth);
+
+            most = bytes > most ? bytes : most;
+        }
+    l->pack = most * (size_t)(count * p->members);
+}
+
+wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p)
+{
+    wf_cuda_plan l = {.rows = p->m, .ld = multiple(p->n, FLOATS)};
+    bool tensor = wf_cuda_is_tensor_product(p);
+    size_t most_a = 0, most_b = 0;
+    int64_t parts = p->chunks < WF_CUDA_CHUNKS ? p->chunks : WF_CUDA_CHUNKS;
+
+    if (tensor) {
+        int64_t count = p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p);
+
+        int levels = wf_cuda_part_levels(p, count);
+
+        parts = levels || wf_cuda_waiting_nodes(p) ? 1 << levels : 0;
+    }
+    if (tensor ? parts > 0 : !wf_cuda_is_direct(p)) {
+        l.rows = at_most(l.rows, (tensor ? PACKED : BUFFER) / (4 * (l.ld > 0 ? l.ld : 1)));
+        l.buffers = (int)parts + wf_cuda_waiting_nodes(p);
+    }
+    if (tensor)
+        plan_copies(p, &l);
+    l.buffer = l.buffers ? lines((size_t)(l.rows * l.ld) * sizeof(float)) : 0;
+    if (tensor)
+        return l;
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
+        for (int m = 0; m < p->members; m++) {
+            wf_cuda_piece x = p->piece(p->call, chunk, m);
+            size_t a = wf_cuda_copy_bytes(p, &x.a, l.rows, x.depth);
+            size_t b = wf_cuda_copy_bytes(p, &x.b, p->n, x.depth);
+
+            most_a = a > most_a ? a : most_a;
+            most_b = b > most_b ? b : most_b;
+        }
+    l.pack = most_a + most_b;
+    l.pack_b = most_a;
+    return l;
+}
+
+size_t wf_cuda_product_workspace(const wf_cuda_product *p)
+{
+    wf_cuda_plan l = wf_cuda_plan_of(p);
+    size_t free_choice = wf_cuda_is_exact(p) ? 0 : WF_CUDA_BLAS_WORKSPACE;
+
+    return (size_t)l.buffers * l.buffer + l.pack + free_choice;
+}
