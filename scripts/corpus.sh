@@ -8,6 +8,16 @@ set -euo pipefail
 package=sword-comm-tdavid
 licenses=/usr/share/common-licenses
 scripts=$(cd "$(dirname "$0")" && pwd)
+case "${1:-}" in
+-h | --help)
+    sed -n 's/^# \{0,1\}//; 2,5p' "$0"
+    exit 0
+    ;;
+-* | "")
+    echo "usage: $0 OUT" >&2
+    exit 2
+    ;;
+esac
 if [ $# != 1 ]; then
     echo "usage: $0 OUT" >&2
     exit 2
