@@ -117,6 +117,13 @@ static void add_vocabulary(keys *k)
     add(k, "tokenizer.ggml.add_eos_token", WF_PAR_GGUF_BOOL, 0, &v->end);
 }
 
+/* llama.cpp asks for the kind of a tokenizer, and by this name for none. */
+static void add_no_vocabulary(keys *k)
+{
+    k->model = text_of("none");
+    add(k, "tokenizer.ggml.model", WF_PAR_GGUF_TEXT, 0, &k->model);
+}
+
 /* Tokenizer and chat template of a folder, or of a file and what lies beside it. */
 static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *error)
 {
@@ -183,6 +190,8 @@ wf_status app_gguf_export_write(const app_gguf_export *e, const app_model_source
             source->path);
     else if (strcmp(path, "none") != 0)
         open_keys(&k, path, source->config.vocabulary, error);
+    else
+        add_no_vocabulary(&k);
     if (error->code == WF_OK) {
         const wf_par_gguf_options options = {.folder = source->checkpoint ? NULL : source->path,
                                              .checkpoint = source->checkpoint,

@@ -123,7 +123,7 @@ __device__ __forceinline__ void last_is_read(uint32_t shared, turn now)
         wf_arrive_everywhere(shared + AT_EMPTY + BARRIER * last);
 }
 
-/* 16 terms `steps` times of the next stage are being added to d, those of the stage before have been. */
+/* STEPS times 16 terms of the next stage are being added to d, those of the stage before have been. */
 template <bool A, bool B, int STEPS>
 __device__ __forceinline__ void sum_stage(float (&d)[SUMS], uint32_t shared, turn *now,
                                           int worker, bool other_is_read)

@@ -265,6 +265,8 @@ if keys["tokenizer.chat_template"].strip() != "{{ messages }}" or keys["general.
 if not keys["tokenizer.ggml.add_space_prefix"] or keys["llama.vocab_size"] != 331: print("keys")'
 timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --tokenizer none --ranks 2 >out 2>err
 result "gpt_export --gguf of a checkpoint" "$([ $? = 0 ] && [ "$(head -c 4 made.gguf)" = GGUF ] || cat err)"
+result "gpt_export --gguf says that it has no tokenizer" \
+    "$(strings -n 4 made.gguf | grep -A 1 -m 1 tokenizer.ggml.model | grep -qx none || strings made.gguf | grep -A 1 tokenizer)"
 other "gpt_export --gguf without a tokenizer" 2 "no tokenizer beside it.*--tokenizer PATH" gpt_export made --gguf other.gguf
 other "gpt_export --gguf with another model's" 2 "331 ids and the model 256.*--tokenizer none" gpt_export made --gguf other.gguf --tokenizer tokenizer.json
 other "gpt_export --gguf onto weights" 2 "is no GGUF file, and would be written over" gpt_export made --gguf roomy/model.safetensors
