@@ -4,6 +4,7 @@
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/rank_parts.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
@@ -127,7 +128,9 @@ static wf_status know_numerics(const app_options *o, const app_resume *resume, c
     const wf_par_options options = app_setup_rank(o, false);
     uint64_t identity;
 
-    if ((!o->save && !o->log_jsonl && !resume->count) || !o->steps || moves_nothing(o))
+    bool kept = o->save || o->log_jsonl || o->log_digests || o->replay || resume->count;
+
+    if (!kept || !o->steps || moves_nothing(o))
         return WF_OK;
     if (wf_par_numerics(&options, &identity, error) == WF_OK)
         snprintf(text, 17, "%016" PRIx64, identity);
@@ -271,6 +274,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
         know_numerics(o, resume, job->numerics, failed) == WF_OK &&
+        rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
@@ -351,6 +355,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     app_data_set_close(job.data);
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);
+    app_replay_close(job.replay);
     app_resume_close(&resume);
     return status;
 }

@@ -1,4 +1,5 @@
 /* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/gpt_train/rank_parts.h"
 #include "apps/gpt_train/rank_trace.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
@@ -21,6 +22,7 @@ typedef struct loop {
     int64_t resumed;   /* steps that were done before */
     unsigned requests; /* those of all ranks, at the end of a step */
     rank_trace trace;
+    rank_parts parts;
     bool told; /* true once it is said that the layout is not exact */
 } loop;
 
@@ -191,7 +193,9 @@ static wf_status train_step(loop *l, int64_t step)
     record.grad_norm = (float)result.grad_norm;
     record.lr = (double)result.lr;
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
-    if (sum_up(l, flops, &record) != WF_OK || evaluate(l, step, &record) != WF_OK)
+    if (sum_up(l, flops, &record) != WF_OK ||
+        rank_parts_step(&l->parts, l->trainer, step) != WF_OK ||
+        evaluate(l, step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         app_run_log_step(l->job->log, &record, &error) != WF_OK)
@@ -252,7 +256,7 @@ static void introduce(loop *l)
 static wf_status train(loop *l)
 {
     wf_context *ctx = wf_par_context(l->par);
-    int64_t step = 0, saved = 0, best = 0;
+    int64_t step = 0, saved = 0, best = 0, last = rank_parts_last(&l->parts);
     bool stop = false;
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
@@ -261,7 +265,8 @@ static wf_status train(loop *l)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     app_saving_resume(&l->saving, l->job->resume, &step);
     l->resumed = step;
-    while (++step <= l->o->steps && !stop && wf_context_status(ctx) == WF_OK)
+    rank_parts_open(&l->parts);
+    while (++step <= last && !stop && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             tell_inexact(l);
             app_saving_step(&l->saving, step, l->requests, &stop);
@@ -270,7 +275,8 @@ static wf_status train(loop *l)
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
         app_saving_finish(&l->saving);
-    return wf_context_status(ctx);
+    app_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
+    return rank_parts_tell(&l->parts, l->resumed + 1, last);
 }
 
 /* Without steps the parameters alone are loaded; of a local checkpoint all that a trainer holds, in
@@ -357,10 +363,18 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
         return rank->error.code;
     l.trace =
         (rank_trace){.rank = rank, .par = l.par, .options = l.o, .timeline = job->timeline};
+    l.parts = (rank_parts){.rank = rank,
+                           .par = l.par,
+                           .options = l.o,
+                           .numerics = job->numerics,
+                           .replay = job->replay,
+                           .flip = job->flip,
+                           .log = {.file = -1}};
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
     app_saving_close(&l.saving);
+    rank_parts_close(&l.parts);
     rank_trace_close(&l.trace);
     wf_par_trainer_close(l.trainer);
     if (l.model)

@@ -4,6 +4,7 @@
 
 #include "apps/data/data_set.h"
 #include "apps/gpt_train/exam.h"
+#include "apps/gpt_train/parts_log.h"
 #include "apps/gpt_train/sample_text.h"
 #include "apps/options/options.h"
 #include "apps/gpt_train/run_log.h"
@@ -26,6 +27,8 @@ typedef struct app_train_job {
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */
     app_exam exam;            /* what --eval-requests asks */
+    app_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
+    app_flip flip;      /* step 0: no bit is turned */
 } app_train_job;
 
 /* rank_main of wf_launch; arg is the app_train_job. */

@@ -1,5 +1,6 @@
 /* apps/options/options_check.c - rules that join several flags, and values that follow from others. */
 #include "apps/options/options_table.h"
+#include <stdlib.h>
 #include <string.h>
 
 app_multiples app_multiples_near(int64_t value, int64_t of)
@@ -92,6 +93,45 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "--rank belongs to --plan, --report-json, --comm-report or --trace");
+    return WF_OK;
+}
+
+/* What a run writes comes from its config file; a replay of it writes nothing. */
+static wf_status drop_writing(app_options *o, app_option_id id, const char *flag, char **path,
+                              wf_error *error)
+{
+    if (o->given[id] && !o->from_config[id])
+        return wf_error_set(error, WF_EINVAL,
+                            "--replay makes steps again and writes nothing: drop %s", flag);
+    free(*path);
+    *path = NULL;
+    return WF_OK;
+}
+
+static wf_status check_replay(app_options *o, wf_error *error)
+{
+    const struct {
+        app_option_id id;
+        const char *flag;
+        char **path;
+    } written[] = {{APP_OPTION_save, "--save", &o->save},
+                   {APP_OPTION_log_jsonl, "--log-jsonl", &o->log_jsonl},
+                   {APP_OPTION_tensorboard, "--tensorboard", &o->tensorboard},
+                   {APP_OPTION_log_digests, "--log-digests", &o->log_digests}};
+
+    if (o->replay_to && !o->replay)
+        return wf_error_set(error, WF_EINVAL, "--replay-to belongs to --replay DIR");
+    if ((o->replay || o->log_digests || o->flip_bit) && (o->plan || !o->steps))
+        return wf_error_set(error, WF_EINVAL, "%s is of steps that run, and %s",
+                            o->replay        ? "--replay"
+                            : o->log_digests ? "--log-digests"
+                                             : "--flip-bit",
+                            o->plan ? "--plan runs none" : "--steps is 0");
+    for (size_t i = 0; o->replay && i < sizeof written / sizeof *written; i++)
+        if (drop_writing(o, written[i].id, written[i].flag, written[i].path, error) != WF_OK)
+            return error->code;
+    if (o->replay)
+        o->save_best = false;
     return WF_OK;
 }
 
@@ -257,7 +297,7 @@ static wf_status check_saving(app_options *o, wf_error *error)
                             ? "--exit-duration-in-mins, which saves and stops,"
                             : NULL;
 
-    if (alone && !o->save)
+    if (alone && !o->save && !o->replay)
         return wf_error_set(error, WF_EINVAL, "%s belongs to --save DIR; use it with that",
                             alone);
     if (o->keep == 1)
@@ -279,6 +319,7 @@ static wf_status check_saving(app_options *o, wf_error *error)
 wf_status app_options_check(app_options *options, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
+        check_replay,
         app_options_init_from,
         app_options_files,
         app_options_lora_init,

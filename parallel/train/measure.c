@@ -1,5 +1,5 @@
 /* parallel/train/measure.c - global norm and digest. */
-#include "parallel/train/measure.h"
+#include "parallel/train/measure_internal.h"
 #include "core/numerics/digest.h"
 #include "core/host_data.h"
 #include "core/numerics/squares.h"
@@ -93,9 +93,8 @@ static wf_status check_values(const wf_par *par)
                    "a plan has no values, and so no digest: open a context that does not plan");
 }
 
-/* Of parameter i: its value, or a moment; NULL where it has none. */
-static const wf_tensor *tensor_of(const wf_nn_parameter *parameter,
-                                  const wf_nn_optimizer *optimizer, int64_t i, int kind)
+wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
+                       int64_t i, int kind)
 {
     if (kind == 0)
         return parameter->tensor;
@@ -112,7 +111,7 @@ wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *para
         return wf_context_status(par->ctx);
     for (int64_t i = 0; i < count; i++)
         for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
-            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
+            const wf_tensor *t = wf_par_kept(parameter[i], optimizer, i, kind);
 
             if (t)
                 sum += digest_here(par, parameter[i], t, (uint32_t)kind);
@@ -140,7 +139,7 @@ wf_status wf_par_digests(wf_par *par, int64_t count, wf_nn_parameter *const *par
         check_values(par);
     for (int64_t i = 0; wf_context_status(par->ctx) == WF_OK && i < count; i++)
         for (int kind = 0; kind < WF_PAR_KINDS; kind++) {
-            const wf_tensor *t = tensor_of(parameter[i], optimizer, i, kind);
+            const wf_tensor *t = wf_par_kept(parameter[i], optimizer, i, kind);
 
             if (!t)
                 continue;

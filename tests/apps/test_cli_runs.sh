@@ -34,6 +34,32 @@ run "gone on with without the model's flags" --data text.txt --global-batch-size
 shows "it is the same" "^model: gpt2, layers 1, heads 4, width 16, " "a step is 4 sequences of 16 bytes" \
     "^step 4/4 "
 result "and a line for what is saved" "$(grep "^saved" out | grep -vx "saved saved/step-00000004")"
+# What ranks held, as digests, and steps made again beside it.
+run "ranks say what they hold" "${saved[@]}" --tp 2 --dp 2 --log-digests held --save held_saved --save-config held.json
+run "made again on another mesh" "${saved[@]}" --dp 4 --replay held --replay-to 2
+shows "it is the same" "^replay: steps 1 to 2 made again: what 4 of 4 ranks held is the same, part by part$"
+run "and with the run's config" --config held.json --tp 1 --dp 1 --resume none --replay held
+result "which saves nothing" "$(grep "^saved" out; ls held_saved | grep -v "^latest$\|^lock$\|^step-00000003$")"
+shows "to the end" "^replay: steps 1 to 3 made again"
+refuse "a replay that is to save" 2 "--replay makes steps again and writes nothing: drop --log-jsonl" \
+    "${saved[@]}" --replay held --log-jsonl held.jsonl
+refuse "a last step without a replay" 2 "--replay-to belongs to --replay DIR" "${saved[@]}" --replay-to 2
+refuse "a replay of no digests" 3 "--replay: nowhere has no rank-.*.jsonl, as a run with --log-digests" \
+    "${saved[@]}" --replay nowhere
+refuse "a replay by other rules" 2 "is of a run with other numerics" "${saved[@]}" --replay held --exact off
+refuse "a replay with another optimizer" 2 "is not of this model, or has another size" \
+    "${saved[@]}" --replay held --optimizer sgd
+"$gpt_train" "${saved[@]}" --replay held --replay-to 1 --resume saved/step-00000002 >out 2>err
+result "a replay of what comes before" "$([ $? = 2 ] &&
+    grep -q "the checkpoint is of step 2, and the last step to make again 1" err || cat out err)"
+refuse "a bit of nothing" 2 "--flip-bit 1:0:embed.table:0 is no STEP:RANK:TENSOR:ELEMENT:BIT" \
+    "${saved[@]}" --flip-bit 1:0:embed.table:0
+refuse "a bit that is not there" 2 "has 256 elements of 32 bits here: bit 32 of element 5 is none" \
+    "${saved[@]}" --flip-bit 1:0:position.table:5:32
+printf '{"step": 9, "dig' >>held/rank-00001.jsonl
+run "a file that ends within a row" "${saved[@]}" --replay held
+printf 'ests": [7]}\n' >>held/rank-00001.jsonl
+refuse "a row that is none" 3 "rank-00001.jsonl has a row that is none of --log-digests" "${saved[@]}" --replay held
 run "a sample after training" "${saved[@]}" --save sampled --sample 20
 sed -n '/^--- sample/,$p' out >after
 run "a sample of what was saved" --steps 0 --resume sampled --sample 20 --tp 2 --dp 2

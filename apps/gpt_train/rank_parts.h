@@ -1,0 +1,38 @@
+/* apps/gpt_train/rank_parts.h - the part of one rank in --log-digests, --replay and --flip-bit. */
+#ifndef WF_APPS_RANK_PARTS_H
+#define WF_APPS_RANK_PARTS_H
+
+#include "apps/gpt_train/parts_log.h"
+#include "apps/options/options.h"
+#include <weft/weft.h>
+
+typedef struct rank_parts {
+    wf_rank *rank;
+    wf_par *par;
+    const app_options *options;
+    const char *numerics;
+    const app_replay *replay; /* NULL: there is none */
+    app_flip flip;            /* step 0: no bit is turned */
+    app_parts_log log;
+} rank_parts;
+
+/* What the ranks of a process share: the files of --replay, and the bit of --flip-bit. */
+wf_status rank_parts_read(const app_options *options, const char *numerics, app_replay **replay,
+                          app_flip *flip, wf_error *error);
+
+/* The last step of the loop: a replay ends with what was logged, or before. */
+int64_t rank_parts_last(const rank_parts *p);
+
+/* Opens the log. Errors: in the context. */
+wf_status rank_parts_open(rank_parts *p);
+
+/* After a step: the bit is turned; what the rank holds is written down, or is what it was in the run whose
+   step this is. Collective. Errors: in the context. */
+wf_status rank_parts_step(rank_parts *p, wf_par_trainer *trainer, int64_t step);
+
+/* Rank 0 says what was made again, after steps `first` to `last`. Errors: in the context, if there were none. */
+wf_status rank_parts_tell(const rank_parts *p, int64_t first, int64_t last);
+
+void rank_parts_close(rank_parts *p);
+
+#endif

@@ -1,0 +1,11 @@
+/* parallel/train/measure_internal.h - what files that measure a trainer's tensors share. Not installed. */
+#ifndef WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
+#define WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
+
+#include "parallel/train/measure.h"
+
+/* The value of parameter i (kind 0), or a moment of it; NULL where it has none. */
+wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
+                       int64_t i, int kind);
+
+#endif
