@@ -121,16 +121,13 @@ static wf_status open_data(const app_options *o, app_data_set **data, wf_error *
     return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
 }
 
-/* By what rules the run computes, for its log and its checkpoints. */
-static wf_status know_numerics(const app_options *o, const app_resume *resume, char text[17],
-                               wf_error *error)
+/* By what rules the run computes, for its log, its checkpoints and the digests of its ranks. */
+static wf_status know_numerics(const app_options *o, char text[17], wf_error *error)
 {
     const wf_par_options options = app_setup_rank(o, false);
     uint64_t identity;
 
-    bool kept = o->save || o->log_jsonl || o->log_digests || o->replay || resume->count;
-
-    if (!kept || !o->steps || moves_nothing(o))
+    if (!o->steps || moves_nothing(o))
         return WF_OK;
     if (wf_par_numerics(&options, &identity, error) == WF_OK)
         snprintf(text, 17, "%016" PRIx64, identity);
@@ -273,7 +270,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        know_numerics(o, resume, job->numerics, failed) == WF_OK &&
+        know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&
         o->trace && launcher->process == 0)

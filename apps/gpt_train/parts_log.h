@@ -29,7 +29,7 @@ wf_status app_flip_read(const char *text, app_flip *flip, wf_error *error);
 typedef struct app_parts_log {
     char path[4096];
     int file;     /* -1: none */
-    bool told;    /* that it cannot be written, which stops nothing */
+    bool told;    /* once that it cannot be written, which stops nothing */
     int64_t rows; /* since it was opened */
 } app_parts_log;
 

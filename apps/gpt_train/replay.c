@@ -21,7 +21,7 @@ struct app_replay {
     json_t *rows; /* all that was read */
     step_row *row;
     int64_t count, room;
-    int ranks, files; /* of the run; that are here */
+    int ranks, files; /* what the run had; what is here */
 };
 
 static const char *const kinds[] = {"", ", first moment", ", second moment"};

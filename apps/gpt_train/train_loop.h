@@ -23,7 +23,7 @@ typedef struct app_train_job {
     const app_resume *resume;
     wf_sim_paced paced; /* the machine of --paced */
     app_saving_result *saved;
-    char numerics[17];        /* the run's numerics identity; "" where nothing keeps it */
+    char numerics[17];        /* the run's numerics identity; "" without steps */
     app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */
     app_exam exam;            /* what --eval-requests asks */
