@@ -187,7 +187,7 @@ static wf_status tensor_node(const product_run *r, int64_t first, int64_t count,
 
     if (t.levels)
         t.result = float_target(r, 0);
-    for (int i = 0; i < j.n_from; i++)
+    for (int i = 0; t.levels && i < j.n_from; i++)
         j.from[i] = buffer_of(r, i);
     if (status == WF_OK)
         status = wf_cuda_tensor_product_run(p->call, &t);
