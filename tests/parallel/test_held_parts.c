@@ -51,7 +51,7 @@ static wf_status again(part *p, wf_par_trainer *trainer)
     const held *h = p->arg;
 
     GOOD(steps(p, trainer));
-    for (int r = 0; r < RANKS; r++) {
+    for (int r = 0; r < RANKS && h->list[r]; r++) {
         wf_par_held_part *list = calloc((size_t)h->n[r] + 1, sizeof *list);
         wf_status status;
 
