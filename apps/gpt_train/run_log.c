@@ -22,7 +22,7 @@ struct app_run_log {
     bool any; /* a step was logged */
     double mean_ms;
     int file;
-    bool failing; /* rows find no room; that has been told */
+    bool failing; /* rows found no room; that has been told */
     char *path;
     app_event_file *events; /* NULL: none */
     bool events_failing;
@@ -217,7 +217,8 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
     else if (app_write_whole(log->file, log->path, line, length, &unwritten) != WF_OK &&
              !log->failing)
         warn(&unwritten);
-    log->failing = unwritten.code != WF_OK;
+    log->failing |=
+        unwritten.code != WF_OK; /* a shorter row may still fit: told once all the same */
     free(line);
     return status;
 }
@@ -245,7 +246,7 @@ static void write_events(app_run_log *log, const app_step_log *r)
     if (app_event_file_scalars(log->events, r->step, scalars, count, &unwritten) != WF_OK &&
         !log->events_failing)
         warn(&unwritten);
-    log->events_failing = unwritten.code != WF_OK;
+    log->events_failing |= unwritten.code != WF_OK;
 }
 
 /* 1234567 as "1.23M": three digits and a unit. */

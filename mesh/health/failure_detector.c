@@ -205,7 +205,9 @@ static wf_status start(wf_detector *d, wf_error *error)
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     failure = wf_thread_start(&d->thread, &attributes, run, d);
     pthread_attr_destroy(&attributes);
-    return failure ? wf_error_set(error, WF_ENOMEM, "no thread to watch the ranks: %s",
+    return failure ? wf_error_set(error, WF_ENOMEM,
+                                  "no thread to watch the ranks: %s; ask for fewer ranks, or "
+                                  "raise the limits on threads and memory",
                                   strerror(failure))
                    : WF_OK;
 }

@@ -13,7 +13,8 @@ gpt_train=$1 sanitized=${2:-}
 refuse "more ranks than a machine runs" 2 "8192 ranks.*4096" "${tiny[@]}" --tp 4096 --dp 2
 if [ "$sanitized" != --sanitized ]; then
     limit=2000000
-    refuse "more ranks than can be started" 1 "only [0-9]+ of 4096 ranks can be started" \
+    refuse "more ranks than can be started" 1 \
+        "(only [0-9]+ of 4096 ranks can be started|no thread to watch the ranks).*ask for fewer ranks" \
         "${tiny[@]}" --tp 1024 --dp 4 --memory-check off
     refuse "the same, told before one is started" 1 \
         "does not fit: 4096 ranks of 1 thread take .* without their tensors, .* start fewer ranks" \
