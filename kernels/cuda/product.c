@@ -11,8 +11,8 @@
  * buffer of its own. What is not aligned as exact products need it, or not of a whole depth, is
  * copied before with zeros behind it: they add nothing, in any layout.
  *
- * Whether the one product of a sum without chunks goes to the result directly depends on the
- * shape alone (`direct`), since cuBLAS may round to bf16 in another way than our kernel does.
+ * Whether cuBLASLt's one product of a sum without chunks goes to the result directly depends on the
+ * shape alone (`direct`): a zero of its own may be -0, which our kernel would have made +0.
  */
 #include "kernels/cuda/product_internal.h"
 

@@ -111,11 +111,16 @@ static int64_t at_most(int64_t rows, int64_t most)
     return rows < most ? rows : most;
 }
 
+/* Chunks of the largest node that is made at once. */
+static int64_t largest_node(const wf_cuda_product *p)
+{
+    return p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p);
+}
+
 /* Copies of factors for a node that tensor cores make: all at once. */
 static void plan_copies(const wf_cuda_product *p, wf_cuda_plan *l)
 {
-    int64_t count = p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p),
-            depth = 0;
+    int64_t count = largest_node(p), depth = 0;
     size_t most = 0;
 
     for (int64_t chunk = 0; chunk < p->chunks; chunk++)
@@ -144,12 +149,10 @@ wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p)
     wf_cuda_plan l = {.rows = p->m, .ld = multiple(p->n, FLOATS)};
     bool tensor = wf_cuda_is_tensor_product(p);
     size_t most_a = 0, most_b = 0;
-    int64_t parts = p->chunks < WF_CUDA_CHUNKS ? p->chunks : WF_CUDA_CHUNKS;
+    int64_t parts = largest_node(p); /* cuBLASLt's: a buffer for each chunk */
 
     if (tensor) {
-        int64_t count = p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p);
-
-        int levels = wf_cuda_part_levels(p, count);
+        int levels = wf_cuda_part_levels(p, parts);
 
         parts = levels || wf_cuda_waiting_nodes(p) ? 1 << levels : 0;
     }

@@ -19,15 +19,9 @@ static inline wf_map_encode *wf_find_encode(void)
     void *found = NULL;
     cudaDriverEntryPointQueryResult result;
 
-#if CUDART_VERSION >= 12050
     if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &found, 12000,
                                          cudaEnableDefault, &result) != cudaSuccess)
         return NULL;
-#else
-    if (cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &found, cudaEnableDefault, &result) !=
-        cudaSuccess)
-        return NULL;
-#endif
     return result == cudaDriverEntryPointSuccess ? (wf_map_encode *)found : NULL;
 }
 

@@ -58,31 +58,37 @@ wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const *parame
     return WF_OK;
 }
 
-/* What the part of a tensor here adds to the digest: nothing where another rank counts it, or where it
-   is fake: a parameter of another stage. */
-static uint64_t digest_here(const wf_par *par, const wf_nn_parameter *parameter,
-                            const wf_tensor *t, uint32_t kind)
+uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind)
 {
     int64_t size[WF_MAX_DIMS];
     wf_host_data view;
     const float *data;
-    uint64_t path = wf_digest_path(parameter->path);
+    uint64_t hash = wf_digest_path(path);
     const wf_device *device = wf_context_device(t->ctx);
     uint64_t digest = 0;
 
-    if (wf_tensor_is_fake(t) || !wf_par_counts_here(par, parameter, t))
+    if (wf_tensor_is_fake(t))
         return 0;
     if (device->memory && t->dtype == WF_F32) {
-        device->memory->digest(t, path, kind, &digest);
+        device->memory->digest(t, hash, kind, &digest);
         return digest;
     }
     for (int i = 0; i < t->ndim; i++)
         size[i] = t->dim[i].size;
     data = wf_data_read_f32(t, &view);
     if (data)
-        digest = wf_digest_part(path, kind, t->ndim, size, t->start, t->local, data);
+        digest = wf_digest_part(hash, kind, t->ndim, size, t->start, t->local, data);
     wf_data_close(&view);
     return digest;
+}
+
+/* What the part of a tensor here adds to the digest: nothing where another rank counts it, or where it
+   is fake: a parameter of another stage. */
+static uint64_t digest_here(const wf_par *par, const wf_nn_parameter *parameter,
+                            const wf_tensor *t, uint32_t kind)
+{
+    return wf_par_counts_here(par, parameter, t) ? wf_par_digest_held(t, parameter->path, kind)
+                                                 : 0;
 }
 
 static wf_status check_values(const wf_par *par)

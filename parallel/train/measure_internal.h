@@ -8,4 +8,7 @@
 wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
                        int64_t i, int kind);
 
+/* The digest of the part of a tensor that is here, taken where it lies; 0 of one that is fake. */
+uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind);
+
 #endif

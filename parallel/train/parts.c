@@ -66,7 +66,7 @@ static void describe(wf_par_held_part *part, const wf_tensor *t, const char *pat
 }
 
 /* The digest of what a part and a tensor here have in common. */
-static uint64_t digest_here(const wf_tensor *t, const wf_par_held_part *part)
+static uint64_t digest_common(const wf_tensor *t, const wf_par_held_part *part)
 {
     wf_host_data view;
     const float *data;
@@ -105,7 +105,7 @@ wf_status wf_par_trainer_parts(wf_par_trainer *trainer, wf_par_held_part **list,
             if (!t || wf_tensor_is_fake(t) || wf_tensor_local_count(t) == 0)
                 continue;
             describe(part, t, s.parameter[i]->path, kind);
-            part->digest = digest_here(t, part);
+            part->digest = wf_par_digest_held(t, part->path, (uint32_t)kind);
             ++*n;
         }
     return wf_context_status(ctx);
@@ -145,7 +145,7 @@ wf_status wf_par_trainer_parts_again(wf_par_trainer *trainer, wf_par_held_part *
             for (int64_t k = 0; t && k < n; k++)
                 if (is_of(list + k, s.parameter[i], t, kind)) {
                     sum[n + k]++;
-                    sum[k] += counts ? digest_here(t, list + k) : 0;
+                    sum[k] += counts ? digest_common(t, list + k) : 0;
                 }
         }
     if (wf_context_status(ctx) == WF_OK && wf_agree(s.par, 2 * n, sum, &error) != WF_OK)
