@@ -9,12 +9,11 @@
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
-#include "apps/tokenizer/tokenizer.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <errno.h>
+#include <float.h>
 #include <inttypes.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -31,28 +30,6 @@ static int exit_status(wf_status status, const app_saving_result *saved)
     return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : wf_par_exit_status(status);
 }
 
-/* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
-   process that is bound to some of them shares out those. */
-static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
-{
-    int64_t ranks = app_options_ranks(o) / launcher->processes;
-    int64_t local = launcher->local ? launcher->local : launcher->processes;
-    wf_topology machine;
-    cpu_set_t set;
-
-    if (o->threads_per_rank)
-        return WF_OK;
-    if (wf_topology_read(NULL, &machine, error) != WF_OK)
-        return error->code;
-    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) < machine.threads &&
-        local > 1) {
-        machine.cores = CPU_COUNT(&set);
-        local = 1;
-    }
-    o->threads_per_rank = machine.cores > ranks * local ? machine.cores / (ranks * local) : 1;
-    return WF_OK;
-}
-
 static const char *unless_auto(const char *choice)
 {
     return strcmp(choice, "auto") == 0 ? NULL : choice;
@@ -62,63 +39,6 @@ static const char *unless_auto(const char *choice)
 static bool moves_nothing(const app_options *o)
 {
     return o->plan || strcmp(o->transport, "fake") == 0;
-}
-
-/* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
-static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
-{
-    if (is_text && o->init_from && o->vocab_size != 256)
-        return wf_error_set(error, WF_EINVAL,
-                            "--data is text, whose bytes would be taken for the token ids of "
-                            "--init-from %s, which has %lld of its own: turn the text into "
-                            "token ids with that model's tokenizer first (docs/data.md)",
-                            o->init_from, (long long)o->vocab_size);
-    return WF_OK;
-}
-
-/* What ends documents in files that do not say where they begin: the tokenizer's end of text. */
-static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *error)
-{
-    const char *from = o->tokenizer ? o->tokenizer : o->init_from;
-    app_tokenizer *tokenizer = NULL;
-    int32_t ends;
-
-    if (app_data_set_is_text(data))
-        return wf_error_set(error, WF_EINVAL,
-                            "--documents mask is for token ids, and --data is text: turn it "
-                            "into token ids (gpt_data tokenize), or use --documents ignore");
-    if (app_data_set_tells(data))
-        return WF_OK;
-    if (!from)
-        return wf_error_set(error, WF_EINVAL,
-                            "--documents mask: not all files of --data say where documents "
-                            "begin, as Megatron's .idx does: give --tokenizer PATH, whose end "
-                            "of text ends them");
-    if (app_tokenizer_open(from, &tokenizer, error) != WF_OK)
-        return error->code;
-    ends = app_tokenizer_eos(tokenizer);
-    app_tokenizer_close(tokenizer);
-    app_data_set_ends(data, ends);
-    return ends >= 0
-               ? WF_OK
-               : wf_error_set(error, WF_EINVAL,
-                              "--documents mask: the tokenizer %s has no end of text that "
-                              "could end documents",
-                              from);
-}
-
-static wf_status open_data(const app_options *o, app_data_set **data, wf_error *error)
-{
-    const app_data_options options = app_options_data(o);
-
-    *data = NULL;
-    if (o->steps == 0)
-        return WF_OK;
-    if (app_data_set_open(&options, data, error) != WF_OK)
-        return error->code;
-    if (check_tokens(o, app_data_set_is_text(*data), error) != WF_OK)
-        return error->code;
-    return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
 }
 
 /* By what rules the run computes, for its log, its checkpoints and the digests of its ranks. */
@@ -174,6 +94,10 @@ static void report(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
+    if (job->elastic->into) { /* the others go on, and say so, or this comes again */
+        app_elastic_lost(job->elastic);
+        return;
+    }
     app_recordings_directory(job->options, directory, sizeof directory);
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
@@ -219,6 +143,50 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
     return wf_launch(&launch, app_train_rank, job, error);
 }
 
+/* An app_elastic_launch. */
+static wf_status train_once(const app_options *o, void *arg, wf_launch_end *end,
+                            wf_error *error)
+{
+    return train(o, arg, false, end, error);
+}
+
+/* For another mesh: what follows from it is made anew, and the log says so. */
+static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
+{
+    app_train_job *job = arg;
+
+    wf_par_pipeline_free(job->pipeline);
+    job->pipeline = NULL;
+    job->options = o;
+    job->saved->failed = false;
+    if (app_timeline_close(job->timeline, error) == WF_OK &&
+        app_run_log_close(job->log, error) == WF_OK &&
+        app_setup_pipeline(o, &job->pipeline, error) == WF_OK &&
+        app_setup_pace(o, &job->paced, error) == WF_OK)
+        open_log(o, true, job->launcher, job->numerics, &job->log, error);
+    else
+        job->log = NULL;
+    job->timeline = NULL;
+    return error->code;
+}
+
+static wf_status train_elastic(const app_options *o, app_train_job *job, wf_launch_end *end,
+                               wf_error *error)
+{
+    const app_elastic_run run = {.asked = o,
+                                 .elastic = job->elastic,
+                                 .launch = train_once,
+                                 .prepare = prepare_again,
+                                 .job = job};
+    wf_status status = app_elastic_train(&run, end, error);
+
+    job->options = o;
+    if (status != WF_OK)
+        report(error, job);
+    end->reported = status != WF_OK;
+    return status;
+}
+
 /* The directory of --save has to be there before hours of work are to go into it. */
 static wf_status prepare_saving(const app_options *o, const wf_launcher *launcher,
                                 app_resume *resume, app_saving_result *result, wf_error *error)
@@ -261,7 +229,9 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
 {
     wf_error *failed = &job->failed;
 
-    if (app_recordings_check(o, failed) == WF_OK && open_data(o, &job->data, failed) == WF_OK &&
+    job->launcher = launcher;
+    if (app_recordings_check(o, failed) == WF_OK &&
+        app_job_open_data(o, &job->data, failed) == WF_OK &&
         app_sample_prompt_open(o, !job->data || app_data_set_is_text(job->data), &job->prompt,
                                failed) == WF_OK &&
         app_exam_open(o, !job->data || app_data_set_is_text(job->data), &job->exam, failed) ==
@@ -277,40 +247,20 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return train(o, job, launcher->processes > 1, end, error);
-}
-
-/* What --device auto stands for. Where the CPU serves somebody who asked, that is told in a line. */
-static wf_status choose_device(app_options *o, wf_error *error)
-{
-    wf_error why = {WF_OK, ""};
-    bool choose = strcmp(o->device, "auto") == 0;
-
-    if (o->tf32 && strcmp(o->device, "cuda") != 0)
-        return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
-    if (o->cuda_graph && strcmp(o->device, "cuda") != 0)
-        return wf_error_set(error, WF_EINVAL,
-                            "--cuda-graph on is for GPUs; use --device cuda with it");
-    if (strcmp(o->device, "cpu") == 0 || (!choose && o->plan))
-        return WF_OK;
-    if (wf_cuda_count(choose, &why) > 0) {
-        snprintf(o->device, sizeof o->device, "cuda");
-        return WF_OK;
-    }
-    if (!choose)
-        return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
-    if (o->given[APP_OPTION_device] && wf_launcher_detected().process <= 0)
-        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
-    snprintf(o->device, sizeof o->device, "cpu");
-    return WF_OK;
+    return o->elastic ? train_elastic(o, job, end, error)
+                      : train(o, job, launcher->processes > 1, end, error);
 }
 
 static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *end,
                      wf_error *error)
 {
     app_resume resume = {.count = 0};
-    app_train_job job = {
-        .options = o, .resume = &resume, .saved = result, .failed = {WF_OK, ""}};
+    app_elastic elastic = {.best_loss = FLT_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
+    app_train_job job = {.options = o,
+                         .resume = &resume,
+                         .saved = result,
+                         .failed = {WF_OK, ""},
+                         .elastic = &elastic};
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
@@ -323,10 +273,16 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     else
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
                                     (int)app_options_ranks(o), &launcher, error);
+    if (status == WF_OK && o->elastic && launcher.processes > 1)
+        status = wf_error_set(error, WF_EUNSUPPORTED,
+                              "--elastic on is for ranks that are threads of one process, and "
+                              "there are %d processes: drop it, and start the same command "
+                              "again with --save DIR, which goes on from the last checkpoint",
+                              launcher.processes);
     if (status == WF_OK)
-        status = choose_device(o, error);
+        status = app_choose_device(o, error);
     if (status == WF_OK)
-        status = choose_threads(o, &launcher, error);
+        status = app_choose_threads(o, &launcher, error);
     if (status == WF_OK)
         app_choose_accumulate(o, told);
     if (*told && launcher.process <= 0)

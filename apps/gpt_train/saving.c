@@ -238,13 +238,19 @@ unsigned app_saving_requests(const app_saving *s)
            (late ? APP_SIGNAL_SAVE | APP_SIGNAL_STOP : 0);
 }
 
+void app_saving_best(app_saving *s, float loss)
+{
+    s->best_loss = loss;
+    if (loss < FLT_MAX)
+        snprintf(s->best_text, sizeof s->best_text, "%.9g", (double)loss);
+}
+
 void app_saving_validated(app_saving *s, float loss)
 {
     if (!(loss < s->best_loss))
         return;
-    s->best_loss = loss;
+    app_saving_best(s, loss);
     s->new_best = true;
-    snprintf(s->best_text, sizeof s->best_text, "%.9g", (double)loss);
 }
 
 /* What a save came to. One of the communication is in the context. */

@@ -43,8 +43,9 @@ wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *st
 /* This rank's requests at the end of a step (apps/gpt_train/signal_requests.h); the ranks add them up. */
 unsigned app_saving_requests(const app_saving *s);
 
-/* A validation loss. */
+/* A validation loss; the lowest that there was before, FLT_MAX for none. */
 void app_saving_validated(app_saving *s, float loss);
+void app_saving_best(app_saving *s, float loss);
 
 /* The end of a step with the requests of all ranks: save what is to be saved. *stop: it was the
    last one. Collective. A save that fails is told, and training goes on. */

@@ -111,6 +111,9 @@ wf_par_train_options app_setup_training(const app_options *o)
                                            .min_lr = o->min_lr,
                                            .warmup = o->warmup_steps,
                                            .steps = o->steps},
+                              .redundancy = strcmp(o->redundancy, "buddy") == 0
+                                                ? WF_PAR_REDUNDANCY_BUDDY
+                                                : WF_PAR_REDUNDANCY_NONE,
                               .loss = wf_par_gpt_loss};
 
     if (app_options_masks_documents(o))

@@ -24,4 +24,10 @@ wf_status app_setup_pace(const app_options *options, wf_sim_paced *paced, wf_err
 /* Whether a run evaluates behind this step. */
 bool app_setup_evaluates(const app_options *options, int64_t step);
 
+/* What --device auto stands for here; where the CPU serves somebody who asked, that is told in a line. */
+wf_status app_choose_device(app_options *options, wf_error *error);
+/* The threads of a rank, where none are given. */
+wf_status app_choose_threads(app_options *options, const wf_launcher *launcher,
+                             wf_error *error);
+
 #endif

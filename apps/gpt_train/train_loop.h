@@ -3,6 +3,7 @@
 #define WF_APPS_TRAIN_LOOP_H
 
 #include "apps/data/data_set.h"
+#include "apps/gpt_train/elastic.h"
 #include "apps/gpt_train/exam.h"
 #include "apps/gpt_train/parts_log.h"
 #include "apps/gpt_train/sample_text.h"
@@ -16,6 +17,7 @@
 /* Shared by all ranks; only rank 0 writes to the log and to stdout. */
 typedef struct app_train_job {
     const app_options *options;
+    const wf_launcher *launcher;
     app_data_set *data;
     app_run_log *log;          /* where rank 0 runs; else NULL */
     wf_error failed;           /* before the launch, in this process: its ranks tell it */
@@ -29,7 +31,14 @@ typedef struct app_train_job {
     app_exam exam;            /* what --eval-requests asks */
     app_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
     app_flip flip;      /* step 0: no bit is turned */
+    app_elastic *elastic;
 } app_train_job;
+
+/* What --data and --val-data name; NULL without steps. Owner: caller. */
+wf_status app_job_open_data(const app_options *options, app_data_set **data, wf_error *error);
+
+/* A part of it as the trainer's steps read it; the job stays where it is. */
+wf_par_data app_job_data(const app_train_job *job, app_data_part part);
 
 /* rank_main of wf_launch; arg is the app_train_job. */
 wf_status app_train_rank(wf_rank *rank, void *arg);

@@ -76,11 +76,53 @@ static wf_status check_cuda_graph(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* Whether a data-parallel rank that is lost takes something with it that no other has. */
+static bool is_alone(const app_options *o)
+{
+    int64_t groups = o->dp_replicate       ? o->dp_replicate
+                     : o->shard_group_size ? o->dp / o->shard_group_size
+                                           : 1;
+    bool copies = strcmp(o->strategy, "no_shard") == 0;
+
+    return o->dp == 1 || (!copies && groups == 1 && strcmp(o->redundancy, "none") == 0);
+}
+
+static wf_status check_elastic(app_options *o, wf_error *error)
+{
+    if (!o->elastic && (o->given[APP_OPTION_min_dp] || o->given[APP_OPTION_rejoin_after]))
+        return wf_error_set(error, WF_EINVAL, "%s belongs to --elastic on; use it with that",
+                            o->given[APP_OPTION_min_dp] ? "--min-dp" : "--rejoin-after");
+    if (strcmp(o->redundancy, "buddy") == 0 && o->dp == 1)
+        return wf_error_set(error, WF_EINVAL,
+                            "--redundancy buddy is held by other data parallel ranks, and --dp "
+                            "is 1: use --dp 2 or more, or no redundancy");
+    if (!o->elastic || o->plan)
+        return WF_OK;
+    if (o->replay || !o->steps)
+        return wf_error_set(error, WF_EINVAL, "--elastic on is of a run that trains, and %s",
+                            o->replay ? "--replay makes steps again" : "--steps is 0");
+    if (o->min_dp > o->dp)
+        return wf_error_set(error, WF_EINVAL, "--min-dp %lld is more than --dp %lld",
+                            (long long)o->min_dp, (long long)o->dp);
+    if (is_alone(o))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--elastic on goes on with what other data parallel ranks hold, and "
+            "%s: %s",
+            o->dp == 1 ? "--dp is 1" : "of this strategy each holds its own shard",
+            o->dp == 1 ? "use --dp 2 or more"
+                       : "use --redundancy buddy, or --strategy no_shard or "
+                         "hybrid_shard, which keep copies");
+    return WF_OK;
+}
+
 wf_status app_options_check_mesh(app_options *o, wf_error *error)
 {
     wf_status status = check_world(o, error);
 
     if (status == WF_OK)
         status = check_pipeline(o, error);
+    if (status == WF_OK)
+        status = check_elastic(o, error);
     return status == WF_OK ? check_cuda_graph(o, error) : status;
 }

@@ -215,10 +215,10 @@ static wf_status update_matrix(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_t
     return wf_nn_optimizer_apply(o, i, t, direction);
 }
 
-static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *const *moment,
+                        wf_tensor *grad)
 {
     const wf_nn_optimizer_options *c = &o->options;
-    wf_tensor *const *moment = o->moment[i];
 
     o->update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
     if (wf_nn_optimizer_is_matrix(o, i))
@@ -227,7 +227,9 @@ static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *
                           : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
 }
 
-wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+/* In a scope of its own, with a gradient of any type that is stored. */
+static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
+                             wf_tensor *const *moment, wf_tensor *grad)
 {
     wf_memory_kind kind;
 
@@ -238,10 +240,26 @@ wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf
     if (grad->dtype != t->dtype)
         grad = wf_cast(grad, t->dtype);
     if (grad)
-        update(o, i, t, grad);
+        update(o, i, t, moment, grad);
     wf_scope_close(o->ctx);
     wf_context_memory_kind(o->ctx, kind);
     return wf_context_status(o->ctx);
+}
+
+wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
+{
+    return update_with(o, i, t, o->moment[i], grad);
+}
+
+wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
+                                      wf_tensor *const moment[2], wf_tensor *grad)
+{
+    if (wf_nn_optimizer_is_matrix(o, i))
+        return wf_fail(o->ctx, WF_EUNSUPPORTED,
+                       "parameter %s is a matrix that Muon updates as a whole: no part of it "
+                       "has an update of its own",
+                       o->parameter[i]->path);
+    return update_with(o, i, t, moment, grad);
 }
 
 wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,

@@ -59,6 +59,18 @@ WF_API const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *optimizer, float 
 WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
                                         wf_tensor *grad);
 
+/**
+ * wf_nn_optimizer_update_copy - the same update of a copy of some of parameter i and of its moments, which belong to
+ * another rank: with the same numbers it has the same bits
+ *
+ * @param moment  m and v as of parameter i; NULL where it has none
+ * @param grad    of the same elements; stored as bf16 or like t
+ * Errors:        WF_EUNSUPPORTED: Muon's matrices, which are updated as a whole
+ */
+WF_API wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *optimizer, int64_t i,
+                                             wf_tensor *t, wf_tensor *const moment[2],
+                                             wf_tensor *grad);
+
 /** wf_nn_optimizer_is_matrix - whether Muon orthogonalises the updates of parameter i. */
 WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
 

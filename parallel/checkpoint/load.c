@@ -16,6 +16,7 @@
 #include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
 #include "parallel/shard/unshard_internal.h"
+#include "parallel/train/train_internal.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -250,7 +251,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK && !l.as_saved)
         status = check_digest(&l, digest);
     if (status == WF_OK)
-        wf_nn_optimizer_resume(state.trained.optimizer, checkpoint->index.step);
+        wf_par_trainer_restored(trainer, checkpoint->index.step);
     wf_state_close(&state);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }

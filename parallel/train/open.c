@@ -139,6 +139,9 @@ static wf_status make_parts(wf_par_trainer *t)
         t->stages = wf_par_stages_open(t);
     else
         t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+    if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
+        wf_context_status(par->ctx) == WF_OK)
+        t->buddies = wf_par_buddies_open(par, t->optimizer, t->count, t->parameter);
     t->graph = par->options.cuda_graph ? wf_par_graph_step_open(t) : NULL;
     for (; t->held < t->count; t->held++)
         wf_tensor_retain(t->parameter[t->held]->tensor);
@@ -189,11 +192,17 @@ void wf_par_trainer_close(wf_par_trainer *t)
     wf_par_graph_step_close(t);
     wf_par_stages_close(t->stages);
     wf_par_gradients_close(t->gradients);
+    wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
     wf_par_losses_close(t);
     free(t->step.grad);
     free(t->parameter);
     free(t);
+}
+
+int64_t wf_par_trainer_steps(const wf_par_trainer *t)
+{
+    return t->committed.step;
 }
 
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
@@ -207,6 +216,13 @@ wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list,
     *n = 0;
     return t ? wf_par_digests(t->par, t->count, t->parameter, t->optimizer, list, n)
              : WF_EINVAL;
+}
+
+void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps)
+{
+    wf_nn_optimizer_resume(t->optimizer, steps);
+    t->committed = (wf_par_committed){.step = steps};
+    t->mirrored = false;
 }
 
 wf_par_train_state wf_par_trainer_state(const wf_par_trainer *t)

@@ -75,6 +75,8 @@ void wf_par_step_drop(wf_par_trainer *t)
     wf_par_losses_clear(t);
     wf_tensor_release(t->step.total);
     t->step.total = NULL;
+    if (t->buddies)
+        wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
     t->step.of_graph = false;
 }
@@ -100,6 +102,8 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
     if (t->stages)
         wf_par_stages_rest(t->stages);
+    if (t->buddies && !t->mirrored)
+        t->mirrored = wf_par_buddies_fill(t->buddies) == WF_OK;
     t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
     t->step.micro = 0;
@@ -255,7 +259,10 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         wf_par_pipeline_share(t, mean_loss, sizeof *mean_loss);
     wf_tensor_release(s->total);
     s->total = NULL;
-    s->at = WF_PAR_AT_REDUCED;
+    if (t->buddies && wf_context_status(ctx) == WF_OK)
+        wf_par_buddies_gradients(t->buddies, s->grad);
+    if (wf_context_status(ctx) == WF_OK)
+        s->at = WF_PAR_AT_REDUCED;
     return wf_context_status(ctx);
 }
 
@@ -301,11 +308,18 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     if (t->stages)
         wf_par_stages_come_to(t->stages, WF_PIPE_OPT);
     wf_context_phase(ctx, "optimizer");
+    if (wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    t->committed.under_way = true;
     wf_par_units_change(t->units);
     if (t->graph)
         wf_par_graph_update(t, lr, scale);
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
+    if (t->buddies)
+        wf_par_buddies_update(t->buddies);
+    if (wf_context_status(ctx) == WF_OK)
+        t->committed = (wf_par_committed){t->step.number, lr, scale, false};
     wf_par_zero_grad(t);
     wf_pace_sleep(&t->par->pace);
     if (t->stages && wf_context_status(ctx) == WF_OK)

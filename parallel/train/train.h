@@ -37,6 +37,14 @@ WF_BEGIN_DECLS
  */
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
 
+/** wf_par_redundancy - what is kept of the state that only one data-parallel rank would have. */
+typedef enum wf_par_redundancy {
+    WF_PAR_REDUNDANCY_NONE,
+    WF_PAR_REDUNDANCY_BUDDY /* the next rank on the axis that shards has it too, and updates it by the same
+                               gradient: 4 bytes a parameter of the shard more are moved in a step, 16 more
+                               held */
+} wf_par_redundancy;
+
 typedef struct wf_par_pipeline wf_par_pipeline;
 typedef struct wf_par_profile wf_par_profile;
 
@@ -54,6 +62,7 @@ typedef struct wf_par_train_options {
         *pipeline; /* the stages of a model over ranks (parallel/train/pipeline.h): its
                                         schedule runs the micro-steps, and its head_loss stands for
                                         `loss`; NULL: every rank has all of the model */
+    wf_par_redundancy redundancy;
     wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
                                 (parallel/train/profile.h); NULL: nobody asks */
 } wf_par_train_options;
@@ -208,6 +217,9 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  * Errors:      WF_EINVAL before wf_par_reduce
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
+
+/** wf_par_trainer_steps - steps whose update this rank has made, those that it went on from included. */
+WF_API int64_t wf_par_trainer_steps(const wf_par_trainer *trainer);
 
 /** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a trainer that was not
  * opened. */

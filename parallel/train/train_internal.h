@@ -5,6 +5,7 @@
 #ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 #define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 
+#include "parallel/shard/buddy_internal.h"
 #include "parallel/shard/gradient_sum_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/train.h"
@@ -40,6 +41,14 @@ typedef struct wf_par_step_state {
     bool of_graph;    /* gradients and losses are what a graph leaves, and summed */
 } wf_par_step_state;
 
+/* The update that was made last. */
+typedef struct wf_par_committed {
+    int64_t step; /* 0: none yet; or where it went on from */
+    float lr, scale;
+    bool
+        under_way; /* the next one has begun: what is updated and what is not, nobody can tell */
+} wf_par_committed;
+
 struct wf_par_trainer {
     wf_par *par;
     wf_nn_module *model;
@@ -51,10 +60,16 @@ struct wf_par_trainer {
     wf_nn_optimizer *optimizer;
     wf_par_gradients *gradients;
     wf_par_units *units;
+    wf_par_buddies *buddies; /* NULL: there is no redundancy */
+    bool mirrored;           /* buddies have what their originals have */
     wf_par_losses losses;
     wf_par_step_state step;
+    wf_par_committed committed;
     struct wf_par_stages *stages;    /* a pipeline's; NULL: every rank has all of the model */
     struct wf_par_graph_step *graph; /* NULL: every step is run op by op */
 };
+
+/* The trainer has been given the state after `steps` steps. */
+void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps);
 
 #endif

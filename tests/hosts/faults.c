@@ -12,6 +12,9 @@
  *     nonfinite                   the loss of its sequences is infinite
  *     read                        its data cannot be read
  *     full                        its disk is full
+ *     lose                        its device is gone, and the rank ends by that
+ *     vanish                      the same at some moment of up to WEFT_FAULT_MS milliseconds after
+ *                                 the step has begun, wherever it is; in a phase called step
  *     mark                        nothing but what follows
  *
  *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
@@ -32,6 +35,7 @@
 #include "parallel/models/gpt/gpt.h"
 #include "tests/hosts/all_collectives.h"
 #include "tests/hosts/rendezvous_faults.h"
+#include "tests/hosts/vanish.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -146,6 +150,8 @@ static void act(void)
         _exit(0);
     if (is_action("stall") || is_action("slow_stall"))
         stall();
+    if (is_action("lose") && ctx)
+        wf_fail(ctx, WF_EDEVICE, "its device is gone (a drill)");
     if (is_action("leave") && me)
         longjmp(way_out, 1);
 }
@@ -343,7 +349,10 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     if (!me) /* a plan */
         return __real_wf_par_train_step(trainer, step, data, result);
     step_now = (int)step;
-    if (fault.any && fault.step == step) /* so that processes have heard of each other */
+    if (is_action("vanish") && is_mine("step", me->index))
+        vanish_soon(me);
+    if (fault.any && fault.step == step &&
+        !is_action("vanish")) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
     if (fault.collective)
         make_all_kinds(me);

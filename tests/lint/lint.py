@@ -61,6 +61,7 @@ ROOMS = {
     "parallel/shard": {"parallel"},
     "parallel/simulate": {"parallel/pipeline"},
     "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
+    "parallel/recovery": {"parallel", "parallel/files", "parallel/shard", "parallel/train"},
     "parallel/checkpoint": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
                             "parallel/train"},
     "parallel/models/gpt": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",

@@ -11,7 +11,8 @@ typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
-    bool llama, sequence_parallel, sgd, muon, eight, exact_off, bf16, rounded, activations;
+    bool llama, sequence_parallel, sgd, muon, eight, buddy, exact_off, bf16, rounded,
+        activations;
     float dropout;
     const char *recompute;
 } row;
@@ -49,6 +50,11 @@ static const row rows[] = {
      .sgd = true},
     {"2 x 2, exact off, sequence parallel", .tp = 2, .dp = 2, .exact_off = true,
      .sequence_parallel = true},
+    {"a buddy, dp 4", .tp = 1, .dp = 4, .buddy = true},
+    {"a buddy, 2 x 4, llama, micro-batches", .tp = 2, .dp = 4, .micro = 1, .buddy = true,
+     .llama = true},
+    {"a buddy, bf16, gradients too, 8 bits", .tp = 1, .dp = 2, .buddy = true, .bf16 = true,
+     .rounded = true, .eight = true},
     {"bf16", .tp = 1, .dp = 1, .bf16 = true},
     {"bf16, 2 x 4, micro-batches", .tp = 2, .dp = 4, .micro = 1, .bf16 = true,
      .sequence_parallel = true},
@@ -104,6 +110,8 @@ static training training_of(const row *r, const char *strategy)
     t.layout.accumulate = r->group ? WF_PAR_GROUP : WF_PAR_AUTO;
     t.layout.accumulate_group = r->group;
     t.options.micro_batch = r->micro;
+    if (r->buddy && strcmp(strategy, "zero1") != 0) /* which has none */
+        t.options.redundancy = WF_PAR_REDUNDANCY_BUDDY;
     if (r->layers)
         t.model.layers = r->layers;
     if (r->muon)

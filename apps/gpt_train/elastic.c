@@ -1,0 +1,208 @@
+/* apps/gpt_train/elastic.c - launch after launch; see the header. */
+#include "apps/gpt_train/elastic.h"
+#include "apps/gpt_train/dry_run.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MOST_FAILURES = 3 }; /* in a row, without a step in between */
+
+static double now(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+void app_elastic_lost(app_elastic *e)
+{
+    e->lost_at = now();
+}
+
+void app_elastic_made(app_elastic *e, const app_made_step *made)
+{
+    pthread_mutex_lock(&e->lock);
+    if (made->step > e->made.step)
+        e->made = *made;
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* ---- the mesh ---- */
+
+/* Whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
+static bool serves(const app_options *o)
+{
+    wf_error error = {WF_OK, ""};
+    dry_run run;
+
+    return dry_run_step(o, &run, &error) == WF_OK && (!*run.inexact || !o->exact) &&
+           (!o->device_memory || run.report.memory.peak <= (size_t)o->device_memory);
+}
+
+/* The options of dp ranks; false: they do not divide what is to be divided. */
+static bool with_dp(const app_options *asked, int64_t dp, app_options *o)
+{
+    int64_t most = asked->global_batch_size / dp;
+
+    *o = *asked;
+    o->dp = dp;
+    if (o->rank >= app_options_ranks(o))
+        o->rank = app_options_ranks(o) - 1;
+    if (asked->global_batch_size % dp)
+        return false;
+    o->micro_batch_size = most < asked->micro_batch_size ? most : asked->micro_batch_size;
+    while (most % o->micro_batch_size)
+        o->micro_batch_size--;
+    if (asked->dp_replicate && asked->dp % asked->dp_replicate == 0) {
+        int64_t group = asked->dp / asked->dp_replicate;
+
+        if (dp % group)
+            return false;
+        o->dp_replicate = dp / group;
+    }
+    return !asked->shard_group_size || dp % asked->shard_group_size == 0;
+}
+
+wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error)
+{
+    const app_options asked = *options;
+    int64_t of_each = asked.tp * asked.pp, most = ranks / of_each;
+
+    for (int64_t dp = most < asked.dp ? most : asked.dp; dp >= asked.min_dp; dp--)
+        if (with_dp(&asked, dp, options) && serves(options))
+            return WF_OK;
+    *options = asked;
+    return wf_error_set(error, WF_ELOST,
+                        "%" PRId64 " ranks are left, and no --dp from --min-dp %" PRId64
+                        " on that they are enough for, with --tp %" PRId64 " --pp %" PRId64
+                        ", divides --global-batch-size %" PRId64
+                        ", keeps the numbers and fits in memory",
+                        ranks, asked.min_dp, asked.tp, asked.pp, asked.global_batch_size);
+}
+
+/* ---- launch after launch ---- */
+
+static bool may_go_on(wf_status status)
+{
+    return status == WF_ELOST || status == WF_ETIMEOUT || status == WF_EDEVICE ||
+           status == WF_EINTERNAL;
+}
+
+static void name_mesh(const app_options *o, char *text, size_t size)
+{
+    snprintf(text, size, "--pp %" PRId64 " --dp %" PRId64 " --tp %" PRId64, o->pp, o->dp,
+             o->tp);
+}
+
+/* What rank 0 says when the next launch has taken up what there is. */
+static void tell(app_elastic *e, const app_options *o, int64_t step, int left, const char *why)
+{
+    char mesh[96];
+
+    name_mesh(o, mesh, sizeof mesh);
+    if (why)
+        snprintf(e->told, sizeof e->told,
+                 "%.1200s; the run goes on after step %" PRId64 " with what %d ranks hold, %s",
+                 why, step, left, mesh);
+    else
+        snprintf(e->told, sizeof e->told,
+                 "ranks are there again: going on after step %" PRId64 ", %s", step, mesh);
+}
+
+/* The next launch takes up what this one has left; of a launch that came to nothing, what it was given itself. */
+static int64_t hand_over(app_elastic *e, bool stuck)
+{
+    int64_t step = wf_par_keeper_seal(e->into);
+
+    if (step >= 0) {
+        wf_par_keeper_close(e->from);
+        e->from = e->into;
+    } else if (!stuck) { /* a rank that is stuck may come to it one day */
+        wf_par_keeper_close(e->into);
+    }
+    e->into = NULL;
+    return e->from ? wf_par_keeper_seal(e->from) : -1;
+}
+
+/* The options of the next launch: of all ranks that were asked for, or of those that are left for a while. */
+static wf_status next_mesh(const app_elastic_run *r, app_options *o, int64_t left, int64_t step,
+                           wf_error *error)
+{
+    app_elastic *e = r->elastic;
+    int64_t absent = r->asked->rejoin_after;
+
+    *o = *r->asked;
+    e->leave_after = 0;
+    if (left >= app_options_ranks(o) || absent == 0)
+        return WF_OK;
+    if (step + absent < o->steps)
+        e->leave_after = step + absent;
+    return app_elastic_mesh(o, left, error);
+}
+
+/* Whether another launch makes sense: for ranks that have left what they hold for a larger mesh, or were left by
+   others. Where nothing was made and nothing kept, it begins as the first one did. */
+static bool may_launch(const app_elastic *e, wf_status status, int64_t left, int64_t step,
+                       int failures)
+{
+    if (status == WF_OK)
+        return left > 0;
+    return may_go_on(status) && (step >= 0 || e->made.step == 0) && failures < MOST_FAILURES;
+}
+
+/* Options and job of the launch that follows one that has ended so. */
+static wf_status plan_next(const app_elastic_run *r, app_options *o, int64_t left, int64_t step,
+                           wf_error *error)
+{
+    wf_error why = {WF_OK, ""}, both = {WF_OK, ""};
+
+    if (next_mesh(r, o, left, step, &why) == WF_OK && r->prepare(o, r->job, &why) == WF_OK)
+        return WF_OK;
+    wf_error_set(&both, why.code, "%.900s%s%.500s", error->text, *error->text ? "; " : "",
+                 why.text);
+    *error = both;
+    return error->code;
+}
+
+wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_error *error)
+{
+    app_elastic *e = r->elastic;
+    int failures = 0, stuck = 0;
+    int64_t step = -1, last, left, ranks = app_options_ranks(r->asked);
+    app_options *o = malloc(sizeof *o), *next;
+    wf_status status;
+
+    if (o)
+        *o = *r->asked;
+    for (;;) {
+        e->into = o ? wf_par_keeper_open(error) : NULL;
+        if (!e->into)
+            return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
+        status = r->launch(o, r->job, end, error);
+        e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+        stuck += end->stuck;
+        left = wf_par_keeper_ranks(e->into);
+        last = step;
+        step = hand_over(e, end->stuck > 0);
+        failures = status == WF_OK || step > last ? 0 : failures + 1;
+        if (!may_launch(e, status, left, step, failures))
+            break;
+        next = end->stuck ? malloc(sizeof *next) : o; /* who is stuck keeps what it was given */
+        o = next;
+        left = status == WF_OK || left == 0 ? ranks : left;
+        status = o ? plan_next(r, o, left, step, error) : WF_ENOMEM;
+        if (status != WF_OK)
+            break;
+        tell(e, o, step, (int)left, *error->text ? error->text : NULL);
+        *error = (wf_error){WF_OK, ""};
+    }
+    end->stuck = stuck;
+    if (!stuck) {
+        wf_par_keeper_close(e->from);
+        free(o);
+    }
+    e->from = NULL;
+    return status;
+}

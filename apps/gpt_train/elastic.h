@@ -1,0 +1,77 @@
+/*
+ * apps/gpt_train/elastic.h - --elastic: a run that loses ranks goes on with those that are left, on a mesh that they
+ * fit on, and on the mesh that was asked for as soon as there are ranks for it again.
+ *
+ * A run is then several launches, one after the other. What the ranks of one leave (parallel/recovery/keeper.h) those of
+ * the next take up. No step is lost, none is logged twice, and the digest is that of a run that lost no rank.
+ */
+#ifndef WF_APPS_ELASTIC_H
+#define WF_APPS_ELASTIC_H
+
+#include "apps/options/options.h"
+#include "parallel/recovery/keeper.h"
+#include <pthread.h>
+#include <weft/weft.h>
+
+/* A step that is made, of which nothing may have been told yet. */
+typedef struct app_made_step {
+    int64_t step; /* 0: none */
+    wf_par_step result;
+    double ms;
+} app_made_step;
+
+/* What the launches of a run share, and their ranks write to. Of a run without --elastic all is NULL and 0. */
+typedef struct app_elastic {
+    wf_par_keeper *from; /* what this launch takes up; NULL: nothing */
+    wf_par_keeper *into; /* where its ranks leave what they hold; NULL: nowhere */
+    int64_t
+        leave_after; /* they do so after this step, and end, for a mesh that has grown; 0: never */
+    pthread_mutex_t lock;
+    app_made_step made;    /* the last one of any rank here */
+    int64_t logged, ended; /* rank 0: the last step that has its row; its checkpoints too */
+    float best_loss;       /* rank 0: the lowest of validation */
+    double
+        lost_at; /* s, when the ranks were lost that make this launch necessary; 0: none were */
+    char told[2048]; /* what rank 0 says when it has been taken up; "" */
+} app_elastic;
+
+/* One launch. job: the program's own. end, error: as wf_launch has them. */
+typedef wf_status app_elastic_launch(const app_options *options, void *job, wf_launch_end *end,
+                                     wf_error *error);
+
+typedef struct app_elastic_run {
+    const app_options *asked; /* the mesh that is wanted */
+    app_elastic *elastic;
+    app_elastic_launch *launch;
+    /* Makes of a job one for a launch with other options: what depends on the mesh is made anew. */
+    wf_status (*prepare)(const app_options *options, void *job, wf_error *error);
+    void *job;
+} app_elastic_run;
+
+/**
+ * app_elastic_train - launches until the run has come to its end, or cannot go on
+ *
+ * It cannot where ranks fail by what they were asked (all but WF_ELOST, WF_ETIMEOUT, WF_EDEVICE, WF_EINTERNAL), where no
+ * mesh fits the ranks that are left, where something was held by lost ranks alone, or where the same step fails
+ * again and again.
+ *
+ * @param end  stuck: ranks of any launch
+ */
+wf_status app_elastic_train(const app_elastic_run *run, wf_launch_end *end, wf_error *error);
+
+/**
+ * app_elastic_mesh - the largest mesh of fewer data-parallel ranks for `ranks` ranks: the same tp and pp, the same
+ * global batch in as large micro-batches, the same numbers
+ *
+ * @param options  what was asked for; changed
+ * Errors:         WF_ELOST: there is none, or none of --min-dp
+ */
+wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error);
+
+/* Ranks are lost, from now on. */
+void app_elastic_lost(app_elastic *elastic);
+
+/* A rank has made a step. */
+void app_elastic_made(app_elastic *elastic, const app_made_step *made);
+
+#endif

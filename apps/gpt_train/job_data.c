@@ -1,0 +1,112 @@
+/* apps/gpt_train/job_data.c - the data of --data: opened, and read by the trainer's steps; see train_loop.h. */
+#include "apps/gpt_train/train_loop.h"
+#include "apps/tokenizer/tokenizer.h"
+#include <string.h>
+
+/* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
+static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
+{
+    if (is_text && o->init_from && o->vocab_size != 256)
+        return wf_error_set(error, WF_EINVAL,
+                            "--data is text, whose bytes would be taken for the token ids of "
+                            "--init-from %s, which has %lld of its own: turn the text into "
+                            "token ids with that model's tokenizer first (docs/data.md)",
+                            o->init_from, (long long)o->vocab_size);
+    return WF_OK;
+}
+
+/* What ends documents in files that do not say where they begin: the tokenizer's end of text. */
+static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *error)
+{
+    const char *from = o->tokenizer ? o->tokenizer : o->init_from;
+    app_tokenizer *tokenizer = NULL;
+    int32_t ends;
+
+    if (app_data_set_is_text(data))
+        return wf_error_set(error, WF_EINVAL,
+                            "--documents mask is for token ids, and --data is text: turn it "
+                            "into token ids (gpt_data tokenize), or use --documents ignore");
+    if (app_data_set_tells(data))
+        return WF_OK;
+    if (!from)
+        return wf_error_set(error, WF_EINVAL,
+                            "--documents mask: not all files of --data say where documents "
+                            "begin, as Megatron's .idx does: give --tokenizer PATH, whose end "
+                            "of text ends them");
+    if (app_tokenizer_open(from, &tokenizer, error) != WF_OK)
+        return error->code;
+    ends = app_tokenizer_eos(tokenizer);
+    app_tokenizer_close(tokenizer);
+    app_data_set_ends(data, ends);
+    return ends >= 0
+               ? WF_OK
+               : wf_error_set(error, WF_EINVAL,
+                              "--documents mask: the tokenizer %s has no end of text that "
+                              "could end documents",
+                              from);
+}
+
+wf_status app_job_open_data(const app_options *o, app_data_set **data, wf_error *error)
+{
+    const app_data_options options = app_options_data(o);
+
+    *data = NULL;
+    if (o->steps == 0)
+        return WF_OK;
+    if (app_data_set_open(&options, data, error) != WF_OK)
+        return error->code;
+    if (check_tokens(o, app_data_set_is_text(*data), error) != WF_OK)
+        return error->code;
+    return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
+}
+
+static wf_status read_part(void *self, app_data_part part, int64_t step, int64_t first,
+                           int64_t count, void *const *field, wf_error *error)
+{
+    const app_train_job *job = self;
+
+    wf_status status =
+        app_data_set_read(job->data, part, step, first, count, field[0], field[1], error);
+
+    if (status != WF_OK || !app_options_masks_documents(job->options))
+        return status;
+    return app_data_set_documents(job->data, part, step, first, count, field[2], field[3],
+                                  error);
+}
+
+static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
+                            void *const *field, wf_error *error)
+{
+    return read_part(self, APP_DATA_TRAIN, step, first, count, field, error);
+}
+
+static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
+                                 void *const *field, wf_error *error)
+{
+    return read_part(self, APP_DATA_VALIDATION, step, first, count, field, error);
+}
+
+static wf_status count_train(void *self, int64_t step, int64_t *count, wf_error *error)
+{
+    const app_train_job *job = self;
+
+    return app_data_set_counted(job->data, APP_DATA_TRAIN, step, count, error);
+}
+
+static wf_status count_validation(void *self, int64_t batch, int64_t *count, wf_error *error)
+{
+    const app_train_job *job = self;
+
+    return app_data_set_counted(job->data, APP_DATA_VALIDATION, batch, count, error);
+}
+
+wf_par_data app_job_data(const app_train_job *job, app_data_part part)
+{
+    bool train = part == APP_DATA_TRAIN;
+
+    return (wf_par_data){.read = train ? read_train : read_validation,
+                         .self = (void *)(uintptr_t)job, /* only read */
+                         .counted = !app_data_set_counts(job->data, part) ? NULL
+                                    : train                               ? count_train
+                                                                          : count_validation};
+}

@@ -1,0 +1,250 @@
+/* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
+#include "apps/gpt_train/train_steps.h"
+#include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/signal_requests.h"
+#include "apps/step_report.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
+   of them was asked for. */
+static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
+{
+    typedef struct share {
+        double peak, flops;
+        uint64_t requests;
+    } share;
+    wf_context *ctx = wf_par_context(l->par);
+    const share *all;
+    share mine;
+    wf_memory_report report;
+
+    wf_pool_report(wf_context_pool(ctx), &report);
+    mine = (share){.peak = (double)report.peak,
+                   .flops = wf_context_flops(ctx) - flops,
+                   .requests = app_saving_requests(&l->saving)};
+    l->requests = 0;
+    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+    for (int i = 0; all && i < l->rank->size; i++) {
+        if ((size_t)all[i].peak > record->memory_peak)
+            record->memory_peak = (size_t)all[i].peak;
+        record->gflops += all[i].flops / record->ms / 1e6;
+        l->requests |= (unsigned)all[i].requests;
+    }
+    return wf_context_status(ctx);
+}
+
+static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
+{
+    const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
+    int64_t batches =
+        l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
+
+    if (!app_setup_evaluates(l->o, step))
+        return WF_OK;
+    record->has_val_loss = true;
+    if (wf_par_evaluate(l->trainer, batches, &validation, NULL, &record->val_loss) == WF_OK)
+        app_saving_validated(&l->saving, record->val_loss);
+    if (l->job->exam.requests.count && wf_context_status(wf_par_context(l->par)) == WF_OK) {
+        record->has_score = true;
+        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
+                      l->rank->index == 0, &record->score);
+    }
+    return wf_context_status(wf_par_context(l->par));
+}
+
+/* The first step may make what later ones find, so the second one is told, as in a plan. */
+static wf_status tell_step(app_loop *l, int64_t step, wf_par_report *report)
+{
+    wf_error error = {WF_OK, ""};
+
+    wf_par_report_end(l->par, &l->model->base, report);
+    if (l->o->comm_report) {
+        app_step_report_collectives(stdout, report);
+        fprintf(stdout, "  (of rank %d, in step %lld; the world's is the gradient norm)\n",
+                l->rank->index, (long long)step);
+        fflush(stdout);
+    }
+    if (l->o->report_json && app_step_report_write(app_step_report_json(l->o, report),
+                                                   l->o->report_json, &error) != WF_OK)
+        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    return WF_OK;
+}
+
+static int64_t report_step(const app_loop *l)
+{
+    return l->resumed + (l->o->steps - l->resumed < 2 ? 1 : 2);
+}
+
+/* Take the digests that --digest asks for; those of tensors are in *of, which the caller frees. */
+static wf_status take_digests(app_loop *l, app_step_log *record, wf_par_tensor_digest **of)
+{
+    bool each = strcmp(l->o->digest, "tensors") == 0;
+
+    record->has_digest = strcmp(l->o->digest, "off") != 0;
+    if (each)
+        wf_par_trainer_digests(l->trainer, of, &record->tensors);
+    else if (record->has_digest)
+        wf_par_trainer_digest(l->trainer, &record->digest);
+    record->of = *of;
+    for (int64_t i = 0; i < record->tensors; i++)
+        record->digest += record->of[i].digest;
+    return wf_context_status(wf_par_context(l->par));
+}
+
+/* What a step has come to is measured, evaluated, logged and saved: on all ranks, behind the step or, where ranks were
+   lost in that, by those that go on. */
+static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    app_step_log record = {.step = made->step,
+                           .ms = made->ms,
+                           .loss = made->result.loss,
+                           .grad_norm = (float)made->result.grad_norm,
+                           .lr = (double)made->result.lr};
+    app_elastic *e = l->job->elastic;
+    wf_error error = {WF_OK, ""};
+    wf_par_tensor_digest *digests = NULL;
+
+    record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
+    if (sum_up(l, flops, &record) != WF_OK ||
+        rank_parts_step(&l->parts, l->trainer, made->step) != WF_OK ||
+        evaluate(l, made->step, &record) != WF_OK)
+        return wf_context_status(ctx);
+    if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
+        made->step > e->logged) {
+        e->logged = made->step;
+        if (app_run_log_step(l->job->log, &record, &error) != WF_OK)
+            wf_fail(ctx, error.code, "%s", error.text);
+    }
+    free(digests);
+    return wf_context_status(ctx);
+}
+
+static wf_status train_step(app_loop *l, int64_t step)
+{
+    const wf_par_data train = app_job_data(l->job, APP_DATA_TRAIN);
+    wf_context *ctx = wf_par_context(l->par);
+    double start = now_ms(), flops = wf_context_flops(ctx);
+    app_made_step made = {.step = step};
+    wf_par_report report;
+    wf_status status;
+
+    wf_par_report_begin(l->par, &report);
+    status = rank_trace_step(&l->trace, l->trainer, step, &train, &made.result);
+    made.ms = now_ms() - start;
+    if (l->job->elastic->into && wf_par_trainer_steps(l->trainer) == step)
+        app_elastic_made(l->job->elastic, &made);
+    if (status != WF_OK)
+        return wf_context_status(ctx);
+    if (l->rank->index == l->o->rank && step == report_step(l) &&
+        tell_step(l, step, &report) != WF_OK)
+        return wf_context_status(ctx);
+    made.ms = now_ms() - start;
+    return end_step(l, &made, flops);
+}
+
+void app_loop_tell_inexact(app_loop *l)
+{
+    const char *inexact = wf_par_inexact(l->par);
+
+    if (inexact && !l->told && l->rank->index == 0)
+        fprintf(stderr, "%s\n", inexact);
+    l->told = l->told || inexact != NULL;
+}
+
+/* A line for each checkpoint, when it has been published. */
+static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
+{
+    int64_t step = saver ? wf_par_saver_saved(saver) : 0;
+    char path[4096];
+
+    if (step == *told)
+        return;
+    *told = step;
+    if (l->rank->index != 0)
+        return;
+    app_run_log_clear(l->job->log);
+    printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
+    fflush(stdout);
+}
+
+/* Behind a step: checkpoints, and a line for each. */
+static void save_step(app_loop *l, int64_t step, bool *stop)
+{
+    app_loop_tell_inexact(l);
+    app_saving_step(&l->saving, step, l->requests, stop);
+    tell_saved(l, l->saving.saver, &l->told_saved);
+    tell_saved(l, l->saving.best, &l->told_best);
+    if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {
+        l->job->elastic->ended = step;
+        l->job->elastic->best_loss = l->saving.best_loss;
+    }
+}
+
+/* What the ranks of the launch before have left; what of its last step they had not come to is made up for. */
+static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
+{
+    app_elastic *e = l->job->elastic;
+    wf_context *ctx = wf_par_context(l->par);
+
+    if (wf_par_keeper_take(e->from, l->trainer, step) != WF_OK)
+        return wf_context_status(ctx);
+    app_saving_best(&l->saving, e->best_loss);
+    l->ready = true;
+    if (l->rank->index == 0) {
+        app_run_log_clear(l->job->log);
+        fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, now_ms() * 1e-3 - e->lost_at);
+        e->lost_at = 0;
+    }
+    if (e->made.step != *step || e->ended >= *step)
+        return WF_OK;
+    if (end_step(l, &e->made, wf_context_flops(ctx)) == WF_OK)
+        save_step(l, *step, stop);
+    return wf_context_status(ctx);
+}
+
+static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
+{
+    app_elastic *e = l->job->elastic;
+
+    if (e->from)
+        return take_up(l, step, stop);
+    app_saving_resume(&l->saving, l->job->resume, step);
+    l->ready = wf_context_status(wf_par_context(l->par)) == WF_OK;
+    return wf_context_status(wf_par_context(l->par));
+}
+
+wf_status app_loop_train(app_loop *l)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    int64_t step = 0, last = rank_parts_last(&l->parts), leave = l->job->elastic->leave_after;
+    bool stop = false;
+
+    if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
+                        l->job->saved) == WF_OK &&
+        l->rank->index == 0 && !l->job->elastic->from)
+        app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
+    rank_parts_open(&l->parts);
+    go_on(l, &step, &stop);
+    l->resumed = step;
+    while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
+        if (train_step(l, step) == WF_OK) {
+            save_step(l, step, &stop);
+            l->leaves = leave && step >= leave && !stop;
+        }
+    if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
+        app_saving_finish(&l->saving);
+    app_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
+    return l->leaves ? wf_context_status(ctx)
+                     : rank_parts_tell(&l->parts, l->resumed + 1, last);
+}

@@ -1,0 +1,36 @@
+/* apps/gpt_train/train_steps.h - a rank's steps: made, measured, evaluated, logged and saved. */
+#ifndef WF_APPS_TRAIN_STEPS_H
+#define WF_APPS_TRAIN_STEPS_H
+
+#include "apps/gpt_train/rank_parts.h"
+#include "apps/gpt_train/rank_trace.h"
+#include "apps/gpt_train/train_loop.h"
+
+/* A rank of a launch. */
+typedef struct app_loop {
+    wf_rank *rank;
+    const app_train_job *job;
+    const app_options *o;
+    wf_par *par;
+    wf_nn_gpt *model;
+    wf_par_trainer *trainer;
+    app_saving saving;
+    int64_t resumed;   /* steps that were done before */
+    unsigned requests; /* those of all ranks, at the end of a step */
+    rank_trace trace;
+    rank_parts parts;
+    bool told;                     /* true once it is said that the layout is not exact */
+    int64_t told_saved, told_best; /* the checkpoints that have had their lines */
+    bool ready;                    /* the trainer has the state to go on from */
+    bool leaves; /* all ranks leave what they hold, for a mesh that has grown */
+} app_loop;
+
+/* All steps, on from a checkpoint or from what lost ranks left. The trainer is open. Collective. Errors: in the
+   context. */
+wf_status app_loop_train(app_loop *loop);
+
+/* Say that the layout is not exact, once: by the mesh, by what its trainer makes of the batch, or by a sum that has
+   run. */
+void app_loop_tell_inexact(app_loop *loop);
+
+#endif

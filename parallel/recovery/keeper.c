@@ -1,0 +1,272 @@
+/* parallel/recovery/keeper.c - what ranks leave; see the header. */
+#include "parallel/recovery/keeper_internal.h"
+#include "core/host_data.h"
+#include "parallel/train/measure_internal.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+wf_par_keeper *wf_par_keeper_open(wf_error *error)
+{
+    wf_par_keeper *k = calloc(1, sizeof *k);
+
+    if (!k) {
+        wf_error_set(error, WF_ENOMEM, "no memory to keep what ranks leave");
+        return NULL;
+    }
+    pthread_mutex_init(&k->lock, NULL);
+    k->last.step = -1;
+    return k;
+}
+
+void wf_par_keeper_close(wf_par_keeper *k)
+{
+    if (!k)
+        return;
+    for (int64_t i = 0; i < k->count; i++) {
+        for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
+            free(k->kept[i].data[kind]);
+        free(k->kept[i].path);
+    }
+    free(k->kept);
+    pthread_mutex_destroy(&k->lock);
+    free(k);
+}
+
+/* Moments of 8 bits have blocks in their rows, which an update of a part has to have whole. */
+static bool cuts_rows(const wf_tensor *moment)
+{
+    return moment && wf_dtype_is_dynamic8(moment->dtype) &&
+           moment->local[1] != moment->dim[1].size;
+}
+
+wf_status wf_par_keeper_serves(wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+
+    for (int64_t i = 0; i < t->count; i++) {
+        const wf_nn_parameter *p = t->parameter[i];
+        const wf_par_holding *h = wf_par_holding_of(p);
+
+        if (p->frozen)
+            continue;
+        if (wf_nn_optimizer_is_matrix(t->optimizer, i))
+            return wf_fail(ctx, WF_EUNSUPPORTED,
+                           "what ranks leave cannot be taken up: ranks make the update of %s "
+                           "together (muon), and one that is lost in it leaves others in the "
+                           "middle: use adamw",
+                           p->path);
+        if (h->optimizer != h->gradient || h->optimizer != h->shard_layout)
+            return wf_fail(
+                ctx, WF_EUNSUPPORTED,
+                "what ranks leave cannot be taken up: strategy %s gathers what each "
+                "rank has updated of %s, and one that is lost in it leaves others in "
+                "the middle: use shard_grad_op",
+                h->policy->strategy->name, p->path);
+        if (cuts_rows(wf_nn_optimizer_moment(t->optimizer, i, 0)))
+            return wf_fail(
+                ctx, WF_EUNSUPPORTED,
+                "what ranks leave cannot be taken up: the columns of %s are cut, and "
+                "with them rows of moments in 8 bits: use adamw",
+                p->path);
+    }
+    return wf_context_status(ctx);
+}
+
+/* What a rank has of one parameter, its own or a buddy's. */
+typedef struct shard {
+    const wf_nn_parameter *parameter;
+    wf_part part;
+    kept_state state;
+    const wf_tensor *tensor[WF_PAR_BUDDY_KINDS];
+} shard;
+
+static bool is_same(const wf_kept *kept, const shard *s, int64_t step)
+{
+    return kept->step == step && kept->state == s->state &&
+           memcmp(kept->part.start, s->part.start, sizeof s->part.start) == 0 &&
+           memcmp(kept->part.local, s->part.local, sizeof s->part.local) == 0 &&
+           strcmp(kept->path, s->parameter->path) == 0;
+}
+
+/* A place for a shard that nobody has put; -1: somebody has, or there is no memory. */
+static int64_t claim(wf_par_keeper *k, const shard *s, int64_t step)
+{
+    int64_t room = k->room ? 2 * k->room : 256, at = -1;
+    wf_kept *longer;
+    bool there = k->sealed;
+
+    for (int64_t i = k->count - 1; i >= 0 && !there; i--) /* it was put lately, if it was */
+        there = is_same(&k->kept[i], s, step);
+    if (!there && k->count == k->room) {
+        longer = realloc(k->kept, (size_t)room * sizeof *longer);
+        k->failed = k->failed || !longer;
+        k->kept = longer ? longer : k->kept;
+        k->room = longer ? room : k->room;
+    }
+    if (!there && k->count < k->room) {
+        at = k->count++;
+        k->kept[at] = (wf_kept){.path = strdup(s->parameter->path),
+                                .part = s->part,
+                                .step = step,
+                                .state = s->state};
+        k->failed = k->failed || !k->kept[at].path;
+    }
+    return at;
+}
+
+static float *copy_of(const wf_tensor *t)
+{
+    size_t n = (size_t)wf_tensor_local_count(t);
+    float *copy = malloc(n * sizeof *copy);
+    wf_host_data view;
+    const float *data = wf_data_read_f32(t, &view);
+
+    if (copy && data)
+        memcpy(copy, data, n * sizeof *copy);
+    wf_data_close(&view);
+    if (data)
+        return copy;
+    free(copy);
+    return NULL;
+}
+
+static void put_shard(wf_par_keeper *k, const shard *s, int64_t step)
+{
+    float *data[WF_PAR_BUDDY_KINDS] = {NULL};
+    int64_t at, bytes = 0;
+    bool failed = false;
+
+    if (wf_part_count(&s->part) == 0)
+        return;
+    pthread_mutex_lock(&k->lock);
+    at = claim(k, s, step);
+    pthread_mutex_unlock(&k->lock);
+    if (at < 0)
+        return;
+    for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
+        if (s->tensor[kind]) {
+            data[kind] = copy_of(s->tensor[kind]);
+            failed = failed || !data[kind];
+            bytes += wf_part_count(&s->part) * 4;
+        }
+    pthread_mutex_lock(
+        &k->lock); /* what is kept may have moved; sealed, it is in another order */
+    if (!k->sealed) {
+        memcpy(k->kept[at].data, data, sizeof data);
+        k->bytes += bytes;
+        k->failed = k->failed || failed;
+        memset(data, 0, sizeof data);
+    }
+    pthread_mutex_unlock(&k->lock);
+    for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
+        free(data[kind]);
+}
+
+static bool is_adapted(const wf_par_trainer *t)
+{
+    for (int64_t i = 0; i < t->count; i++)
+        if (t->parameter[i]->adapter)
+            return true;
+    return false;
+}
+
+static kept_state state_of(const wf_par_trainer *t, int64_t i)
+{
+    if (t->parameter[i]->frozen)
+        return KEPT_UNTOUCHED;
+    if (t->step.at != WF_PAR_AT_REDUCED)
+        return KEPT_SETTLED;
+    return t->step.grad[i] ? KEPT_PENDING : KEPT_UNTOUCHED;
+}
+
+/* This rank's own shards; of an adapted model what is trained, since the rest lies where it came from. */
+static void put_own(wf_par_keeper *k, wf_par_trainer *t)
+{
+    bool adapted = is_adapted(t);
+
+    for (int64_t i = 0; i < t->count; i++) {
+        const wf_nn_parameter *p = t->parameter[i];
+        shard s = {.parameter = p, .state = state_of(t, i)};
+
+        if (wf_tensor_is_fake(p->tensor) || (adapted && p->frozen))
+            continue;
+        s.part = wf_part_of_tensor(p->tensor);
+        for (int kind = 0; kind < WF_PAR_BUDDY_GRADIENT; kind++)
+            s.tensor[kind] = wf_par_kept(p, t->optimizer, i, kind);
+        if (s.state == KEPT_PENDING)
+            s.tensor[WF_PAR_BUDDY_GRADIENT] = t->step.grad[i];
+        put_shard(k, &s, t->committed.step);
+    }
+}
+
+static void put_buddies(wf_par_keeper *k, wf_par_trainer *t)
+{
+    int64_t n;
+    const wf_par_buddy *list = wf_par_buddies_list(t->buddies, &n);
+
+    for (int64_t j = 0; j < n; j++) {
+        const wf_par_buddy *b = &list[j];
+        shard s = {.parameter = t->parameter[b->i], .state = state_of(t, b->i)};
+
+        s.part.ndim = t->parameter[b->i]->tensor->ndim;
+        memcpy(s.part.start, b->start, sizeof b->start);
+        memcpy(s.part.local, b->local, sizeof b->local);
+        for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
+            s.tensor[kind] = b->tensor[kind];
+        put_shard(k, &s, t->committed.step);
+    }
+}
+
+wf_status wf_par_keeper_put(wf_par_keeper *k, wf_par_trainer *t, wf_error *error)
+{
+    wf_status status = wf_context_status(t->par->ctx);
+    bool failed;
+
+    if ((status != WF_OK && status != WF_ELOST) || t->committed.under_way)
+        return wf_error_set(error, WF_EINVAL,
+                            "rank %d failed by itself, and leaves nothing: %s",
+                            wf_context_rank(t->par->ctx), wf_context_error(t->par->ctx)->text);
+    put_own(k, t);
+    if (t->buddies && t->mirrored)
+        put_buddies(k, t);
+    pthread_mutex_lock(&k->lock);
+    k->ranks += !k->sealed;
+    if (t->committed.step > k->last.step && !k->sealed)
+        k->last = t->committed;
+    failed = k->failed;
+    pthread_mutex_unlock(&k->lock);
+    return failed ? wf_error_set(error, WF_ENOMEM,
+                                 "no memory to keep what rank %d has of step %" PRId64,
+                                 wf_context_rank(t->par->ctx), t->committed.step)
+                  : WF_OK;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const wf_kept *)a)->path, ((const wf_kept *)b)->path);
+}
+
+int64_t wf_par_keeper_seal(wf_par_keeper *k)
+{
+    int64_t step;
+
+    pthread_mutex_lock(&k->lock);
+    if (!k->sealed && !k->failed && k->count)
+        qsort(k->kept, (size_t)k->count, sizeof *k->kept, by_path);
+    k->sealed = true;
+    atomic_store(&k->next_pending, 0); /* whoever took it up may have failed in that */
+    step = k->failed || !k->count ? -1 : k->last.step;
+    pthread_mutex_unlock(&k->lock);
+    return step;
+}
+
+int wf_par_keeper_ranks(const wf_par_keeper *k)
+{
+    return k->ranks;
+}
+
+int64_t wf_par_keeper_bytes(const wf_par_keeper *k)
+{
+    return k->bytes;
+}

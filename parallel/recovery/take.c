@@ -1,0 +1,283 @@
+/* parallel/recovery/take.c - from what ranks left to a trainer on any mesh; see keeper.h. */
+#include "core/host_data.h"
+#include "parallel/agree_internal.h"
+#include "parallel/recovery/keeper_internal.h"
+#include "parallel/shard/unshard_internal.h"
+#include "parallel/train/measure_internal.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the update that some ranks had not made ---- */
+
+static int64_t parameter_of(const wf_par_trainer *t, const char *path)
+{
+    int64_t i = 0;
+
+    while (i < t->count && strcmp(t->parameter[i]->path, path) != 0)
+        i++;
+    return i;
+}
+
+/* A tensor of a shard's shape alone, with its numbers; what is a moment is stored as moments are. */
+static wf_tensor *tensor_of(wf_par_trainer *t, int64_t i, const wf_kept *kept, int kind)
+{
+    wf_context *ctx = t->par->ctx;
+    const wf_tensor *whole = t->parameter[i]->tensor;
+    const wf_tensor *moment =
+        kind == 1 || kind == 2 ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1) : NULL;
+    wf_dim dim[WF_MAX_DIMS];
+    wf_host_data view;
+    wf_tensor *x;
+    float *data;
+
+    for (int d = 0; d < whole->ndim; d++)
+        dim[d] = kept->part.local[d] == whole->dim[d].size ? whole->dim[d]
+                                                           : wf_dim_width(kept->part.local[d]);
+    x = wf_tensor_new(ctx, moment ? moment->dtype : WF_F32, whole->ndim, dim, NULL,
+                      WF_MEMORY_BUFFER);
+    data = x ? wf_data_write_f32(x, &view) : NULL;
+    if (data)
+        memcpy(data, kept->data[kind], (size_t)wf_part_count(&kept->part) * sizeof *data);
+    if (x)
+        wf_data_close(&view);
+    return data ? x : NULL;
+}
+
+static void read_back(const wf_tensor *x, float *to)
+{
+    wf_host_data view;
+    const float *data = wf_data_read_f32(x, &view);
+
+    if (data)
+        memcpy(to, data, (size_t)wf_tensor_local_count(x) * sizeof *data);
+    wf_data_close(&view);
+}
+
+/* The update of one shard, from its gradient. */
+static wf_status finish(wf_par_trainer *t, wf_kept *kept)
+{
+    wf_context *ctx = t->par->ctx;
+    int64_t i = parameter_of(t, kept->path);
+    wf_tensor *x[WF_PAR_BUDDY_KINDS] = {NULL};
+
+    if (i == t->count)
+        return wf_fail(ctx, WF_EINVAL,
+                       "what ranks left has a parameter %s, and this model has none",
+                       kept->path);
+    wf_scope_open(ctx);
+    for (int kind = 0; kind < WF_PAR_BUDDY_KINDS && wf_context_status(ctx) == WF_OK; kind++)
+        x[kind] = kept->data[kind] ? tensor_of(t, i, kept, kind) : NULL;
+    if (wf_context_status(ctx) == WF_OK)
+        wf_nn_optimizer_update_copy(t->optimizer, i, x[0], x + 1, x[WF_PAR_BUDDY_GRADIENT]);
+    for (int kind = 0; kind < WF_PAR_BUDDY_GRADIENT && wf_context_status(ctx) == WF_OK; kind++)
+        if (x[kind])
+            read_back(x[kind], kept->data[kind]);
+    wf_scope_close(ctx);
+    if (wf_context_status(ctx) == WF_OK) {
+        kept->step++;
+        kept->state = KEPT_SETTLED;
+    }
+    return wf_context_status(ctx);
+}
+
+/* The ranks of a process take turns with the shards that lack the last update. */
+static wf_status finish_all(wf_par_keeper *k, wf_par_trainer *t)
+{
+    wf_error error = {WF_OK, ""};
+    int64_t i;
+
+    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1);
+    wf_nn_optimizer_begin(t->optimizer, k->last.lr, k->last.scale);
+    while ((i = atomic_fetch_add(&k->next_pending, 1)) < k->count) {
+        wf_kept *kept = &k->kept[i];
+
+        if (kept->state == KEPT_PENDING && kept->step == k->last.step - 1 &&
+            finish(t, kept) != WF_OK)
+            break;
+    }
+    if (wf_context_status(t->par->ctx) != WF_OK)
+        error = *wf_context_error(t->par->ctx);
+    return wf_agree(t->par, 0, NULL, &error);
+}
+
+/* ---- shards into tensors ---- */
+
+/* Parts of a tensor that have not been found. */
+typedef struct missing {
+    int64_t n, room;
+    wf_part *part;
+} missing;
+
+static bool add(missing *m, const wf_part *part)
+{
+    if (m->n == m->room) {
+        int64_t room = m->room ? 2 * m->room : 8;
+        wf_part *longer = realloc(m->part, (size_t)room * sizeof *longer);
+
+        if (!longer)
+            return false;
+        m->part = longer;
+        m->room = room;
+    }
+    m->part[m->n++] = *part;
+    return true;
+}
+
+static bool overlaps(const wf_part *a, const wf_part *b)
+{
+    for (int d = 0; d < a->ndim; d++)
+        if (a->start[d] >= b->start[d] + b->local[d] ||
+            b->start[d] >= a->start[d] + a->local[d])
+            return false;
+    return true;
+}
+
+/* What is left of part number j where `found` is there: slabs below and above it, dim by dim. */
+static bool subtract(missing *m, int64_t j, const wf_part *found)
+{
+    wf_part rest = m->part[j];
+
+    m->part[j] = m->part[--m->n];
+    for (int d = 0; d < rest.ndim; d++) {
+        int64_t end = rest.start[d] + rest.local[d],
+                found_end = found->start[d] + found->local[d];
+        wf_part slab = rest;
+
+        if (found->start[d] > rest.start[d]) {
+            slab.local[d] = found->start[d] - rest.start[d];
+            if (!add(m, &slab))
+                return false;
+            rest.local[d] -= slab.local[d];
+            rest.start[d] = found->start[d];
+        }
+        slab = rest;
+        if (found_end < end) {
+            slab.start[d] = found_end;
+            slab.local[d] = end - found_end;
+            if (!add(m, &slab))
+                return false;
+            rest.local[d] = found_end - rest.start[d];
+        }
+    }
+    return true;
+}
+
+typedef struct copying {
+    const float *from;
+    float *to;
+} copying;
+
+static wf_status copy_run(void *arg, int64_t at_from, int64_t at_to, int64_t n)
+{
+    const copying *c = arg;
+
+    memcpy(c->to + at_to, c->from + at_from, (size_t)n * sizeof *c->to);
+    return WF_OK;
+}
+
+/* The first shard of a path, in what is sorted; count where there is none. */
+static int64_t first_of(const wf_par_keeper *k, const char *path)
+{
+    int64_t low = 0, high = k->count;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (strcmp(k->kept[middle].path, path) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+/* Copy what of a shard is missing; false where there is no memory. */
+static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, missing *m,
+                       float *to)
+{
+    copying c = {kept->data[kind], to};
+    bool wanted = false, good = true;
+
+    for (int64_t j = m->n - 1; j >= 0 && good; j--)
+        if (overlaps(&m->part[j], &kept->part)) {
+            wanted = true;
+            good = subtract(m, j, &kept->part);
+        }
+    if (wanted)
+        wf_part_runs(&kept->part, part, copy_run, &c);
+    return good;
+}
+
+static bool is_after(const wf_par_keeper *k, const wf_kept *kept)
+{
+    return kept->step == k->last.step ||
+           (kept->step == k->last.step - 1 && kept->state == KEPT_UNTOUCHED);
+}
+
+/* Fill one tensor of this rank. */
+static wf_status take_tensor(wf_par_keeper *k, wf_tensor *t, const char *path, int kind,
+                             wf_error *error)
+{
+    static const char *const of[] = {"", "first moment of ", "second moment of "};
+    wf_part part = wf_part_of_tensor(t);
+    missing m = {0};
+    wf_host_data view;
+    float *to;
+    bool good = add(&m, &part);
+
+    to = wf_data_write_f32(t, &view);
+    for (int64_t i = first_of(k, path);
+         good && to && i < k->count && strcmp(k->kept[i].path, path) == 0; i++)
+        if (k->kept[i].part.ndim == part.ndim && k->kept[i].data[kind] &&
+            is_after(k, &k->kept[i]))
+            good = take_shard(&k->kept[i], kind, &part, &m, to);
+    wf_data_close(&view);
+    if (!good || !to)
+        wf_error_set(error, WF_ENOMEM, "no memory to take up %s", path);
+    else if (m.n)
+        wf_error_set(error, WF_ELOST,
+                     "no rank that is left has the %s%s after step %" PRId64
+                     ", elements %" PRId64 " to %" PRId64 " of its dim 0: it was lost with "
+                     "the ranks that held it; with --redundancy buddy others hold it too",
+                     of[kind], path, k->last.step, m.part[0].start[0],
+                     m.part[0].start[0] + m.part[0].local[0] - 1);
+    free(m.part);
+    return error->code;
+}
+
+static void take_all(wf_par_keeper *k, wf_par_trainer *t, wf_error *error)
+{
+    bool adapted = false;
+
+    for (int64_t i = 0; i < t->count; i++)
+        adapted = adapted || t->parameter[i]->adapter;
+    for (int64_t i = 0; i < t->count && error->code == WF_OK; i++)
+        for (int kind = 0; kind < WF_PAR_KINDS && error->code == WF_OK; kind++) {
+            const wf_nn_parameter *p = t->parameter[i];
+            wf_tensor *x = wf_par_kept(p, t->optimizer, i, kind);
+
+            if (x && !wf_tensor_is_fake(x) && wf_tensor_local_count(x) &&
+                !(adapted && p->frozen))
+                take_tensor(k, x, p->path, kind, error);
+        }
+}
+
+wf_status wf_par_keeper_take(wf_par_keeper *k, wf_par_trainer *t, int64_t *step)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_error error = {WF_OK, ""};
+
+    *step = k->last.step;
+    if (finish_all(k, t) == WF_OK) {
+        wf_par_models_change(t->par);
+        take_all(k, t, &error);
+        wf_agree(t->par, 0, NULL, &error);
+    } else if (wf_context_status(ctx) == WF_OK) {
+        error = (wf_error){WF_EINTERNAL, "another rank could not finish its update"};
+    }
+    if (error.code != WF_OK && wf_context_status(ctx) == WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    wf_par_trainer_restored(t, k->last.step);
+    return wf_context_status(ctx);
+}

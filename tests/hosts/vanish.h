@@ -1,0 +1,11 @@
+/* tests/hosts/vanish.h - a rank that is lost at some moment, wherever it is then. */
+#ifndef WF_TESTS_HOSTS_VANISH_H
+#define WF_TESTS_HOSTS_VANISH_H
+
+#include "mesh/cluster/launch.h"
+
+/* Within WEFT_FAULT_MS milliseconds from now this rank's device is gone: its peers hear of it, and it leaves nothing. To
+   be called by the rank. */
+void vanish_soon(wf_rank *rank);
+
+#endif
