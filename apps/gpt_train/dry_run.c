@@ -1,8 +1,9 @@
 /* apps/gpt_train/dry_run.c - see the header. */
 #include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/exam.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/gpt_train/train_loop.h"
+#include "apps/gpt_train/sample.h"
 #include "parallel/train/profile.h"
 #include <stdlib.h>
 

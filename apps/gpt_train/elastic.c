@@ -114,16 +114,16 @@ static void tell(app_elastic *e, const app_options *o, int64_t step, int left, c
 /* The next launch takes up what this one has left; of a launch that came to nothing, what it was given itself. */
 static int64_t hand_over(app_elastic *e, bool stuck)
 {
-    int64_t step = wf_par_keeper_seal(e->into);
+    int64_t step = wf_par_snapshot_seal(e->into);
 
     if (step >= 0) {
-        wf_par_keeper_close(e->from);
+        wf_par_snapshot_close(e->from);
         e->from = e->into;
     } else if (!stuck) { /* a rank that is stuck may come to it one day */
-        wf_par_keeper_close(e->into);
+        wf_par_snapshot_close(e->into);
     }
     e->into = NULL;
-    return e->from ? wf_par_keeper_seal(e->from) : -1;
+    return e->from ? wf_par_snapshot_seal(e->from) : -1;
 }
 
 /* The options of the next launch: of all ranks that were asked for, or of those that are left for a while. */
@@ -177,13 +177,13 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
     if (o)
         *o = *r->asked;
     for (;;) {
-        e->into = o ? wf_par_keeper_open(error) : NULL;
+        e->into = o ? wf_par_snapshot_open(error) : NULL;
         if (!e->into)
             return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
         status = r->launch(o, r->job, end, error);
         e->lost_at = e->lost_at > 0 ? e->lost_at : now();
         stuck += end->stuck;
-        left = wf_par_keeper_ranks(e->into);
+        left = wf_par_snapshot_ranks(e->into);
         last = step;
         step = hand_over(e, end->stuck > 0);
         failures = status == WF_OK || step > last ? 0 : failures + 1;
@@ -200,7 +200,7 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
     }
     end->stuck = stuck;
     if (!stuck) {
-        wf_par_keeper_close(e->from);
+        wf_par_snapshot_close(e->from);
         free(o);
     }
     e->from = NULL;

@@ -2,14 +2,14 @@
  * apps/gpt_train/elastic.h - --elastic: a run that loses ranks goes on with those that are left, on a mesh that they
  * fit on, and on the mesh that was asked for as soon as there are ranks for it again.
  *
- * A run is then several launches, one after the other. What the ranks of one leave (parallel/recovery/keeper.h) those of
+ * A run is then several launches, one after the other. What the ranks of one leave (parallel/recovery/snapshot.h) those of
  * the next take up. No step is lost, none is logged twice, and the digest is that of a run that lost no rank.
  */
 #ifndef WF_APPS_ELASTIC_H
 #define WF_APPS_ELASTIC_H
 
 #include "apps/options/options.h"
-#include "parallel/recovery/keeper.h"
+#include "parallel/recovery/snapshot.h"
 #include <pthread.h>
 #include <weft/weft.h>
 
@@ -22,8 +22,8 @@ typedef struct app_made_step {
 
 /* What the launches of a run share, and their ranks write to. Of a run without --elastic all is NULL and 0. */
 typedef struct app_elastic {
-    wf_par_keeper *from; /* what this launch takes up; NULL: nothing */
-    wf_par_keeper *into; /* where its ranks leave what they hold; NULL: nowhere */
+    wf_par_snapshot *from; /* what this launch takes up; NULL: nothing */
+    wf_par_snapshot *into; /* where its ranks leave what they hold; NULL: nowhere */
     int64_t
         leave_after; /* they do so after this step, and end, for a mesh that has grown; 0: never */
     pthread_mutex_t lock;

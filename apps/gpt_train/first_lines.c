@@ -1,5 +1,5 @@
 /* apps/gpt_train/first_lines.c - what a run says before its first step: model, mesh and data. */
-#include "apps/gpt_train/train_loop.h"
+#include "apps/gpt_train/first_lines.h"
 #include <inttypes.h>
 #include <stdlib.h>
 

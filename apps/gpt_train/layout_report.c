@@ -1,6 +1,6 @@
 /* apps/gpt_train/layout_report.c - --show-layout. */
 #include "apps/gpt_train/stage_report.h"
-#include "apps/gpt_train/train_loop.h"
+#include "apps/gpt_train/first_lines.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* apps/gpt_train/sample.c - text from a trained model, token by token. */
-#include "apps/gpt_train/train_loop.h"
+#include "apps/gpt_train/sample.h"
 #include "apps/generate/engine.h"
 #include "apps/generate/sampling.h"
 #include "apps/gpt_train/signal_requests.h"

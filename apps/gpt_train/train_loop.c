@@ -1,5 +1,8 @@
 /* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
+#include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/sample.h"
+#include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/train_steps.h"
 #include "apps/gpt_train/signal_requests.h"
 #include "apps/program.h"
@@ -91,7 +94,7 @@ static wf_status run(app_loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         app_loop_tell_inexact(l);
-        if (l->trainer && l->job->elastic->into && wf_par_keeper_serves(l->trainer) != WF_OK)
+        if (l->trainer && l->job->elastic->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
             return wf_context_status(ctx);
         if (rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
@@ -107,11 +110,11 @@ static wf_status run(app_loop *l)
 /* For the next launch, where ranks were lost or are there again; of a rank that failed by itself nothing is kept. */
 static void leave(app_loop *l, wf_status status)
 {
-    wf_par_keeper *into = l->job->elastic->into;
+    wf_par_snapshot *into = l->job->elastic->into;
     wf_error error = {WF_OK, ""};
 
     if (into && l->ready && (status == WF_ELOST || (status == WF_OK && l->leaves)) &&
-        wf_par_keeper_put(into, l->trainer, &error) == WF_ENOMEM)
+        wf_par_snapshot_put(into, l->trainer, &error) == WF_ENOMEM)
         fprintf(stderr, "gpt_train: %s\n", error.text);
 }
 

@@ -1,5 +1,6 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
+#include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
 #include "apps/step_report.h"
@@ -197,7 +198,7 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
     app_elastic *e = l->job->elastic;
     wf_context *ctx = wf_par_context(l->par);
 
-    if (wf_par_keeper_take(e->from, l->trainer, step) != WF_OK)
+    if (wf_par_snapshot_restore(e->from, l->trainer, step) != WF_OK)
         return wf_context_status(ctx);
     app_saving_best(&l->saving, e->best_loss);
     l->ready = true;

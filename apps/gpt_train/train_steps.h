@@ -4,7 +4,7 @@
 
 #include "apps/gpt_train/rank_parts.h"
 #include "apps/gpt_train/rank_trace.h"
-#include "apps/gpt_train/train_loop.h"
+#include "apps/gpt_train/train_job.h"
 
 /* A rank of a launch. */
 typedef struct app_loop {

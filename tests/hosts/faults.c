@@ -97,11 +97,9 @@ static void note_time(void)
     FILE *file = path ? fopen(path, "a") : NULL;
     struct timespec t;
 
-    if (!file)
-        return;
     clock_gettime(CLOCK_REALTIME, &t);
-    fprintf(file, "%lld.%09ld\n", (long long)t.tv_sec, t.tv_nsec);
-    fclose(file);
+    if (file && fprintf(file, "%lld.%09ld\n", (long long)t.tv_sec, t.tv_nsec) > 0)
+        fclose(file);
 }
 
 /* True once, for the rank that is meant; for each where that is -1. */
@@ -175,8 +173,12 @@ static void come_to(const char *phase)
 
 REAL(wf_status, app_train_rank, wf_rank *rank, void *arg)
 {
+    wf_status status;
+
     me = rank;
-    return setjmp(way_out) ? WF_OK : __real_app_train_rank(rank, arg);
+    status = setjmp(way_out) ? WF_OK : __real_app_train_rank(rank, arg);
+    vanish_wait();
+    return status;
 }
 
 REAL(wf_par *, wf_par_open, wf_rank *rank, const wf_par_options *options, wf_error *error)

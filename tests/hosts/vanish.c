@@ -1,12 +1,14 @@
 /* tests/hosts/vanish.c - see the header. */
 #include "tests/hosts/vanish.h"
-#include "parallel/recovery/keeper.h"
+#include "mesh/comm/transport_internal.h"
+#include "parallel/recovery/snapshot.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 static _Thread_local bool vanishes; /* this thread's rank */
+static _Thread_local pthread_t vanishing;
 
 static void *vanish(void *arg)
 {
@@ -24,28 +26,31 @@ static void *vanish(void *arg)
     }
     snprintf(error.text, sizeof error.text, "rank %d: its device is gone (a drill)",
              rank->index);
-    wf_comm_abort(rank->world, &error);
+    rank->world->transport->abort(rank->world, &error); /* its recorder is its own thread's */
     return NULL;
 }
 
 void vanish_soon(wf_rank *rank)
 {
-    pthread_t thread;
-
-    vanishes = true;
-    if (pthread_create(&thread, NULL, vanish, rank) == 0)
-        pthread_detach(thread);
+    vanishes = pthread_create(&vanishing, NULL, vanish, rank) == 0;
 }
 
-wf_status __real_wf_par_keeper_put(wf_par_keeper *keeper, wf_par_trainer *trainer,
-                                   wf_error *error);
-wf_status __wrap_wf_par_keeper_put(wf_par_keeper *keeper, wf_par_trainer *trainer,
-                                   wf_error *error);
+void vanish_wait(void)
+{
+    if (vanishes)
+        pthread_join(vanishing, NULL);
+    vanishes = false;
+}
+
+wf_status __real_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
+                                     wf_error *error);
+wf_status __wrap_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
+                                     wf_error *error);
 
 /* A rank that is gone has nothing to leave. */
-wf_status __wrap_wf_par_keeper_put(wf_par_keeper *keeper, wf_par_trainer *trainer,
-                                   wf_error *error)
+wf_status __wrap_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
+                                     wf_error *error)
 {
     return vanishes ? wf_error_set(error, WF_EINVAL, "it is lost")
-                    : __real_wf_par_keeper_put(keeper, trainer, error);
+                    : __real_wf_par_snapshot_put(snapshot, trainer, error);
 }

@@ -8,4 +8,7 @@
    be called by the rank. */
 void vanish_soon(wf_rank *rank);
 
+/* Until that has come, where it is to come: before the rank returns. */
+void vanish_wait(void);
+
 #endif

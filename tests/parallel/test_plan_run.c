@@ -110,7 +110,7 @@ static training training_of(const row *r, const char *strategy)
     t.layout.accumulate = r->group ? WF_PAR_GROUP : WF_PAR_AUTO;
     t.layout.accumulate_group = r->group;
     t.options.micro_batch = r->micro;
-    if (r->buddy && strcmp(strategy, "zero1") != 0) /* which has none */
+    if (r->buddy && strcmp(strategy, "zero1") != 0) /* zero1 has none */
         t.options.redundancy = WF_PAR_REDUNDANCY_BUDDY;
     if (r->layers)
         t.model.layers = r->layers;

@@ -1,10 +1,10 @@
 /*
  * tests/parallel/test_recovery.c - a run that loses a rank goes on with what the others hold
- * (parallel/recovery/keeper.h): on another mesh, wherever in a step the rank was lost, with the digest of a run that
+ * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with the digest of a run that
  * lost none. Without a buddy, what only that rank had is missed, and named.
  */
 #include "mesh/comm/collective.h"
-#include "parallel/recovery/keeper.h"
+#include "parallel/recovery/snapshot.h"
 #include "tests/parallel/parallel_harness.h"
 #include <stdlib.h>
 
@@ -21,10 +21,11 @@ typedef enum moment {
 
 typedef struct drill {
     training t;
-    wf_par_keeper *keeper, *next; /* taken up by the ranks, or NULL; what they put, or NULL */
+    wf_par_snapshot *snapshot,
+        *next; /* taken up by the ranks, or NULL; what they put, or NULL */
     moment when;
     int lost;
-    int64_t step; /* that the ranks went on from */
+    int64_t step; /* the one after which the second run went on */
 } drill;
 
 static wf_status lose(part *p)
@@ -75,12 +76,12 @@ static wf_status first_run(part *p, wf_par_trainer *trainer)
     wf_error error = {WF_OK, ""};
     wf_par_step result;
 
-    GOOD(wf_par_keeper_serves(trainer));
+    GOOD(wf_par_snapshot_serves(trainer));
     for (int64_t step = 1; step < FAILS; step++)
         GOOD(wf_par_train_step(trainer, step, &data, &result));
     failing_step(p, trainer, &data);
     CU_ASSERT_NOT_EQUAL(wf_context_status(p->ctx), WF_OK);
-    CU_ASSERT_EQUAL(wf_par_keeper_put(d->next, trainer, &error),
+    CU_ASSERT_EQUAL(wf_par_snapshot_put(d->next, trainer, &error),
                     p->rank->index == d->lost ? WF_EINVAL : WF_OK);
     return wf_context_status(p->ctx);
 }
@@ -103,7 +104,7 @@ static wf_status second_run(part *p, wf_par_trainer *trainer)
     wf_par_step result;
     int64_t step = -1;
 
-    GOOD(wf_par_keeper_take(d->keeper, trainer, &step));
+    GOOD(wf_par_snapshot_restore(d->snapshot, trainer, &step));
     if (p->rank->index == 0)
         d->step = step;
     for (step++; step <= STEPS; step++)
@@ -147,19 +148,19 @@ static uint64_t run(const training *t, const wf_par_options *first,
     drill d = {.t = *t, .when = when, .lost = lost};
     wf_error start = {WF_OK, ""};
 
-    d.next = wf_par_keeper_open(&start);
+    d.next = wf_par_snapshot_open(&start);
     CU_ASSERT_PTR_NOT_NULL_FATAL(d.next);
     launch(&d, first, first_rank, &start);
     CU_ASSERT_EQUAL(start.code, WF_EDEVICE);
     if (start.code != WF_EDEVICE)
         printf("\n    %s\n", start.text);
-    CU_ASSERT_EQUAL(wf_par_keeper_seal(d.next),
+    CU_ASSERT_EQUAL(wf_par_snapshot_seal(d.next),
                     when == HALF || when == AFTER ? FAILS : FAILS - 1);
-    CU_ASSERT_EQUAL(wf_par_keeper_ranks(d.next), (int)wf_par_ranks(first) - 1);
-    d.keeper = d.next;
+    CU_ASSERT_EQUAL(wf_par_snapshot_ranks(d.next), (int)wf_par_ranks(first) - 1);
+    d.snapshot = d.next;
     if (launch(&d, second, second_rank, error) == WF_OK)
         CU_ASSERT_EQUAL(d.step, when == HALF || when == AFTER ? FAILS : FAILS - 1);
-    wf_par_keeper_close(d.keeper);
+    wf_par_snapshot_close(d.snapshot);
     return error->code == WF_OK ? d.t.digest : 0;
 }
 

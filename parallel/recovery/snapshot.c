@@ -1,14 +1,14 @@
-/* parallel/recovery/keeper.c - what ranks leave; see the header. */
-#include "parallel/recovery/keeper_internal.h"
+/* parallel/recovery/snapshot.c - what ranks leave; see the header. */
+#include "parallel/recovery/snapshot_internal.h"
 #include "core/host_data.h"
 #include "parallel/train/measure_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-wf_par_keeper *wf_par_keeper_open(wf_error *error)
+wf_par_snapshot *wf_par_snapshot_open(wf_error *error)
 {
-    wf_par_keeper *k = calloc(1, sizeof *k);
+    wf_par_snapshot *k = calloc(1, sizeof *k);
 
     if (!k) {
         wf_error_set(error, WF_ENOMEM, "no memory to keep what ranks leave");
@@ -19,7 +19,7 @@ wf_par_keeper *wf_par_keeper_open(wf_error *error)
     return k;
 }
 
-void wf_par_keeper_close(wf_par_keeper *k)
+void wf_par_snapshot_close(wf_par_snapshot *k)
 {
     if (!k)
         return;
@@ -40,7 +40,7 @@ static bool cuts_rows(const wf_tensor *moment)
            moment->local[1] != moment->dim[1].size;
 }
 
-wf_status wf_par_keeper_serves(wf_par_trainer *t)
+wf_status wf_par_snapshot_serves(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
 
@@ -90,7 +90,7 @@ static bool is_same(const wf_kept *kept, const shard *s, int64_t step)
 }
 
 /* A place for a shard that nobody has put; -1: somebody has, or there is no memory. */
-static int64_t claim(wf_par_keeper *k, const shard *s, int64_t step)
+static int64_t claim(wf_par_snapshot *k, const shard *s, int64_t step)
 {
     int64_t room = k->room ? 2 * k->room : 256, at = -1;
     wf_kept *longer;
@@ -131,7 +131,7 @@ static float *copy_of(const wf_tensor *t)
     return NULL;
 }
 
-static void put_shard(wf_par_keeper *k, const shard *s, int64_t step)
+static void put_shard(wf_par_snapshot *k, const shard *s, int64_t step)
 {
     float *data[WF_PAR_BUDDY_KINDS] = {NULL};
     int64_t at, bytes = 0;
@@ -181,7 +181,7 @@ static kept_state state_of(const wf_par_trainer *t, int64_t i)
 }
 
 /* This rank's own shards; of an adapted model what is trained, since the rest lies where it came from. */
-static void put_own(wf_par_keeper *k, wf_par_trainer *t)
+static void put_own(wf_par_snapshot *k, wf_par_trainer *t)
 {
     bool adapted = is_adapted(t);
 
@@ -200,7 +200,7 @@ static void put_own(wf_par_keeper *k, wf_par_trainer *t)
     }
 }
 
-static void put_buddies(wf_par_keeper *k, wf_par_trainer *t)
+static void put_buddies(wf_par_snapshot *k, wf_par_trainer *t)
 {
     int64_t n;
     const wf_par_buddy *list = wf_par_buddies_list(t->buddies, &n);
@@ -218,7 +218,7 @@ static void put_buddies(wf_par_keeper *k, wf_par_trainer *t)
     }
 }
 
-wf_status wf_par_keeper_put(wf_par_keeper *k, wf_par_trainer *t, wf_error *error)
+wf_status wf_par_snapshot_put(wf_par_snapshot *k, wf_par_trainer *t, wf_error *error)
 {
     wf_status status = wf_context_status(t->par->ctx);
     bool failed;
@@ -247,7 +247,7 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const wf_kept *)a)->path, ((const wf_kept *)b)->path);
 }
 
-int64_t wf_par_keeper_seal(wf_par_keeper *k)
+int64_t wf_par_snapshot_seal(wf_par_snapshot *k)
 {
     int64_t step;
 
@@ -261,12 +261,12 @@ int64_t wf_par_keeper_seal(wf_par_keeper *k)
     return step;
 }
 
-int wf_par_keeper_ranks(const wf_par_keeper *k)
+int wf_par_snapshot_ranks(const wf_par_snapshot *k)
 {
     return k->ranks;
 }
 
-int64_t wf_par_keeper_bytes(const wf_par_keeper *k)
+int64_t wf_par_snapshot_bytes(const wf_par_snapshot *k)
 {
     return k->bytes;
 }

@@ -1,7 +1,7 @@
-/* parallel/recovery/take.c - from what ranks left to a trainer on any mesh; see keeper.h. */
+/* parallel/recovery/restore.c - from what ranks left to a trainer on any mesh; see snapshot.h. */
 #include "core/host_data.h"
 #include "parallel/agree_internal.h"
-#include "parallel/recovery/keeper_internal.h"
+#include "parallel/recovery/snapshot_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/measure_internal.h"
 #include <inttypes.h>
@@ -82,7 +82,7 @@ static wf_status finish(wf_par_trainer *t, wf_kept *kept)
 }
 
 /* The ranks of a process take turns with the shards that lack the last update. */
-static wf_status finish_all(wf_par_keeper *k, wf_par_trainer *t)
+static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
 {
     wf_error error = {WF_OK, ""};
     int64_t i;
@@ -177,7 +177,7 @@ static wf_status copy_run(void *arg, int64_t at_from, int64_t at_to, int64_t n)
 }
 
 /* The first shard of a path, in what is sorted; count where there is none. */
-static int64_t first_of(const wf_par_keeper *k, const char *path)
+static int64_t first_of(const wf_par_snapshot *k, const char *path)
 {
     int64_t low = 0, high = k->count;
 
@@ -209,14 +209,14 @@ static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, missi
     return good;
 }
 
-static bool is_after(const wf_par_keeper *k, const wf_kept *kept)
+static bool is_after(const wf_par_snapshot *k, const wf_kept *kept)
 {
     return kept->step == k->last.step ||
            (kept->step == k->last.step - 1 && kept->state == KEPT_UNTOUCHED);
 }
 
 /* Fill one tensor of this rank. */
-static wf_status take_tensor(wf_par_keeper *k, wf_tensor *t, const char *path, int kind,
+static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path, int kind,
                              wf_error *error)
 {
     static const char *const of[] = {"", "first moment of ", "second moment of "};
@@ -246,7 +246,7 @@ static wf_status take_tensor(wf_par_keeper *k, wf_tensor *t, const char *path, i
     return error->code;
 }
 
-static void take_all(wf_par_keeper *k, wf_par_trainer *t, wf_error *error)
+static void take_all(wf_par_snapshot *k, wf_par_trainer *t, wf_error *error)
 {
     bool adapted = false;
 
@@ -263,7 +263,7 @@ static void take_all(wf_par_keeper *k, wf_par_trainer *t, wf_error *error)
         }
 }
 
-wf_status wf_par_keeper_take(wf_par_keeper *k, wf_par_trainer *t, int64_t *step)
+wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t *step)
 {
     wf_context *ctx = t->par->ctx;
     wf_error error = {WF_OK, ""};

@@ -1,9 +1,9 @@
-/* parallel/recovery/keeper_internal.h - the shards that are kept. Not installed. */
-#ifndef WF_PARALLEL_RECOVERY_KEEPER_INTERNAL_H
-#define WF_PARALLEL_RECOVERY_KEEPER_INTERNAL_H
+/* parallel/recovery/snapshot_internal.h - the shards that are kept. Not installed. */
+#ifndef WF_PARALLEL_RECOVERY_SNAPSHOT_INTERNAL_H
+#define WF_PARALLEL_RECOVERY_SNAPSHOT_INTERNAL_H
 
 #include "parallel/files/part_internal.h"
-#include "parallel/recovery/keeper.h"
+#include "parallel/recovery/snapshot.h"
 #include "parallel/shard/buddy_internal.h"
 #include "parallel/train/train_internal.h"
 #include <pthread.h>
@@ -12,8 +12,8 @@
 /* How far a shard is, of a rank whose next step failed. */
 typedef enum kept_state {
     KEPT_SETTLED, /* as it is after its step */
-    KEPT_PENDING, /* and the gradient of the next step is there */
-    KEPT_UNTOUCHED /* and the next step changes nothing of it: no module has used it, or it is frozen */
+    KEPT_PENDING, /* the gradient of the next step is there as well */
+    KEPT_UNTOUCHED /* the next step changes nothing of it: no module has used it, or it is frozen */
 } kept_state;
 
 /* Elements of a parameter and its moments, as f32. */
@@ -25,7 +25,7 @@ typedef struct wf_kept {
     float *data[WF_PAR_BUDDY_KINDS]; /* value, moments, gradient; NULL: none */
 } wf_kept;
 
-struct wf_par_keeper {
+struct wf_par_snapshot {
     pthread_mutex_t lock;
     bool sealed, failed; /* failed: memory did not suffice, and something is missing */
     int ranks;

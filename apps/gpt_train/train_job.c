@@ -1,5 +1,5 @@
-/* apps/gpt_train/job_data.c - the data of --data: opened, and read by the trainer's steps; see train_loop.h. */
-#include "apps/gpt_train/train_loop.h"
+/* apps/gpt_train/train_job.c - the data of --data: opened, and read by the trainer's steps; see the header. */
+#include "apps/gpt_train/train_job.h"
 #include "apps/tokenizer/tokenizer.h"
 #include <string.h>
 

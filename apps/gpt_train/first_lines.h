@@ -1,0 +1,20 @@
+/* apps/gpt_train/first_lines.h - what a run says first. */
+#ifndef WF_APPS_FIRST_LINES_H
+#define WF_APPS_FIRST_LINES_H
+
+#include "apps/data/data_set.h"
+#include "apps/options/options.h"
+#include <stdio.h>
+#include <weft/weft.h>
+
+/* Model, mesh and, where there is any, data. With text the vocabulary is no larger than bytes need, or that
+   is told on stderr. */
+void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
+                     const wf_par_pipeline *pipeline, const app_data_set *data);
+
+/* Print the stages of a pipeline, if there is one; every parameter's shape, layout and local shape; who
+   holds which part; and the units. */
+void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model,
+                       const wf_par_pipeline *pipeline);
+
+#endif

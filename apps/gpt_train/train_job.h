@@ -1,0 +1,43 @@
+/* apps/gpt_train/train_job.h - what the ranks of a run share. */
+#ifndef WF_APPS_TRAIN_JOB_H
+#define WF_APPS_TRAIN_JOB_H
+
+#include "apps/data/data_set.h"
+#include "apps/gpt_train/elastic.h"
+#include "apps/gpt_train/exam.h"
+#include "apps/gpt_train/parts_log.h"
+#include "apps/gpt_train/sample_text.h"
+#include "apps/options/options.h"
+#include "apps/gpt_train/run_log.h"
+#include "apps/gpt_train/saving.h"
+#include "apps/gpt_train/timeline.h"
+#include "parallel/simulate/paced.h"
+#include <weft/weft.h>
+
+/* Shared by all ranks; only rank 0 writes to the log and to stdout. */
+typedef struct app_train_job {
+    const app_options *options;
+    const wf_launcher *launcher;
+    app_data_set *data;
+    app_run_log *log;          /* where rank 0 runs; else NULL */
+    wf_error failed;           /* before the launch, in this process: its ranks tell it */
+    wf_par_pipeline *pipeline; /* NULL: there is none */
+    const app_resume *resume;
+    wf_sim_paced paced; /* the machine of --paced */
+    app_saving_result *saved;
+    char numerics[17];        /* the run's numerics identity; "" without steps */
+    app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
+    app_sample_prompt prompt; /* what --sample begins with */
+    app_exam exam;            /* what --eval-requests asks */
+    app_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
+    app_flip flip;      /* step 0: no bit is turned */
+    app_elastic *elastic;
+} app_train_job;
+
+/* What --data and --val-data name; NULL without steps. Owner: caller. */
+wf_status app_job_open_data(const app_options *options, app_data_set **data, wf_error *error);
+
+/* A part of it as the trainer's steps read it; the job stays where it is. */
+wf_par_data app_job_data(const app_train_job *job, app_data_part part);
+
+#endif

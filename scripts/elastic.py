@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""
+elastic.py [--trials N] [--seed S] [--ranks N] [BUILD] - proves that a lost rank costs no step and no bit: each trial trains on a random
+layout with --elastic on, loses a random rank at a random moment (wherever it is then: computing, in a collective,
+in its update), and has to end with the digest of a run that lost none, each step logged once. The place of the rank is
+filled at once, or stays empty for some steps, so that the run goes on on a smaller mesh and grows back. There is no
+--save: nothing could be read from a disk.
+
+Layouts: pp 1, 2 x tp 1 to 8 x dp 2 to 8 with N ranks (32), strategies with copies or buddies, sequence parallelism, GPT-2 and
+Llama, fp32 and bf16. Prints how long it took to return to work. Status 1 with the first trial that fails.
+"""
+import argparse
+import json
+import os
+import pathlib
+import random
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+
+from training_runs import Failure, ROOT, TIMEOUT, write_text
+
+STEPS = 8
+MODEL = ["--n-layer", "2", "--n-head", "8", "--n-embd", "64", "--seq-len", "32", "--global-batch-size", "16",
+         "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "4", "--eval-iters", "1",
+         "--threads-per-rank", "1", "--steps", str(STEPS), "--digest"]
+STRATEGIES = ["no_shard", "hybrid_shard", "full_shard --redundancy buddy", "shard_grad_op --redundancy buddy"]
+LOST = re.compile(r"goes on after step (\d+) with what (\d+) ranks hold, --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+GROWN = re.compile(r"ranks are there again: going on after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
+
+
+def layout_of(random_, ranks):
+    """Flags of so many ranks, and their numbers."""
+    dp = random_.choice([n for n in (2, 4, 8) if ranks % n == 0])
+    pp = random_.choice([n for n in (1, 1, 2) if ranks % (dp * n) == 0])
+    tp = ranks // dp // pp
+    if tp > 8:
+        return layout_of(random_, ranks)
+    strategy = random_.choice(STRATEGIES)
+    flags = ["--tp", tp, "--dp", dp, "--strategy", *strategy.split()]
+    if strategy == "hybrid_shard":
+        flags += ["--dp-replicate", 2]
+    if pp > 1:
+        flags += ["--pp", pp]
+    if tp > 1 and random_.random() < 0.5:
+        flags.append("--sequence-parallel")
+    return [str(flag) for flag in flags], dp
+
+
+def run(program, where, flags, environment=()):
+    done = subprocess.run([program, "--data", where / "text", *MODEL, *flags, "--log-jsonl", "log"], cwd=where, text=True,
+                          capture_output=True, timeout=TIMEOUT, env=dict(os.environ, **dict(environment)))
+    rows = [json.loads(line) for line in (where / "log").read_text().splitlines()] if done.returncode == 0 else []
+    return done, [row for row in rows if "step" in row]
+
+
+def trial(options, random_, number, expected):
+    model = ["--arch", random_.choice(("gpt2", "llama")), "--dtype", random_.choice(("fp32", "bf16"))]
+    flags, dp = layout_of(random_, options.ranks)
+    rank, step = random_.randrange(options.ranks), random_.randint(1, 4)
+    absent = random_.choice((0, 0, 2, 3))
+    flags += ["--elastic", "on", *(["--rejoin-after", str(absent)] if absent else [])]
+    told = f"trial {number}: {' '.join(model + flags)}, rank {rank} in step {step}"
+    with tempfile.TemporaryDirectory() as folder:
+        where = pathlib.Path(folder)
+        write_text(where / "text")
+        if tuple(model) not in expected:
+            _, rows = run(f"{options.build}/apps/gpt_train", where, model)
+            expected[tuple(model)] = [row["digest"] for row in rows]
+        whole, rows = run(f"{options.build}/apps/gpt_train", where, model + flags)
+        if [row["digest"] for row in rows] != expected[tuple(model)]:
+            raise Failure(f"{told}: without a loss it has other digests: {whole.stderr}")
+        time = max(row["ms"] for row in rows[1:])
+        done, rows = run(f"{options.build}/tests/hosts/gpt_train_faulty", where, model + flags,
+                         {"WEFT_FAULT": f"vanish step {rank} {step}", "WEFT_FAULT_MS": str(max(1, int(1.5 * time)))})
+    lost, grown = LOST.search(done.stderr), GROWN.search(done.stderr)
+    if done.returncode != 0 or not lost:
+        raise Failure(f"{told}: status {done.returncode}: {done.stderr}")
+    if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
+        raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged")
+    if [row["digest"] for row in rows] != expected[tuple(model)]:
+        raise Failure(f"{told}: other digests: {done.stderr}")
+    if int(lost[2]) != options.ranks - 1 or (int(lost[3]) < dp) != (absent > 0) or bool(grown) != (absent > 0):
+        raise Failure(f"{told}: another mesh than it should be: {done.stderr}")
+    return [float(lost[4])] + ([float(grown[3])] if grown else [])
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trials", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--ranks", type=int, default=32)
+    parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
+    options = parser.parse_args()
+    options.build = options.build.resolve()
+    random_ = random.Random(options.seed)
+    expected, back, grown = {}, [], []
+    try:
+        for number in range(1, options.trials + 1):
+            times = trial(options, random_, number, expected)
+            back.append(times[0])
+            grown += times[1:]
+            print(f"\r{number} of {options.trials} ", end="", flush=True)
+    except Failure as failure:
+        print(f"\nelastic.py: {failure}", file=sys.stderr)
+        return 1
+    print(f"\n{len(back)} ranks lost of {options.ranks}, no step lost, all digests those of runs without a loss\n"
+          f"back at work after {statistics.median(back):.2f} s in the median, {max(back):.2f} s at most; grown again "
+          f"{len(grown)} times" + (f", in {statistics.median(grown):.2f} s" if grown else ""))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
