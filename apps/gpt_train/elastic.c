@@ -102,7 +102,10 @@ static void tell(app_elastic *e, const app_options *o, int64_t step, int left, c
     char mesh[96];
 
     name_mesh(o, mesh, sizeof mesh);
-    if (why)
+    if (why && step < 0)
+        snprintf(e->told, sizeof e->told,
+                 "%.1200s; no step was made yet: the run begins again, %s", why, mesh);
+    else if (why)
         snprintf(e->told, sizeof e->told,
                  "%.1200s; the run goes on after step %" PRId64 " with what %d ranks hold, %s",
                  why, step, left, mesh);
@@ -111,19 +114,22 @@ static void tell(app_elastic *e, const app_options *o, int64_t step, int left, c
                  "ranks are there again: going on after step %" PRId64 ", %s", step, mesh);
 }
 
-/* The next launch takes up what this one has left; of a launch that came to nothing, what it was given itself. */
+/* The next launch takes up what this one has left. Of one that made no step it takes what that was given itself: buddies
+   may not have come to their copies yet. Returns the step after which it is; -1: it begins as the first one did. */
 static int64_t hand_over(app_elastic *e, bool stuck)
 {
     int64_t step = wf_par_snapshot_seal(e->into);
+    int64_t given = e->from ? wf_par_snapshot_seal(e->from) : -1;
 
-    if (step >= 0) {
+    if (step > e->began) {
         wf_par_snapshot_close(e->from);
         e->from = e->into;
+        given = step;
     } else if (!stuck) { /* a rank that is stuck may come to it one day */
         wf_par_snapshot_close(e->into);
     }
     e->into = NULL;
-    return e->from ? wf_par_snapshot_seal(e->from) : -1;
+    return given;
 }
 
 /* The options of the next launch: of all ranks that were asked for, or of those that are left for a while. */
@@ -180,6 +186,7 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         e->into = o ? wf_par_snapshot_open(error) : NULL;
         if (!e->into)
             return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
+        e->began = INT64_MAX; /* until its ranks have what they go on from */
         status = r->launch(o, r->job, end, error);
         e->lost_at = e->lost_at > 0 ? e->lost_at : now();
         stuck += end->stuck;

@@ -28,6 +28,7 @@ typedef struct app_elastic {
         leave_after; /* they do so after this step, and end, for a mesh that has grown; 0: never */
     pthread_mutex_t lock;
     app_made_step made;    /* the last one of any rank here */
+    int64_t began;         /* rank 0: the step after which this launch goes on */
     int64_t logged, ended; /* rank 0: the last step that has its row; its checkpoints too */
     float best_loss;       /* rank 0: the lowest of validation */
     double

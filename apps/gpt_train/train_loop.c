@@ -21,7 +21,7 @@ static void tell_shared_devices(const app_loop *l)
 /* Once, and not by those who go on. */
 static void introduce(app_loop *l)
 {
-    l->told = l->job->elastic->from != NULL;
+    l->told = *l->job->elastic->told != 0;
     if (l->told)
         return;
     app_loop_tell_inexact(l);

@@ -202,16 +202,26 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
         return wf_context_status(ctx);
     app_saving_best(&l->saving, e->best_loss);
     l->ready = true;
-    if (l->rank->index == 0) {
-        app_run_log_clear(l->job->log);
-        fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, now_ms() * 1e-3 - e->lost_at);
-        e->lost_at = 0;
-    }
     if (e->made.step != *step || e->ended >= *step)
         return WF_OK;
     if (end_step(l, &e->made, wf_context_flops(ctx)) == WF_OK)
         save_step(l, *step, stop);
     return wf_context_status(ctx);
+}
+
+/* Of a launch that became necessary: why, and how long it took. */
+static void tell_elastic(app_loop *l, int64_t step)
+{
+    app_elastic *e = l->job->elastic;
+
+    if (l->rank->index != 0)
+        return;
+    e->began = step;
+    if (!*e->told)
+        return;
+    app_run_log_clear(l->job->log);
+    fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, now_ms() * 1e-3 - e->lost_at);
+    e->lost_at = 0;
 }
 
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
@@ -233,10 +243,11 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        l->rank->index == 0 && !l->job->elastic->from)
+        l->rank->index == 0 && !*l->job->elastic->told)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     rank_parts_open(&l->parts);
-    go_on(l, &step, &stop);
+    if (go_on(l, &step, &stop) == WF_OK)
+        tell_elastic(l, step);
     l->resumed = step;
     while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {

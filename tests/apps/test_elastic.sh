@@ -1,0 +1,80 @@
+#!/bin/bash
+# test_elastic.sh BUILD - gpt_train --elastic on: a run that loses a rank goes on, on the same mesh or a smaller one, with the
+# digest of one that lost none; each step is logged once, and checkpoints are those that were due. scripts/elastic.py does
+# hundreds of such runs at random moments.
+set -uo pipefail
+
+build=$(cd "$1" && pwd)
+gpt_train=$build/apps/gpt_train
+# shellcheck source=tests/apps/cli_cases.sh
+. "$(dirname "$0")/cli_cases.sh"
+
+for ((i = 0; i < 300; i++)); do
+    echo "On day $i the cat sat on mat $((i * i % 89))."
+done >text
+small=(--data text --n-layer 1 --n-embd 32 --n-head 4 --seq-len 16 --global-batch-size 8 --steps 6 --eval-interval 2
+    --eval-iters 1 --micro-batch-size 1 --threads-per-rank 1 --digest --stall-timeout 3)
+
+# steps FILE: the steps that it has, with their digests.
+steps()
+{
+    python3 -c 'import json, sys
+for row in map(json.loads, open(sys.argv[1])):
+    if "step" in row:
+        print(row["step"], row["digest"], row["val_loss"])' "$1"
+}
+
+run "a run that loses nobody" "${small[@]}" --log-jsonl whole.jsonl
+steps whole.jsonl >whole
+
+# goes_on NAME FAULT TIMES FLAG..: a fault, after which the run goes on, and says so in TIMES lines; a blank NAME is told by nobody.
+goes_on()
+{
+    local name=$1 fault=$2 times=$3 got problem=''
+    shift 3
+    rm -f lost.jsonl
+    WEFT_FAULT=$fault WEFT_FAULT_MS=${moment:-0} timeout -s KILL 60 "$build/tests/hosts/gpt_train_faulty" "${small[@]}" \
+        --elastic on --log-jsonl lost.jsonl "$@" >out 2>err
+    got=$?
+    [ $got = 0 ] || problem+=" exit status $got: $(tail -n 1 err);"
+    steps lost.jsonl | cmp -s - whole || problem+=" other steps;"
+    [ "$(grep -cE 'after step|begins again' err)" = "$times" ] || problem+=" $(cat err);"
+    [ "$(wc -l <err)" = "$times" ] || problem+=" $(wc -l <err) lines on stderr;"
+    result "$name" "$problem"
+}
+
+buddy=(--dp 4 --redundancy buddy)
+goes_on "a device that is gone in forward" "lose forward 1 3" 1 "${buddy[@]}"
+goes_on "in the update, which the others have made" "lose optimizer 2 3" 1 "${buddy[@]}"
+goes_on "before the first step is made" "lose forward 0 1" 1 "${buddy[@]}"
+goes_on "in the last step" "lose optimizer 3 6" 1 "${buddy[@]}"
+goes_on "a rank that returns early" "leave reduce_scatter 1 3" 1 "${buddy[@]}" --strategy shard_grad_op
+goes_on "a rank that stalls" "stall optimizer 3 3" 1 "${buddy[@]}"
+goes_on "a smaller mesh, and a larger one again" "lose forward 1 2" 2 "${buddy[@]}" --rejoin-after 2
+goes_on "copies need no buddies" "lose forward 1 3" 1 --tp 2 --dp 2 --strategy no_shard --rejoin-after 10
+goes_on "stages of a pipeline" "lose F 1 3" 1 --pp 2 --dp 2 --redundancy buddy
+moment=20 goes_on "at any moment" "vanish step 2 3" 1 "${buddy[@]}" --tp 2
+
+rm -rf saved
+goes_on "a run that saves" "lose forward 1 3" 1 "${buddy[@]}" --save saved --save-interval 3
+result "and what was due is saved" "$([ -d saved/step-00000003 ] && [ -d saved/step-00000006 ] || ls saved)"
+WEFT_FAULT="lose forward 1 5" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on \
+    --resume saved/step-00000003 --log-jsonl more.jsonl >out 2>err
+result "a run that goes on from a checkpoint" "$(steps more.jsonl | cmp - <(tail -n 3 whole) 2>&1 || cat err)"
+
+WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 3 \
+    --rejoin-after 2 >out 2>err
+result "too few ranks are left" "$([ $? = 4 ] && [ "$(wc -l <err)" = 1 ] &&
+    grep -q '3 ranks are left, and no --dp from --min-dp 3 on' err || cat err)"
+refuse "shards that nobody else has" 2 "use --redundancy buddy, or --strategy no_shard or hybrid_shard" "${small[@]}" --dp 2 \
+    --elastic on
+refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --tp 2 --elastic on
+refuse "a buddy for one rank" 2 "--redundancy buddy is held by other data parallel ranks" "${small[@]}" --redundancy buddy
+refuse "a buddy of zero1" 2 "strategy zero1 keeps the optimizer's state" "${small[@]}" --dp 2 --strategy zero1 \
+    --redundancy buddy
+refuse "a buddy of muon" 2 "is updated by Muon as a whole matrix" "${small[@]}" "${buddy[@]}" --optimizer muon
+refuse "an elastic run of muon" 2 "ranks make the update of .* together \(muon\)" "${small[@]}" --dp 2 --strategy no_shard \
+    --optimizer muon --elastic on
+refuse "fewest ranks of no elastic run" 2 "--min-dp belongs to --elastic on" "${small[@]}" --min-dp 2
+refuse "more than there are" 2 "--min-dp 8 is more than --dp 4" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 8
+finish
