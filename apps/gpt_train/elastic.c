@@ -1,6 +1,8 @@
 /* apps/gpt_train/elastic.c - launch after launch; see the header. */
 #include "apps/gpt_train/elastic.h"
 #include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/elastic_files.h"
+#include "apps/gpt_train/run_log.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +16,17 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+bool app_elastic_again(app_elastic *e, const char *log)
+{
+    const char *restarts = getenv("WEFT_RESTART_COUNT"); /* of scripts/mpirun_hosts.sh */
+    bool again =
+        (e->from && wf_par_snapshot_ranks(e->from)) || (restarts && atoi(restarts) > 0);
+
+    if (again && log)
+        e->logged = app_run_log_last(log);
+    return again;
 }
 
 void app_elastic_lost(app_elastic *e)
@@ -212,4 +225,47 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
     }
     e->from = NULL;
     return status;
+}
+
+wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end,
+                                    wf_error *error)
+{
+    app_elastic *e = r->elastic;
+    wf_error keeping = {WF_OK, ""};
+    wf_status status;
+
+    e->into = wf_par_snapshot_open(error);
+    if (!e->into)
+        return error->code;
+    e->began = INT64_MAX;
+    status = r->launch(r->asked, r->job, end, error);
+    e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+    if (wf_par_snapshot_ranks(e->into) &&
+        elastic_files_save(e, r->asked->recovery_dir, &keeping) != WF_OK)
+        fprintf(stderr, "gpt_train: what ranks held is not kept: %s\n", keeping.text);
+    else if (status == WF_OK && !wf_par_snapshot_ranks(e->into))
+        elastic_files_remove(r->asked->recovery_dir);
+    if (!end->stuck) {
+        wf_par_snapshot_close(e->from);
+        wf_par_snapshot_close(e->into);
+    }
+    e->from = e->into = NULL;
+    return status;
+}
+
+wf_status app_elastic_processes(app_options *o, int *processes, wf_error *error)
+{
+    int64_t asked = o->nnodes ? o->nnodes : *processes, each = app_options_ranks(o) / asked;
+    int n = *processes;
+
+    if (app_options_ranks(o) % asked)
+        return wf_error_set(error, WF_EINVAL,
+                            "--nnodes %" PRId64 " does not divide the %" PRId64 " ranks", asked,
+                            app_options_ranks(o));
+    if (n < asked && app_elastic_mesh(o, n * each, error) != WF_OK)
+        return error->code;
+    for (n = 1; app_options_ranks(o) % n || app_options_ranks(o) / n > each; n++)
+        continue;
+    *processes = n;
+    return WF_OK;
 }

@@ -61,6 +61,21 @@ typedef struct app_elastic_run {
 wf_status app_elastic_train(const app_elastic_run *run, wf_launch_end *end, wf_error *error);
 
 /**
+ * app_elastic_train_process - the launch of one process of several: it takes up what it finds on its host, and leaves what it
+ * holds there for the next start
+ */
+wf_status app_elastic_train_process(const app_elastic_run *run, wf_launch_end *end,
+                                    wf_error *error);
+
+/**
+ * app_elastic_processes - the mesh of a run that was asked for --nnodes processes, and is started with fewer
+ *
+ * @param processes  changed to as many of them as the mesh is for
+ * Errors:           WF_ELOST: no mesh is for so few
+ */
+wf_status app_elastic_processes(app_options *options, int *processes, wf_error *error);
+
+/**
  * app_elastic_mesh - the largest mesh of fewer data-parallel ranks for `ranks` ranks: the same tp and pp, the same
  * global batch in as large micro-batches, the same numbers
  *
@@ -68,6 +83,9 @@ wf_status app_elastic_train(const app_elastic_run *run, wf_launch_end *end, wf_e
  * Errors:         WF_ELOST: there is none, or none of --min-dp
  */
 wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error);
+
+/* Whether an earlier start of this run has written rows to its log, by the step of which this one goes on with them. */
+bool app_elastic_again(app_elastic *elastic, const char *log);
 
 /* Ranks are lost, from now on. */
 void app_elastic_lost(app_elastic *elastic);

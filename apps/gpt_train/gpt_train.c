@@ -1,4 +1,5 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
+#include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/lock.h"
 #include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
@@ -94,8 +95,9 @@ static void report(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    if (job->elastic->into) { /* the others go on, and say so, or this comes again */
-        app_elastic_lost(job->elastic);
+    app_elastic_lost(job->elastic);
+    if (job->elastic->into &&
+        job->launcher->processes == 1) { /* the others go on, and say so, or this comes again */
         return;
     }
     app_recordings_directory(job->options, directory, sizeof directory);
@@ -114,9 +116,10 @@ static void exit_now(wf_status status)
 }
 
 /* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const app_options *o, app_train_job *job, bool several,
-                       wf_launch_end *end, wf_error *error)
+static wf_status train(const app_options *o, app_train_job *job, wf_launch_end *end,
+                       wf_error *error)
 {
+    bool several = job->launcher->processes > 1;
     wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
     bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
@@ -147,7 +150,7 @@ static wf_status train(const app_options *o, app_train_job *job, bool several,
 static wf_status train_once(const app_options *o, void *arg, wf_launch_end *end,
                             wf_error *error)
 {
-    return train(o, arg, false, end, error);
+    return train(o, arg, end, error);
 }
 
 /* For another mesh: what follows from it is made anew, and the log says so. */
@@ -178,8 +181,11 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
                                  .launch = train_once,
                                  .prepare = prepare_again,
                                  .job = job};
-    wf_status status = app_elastic_train(&run, end, error);
+    wf_status status;
 
+    if (job->launcher->processes > 1)
+        return app_elastic_train_process(&run, end, error);
+    status = app_elastic_train(&run, end, error);
     job->options = o;
     if (status != WF_OK)
         report(error, job);
@@ -240,15 +246,41 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
+        (!o->recovery_dir || launcher->processes == 1 ||
+         elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, resume->count > 0, launcher, job->numerics, &job->log, failed) == WF_OK &&
+        open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),
+                 launcher, job->numerics, &job->log, failed) == WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return o->elastic ? train_elastic(o, job, end, error)
-                      : train(o, job, launcher->processes > 1, end, error);
+    return o->elastic ? train_elastic(o, job, end, error) : train(o, job, end, error);
+}
+
+/* Of an elastic run fewer processes may have been started than its mesh is for. */
+static wf_status fit_processes(app_options *o, const wf_launcher *launcher, wf_error *error)
+{
+    int processes = launcher->processes;
+
+    if (!o->recovery_dir || launcher->processes == 1)
+        return WF_OK;
+    if (app_elastic_processes(o, &processes, error) == WF_OK && processes < launcher->processes)
+        wf_error_set(error, WF_EINVAL,
+                     "%d processes are started, and this run can use %d of them: start so many "
+                     "(--fit-nodes tells)",
+                     launcher->processes, processes);
+    return error->code;
+}
+
+static wf_status tell_fit(app_options *o, wf_error *error)
+{
+    int processes = (int)o->fit_nodes;
+
+    if (app_elastic_processes(o, &processes, error) == WF_OK)
+        printf("%d\n", processes);
+    return error->code;
 }
 
 static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *end,
@@ -270,14 +302,15 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         return WF_OK;
     if (moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
+    else if (fit_processes(o, &launcher, error) != WF_OK)
+        status = error->code;
     else
         status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
                                     (int)app_options_ranks(o), &launcher, error);
-    if (status == WF_OK && o->elastic && launcher.processes > 1)
-        status = wf_error_set(error, WF_EUNSUPPORTED,
-                              "--elastic on is for ranks that are threads of one process, and "
-                              "there are %d processes: drop it, and start the same command "
-                              "again with --save DIR, which goes on from the last checkpoint",
+    if (status == WF_OK && o->elastic && launcher.processes > 1 && !o->recovery_dir)
+        status = wf_error_set(error, WF_EINVAL,
+                              "--elastic on of %d processes keeps what they hold in memory of "
+                              "their hosts: give --recovery-dir DIR, as /dev/shm/weft-run1",
                               launcher.processes);
     if (status == WF_OK)
         status = app_choose_device(o, error);
@@ -287,6 +320,8 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         app_choose_accumulate(o, told);
     if (*told && launcher.process <= 0)
         printf("%s\n", told);
+    if (status == WF_OK && o->fit_nodes)
+        return tell_fit(o, error);
     if (status == WF_OK && (o->plan || o->calibrate))
         return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
     if (status == WF_OK && o->report_json)

@@ -332,6 +332,26 @@ static void show_step(app_run_log *log, const app_step_log *r)
     }
 }
 
+int64_t app_run_log_last(const char *path)
+{
+    FILE *file = fopen(path, "r");
+    char *line = NULL;
+    size_t room = 0;
+    int64_t last = 0;
+
+    while (file && getline(&line, &room, file) > 0) {
+        json_t *row = json_loads(line, 0, NULL), *step = json_object_get(row, "step");
+
+        if (json_is_integer(step))
+            last = json_integer_value(step);
+        json_decref(row);
+    }
+    free(line);
+    if (file)
+        fclose(file);
+    return last;
+}
+
 wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_error *error)
 {
     wf_status status = WF_OK;

@@ -79,6 +79,9 @@ void app_run_log_console(app_run_log_options *options, FILE *console);
 wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log,
                            wf_error *error);
 
+/** app_run_log_last - the step of the last row that a file has as a whole; 0 where it has none. */
+int64_t app_run_log_last(const char *path);
+
 /**
  * app_run_log_step - one step: a row that is in the file on return, and what the console shows.
  *

@@ -61,6 +61,12 @@ void signal_requests_linger(void)
     sigaction(SIGTERM, &later, NULL);
 }
 
+void signal_requests_hold(void)
+{
+    signal(SIGTERM, SIG_IGN);
+    alarm(0);
+}
+
 unsigned signal_requests_now(void)
 {
     return atomic_load(&requests);

@@ -18,6 +18,9 @@ void signal_requests_write_errors(void);
    and there is time to say what has. */
 void signal_requests_linger(void);
 
+/* From now on SIGTERM ends this process no more: it writes down what is not to be lost, and ends then. */
+void signal_requests_hold(void);
+
 /* The requests so far, a bit each; those that were honoured are forgotten. */
 unsigned signal_requests_now(void);
 void signal_requests_honoured(unsigned requests);

@@ -21,7 +21,7 @@ static void tell_shared_devices(const app_loop *l)
 /* Once, and not by those who go on. */
 static void introduce(app_loop *l)
 {
-    l->told = *l->job->elastic->told != 0;
+    l->told = l->again;
     if (l->told)
         return;
     app_loop_tell_inexact(l);
@@ -71,11 +71,29 @@ static wf_status sample(app_loop *l)
     return wf_context_status(wf_par_context(l->par));
 }
 
+/* Whether there is anything to be taken up: of several processes any may have it. */
+static wf_status know_before(app_loop *l)
+{
+    const app_elastic *e = l->job->elastic;
+    int kept = e->from ? wf_par_snapshot_ranks(e->from) : 0;
+    const int *all;
+
+    l->again = *e->told != 0;
+    if (!l->o->recovery_dir || !e->from)
+        return WF_OK;
+    all = wf_mesh_gather(wf_par_mesh(l->par), &kept, sizeof kept);
+    for (int r = 0; all && r < l->rank->size; r++)
+        l->again = l->again || all[r];
+    return wf_context_status(wf_par_context(l->par));
+}
+
 static wf_status run(app_loop *l)
 {
     wf_par_train_options options = app_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
+    if (know_before(l) != WF_OK)
+        return wf_context_status(ctx);
     l->model = app_setup_model(l->o, ctx);
     if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
         return wf_context_status(ctx);
@@ -113,6 +131,9 @@ static void leave(app_loop *l, wf_status status)
     wf_par_snapshot *into = l->job->elastic->into;
     wf_error error = {WF_OK, ""};
 
+    if (into && l->ready &&
+        l->o->recovery_dir) /* nothing of it is lost to a launcher's haste */
+        signal_requests_hold();
     if (into && l->ready && (status == WF_ELOST || (status == WF_OK && l->leaves)) &&
         wf_par_snapshot_put(into, l->trainer, &error) == WF_ENOMEM)
         fprintf(stderr, "gpt_train: %s\n", error.text);

@@ -1,5 +1,6 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
+#include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
@@ -33,6 +34,8 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     mine = (share){.peak = (double)report.peak,
                    .flops = wf_context_flops(ctx) - flops,
                    .requests = app_saving_requests(&l->saving)};
+    if (l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir))
+        mine.requests |= APP_SIGNAL_STOP;
     l->requests = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
@@ -192,19 +195,39 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
     }
 }
 
+/* Of the ranks that know what a step came to, the first one's; nothing where its end was come to as well. */
+static wf_status share_made(app_loop *l, int64_t step, app_made_step *made)
+{
+    app_elastic *e = l->job->elastic;
+    const app_made_step *all;
+    app_made_step mine = {.step = 0};
+
+    pthread_mutex_lock(&e->lock);
+    if (e->ended < step)
+        mine = e->made;
+    pthread_mutex_unlock(&e->lock);
+    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+    for (int r = l->rank->size - 1; all && r >= 0; r--)
+        if (all[r].step == step)
+            *made = all[r];
+    return wf_context_status(wf_par_context(l->par));
+}
+
 /* What the ranks of the launch before have left; what of its last step they had not come to is made up for. */
 static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
 {
     app_elastic *e = l->job->elastic;
     wf_context *ctx = wf_par_context(l->par);
+    app_made_step made = {.step = 0};
 
-    if (wf_par_snapshot_restore(e->from, l->trainer, step) != WF_OK)
+    if (wf_par_snapshot_restore(e->from, l->trainer, step) != WF_OK ||
+        share_made(l, *step, &made) != WF_OK)
         return wf_context_status(ctx);
     app_saving_best(&l->saving, e->best_loss);
     l->ready = true;
-    if (e->made.step != *step || e->ended >= *step)
+    if (made.step != *step)
         return WF_OK;
-    if (end_step(l, &e->made, wf_context_flops(ctx)) == WF_OK)
+    if (end_step(l, &made, wf_context_flops(ctx)) == WF_OK)
         save_step(l, *step, stop);
     return wf_context_status(ctx);
 }
@@ -214,13 +237,23 @@ static void tell_elastic(app_loop *l, int64_t step)
 {
     app_elastic *e = l->job->elastic;
 
+    pthread_mutex_lock(&e->lock);
+    e->began = step;
+    pthread_mutex_unlock(&e->lock);
     if (l->rank->index != 0)
         return;
-    e->began = step;
-    if (!*e->told)
-        return;
-    app_run_log_clear(l->job->log);
-    fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, now_ms() * 1e-3 - e->lost_at);
+    if (l->again) {
+        app_run_log_clear(l->job->log);
+        if (*e->told)
+            fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told,
+                    now_ms() * 1e-3 - e->lost_at);
+        else
+            fprintf(stderr,
+                    "gpt_train: going on after step %lld with what hosts have kept in %s, --pp "
+                    "%lld --dp %lld --tp %lld, %.2f s later\n",
+                    (long long)step, l->o->recovery_dir, (long long)l->o->pp,
+                    (long long)l->o->dp, (long long)l->o->tp, now_ms() * 1e-3 - e->lost_at);
+    }
     e->lost_at = 0;
 }
 
@@ -228,7 +261,7 @@ static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     app_elastic *e = l->job->elastic;
 
-    if (e->from)
+    if (e->from && l->again)
         return take_up(l, step, stop);
     app_saving_resume(&l->saving, l->job->resume, step);
     l->ready = wf_context_status(wf_par_context(l->par)) == WF_OK;
@@ -243,7 +276,7 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        l->rank->index == 0 && !*l->job->elastic->told)
+        l->rank->index == 0 && !l->again)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     rank_parts_open(&l->parts);
     if (go_on(l, &step, &stop) == WF_OK)
@@ -252,7 +285,7 @@ wf_status app_loop_train(app_loop *l)
     while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             save_step(l, step, &stop);
-            l->leaves = leave && step >= leave && !stop;
+            l->leaves = stop ? l->o->recovery_dir != NULL : leave && step >= leave;
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
         app_saving_finish(&l->saving);

@@ -21,7 +21,9 @@ typedef struct app_loop {
     rank_parts parts;
     bool told;                     /* true once it is said that the layout is not exact */
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */
-    bool ready;                    /* the trainer has the state to go on from */
+    bool
+        again; /* other launches or starts were before: there is something to take up, or to be told */
+    bool ready;  /* the trainer has the state to go on from */
     bool leaves; /* all ranks leave what they hold, for a mesh that has grown */
 } app_loop;
 

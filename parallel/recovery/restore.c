@@ -103,66 +103,6 @@ static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
 
 /* ---- shards into tensors ---- */
 
-/* Parts of a tensor that have not been found. */
-typedef struct missing {
-    int64_t n, room;
-    wf_part *part;
-} missing;
-
-static bool add(missing *m, const wf_part *part)
-{
-    if (m->n == m->room) {
-        int64_t room = m->room ? 2 * m->room : 8;
-        wf_part *longer = realloc(m->part, (size_t)room * sizeof *longer);
-
-        if (!longer)
-            return false;
-        m->part = longer;
-        m->room = room;
-    }
-    m->part[m->n++] = *part;
-    return true;
-}
-
-static bool overlaps(const wf_part *a, const wf_part *b)
-{
-    for (int d = 0; d < a->ndim; d++)
-        if (a->start[d] >= b->start[d] + b->local[d] ||
-            b->start[d] >= a->start[d] + a->local[d])
-            return false;
-    return true;
-}
-
-/* What is left of part number j where `found` is there: slabs below and above it, dim by dim. */
-static bool subtract(missing *m, int64_t j, const wf_part *found)
-{
-    wf_part rest = m->part[j];
-
-    m->part[j] = m->part[--m->n];
-    for (int d = 0; d < rest.ndim; d++) {
-        int64_t end = rest.start[d] + rest.local[d],
-                found_end = found->start[d] + found->local[d];
-        wf_part slab = rest;
-
-        if (found->start[d] > rest.start[d]) {
-            slab.local[d] = found->start[d] - rest.start[d];
-            if (!add(m, &slab))
-                return false;
-            rest.local[d] -= slab.local[d];
-            rest.start[d] = found->start[d];
-        }
-        slab = rest;
-        if (found_end < end) {
-            slab.start[d] = found_end;
-            slab.local[d] = end - found_end;
-            if (!add(m, &slab))
-                return false;
-            rest.local[d] = found_end - rest.start[d];
-        }
-    }
-    return true;
-}
-
 typedef struct copying {
     const float *from;
     float *to;
@@ -176,43 +116,16 @@ static wf_status copy_run(void *arg, int64_t at_from, int64_t at_to, int64_t n)
     return WF_OK;
 }
 
-/* The first shard of a path, in what is sorted; count where there is none. */
-static int64_t first_of(const wf_par_snapshot *k, const char *path)
-{
-    int64_t low = 0, high = k->count;
-
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-
-        if (strcmp(k->kept[middle].path, path) < 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
-}
-
 /* Copy what of a shard is missing; false where there is no memory. */
-static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, missing *m,
+static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, wf_missing *m,
                        float *to)
 {
     copying c = {kept->data[kind], to};
-    bool wanted = false, good = true;
+    bool wanted, good = wf_missing_found(m, &kept->part, &wanted);
 
-    for (int64_t j = m->n - 1; j >= 0 && good; j--)
-        if (overlaps(&m->part[j], &kept->part)) {
-            wanted = true;
-            good = subtract(m, j, &kept->part);
-        }
     if (wanted)
         wf_part_runs(&kept->part, part, copy_run, &c);
     return good;
-}
-
-static bool is_after(const wf_par_snapshot *k, const wf_kept *kept)
-{
-    return kept->step == k->last.step ||
-           (kept->step == k->last.step - 1 && kept->state == KEPT_UNTOUCHED);
 }
 
 /* Fill one tensor of this rank. */
@@ -221,16 +134,16 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
 {
     static const char *const of[] = {"", "first moment of ", "second moment of "};
     wf_part part = wf_part_of_tensor(t);
-    missing m = {0};
+    wf_missing m = {0};
     wf_host_data view;
     float *to;
-    bool good = add(&m, &part);
+    bool good = wf_missing_add(&m, &part);
 
     to = wf_data_write_f32(t, &view);
-    for (int64_t i = first_of(k, path);
+    for (int64_t i = wf_par_snapshot_first(k, path);
          good && to && i < k->count && strcmp(k->kept[i].path, path) == 0; i++)
         if (k->kept[i].part.ndim == part.ndim && k->kept[i].data[kind] &&
-            is_after(k, &k->kept[i]))
+            wf_kept_is_last(k, &k->kept[i]))
             good = take_shard(&k->kept[i], kind, &part, &m, to);
     wf_data_close(&view);
     if (!good || !to)
@@ -263,15 +176,42 @@ static void take_all(wf_par_snapshot *k, wf_par_trainer *t, wf_error *error)
         }
 }
 
+/* The last update that a rank of any process has made. */
+static wf_status agree_last(wf_par_snapshot *k, wf_par_trainer *t)
+{
+    const wf_par_committed *all = wf_mesh_gather(t->par->mesh, &k->last, sizeof k->last);
+    wf_par_committed last = {.step = -1};
+    wf_error error = {WF_OK, ""};
+
+    for (int r = 0; all && r < wf_mesh_ranks(t->par->mesh); r++)
+        if (all[r].step > last.step)
+            last = all[r];
+    if (all && last.step < 0)
+        wf_error_set(&error, WF_ELOST, "what ranks left has nothing in it");
+    if (!all || wf_agree(t->par, 0, NULL, &error) != WF_OK) /* all have read it */
+        return wf_context_status(t->par->ctx) != WF_OK
+                   ? wf_context_status(t->par->ctx)
+                   : wf_fail(t->par->ctx, error.code, "%s", error.text);
+    pthread_mutex_lock(&k->lock);
+    if (k->last.step != last.step)
+        k->last = last;
+    pthread_mutex_unlock(&k->lock);
+    return wf_agree(t->par, 0, NULL, &error);
+}
+
 wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t *step)
 {
     wf_context *ctx = t->par->ctx;
     wf_error error = {WF_OK, ""};
 
+    *step = -1;
+    if (agree_last(k, t) != WF_OK)
+        return wf_context_status(ctx);
     *step = k->last.step;
     if (finish_all(k, t) == WF_OK) {
         wf_par_models_change(t->par);
-        take_all(k, t, &error);
+        if (wf_par_snapshot_exchange(k, t, &error) == WF_OK)
+            take_all(k, t, &error);
         wf_agree(t->par, 0, NULL, &error);
     } else if (wf_context_status(ctx) == WF_OK) {
         error = (wf_error){WF_EINTERNAL, "another rank could not finish its update"};

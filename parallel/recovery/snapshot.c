@@ -19,15 +19,20 @@ wf_par_snapshot *wf_par_snapshot_open(wf_error *error)
     return k;
 }
 
+void wf_kept_clear(wf_kept *kept)
+{
+    for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
+        free(kept->data[kind]);
+    free(kept->path);
+    *kept = (wf_kept){.path = NULL};
+}
+
 void wf_par_snapshot_close(wf_par_snapshot *k)
 {
     if (!k)
         return;
-    for (int64_t i = 0; i < k->count; i++) {
-        for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
-            free(k->kept[i].data[kind]);
-        free(k->kept[i].path);
-    }
+    for (int64_t i = 0; i < k->count; i++)
+        wf_kept_clear(&k->kept[i]);
     free(k->kept);
     pthread_mutex_destroy(&k->lock);
     free(k);
@@ -89,30 +94,36 @@ static bool is_same(const wf_kept *kept, const shard *s, int64_t step)
            strcmp(kept->path, s->parameter->path) == 0;
 }
 
+bool wf_par_snapshot_append(wf_par_snapshot *k, const wf_kept *kept)
+{
+    int64_t room = k->room ? 2 * k->room : 256;
+    wf_kept *longer =
+        k->count < k->room ? k->kept : realloc(k->kept, (size_t)room * sizeof *longer);
+
+    if (!longer)
+        return false;
+    k->room = k->count < k->room ? k->room : room;
+    k->kept = longer;
+    k->kept[k->count++] = *kept;
+    return true;
+}
+
 /* A place for a shard that nobody has put; -1: somebody has, or there is no memory. */
 static int64_t claim(wf_par_snapshot *k, const shard *s, int64_t step)
 {
-    int64_t room = k->room ? 2 * k->room : 256, at = -1;
-    wf_kept *longer;
+    wf_kept kept = {.part = s->part, .step = step, .state = s->state};
     bool there = k->sealed;
 
     for (int64_t i = k->count - 1; i >= 0 && !there; i--) /* it was put lately, if it was */
         there = is_same(&k->kept[i], s, step);
-    if (!there && k->count == k->room) {
-        longer = realloc(k->kept, (size_t)room * sizeof *longer);
-        k->failed = k->failed || !longer;
-        k->kept = longer ? longer : k->kept;
-        k->room = longer ? room : k->room;
-    }
-    if (!there && k->count < k->room) {
-        at = k->count++;
-        k->kept[at] = (wf_kept){.path = strdup(s->parameter->path),
-                                .part = s->part,
-                                .step = step,
-                                .state = s->state};
-        k->failed = k->failed || !k->kept[at].path;
-    }
-    return at;
+    if (there)
+        return -1;
+    kept.path = strdup(s->parameter->path);
+    if (kept.path && wf_par_snapshot_append(k, &kept))
+        return k->count - 1;
+    free(kept.path);
+    k->failed = true;
+    return -1;
 }
 
 static float *copy_of(const wf_tensor *t)
@@ -247,13 +258,40 @@ static int by_path(const void *a, const void *b)
     return strcmp(((const wf_kept *)a)->path, ((const wf_kept *)b)->path);
 }
 
+void wf_par_snapshot_sort(wf_par_snapshot *k)
+{
+    if (!k->failed && k->count)
+        qsort(k->kept, (size_t)k->count, sizeof *k->kept, by_path);
+}
+
+int64_t wf_par_snapshot_first(const wf_par_snapshot *k, const char *path)
+{
+    int64_t low = 0, high = k->count;
+
+    while (low < high) {
+        int64_t middle = low + (high - low) / 2;
+
+        if (strcmp(k->kept[middle].path, path) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+bool wf_kept_is_last(const wf_par_snapshot *k, const wf_kept *kept)
+{
+    return kept->step == k->last.step ||
+           (kept->step == k->last.step - 1 && kept->state == KEPT_UNTOUCHED);
+}
+
 int64_t wf_par_snapshot_seal(wf_par_snapshot *k)
 {
     int64_t step;
 
     pthread_mutex_lock(&k->lock);
-    if (!k->sealed && !k->failed && k->count)
-        qsort(k->kept, (size_t)k->count, sizeof *k->kept, by_path);
+    if (!k->sealed)
+        wf_par_snapshot_sort(k);
     k->sealed = true;
     atomic_store(&k->next_pending, 0); /* whoever took it up may have failed in that */
     step = k->failed || !k->count ? -1 : k->last.step;

@@ -64,6 +64,28 @@ WF_API int64_t wf_par_snapshot_bytes(const wf_par_snapshot *snapshot);
 WF_API wf_status wf_par_snapshot_restore(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                          int64_t *step);
 
+/**
+ * wf_par_snapshot_save - write a sealed snapshot to a file, of memory that outlives the process: /dev/shm
+ *
+ * The file is there as a whole or not at all. It is not synced: a host that loses its power loses its memory.
+ *
+ * @param texts  [2 n] key, value, ..: kept with it
+ * Errors:       WF_EIO, WF_ENOMEM
+ */
+WF_API wf_status wf_par_snapshot_save(const wf_par_snapshot *snapshot, const char *path,
+                                      const char *const *texts, int64_t n, wf_error *error);
+
+/**
+ * wf_par_snapshot_load - add what a file has to a snapshot that is not sealed; of several files, those of one step
+ *
+ * @param text  called for each of the texts that were kept with it
+ * Errors:      WF_EIO, WF_EDATA, WF_ENOMEM
+ */
+WF_API wf_status wf_par_snapshot_load(wf_par_snapshot *snapshot, const char *path,
+                                      void (*text)(void *arg, const char *key,
+                                                   const char *value),
+                                      void *arg, wf_error *error);
+
 WF_END_DECLS
 
 #endif

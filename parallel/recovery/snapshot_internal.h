@@ -36,4 +36,39 @@ struct wf_par_snapshot {
         next_pending; /* the next shard to be looked at by ranks that finish updates */
 };
 
+/* Take a shard over, of one that is not sealed; false: there is no memory, and it is the caller's still. */
+bool wf_par_snapshot_append(wf_par_snapshot *snapshot, const wf_kept *kept);
+
+/* Put shards in the order in which they are found. */
+void wf_par_snapshot_sort(wf_par_snapshot *snapshot);
+
+/* The first shard of a path, in what is sorted; count where there is none. */
+int64_t wf_par_snapshot_first(const wf_par_snapshot *snapshot, const char *path);
+
+/* Whether a shard is as it is after the snapshot's last update. */
+bool wf_kept_is_last(const wf_par_snapshot *snapshot, const wf_kept *kept);
+
+/* Free what it has. */
+void wf_kept_clear(wf_kept *kept);
+
+/* Parts of a tensor that have not been found. Owner: caller, free(part). */
+typedef struct wf_missing {
+    int64_t n, room;
+    wf_part *part;
+} wf_missing;
+
+/* One more part is missing; false: there is no memory. */
+bool wf_missing_add(wf_missing *missing, const wf_part *part);
+
+/* `found` is there. *wanted: some of it was missing. False: there is no memory. */
+bool wf_missing_found(wf_missing *missing, const wf_part *found, bool *wanted);
+
+/*
+ * Bring what ranks of this process need, and other processes have, to its snapshot: once the last update is that of all
+ * shards. Nothing where all ranks are in one process. Collective over the world. Errors: in `error`, of this rank alone,
+ * or in the context
+ */
+wf_status wf_par_snapshot_exchange(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
+                                   wf_error *error);
+
 #endif

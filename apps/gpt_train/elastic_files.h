@@ -1,0 +1,26 @@
+/*
+ * apps/gpt_train/elastic_files.h - --elastic of ranks in several processes: what a process holds when others are lost goes to
+ * --recovery-dir, memory of the host that outlives it (/dev/shm), and the processes of the next start find it there.
+ *
+ *     DIR/JOB-PROCESS.safetensors   what the ranks of a process left (parallel/recovery/snapshot_file.c)
+ *     DIR/leave                     asks a run that goes on to leave what it holds, for a start with more processes
+ */
+#ifndef WF_APPS_ELASTIC_FILES_H
+#define WF_APPS_ELASTIC_FILES_H
+
+#include "apps/gpt_train/elastic.h"
+
+/* What there is on this host, as what the launch takes up, if only on others: elastic->from. Errors: WF_EIO, WF_EDATA,
+   WF_ENOMEM */
+wf_status elastic_files_load(app_elastic *elastic, const char *dir, wf_error *error);
+
+/* What this process's ranks have left, in place of what there was. Nothing where they have left nothing new. */
+wf_status elastic_files_save(app_elastic *elastic, const char *dir, wf_error *error);
+
+/* Whether the run is asked to leave. */
+bool elastic_files_leave(const char *dir);
+
+/* The run has come to its end: nothing stays on this host. */
+void elastic_files_remove(const char *dir);
+
+#endif
