@@ -1,40 +1,171 @@
 #!/bin/bash
-# mpirun_hosts.sh HOST[,HOST...] RANKS_PER_HOST PROGRAM ARGUMENT... - starts a program of Weft on a
+# mpirun_hosts.sh [--elastic] HOST[,HOST...] RANKS_PER_HOST PROGRAM ARGUMENT... - starts a program of Weft on a
 # list of hosts with OpenMPI: one process per host, whose ranks are its threads, so that only what
 # crosses hosts goes over MPI. The program and its data lie at the same path on every host.
 #
 #     scripts/mpirun_hosts.sh node1,node2 8 gpt_train --data text --tp 8 --dp 2
 #
-# For a process per rank instead: PROCESSES=8 (per host). RANKS_PER_HOST is checked against --tp and
+# For a process per rank instead: PROCESSES=8 (per host). RANKS_PER_HOST is checked against --pp, --tp and
 # --dp, whose product is that of hosts and ranks per host. mpirun heeds its own OMPI_MCA_* variables:
 # OMPI_MCA_btl_tcp_if_include=10.0.0.0/8 chooses a network.
+#
+# With --elastic gpt_train is started again where a host or process is lost, on the hosts that answer, and goes on
+# from what these hold in /dev/shm (gpt_train --elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
+# (OMPI_MCA_plm_rsh_agent, ssh). One that answers again is taken in at the next step: they are asked every PROBE
+# seconds (10). A run that fails MAX_RESTARTS times (100) ends, and so does one that a signal has asked to. Run it
+# where no host that may be lost takes it along.
 set -euo pipefail
 
-if [ $# -lt 3 ]; then
+usage()
+{
     sed -n '2,/^set/p' "$0" | sed '$d; s/^# \{0,1\}//' >&2
     exit 2
+}
+
+elastic=no
+if [ "${1:-}" = --elastic ]; then
+    elastic=yes
+    shift
 fi
+[ $# -ge 3 ] || usage
 IFS=, read -ra hosts <<<"$1"
-ranks=$2 processes=${PROCESSES:-1} tp=1 dp=1 word=''
+ranks=$2 processes=${PROCESSES:-1} pp=1 tp=1 dp=1 word=''
 shift 2
 
 for argument in "$@"; do
     case $word in
+    --pp) pp=$argument ;;
     --tp) tp=$argument ;;
     --dp) dp=$argument ;;
     esac
     case $argument in
+    --pp=*) pp=${argument#*=} ;;
     --tp=*) tp=${argument#*=} ;;
     --dp=*) dp=${argument#*=} ;;
     esac
     word=$argument
 done
-if [ $((tp * dp)) != $((ranks * ${#hosts[@]})) ]; then
-    echo "mpirun_hosts: --tp $tp x --dp $dp = $((tp * dp)) ranks, but ${#hosts[@]} hosts x $ranks" \
+if [ $((pp * tp * dp)) != $((ranks * ${#hosts[@]})) ]; then
+    echo "mpirun_hosts: --pp $pp x --tp $tp x --dp $dp = $((pp * tp * dp)) ranks, but ${#hosts[@]} hosts x $ranks" \
         "ranks = $((ranks * ${#hosts[@]})); change one of them" >&2
     exit 2
 fi
 
-# A process is given the whole host: its ranks' threads share out the cores.
-list=$(printf "%s:$processes," "${hosts[@]}")
-exec mpirun --host "${list%,}" --bind-to none -x LD_LIBRARY_PATH -x WEFT_PLUGINS "$@"
+# over HOST...: the words of mpirun for these. A process is given the whole host: its ranks' threads share out the cores.
+over()
+{
+    local list
+    list=$(printf "%s:$processes," "$@")
+    launch=(mpirun --host "${list%,}" --bind-to none -x LD_LIBRARY_PATH -x WEFT_PLUGINS)
+}
+
+if [ $elastic = no ]; then
+    over "${hosts[@]}"
+    exec "${launch[@]}" "$@"
+fi
+
+read -ra agent <<<"$(sed "s/'//g" <<<"${OMPI_MCA_plm_rsh_agent:-ssh}")"
+run=weft-$UID-$$ restarts=0 watcher='' grows=$(mktemp)
+flags=(--elastic on --recovery-dir "/dev/shm/$run" --nnodes $((processes * ${#hosts[@]})))
+trap 'rm -f "$grows"; [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true' EXIT
+
+on()
+{
+    local host=$1
+    shift
+    timeout 5 "${agent[@]}" "$host" "$@" </dev/null 2>/dev/null
+}
+
+# Those that answer, asked at the same time.
+answering()
+{
+    local host
+    for host in "$@"; do
+        { on "$host" true && echo "$host"; } &
+    done | sort
+    wait
+}
+
+# watch USED...: until a host that is not one of these answers. Those are then asked to leave what they hold.
+watch()
+{
+    local host others=()
+    for host in "${hosts[@]}"; do
+        [[ " $* " == *" $host "* ]] || others+=("$host")
+    done
+    [ ${#others[@]} -gt 0 ] || return 0
+    while sleep "${PROBE:-10}"; do
+        mapfile -t back < <(answering "${others[@]}")
+        mapfile -t alive < <(answering "${hosts[@]}")
+        [ ${#back[@]} -gt 0 ] && [ "$("$program" "${flags[@]}" --fit-nodes $((processes * ${#alive[@]})))" -gt \
+            $((processes * $#)) ] || continue
+        echo yes >"$grows"
+        for host in "$@"; do
+            on "$host" "mkdir -p /dev/shm/$run && touch /dev/shm/$run/leave" || true
+        done
+        return 0
+    done
+}
+
+# settle HOST...: until no process of the run is there.
+settle()
+{
+    local host
+    for host in "$@"; do
+        timeout 60 "${agent[@]}" "$host" "while pgrep -f '[w]${run#w}' >/dev/null; do sleep 0.05; done" \
+            </dev/null >/dev/null 2>&1 &
+    done
+    wait
+}
+
+# What hosts that are not used hold goes to one that is.
+bring()
+{
+    local host used=$1
+    shift
+    for host in "$@"; do
+        timeout 600 "${agent[@]}" "$host" "cd /dev/shm && tar -c $run && rm -r $run" </dev/null 2>/dev/null |
+            timeout 600 "${agent[@]}" "$used" "cd /dev/shm && tar -x" 2>/dev/null || true
+    done
+}
+
+program=$1
+shift
+flags=("$@" "${flags[@]}")
+while :; do
+    mapfile -t alive < <(answering "${hosts[@]}")
+    if [ ${#alive[@]} = 0 ]; then
+        echo "mpirun_hosts: no host of ${hosts[*]} answers" >&2
+        exit 4
+    fi
+    fit=$("$program" "${flags[@]}" --fit-nodes $((processes * ${#alive[@]}))) || exit $?
+    count=$(((fit + processes - 1) / processes))
+    used=("${alive[@]:0:count}")
+    [ $restarts = 0 ] || bring "${used[0]}" "${alive[@]:count}"
+    for host in "${used[@]}"; do
+        on "$host" "rm -f /dev/shm/$run/leave" || true
+    done
+    over "${used[@]}"
+    : >"$grows"
+    watch "${used[@]}" &
+    watcher=$!
+    status=0
+    # Every host's daemon hangs on mpirun itself, and none on that of another host, which may be lost. What mpirun kills
+    # where one is lost is setsid alone: the program has a second or more to leave what it holds.
+    WEFT_RESTART_COUNT=$restarts "${launch[@]}" --mca routed direct --mca plm_rsh_no_tree_spawn 1 -x WEFT_RESTART_COUNT \
+        setsid --fork --wait "$program" "${flags[@]}" || status=$?
+    kill $watcher 2>/dev/null || true
+    wait $watcher 2>/dev/null || true
+    watcher=''
+    settle "${alive[@]}"
+    case $status in
+    0 | 2 | 3 | 5 | 7) break ;; # it came to its end, or would come to the same one again
+    75) [ -s "$grows" ] || break ;;
+    *) [ $((restarts + 1)) -lt "${MAX_RESTARTS:-100}" ] || break ;;
+    esac
+    restarts=$((restarts + 1))
+done
+for host in "${hosts[@]}"; do
+    on "$host" "rm -rf /dev/shm/$run" || true
+done
+exit $status

@@ -20,13 +20,40 @@ static double now(void)
 
 bool app_elastic_again(app_elastic *e, const char *log)
 {
-    const char *restarts = getenv("WEFT_RESTART_COUNT"); /* of scripts/mpirun_hosts.sh */
-    bool again =
-        (e->from && wf_par_snapshot_ranks(e->from)) || (restarts && atoi(restarts) > 0);
+    bool again = (e->from && wf_par_snapshot_ranks(e->from)) || elastic_files_restarts() > 0;
 
     if (again && log)
         e->logged = app_run_log_last(log);
     return again;
+}
+
+void app_elastic_hold(app_elastic *e, wf_par_trainer *trainer)
+{
+    pthread_mutex_lock(&e->lock);
+    if (e->holder && e->holders < APP_ELASTIC_RANKS)
+        e->holder[e->holders++] = trainer;
+    pthread_mutex_unlock(&e->lock);
+}
+
+void app_elastic_release(app_elastic *e, wf_par_trainer *trainer)
+{
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < e->holders; i++)
+        if (e->holder[i] == trainer)
+            e->holder[i--] = e->holder[--e->holders];
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* What ranks hold that do not return: they compute, or wait inside of MPI for one that is lost. None of the two changes
+   what a trainer holds, and an update under way is not taken. */
+static void put_for_others(app_elastic *e)
+{
+    wf_error error = {WF_OK, ""};
+
+    pthread_mutex_lock(&e->lock);
+    for (int i = 0; i < e->holders; i++)
+        wf_par_snapshot_put(e->into, e->holder[i], &error);
+    pthread_mutex_unlock(&e->lock);
 }
 
 void app_elastic_lost(app_elastic *e)
@@ -235,11 +262,14 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
     wf_status status;
 
     e->into = wf_par_snapshot_open(error);
-    if (!e->into)
-        return error->code;
+    e->holder = calloc(APP_ELASTIC_RANKS, sizeof *e->holder);
+    if (!e->into || !e->holder)
+        return wf_error_set(error, WF_ENOMEM, "no memory for what ranks may leave");
     e->began = INT64_MAX;
     status = r->launch(r->asked, r->job, end, error);
     e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+    if (end->stuck)
+        put_for_others(e);
     if (wf_par_snapshot_ranks(e->into) &&
         elastic_files_save(e, r->asked->recovery_dir, &keeping) != WF_OK)
         fprintf(stderr, "gpt_train: what ranks held is not kept: %s\n", keeping.text);

@@ -21,12 +21,17 @@ typedef struct app_made_step {
 } app_made_step;
 
 /* What the launches of a run share, and their ranks write to. Of a run without --elastic all is NULL and 0. */
+enum { APP_ELASTIC_RANKS = 4096 };
+
 typedef struct app_elastic {
     wf_par_snapshot *from; /* what this launch takes up; NULL: nothing */
     wf_par_snapshot *into; /* where its ranks leave what they hold; NULL: nowhere */
     int64_t
         leave_after; /* they do so after this step, and end, for a mesh that has grown; 0: never */
     pthread_mutex_t lock;
+    int holders; /* ranks of this process that have something to leave, and have not */
+    wf_par_trainer *
+        *holder;           /* [APP_ELASTIC_RANKS] theirs; NULL where ranks are threads alone */
     app_made_step made;    /* the last one of any rank here */
     int64_t began;         /* rank 0: the step after which this launch goes on */
     int64_t logged, ended; /* rank 0: the last step that has its row; its checkpoints too */
@@ -86,6 +91,10 @@ wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error)
 
 /* Whether an earlier start of this run has written rows to its log, by the step of which this one goes on with them. */
 bool app_elastic_again(app_elastic *elastic, const char *log);
+
+/* A rank has something to leave from now on, and no longer: for who leaves it in its place where it does not return. */
+void app_elastic_hold(app_elastic *elastic, wf_par_trainer *trainer);
+void app_elastic_release(app_elastic *elastic, wf_par_trainer *trainer);
 
 /* Ranks are lost, from now on. */
 void app_elastic_lost(app_elastic *elastic);

@@ -94,8 +94,7 @@ wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return wf_error_set(error, WF_EIO, "cannot make --recovery-dir %s: %s", dir,
                             strerror(errno));
-    /* names of a start are alike, and those of two starts differ */
-    snprintf(job, sizeof job, "%lld-", (long long)getppid());
+    snprintf(job, sizeof job, "%d-", elastic_files_restarts());
     snprintf(path, sizeof path, "%.3800s/%s%d%s", dir, job, wf_launcher_detected().process,
              suffix);
     snprintf(made, sizeof made, "%" PRId64 " %a %a %a %a", e->made.step,
@@ -115,6 +114,13 @@ bool elastic_files_leave(const char *dir)
 
     snprintf(path, sizeof path, "%.3800s/%s", dir, asks);
     return access(path, F_OK) == 0;
+}
+
+int elastic_files_restarts(void)
+{
+    const char *text = getenv("WEFT_RESTART_COUNT"); /* of scripts/mpirun_hosts.sh */
+
+    return text ? atoi(text) : 0;
 }
 
 void elastic_files_remove(const char *dir)

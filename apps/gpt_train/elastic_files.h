@@ -2,8 +2,8 @@
  * apps/gpt_train/elastic_files.h - --elastic of ranks in several processes: what a process holds when others are lost goes to
  * --recovery-dir, memory of the host that outlives it (/dev/shm), and the processes of the next start find it there.
  *
- *     DIR/JOB-PROCESS.safetensors   what the ranks of a process left (parallel/recovery/snapshot_file.c)
- *     DIR/leave                     asks a run that goes on to leave what it holds, for a start with more processes
+ *     DIR/RESTARTS-PROCESS.safetensors   what the ranks of a process left (parallel/recovery/snapshot_file.c)
+ *     DIR/leave                          asks a run that goes on to leave what it holds, for a start with more processes
  */
 #ifndef WF_APPS_ELASTIC_FILES_H
 #define WF_APPS_ELASTIC_FILES_H
@@ -19,6 +19,9 @@ wf_status elastic_files_save(app_elastic *elastic, const char *dir, wf_error *er
 
 /* Whether the run is asked to leave. */
 bool elastic_files_leave(const char *dir);
+
+/* How often the run was started before, as who starts it says; 0: nobody does. */
+int elastic_files_restarts(void);
 
 /* The run has come to its end: nothing stays on this host. */
 void elastic_files_remove(const char *dir);

@@ -21,7 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75 };
+enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75, ELASTIC_GRACE_MS = 700 };
 
 /* Exit status by what went wrong, as documented in --help. */
 static int exit_status(wf_status status, const app_saving_result *saved)
@@ -131,6 +131,7 @@ static wf_status train(const app_options *o, app_train_job *job, wf_launch_end *
                                       .axis = axis,
                                       .order = app_setup_rank_order(o),
                                       .stall_timeout = o->stall_timeout,
+                                      .grace = o->recovery_dir ? ELASTIC_GRACE_MS * 1e-3 : 0,
                                       .exit_now = exit_now,
                                       .report = report,
                                       .end = end};
@@ -183,8 +184,12 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
                                  .job = job};
     wf_status status;
 
-    if (job->launcher->processes > 1)
-        return app_elastic_train_process(&run, end, error);
+    if (job->launcher->processes > 1) {
+        signal_requests_outlast(true);
+        status = app_elastic_train_process(&run, end, error);
+        signal_requests_outlast(false);
+        return status;
+    }
     status = app_elastic_train(&run, end, error);
     job->options = o;
     if (status != WF_OK)

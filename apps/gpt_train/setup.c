@@ -192,6 +192,8 @@ wf_status app_setup_pace(const app_options *o, wf_sim_paced *paced, wf_error *er
 
 wf_rank_order app_setup_rank_order(const app_options *o)
 {
+    if (o->recovery_dir && !o->given[APP_OPTION_rank_order])
+        return WF_ORDER_STARTED; /* dp ranks, of which one is another's buddy, over hosts */
     return strcmp(o->rank_order, "near") == 0      ? WF_ORDER_NEAR
            : strcmp(o->rank_order, "started") == 0 ? WF_ORDER_STARTED
                                                    : WF_ORDER_TRANSPOSED;

@@ -6,6 +6,8 @@
 #ifndef WF_APPS_SIGNAL_REQUESTS_H
 #define WF_APPS_SIGNAL_REQUESTS_H
 
+#include <stdbool.h>
+
 enum { APP_SIGNAL_SAVE = 1, APP_SIGNAL_STOP = 2 };
 
 /* From now on these signals are requests; a second SIGINT ends the process. */
@@ -17,6 +19,10 @@ void signal_requests_write_errors(void);
 /* SIGTERM ends this process a little later. A launcher ends all processes with it when one has failed,
    and there is time to say what has. */
 void signal_requests_linger(void);
+
+/* From now on, or no longer, a library that ends the process from the thread of a rank waits with that: OpenMPI does so as soon as it
+   meets the connection of a host that is lost, which is for others here to tell and to survive. */
+void signal_requests_outlast(bool outlasts);
 
 /* From now on SIGTERM ends this process no more: it writes down what is not to be lost, and ends then. */
 void signal_requests_hold(void);

@@ -137,6 +137,7 @@ static void leave(app_loop *l, wf_status status)
     if (into && l->ready && (status == WF_ELOST || (status == WF_OK && l->leaves)) &&
         wf_par_snapshot_put(into, l->trainer, &error) == WF_ENOMEM)
         fprintf(stderr, "gpt_train: %s\n", error.text);
+    app_elastic_release(l->job->elastic, l->trainer);
 }
 
 wf_status app_train_rank(wf_rank *rank, void *arg)

@@ -279,8 +279,10 @@ wf_status app_loop_train(app_loop *l)
         l->rank->index == 0 && !l->again)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
     rank_parts_open(&l->parts);
-    if (go_on(l, &step, &stop) == WF_OK)
+    if (go_on(l, &step, &stop) == WF_OK) {
         tell_elastic(l, step);
+        app_elastic_hold(l->job->elastic, l->trainer);
+    }
     l->resumed = step;
     while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {

@@ -105,9 +105,11 @@ static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
                        : wf_detector_look(&l->detection, v);
 }
 
-static int grace_ms(const wf_verdict *v)
+static int grace_ms(const wf_launch_options *o, const wf_verdict *v)
 {
-    return !v->stuck ? GRACE_MS : v->code == WF_ELOST ? GRACE_LOST_MS : GRACE_STUCK_MS;
+    int lost = o->grace > 0 ? (int)(o->grace * 1e3) : GRACE_LOST_MS;
+
+    return !v->stuck ? GRACE_MS : v->code == WF_ELOST ? lost : GRACE_STUCK_MS;
 }
 
 /* What a rank here has returned where its transport keeps no cause. */
@@ -166,7 +168,7 @@ static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
             report(l, o, &v, e);
         }
         failed = failed ? failed : now_ms();
-        if (now_ms() - failed > grace_ms(&v))
+        if (now_ms() - failed > grace_ms(o, &v))
             break;
     }
     for (int i = 0; i < l->n; i++)

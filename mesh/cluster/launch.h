@@ -49,6 +49,9 @@ typedef struct wf_launch_options {
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
        least, and to exit when the world has ended, 5 s at least. */
     double stall_timeout;
+    /* Seconds that the ranks of a process may take to return where another process was lost; 0: 0.3, since launchers
+       end all others a second later. Otherwise the end of whoever started this process is no more than SIGTERM to it. */
+    double grace;
     /* NULL, or ends the program at once (_exit), with its status for a failure: where processes wait for
        each other when they exit, and one of them is lost or hangs. It may be called from a signal, or
        by a thread of the library. NULL: SIGALRM ends it. */

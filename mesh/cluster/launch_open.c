@@ -122,12 +122,12 @@ static launch *launch_new(const wf_transport *transport, void *world, const wf_r
     return l;
 }
 
-/* Who started this process shall not leave it behind. */
-static void prepare_process(void)
+/* Who started this process shall not leave it behind, but for what it may have to write down first. */
+static void prepare_process(const wf_launch_options *o)
 {
     wf_launcher l = wf_launcher_detected();
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, o->grace > 0 ? SIGTERM : SIGKILL);
     if (l.processes > 1) /* one connection more: what the muster listens to */
         wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 1);
 }
@@ -298,7 +298,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
     if (status != WF_OK)
         return status;
     if (t->processes)
-        prepare_process();
+        prepare_process(o);
     wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
     return t->processes && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)

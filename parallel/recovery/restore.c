@@ -149,7 +149,7 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
     if (!good || !to)
         wf_error_set(error, WF_ENOMEM, "no memory to take up %s", path);
     else if (m.n)
-        wf_error_set(error, WF_ELOST,
+        wf_error_set(error, WF_EDATA,
                      "no rank that is left has the %s%s after step %" PRId64
                      ", elements %" PRId64 " to %" PRId64 " of its dim 0: it was lost with "
                      "the ranks that held it; with --redundancy buddy others hold it too",

@@ -58,8 +58,8 @@ WF_API int64_t wf_par_snapshot_bytes(const wf_par_snapshot *snapshot);
  *
  * @param step  set: the steps that are done
  * Collective:  over the world
- * Errors:      on every rank alike, in the context: WF_ELOST (some of it was held by no rank that is left, and
- *              which), WF_EINVAL (another model), WF_ENOMEM
+ * Errors:      on every rank alike, in the context: WF_EDATA (some of it was held by no rank that is left, and
+ *              which), WF_ELOST, WF_EINVAL (another model), WF_ENOMEM
  */
 WF_API wf_status wf_par_snapshot_restore(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                          int64_t *step);

@@ -1,6 +1,7 @@
 /* parallel/shard/buddy.c - copies of the rank before, updated like the original; see the header. */
 #include "parallel/shard/buddy_internal.h"
 #include "mesh/comm/collective.h"
+#include "mesh/transport/launcher.h"
 #include <stdlib.h>
 
 struct wf_par_buddies {
@@ -8,7 +9,8 @@ struct wf_par_buddies {
     wf_nn_optimizer *optimizer;
     wf_nn_parameter *const *parameter;
     int64_t n;
-    wf_par_buddy *copy; /* [n] */
+    wf_par_buddy *copy;      /* [n] */
+    int offset[WF_MAX_AXES]; /* members from a rank to its buddy; 0: not known yet */
 };
 
 /* The axis over which only one rank has each part of a parameter and its state; -1: others hold all of it too. */
@@ -27,14 +29,48 @@ static int lonely_axis(const wf_par *par, const wf_nn_parameter *p)
     return axis;
 }
 
-static int member_before(const wf_comm *comm)
+/* Whose shards this rank copies, and who copies its own. */
+static int member_before(const wf_comm *comm, int offset)
 {
-    return (wf_comm_rank(comm) + wf_comm_size(comm) - 1) % wf_comm_size(comm);
+    return (wf_comm_rank(comm) + wf_comm_size(comm) - offset) % wf_comm_size(comm);
 }
 
-static int member_behind(const wf_comm *comm)
+static int member_behind(const wf_comm *comm, int offset)
 {
-    return (wf_comm_rank(comm) + 1) % wf_comm_size(comm);
+    return (wf_comm_rank(comm) + offset) % wf_comm_size(comm);
+}
+
+/* Whether no member has its buddy in its own process, which would be lost with it. */
+static bool is_apart(const wf_comm *comm, const int *process, int offset)
+{
+    int n = wf_comm_size(comm);
+
+    for (int i = 0; i < n; i++)
+        if (process[wf_comm_world_rank(comm, i)] ==
+            process[wf_comm_world_rank(comm, (i + offset) % n)])
+            return false;
+    return true;
+}
+
+/* The next member, or the nearest that is in another process for all of them. Collective over the world. */
+static wf_status find_offsets(wf_par_buddies *b)
+{
+    const int mine = wf_launcher_detected().process, *process;
+
+    for (int axis = 0; axis < wf_mesh_axes(b->par->mesh); axis++)
+        b->offset[axis] = 1;
+    if (wf_context_dry_run(b->par->ctx))
+        return WF_OK;
+    process = wf_mesh_gather(b->par->mesh, &mine, sizeof mine);
+    for (int axis = 0; process && axis < wf_mesh_axes(b->par->mesh); axis++) {
+        const wf_comm *comm = wf_mesh_comm(b->par->mesh, axis);
+        int k = 1;
+
+        while (k < wf_comm_size(comm) && !is_apart(comm, process, k))
+            k++;
+        b->offset[axis] = k < wf_comm_size(comm) ? k : 1;
+    }
+    return wf_context_status(b->par->ctx);
 }
 
 /* A tensor of the copied shard's shape, kept. */
@@ -104,8 +140,8 @@ static wf_status add(wf_par_buddies *b, int64_t i, int axis)
     *copy = (wf_par_buddy){.i = i, .axis = axis};
     for (int d = 0; d < t->ndim; d++)
         wf_layout_part(b->par->mesh, t->layout, d, &t->dim[d],
-                       wf_comm_world_rank(comm, member_before(comm)), &copy->start[d],
-                       &copy->local[d]);
+                       wf_comm_world_rank(comm, member_before(comm, b->offset[axis])),
+                       &copy->start[d], &copy->local[d]);
     b->n++;
     for (int kind = 0; kind < WF_PAR_BUDDY_GRADIENT; kind++)
         if (own(b, i, kind))
@@ -130,6 +166,7 @@ wf_par_buddies *wf_par_buddies_open(wf_par *par, wf_nn_optimizer *optimizer, int
     b->par = par;
     b->optimizer = optimizer;
     b->parameter = parameter;
+    find_offsets(b);
     for (int64_t i = 0; i < count; i++)
         adapted = adapted || parameter[i]->adapter;
     for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
@@ -160,6 +197,7 @@ void wf_par_buddies_close(wf_par_buddies *b)
 typedef struct shift {
     wf_par_buddies *b;
     wf_comm *comm;
+    int before, behind;
     int64_t n;
     wf_comm_buffer *buffer; /* [n] */
     int64_t *cuts;          /* [n][2][members + 1], in bytes */
@@ -170,6 +208,8 @@ static bool shift_open(shift *s, wf_par_buddies *b, int axis)
     size_t n = (size_t)b->n + 1;
 
     *s = (shift){.b = b, .comm = wf_mesh_comm(b->par->mesh, axis)};
+    s->before = member_before(s->comm, b->offset[axis]);
+    s->behind = member_behind(s->comm, b->offset[axis]);
     s->buffer = calloc(n * WF_PAR_BUDDY_KINDS, sizeof *s->buffer);
     s->cuts = calloc(n * WF_PAR_BUDDY_KINDS * 2, ((size_t)wf_comm_size(s->comm) + 1) * 8);
     if (s->buffer && s->cuts)
@@ -191,8 +231,8 @@ static void shift_add(shift *s, const wf_tensor *from, wf_tensor *to)
     int64_t *cuts = s->cuts + s->n * 2 * (members + 1), *out_cuts = cuts + members + 1;
 
     for (int i = 0; i <= members; i++) {
-        cuts[i] = i > member_behind(s->comm) ? (int64_t)wf_tensor_bytes(from) : 0;
-        out_cuts[i] = i > member_before(s->comm) ? (int64_t)wf_tensor_bytes(to) : 0;
+        cuts[i] = i > s->behind ? (int64_t)wf_tensor_bytes(from) : 0;
+        out_cuts[i] = i > s->before ? (int64_t)wf_tensor_bytes(to) : 0;
     }
     s->buffer[s->n++] =
         (wf_comm_buffer){.in = from->data, .out = to->data, .cuts = cuts, .out_cuts = out_cuts};

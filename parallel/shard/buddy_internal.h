@@ -7,6 +7,9 @@
  * it, and runs the same update; an update is element by element, so the copy has the bits of the original (after Gemini,
  * Wang et al. 2023, which sends all state to a peer's memory in place of recomputing it).
  *
+ * The rank before is the one whose process is another one, for all ranks, where there is such a distance: a host that is lost takes
+ * no shard and its copy along.
+ *
  * What other data-parallel ranks hold anyway (DDP, HSDP) has no buddies.
  */
 #ifndef WF_PARALLEL_SHARD_BUDDY_INTERNAL_H
@@ -29,7 +32,7 @@ typedef struct wf_par_buddy {
 } wf_par_buddy;
 
 /*
- * Memory for the copies, without values yet. Owner: caller, wf_par_buddies_close (NULL is allowed).
+ * Memory for the copies, without values yet. Collective over the world. Owner: caller, wf_par_buddies_close (NULL is allowed).
  * Errors: in the context, NULL then: WF_EUNSUPPORTED where an update has to be made as a whole (Muon, zero1)
  */
 wf_par_buddies *wf_par_buddies_open(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,

@@ -254,7 +254,7 @@ static void alone_is_missed(void)
     wf_error error = {WF_OK, ""};
 
     CU_ASSERT_EQUAL(run(&t, &shards, &two_shards, BEFORE, 1, &error), 0);
-    CU_ASSERT_EQUAL(error.code, WF_ELOST);
+    CU_ASSERT_EQUAL(error.code, WF_EDATA);
     CU_ASSERT(strstr(error.text, "--redundancy buddy") != NULL);
 }
 
