@@ -25,7 +25,7 @@ import time
 from elastic import MODEL, STRATEGIES
 from training_runs import Failure, ROOT, write_text
 
-STEPS, RANKS, EACH, HEAD = 40, 32, 8, "node4"
+STEPS, RANKS, EACH, HEAD = 60, 32, 8, "node4"
 HOSTS = ["node0", "node1", "node2", "node3"]
 MAKE = ROOT / "tests/hosts/hosts.sh"
 AGENT = """#!/bin/bash

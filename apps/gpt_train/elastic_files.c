@@ -118,7 +118,7 @@ bool elastic_files_leave(const char *dir)
 
 int elastic_files_restarts(void)
 {
-    const char *text = getenv("WEFT_RESTART_COUNT"); /* of scripts/mpirun_hosts.sh */
+    const char *text = getenv("WEFT_RESTART_COUNT"); /* set by scripts/mpirun_hosts.sh */
 
     return text ? atoi(text) : 0;
 }

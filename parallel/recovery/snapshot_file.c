@@ -152,7 +152,8 @@ wf_status wf_par_snapshot_save(const wf_par_snapshot *k, const char *path,
 /* The shard that a text describes; false where it is none. */
 static bool parse(const char *text, wf_kept *kept)
 {
-    long long step, start, local;
+    const long long most = 1LL << 48; /* elements of a shard */
+    long long step, start, local, count = 1;
     int state, ndim, at = 0, n;
 
     if (sscanf(text, "%d %lld %d%n", &state, &step, &ndim, &at) != 3 || ndim < 0 ||
@@ -161,8 +162,9 @@ static bool parse(const char *text, wf_kept *kept)
     *kept = (wf_kept){.step = step, .state = (kept_state)state, .part = {.ndim = ndim}};
     for (int d = 0; d < ndim; d++, at += n) {
         if (sscanf(text + at, " %lld %lld%n", &start, &local, &n) != 2 || start < 0 ||
-            local < 0)
+            local < 0 || start > most || local > most / count)
             return false;
+        count *= local ? local : 1;
         kept->part.start[d] = start;
         kept->part.local[d] = local;
     }

@@ -141,6 +141,33 @@ static wf_status launch(drill *d, const wf_par_options *layout,
     return error->code;
 }
 
+static void see_text(void *arg, const char *key, const char *value)
+{
+    if (strcmp(key, "said") == 0 && strcmp(value, "with it") == 0)
+        ++*(int *)arg;
+}
+
+/* A snapshot that was written to a file and read, in place of one. */
+static wf_par_snapshot *through_a_file(wf_par_snapshot *snapshot)
+{
+    const char *texts[] = {"said", "with it"};
+    wf_error error = {WF_OK, ""};
+    wf_par_snapshot *read = wf_par_snapshot_open(&error);
+    int seen = 0;
+
+    CU_ASSERT_EQUAL(wf_par_snapshot_save(snapshot, "recovery.safetensors", texts, 1, &error),
+                    WF_OK);
+    CU_ASSERT_EQUAL(wf_par_snapshot_load(read, "recovery.safetensors", see_text, &seen, &error),
+                    WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s\n", error.text);
+    CU_ASSERT_EQUAL(seen, 1);
+    CU_ASSERT_EQUAL(wf_par_snapshot_seal(read), wf_par_snapshot_seal(snapshot));
+    CU_ASSERT_EQUAL(wf_par_snapshot_bytes(read), wf_par_snapshot_bytes(snapshot));
+    wf_par_snapshot_close(snapshot);
+    return read;
+}
+
 /* A run on `first` that loses a rank, and goes on as `second`; its digest, or 0. */
 static uint64_t run(const training *t, const wf_par_options *first,
                     const wf_par_options *second, moment when, int lost, wf_error *error)
@@ -157,7 +184,7 @@ static uint64_t run(const training *t, const wf_par_options *first,
     CU_ASSERT_EQUAL(wf_par_snapshot_seal(d.next),
                     when == HALF || when == AFTER ? FAILS : FAILS - 1);
     CU_ASSERT_EQUAL(wf_par_snapshot_ranks(d.next), (int)wf_par_ranks(first) - 1);
-    d.snapshot = d.next;
+    d.snapshot = when == HALF ? through_a_file(d.next) : d.next;
     if (launch(&d, second, second_rank, error) == WF_OK)
         CU_ASSERT_EQUAL(d.step, when == HALF || when == AFTER ? FAILS : FAILS - 1);
     wf_par_snapshot_close(d.snapshot);
