@@ -65,7 +65,7 @@ if [ $elastic = no ]; then
 fi
 
 read -ra agent <<<"$(sed "s/'//g" <<<"${OMPI_MCA_plm_rsh_agent:-ssh}")"
-run=weft-$UID-$$ restarts=0 watcher='' grows=$(mktemp)
+run=weft-$UID-$$ restarts=0 watcher='' job='' asked=no grows=$(mktemp)
 flags=(--elastic on --recovery-dir "/dev/shm/$run" --nnodes $((processes * ${#hosts[@]})))
 trap 'rm -f "$grows"; [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true' EXIT
 
@@ -85,6 +85,14 @@ answering()
     done | sort
     wait
 }
+
+# A signal ends the run, and is none of its failures.
+stop()
+{
+    asked=yes
+    [ -z "$job" ] || kill -TERM "$job" 2>/dev/null || true
+}
+trap stop INT TERM HUP
 
 # watch USED...: until a host that is not one of these answers. Those are then asked to leave what they hold.
 watch()
@@ -153,11 +161,19 @@ while :; do
     # Every host's daemon hangs on mpirun itself, and none on that of another host, which may be lost. What mpirun kills
     # where one is lost is setsid alone: the program has a second or more to leave what it holds.
     WEFT_RESTART_COUNT=$restarts "${launch[@]}" --mca routed direct --mca plm_rsh_no_tree_spawn 1 -x WEFT_RESTART_COUNT \
-        setsid --fork --wait "$program" "${flags[@]}" || status=$?
+        setsid --fork --wait "$program" "${flags[@]}" &
+    job=$!
+    while :; do # a signal ends a wait
+        status=0
+        wait "$job" || status=$?
+        kill -0 "$job" 2>/dev/null || break
+    done
+    job=''
     kill $watcher 2>/dev/null || true
     wait $watcher 2>/dev/null || true
     watcher=''
     settle "${alive[@]}"
+    [ $asked = no ] || break
     case $status in
     0 | 2 | 3 | 5 | 7) break ;; # it came to its end, or would come to the same one again
     75) [ -s "$grows" ] || break ;;

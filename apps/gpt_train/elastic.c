@@ -154,19 +154,26 @@ static void tell(app_elastic *e, const app_options *o, int64_t step, int left, c
                  "ranks are there again: going on after step %" PRId64 ", %s", step, mesh);
 }
 
+/* Nobody looks at it any more. */
+static void drop(const app_elastic *e, wf_par_snapshot *snapshot)
+{
+    if (!e->left_behind)
+        wf_par_snapshot_close(snapshot);
+}
+
 /* The next launch takes up what this one has left. Of one that made no step it takes what that was given itself: buddies
    may not have come to their copies yet. Returns the step after which it is; -1: it begins as the first one did. */
-static int64_t hand_over(app_elastic *e, bool stuck)
+static int64_t hand_over(app_elastic *e)
 {
     int64_t step = wf_par_snapshot_seal(e->into);
     int64_t given = e->from ? wf_par_snapshot_seal(e->from) : -1;
 
     if (step > e->began) {
-        wf_par_snapshot_close(e->from);
+        drop(e, e->from);
         e->from = e->into;
         given = step;
-    } else if (!stuck) { /* a rank that is stuck may come to it one day */
-        wf_par_snapshot_close(e->into);
+    } else {
+        drop(e, e->into);
     }
     e->into = NULL;
     return given;
@@ -230,9 +237,10 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         status = r->launch(o, r->job, end, error);
         e->lost_at = e->lost_at > 0 ? e->lost_at : now();
         stuck += end->stuck;
+        e->left_behind = stuck > 0;
         left = wf_par_snapshot_ranks(e->into);
         last = step;
-        step = hand_over(e, end->stuck > 0);
+        step = hand_over(e);
         failures = status == WF_OK || step > last ? 0 : failures + 1;
         if (!may_launch(e, status, left, step, failures))
             break;
@@ -246,10 +254,9 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         *error = (wf_error){WF_OK, ""};
     }
     end->stuck = stuck;
-    if (!stuck) {
-        wf_par_snapshot_close(e->from);
+    drop(e, e->from);
+    if (!stuck)
         free(o);
-    }
     e->from = NULL;
     return status;
 }

@@ -26,6 +26,7 @@ enum { APP_ELASTIC_RANKS = 4096 };
 typedef struct app_elastic {
     wf_par_snapshot *from; /* what this launch takes up; NULL: nothing */
     wf_par_snapshot *into; /* where its ranks leave what they hold; NULL: nowhere */
+    bool left_behind; /* ranks of an earlier launch are stuck: what they were given stays */
     int64_t
         leave_after; /* they do so after this step, and end, for a mesh that has grown; 0: never */
     pthread_mutex_t lock;

@@ -96,10 +96,8 @@ static void report(const wf_error *error, void *arg)
     wf_error told = *error;
 
     app_elastic_lost(job->elastic);
-    if (job->elastic->into &&
-        job->launcher->processes == 1) { /* the others go on, and say so, or this comes again */
-        return;
-    }
+    if (job->elastic->into && job->launcher->processes == 1)
+        return; /* the others go on, and say so, or this comes again */
     app_recordings_directory(job->options, directory, sizeof directory);
     if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
@@ -159,7 +157,8 @@ static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
 {
     app_train_job *job = arg;
 
-    wf_par_pipeline_free(job->pipeline);
+    if (!job->elastic->left_behind)
+        wf_par_pipeline_free(job->pipeline);
     job->pipeline = NULL;
     job->options = o;
     job->saved->failed = false;

@@ -112,7 +112,7 @@ static wf_status run(app_loop *l)
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         app_loop_tell_inexact(l);
-        if (l->trainer && l->job->elastic->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
+        if (l->trainer && l->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
             return wf_context_status(ctx);
         if (rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
@@ -128,7 +128,7 @@ static wf_status run(app_loop *l)
 /* For the next launch, where ranks were lost or are there again; of a rank that failed by itself nothing is kept. */
 static void leave(app_loop *l, wf_status status)
 {
-    wf_par_snapshot *into = l->job->elastic->into;
+    wf_par_snapshot *into = l->into;
     wf_error error = {WF_OK, ""};
 
     if (into && l->ready &&
@@ -144,7 +144,7 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
 {
     const app_train_job *job = arg;
     wf_par_options options = app_setup_rank(job->options, false);
-    app_loop l = {.rank = rank, .job = job, .o = job->options};
+    app_loop l = {.rank = rank, .job = job, .o = job->options, .into = job->elastic->into};
     wf_status status;
 
     if (job->failed.code != WF_OK)

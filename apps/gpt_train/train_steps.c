@@ -105,6 +105,13 @@ static wf_status take_digests(app_loop *l, app_step_log *record, wf_par_tensor_d
     return wf_context_status(wf_par_context(l->par));
 }
 
+static wf_status verify(app_loop *l, int64_t step)
+{
+    bool due = l->o->verify_every && step % l->o->verify_every == 0;
+
+    return due ? wf_par_trainer_verify(l->trainer) : wf_context_status(wf_par_context(l->par));
+}
+
 /* What a step has come to is measured, evaluated, logged and saved: on all ranks, behind the step or, where ranks were
    lost in that, by those that go on. */
 static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
@@ -122,7 +129,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
     if (sum_up(l, flops, &record) != WF_OK ||
         rank_parts_step(&l->parts, l->trainer, made->step) != WF_OK ||
-        evaluate(l, made->step, &record) != WF_OK)
+        verify(l, made->step) != WF_OK || evaluate(l, made->step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         made->step > e->logged) {
@@ -146,7 +153,7 @@ static wf_status train_step(app_loop *l, int64_t step)
     wf_par_report_begin(l->par, &report);
     status = rank_trace_step(&l->trace, l->trainer, step, &train, &made.result);
     made.ms = now_ms() - start;
-    if (l->job->elastic->into && wf_par_trainer_steps(l->trainer) == step)
+    if (l->into && wf_par_trainer_steps(l->trainer) == step)
         app_elastic_made(l->job->elastic, &made);
     if (status != WF_OK)
         return wf_context_status(ctx);

@@ -23,8 +23,9 @@ typedef struct app_loop {
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */
     bool
         again; /* other launches or starts were before: there is something to take up, or to be told */
-    bool ready;  /* the trainer has the state to go on from */
-    bool leaves; /* all ranks leave what they hold, for a mesh that has grown */
+    wf_par_snapshot *into; /* where the rank leaves what it holds; NULL: nowhere */
+    bool ready;            /* the trainer has the state to go on from */
+    bool leaves;           /* all ranks leave what they hold, for a mesh that has grown */
 } app_loop;
 
 /* All steps, on from a checkpoint or from what lost ranks left. The trainer is open. Collective. Errors: in the

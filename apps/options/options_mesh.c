@@ -89,13 +89,19 @@ static bool is_alone(const app_options *o)
 
 static wf_status check_elastic(app_options *o, wf_error *error)
 {
-    if (!o->elastic && (o->given[APP_OPTION_min_dp] || o->given[APP_OPTION_rejoin_after]))
+    if (!o->elastic && (o->min_dp > 1 || o->rejoin_after || o->recovery_dir))
         return wf_error_set(error, WF_EINVAL, "%s belongs to --elastic on; use it with that",
-                            o->given[APP_OPTION_min_dp] ? "--min-dp" : "--rejoin-after");
+                            o->min_dp > 1     ? "--min-dp"
+                            : o->rejoin_after ? "--rejoin-after"
+                                              : "--recovery-dir");
     if (strcmp(o->redundancy, "buddy") == 0 && o->dp == 1)
         return wf_error_set(error, WF_EINVAL,
                             "--redundancy buddy is held by other data parallel ranks, and --dp "
                             "is 1: use --dp 2 or more, or no redundancy");
+    if (o->verify_every && strcmp(o->redundancy, "buddy") != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--verify-every compares copies that --redundancy buddy makes; use "
+                            "both");
     if (!o->elastic || o->plan)
         return WF_OK;
     if (o->replay || !o->steps)

@@ -225,28 +225,32 @@ static void shift_close(shift *s)
     free(s->cuts);
 }
 
-static void shift_add(shift *s, const wf_tensor *from, wf_tensor *to)
+static void shift_bytes(shift *s, const void *from, size_t bytes, void *to, size_t to_bytes)
 {
     int members = wf_comm_size(s->comm);
     int64_t *cuts = s->cuts + s->n * 2 * (members + 1), *out_cuts = cuts + members + 1;
 
     for (int i = 0; i <= members; i++) {
-        cuts[i] = i > s->behind ? (int64_t)wf_tensor_bytes(from) : 0;
-        out_cuts[i] = i > s->before ? (int64_t)wf_tensor_bytes(to) : 0;
+        cuts[i] = i > s->behind ? (int64_t)bytes : 0;
+        out_cuts[i] = i > s->before ? (int64_t)to_bytes : 0;
     }
     s->buffer[s->n++] =
-        (wf_comm_buffer){.in = from->data, .out = to->data, .cuts = cuts, .out_cuts = out_cuts};
+        (wf_comm_buffer){.in = from, .out = to, .cuts = cuts, .out_cuts = out_cuts};
 }
 
-static wf_status shift_run(shift *s)
+static void shift_add(shift *s, const wf_tensor *from, wf_tensor *to)
+{
+    shift_bytes(s, from->data, wf_tensor_bytes(from), to->data, wf_tensor_bytes(to));
+}
+
+static wf_status shift_run(shift *s, wf_device *device)
 {
     wf_context *ctx = s->b->par->ctx;
     wf_collective what = {.kind = WF_ALL_TO_ALL,
                           .element = 1,
                           .n_buffers = s->n,
                           .buffers = s->buffer,
-                          .device =
-                              wf_context_device(ctx)->memory ? wf_context_device(ctx) : NULL,
+                          .device = device,
                           .at_once = true};
     wf_error error = {WF_OK, ""};
 
@@ -256,6 +260,34 @@ static wf_status shift_run(shift *s)
     if (wf_collective_run(s->comm, &what, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     return wf_context_status(ctx);
+}
+
+/* The device in whose own memory tensors lie; NULL: that is the host's. */
+static wf_device *memory_of(const wf_par_buddies *b)
+{
+    wf_device *device = wf_context_device(b->par->ctx);
+
+    return device->memory ? device : NULL;
+}
+
+wf_status wf_par_buddies_pass(wf_par_buddies *b, int axis, const void *mine, void *before,
+                              size_t bytes)
+{
+    shift s;
+
+    if (!shift_open(&s, b, axis))
+        return wf_context_status(b->par->ctx);
+    shift_bytes(&s, mine, bytes, before, bytes);
+    shift_run(&s, NULL);
+    shift_close(&s);
+    return wf_context_status(b->par->ctx);
+}
+
+int wf_par_buddies_before(const wf_par_buddies *b, int axis)
+{
+    const wf_comm *comm = wf_mesh_comm(b->par->mesh, axis);
+
+    return wf_comm_world_rank(comm, member_before(comm, b->offset[axis]));
 }
 
 wf_status wf_par_buddies_fill(wf_par_buddies *b)
@@ -269,7 +301,7 @@ wf_status wf_par_buddies_fill(wf_par_buddies *b)
             for (int kind = 0; kind < WF_PAR_BUDDY_GRADIENT; kind++)
                 if (b->copy[k].axis == axis && b->copy[k].tensor[kind])
                     shift_add(&s, own(b, b->copy[k].i, kind), b->copy[k].tensor[kind]);
-        shift_run(&s);
+        shift_run(&s, memory_of(b));
         shift_close(&s);
     }
     return wf_context_status(b->par->ctx);
@@ -293,7 +325,7 @@ wf_status wf_par_buddies_gradients(wf_par_buddies *b, wf_tensor *const *grad)
             if (*to)
                 shift_add(&s, grad[copy->i], *to);
         }
-        shift_run(&s);
+        shift_run(&s, memory_of(b));
         shift_close(&s);
     }
     return wf_context_status(b->par->ctx);

@@ -51,6 +51,13 @@ wf_status wf_par_buddies_update(wf_par_buddies *buddies);
 /* Forget the gradients of a step that failed. */
 void wf_par_buddies_drop(wf_par_buddies *buddies);
 
+/* `bytes` bytes from each rank to its buddy on an axis. Collective over it. */
+wf_status wf_par_buddies_pass(wf_par_buddies *buddies, int axis, const void *mine, void *before,
+                              size_t bytes);
+
+/* The world's number of the rank before, on an axis. */
+int wf_par_buddies_before(const wf_par_buddies *buddies, int axis);
+
 /* The copies that this rank has. */
 const wf_par_buddy *wf_par_buddies_list(const wf_par_buddies *buddies, int64_t *n);
 

@@ -221,6 +221,17 @@ WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 /** wf_par_trainer_steps - steps whose update this rank has made, those that it went on from included. */
 WF_API int64_t wf_par_trainer_steps(const wf_par_trainer *trainer);
 
+/**
+ * wf_par_trainer_verify - whether what ranks hold is what their buddies made of the same gradients, bit by bit
+ *
+ * Each rank reads what it holds and copies once, and 24 bytes a parameter tensor move.
+ *
+ * Collective:  over the world
+ * Errors:      WF_EDATA in the context of all ranks: two of them differ, which are named with the tensor; WF_EINVAL
+ *              (there are no buddies), WF_ENOMEM
+ */
+WF_API wf_status wf_par_trainer_verify(wf_par_trainer *trainer);
+
 /** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a trainer that was not
  * opened. */
 WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest);
