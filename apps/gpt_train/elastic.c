@@ -56,9 +56,14 @@ static void put_for_others(app_elastic *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-void app_elastic_lost(app_elastic *e)
+double app_elastic_ago(const app_elastic *e)
 {
-    e->lost_at = now();
+    return e->lost_at > 0 ? now() - e->lost_at : 0;
+}
+
+void app_elastic_lost(app_elastic *e, double ago)
+{
+    e->lost_at = now() - ago;
 }
 
 void app_elastic_made(app_elastic *e, const app_made_step *made)

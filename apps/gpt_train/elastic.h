@@ -97,8 +97,11 @@ bool app_elastic_again(app_elastic *elastic, const char *log);
 void app_elastic_hold(app_elastic *elastic, wf_par_trainer *trainer);
 void app_elastic_release(app_elastic *elastic, wf_par_trainer *trainer);
 
-/* Ranks are lost, from now on. */
-void app_elastic_lost(app_elastic *elastic);
+/* Seconds since ranks were lost; 0: none were. */
+double app_elastic_ago(const app_elastic *elastic);
+
+/* Ranks were lost, so many seconds ago. */
+void app_elastic_lost(app_elastic *elastic, double ago);
 
 /* A rank has made a step. */
 void app_elastic_made(app_elastic *elastic, const app_made_step *made);

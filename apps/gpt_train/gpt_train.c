@@ -95,7 +95,7 @@ static void report(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    app_elastic_lost(job->elastic);
+    app_elastic_lost(job->elastic, 0);
     if (job->elastic->into && job->launcher->processes == 1)
         return; /* the others go on, and say so, or this comes again */
     app_recordings_directory(job->options, directory, sizeof directory);

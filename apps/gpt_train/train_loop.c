@@ -71,19 +71,29 @@ static wf_status sample(app_loop *l)
     return wf_context_status(wf_par_context(l->par));
 }
 
-/* Whether there is anything to be taken up: of several processes any may have it. */
+/* Whether there is anything to be taken up, and when ranks were lost: of several processes any may know it. */
 static wf_status know_before(app_loop *l)
 {
-    const app_elastic *e = l->job->elastic;
-    int kept = e->from ? wf_par_snapshot_ranks(e->from) : 0;
-    const int *all;
+    typedef struct before {
+        int64_t kept, step;
+        double ago;
+    } before;
+    app_elastic *e = l->job->elastic;
+    const before mine = {e->from ? wf_par_snapshot_ranks(e->from) : 0, e->made.step,
+                         app_elastic_ago(e)};
+    const before *all, *last = &mine;
 
     l->again = *e->told != 0;
     if (!l->o->recovery_dir || !e->from)
         return WF_OK;
-    all = wf_mesh_gather(wf_par_mesh(l->par), &kept, sizeof kept);
-    for (int r = 0; all && r < l->rank->size; r++)
-        l->again = l->again || all[r];
+    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+    for (int r = 0; all && r < l->rank->size; r++) {
+        l->again = l->again || all[r].kept;
+        if (all[r].kept && all[r].step >= last->step)
+            last = &all[r];
+    }
+    if (l->rank->index == 0)
+        app_elastic_lost(e, last->ago);
     return wf_context_status(wf_par_context(l->par));
 }
 

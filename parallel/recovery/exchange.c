@@ -171,12 +171,8 @@ static bool tell_wants(exchange *x)
         for (int r = 0; good && r < x->ranks; r++)
             if (x->process_of[r] == x->process)
                 good = want_for(x, t->parameter[i], r, mine);
-    for (int r = 0, s = 0; cuts && r < x->ranks; r++) { /* those of speakers, side by side */
-        bool speaks = x->speaker_of[x->process_of[r]] == r;
-
-        cuts[r + 1] = cuts[r] + (speaks ? x->offers : 0);
-        s += speaks;
-    }
+    for (int r = 0; cuts && r < x->ranks; r++) /* those of speakers, side by side */
+        cuts[r + 1] = cuts[r] + (x->speaker_of[x->process_of[r]] == r ? x->offers : 0);
     good = good && gather(x, mine, x->speaks ? x->offers : 0, cuts, x->want);
     for (int r = x->ranks - 1; good && r >= 0; r--) /* each rank's at its own place */
         memmove(x->want + r * x->offers, x->want + cuts[r], (size_t)(cuts[r + 1] - cuts[r]));
@@ -228,13 +224,77 @@ static bool keep(exchange *x, const offer *o, const float *data)
     return no_memory(x);
 }
 
+/* Offers [first, end), on their way between the ranks that speak. */
+typedef struct bucket {
+    int64_t first, end;
+    int64_t *cuts, *out_cuts; /* [ranks + 1], in floats */
+    float *in, *out;
+} bucket;
+
+static int64_t floats_of(const offer *o)
+{
+    return wf_part_count(&o->part) * count_kinds(o->kinds);
+}
+
+/* Whether this rank sends offer i to rank r; whether it comes from there. */
+static bool goes_to(const exchange *x, int r, int64_t i)
+{
+    return x->speaks && x->offer[i].process == x->process && wants(x, r, i);
+}
+
+static bool comes_from(const exchange *x, int r, int64_t i)
+{
+    return x->speaker_of[x->offer[i].process] == r && wants(x, wf_comm_rank(x->world), i);
+}
+
+static bool bucket_open(exchange *x, bucket *b)
+{
+    b->cuts = calloc(2 * ((size_t)x->ranks + 1), sizeof *b->cuts);
+    if (!b->cuts)
+        return no_memory(x);
+    b->out_cuts = b->cuts + x->ranks + 1;
+    for (int r = 0; r < x->ranks; r++) {
+        b->cuts[r + 1] = b->cuts[r];
+        b->out_cuts[r + 1] = b->out_cuts[r];
+        for (int64_t i = b->first; i < b->end; i++) {
+            b->cuts[r + 1] += goes_to(x, r, i) ? floats_of(&x->offer[i]) : 0;
+            b->out_cuts[r + 1] += comes_from(x, r, i) ? floats_of(&x->offer[i]) : 0;
+        }
+    }
+    b->in = malloc((size_t)b->cuts[x->ranks] * sizeof *b->in + 1);
+    b->out = malloc((size_t)b->out_cuts[x->ranks] * sizeof *b->out + 1);
+    return (b->in && b->out) || no_memory(x);
+}
+
+static void bucket_close(bucket *b)
+{
+    free(b->cuts);
+    free(b->in);
+    free(b->out);
+}
+
+static void fill(const exchange *x, bucket *b)
+{
+    float *at = b->in;
+
+    for (int r = 0; r < x->ranks; r++)
+        for (int64_t i = b->first; i < b->end; i++) {
+            const wf_kept *kept = goes_to(x, r, i) ? own_of(x, &x->offer[i]) : NULL;
+            int64_t n = wf_part_count(&x->offer[i].part);
+
+            for (int kind = 0; kept && kind < WF_PAR_BUDDY_GRADIENT; kind++)
+                if (kept->data[kind]) {
+                    memcpy(at, kept->data[kind], (size_t)n * sizeof *at);
+                    at += n;
+                }
+        }
+}
+
 /* Offers [first, end) travel. */
 static bool send_bucket(exchange *x, int64_t first, int64_t end)
 {
     wf_context *ctx = x->trainer->par->ctx;
-    int64_t *cuts = calloc(2 * ((size_t)x->ranks + 1), sizeof *cuts);
-    int64_t *out_cuts = cuts ? cuts + x->ranks + 1 : NULL, at = 0;
-    float *in = NULL, *out = NULL;
+    bucket b = {.first = first, .end = end};
     wf_comm_buffer buffer;
     wf_collective what = {.kind = WF_ALL_TO_ALL,
                           .element = 4,
@@ -242,56 +302,24 @@ static bool send_bucket(exchange *x, int64_t first, int64_t end)
                           .buffers = &buffer,
                           .at_once = true};
     wf_error error = {WF_OK, ""};
-    int me = wf_comm_rank(x->world);
-    bool good = cuts != NULL;
+    bool good = bucket_open(x, &b);
+    const float *at = b.out;
 
-    for (int r = 0; good && r < x->ranks; r++) {
-        cuts[r + 1] = cuts[r];
-        out_cuts[r + 1] = out_cuts[r];
-        for (int64_t i = first; i < end; i++) {
-            int64_t n = wf_part_count(&x->offer[i].part) * count_kinds(x->offer[i].kinds);
-
-            cuts[r + 1] +=
-                x->speaks && x->offer[i].process == x->process && wants(x, r, i) ? n : 0;
-            out_cuts[r + 1] +=
-                x->speaker_of[x->offer[i].process] == r && wants(x, me, i) ? n : 0;
-        }
-    }
-    in = good ? malloc((size_t)cuts[x->ranks] * sizeof *in + 1) : NULL;
-    out = good ? malloc((size_t)out_cuts[x->ranks] * sizeof *out + 1) : NULL;
-    good = in && out;
-    for (int r = 0; good && r < x->ranks; r++)
-        for (int64_t i = first; i < end; i++) {
-            const wf_kept *kept =
-                x->speaks && x->offer[i].process == x->process && wants(x, r, i)
-                    ? own_of(x, &x->offer[i])
-                    : NULL;
-            int64_t n = wf_part_count(&x->offer[i].part);
-
-            for (int kind = 0; kept && kind < WF_PAR_BUDDY_GRADIENT; kind++)
-                if (kept->data[kind]) {
-                    memcpy(in + at, kept->data[kind], (size_t)n * sizeof *in);
-                    at += n;
-                }
-        }
     if (good) {
-        buffer = (wf_comm_buffer){.in = in, .out = out, .cuts = cuts, .out_cuts = out_cuts};
+        fill(x, &b);
+        buffer =
+            (wf_comm_buffer){.in = b.in, .out = b.out, .cuts = b.cuts, .out_cuts = b.out_cuts};
         if (wf_collective_run(x->world, &what, &error) != WF_OK)
             wf_fail(ctx, error.code, "%s", error.text);
         good = wf_context_status(ctx) == WF_OK;
-    } else {
-        no_memory(x);
     }
-    at = 0;
     for (int r = 0; good && r < x->ranks; r++)
         for (int64_t i = first; good && i < end; i++)
-            if (x->speaker_of[x->offer[i].process] == r && wants(x, me, i)) {
-                good = keep(x, &x->offer[i], out + at);
-                at += wf_part_count(&x->offer[i].part) * count_kinds(x->offer[i].kinds);
+            if (comes_from(x, r, i)) {
+                good = keep(x, &x->offer[i], at);
+                at += floats_of(&x->offer[i]);
             }
-    free(cuts);
-    free(in);
-    free(out);
+    bucket_close(&b);
     return good;
 }
 
@@ -303,7 +331,7 @@ static bool send_all(exchange *x)
         int64_t floats = 0;
 
         for (end = first; end < x->offers && (end == first || floats < BUCKET); end++)
-            floats += wf_part_count(&x->offer[end].part) * count_kinds(x->offer[end].kinds);
+            floats += floats_of(&x->offer[end]);
         good = send_bucket(x, first, end);
     }
     return good;
