@@ -100,7 +100,12 @@ static wf_status plan_strategies(plan_report *p, wf_error *error)
             break;
         if (strcmp(name, o->strategy) == 0 || !plan_set_strategy(&other, name))
             continue;
-        if (dry_run_step(&other, &p->strategy_run[p->n_strategies], error) != WF_OK)
+        if (dry_run_step(&other, &p->strategy_run[p->n_strategies], error) ==
+            WF_EUNSUPPORTED) { /* zero1 with buddies, for instance */
+            *error = (wf_error){WF_OK, ""};
+            continue;
+        }
+        if (error->code != WF_OK)
             return error->code;
         p->strategy[p->n_strategies++] = name;
     }

@@ -84,4 +84,6 @@ result "a bit that turned is found" "$([ $? = 3 ] && [ "$(wc -l <err)" = 1 ] &&
     grep -q 'rank 2 and its buddy, rank 3, do not hold the same second moment of block.0.mlp.up.weight after step 4' err || cat err)"
 refuse "copies that nobody has" 2 "--verify-every compares copies that --redundancy buddy makes" "${small[@]}" --dp 2 \
     --verify-every 1
+run "a plan" "${small[@]}" "${buddy[@]}" --plan --json plan.json
+result "has what a buddy takes" "$(grep -q 'copies of a buddy  *[1-9]' out || cat out)"
 finish
