@@ -82,6 +82,15 @@ static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
     return p->plan;
 }
 
+/* Whether a model has adapters: of such a one what is frozen lies where it came from, and is kept nowhere else. */
+static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *parameter)
+{
+    for (int64_t i = 0; i < count; i++)
+        if (parameter[i]->adapter)
+            return true;
+    return false;
+}
+
 /* What is gathered of it: as modules compute with it, or nf4, which ops take as that. */
 static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_holding *h)
 {

@@ -290,6 +290,7 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
     if (!end->stuck) {
         wf_par_snapshot_close(e->from);
         wf_par_snapshot_close(e->into);
+        free(e->holder);
     }
     e->from = e->into = NULL;
     return status;

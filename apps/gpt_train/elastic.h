@@ -20,9 +20,9 @@ typedef struct app_made_step {
     double ms;
 } app_made_step;
 
-/* What the launches of a run share, and their ranks write to. Of a run without --elastic all is NULL and 0. */
 enum { APP_ELASTIC_RANKS = 4096 };
 
+/* What the launches of a run share, and their ranks write to. Of a run without --elastic all is NULL and 0. */
 typedef struct app_elastic {
     wf_par_snapshot *from; /* what this launch takes up; NULL: nothing */
     wf_par_snapshot *into; /* where its ranks leave what they hold; NULL: nowhere */

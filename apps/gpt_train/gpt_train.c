@@ -113,10 +113,10 @@ static void exit_now(wf_status status)
     _exit(wf_par_exit_status(status));
 }
 
-/* Launch the ranks; a failure also says where their recorders are. */
-static wf_status train(const app_options *o, app_train_job *job, wf_launch_end *end,
-                       wf_error *error)
+/* Launch the ranks; a failure also says where their recorders are. An app_elastic_launch. */
+static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_error *error)
 {
+    app_train_job *job = arg;
     bool several = job->launcher->processes > 1;
     wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
@@ -145,13 +145,6 @@ static wf_status train(const app_options *o, app_train_job *job, wf_launch_end *
     return wf_launch(&launch, app_train_rank, job, error);
 }
 
-/* An app_elastic_launch. */
-static wf_status train_once(const app_options *o, void *arg, wf_launch_end *end,
-                            wf_error *error)
-{
-    return train(o, arg, end, error);
-}
-
 /* For another mesh: what follows from it is made anew, and the log says so. */
 static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
 {
@@ -178,7 +171,7 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
 {
     const app_elastic_run run = {.asked = o,
                                  .elastic = job->elastic,
-                                 .launch = train_once,
+                                 .launch = train,
                                  .prepare = prepare_again,
                                  .job = job};
     wf_status status;

@@ -34,18 +34,9 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
     return entry->path != NULL;
 }
 
-/* Of an adapted model checkpoints have what is trained alone. */
-static bool is_adapted(int64_t count, wf_nn_parameter *const *parameter)
-{
-    for (int64_t i = 0; i < count; i++)
-        if (parameter[i]->adapter)
-            return true;
-    return false;
-}
-
 int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter)
 {
-    bool adapted = is_adapted(count, parameter);
+    bool adapted = wf_par_is_adapted(count, parameter);
     int64_t kept = 0;
 
     for (int64_t i = 0; i < count; i++)
@@ -59,7 +50,7 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     wf_par_train_state t = wf_par_trainer_state(trainer);
     order *orders = calloc((size_t)t.count + 1, sizeof *orders);
     bool good = orders != NULL;
-    bool adapted = is_adapted(t.count, t.parameter);
+    bool adapted = wf_par_is_adapted(t.count, t.parameter);
     int64_t kept = 0;
 
     *s = (wf_state){.trained = t};

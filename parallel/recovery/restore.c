@@ -22,20 +22,13 @@ static int64_t parameter_of(const wf_par_trainer *t, const char *path)
 /* A tensor of a shard's shape alone, with its numbers; what is a moment is stored as moments are. */
 static wf_tensor *tensor_of(wf_par_trainer *t, int64_t i, const wf_kept *kept, int kind)
 {
-    wf_context *ctx = t->par->ctx;
-    const wf_tensor *whole = t->parameter[i]->tensor;
     const wf_tensor *moment =
         kind == 1 || kind == 2 ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1) : NULL;
-    wf_dim dim[WF_MAX_DIMS];
     wf_host_data view;
-    wf_tensor *x;
+    wf_tensor *x = wf_par_shard_tensor(t->parameter[i]->tensor, kept->part.local,
+                                       moment ? moment->dtype : WF_F32, WF_MEMORY_BUFFER);
     float *data;
 
-    for (int d = 0; d < whole->ndim; d++)
-        dim[d] = kept->part.local[d] == whole->dim[d].size ? whole->dim[d]
-                                                           : wf_dim_width(kept->part.local[d]);
-    x = wf_tensor_new(ctx, moment ? moment->dtype : WF_F32, whole->ndim, dim, NULL,
-                      WF_MEMORY_BUFFER);
     data = x ? wf_data_write_f32(x, &view) : NULL;
     if (data)
         memcpy(data, kept->data[kind], (size_t)wf_part_count(&kept->part) * sizeof *data);
@@ -161,10 +154,8 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
 
 static void take_all(wf_par_snapshot *k, wf_par_trainer *t, wf_error *error)
 {
-    bool adapted = false;
+    bool adapted = wf_par_is_adapted(t->count, t->parameter);
 
-    for (int64_t i = 0; i < t->count; i++)
-        adapted = adapted || t->parameter[i]->adapter;
     for (int64_t i = 0; i < t->count && error->code == WF_OK; i++)
         for (int kind = 0; kind < WF_PAR_KINDS && error->code == WF_OK; kind++) {
             const wf_nn_parameter *p = t->parameter[i];

@@ -38,13 +38,6 @@ void wf_par_snapshot_close(wf_par_snapshot *k)
     free(k);
 }
 
-/* Moments of 8 bits have blocks in their rows, which an update of a part has to have whole. */
-static bool cuts_rows(const wf_tensor *moment)
-{
-    return moment && wf_dtype_is_dynamic8(moment->dtype) &&
-           moment->local[1] != moment->dim[1].size;
-}
-
 wf_status wf_par_snapshot_serves(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
@@ -68,7 +61,7 @@ wf_status wf_par_snapshot_serves(wf_par_trainer *t)
                 "rank has updated of %s, and one that is lost in it leaves others in "
                 "the middle: use shard_grad_op",
                 h->policy->strategy->name, p->path);
-        if (cuts_rows(wf_nn_optimizer_moment(t->optimizer, i, 0)))
+        if (wf_par_shard_cuts_blocks(wf_nn_optimizer_moment(t->optimizer, i, 0)))
             return wf_fail(
                 ctx, WF_EUNSUPPORTED,
                 "what ranks leave cannot be taken up: the columns of %s are cut, and "
@@ -174,14 +167,6 @@ static void put_shard(wf_par_snapshot *k, const shard *s, int64_t step)
         free(data[kind]);
 }
 
-static bool is_adapted(const wf_par_trainer *t)
-{
-    for (int64_t i = 0; i < t->count; i++)
-        if (t->parameter[i]->adapter)
-            return true;
-    return false;
-}
-
 static kept_state state_of(const wf_par_trainer *t, int64_t i)
 {
     if (t->parameter[i]->frozen)
@@ -194,7 +179,7 @@ static kept_state state_of(const wf_par_trainer *t, int64_t i)
 /* This rank's own shards; of an adapted model what is trained, since the rest lies where it came from. */
 static void put_own(wf_par_snapshot *k, wf_par_trainer *t)
 {
-    bool adapted = is_adapted(t);
+    bool adapted = wf_par_is_adapted(t->count, t->parameter);
 
     for (int64_t i = 0; i < t->count; i++) {
         const wf_nn_parameter *p = t->parameter[i];

@@ -73,19 +73,24 @@ static wf_status find_offsets(wf_par_buddies *b)
     return wf_context_status(b->par->ctx);
 }
 
+wf_tensor *wf_par_shard_tensor(const wf_tensor *whole, const int64_t *local, wf_dtype dtype,
+                               wf_memory_kind kind)
+{
+    wf_dim dim[WF_MAX_DIMS];
+
+    for (int d = 0; d < whole->ndim; d++)
+        dim[d] = local[d] == whole->dim[d].size ? whole->dim[d] : wf_dim_width(local[d]);
+    return wf_tensor_new(whole->ctx, dtype, whole->ndim, dim, NULL, kind);
+}
+
 /* A tensor of the copied shard's shape, kept. */
 static wf_tensor *new_tensor(const wf_par_buddies *b, const wf_par_buddy *copy, wf_dtype dtype)
 {
-    const wf_tensor *original = b->parameter[copy->i]->tensor;
-    wf_dim dim[WF_MAX_DIMS];
     wf_tensor *t;
 
-    for (int d = 0; d < original->ndim; d++)
-        dim[d] = copy->local[d] == original->dim[d].size ? original->dim[d]
-                                                         : wf_dim_width(copy->local[d]);
     wf_scope_open(b->par->ctx);
-    t = wf_tensor_retain(
-        wf_tensor_new(b->par->ctx, dtype, original->ndim, dim, NULL, WF_MEMORY_BUDDY));
+    t = wf_tensor_retain(wf_par_shard_tensor(b->parameter[copy->i]->tensor, copy->local, dtype,
+                                             WF_MEMORY_BUDDY));
     wf_scope_close(b->par->ctx);
     return t;
 }
@@ -97,8 +102,7 @@ static wf_tensor *own(const wf_par_buddies *b, int64_t i, int kind)
                      : wf_nn_optimizer_moment(b->optimizer, i, kind - 1);
 }
 
-/* Whether a moment's rows are cut where their blocks of 8 bits would be others. */
-static bool cuts_blocks(const wf_tensor *moment)
+bool wf_par_shard_cuts_blocks(const wf_tensor *moment)
 {
     return moment && wf_dtype_is_dynamic8(moment->dtype) &&
            moment->local[1] != moment->dim[1].size;
@@ -120,7 +124,7 @@ static wf_status check(const wf_par_buddies *b, int64_t i)
                        "parts and the parameter or its gradient whole: use shard_grad_op or "
                        "full_shard, or no redundancy",
                        h->policy->strategy->name, p->path);
-    if (cuts_blocks(own(b, i, 1)))
+    if (wf_par_shard_cuts_blocks(own(b, i, 1)))
         return wf_fail(b->par->ctx, WF_EUNSUPPORTED,
                        "redundancy buddy: the columns of %s are cut, and with them rows of "
                        "moments in 8 bits: use adamw, or no redundancy",
@@ -153,7 +157,7 @@ wf_par_buddies *wf_par_buddies_open(wf_par *par, wf_nn_optimizer *optimizer, int
                                     wf_nn_parameter *const *parameter)
 {
     wf_par_buddies *b = calloc(1, sizeof *b);
-    bool adapted = false;
+    bool adapted = wf_par_is_adapted(count, parameter);
 
     if (b)
         b->copy = calloc((size_t)count + 1, sizeof *b->copy);
@@ -167,8 +171,6 @@ wf_par_buddies *wf_par_buddies_open(wf_par *par, wf_nn_optimizer *optimizer, int
     b->optimizer = optimizer;
     b->parameter = parameter;
     find_offsets(b);
-    for (int64_t i = 0; i < count; i++)
-        adapted = adapted || parameter[i]->adapter;
     for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
         bool here = !wf_tensor_is_fake(parameter[i]->tensor);
         bool origin = adapted && parameter[i]->frozen; /* can be had from where it lies */

@@ -51,6 +51,14 @@ wf_status wf_par_buddies_update(wf_par_buddies *buddies);
 /* Forget the gradients of a step that failed. */
 void wf_par_buddies_drop(wf_par_buddies *buddies);
 
+/* A tensor of a shard's shape alone, of `local` elements of each dim of a parameter's; contents undefined. Owner: the
+   innermost open scope. */
+wf_tensor *wf_par_shard_tensor(const wf_tensor *whole, const int64_t *local, wf_dtype dtype,
+                               wf_memory_kind kind);
+
+/* Whether a moment's rows are cut, whose blocks of 8 bits an update of a shard would have to have whole. */
+bool wf_par_shard_cuts_blocks(const wf_tensor *moment);
+
 /* `bytes` bytes from each rank to its buddy on an axis. Collective over it. */
 wf_status wf_par_buddies_pass(wf_par_buddies *buddies, int axis, const void *mine, void *before,
                               size_t bytes);
