@@ -161,6 +161,7 @@ static wf_par_snapshot *through_a_file(wf_par_snapshot *snapshot)
                     WF_OK);
     if (error.code != WF_OK)
         printf("\n    %s\n", error.text);
+    remove("recovery.safetensors");
     CU_ASSERT_EQUAL(seen, 1);
     CU_ASSERT_EQUAL(wf_par_snapshot_seal(read), wf_par_snapshot_seal(snapshot));
     CU_ASSERT_EQUAL(wf_par_snapshot_bytes(read), wf_par_snapshot_bytes(snapshot));
