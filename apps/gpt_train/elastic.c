@@ -56,14 +56,35 @@ static void put_for_others(app_elastic *e)
     pthread_mutex_unlock(&e->lock);
 }
 
-double app_elastic_ago(const app_elastic *e)
+double app_elastic_ago(app_elastic *e, int64_t *made)
 {
-    return e->lost_at > 0 ? now() - e->lost_at : 0;
+    double ago;
+
+    pthread_mutex_lock(&e->lock);
+    ago = e->lost_at > 0 ? now() - e->lost_at : 0;
+    *made = e->made.step;
+    pthread_mutex_unlock(&e->lock);
+    return ago;
 }
 
 void app_elastic_lost(app_elastic *e, double ago)
 {
+    pthread_mutex_lock(&e->lock);
     e->lost_at = now() - ago;
+    pthread_mutex_unlock(&e->lock);
+}
+
+double app_elastic_began(app_elastic *e, int64_t step, bool first)
+{
+    double ago;
+
+    pthread_mutex_lock(&e->lock);
+    ago = e->lost_at > 0 ? now() - e->lost_at : 0;
+    e->began = step;
+    if (first)
+        e->lost_at = 0;
+    pthread_mutex_unlock(&e->lock);
+    return ago;
 }
 
 void app_elastic_made(app_elastic *e, const app_made_step *made)

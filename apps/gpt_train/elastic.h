@@ -97,11 +97,14 @@ bool app_elastic_again(app_elastic *elastic, const char *log);
 void app_elastic_hold(app_elastic *elastic, wf_par_trainer *trainer);
 void app_elastic_release(app_elastic *elastic, wf_par_trainer *trainer);
 
-/* Seconds since ranks were lost; 0: none were. */
-double app_elastic_ago(const app_elastic *elastic);
+/* Seconds since ranks were lost; 0: none were. made: set to the last step that any rank here has made. */
+double app_elastic_ago(app_elastic *elastic, int64_t *made);
 
 /* Ranks were lost, so many seconds ago. */
 void app_elastic_lost(app_elastic *elastic, double ago);
+
+/* A rank goes on after this step. Returns the seconds since ranks were lost, which the first rank ends the count of. */
+double app_elastic_began(app_elastic *elastic, int64_t step, bool first);
 
 /* A rank has made a step. */
 void app_elastic_made(app_elastic *elastic, const app_made_step *made);

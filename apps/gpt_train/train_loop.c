@@ -79,10 +79,10 @@ static wf_status know_before(app_loop *l)
         double ago;
     } before;
     app_elastic *e = l->job->elastic;
-    const before mine = {e->from ? wf_par_snapshot_ranks(e->from) : 0, e->made.step,
-                         app_elastic_ago(e)};
+    before mine = {.kept = e->from ? wf_par_snapshot_ranks(e->from) : 0};
     const before *all, *last = &mine;
 
+    mine.ago = app_elastic_ago(e, &mine.step);
     l->again = *e->told != 0;
     if (!l->o->recovery_dir || !e->from)
         return WF_OK;

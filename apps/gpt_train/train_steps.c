@@ -197,13 +197,18 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
     if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {
-        l->job->elastic->ended = step;
-        l->job->elastic->best_loss = l->saving.best_loss;
+        app_elastic *e = l->job->elastic;
+
+        pthread_mutex_lock(&e->lock);
+        e->ended = step;
+        e->best_loss = l->saving.best_loss;
+        pthread_mutex_unlock(&e->lock);
     }
 }
 
-/* Of the ranks that know what a step came to, the first one's; nothing where its end was come to as well. */
-static wf_status share_made(app_loop *l, int64_t step, app_made_step *made)
+/* Of the ranks that know what a step came to, the first one's; nothing where its end was come to as well. The lowest
+   validation loss until then. */
+static wf_status share_made(app_loop *l, int64_t step, app_made_step *made, float *best_loss)
 {
     app_elastic *e = l->job->elastic;
     const app_made_step *all;
@@ -212,6 +217,7 @@ static wf_status share_made(app_loop *l, int64_t step, app_made_step *made)
     pthread_mutex_lock(&e->lock);
     if (e->ended < step)
         mine = e->made;
+    *best_loss = e->best_loss;
     pthread_mutex_unlock(&e->lock);
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int r = l->rank->size - 1; all && r >= 0; r--)
@@ -226,11 +232,12 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
     app_elastic *e = l->job->elastic;
     wf_context *ctx = wf_par_context(l->par);
     app_made_step made = {.step = 0};
+    float best_loss = 0;
 
     if (wf_par_snapshot_restore(e->from, l->trainer, step) != WF_OK ||
-        share_made(l, *step, &made) != WF_OK)
+        share_made(l, *step, &made, &best_loss) != WF_OK)
         return wf_context_status(ctx);
-    app_saving_best(&l->saving, e->best_loss);
+    app_saving_best(&l->saving, best_loss);
     l->ready = true;
     if (made.step != *step)
         return WF_OK;
@@ -243,25 +250,19 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
 static void tell_elastic(app_loop *l, int64_t step)
 {
     app_elastic *e = l->job->elastic;
+    double ago = app_elastic_began(e, step, l->rank->index == 0);
 
-    pthread_mutex_lock(&e->lock);
-    e->began = step;
-    pthread_mutex_unlock(&e->lock);
-    if (l->rank->index != 0)
-        return;
-    if (l->again) {
+    if (l->rank->index == 0 && l->again) {
         app_run_log_clear(l->job->log);
         if (*e->told)
-            fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told,
-                    now_ms() * 1e-3 - e->lost_at);
+            fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, ago);
         else
             fprintf(stderr,
                     "gpt_train: going on after step %lld with what hosts have kept in %s, --pp "
                     "%lld --dp %lld --tp %lld, %.2f s later\n",
                     (long long)step, l->o->recovery_dir, (long long)l->o->pp,
-                    (long long)l->o->dp, (long long)l->o->tp, now_ms() * 1e-3 - e->lost_at);
+                    (long long)l->o->dp, (long long)l->o->tp, ago);
     }
-    e->lost_at = 0;
 }
 
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
