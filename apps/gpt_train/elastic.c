@@ -87,6 +87,13 @@ double app_elastic_began(app_elastic *e, int64_t step, bool first)
     return ago;
 }
 
+void app_elastic_ended(app_elastic *e)
+{
+    pthread_mutex_lock(&e->lock);
+    e->whole = true;
+    pthread_mutex_unlock(&e->lock);
+}
+
 void app_elastic_made(app_elastic *e, const app_made_step *made)
 {
     pthread_mutex_lock(&e->lock);
@@ -154,6 +161,25 @@ static bool may_go_on(wf_status status)
 {
     return status == WF_ELOST || status == WF_ETIMEOUT || status == WF_EDEVICE ||
            status == WF_EINTERNAL;
+}
+
+/* What a launch came to: nobody who was lost when all had come to their end is missed. */
+static wf_status launch(const app_elastic_run *r, const app_options *o, wf_launch_end *end,
+                        wf_error *error)
+{
+    app_elastic *e = r->elastic;
+    wf_status status = r->launch(o, r->job, end, error);
+    bool whole;
+
+    pthread_mutex_lock(&e->lock);
+    e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+    whole = e->whole;
+    pthread_mutex_unlock(&e->lock);
+    if (!whole || !may_go_on(status))
+        return status;
+    fprintf(stderr, "gpt_train: %s; the run had come to its end\n", error->text);
+    *error = (wf_error){WF_OK, ""};
+    return WF_OK;
 }
 
 static void name_mesh(const app_options *o, char *text, size_t size)
@@ -260,8 +286,7 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         if (!e->into)
             return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
         e->began = INT64_MAX; /* until its ranks have what they go on from */
-        status = r->launch(o, r->job, end, error);
-        e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+        status = launch(r, o, end, error);
         stuck += end->stuck;
         e->left_behind = stuck > 0;
         left = wf_par_snapshot_ranks(e->into);
@@ -299,8 +324,7 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
     if (!e->into || !e->holder)
         return wf_error_set(error, WF_ENOMEM, "no memory for what ranks may leave");
     e->began = INT64_MAX;
-    status = r->launch(r->asked, r->job, end, error);
-    e->lost_at = e->lost_at > 0 ? e->lost_at : now();
+    status = launch(r, r->asked, end, error);
     if (end->stuck)
         put_for_others(e);
     if (wf_par_snapshot_ranks(e->into) &&

@@ -36,6 +36,7 @@ typedef struct app_elastic {
     app_made_step made;    /* the last one of any rank here */
     int64_t began;         /* rank 0: the step after which this launch goes on */
     int64_t logged, ended; /* rank 0: the last step that has its row; its checkpoints too */
+    bool whole;            /* all ranks have come to their end: none is missed any more */
     float best_loss;       /* rank 0: the lowest of validation */
     double
         lost_at; /* s, when the ranks were lost that make this launch necessary; 0: none were */
@@ -105,6 +106,9 @@ void app_elastic_lost(app_elastic *elastic, double ago);
 
 /* A rank goes on after this step. Returns the seconds since ranks were lost, which the first rank ends the count of. */
 double app_elastic_began(app_elastic *elastic, int64_t step, bool first);
+
+/* All ranks have come to their end. */
+void app_elastic_ended(app_elastic *elastic);
 
 /* A rank has made a step. */
 void app_elastic_made(app_elastic *elastic, const app_made_step *made);

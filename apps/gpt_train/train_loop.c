@@ -97,6 +97,18 @@ static wf_status know_before(app_loop *l)
     return wf_context_status(wf_par_context(l->par));
 }
 
+/* A rank that has come to its end keeps what it holds until all have: of those that are lost before, the next launch makes
+   up for it, and whoever is lost afterwards is not missed. */
+static wf_status end_together(app_loop *l)
+{
+    const char done = 1;
+
+    if (l->into && !l->leaves && wf_context_status(wf_par_context(l->par)) == WF_OK &&
+        wf_mesh_gather(wf_par_mesh(l->par), &done, sizeof done))
+        app_elastic_ended(l->job->elastic);
+    return wf_context_status(wf_par_context(l->par));
+}
+
 static wf_status run(app_loop *l)
 {
     wf_par_train_options options = app_setup_training(l->o);
@@ -130,9 +142,9 @@ static wf_status run(app_loop *l)
     } else {
         load_model(l, &options);
     }
-    return l->o->sample && !l->leaves && wf_context_status(ctx) == WF_OK
-               ? sample(l)
-               : wf_context_status(ctx);
+    if (l->o->sample && !l->leaves && wf_context_status(ctx) == WF_OK)
+        sample(l);
+    return end_together(l);
 }
 
 /* For the next launch, where ranks were lost or are there again; of a rank that failed by itself nothing is kept. */
