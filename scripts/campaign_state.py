@@ -76,7 +76,7 @@ def one(state, trial, options, number):
     try:
         counts = trial(options, random.Random(f"{state.name} {state.seed} {number}"), folder)
         state.add(number, {"passed": True, **counts})
-    except (Failure, subprocess.TimeoutExpired, OSError, ValueError, KeyError) as failed:
+    except (Failure, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failed:
         text = f"{type(failed).__name__}: {failed}" if not isinstance(failed, Failure) else str(failed)
         where = state.keep(number, folder, text)
         state.add(number, {"passed": False})
