@@ -264,7 +264,7 @@ class Data(Fault):
         other.unlink(missing_ok=True)
 
     def accepts(self, status, lines):
-        enough = isinstance(self.size, int) and self.size > 200
+        enough = isinstance(self.size, int) and self.size > 16
         return enough and super().accepts(status, lines) or status in (2, 3) and len(lines) == 1
 
 

@@ -74,7 +74,9 @@ def one(state, trial, options, number):
     """Do a trial in a folder of its own, and note what came of it."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix=f"weft-{state.name}-"))
     try:
-        counts = trial(options, random.Random(f"{state.name} {state.seed} {number}"), folder)
+        random_ = random.Random(f"{state.name} {state.seed} {number}")
+        random_.number = number
+        counts = trial(options, random_, folder)
         state.add(number, {"passed": True, **counts})
     except (Failure, subprocess.SubprocessError, OSError, ValueError, KeyError, IndexError) as failed:
         text = f"{type(failed).__name__}: {failed}" if not isinstance(failed, Failure) else str(failed)

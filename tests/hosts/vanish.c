@@ -32,7 +32,8 @@ static void *vanish(void *arg)
 
 void vanish_soon(wf_rank *rank)
 {
-    vanishes = pthread_create(&vanishing, NULL, vanish, rank) == 0;
+    if (!vanishes) /* it may be about to, for many steps */
+        vanishes = pthread_create(&vanishing, NULL, vanish, rank) == 0;
 }
 
 void vanish_wait(void)
