@@ -1,16 +1,20 @@
 #!/usr/bin/env python3
 """
-campaign.py NAME [--trials N] [--seed S] [--state DIR] [--jobs J] [--only NUMBER] [BUILD] - long campaigns that show that Weft is
-reliable, with one driver. NAME is one of:
+campaign.py NAME [--trials N] [--seed S] [--state DIR] [--jobs J] [--only NUMBER] [BUILD] - long campaigns that show
+that Weft is reliable, with one driver. NAME is one of:
 
     kills   SIGKILL at random instants of runs that save all the time; a trial is a chain of 20 kills
-    faults  one to three faults of a run at random moments: ranks, signals, file calls, checkpoints, disks, data, consoles
-    fuzz    the fuzzers of tests/fuzz, in a build with sanitizers and in a fast one, until --inputs N were tried
-    soak    10,000 steps with saves, evaluations and lost ranks: memory, descriptors and threads stay what they are
+    faults  one to three faults of a run at random moments: ranks, signals, file calls, checkpoints, disks,
+            data, consoles
+    fuzz    the fuzzers of tests/fuzz, in a build with sanitizers and in a fast one, until --inputs N were
+            tried
+    soak    10,000 steps with saves, evaluations and lost ranks: memory, descriptors and threads stay what
+            they are
 
-What a trial draws follows from the seed and its number, so --only NUMBER repeats one. DIR keeps which were done: the same
-command goes on where it was stopped, and more trials are added to those that are there. What is left of a trial that fails is
-in DIR/failed/NAME-NUMBER; a line on stderr says what failed. Ends with a line of counts; status 1 where a trial failed.
+What a trial draws follows from the seed and its number, so --only NUMBER repeats one. DIR keeps which were done:
+the same command goes on where it was stopped, and more trials are added to those that are there. What is left of a
+trial that fails is in DIR/failed/NAME-NUMBER; a line on stderr says what failed. Ends with a line of counts; status
+1 where a trial failed.
 """
 import argparse
 import importlib

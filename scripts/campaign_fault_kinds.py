@@ -1,6 +1,6 @@
 """
-campaign_fault_kinds.py - the faults of campaign_faults.py. Each draws what it does and when, changes one start of a run, and
-says which ends of that start it may have: an exit status, and how many lines.
+campaign_fault_kinds.py - the faults of campaign_faults.py. Each draws what it does and when, changes one start of a
+run, and says which ends of that start it may have: an exit status, and how many lines.
 """
 import errno
 import os
@@ -84,8 +84,8 @@ class Rank(Fault):
         known = [(case.action, case.phase) for case in choose(trial.way, False)]
         known += [("vanish", "step"), ("lose", "forward"), ("lose", "optimizer")] * 3
         slow = ("stop", "stall", "slow_stall")  # which have to be waited for
-        if trial.ranks == 1:  # nobody is there to send to
-            known = [(a, p) for a, p in known if p not in COLLECTIVES]
+        if trial.ranks == 1:  # nobody is there to send to, or to miss it
+            known = [(a, p) for a, p in known if p not in COLLECTIVES and a != "leave"]
         known = [(a, p) for a, p in known if a not in ("launcher", "slow_abort") and (p != "save" or trial.saving)
                  and (a not in slow or self.random.random() < 0.25)]
         self.action, self.phase = self.random.choice(sorted(set(known)))
@@ -176,8 +176,9 @@ class Call(Fault):
 
     def environment(self):
         more = {} if self.trial.way == "threads" else {"WEFT_FAIL_RANK": str(self.process)}
-        return {"WEFT_FAIL_UNDER": str(self.trial.log if self.log else self.trial.run), "WEFT_FAIL_AT": str(self.number),
-                "WEFT_FAIL_WITH": str(self.code), "LD_PRELOAD": f"{self.trial.build}/tests/libfile_call_faults.so", **more}
+        return {"WEFT_FAIL_UNDER": str(self.trial.log if self.log else self.trial.run),
+                "WEFT_FAIL_AT": str(self.number), "WEFT_FAIL_WITH": str(self.code),
+                "LD_PRELOAD": f"{self.trial.build}/tests/libfile_call_faults.so", **more}
 
     def accepts(self, status, lines):
         return super().accepts(status, lines) or status == 8 or status in (0, 2, 3) and 1 <= len(lines) <= 2
@@ -213,7 +214,8 @@ class Torn(Fault):
             return True
         refused = status in (2, 3, 8) and len(lines) == 1 and "step-" in lines[0] and bool(self.trial.torn)
         if refused:
-            shutil.rmtree(self.trial.run)
+            for path in self.trial.run.iterdir():  # the folder itself may be a disk
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
             self.trial.note("refused")
         return refused
 
@@ -300,7 +302,8 @@ class Config(Fault):
         good = '{"lr": 0.001, "beta2": 0.95, "clip_grad": 1.0, "weight_decay": 0.1, "strategy": "full_shard"}'
         at = self.random.randrange(len(good))
         self.text = self.random.choice((good[:at], good[:at] + self.random.choice('"{}[]\x00\x7f\\,:') + good[at:],
-                                        good.replace("lr", "Ir"), good.replace("0.95", "-7"), good.replace("0.1", '"much"')))
+                                        good.replace("lr", "Ir"), good.replace("0.95", "-7"),
+                                        good.replace("0.1", '"much"')))
 
     def told(self):
         return f"config: {self.text!r}"
@@ -344,4 +347,5 @@ def possible(kind, trial):
 
 def mounts():
     """Whether disks can be made here."""
-    return os.geteuid() == 0 and subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    probe = ["unshare", "-m", "true"]
+    return os.geteuid() == 0 and subprocess.run(probe, capture_output=True, check=False).returncode == 0

@@ -1,7 +1,8 @@
 """
-campaign_fuzz.py - the fuzzers of tests/fuzz in two builds: a fast one, which stops where a promise, an assertion or the bounds
-of an array are broken, tries most inputs; what it has found new is then run through AddressSanitizer and
-UndefinedBehaviorSanitizer, which try inputs of their own, too. Both grow one corpus. Inputs are counted over all calls.
+campaign_fuzz.py - the fuzzers of tests/fuzz in two builds: a fast one, which stops where a promise, an assertion or
+the bounds of an array are broken, tries most inputs; what it has found new is then run through AddressSanitizer and
+UndefinedBehaviorSanitizer, which try inputs of their own, too. Both grow one corpus. Inputs are counted over all
+calls.
 """
 import concurrent.futures
 import os
@@ -27,8 +28,8 @@ def make(options, name):
     generator = ["-G", "Ninja"] if shutil.which("ninja") else []
     commands = [["cmake", "--build", folder, "-j", str(options.jobs), "--target", "fuzzers"]]
     if not (folder / "CMakeCache.txt").exists():
-        commands.insert(0, ["cmake", *generator, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=RelWithDebInfo", "-DWEFT_FUZZ=ON",
-                            "-DBUILD_TESTING=ON", *BUILDS[name]])
+        commands.insert(0, ["cmake", *generator, "-S", ROOT, "-B", folder, "-DCMAKE_BUILD_TYPE=RelWithDebInfo",
+                            "-DWEFT_FUZZ=ON", "-DBUILD_TESTING=ON", *BUILDS[name]])
     with open(log, "w") as out:
         for command in commands:
             if subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, env=found, check=False).returncode:
@@ -68,7 +69,8 @@ def rounds(options, state):
         while time.monotonic() < ends and inputs_of(state) < options.inputs:
             for build, programs in fuzzers.items():
                 left = max(1, int((ends - time.monotonic()) * options.jobs / len(programs)))
-                tries = [pool.submit(fuzz, options, state, program, build, min(left, SECONDS[build])) for program in programs]
+                seconds = min(left, SECONDS[build])
+                tries = [pool.submit(fuzz, options, state, program, build, seconds) for program in programs]
                 for one in tries:
                     number += 1
                     state.add(number, one.result())
@@ -86,9 +88,10 @@ def main(options):
     rounds(options, state)
     for name in sorted({row["fuzzer"] for row in state.rows.values()}):
         rows = [row for row in state.rows.values() if row["fuzzer"] == name]
-        text = [f"{build} {sum(row.get(f'{build} inputs', 0) for row in rows):,} inputs, "
-                f"{sum(row.get(f'{build} inputs', 0) for row in rows) / max(1e-9, sum(row.get(f'{build} seconds', 0) for row in rows)):,.0f}/s"
-                for build in BUILDS]
+        text = []
+        for build in BUILDS:
+            inputs, seconds = (sum(row.get(f"{build} {what}", 0) for row in rows) for what in ("inputs", "seconds"))
+            text.append(f"{build} {inputs:,} inputs, {inputs / max(seconds, 1e-9):,.0f}/s")
         print(f"{name}: {'; '.join(text)}")
     failed = state.failed()
     shares = ", ".join(f"{state.total(f'{build} inputs'):,} {build}" for build in BUILDS)

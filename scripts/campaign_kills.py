@@ -1,8 +1,8 @@
 """
-campaign_kills.py - SIGKILL at random instants of runs that save all the time. A trial is a chain of 20 kills of one model: after
-each the checkpoint that latest names is at least the last one that was said to be saved, is whole, and has the digest of
-a run that was never stopped; the next start, often on another mesh, goes on from it. A run that comes to its end
-is looked at and begun anew. The last one is not killed.
+campaign_kills.py - SIGKILL at random instants of runs that save all the time. A trial is a chain of 20 kills of one
+model: after each the checkpoint that latest names is at least the last one that was said to be saved, is whole, and
+has the digest of a run that was never stopped; the next start, often on another mesh, goes on from it. A run that
+comes to its end is looked at and begun anew. The last one is not killed.
 """
 import json
 import re
@@ -31,8 +31,8 @@ class Chain:
 
     def start(self, to, *more):
         """A run that saves there; what it says is in out and err."""
-        self.command = [f"{self.options.build}/apps/gpt_train", "--data", f"{self.folder}/text", *self.model, *self.mesh,
-                        *self.saving, "--save", str(to), *more]
+        self.command = [f"{self.options.build}/apps/gpt_train", "--data", f"{self.folder}/text", *self.model,
+                        *self.mesh, *self.saving, "--save", str(to), *more]
         with open(self.folder / "out", "w") as out, open(self.folder / "err", "w") as err:
             return subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=self.folder,
                                     env=environment(self.options.build), start_new_session=True)
@@ -84,9 +84,10 @@ class Chain:
             self.need(self.began >= self.seen, f"did not go on from step {self.seen} or later")
         named, digest = newest(self.run)
         said = [int(step) for step in re.findall(r"^saved \S*/step-(\d+)\n", out, re.MULTILINE)]
-        self.need(named >= max([self.seen, *said]), f"latest names step {named}, and {self.seen} and {said[-1:]} were saved")
+        self.need(named >= max([self.seen, *said]), f"latest names step {named}; saved were {[self.seen, *said]}")
         if named:
-            self.need(digest == self.expected[named], f"step {named} has digest {digest}, and without kills {self.expected[named]}")
+            expected = self.expected[named]
+            self.need(digest == expected, f"step {named} has digest {digest}, and without kills {expected}")
             done = subprocess.run([f"{self.options.build}/apps/ckpt", "verify", str(self.run / f"step-{named:08d}")],
                                   capture_output=True, text=True, check=False, timeout=LIMIT)
             self.need(done.returncode == 0, f"step {named} is not whole: {done.stderr.strip()}")
@@ -142,5 +143,5 @@ def trial(options, random_, folder):
 def main(options):
     """See the head of this file."""
     return drive(options, "kills", trial, lambda state: (
-        f"{state.total('kills')} kills, none lost, none torn; {state.total('ends')} runs came to their end with the digest of "
-        "one without stops"))
+        f"{state.total('kills')} kills, none lost, none torn; {state.total('ends')} runs came to their end with the "
+        "digest of one without stops"))

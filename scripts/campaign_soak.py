@@ -1,7 +1,8 @@
 """
-campaign_soak.py - a run of thousands of steps that saves every 50, evaluates and logs, on four ranks: its resident memory, open
-descriptors and threads stay what they are once a tenth of it is done, and it ends with the digest of a run of one rank.
-Trial 1 and all odd ones lose nobody; the even ones lose a rank every 100 steps and go on by its buddy.
+campaign_soak.py - a run of thousands of steps that saves every 50, evaluates and logs, on four ranks: its resident
+memory, open descriptors and threads stay what they are once a tenth of it is done, and it ends with the digest of a
+run of one rank. Trial 1 and all odd ones lose nobody; the even ones lose a rank every 100 steps and go on by its
+buddy.
 """
 import os
 import re
@@ -12,8 +13,8 @@ import time
 from campaign_state import LIMIT, digests_of, drive, end, environment, write_lines
 from training_runs import Failure
 
-MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "16", "--seq-len", "16", "--global-batch-size", "4", "--dropout", "0.1",
-         "--warmup-steps", "10", "--threads-per-rank", "1", "--device", "cpu", "--digest"]
+MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "16", "--seq-len", "16", "--global-batch-size", "4",
+         "--dropout", "0.1", "--warmup-steps", "10", "--threads-per-rank", "1", "--device", "cpu", "--digest"]
 EVERY, SAMPLES = 100, 0.05
 MEMORY = 1024  # KiB that may come and go
 
@@ -50,7 +51,7 @@ def flat(tenths):
     if min(len(tenths[1]), len(tenths[9])) < 3:
         raise Failure(f"too short: {[len(tenth) for tenth in tenths]} samples")
     before, after = ([int(statistics.median(column)) for column in zip(*tenths[i])] for i in (1, 9))
-    told = f"{before[0]} KiB, {before[1]} descriptors, {before[2]} threads, and at last {after[0]}, {after[1]}, {after[2]}"
+    told = f"KiB, descriptors and threads are {before}, and at last {after}"
     if after[0] > before[0] + max(MEMORY, before[0] // 50) or after[1] > before[1] or after[2] > before[2]:
         trend = " ".join(str(int(statistics.median(row[0] for row in tenth))) for tenth in tenths if tenth)
         raise Failure(f"grows: {told}; KiB of each tenth: {trend}")
@@ -61,9 +62,10 @@ def trial(options, random_, folder):
     """A run that is watched, and the digest of one rank."""
     write_lines(folder / "text")
     lossy = random_.number % 2 == 0
-    base = ["--data", str(folder / "text"), *MODEL, "--seed", str(random_.randint(1, 1000)), "--steps", str(options.steps)]
-    mesh = ["--tp", "2", "--dp", "2", "--strategy", "full_shard", "--save", str(folder / "run"), "--save-interval", "50", "--keep",
-            "3", "--eval-interval", "200", "--eval-iters", "2"]
+    base = ["--data", str(folder / "text"), *MODEL, "--seed", str(random_.randint(1, 1000)), "--steps",
+            str(options.steps)]
+    mesh = ["--tp", "2", "--dp", "2", "--strategy", "full_shard", "--save", str(folder / "run"), "--save-interval",
+            "50", "--keep", "3", "--eval-interval", "200", "--eval-iters", "2"]
     if lossy:
         mesh += ["--elastic", "on", "--redundancy", "buddy"]
     found = environment(options.build, TMPDIR=str(folder))
@@ -73,8 +75,9 @@ def trial(options, random_, folder):
                      WEFT_FAULT_MS="2", WEFT_FAULT_EVERY=str(EVERY))
     log, whole = folder / "log.jsonl", folder / "whole.jsonl"
     with open(folder / "out", "w") as out, open(folder / "err", "w") as err:
-        process = subprocess.Popen([f"{options.build}/tests/hosts/gpt_train_faulty", *base, *mesh, "--log-jsonl", str(log)],
-                                   stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=found, start_new_session=True)
+        process = subprocess.Popen([f"{options.build}/tests/hosts/gpt_train_faulty", *base, *mesh, "--log-jsonl",
+                                    str(log)], stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=found,
+                                   start_new_session=True)
         try:
             tenths = watch(process, log, options.steps)
         finally:
@@ -85,8 +88,8 @@ def trial(options, random_, folder):
     lost = (folder / "err").read_text().count("the run goes on after step")
     if lossy and lost < options.steps // EVERY - 1:
         raise Failure(f"{lost} ranks were lost, of {options.steps // EVERY}")
-    subprocess.run([f"{options.build}/apps/gpt_train", *base, "--eval-interval", "0", "--log-jsonl", str(whole)], check=True,
-                   capture_output=True, env=environment(options.build))
+    subprocess.run([f"{options.build}/apps/gpt_train", *base, "--eval-interval", "0", "--log-jsonl", str(whole)],
+                   check=True, capture_output=True, env=environment(options.build))
     if digests_of(log) != digests_of(whole):
         raise Failure("other digests than one rank has")
     return {"steps": options.steps, "lost": lost, "before": before, "after": after}
@@ -96,8 +99,8 @@ def told(state):
     """Counts, for the last line."""
     rows = [row for row in state.rows.values() if row["passed"]]
     grown = max((row["after"][0] - row["before"][0] for row in rows), default=0)
-    return (f"{state.total('steps')} steps, {state.total('lost')} ranks lost; memory, descriptors and threads stay, memory within "
-            f"{grown} KiB")
+    return (f"{state.total('steps')} steps, {state.total('lost')} ranks lost; memory, descriptors and threads stay, "
+            f"memory within {grown} KiB")
 
 
 def main(options):

@@ -1,6 +1,6 @@
 """
-campaign_state.py - what the campaigns of campaign.py share: trials that are functions of a seed and a number, which of them
-were done, what is kept of those that fail, and processes that never outlive their trial.
+campaign_state.py - what the campaigns of campaign.py share: trials that are functions of a seed and a number, which
+of them were done, what is kept of those that fail, and processes that never outlive their trial.
 """
 import concurrent.futures
 import json
@@ -82,8 +82,8 @@ def one(state, trial, options, number):
         text = f"{type(failed).__name__}: {failed}" if not isinstance(failed, Failure) else str(failed)
         where = state.keep(number, folder, text)
         state.add(number, {"passed": False})
-        print(f"campaign: {state.name} {number} of seed {state.seed}: {text.splitlines()[0]}; see {where}", file=sys.stderr,
-              flush=True)
+        print(f"campaign: {state.name} {number} of seed {state.seed}: {text.splitlines()[0]}; see {where}",
+              file=sys.stderr, flush=True)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -112,7 +112,8 @@ def drive(options, name, trial, told):
 
 def environment(build, **more):
     """What programs find: the plugins of the build, and an OpenMPI that root may use."""
-    return dict(os.environ, WEFT_PLUGINS=str(build), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", **more)
+    return dict(os.environ, WEFT_PLUGINS=str(build), OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+                **more)
 
 
 def end(process):
@@ -126,8 +127,8 @@ def end(process):
 
 def pids_of(word):
     """Processes with a word in their command lines, but for this one."""
-    listed = subprocess.run(["pgrep", "-f", "--", str(word)], capture_output=True, text=True, check=False).stdout.split()
-    return [int(pid) for pid in listed if int(pid) != os.getpid()]
+    listed = subprocess.run(["pgrep", "-f", "--", str(word)], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in listed.stdout.split() if int(pid) != os.getpid()]
 
 
 def write_lines(path):

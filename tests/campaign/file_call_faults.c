@@ -59,7 +59,8 @@ __attribute__((constructor)) static void read_fault(void)
 
 static bool matters(const char *path)
 {
-    return fault.under && *fault.under && path && strncmp(path, fault.under, strlen(fault.under)) == 0;
+    return fault.under && *fault.under && path &&
+           strncmp(path, fault.under, strlen(fault.under)) == 0;
 }
 
 /* One more call on a file that matters; whether it is the one that fails. */

@@ -24,7 +24,7 @@
  *
  * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world at the beginning of each step, for those that training does not need. When the
- * rank acts it writes the time to the file WEFT_FAULT_LOG. With WEFT_FAULT_EVERY=N it acts again N steps later.
+ * rank acts it writes the time to the file WEFT_FAULT_LOG. With WEFT_FAULT_EVERY=N it vanishes again N steps later.
  */
 #include "apps/data/data_set.h"
 #include "apps/gpt_train/train_loop.h"
@@ -52,7 +52,7 @@ enum { MOST_FAULTS = 8 };
 /* The one of this process, or, where all ranks are in one, of all of its ranks. */
 static struct fault {
     char action[16], phase[16];
-    int rank, step, every;
+    int rank, step;
     bool any, collective;
 } fault;
 
@@ -62,14 +62,12 @@ static _Thread_local int step_now;
 static _Thread_local bool in_phase; /* the pipeline's action is the phase */
 static _Thread_local jmp_buf way_out;
 static atomic_flag acted = ATOMIC_FLAG_INIT;
-static _Atomic int acted_in; /* a step */
 static const struct timespec late = {.tv_nsec = 300000000};
 
 __attribute__((constructor)) static void read_fault(void)
 {
-    const char *text = getenv("WEFT_FAULT"), *every = getenv("WEFT_FAULT_EVERY");
+    const char *text = getenv("WEFT_FAULT");
 
-    fault.every = every ? atoi(every) : 0;
     for (int i = 0; text && *text && i < MOST_FAULTS && !fault.any; i++) {
         fault.any = sscanf(text, "%15s %15s %d %d", fault.action, fault.phase, &fault.rank,
                            &fault.step) == 4 &&
@@ -104,16 +102,13 @@ static void note_time(void)
         fclose(file);
 }
 
-/* True once, or every so many steps, for the rank that is meant; for each where that is -1. */
+/* True once, for the rank that is meant, or again if it vanishes again; for each where that is -1. */
 static bool is_mine(const char *phase, int rank)
 {
     if (!is_time(phase) || (rank != fault.rank && fault.rank >= 0))
         return false;
-    if (fault.every && step_now >= atomic_load(&acted_in) + fault.every)
-        atomic_flag_clear(&acted);
-    if (atomic_flag_test_and_set(&acted))
+    if (atomic_flag_test_and_set(&acted) && !vanish_again(step_now))
         return fault.rank < 0;
-    atomic_store(&acted_in, step_now);
     note_time();
     return true;
 }
@@ -357,7 +352,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
         return __real_wf_par_train_step(trainer, step, data, result);
     step_now = (int)step;
     if (is_action("vanish") && is_mine("step", me->index))
-        vanish_soon(me);
+        vanish_soon(me, step_now);
     if (fault.any && fault.step == step &&
         !is_action("vanish")) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);
