@@ -31,4 +31,8 @@ void app_program_tell_unknown(const char *name, const char *folder);
    where stdout has failed. */
 int app_program_end(const char *name, int status);
 
+/* What was printed comes before the line that tells of a failure; but where nobody reads the console, or another thread
+   waits in it, that line does not wait. */
+void app_program_flush(void);
+
 #endif

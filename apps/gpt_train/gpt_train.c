@@ -103,7 +103,7 @@ static void report(const wf_error *error, void *arg)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
         plan_explain(job->options, &told);
-    fflush(stdout);
+    app_program_flush();
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
 
@@ -373,7 +373,7 @@ int main(int argc, char **argv)
     else if (status == WF_OK && !end.reported && !options.print_config)
         app_options_answer(&options, stdout);
     if (status != WF_OK)
-        fflush(stdout);
+        app_program_flush();
     if (status != WF_OK && !end.reported)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */

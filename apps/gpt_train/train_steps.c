@@ -134,8 +134,12 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         made->step > e->logged) {
         e->logged = made->step;
+        wf_comm_at_files(
+            l->rank->world,
+            true); /* a console that nobody reads holds the run up, and is no stall */
         if (app_run_log_step(l->job->log, &record, &error) != WF_OK)
             wf_fail(ctx, error.code, "%s", error.text);
+        wf_comm_at_files(l->rank->world, false);
     }
     free(digests);
     return wf_context_status(ctx);
@@ -184,9 +188,11 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
     *told = step;
     if (l->rank->index != 0)
         return;
+    wf_comm_at_files(l->rank->world, true);
     app_run_log_clear(l->job->log);
     printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
     fflush(stdout);
+    wf_comm_at_files(l->rank->world, false);
 }
 
 /* Behind a step: checkpoints, and a line for each. */
@@ -284,8 +290,11 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        l->rank->index == 0 && !l->again)
+        l->rank->index == 0 && !l->again) {
+        wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
+        wf_comm_at_files(l->rank->world, false);
+    }
     rank_parts_open(&l->parts);
     if (go_on(l, &step, &stop) == WF_OK) {
         tell_elastic(l, step);

@@ -32,28 +32,44 @@ enum { MOST_FDS = 4096, PATH = 4096 };
 static _Atomic int calls;
 static char *_Atomic path_of[MOST_FDS];
 
-static bool counts_here(void)
+/* Read before there are threads: MPI changes the environment while others open files. */
+static struct {
+    const char *under, *at, *with, *count, *only;
+    bool elsewhere; /* another process is meant */
+} fault;
+
+static const char *kept(const char *name)
+{
+    const char *value = getenv(name);
+
+    return value ? strdup(value) : NULL;
+}
+
+__attribute__((constructor)) static void read_fault(void)
 {
     const char *rank = getenv("WEFT_FAIL_RANK"), *mine = getenv("OMPI_COMM_WORLD_RANK");
 
-    return !rank || strcmp(rank, mine ? mine : "0") == 0;
+    fault.elsewhere = rank && strcmp(rank, mine ? mine : "0") != 0;
+    fault.at = kept("WEFT_FAIL_AT");
+    fault.with = kept("WEFT_FAIL_WITH");
+    fault.count = kept("WEFT_FAIL_COUNT");
+    fault.only = kept("WEFT_FAIL_ONLY");
+    fault.under = kept("WEFT_FAIL_UNDER");
 }
 
 static bool matters(const char *path)
 {
-    const char *under = getenv("WEFT_FAIL_UNDER");
-
-    return under && *under && path && strncmp(path, under, strlen(under)) == 0;
+    return fault.under && *fault.under && path &&
+           strncmp(path, fault.under, strlen(fault.under)) == 0;
 }
 
 /* One more call on a file that matters; whether it is the one that fails. */
 static bool fails(const char *name, const char *path)
 {
-    const char *at = getenv("WEFT_FAIL_AT"), *with = getenv("WEFT_FAIL_WITH");
-    const char *count = getenv("WEFT_FAIL_COUNT"), *only = getenv("WEFT_FAIL_ONLY");
+    const char *at = fault.at, *with = fault.with, *count = fault.count;
     int number;
 
-    if (!matters(path) || !counts_here() || (only && !strstr(only, name)))
+    if (!matters(path) || fault.elsewhere || (fault.only && !strstr(fault.only, name)))
         return false;
     number = ++calls;
     if (count) {

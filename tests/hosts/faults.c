@@ -24,7 +24,7 @@
  *
  * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
  * over the world at the beginning of each step, for those that training does not need. When the
- * rank acts it writes the time to the file WEFT_FAULT_LOG.
+ * rank acts it writes the time to the file WEFT_FAULT_LOG. With WEFT_FAULT_EVERY=N it vanishes again N steps later.
  */
 #include "apps/data/data_set.h"
 #include "apps/gpt_train/train_loop.h"
@@ -102,12 +102,12 @@ static void note_time(void)
         fclose(file);
 }
 
-/* True once, for the rank that is meant; for each where that is -1. */
+/* True once, for the rank that is meant, or again if it vanishes again; for each where that is -1. */
 static bool is_mine(const char *phase, int rank)
 {
     if (!is_time(phase) || (rank != fault.rank && fault.rank >= 0))
         return false;
-    if (atomic_flag_test_and_set(&acted))
+    if (atomic_flag_test_and_set(&acted) && !vanish_again(step_now))
         return fault.rank < 0;
     note_time();
     return true;
@@ -352,7 +352,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
         return __real_wf_par_train_step(trainer, step, data, result);
     step_now = (int)step;
     if (is_action("vanish") && is_mine("step", me->index))
-        vanish_soon(me);
+        vanish_soon(me, step_now);
     if (fault.any && fault.step == step &&
         !is_action("vanish")) /* so that processes have heard of each other */
         nanosleep(&(struct timespec){.tv_nsec = 500000000}, NULL);

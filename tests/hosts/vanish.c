@@ -3,12 +3,14 @@
 #include "mesh/comm/transport_internal.h"
 #include "parallel/recovery/snapshot.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
 static _Thread_local bool vanishes; /* this thread's rank */
 static _Thread_local pthread_t vanishing;
+static atomic_int vanished_in; /* a step; 0: none yet */
 
 static void *vanish(void *arg)
 {
@@ -30,9 +32,19 @@ static void *vanish(void *arg)
     return NULL;
 }
 
-void vanish_soon(wf_rank *rank)
+bool vanish_again(int step)
 {
-    vanishes = pthread_create(&vanishing, NULL, vanish, rank) == 0;
+    const char *every = getenv("WEFT_FAULT_EVERY");
+    int last = atomic_load(&vanished_in);
+
+    return every && last > 0 && step >= last + atoi(every);
+}
+
+void vanish_soon(wf_rank *rank, int step)
+{
+    atomic_store(&vanished_in, step);
+    if (!vanishes) /* it may be about to, for many steps */
+        vanishes = pthread_create(&vanishing, NULL, vanish, rank) == 0;
 }
 
 void vanish_wait(void)

@@ -6,7 +6,10 @@
 
 /* Within WEFT_FAULT_MS milliseconds from now this rank's device is gone: its peers hear of it, and it leaves nothing. To
    be called by the rank. */
-void vanish_soon(wf_rank *rank);
+void vanish_soon(wf_rank *rank, int step);
+
+/* Whether WEFT_FAULT_EVERY steps have passed since the step in which a rank has vanished. */
+bool vanish_again(int step);
 
 /* Until that has come, where it is to come: before the rank returns. */
 void vanish_wait(void);

@@ -1,0 +1,50 @@
+"""campaign_draws.py - small models, meshes and ways to save for campaign.py, by chance."""
+
+BASE = ["--n-head", "4", "--seq-len", "16", "--warmup-steps", "2", "--eval-interval", "0", "--threads-per-rank", "1",
+        "--device", "cpu"]
+STRATEGIES = "full_shard shard_grad_op no_shard zero1 hybrid_shard".split()
+
+
+def model_of(random_, steps):
+    """Flags that decide a run's numbers."""
+    layers = random_.choice((1, 2))
+    flags = [*BASE, "--arch", random_.choice(("gpt2", "gpt2", "llama")), "--n-layer", layers, "--n-embd",
+             random_.choice((16, 32)), "--global-batch-size", random_.choice((4, 8)), "--steps", steps, "--dropout",
+             random_.choice((0, 0.1)), "--dtype", random_.choice(("fp32", "fp32", "bf16"))]
+    adapted = random_.random() < 0.15
+    if adapted:
+        flags += ["--lora-rank", 2]
+    else:
+        flags += ["--optimizer", random_.choice(("adamw", "adamw", "adamw", "sgd", "muon"))]
+    return [str(flag) for flag in flags]
+
+
+def value_of(flags, name):
+    """What stands behind a flag."""
+    return flags[flags.index(name) + 1] if name in flags else None
+
+
+def mesh_of(random_, model, most=4, least=1):
+    """A mesh of some ranks, and how many it has."""
+    pp = random_.choice((1, 1, 1, 2)) if value_of(model, "--n-layer") == "2" else 1
+    tp, dp = random_.choice((1, 1, 2, 4)), random_.choice((1, 2, 2, 4))
+    if not least <= pp * tp * dp <= most:
+        return mesh_of(random_, model, most, least)
+    flags = ["--tp", tp, "--dp", dp]
+    if pp > 1:
+        flags += ["--pp", pp, "--micro-batch-size", 1]
+    if dp > 1:
+        strategy = random_.choice(STRATEGIES if dp == 4 else STRATEGIES[:-1])
+        flags += ["--strategy", strategy]
+        if strategy == "hybrid_shard":
+            flags += ["--dp-replicate", 2]
+    if tp > 1 and random_.random() < 0.3:
+        flags.append("--sequence-parallel")
+    return [str(flag) for flag in flags], pp * tp * dp
+
+
+def saving_of(random_, interval=1):
+    """How checkpoints are saved."""
+    flags = ["--checkpoint", random_.choice(("sharded", "sharded", "full", "local")), "--async-save",
+             random_.choice(("off", "off", "on")), "--keep", random_.choice((2, 2, 3)), "--save-interval", interval]
+    return [str(flag) for flag in flags]
