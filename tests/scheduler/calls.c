@@ -18,7 +18,7 @@
 
 enum { STARTED = 2048, EARLY = 64 };
 
-#define EPOCH_S 1700000000 /* of virtual time */
+#define EPOCH_S 1700000000 /* virtual time begins here */
 
 /* The C library's own function of this name. */
 #define REAL(name)                                                                             \

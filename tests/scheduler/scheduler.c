@@ -191,8 +191,9 @@ static int choose(void)
         look_at_polls();
         n = list_ready(list);
     }
-    while (n == 0 && first_deadline !=
-                         SCHEDULER_NEVER) { /* of one that has been woken since, it may be */
+    while (n == 0 &&
+           first_deadline !=
+               SCHEDULER_NEVER) { /* it may be that of a thread that has been woken since */
         now = first_deadline;
         pass_deadlines();
         n = list_ready(list);
