@@ -42,8 +42,7 @@ class State:
         row = {"seed": self.seed, "number": number, **row}
         with self.lock:
             self.rows[self.seed, number] = row
-            with open(self.path, "a+") as file:
-                file.seek(0)
+            with open(self.path, "a") as file:
                 file.write(json.dumps(row) + "\n")
 
     def left(self, options):

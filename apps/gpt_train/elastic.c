@@ -56,12 +56,18 @@ static void put_for_others(app_elastic *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+/* In s, 0 where nobody was lost; under the lock. */
+static double since_loss(const app_elastic *e)
+{
+    return e->lost_at > 0 ? now() - e->lost_at : 0;
+}
+
 double app_elastic_ago(app_elastic *e, int64_t *made)
 {
     double ago;
 
     pthread_mutex_lock(&e->lock);
-    ago = e->lost_at > 0 ? now() - e->lost_at : 0;
+    ago = since_loss(e);
     *made = e->made.step;
     pthread_mutex_unlock(&e->lock);
     return ago;
@@ -79,7 +85,7 @@ double app_elastic_began(app_elastic *e, int64_t step, bool first)
     double ago;
 
     pthread_mutex_lock(&e->lock);
-    ago = e->lost_at > 0 ? now() - e->lost_at : 0;
+    ago = since_loss(e);
     e->began = step;
     if (first)
         e->lost_at = 0;

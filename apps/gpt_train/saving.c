@@ -161,11 +161,11 @@ static void loaded(app_saving *s, const wf_par_checkpoint *c)
     }
     if (!first(s))
         return;
-    wf_comm_at_files(wf_mesh_world(wf_mesh_of(wf_par_context(s->par))), true);
+    wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), true);
     printf("going on from %s, after step %lld\n", wf_par_checkpoint_path(c),
            (long long)wf_par_checkpoint_step(c));
     fflush(stdout);
-    wf_comm_at_files(wf_mesh_world(wf_mesh_of(wf_par_context(s->par))), false);
+    wf_comm_at_files(wf_mesh_world(wf_par_mesh(s->par)), false);
     if (s->options->steps)
         app_resume_tell(s->options, c);
     tell_numerics(s, c);

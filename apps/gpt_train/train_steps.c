@@ -134,9 +134,8 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         made->step > e->logged) {
         e->logged = made->step;
-        wf_comm_at_files(
-            l->rank->world,
-            true); /* a console that nobody reads holds the run up, and is no stall */
+        /* A console that nobody reads holds the run up, and is no stall. */
+        wf_comm_at_files(l->rank->world, true);
         if (app_run_log_step(l->job->log, &record, &error) != WF_OK)
             wf_fail(ctx, error.code, "%s", error.text);
         wf_comm_at_files(l->rank->world, false);

@@ -1,12 +1,10 @@
 /* tests/scheduler/scheduler.c - whose turn it is; see the header. */
 #include "tests/scheduler/scheduler_internal.h"
 #include <dlfcn.h>
-#include <errno.h>
 #include <linux/futex.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
