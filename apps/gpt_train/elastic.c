@@ -93,6 +93,14 @@ double app_elastic_began(app_elastic *e, int64_t step, bool first)
     return ago;
 }
 
+void app_elastic_give_up(app_elastic *e, bool again)
+{
+    pthread_mutex_lock(&e->lock);
+    e->incomplete = again;
+    e->made = (app_made_step){.step = 0};
+    pthread_mutex_unlock(&e->lock);
+}
+
 void app_elastic_ended(app_elastic *e)
 {
     pthread_mutex_lock(&e->lock);
@@ -200,7 +208,10 @@ static void tell(app_elastic *e, const app_options *o, int64_t step, int left, c
     char mesh[96];
 
     name_mesh(o, mesh, sizeof mesh);
-    if (why && step < 0)
+    if (e->incomplete)
+        snprintf(e->told, sizeof e->told, "%.1200s; the run goes on from a checkpoint, %s", why,
+                 mesh);
+    else if (why && step < 0)
         snprintf(e->told, sizeof e->told,
                  "%.1200s; no step was made yet: the run begins again, %s", why, mesh);
     else if (why)
@@ -220,13 +231,18 @@ static void drop(const app_elastic *e, wf_par_snapshot *snapshot)
 }
 
 /* The next launch takes up what this one has left. Of one that made no step it takes what that was given itself: buddies
-   may not have come to their copies yet. Returns the step after which it is; -1: it begins as the first one did. */
+   may not have come to their copies yet, and nothing where that is not all. Returns the step after which it is; -1: it
+   begins as the first one did. */
 static int64_t hand_over(app_elastic *e)
 {
     int64_t step = wf_par_snapshot_seal(e->into);
     int64_t given = e->from ? wf_par_snapshot_seal(e->from) : -1;
 
-    if (step > e->began) {
+    if (e->incomplete) {
+        drop(e, e->into);
+        drop(e, e->from);
+        e->from = NULL;
+    } else if (step > e->began) {
         drop(e, e->from);
         e->from = e->into;
         given = step;
@@ -260,6 +276,8 @@ static bool may_launch(const app_elastic *e, wf_status status, int64_t left, int
 {
     if (status == WF_OK)
         return left > 0;
+    if (e->incomplete)
+        return failures < MOST_FAILURES;
     return may_go_on(status) && (step >= 0 || e->made.step == 0) && failures < MOST_FAILURES;
 }
 
@@ -281,7 +299,7 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
 {
     app_elastic *e = r->elastic;
     int failures = 0, stuck = 0;
-    int64_t step = -1, last, left, ranks = app_options_ranks(r->asked);
+    int64_t step = -1, last, left = 0, ranks = app_options_ranks(r->asked);
     app_options *o = malloc(sizeof *o), *next;
     wf_status status;
 
@@ -295,7 +313,8 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         status = launch(r, o, end, error);
         stuck += end->stuck;
         e->left_behind = stuck > 0;
-        left = wf_par_snapshot_ranks(e->into);
+        if (!e->incomplete)
+            left = wf_par_snapshot_ranks(e->into);
         last = step;
         step = hand_over(e);
         failures = status == WF_OK || step > last ? 0 : failures + 1;
@@ -308,6 +327,7 @@ wf_status app_elastic_train(const app_elastic_run *r, wf_launch_end *end, wf_err
         if (status != WF_OK)
             break;
         tell(e, o, step, (int)left, *error->text ? error->text : NULL);
+        e->incomplete = false;
         *error = (wf_error){WF_OK, ""};
     }
     end->stuck = stuck;

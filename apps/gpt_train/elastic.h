@@ -37,7 +37,8 @@ typedef struct app_elastic {
     int64_t began;         /* rank 0: the step after which this launch goes on */
     int64_t logged, ended; /* rank 0: the last step that has its row; its checkpoints too */
     bool whole;            /* all ranks have come to their end: none is missed any more */
-    float best_loss;       /* rank 0: the lowest of validation */
+    bool incomplete; /* what ranks left is not all: the next launch goes on from a checkpoint */
+    float best_loss; /* rank 0: the lowest of validation */
     double
         lost_at; /* s, when the ranks were lost that make this launch necessary; 0: none were */
     char told[2048]; /* what rank 0 says when it has been taken up; "" */
@@ -51,7 +52,8 @@ typedef struct app_elastic_run {
     const app_options *asked; /* the mesh that is wanted */
     app_elastic *elastic;
     app_elastic_launch *launch;
-    /* Makes of a job one for a launch with other options: what depends on the mesh is made anew. */
+    /* Makes of a job one for a launch with other options: what depends on the mesh is made anew, and the list of
+       checkpoints where the launch is to go on from one. WF_EDATA: there is none. */
     wf_status (*prepare)(const app_options *options, void *job, wf_error *error);
     void *job;
 } app_elastic_run;
@@ -106,6 +108,10 @@ void app_elastic_lost(app_elastic *elastic, double ago);
 
 /* A rank goes on after this step. Returns the seconds since ranks were lost, which the first rank ends the count of. */
 double app_elastic_began(app_elastic *elastic, int64_t step, bool first);
+
+/* What ranks left is not taken up, since it is not all or a checkpoint is newer. A rank of each process calls it, where
+   another launch follows (`again`) or before this one goes on. */
+void app_elastic_give_up(app_elastic *elastic, bool again);
 
 /* All ranks have come to their end. */
 void app_elastic_ended(app_elastic *elastic);

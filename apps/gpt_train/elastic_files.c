@@ -123,6 +123,11 @@ int elastic_files_restarts(void)
     return text ? atoi(text) : 0;
 }
 
+void elastic_files_forget(const char *dir)
+{
+    remove_files(dir, NULL);
+}
+
 void elastic_files_remove(const char *dir)
 {
     char path[4096];

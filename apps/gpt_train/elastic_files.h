@@ -23,6 +23,9 @@ bool elastic_files_leave(const char *dir);
 /* How often the run was started before, as who starts it says; 0: nobody does. */
 int elastic_files_restarts(void);
 
+/* What there is will not be taken up. */
+void elastic_files_forget(const char *dir);
+
 /* The run has come to its end: nothing stays on this host. */
 void elastic_files_remove(const char *dir);
 

@@ -145,6 +145,15 @@ static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_e
     return wf_launch(&launch, app_train_rank, job, error);
 }
 
+/* Those of this run too. */
+static wf_status find_checkpoints(const app_options *o, app_resume *resume, wf_error *error)
+{
+    app_resume_close(resume);
+    if (app_resume_open(o, resume, error) == WF_OK && !resume->count)
+        wf_error_set(error, WF_EDATA, "there is no checkpoint to go on from");
+    return error->code;
+}
+
 /* For another mesh: what follows from it is made anew, and the log says so. */
 static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
 {
@@ -155,6 +164,8 @@ static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
     job->pipeline = NULL;
     job->options = o;
     job->saved->failed = false;
+    if (job->elastic->incomplete && find_checkpoints(o, job->resume, error) != WF_OK)
+        return error->code;
     if (app_timeline_close(job->timeline, error) == WF_OK &&
         app_run_log_close(job->log, error) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, error) == WF_OK &&

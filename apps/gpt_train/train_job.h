@@ -22,7 +22,7 @@ typedef struct app_train_job {
     app_run_log *log;          /* where rank 0 runs; else NULL */
     wf_error failed;           /* before the launch, in this process: its ranks tell it */
     wf_par_pipeline *pipeline; /* NULL: there is none */
-    const app_resume *resume;
+    app_resume *resume;
     wf_sim_paced paced; /* the machine of --paced */
     app_saving_result *saved;
     char numerics[17];        /* the run's numerics identity; "" without steps */

@@ -71,15 +71,20 @@ static wf_status sample(app_loop *l)
     return wf_context_status(wf_par_context(l->par));
 }
 
-/* Whether there is anything to be taken up, and when ranks were lost: of several processes any may know it. */
+/* Whether there is anything to be taken up, and when ranks were lost: of several processes any may know it. The newest
+   checkpoint is the one that rank 0 sees. */
 static wf_status know_before(app_loop *l)
 {
     typedef struct before {
-        int64_t kept, step;
+        int64_t kept, kept_step, step, checkpoint;
         double ago;
     } before;
     app_elastic *e = l->job->elastic;
-    before mine = {.kept = e->from ? wf_par_snapshot_ranks(e->from) : 0};
+    const app_resume *resume = l->job->resume;
+    before mine = {.kept = e->from ? wf_par_snapshot_ranks(e->from) : 0,
+                   .kept_step = e->from ? wf_par_snapshot_seal(e->from) : -1,
+                   .checkpoint =
+                       resume->count ? wf_par_checkpoint_step(resume->checkpoint[0]) : -1};
     const before *all, *last = &mine;
 
     mine.ago = app_elastic_ago(e, &mine.step);
@@ -89,9 +94,11 @@ static wf_status know_before(app_loop *l)
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int r = 0; all && r < l->rank->size; r++) {
         l->again = l->again || all[r].kept;
+        l->kept = all[r].kept_step > l->kept ? all[r].kept_step : l->kept;
         if (all[r].kept && all[r].step >= last->step)
             last = &all[r];
     }
+    l->checkpoint = all ? all[0].checkpoint : -1;
     if (l->rank->index == 0)
         app_elastic_lost(e, last->ago);
     return wf_context_status(wf_par_context(l->par));
@@ -166,7 +173,12 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
 {
     const app_train_job *job = arg;
     wf_par_options options = app_setup_rank(job->options, false);
-    app_loop l = {.rank = rank, .job = job, .o = job->options, .into = job->elastic->into};
+    app_loop l = {.rank = rank,
+                  .job = job,
+                  .o = job->options,
+                  .into = job->elastic->into,
+                  .kept = -1,
+                  .checkpoint = -1};
     wf_status status;
 
     if (job->failed.code != WF_OK)

@@ -231,6 +231,28 @@ static wf_status share_made(app_loop *l, int64_t step, app_made_step *made, floa
     return wf_context_status(wf_par_context(l->par));
 }
 
+/* What ranks left is not taken up: of several processes this launch goes on from a checkpoint, else the next one, which finds
+   those of this run. */
+static wf_status give_up(app_loop *l, int64_t *step)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    bool apart = l->job->launcher->processes > 1;
+
+    if (apart && l->checkpoint < 0)
+        return wf_fail(
+            ctx, l->missing.code,
+            "%.900s. There is no checkpoint to go on from: start the run where the rest "
+            "is kept, or remove --recovery-dir %.400s to begin again",
+            l->missing.text, l->o->recovery_dir);
+    app_elastic_give_up(l->job->elastic, !apart);
+    if (!apart)
+        return wf_fail(ctx, l->missing.code, "%s", l->missing.text);
+    elastic_files_forget(l->o->recovery_dir);
+    app_saving_resume(&l->saving, l->job->resume, step);
+    l->ready = wf_context_status(ctx) == WF_OK;
+    return wf_context_status(ctx);
+}
+
 /* What the ranks of the launch before have left; what of its last step they had not come to is made up for. */
 static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
 {
@@ -239,8 +261,9 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
     app_made_step made = {.step = 0};
     float best_loss = 0;
 
-    if (wf_par_snapshot_restore(e->from, l->trainer, step) != WF_OK ||
-        share_made(l, *step, &made, &best_loss) != WF_OK)
+    if (wf_par_snapshot_restore(e->from, l->trainer, step, &l->missing) != WF_OK)
+        return l->missing.code != WF_OK ? give_up(l, step) : wf_context_status(ctx);
+    if (share_made(l, *step, &made, &best_loss) != WF_OK)
         return wf_context_status(ctx);
     app_saving_best(&l->saving, best_loss);
     l->ready = true;
@@ -256,24 +279,34 @@ static void tell_elastic(app_loop *l, int64_t step)
 {
     app_elastic *e = l->job->elastic;
     double ago = app_elastic_began(e, step, l->rank->index == 0);
+    char mesh[160];
 
-    if (l->rank->index == 0 && l->again) {
-        app_run_log_clear(l->job->log);
-        if (*e->told)
-            fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, ago);
-        else
-            fprintf(stderr,
-                    "gpt_train: going on after step %lld with what hosts have kept in %s, --pp "
-                    "%lld --dp %lld --tp %lld, %.2f s later\n",
-                    (long long)step, l->o->recovery_dir, (long long)l->o->pp,
-                    (long long)l->o->dp, (long long)l->o->tp, ago);
-    }
+    if (l->rank->index != 0 || !l->again)
+        return;
+    app_run_log_clear(l->job->log);
+    snprintf(mesh, sizeof mesh, "--pp %lld --dp %lld --tp %lld, %.2f s later",
+             (long long)l->o->pp, (long long)l->o->dp, (long long)l->o->tp, ago);
+    if (*e->told)
+        fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, ago);
+    else if (l->missing.code != WF_OK)
+        fprintf(stderr, "gpt_train: %s; going on after step %lld with a checkpoint, %s\n",
+                l->missing.text, (long long)step, mesh);
+    else
+        fprintf(stderr,
+                "gpt_train: going on after step %lld with what hosts have kept in %s, %s\n",
+                (long long)step, l->o->recovery_dir, mesh);
 }
 
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     app_elastic *e = l->job->elastic;
 
+    if (l->kept >= 0 && l->checkpoint > l->kept) {
+        wf_error_set(&l->missing, WF_EDATA,
+                     "what hosts have kept in %.400s is older, of step %lld",
+                     l->o->recovery_dir, (long long)l->kept);
+        return give_up(l, step);
+    }
     if (e->from && l->again)
         return take_up(l, step, stop);
     app_saving_resume(&l->saving, l->job->resume, step);

@@ -24,8 +24,12 @@ typedef struct app_loop {
     bool
         again; /* other launches or starts were before: there is something to take up, or to be told */
     wf_par_snapshot *into; /* where the rank leaves what it holds; NULL: nowhere */
-    bool ready;            /* the trainer has the state to go on from */
-    bool leaves;           /* all ranks leave what they hold, for a mesh that has grown */
+    int64_t kept,
+        checkpoint; /* the steps of what there is to take up, and of the newest checkpoint; -1: none */
+    wf_error
+        missing; /* why what there was is not taken up; code WF_OK: it is, or there was nothing */
+    bool ready;  /* the trainer has the state to go on from */
+    bool leaves; /* all ranks leave what they hold, for a mesh that has grown */
 } app_loop;
 
 /* All steps, on from a checkpoint or from what lost ranks left. The trainer is open. Collective. Errors: in the

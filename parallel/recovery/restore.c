@@ -190,12 +190,14 @@ static wf_status agree_last(wf_par_snapshot *k, wf_par_trainer *t)
     return wf_agree(t->par, 0, NULL, &error);
 }
 
-wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t *step)
+wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t *step,
+                                  wf_error *missing)
 {
     wf_context *ctx = t->par->ctx;
     wf_error error = {WF_OK, ""};
 
     *step = -1;
+    *missing = error;
     if (agree_last(k, t) != WF_OK)
         return wf_context_status(ctx);
     *step = k->last.step;
@@ -206,6 +208,11 @@ wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t
         wf_agree(t->par, 0, NULL, &error);
     } else if (wf_context_status(ctx) == WF_OK) {
         error = (wf_error){WF_EINTERNAL, "another rank could not finish its update"};
+    }
+    if (error.code == WF_EDATA && wf_context_status(ctx) == WF_OK) {
+        *step = -1;
+        *missing = error;
+        return error.code;
     }
     if (error.code != WF_OK && wf_context_status(ctx) == WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);

@@ -56,13 +56,15 @@ WF_API int64_t wf_par_snapshot_bytes(const wf_par_snapshot *snapshot);
 /**
  * wf_par_snapshot_restore - bring a trainer to the state that was kept, whatever its mesh, strategy and micro-batch are
  *
- * @param step  set: the steps that are done
- * Collective:  over the world
- * Errors:      on every rank alike, in the context: WF_EDATA (some of it was held by no rank that is left, and
- *              which), WF_ELOST, WF_EINVAL (another model), WF_ENOMEM
+ * @param step     set: the steps that are done
+ * @param missing  WF_EDATA with its text where some of it was held by no rank that is left, and which: the context goes on
+ *                 then, and the trainer has to be brought to another state (wf_par_checkpoint_load)
+ * Returns:        WF_EDATA then, else the context's status
+ * Collective:     over the world
+ * Errors:         on every rank alike, in the context: WF_ELOST, WF_EINVAL (another model), WF_ENOMEM
  */
 WF_API wf_status wf_par_snapshot_restore(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
-                                         int64_t *step);
+                                         int64_t *step, wf_error *missing);
 
 /**
  * wf_par_snapshot_save - write a sealed snapshot to a file, of memory that outlives the process: /dev/shm

@@ -62,6 +62,17 @@ WEFT_FAULT="lose forward 1 5" "$build/tests/hosts/gpt_train_faulty" "${small[@]}
     --resume saved/step-00000003 --log-jsonl more.jsonl >out 2>err
 result "a run that goes on from a checkpoint" "$(steps more.jsonl | cmp - <(tail -n 3 whole) 2>&1 || cat err)"
 
+
+# A rank and its buddy: what they held is nowhere.
+rm -rf saved
+WEFT_FAULT_WITH=2 goes_on "a rank and its buddy, with a checkpoint" "lose forward 1 5" 1 "${buddy[@]}" --save saved --save-interval 3
+result "and that is said" "$(grep -q 'the run goes on from a checkpoint, --pp 1 --dp 4' err && grep -q 'no rank that is left has' err &&
+    grep -q 'saved/step-00000003, after step 3' out || cat out err)"
+WEFT_FAULT="lose forward 1 5" WEFT_FAULT_WITH=2 "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on \
+    >out 2>err
+result "and without one" "$([ $? = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'no rank that is left has' err &&
+    grep -q 'there is no checkpoint to go on from' err || cat err)"
+
 WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 3 \
     --rejoin-after 2 >out 2>err
 result "too few ranks are left" "$([ $? = 4 ] && [ "$(wc -l <err)" = 1 ] &&

@@ -13,8 +13,7 @@
  *     read                        its data cannot be read
  *     full                        its disk is full
  *     lose                        its device is gone, and the rank ends by that
- *     vanish                      the same at some moment of up to WEFT_FAULT_MS milliseconds after
- *                                 the step has begun, wherever it is; in a phase called step
+ *     vanish                      the same up to WEFT_FAULT_MS milliseconds after the step has begun; in a phase called step
  *     mark                        nothing but what follows
  *
  *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
@@ -22,9 +21,10 @@
  *     name of a collective, end after the launch, last when the program exits, or destructor
  *     when MPI has ended, too
  *
- * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that step or later. With a collective as the phase all ranks make one of each kind
- * over the world at the beginning of each step, for those that training does not need. When the
- * rank acts it writes the time to the file WEFT_FAULT_LOG. With WEFT_FAULT_EVERY=N it vanishes again N steps later.
+ * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that
+ * step or later. With a collective as the phase all ranks make one of each kind over the world at the beginning of each
+ * step, for those that training does not need. When the rank acts it writes the time to the file WEFT_FAULT_LOG. With
+ * WEFT_FAULT_EVERY=N it vanishes again N steps later. Where ranks leave what they hold, WEFT_FAULT_WITH has lost it, too.
  */
 #include "apps/data/data_set.h"
 #include "apps/gpt_train/train_loop.h"
@@ -176,6 +176,7 @@ REAL(wf_status, app_train_rank, wf_rank *rank, void *arg)
     wf_status status;
 
     me = rank;
+    vanish_with_another(rank);
     status = setjmp(way_out) ? WF_OK : __real_app_train_rank(rank, arg);
     vanish_wait();
     return status;

@@ -9,6 +9,7 @@
 #include <time.h>
 
 static _Thread_local bool vanishes; /* this thread's rank */
+static _Thread_local bool lost_too; /* the same, once another one is lost */
 static _Thread_local pthread_t vanishing;
 static atomic_int vanished_in; /* a step; 0: none yet */
 
@@ -54,15 +55,25 @@ void vanish_wait(void)
     vanishes = false;
 }
 
+void vanish_with_another(const wf_rank *rank)
+{
+    const char *text = getenv("WEFT_FAULT_WITH");
+
+    lost_too = text && atoi(text) == rank->index;
+}
+
 wf_status __real_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                      wf_error *error);
 wf_status __wrap_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                      wf_error *error);
 
-/* A rank that is gone has nothing to leave. */
+/* A rank that is gone has nothing to leave, nor has, once, one that goes with it. */
 wf_status __wrap_wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                      wf_error *error)
 {
-    return vanishes ? wf_error_set(error, WF_EINVAL, "it is lost")
-                    : __real_wf_par_snapshot_put(snapshot, trainer, error);
+    static atomic_flag gone = ATOMIC_FLAG_INIT;
+    bool with = lost_too && !atomic_flag_test_and_set(&gone);
+
+    return vanishes || with ? wf_error_set(error, WF_EINVAL, "it is lost")
+                            : __real_wf_par_snapshot_put(snapshot, trainer, error);
 }

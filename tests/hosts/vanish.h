@@ -14,4 +14,7 @@ bool vanish_again(int step);
 /* Until that has come, where it is to come: before the rank returns. */
 void vanish_wait(void);
 
+/* A rank begins: it is lost as well where WEFT_FAULT_WITH names it. */
+void vanish_with_another(const wf_rank *rank);
+
 #endif

@@ -102,9 +102,15 @@ static wf_status second_run(part *p, wf_par_trainer *trainer)
     drill *d = p->arg;
     const wf_par_data data = {.read = count_up};
     wf_par_step result;
-    int64_t step = -1;
+    wf_error missing;
+    int64_t step = 0;
 
-    GOOD(wf_par_snapshot_restore(d->snapshot, trainer, &step));
+    if (wf_par_snapshot_restore(d->snapshot, trainer, &step, &missing) == WF_EDATA) {
+        CU_ASSERT_EQUAL(wf_context_status(p->ctx), WF_OK);
+        CU_ASSERT_EQUAL(step, -1);
+        return wf_fail(p->ctx, missing.code, "%s", missing.text);
+    }
+    GOOD(wf_context_status(p->ctx));
     if (p->rank->index == 0)
         d->step = step;
     for (step++; step <= STEPS; step++)
