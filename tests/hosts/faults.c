@@ -1,11 +1,10 @@
 /*
- * tests/hosts/faults.c - gpt_train with a fault: linked in front of functions that it calls (see
- * CMakeLists.txt). WEFT_FAULT="ACTION PHASE RANK STEP" says what one rank does, once, when it comes
- * to that phase:
+ * tests/hosts/faults.c - gpt_train with a fault: linked in front of functions that it calls (see CMakeLists.txt).
+ * WEFT_FAULT="ACTION PHASE RANK STEP" says what one rank does, once, when it comes to that phase:
  *
  *     kill segv abort stop quit term overflow   its process dies of a signal, is stopped, exits with
  *                                 0, is asked to end, or has no stack left
- *     slow_abort                  whoever reports is slow, and the signal of which it dies less so
+ *     slow_abort                  whoever reports is slow, the signal of which it dies less so
  *     stall                       the rank never goes on
  *     leave                       it returns as if its work were done
  *     mismatch                    it makes one barrier more than the others
