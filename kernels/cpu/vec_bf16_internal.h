@@ -8,6 +8,7 @@
  *                                             core/numerics/bf16.h does; for a without denormals
  *   v16_narrow_bf16(a)                        the same for any a: denormals become zeros of their sign
  *   v16_store_bf16_n(p, a, n)                 the upper halves of the first n lanes: of what is rounded
+ *   v16_narrow_two(a, b)                      32 narrowed numbers, those of a first, as sixteen words
  */
 #ifndef WF_KERNELS_CPU_VEC_BF16_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_BF16_INTERNAL_H
@@ -101,4 +102,31 @@ static inline v16 v16_narrow_bf16(v16 a)
                       v16_of(v16u_and(bits, v16u_set1(0x80000000u))));
 }
 
+static inline v16u v16_narrow_any_two(v16 a, v16 b)
+{
+    uint16_t half[2 * V16];
+    uint32_t word[V16];
+
+    v16_store_bf16_n(half, v16_narrow_bf16(a), V16);
+    v16_store_bf16_n(half + V16, v16_narrow_bf16(b), V16);
+    memcpy(word, half, sizeof word);
+    return v16u_load(word);
+}
+
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 && defined(__AVX512BF16__)
+/* The instruction rounds so and takes denormals as zeros, but keeps what a NaN says. */
+static inline v16u v16_narrow_two(v16 a, v16 b)
+{
+    __mmask16 nan =
+        _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) | _mm512_cmp_ps_mask(b, b, _CMP_UNORD_Q);
+
+    return __builtin_expect(nan != 0, 0) ? v16_narrow_any_two(a, b)
+                                         : (v16u)_mm512_cvtne2ps_pbh(b, a);
+}
+#else
+static inline v16u v16_narrow_two(v16 a, v16 b)
+{
+    return v16_narrow_any_two(a, b);
+}
+#endif
 #endif

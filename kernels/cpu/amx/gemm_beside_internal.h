@@ -1,7 +1,6 @@
 /*
  * kernels/cpu/amx/gemm_beside_internal.h - what vector instructions do while the tile unit multiplies: they add a chunk's sums to
- * older nodes of the tree, and bring roots to C, some rows at each block of terms. A chunk's sums lie in
- * memory by then, and a store of them has long ended, which a load of it would have to wait for.
+ * older nodes of the tree, and bring a root to C, some rows at each block of terms of the chunk that follows.
  */
 #ifndef WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
 #define WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
@@ -11,72 +10,32 @@
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/vec_bf16_internal.h"
 
-/* to = older[merges - 1] + (... + (older[0] + sum)), one row after the other. */
-typedef struct beside_node {
+/* A chunk's sums become a node of the tree, to = older[merges - 1] + (... + (older[0] + sum)), or the root, which goes to C. */
+typedef struct beside {
     const float *sum, *older[WF_TREE_DEPTH];
     int merges;
-    float *to;
-    int64_t rows; /* 0: there is nothing to add */
-} beside_node;
-
-/* Roots on their way to C, every zero as +0. */
-typedef struct beside_root {
-    const float *sum;
+    float *to; /* NULL: C */
     gemm_out out;
-    int64_t row, rows, pace; /* the next row; all; how many at each block */
-} beside_root;
-
-typedef struct beside {
-    beside_node node;
-    beside_root root; /* once the node is there: it may be the root's own */
-    bool stored;      /* blocks have been added since the sums were */
+    int64_t row, rows; /* the next row; all of them, 0 where there is nothing to do */
 } beside;
 
-INLINE void beside_nothing(beside *x)
+INLINE v16 beside_node(const int merges, const beside *x, int64_t at)
 {
-    x->node.rows = x->root.row = x->root.rows = 0;
-    x->stored = false;
+    v16 y = v16_load(x->sum + at);
+
+    for (int l = 0; l < merges; l++)
+        y = v16_add(v16_load(x->older[l] + at), y);
+    return y;
 }
 
-INLINE bool beside_is_nothing(const beside *x)
+/* A row of C, whose zeros are +0. */
+INLINE void beside_put(const int merges, const beside *x, int64_t at, char *c)
 {
-    return x->node.rows == 0 && x->root.rows == 0;
-}
+    const gemm_out *out = &x->out;
 
-INLINE void beside_add(const int merges, const beside_node *x)
-{
-#pragma GCC unroll 4
-    for (int64_t i = 0; i < x->rows * WIDE; i += V16) {
-        v16 y = v16_load(x->sum + i);
-
-        for (int l = 0; l < merges; l++)
-            y = v16_add(v16_load(x->older[l] + i), y);
-        v16_store(x->to + i, y);
-    }
-}
-
-INLINE void beside_end_node(beside *x)
-{
-    beside_node *n = &x->node;
-
-    if (n->rows == 0)
-        return;
-    if (n->merges == 1) /* a constant is faster */
-        beside_add(1, n);
-    else if (n->merges == 2)
-        beside_add(2, n);
-    else if (n->merges == 3)
-        beside_add(3, n);
-    else
-        beside_add(n->merges, n);
-    n->rows = 0;
-}
-
-static void beside_put(const gemm_out *out, const float *sum, char *c)
-{
     for (int64_t j = 0; j < out->cols; j += V16) {
         int64_t n = wf_least(V16, out->cols - j);
-        v16 y = v16_add(v16_load(sum + j), v16_zero());
+        v16 y = v16_add(beside_node(merges, x, at + j), v16_zero());
         float *to = (float *)(void *)c + j;
 
         if (out->bf16)
@@ -88,41 +47,64 @@ static void beside_put(const gemm_out *out, const float *sum, char *c)
     }
 }
 
-static void beside_put_rows(beside_root *x, int64_t rows)
+/* The same of whole cache lines, past the caches where C is large. */
+INLINE void beside_put_lines(const int merges, const beside *x, int64_t at, char *c)
 {
-    const gemm_out *out = &x->out;
-    int64_t end = wf_least(x->rows, x->row + rows);
-    const float *sum = x->sum + x->row * WIDE;
-    char *c = out->c + x->row * out->row_bytes;
+    v16 y[2];
 
-    for (int64_t i = x->row; i < end; i++, sum += WIDE, c += out->row_bytes) {
-        if (!out->non_temporal) {
-            beside_put(out, sum, c);
-            continue;
-        }
-        for (int64_t j = 0; j < WIDE; j += V16)
-            v16_store_non_temporal((float *)(void *)c + j,
-                                   v16_add(v16_load(sum + j), v16_zero()));
+    for (int i = 0; i < 2; i++)
+        y[i] = v16_add(beside_node(merges, x, at + i * V16), v16_zero());
+    if (x->out.bf16)
+        y[0] = v16_of(v16_narrow_two(y[0], y[1]));
+    for (int i = 0; i < (x->out.bf16 ? 1 : 2); i++, c += LINE) {
+        if (x->out.non_temporal)
+            v16_store_non_temporal((float *)(void *)c, y[i]);
+        else
+            v16_store((float *)(void *)c, y[i]);
     }
-    x->row = end;
 }
 
-/* After so many blocks: not at the first time, since a load of what has just been stored would have to wait. */
-INLINE void beside_step(beside *x, int64_t blocks)
+INLINE void beside_rows(const int merges, const beside *from, int64_t end)
 {
-    if (!x->stored)
-        x->stored = true;
-    else if (x->node.rows > 0)
-        beside_end_node(x);
-    else if (x->root.row < x->root.rows)
-        beside_put_rows(&x->root, blocks * x->root.pace);
+    const beside x = *from; /* which no store can change */
+    char *c = x.out.c + x.row * x.out.row_bytes;
+    int64_t at = x.row * WIDE;
+
+    if (x.to) {
+        for (; at < end * WIDE; at += V16)
+            v16_store(x.to + at, beside_node(merges, &x, at));
+    } else if (x.out.cols == WIDE && !x.out.add) {
+        for (; at < end * WIDE; at += WIDE, c += x.out.row_bytes)
+            beside_put_lines(merges, &x, at, c);
+    } else {
+        for (; at < end * WIDE; at += WIDE, c += x.out.row_bytes)
+            beside_put(merges, &x, at, c);
+    }
+}
+
+/* So many rows more. */
+static void beside_step(beside *x, int64_t rows)
+{
+    int64_t end = wf_least(x->rows, x->row + rows);
+
+    if (x->row >= end)
+        return;
+    if (x->merges == 0) /* a constant is faster */
+        beside_rows(0, x, end);
+    else if (x->merges == 1)
+        beside_rows(1, x, end);
+    else if (x->merges == 2)
+        beside_rows(2, x, end);
+    else if (x->merges == 3)
+        beside_rows(3, x, end);
+    else
+        beside_rows(x->merges, x, end);
+    x->row = end;
 }
 
 INLINE void beside_end(beside *x)
 {
-    beside_end_node(x);
-    if (x->root.row < x->root.rows)
-        beside_put_rows(&x->root, HIGH);
+    beside_step(x, x->rows);
 }
 
 #endif

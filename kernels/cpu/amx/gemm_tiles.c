@@ -4,46 +4,38 @@
  * hold sums, two blocks of A, two blocks of B. Blocking, panels of B and the tree are those of kernels/cpu/simd/.
  *
  * On a core of which nothing else is asked the unit takes 16 cycles for a block of a tile, and a load of a tile from level 1
- * cache eight, so all else has to happen beside it: stores of tiles, additions of nodes, packing, writing of C.
+ * cache eight, so stores of tiles, additions of nodes and the writing of C happen beside it. Panels of B are packed before
+ * their tiles begin: in one go the core sees long runs of memory, and reads ahead.
  */
 #include "kernels/cpu/amx/gemm_beside_internal.h"
 #include "kernels/cpu/amx/gemm_tiles_internal.h"
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 
-enum {
-    GROUP = 4, /* blocks of terms after which there is time for something else */
-    NEAR = 16  /* blocks of B that stay in level 1 cache: the first ones of a panel */
-};
+enum { NEAR = 16 }; /* blocks of B that stay in level 1 cache: the first ones of a panel */
 
 /* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of whichever tile, and a store of a
    tile is between two multiplications: so neither waits for the other. */
 typedef struct state {
-    _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE],
-        root[HIGH * WIDE];
-    int high;  /* rows of sums in the tiles that have to be stored; 0: none */
-    float *to; /* at this place; what has to be done with them then is waiting */
-    beside pair[2], *now, *waiting;
+    _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
+    int high;   /* rows of sums in the tiles that have to be stored; 0: none */
+    float *to;  /* at this place, */
+    beside now; /* and what they become then, beside the blocks of the next chunk */
 } state;
 
-/* What a tile does beside its blocks, a share at each of them. */
+/* What a tile prefetches, some rows at each block. */
 typedef struct chores {
-    gemm_ahead sums; /* to prefetch: the next tile's, which the last KC block left; */
-    gemm_ahead own;  /* to prefetch: what is written of C after this tile */
+    gemm_ahead sums; /* the next tile's, which the last KC block left; */
+    gemm_ahead own;  /* what is written of C after this tile */
     int64_t sum_rows, own_rows;
-    gemm_micropanel *panel; /* to pack: `share` blocks of terms beside all of them */
-    int64_t share, blocks, due;
 } chores;
-
-static const gemm_kind tiles;
 
 static chores chores_of(const gemm_tile *t, int64_t rows)
 {
     const wf_gemm_kc_block *w = t->kc_block;
     const float *next = t->spill + w->step->level * t->spill_level + HIGH * WIDE;
     int64_t blocks = w->k > 0 ? w->k / WF_GEMM_TERMS : 1;
-    chores x = {
-        .panel = t->next, .share = gemm_tiles(t->share, WF_GEMM_TERMS), .blocks = blocks};
+    chores x = {.own_rows = 0};
 
     if (w->resume)
         x.sums = (gemm_ahead){(const char *)next, ROW, ROW / LINE, rows};
@@ -67,16 +59,6 @@ INLINE void prefetch(gemm_ahead *a, const bool write, int64_t rows)
                 __builtin_prefetch(a->at + i * LINE, 0);
         }
     }
-}
-
-/* What is done beside so many blocks. */
-static void do_chores(state *s, chores *x, int64_t blocks)
-{
-    beside_step(s->now, blocks);
-    prefetch(&x->sums, false, blocks * x->sum_rows);
-    prefetch(&x->own, true, blocks * x->own_rows);
-    for (x->due += blocks * x->share; x->due >= x->blocks; x->due -= x->blocks)
-        WF_ISA_NAME(wf_gemm_pack_run)(&tiles, x->panel, WF_GEMM_TERMS);
 }
 
 /* What comes into a tile's register in place of the sums that leave it. */
@@ -143,53 +125,35 @@ static void turn_tiles(int high, const float *from, float *to)
     }
 }
 
-/* The sums in the tiles have been stored: what waited for them can begin. */
-INLINE void stored(state *s)
-{
-    beside *x = s->now;
-
-    if (s->high == 0)
-        return;
-    s->high = 0;
-    if (beside_is_nothing(s->waiting))
-        return;
-    beside_end(x);
-    s->now = s->waiting;
-    s->waiting = x;
-}
-
 static void settle(void *arg)
 {
     state *s = arg;
 
     if (s->high > 0)
         turn_tiles(s->high, NULL, s->to);
-    stored(s);
-    beside_end(s->now);
+    s->high = 0;
+    beside_end(&s->now);
 }
 
 /* The tiles hold a chunk's sums: where they go, and what they become. */
 INLINE void end_chunk(const int high, state *s, const gemm_tile *t, const wf_gemm_step *step)
 {
     const bool root = t->kc_block->last && step + 1 == t->kc_block->step + t->kc_block->n_steps;
-    beside *x = s->waiting;
-    float *node = root ? s->root : gemm_node(t, step, s->local, high * WIDE);
+    beside *x = &s->now;
+    float *node = root ? NULL : gemm_node(t, step, s->local, high * WIDE);
 
+    beside_end(x); /* these sums go where it reads */
     s->high = high;
-    s->to = step->merges == 0 ? node : s->sum;
-    beside_nothing(x);
-    if (root)
-        x->root = (beside_root){.sum = s->root,
-                                .out = t->out,
-                                .rows = t->out.rows,
-                                .pace = gemm_tiles(WIDE * WF_GEMM_TERMS, t->kc_block->k + 1)};
-    if (step->merges == 0)
+    s->to = step->merges > 0 || root ? s->sum : node;
+    x->row = x->rows = 0;
+    if (s->to != s->sum)
         return;
-    x->node.sum = s->to;
-    x->node.merges = step->merges;
-    x->node.to = node;
-    x->node.rows = high;
-    gemm_older(t, step, s->local, high * WIDE, x->node.older);
+    x->sum = s->sum;
+    x->merges = step->merges;
+    x->to = node;
+    x->out = t->out;
+    x->rows = root ? t->out.rows : high;
+    gemm_older(t, step, s->local, high * WIDE, x->older);
 }
 
 /* A tile's way through a KC block. */
@@ -205,34 +169,31 @@ INLINE void go_on(const int high, way *w)
     w->near--;
 }
 
-INLINE void add_blocks(const int high, way *w, int64_t blocks)
+INLINE void add_blocks(const int high, state *s, chores *x, way *w, int64_t blocks,
+                       int64_t rows)
 {
-    for (; blocks > 0 && w->near > 0; blocks--, go_on(high, w))
-        add_block(high, 1, w->a, w->b);
-    for (; blocks > 0; blocks--, go_on(high, w))
-        add_block(high, 0, w->a, w->b);
+    for (; blocks > 0; blocks--, go_on(high, w)) {
+        add_block(high, w->near > 0, w->a, w->b);
+        beside_step(&s->now, rows);
+        prefetch(&x->sums, false, x->sum_rows);
+        prefetch(&x->own, true, x->own_rows);
+    }
 }
 
 /* A step, of a new chunk or of what goes on with spilled sums (`from`) where it begins. */
 INLINE void run_step(const int high, state *s, chores *x, way *w, int64_t blocks, bool begins,
                      const float *from)
 {
-    int64_t done = 0;
-
     if (begins && blocks > 0) {
         add_first_block(high, w->a, w->b, from, s->high > 0 ? s->to : NULL);
         go_on(high, w);
-        stored(s);
-        done = 1;
+        s->high = 0;
+        blocks--;
     } else if (begins) {
         settle(s);
         turn_tiles(high, from, NULL);
     }
-    for (int64_t n; blocks > 0; blocks -= n, done = 0) {
-        n = wf_least(blocks, GROUP);
-        add_blocks(high, w, n - done);
-        do_chores(s, x, n);
-    }
+    add_blocks(high, s, x, w, blocks, blocks > 0 ? gemm_tiles(HIGH, blocks) : 0);
 }
 
 INLINE void run(const int high, const gemm_tile *t)
@@ -242,26 +203,22 @@ INLINE void run(const int high, const gemm_tile *t)
     state *s = t->state;
     way w = {t->rows.panel, t->cols.panel, NEAR};
     chores x = chores_of(t, high);
-    bool begins = true, before = true; /* nodes of the tile before this one may be in use */
+    bool begins = true;
 
     if (s->high != high)
         settle(s);
     for (; step < end; step++, from = NULL) {
         run_step(high, s, &x, &w, gemm_tiles(step->k, WF_GEMM_TERMS), begins, from);
         begins = step->merges >= 0;
-        if (!begins)
-            continue;
-        if (step->merges > 0 || before || s->now->node.merges > 1)
-            beside_end_node(s->now); /* this chunk's sums go where it reads */
-        before = false;
-        end_chunk(high, s, t, step);
+        if (begins)
+            end_chunk(high, s, t, step);
     }
-    beside_end(s->now);
     if (begins)
         return;
+    beside_end(&s->now);
     s->high = high;
     s->to = t->spill + end[-1].level * t->spill_level;
-    beside_nothing(s->waiting);
+    s->now.rows = 0;
 }
 
 static void microkernel(int cut, const gemm_tile *t)
@@ -277,9 +234,7 @@ static void enter(void *arg)
     state *s = arg;
 
     s->high = 0;
-    s->now = &s->pair[0];
-    s->waiting = &s->pair[1];
-    beside_nothing(s->now);
+    s->now.row = s->now.rows = 0;
     wf_tile_configure();
 }
 

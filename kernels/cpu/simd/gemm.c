@@ -256,15 +256,16 @@ static void follow(job *x)
 static void measure(job *x, const gemm_kind *kind, const wf_gemm *g, int threads)
 {
     const int64_t mr = kind->limits.mr, nr = kind->limits.nr, size = sizeof(float);
+    const int64_t c_size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
     wf_gemm_blocking blocking;
 
     x->members = wf_gemm_threads(g, threads);
     blocking = wf_gemm_blocking_of(g, &kind->limits, x->members);
-    x->product = (gemm_product){.kind = kind,
-                                .g = g,
-                                .blocking = blocking,
-                                .non_temporal = !g->c_bf16 && !g->add &&
-                                                g->m * g->n * size > non_temporal_bytes};
+    x->product =
+        (gemm_product){.kind = kind,
+                       .g = g,
+                       .blocking = blocking,
+                       .non_temporal = !g->add && g->m * g->n * c_size > non_temporal_bytes};
     x->product.spill_level =
         gemm_tiles(blocking.rows, mr) * gemm_tiles(blocking.cols, nr) * mr * nr;
     x->size.a =

@@ -50,7 +50,7 @@ typedef struct gemm_out {
     int64_t row_bytes;
     int rows, cols;
     bool bf16, add;    /* rounded; on top of what is there */
-    bool non_temporal; /* stored so: whole lines of floats */
+    bool non_temporal; /* stored so: whole cache lines */
 } gemm_out;
 
 /* A tile on its way through a KC block. */
@@ -61,11 +61,8 @@ typedef struct gemm_tile {
     int64_t spill_level;    /* floats from one level to the next */
     float *c;               /* where the root goes, once the KC block is the last */
     int64_t c_row;
-    gemm_out out; /* the same, for a kind that has a state */
-    void *state;  /* the thread's, of such a kind */
-    struct gemm_micropanel
-        *next;        /* the micro-panel that such a kind packs meanwhile, or NULL */
-    int64_t share;    /* so many terms of it */
+    gemm_out out;     /* the same, for a kind that has a state */
+    void *state;      /* the thread's, of such a kind */
     gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
     gemm_ahead ahead; /* what is packed after this tile; both are prefetched */
 } gemm_tile;

@@ -228,6 +228,21 @@ int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s,
     return k;
 }
 
+/* What is left of a micro-panel. Columns that lie side by side have those of the next one beside them, and memory sends two
+   cache lines at the price of one: that one is packed with it. */
+static void pack_on_arrival(const gemm_kind *kind, gemm_micropanel *now, gemm_micropanel *next)
+{
+    const wf_gemm_kc_block *w = now->kc_block;
+    bool both = next && next->kc_block == w && next->col == now->col + kind->limits.nr &&
+                w->step->cols.across == 1;
+    int64_t run = both ? kind->limits.pad : w->k;
+
+    while (WF_ISA_NAME(wf_gemm_pack_run)(kind, now, run) > 0) {
+        if (both)
+            WF_ISA_NAME(wf_gemm_pack_run)(kind, next, run);
+    }
+}
+
 void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
                                          const gemm_own *own, gemm_rows rows,
                                          gemm_micropanel *now, gemm_micropanel *next)
@@ -244,21 +259,18 @@ void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macro
                       .spill_level = p->spill_level,
                       .state = own->state};
 
-    if (kind->state_bytes > 0 && next) {
-        tile.next = next;
-        tile.share = share;
-    }
-    while (WF_ISA_NAME(wf_gemm_pack_run)(kind, now, w->k) > 0)
-        ;
+    pack_on_arrival(kind, now, kind->state_bytes > 0 ? next : NULL);
+    if (kind->state_bytes > 0)
+        next = NULL;
     for (int64_t i = rows.begin; i < rows.end; i += mr) {
         tile.rows = (gemm_source){.first = at->row0 + i};
         if (i >= at->first_packed)
             tile.rows.panel = at->a + (i - at->first_packed) * w->k * kind->a_bytes;
         /* What a tile packs of the next micro-panel is its share of the KC block, in whole lines. */
-        tile.ahead = next && !tile.next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
+        tile.ahead = next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
         run_tile(p, at, &tile, own, at->row0 + i, now->col);
         tile.spill += mr * nr;
-        if (next && !tile.next)
+        if (next)
             WF_ISA_NAME(wf_gemm_pack_run)(kind, next, share);
     }
 }
