@@ -1,6 +1,7 @@
 /*
  * apps/bench/tile_peak.c - two limits of AMX: products of tiles that wait for nothing, and products of tiles that are loaded
- * from level 1 cache, as many as a product of matrices needs. Its build has the flags of the unit.
+ * from level 1 cache, as many as a product of matrices needs. Tiles have numbers as operands have: of zeros the unit takes less
+ * power, and a core that has less to do with it runs up to 1.2 times as fast. Its build has the flags of the unit.
  */
 #include "apps/bench/gemm.h"
 
@@ -15,20 +16,36 @@ double bench_tile_flops(void)
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/isa_internal.h"
 
+static _Alignas(64) uint16_t a[BLOCKS][2][TILE_BYTES / 2], b[BLOCKS][2][TILE_BYTES / 2];
+
+/* Numbers from 1 to 2 of both signs, in bf16. */
+static void fill(void *to, size_t bytes)
+{
+    uint16_t *x = to;
+    uint32_t draw = 1;
+
+    for (size_t i = 0; i < bytes / sizeof *x; i++) {
+        draw = draw * 1664525 + 1013904223;
+        x[i] = (uint16_t)(0x3f80 | (draw >> 16 & 0x807f));
+    }
+}
+
 static double run(void *arg, int64_t repeat)
 {
     double start;
 
     (void)arg;
+    fill(a, sizeof a);
+    fill(b, sizeof b);
     wf_tile_configure();
     wf_tile_zero(0);
     wf_tile_zero(1);
     wf_tile_zero(2);
     wf_tile_zero(3);
-    wf_tile_zero(4);
-    wf_tile_zero(5);
-    wf_tile_zero(6);
-    wf_tile_zero(7);
+    wf_tile_load(4, a[0][0], 64);
+    wf_tile_load(5, a[0][1], 64);
+    wf_tile_load(6, b[0][0], 64);
+    wf_tile_load(7, b[0][1], 64);
     start = bench_now(1);
     for (int64_t i = 0; i < repeat * ROUNDS; i++) {
         wf_tile_multiply(0, 4, 6);
@@ -44,10 +61,11 @@ static double run(void *arg, int64_t repeat)
 /* 16 KiB of A and of B: two tiles of each for four products. */
 static double run_loaded(void *arg, int64_t repeat)
 {
-    static _Alignas(64) char a[BLOCKS][2][TILE_BYTES], b[BLOCKS][2][TILE_BYTES];
     double start;
 
     (void)arg;
+    fill(a, sizeof a);
+    fill(b, sizeof b);
     wf_tile_configure();
     start = bench_now(1);
     for (int64_t i = 0; i < repeat * ROUNDS; i++) {

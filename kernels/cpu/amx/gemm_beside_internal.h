@@ -47,7 +47,7 @@ INLINE void beside_put(const int merges, const beside *x, int64_t at, char *c)
     }
 }
 
-/* The same of whole cache lines, past the caches where C is large. */
+/* The same of whole cache lines, by non-temporal stores where C is large. */
 INLINE void beside_put_lines(const int merges, const beside *x, int64_t at, char *c)
 {
     v16 y[2];
@@ -66,7 +66,7 @@ INLINE void beside_put_lines(const int merges, const beside *x, int64_t at, char
 
 INLINE void beside_rows(const int merges, const beside *from, int64_t end)
 {
-    const beside x = *from; /* which no store can change */
+    const beside x = *from; /* no store can change it: its pointers stay in registers */
     char *c = x.out.c + x.row * x.out.row_bytes;
     int64_t at = x.row * WIDE;
 

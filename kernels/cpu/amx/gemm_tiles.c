@@ -20,7 +20,7 @@ typedef struct state {
     _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
     int high;   /* rows of sums in the tiles that have to be stored; 0: none */
     float *to;  /* at this place, */
-    beside now; /* and what they become then, beside the blocks of the next chunk */
+    beside now; /* what they become then, beside the blocks of the next chunk */
 } state;
 
 /* What a tile prefetches, some rows at each block. */
