@@ -14,10 +14,22 @@
 typedef struct beside {
     const float *sum, *older[WF_TREE_DEPTH];
     int merges;
-    float *to; /* NULL: C */
-    gemm_out out;
-    int64_t row, rows; /* the next row; all of them, 0 where there is nothing to do */
+    float *to;    /* NULL: C */
+    int64_t rows; /* 0: there is nothing to do */
 } beside;
+
+/* Few of so many nodes are in use. */
+INLINE void beside_copy(beside *to, const beside *from)
+{
+    to->rows = from->rows;
+    if (from->rows == 0)
+        return;
+    to->sum = from->sum;
+    to->merges = from->merges;
+    to->to = from->to;
+    for (int l = 0; l < from->merges; l++)
+        to->older[l] = from->older[l];
+}
 
 INLINE v16 beside_node(const int merges, const beside *x, int64_t at)
 {
@@ -29,10 +41,9 @@ INLINE v16 beside_node(const int merges, const beside *x, int64_t at)
 }
 
 /* A row of C, whose zeros are +0. */
-INLINE void beside_put(const int merges, const beside *x, int64_t at, char *c)
+INLINE void beside_put(const int merges, const beside *x, const gemm_out *out, int64_t at,
+                       char *c)
 {
-    const gemm_out *out = &x->out;
-
     for (int64_t j = 0; j < out->cols; j += V16) {
         int64_t n = wf_least(V16, out->cols - j);
         v16 y = v16_add(beside_node(merges, x, at + j), v16_zero());
@@ -48,63 +59,56 @@ INLINE void beside_put(const int merges, const beside *x, int64_t at, char *c)
 }
 
 /* The same of whole cache lines, by non-temporal stores where C is large. */
-INLINE void beside_put_lines(const int merges, const beside *x, int64_t at, char *c)
+INLINE void beside_put_lines(const int merges, const beside *x, const gemm_out *out, int64_t at,
+                             char *c)
 {
     v16 y[2];
 
     for (int i = 0; i < 2; i++)
         y[i] = v16_add(beside_node(merges, x, at + i * V16), v16_zero());
-    if (x->out.bf16)
+    if (out->bf16)
         y[0] = v16_of(v16_narrow_two(y[0], y[1]));
-    for (int i = 0; i < (x->out.bf16 ? 1 : 2); i++, c += LINE) {
-        if (x->out.non_temporal)
+    for (int i = 0; i < (out->bf16 ? 1 : 2); i++, c += LINE) {
+        if (out->non_temporal)
             v16_store_non_temporal((float *)(void *)c, y[i]);
         else
             v16_store((float *)(void *)c, y[i]);
     }
 }
 
-INLINE void beside_rows(const int merges, const beside *from, int64_t end)
+INLINE void beside_rows(const int merges, const beside *from, const gemm_out *to, int64_t row,
+                        int64_t end)
 {
     const beside x = *from; /* no store can change it: its pointers stay in registers */
-    char *c = x.out.c + x.row * x.out.row_bytes;
-    int64_t at = x.row * WIDE;
+    const gemm_out out = *to;
+    char *c = out.c + row * out.row_bytes;
+    int64_t at = row * WIDE;
 
     if (x.to) {
         for (; at < end * WIDE; at += V16)
             v16_store(x.to + at, beside_node(merges, &x, at));
-    } else if (x.out.cols == WIDE && !x.out.add) {
-        for (; at < end * WIDE; at += WIDE, c += x.out.row_bytes)
-            beside_put_lines(merges, &x, at, c);
+    } else if (out.cols == WIDE && !out.add) {
+        for (; at < end * WIDE; at += WIDE, c += out.row_bytes)
+            beside_put_lines(merges, &x, &out, at, c);
     } else {
-        for (; at < end * WIDE; at += WIDE, c += x.out.row_bytes)
-            beside_put(merges, &x, at, c);
+        for (; at < end * WIDE; at += WIDE, c += out.row_bytes)
+            beside_put(merges, &x, &out, at, c);
     }
 }
 
-/* So many rows more. */
-static void beside_step(beside *x, int64_t rows)
+/* Rows [row, end) of what is to be done; `out` is C. */
+static void beside_run(const beside *x, const gemm_out *out, int64_t row, int64_t end)
 {
-    int64_t end = wf_least(x->rows, x->row + rows);
-
-    if (x->row >= end)
-        return;
     if (x->merges == 0) /* a constant is faster */
-        beside_rows(0, x, end);
+        beside_rows(0, x, out, row, end);
     else if (x->merges == 1)
-        beside_rows(1, x, end);
+        beside_rows(1, x, out, row, end);
     else if (x->merges == 2)
-        beside_rows(2, x, end);
+        beside_rows(2, x, out, row, end);
     else if (x->merges == 3)
-        beside_rows(3, x, end);
+        beside_rows(3, x, out, row, end);
     else
-        beside_rows(x->merges, x, end);
-    x->row = end;
-}
-
-INLINE void beside_end(beside *x)
-{
-    beside_step(x, x->rows);
+        beside_rows(x->merges, x, out, row, end);
 }
 
 #endif

@@ -14,13 +14,27 @@
 
 enum { NEAR = 16 }; /* blocks of B that stay in level 1 cache: the first ones of a panel */
 
+/* A run of blocks of a chunk, as all tiles of a KC block have it. */
+typedef struct run_plan {
+    int64_t blocks, rows; /* its length; how many rows are done beside each block */
+    bool begins, ends;    /* the chunk */
+    float *to;            /* where its sums go at first, */
+    beside then;          /* what they become then */
+} run_plan;
+
 /* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of whichever tile, and a store of a
    tile is between two multiplications: so neither waits for the other. */
 typedef struct state {
     _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
-    int high;   /* rows of sums in the tiles that have to be stored; 0: none */
-    float *to;  /* at this place, */
-    beside now; /* what they become then, beside the blocks of the next chunk */
+    int high;          /* rows of sums in the tiles that have to be stored; 0: none */
+    float *to;         /* at this place */
+    const beside *now; /* what they become then, beside the blocks of the next chunk */
+    int64_t row, rows; /* done; all of it */
+    gemm_out out;      /* where a root goes */
+    beside last;       /* what the tile before has left to do */
+    const wf_gemm_kc_block *planned; /* NULL: none is */
+    int planned_high;
+    run_plan plan[WF_GEMM_STEPS];
 } state;
 
 /* What a tile prefetches, some rows at each block. */
@@ -125,6 +139,16 @@ static void turn_tiles(int high, const float *from, float *to)
     }
 }
 
+/* Some more of what is done beside blocks. */
+INLINE void go_on_beside(state *s, int64_t rows)
+{
+    int64_t end = wf_least(s->rows, s->row + rows);
+
+    if (s->row < end)
+        beside_run(s->now, &s->out, s->row, end);
+    s->row = end;
+}
+
 static void settle(void *arg)
 {
     state *s = arg;
@@ -132,28 +156,51 @@ static void settle(void *arg)
     if (s->high > 0)
         turn_tiles(s->high, NULL, s->to);
     s->high = 0;
-    beside_end(&s->now);
+    go_on_beside(s, HIGH);
 }
 
-/* The tiles hold a chunk's sums: where they go, and what they become. */
-INLINE void end_chunk(const int high, state *s, const gemm_tile *t, const wf_gemm_step *step)
+/* Plans a tile's way through a KC block: the same for all of them but where sums are spilled. */
+static void plan(state *s, const gemm_tile *t, int high)
 {
-    const bool root = t->kc_block->last && step + 1 == t->kc_block->step + t->kc_block->n_steps;
-    beside *x = &s->now;
-    float *node = root ? NULL : gemm_node(t, step, s->local, high * WIDE);
+    const wf_gemm_kc_block *w = t->kc_block;
+    bool begins = true, spills = w->resume || !w->last || w->step->level > 0;
 
-    beside_end(x); /* these sums go where it reads */
+    for (int i = 0; i < w->n_steps; i++) {
+        const wf_gemm_step *step = &w->step[i];
+        run_plan *x = &s->plan[i];
+        bool root = w->last && i == w->n_steps - 1;
+        float *node =
+            root || step->merges < 0 ? NULL : gemm_node(t, step, s->local, high * WIDE);
+
+        x->blocks = gemm_tiles(step->k, WF_GEMM_TERMS);
+        x->begins = begins;
+        x->ends = step->merges >= 0;
+        x->rows = x->blocks > begins ? gemm_tiles(HIGH, x->blocks - begins) : 0;
+        begins = x->ends;
+        if (!x->ends)
+            continue;
+        x->to = step->merges > 0 || root ? s->sum : node;
+        x->then.rows = x->to == s->sum ? high : 0;
+        if (x->then.rows == 0)
+            continue;
+        x->then.sum = s->sum;
+        x->then.merges = step->merges;
+        x->then.to = node;
+        gemm_older(t, step, s->local, high * WIDE, x->then.older);
+    }
+    s->planned = spills ? NULL : w;
+    s->planned_high = high;
+}
+
+/* The tiles hold a chunk's sums. */
+INLINE void end_chunk(const int high, state *s, const run_plan *x)
+{
+    go_on_beside(s, HIGH); /* these sums go where it reads */
     s->high = high;
-    s->to = step->merges > 0 || root ? s->sum : node;
-    x->row = x->rows = 0;
-    if (s->to != s->sum)
-        return;
-    x->sum = s->sum;
-    x->merges = step->merges;
-    x->to = node;
-    x->out = t->out;
-    x->rows = root ? t->out.rows : high;
-    gemm_older(t, step, s->local, high * WIDE, x->older);
+    s->to = x->to;
+    s->now = &x->then;
+    s->rows = x->then.rows;
+    s->row = 0;
 }
 
 /* A tile's way through a KC block. */
@@ -174,51 +221,59 @@ INLINE void add_blocks(const int high, state *s, chores *x, way *w, int64_t bloc
 {
     for (; blocks > 0; blocks--, go_on(high, w)) {
         add_block(high, w->near > 0, w->a, w->b);
-        beside_step(&s->now, rows);
+        go_on_beside(s, rows);
         prefetch(&x->sums, false, x->sum_rows);
         prefetch(&x->own, true, x->own_rows);
     }
 }
 
-/* A step, of a new chunk or of what goes on with spilled sums (`from`) where it begins. */
-INLINE void run_step(const int high, state *s, chores *x, way *w, int64_t blocks, bool begins,
-                     const float *from)
+/* A run of blocks; where sums were spilled in the midst of its chunk it goes on with them (`from`, or NULL). */
+INLINE void add_run(const int high, state *s, chores *x, way *w, const run_plan *run,
+                    const float *from)
 {
-    if (begins && blocks > 0) {
+    int64_t blocks = run->blocks;
+
+    if (run->begins && blocks > 0) {
         add_first_block(high, w->a, w->b, from, s->high > 0 ? s->to : NULL);
         go_on(high, w);
         s->high = 0;
         blocks--;
-    } else if (begins) {
+    } else if (run->begins) {
         settle(s);
         turn_tiles(high, from, NULL);
     }
-    add_blocks(high, s, x, w, blocks, blocks > 0 ? gemm_tiles(HIGH, blocks) : 0);
+    add_blocks(high, s, x, w, blocks, run->rows);
+    if (run->ends)
+        end_chunk(high, s, run);
 }
 
 INLINE void run(const int high, const gemm_tile *t)
 {
-    const wf_gemm_step *step = t->kc_block->step, *end = step + t->kc_block->n_steps;
-    const float *from = t->kc_block->resume ? t->spill + step->level * t->spill_level : NULL;
+    const wf_gemm_kc_block *k = t->kc_block;
+    const wf_gemm_step *step = k->step;
+    const float *from = k->resume ? t->spill + step->level * t->spill_level : NULL;
     state *s = t->state;
+    const run_plan *x = s->plan, *end = x + k->n_steps;
     way w = {t->rows.panel, t->cols.panel, NEAR};
-    chores x = chores_of(t, high);
-    bool begins = true;
+    chores beside_it = chores_of(t, high);
 
     if (s->high != high)
         settle(s);
-    for (; step < end; step++, from = NULL) {
-        run_step(high, s, &x, &w, gemm_tiles(step->k, WF_GEMM_TERMS), begins, from);
-        begins = step->merges >= 0;
-        if (begins)
-            end_chunk(high, s, t, step);
+    if (s->planned != k || s->planned_high != high)
+        plan(s, t, high);
+    for (; x < end; x++, from = NULL)
+        add_run(high, s, &beside_it, &w, x, from);
+    if (end[-1].ends) {
+        beside_copy(&s->last, &end[-1].then);
+        s->now = &s->last;
+        s->rows = k->last ? t->out.rows : s->rows;
+        s->out = t->out;
+    } else {
+        go_on_beside(s, HIGH);
+        s->high = high;
+        s->to = t->spill + step[k->n_steps - 1].level * t->spill_level;
+        s->rows = 0;
     }
-    if (begins)
-        return;
-    beside_end(&s->now);
-    s->high = high;
-    s->to = t->spill + end[-1].level * t->spill_level;
-    s->now.rows = 0;
 }
 
 static void microkernel(int cut, const gemm_tile *t)
@@ -234,7 +289,8 @@ static void enter(void *arg)
     state *s = arg;
 
     s->high = 0;
-    s->now.row = s->now.rows = 0;
+    s->row = s->rows = 0;
+    s->planned = NULL;
     wf_tile_configure();
 }
 
