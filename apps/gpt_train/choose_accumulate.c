@@ -54,6 +54,41 @@ static int ways(int64_t micros, char way[WAYS][APP_CHOICE_LENGTH])
     return n;
 }
 
+static bool is_exact(const app_options *o)
+{
+    wf_error error = {WF_OK, ""};
+    dry_run run;
+
+    return dry_run_step(o, &run, &error) != WF_OK || !*run.inexact;
+}
+
+void app_choose_single(app_options *o)
+{
+    o->micro_batch_size = 1;
+    if (strcmp(o->accumulate, "auto") == 0)
+        snprintf(o->accumulate, sizeof o->accumulate, "reduced");
+}
+
+bool app_choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
+{
+    app_options single = *o;
+
+    told[0] = 0;
+    if (!o->exact || (o->dp & (o->dp - 1)) == 0 || o->micro_batch_size == 1 ||
+        o->given[APP_OPTION_micro_batch_size] || o->steps == 0 ||
+        strcmp(o->search, "off") != 0 || o->find_batch || is_exact(o))
+        return false;
+    app_choose_single(&single);
+    if (!is_exact(&single))
+        return false;
+    *o = single;
+    snprintf(told, APP_CHOICE_TOLD,
+             "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
+             " data-parallel ranks have the numbers of one; --exact off does without",
+             o->accumulate, o->dp);
+    return true;
+}
+
 void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
 {
     int64_t micros = o->global_batch_size / (o->dp * o->micro_batch_size);
@@ -80,4 +115,15 @@ void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
                  i ? way[i - 1] : "");
         return;
     }
+}
+
+void app_choose_sums(app_options *o, bool tell)
+{
+    char told[APP_CHOICE_TOLD];
+
+    if (app_choose_exact(o, told) && tell)
+        printf("%s\n", told);
+    app_choose_accumulate(o, told);
+    if (*told && tell)
+        printf("%s\n", told);
 }

@@ -1,4 +1,4 @@
-/* apps/gpt_train/choose_accumulate.h - what --accumulate auto stands for where a rank's memory is limited. */
+/* apps/gpt_train/choose_accumulate.h - what --accumulate auto and the default of --micro-batch-size stand for. */
 #ifndef WF_APPS_CHOOSE_ACCUMULATE_H
 #define WF_APPS_CHOOSE_ACCUMULATE_H
 
@@ -6,6 +6,19 @@
 #include <weft/weft.h>
 
 enum { APP_CHOICE_TOLD = 400 };
+
+/* Micro-batches of one sequence, reduced in each micro-step where nothing else is asked: the numbers of one rank on any number
+   of data-parallel ranks, where there are 1, 2, 4, .. of them. */
+void app_choose_single(app_options *options);
+
+/*
+ * Where so many data-parallel ranks would not have the numbers of one, since they add sums of several sequences, and
+ * --micro-batch-size is not given: micro-batches of one sequence, whose gradients are reduced in each micro-step,
+ * if they have them (docs/strategies.md).
+ * told:    a line about it; "" where nothing changes
+ * Returns: whether it changed
+ */
+bool app_choose_exact(app_options *options, char told[APP_CHOICE_TOLD]);
 
 /*
  * With --device-memory, or the memory of --machine's devices (a plan) or --paced's (a run), --accumulate auto becomes the way of summing gradients over data-parallel ranks that moves
@@ -16,5 +29,8 @@ enum { APP_CHOICE_TOLD = 400 };
  * Errors:  none: what cannot be planned is left to the run to tell
  */
 void app_choose_accumulate(app_options *options, char told[APP_CHOICE_TOLD]);
+
+/* Both, each with its line on stdout where `tell` is true. */
+void app_choose_sums(app_options *options, bool tell);
 
 #endif

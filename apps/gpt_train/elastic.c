@@ -1,5 +1,6 @@
 /* apps/gpt_train/elastic.c - launch after launch; see the header. */
 #include "apps/gpt_train/elastic.h"
+#include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/run_log.h"
@@ -157,9 +158,15 @@ wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error)
     const app_options asked = *options;
     int64_t of_each = asked.tp * asked.pp, most = ranks / of_each;
 
-    for (int64_t dp = most < asked.dp ? most : asked.dp; dp >= asked.min_dp; dp--)
-        if (with_dp(&asked, dp, options) && serves(options))
+    for (int64_t dp = most < asked.dp ? most : asked.dp; dp >= asked.min_dp; dp--) {
+        if (!with_dp(&asked, dp, options))
+            continue;
+        if (serves(options))
             return WF_OK;
+        app_choose_single(options);
+        if (serves(options))
+            return WF_OK;
+    }
     *options = asked;
     return wf_error_set(error, WF_ELOST,
                         "%" PRId64 " ranks are left, and no --dp from --min-dp %" PRId64

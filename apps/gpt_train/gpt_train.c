@@ -304,7 +304,6 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
-    char told[APP_CHOICE_TOLD] = "";
 
     if (moves_nothing(o) && end->reported)
         return WF_OK;
@@ -325,9 +324,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (status == WF_OK)
         status = app_choose_threads(o, &launcher, error);
     if (status == WF_OK)
-        app_choose_accumulate(o, told);
-    if (*told && launcher.process <= 0)
-        printf("%s\n", told);
+        app_choose_sums(o, launcher.process <= 0);
     if (status == WF_OK && o->fit_nodes)
         return tell_fit(o, error);
     if (status == WF_OK && (o->plan || o->calibrate))

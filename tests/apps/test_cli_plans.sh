@@ -18,6 +18,12 @@ shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strat
     "^  root +1 +4256 +[0-9.]+ KiB +-$" "^  block +1 +3280 " \
     "parameters +[0-9.]+ KiB +[0-9.]+ KiB$" "^  peak +[0-9.]+ KiB in (for|back)ward of " \
     "bytes per parameter" "tp +3 all_reduce +[0-9]+ +[0-9]+$" "FLOPs"
+# Ranks of which there are no 1, 2, 4, ..: micro-batches by which they have the numbers of one.
+run "a plan of three data-parallel ranks" "${tiny[@]}" --dp 3 --global-batch-size 12 --strategy no_shard --plan
+shows "its micro-batches" "^batches: --micro-batch-size 1 --accumulate reduced, with which 3 data-parallel ranks have the numbers"
+run "with micro-batches that are given" "${tiny[@]}" --dp 3 --global-batch-size 12 --micro-batch-size 2 --plan
+result "it says what they cost" "$(! grep -q "^batches" out && grep -q "dp 3 is not a power of two, and adds sums of 2 sequences" out err ||
+    cat out err)"
 # A pipeline: a line for each rank on its axis, and the plan of the one that takes most.
 pipeline=("${tiny[@]}" --n-layer 5 --pp 4 --micro-batch-size 1 --plan --eval-interval 0)
 run "a plan of a pipeline" "${pipeline[@]}" --device-memory 40KiB --json plan.json

@@ -63,6 +63,12 @@ WEFT_FAULT="lose forward 1 5" "$build/tests/hosts/gpt_train_faulty" "${small[@]}
 result "a run that goes on from a checkpoint" "$(steps more.jsonl | cmp - <(tail -n 3 whole) 2>&1 || cat err)"
 
 
+# Three of four ranks: by micro-batches of one sequence these have the numbers of one as well.
+run "twelve sequences on one rank" "${small[@]}" --global-batch-size 12 --log-jsonl twelve.jsonl
+WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --global-batch-size 12 --micro-batch-size 3 \
+    --elastic on --rejoin-after 10 --log-jsonl three.jsonl >out 2>err
+result "go on with three" "$(grep -q -- '--dp 3' err || cat err; cmp <(steps three.jsonl) <(steps twelve.jsonl) 2>&1)"
+
 # A rank and its buddy: what they held is nowhere.
 rm -rf saved
 WEFT_FAULT_WITH=2 goes_on "a rank and its buddy, with a checkpoint" "lose forward 1 5" 1 "${buddy[@]}" --save saved --save-interval 3
