@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """
-thread_orders.py [--seeds N] [--first SEED] [--only SEED ..] [--tests N] [--once-failed] [--jobs N] [BUILD] - runs whose ranks are threads, each in another order
-of these threads. The order is a function of the seed (tests/scheduler/scheduler_internal.h), and so is what is run: a layout,
-a schedule, saves, a rank that is lost while the run goes on without it, or one that fails otherwise. So a failure is had again
-by its seed, as often as one likes, under a debugger too.
+thread_orders.py [--seeds N] [--first SEED] [--only SEED ..] [--tests N] [--once-failed] [--jobs N] [BUILD] - runs whose
+ranks are threads, each in another order of these threads. The order is a function of the seed
+(tests/scheduler/scheduler_internal.h), and so is what is run: a layout, a schedule, saves, ranks that are lost, once, again or
+two at a time, while the run goes on without them, or one that fails otherwise. So a failure is had again by its seed, as
+often as one likes, under a debugger too.
 
 A run passes when it ends in virtual time, with the digests of one rank or with one line that says what failed. A deadlock is
 found by the scheduler: no thread can run, and none waits for a moment. Status 1 with the seeds that failed.
@@ -28,6 +29,7 @@ from training_runs import Failure, ROOT, write_text
 
 STOPPED = 75  # the status of a run that was asked to end, and has saved
 ONCE_FAILED = ROOT / "tests/scheduler/once_failed.txt"
+NOTHING_LEFT = re.compile(r"no rank that is left has the .*there is no checkpoint to go on from")
 LIMIT = 120  # seconds of this machine's time, for a run of half a second
 STEPS = 4
 MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "16", "--seq-len", "16", "--global-batch-size", "8",
@@ -75,6 +77,11 @@ class Case:
 
     def lose(self, choose, flags):
         self.fault = ["vanish", "step", choose.randrange(self.ranks), choose.randint(1, 3)]
+        how = choose.random()
+        if how < 0.3:
+            self.fault.append("EVERY=1")
+        elif how < 0.6 and "--save" in flags:
+            self.fault.append(f"WITH={choose.randrange(self.ranks)}")
         flags += ["--elastic", "on"]
         if choose.random() < 0.5:
             flags += ["--rejoin-after", 1]
@@ -95,8 +102,9 @@ class Case:
             flags += ["--save", "run", "--save-interval", STEPS, "--async-save", "off", "--checkpoint", "sharded"]
 
     def environment(self):
-        fault = " ".join(map(str, self.fault))
-        return {"WEFT_SCHEDULER": str(self.seed), **({"WEFT_FAULT": fault, "WEFT_FAULT_MS": "3"} if fault else {})}
+        fault = " ".join(map(str, self.fault[:4]))
+        more = {f"WEFT_FAULT_{name}": value for name, value in (word.split("=") for word in self.fault[4:])}
+        return {"WEFT_SCHEDULER": str(self.seed), **({"WEFT_FAULT": fault, "WEFT_FAULT_MS": "3", **more} if fault else {})}
 
     def command(self, program, where):
         return [str(program), "--data", str(where / "text"), *MODEL, *self.model, *self.flags, "--log-jsonl", "log"]
@@ -125,7 +133,9 @@ def judge_failure(case, done):
     return None
 
 
-def judge_end(done, folder, expected):
+def judge_end(case, done, folder, expected):
+    if case.fault[4:] and done.returncode == 3 and NOTHING_LEFT.search(done.stderr):
+        return None  # what a rank held was nowhere else, and no checkpoint was there yet
     if done.returncode != 0:
         return f"status {done.returncode}"
     rows = rows_of(folder)
@@ -155,7 +165,7 @@ def trial(options, where, expected, case):
         if case.kind == "fail":
             wrong = judge_failure(case, done)
         else:
-            wrong = judge_end(done, folder, expected[tuple(case.model)])
+            wrong = judge_end(case, done, folder, expected[tuple(case.model)])
     return wrong and f"{case.told()}\n    {wrong}\n{done.stderr}"
 
 
