@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """
-elastic_hosts.py [--trials N] [--seed S] [BUILD] - proves that a lost host costs no step and no bit: each trial trains on four simulated
-hosts of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random one at a random moment
-and wipes its memory, and has to end with the digests of a run that lost none, each step logged once. The host stays away,
-or comes back after some seconds and is taken in again. Nothing is saved to a disk.
+elastic_hosts.py [--trials N] [--seed S] [--silent] [BUILD] - proves that a lost host costs no step and no bit: each
+trial trains on four simulated hosts of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
+one at a random moment and wipes its memory, and has to end with the digests of a run that lost none, each step logged once.
+The host stays away, or comes back after some seconds and is taken in again. With --silent it loses its network first, as by
+a loss of power: no connection is closed. Nothing is saved to a disk.
 
 Hosts are network namespaces (tests/hosts/hosts.sh), which takes root; mpirun runs on a fifth one. Prints how long it took to
 return to work. Status 1 with the first trial that fails, 77 where hosts cannot be made.
@@ -66,6 +67,11 @@ def rows_of(log):
     return rows
 
 
+def link(host, state):
+    """The host's network, up or down."""
+    subprocess.run(["nsenter", f"--net=/media/{host}/net", "ip", "link", "set", "eth0", state], check=True)
+
+
 def kill(host):
     """All that runs there, and its memory."""
     network = os.stat(f"/media/{host}/net").st_ino
@@ -113,14 +119,18 @@ def trial(options, random_, number, expected):
                 time.sleep(0.02)
             time.sleep(random_.random() * 0.2)
             (folder / f"down-{host}").touch()
+            if options.silent:
+                link(host, "down")
             kill(host)
             if returns:
-                time.sleep(2 + random_.random())
+                time.sleep(2 + random_.random() + 12 * options.silent)
+                link(host, "up")
                 (folder / f"down-{host}").unlink()
             status = job.wait(timeout=120)
         except subprocess.TimeoutExpired:
             os.killpg(job.pid, signal.SIGKILL)
             status = "hangs"
+        link(host, "up")
         out, rows = (folder / "out").read_text(), rows_of(folder / "log")
     back = BACK.findall(out)
     if status != 0 or not back:
@@ -155,13 +165,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--silent", action="store_true")
     parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
     options = parser.parse_args()
     options.build = options.build.resolve()
     if os.environ.get("WEFT_INSIDE") == "yes":
         return campaign(options)
     return subprocess.run([MAKE, "5", "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
-                           str(options.seed), options.build], env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
+                           str(options.seed), *["--silent"] * options.silent, options.build], env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
 
 
 if __name__ == "__main__":

@@ -65,9 +65,9 @@ if [ $elastic = no ]; then
 fi
 
 read -ra agent <<<"$(sed "s/'//g" <<<"${OMPI_MCA_plm_rsh_agent:-ssh}")"
-run=weft-$UID-$$ restarts=0 watcher='' job='' asked=no grows=$(mktemp)
+run=weft-$UID-$$ restarts=0 watcher='' reaper='' job='' asked=no grows=$(mktemp)
 flags=(--elastic on --recovery-dir "/dev/shm/$run" --nnodes $((processes * ${#hosts[@]})))
-trap 'rm -f "$grows"; [ -z "$watcher" ] || kill "$watcher" 2>/dev/null || true' EXIT
+trap 'rm -f "$grows"; [ -z "$watcher$reaper" ] || kill $watcher $reaper 2>/dev/null || true' EXIT
 
 on()
 {
@@ -112,6 +112,23 @@ watch()
             on "$host" "mkdir -p /dev/shm/$run && touch /dev/shm/$run/leave" || true
         done
         return 0
+    done
+}
+
+# reap JOB HOST...: ends mpirun where a host has fallen silent, as by a loss of power, and nothing of the run is left on the
+# others: mpirun waits for the daemon of that host, whose connection nobody has closed.
+reap()
+{
+    local job=$1 host busy answer
+    shift
+    while sleep "${PROBE:-10}"; do
+        mapfile -t answer < <(answering "$@")
+        [ ${#answer[@]} -lt $# ] || continue
+        busy=no
+        for host in "${answer[@]}"; do
+            on "$host" "pgrep -af '[w]${run#w}' | grep -v '^[0-9]* [^ ]*mpirun '" >/dev/null && busy=yes
+        done
+        [ $busy = yes ] || kill -KILL "$job" 2>/dev/null || true
     done
 }
 
@@ -163,15 +180,18 @@ while :; do
     WEFT_RESTART_COUNT=$restarts "${launch[@]}" --mca routed direct --mca plm_rsh_no_tree_spawn 1 -x WEFT_RESTART_COUNT \
         setsid --fork --wait "$program" "${flags[@]}" &
     job=$!
+    reap $job "${used[@]}" &
+    reaper=$!
     while :; do # a signal ends a wait
         status=0
         wait "$job" || status=$?
         kill -0 "$job" 2>/dev/null || break
     done
     job=''
-    kill $watcher 2>/dev/null || true
-    wait $watcher 2>/dev/null || true
-    watcher=''
+    kill $watcher $reaper 2>/dev/null || true
+    wait $watcher $reaper 2>/dev/null || true
+    watcher='' reaper=''
+    mapfile -t alive < <(answering "${alive[@]}")
     settle "${alive[@]}"
     [ $asked = no ] || break
     case $status in
