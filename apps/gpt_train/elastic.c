@@ -265,14 +265,14 @@ static wf_status next_mesh(const app_elastic_run *r, app_options *o, int64_t lef
                            wf_error *error)
 {
     app_elastic *e = r->elastic;
-    int64_t absent = r->asked->rejoin_after;
+    int64_t absent = r->asked->rejoin_after, back = (step > 0 ? step : 0) + absent;
 
     *o = *r->asked;
     e->leave_after = 0;
     if (left >= app_options_ranks(o) || absent == 0)
         return WF_OK;
-    if (step + absent < o->steps)
-        e->leave_after = step + absent;
+    if (back < o->steps)
+        e->leave_after = back;
     return app_elastic_mesh(o, left, error);
 }
 

@@ -107,6 +107,8 @@ import json
 if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
 "$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
 result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
+"$gpt_train" "${tiny[@]}" --dp 2 --steps 1500 --eval-interval 0 --stall-timeout 1 2>err | (sleep 4 && tail -n 1 >out)
+result "a console that nobody reads for a while" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step 1500/1500" out || cat err out)"
 # stopped SIGNAL: 75, and saved. Shells let background jobs ignore SIGINT, so this one is asked to.
 stopped()
 {
