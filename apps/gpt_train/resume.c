@@ -258,6 +258,7 @@ static wf_status open_list(const app_options *o, const char *dir, app_resume *r,
 {
     char **paths;
     int64_t count;
+    bool first = wf_launcher_detected().process <= 0; /* all processes see the same */
     wf_error unknown = {WF_OK, ""};
     wf_status status = wf_par_checkpoint_list(dir, &paths, &count, &unknown);
 
@@ -274,9 +275,9 @@ static wf_status open_list(const app_options *o, const char *dir, app_resume *r,
 
         if (status == WF_OK && r->count < APP_RESUME_MOST &&
             open_one(o, paths[i], r, &why) != WF_OK) {
-            if (why.code != WF_EINVAL)
+            if (why.code != WF_EINVAL && first)
                 fprintf(stderr, "gpt_train: %s\n", why.text);
-            else if (!r->count)
+            else if (why.code == WF_EINVAL && !r->count)
                 status = wf_error_set(error, why.code, "%s", why.text);
         }
         free(paths[i]);
