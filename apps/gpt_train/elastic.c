@@ -109,6 +109,16 @@ void app_elastic_ended(app_elastic *e)
     pthread_mutex_unlock(&e->lock);
 }
 
+bool app_elastic_whole(app_elastic *e)
+{
+    bool whole;
+
+    pthread_mutex_lock(&e->lock);
+    whole = e->whole;
+    pthread_mutex_unlock(&e->lock);
+    return whole;
+}
+
 void app_elastic_made(app_elastic *e, const app_made_step *made)
 {
     pthread_mutex_lock(&e->lock);
@@ -190,15 +200,14 @@ static wf_status launch(const app_elastic_run *r, const app_options *o, wf_launc
 {
     app_elastic *e = r->elastic;
     wf_status status = r->launch(o, r->job, end, error);
-    bool whole;
 
     pthread_mutex_lock(&e->lock);
     e->lost_at = e->lost_at > 0 ? e->lost_at : now();
-    whole = e->whole;
     pthread_mutex_unlock(&e->lock);
-    if (!whole || !may_go_on(status))
+    if (!app_elastic_whole(e) || !may_go_on(status))
         return status;
-    fprintf(stderr, "gpt_train: %s; the run had come to its end\n", error->text);
+    if (!e->holder) /* of several processes one has told it */
+        fprintf(stderr, "gpt_train: %s; the run had come to its end\n", error->text);
     *error = (wf_error){WF_OK, ""};
     return WF_OK;
 }
@@ -237,9 +246,8 @@ static void drop(const app_elastic *e, wf_par_snapshot *snapshot)
         wf_par_snapshot_close(snapshot);
 }
 
-/* The next launch takes up what this one has left. Of one that made no step it takes what that was given itself: buddies
-   may not have come to their copies yet, and nothing where that is not all. Returns the step after which it is; -1: it
-   begins as the first one did. */
+/* The next launch takes up what this one has left; of one that made no step what that was given itself, since buddies may not
+   have come to their copies; of what is not all, nothing. Returns the step after which it is; -1: it begins anew. */
 static int64_t hand_over(app_elastic *e)
 {
     int64_t step = wf_par_snapshot_seal(e->into);

@@ -113,8 +113,9 @@ double app_elastic_began(app_elastic *elastic, int64_t step, bool first);
    another launch follows (`again`) or before this one goes on. */
 void app_elastic_give_up(app_elastic *elastic, bool again);
 
-/* All ranks have come to their end. */
+/* All ranks have come to their end; whether they have. */
 void app_elastic_ended(app_elastic *elastic);
+bool app_elastic_whole(app_elastic *elastic);
 
 /* A rank has made a step. */
 void app_elastic_made(app_elastic *elastic, const app_made_step *made);

@@ -99,7 +99,9 @@ static void report(const wf_error *error, void *arg)
     if (job->elastic->into && job->launcher->processes == 1)
         return; /* the others go on, and say so, or this comes again */
     app_recordings_directory(job->options, directory, sizeof directory);
-    if (wf_recorder_written() > 0)
+    if (app_elastic_whole(job->elastic))
+        snprintf(more, sizeof more, "; the run had come to its end");
+    else if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
         plan_explain(job->options, &told);

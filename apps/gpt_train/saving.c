@@ -261,7 +261,8 @@ static wf_status heed(app_saving *s, wf_status status, const wf_error *error)
     if (first(s) && status != WF_OK && wf_context_status(wf_par_context(s->par)) == WF_OK)
         fprintf(stderr, "gpt_train: no checkpoint was saved: %s; those from before stay\n",
                 error->text);
-    s->result->failed = status != WF_OK;
+    if (wf_context_status(wf_par_context(s->par)) == WF_OK) /* else by a peer, maybe */
+        s->result->failed = status != WF_OK;
     return wf_context_status(wf_par_context(s->par));
 }
 
