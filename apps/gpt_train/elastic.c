@@ -206,7 +206,7 @@ static wf_status launch(const app_elastic_run *r, const app_options *o, wf_launc
     pthread_mutex_unlock(&e->lock);
     if (!app_elastic_whole(e) || !may_go_on(status))
         return status;
-    if (!e->holder) /* of several processes one has told it */
+    if (!e->holder) /* else one process has told it */
         fprintf(stderr, "gpt_train: %s; the run had come to its end\n", error->text);
     *error = (wf_error){WF_OK, ""};
     return WF_OK;

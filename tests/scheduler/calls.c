@@ -73,7 +73,8 @@ int pthread_create(pthread_t *restrict id, const pthread_attr_t *restrict attrib
         free(s);
         return failed;
     }
-    for (int i = 1; i < STARTED; i++) /* that id was another's, whom nobody joins any more */
+    for (int i = 1; i < STARTED;
+         i++) /* ids are used again: nobody joins that thread any more */
         if (started[i] && pthread_equal(started[i], *id) && scheduler_ended(i)) {
             started[i] = 0;
             scheduler_take_back(i);
