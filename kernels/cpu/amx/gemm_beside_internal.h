@@ -76,24 +76,31 @@ INLINE void beside_put_lines(const int merges, const beside *x, const gemm_out *
     }
 }
 
-INLINE void beside_rows(const int merges, const beside *from, const gemm_out *to, int64_t row,
+/* Rows of C. */
+INLINE void beside_put_rows(const int merges, const beside *x, const gemm_out *to, int64_t row,
+                            int64_t end)
+{
+    const gemm_out out = *to;
+    const bool lines = out.cols == WIDE && !out.add;
+    char *c = out.c + row * out.row_bytes;
+
+    for (int64_t at = row * WIDE; at < end * WIDE; at += WIDE, c += out.row_bytes) {
+        if (lines)
+            beside_put_lines(merges, x, &out, at, c);
+        else
+            beside_put(merges, x, &out, at, c);
+    }
+}
+
+INLINE void beside_rows(const int merges, const beside *from, const gemm_out *out, int64_t row,
                         int64_t end)
 {
     const beside x = *from; /* no store can change it: its pointers stay in registers */
-    const gemm_out out = *to;
-    char *c = out.c + row * out.row_bytes;
-    int64_t at = row * WIDE;
 
-    if (x.to) {
-        for (; at < end * WIDE; at += V16)
-            v16_store(x.to + at, beside_node(merges, &x, at));
-    } else if (out.cols == WIDE && !out.add) {
-        for (; at < end * WIDE; at += WIDE, c += out.row_bytes)
-            beside_put_lines(merges, &x, &out, at, c);
-    } else {
-        for (; at < end * WIDE; at += WIDE, c += out.row_bytes)
-            beside_put(merges, &x, &out, at, c);
-    }
+    if (!x.to)
+        beside_put_rows(merges, &x, out, row, end);
+    for (int64_t at = row * WIDE; x.to && at < end * WIDE; at += V16)
+        v16_store(x.to + at, beside_node(merges, &x, at));
 }
 
 /* Rows [row, end) of what is to be done; `out` is C. */
