@@ -75,8 +75,7 @@ bool app_choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
 
     told[0] = 0;
     if (!o->exact || (o->dp & (o->dp - 1)) == 0 || o->micro_batch_size == 1 ||
-        o->given[APP_OPTION_micro_batch_size] || o->steps == 0 ||
-        strcmp(o->search, "off") != 0 || o->find_batch || is_exact(o))
+        !o->whole_batches || o->steps == 0 || is_exact(o))
         return false;
     app_choose_single(&single);
     if (!is_exact(&single))

@@ -13,7 +13,7 @@ void app_choose_single(app_options *options);
 
 /*
  * Where so many data-parallel ranks would not have the numbers of one, since they add sums of several sequences, and
- * --micro-batch-size is not given: micro-batches of one sequence, whose gradients are reduced in each micro-step,
+ * --micro-batch-size is not asked for: micro-batches of one sequence, whose gradients are reduced in each micro-step,
  * if they have them (docs/strategies.md).
  * told:    a line about it; "" where nothing changes
  * Returns: whether it changed

@@ -207,6 +207,7 @@ static wf_status check_batch(app_options *o, wf_error *error)
                             "--global-batch-size %s",
                             global, dp,
                             app_multiples_near(global, dp * (micro ? micro : 1)).text);
+    o->whole_batches = !micro;
     if (!micro)
         o->micro_batch_size = global / dp;
     else if (global % (dp * micro))

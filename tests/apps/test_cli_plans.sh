@@ -21,6 +21,8 @@ shows "a plan" "^plan of rank 2 of 3: pp 1 x replicate 1 x shard 1 x tp 3; strat
 # Ranks of which there are no 1, 2, 4, ..: micro-batches by which they have the numbers of one.
 run "a plan of three data-parallel ranks" "${tiny[@]}" --dp 3 --global-batch-size 12 --strategy no_shard --plan
 shows "its micro-batches" "^batches: --micro-batch-size 1 --accumulate reduced, with which 3 data-parallel ranks have the numbers"
+run "with 0, which is no choice" "${tiny[@]}" --dp 3 --global-batch-size 12 --micro-batch-size 0 --plan
+result "the same" "$(grep -q "^batches: --micro-batch-size 1" out || cat out)"
 run "with micro-batches that are given" "${tiny[@]}" --dp 3 --global-batch-size 12 --micro-batch-size 2 --plan
 result "it says what they cost" "$(! grep -q "^batches" out && grep -q "dp 3 is not a power of two, and adds sums of 2 sequences" out err ||
     cat out err)"
