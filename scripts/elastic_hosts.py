@@ -172,7 +172,8 @@ def main():
     if os.environ.get("WEFT_INSIDE") == "yes":
         return campaign(options)
     return subprocess.run([MAKE, "5", "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
-                           str(options.seed), *["--silent"] * options.silent, options.build], env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
+                           str(options.seed), *["--silent"] * options.silent, options.build],
+                          env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
 
 
 if __name__ == "__main__":

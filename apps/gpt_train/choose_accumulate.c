@@ -69,11 +69,11 @@ void app_choose_single(app_options *o)
         snprintf(o->accumulate, sizeof o->accumulate, "reduced");
 }
 
-bool app_choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
+/* Where others would not have the numbers of one rank; whether it changed, and a line about it. */
+static bool choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
 {
     app_options single = *o;
 
-    told[0] = 0;
     if (!o->exact || (o->dp & (o->dp - 1)) == 0 || o->micro_batch_size == 1 ||
         !o->whole_batches || o->steps == 0 || is_exact(o))
         return false;
@@ -120,7 +120,7 @@ void app_choose_sums(app_options *o, bool tell)
 {
     char told[APP_CHOICE_TOLD];
 
-    if (app_choose_exact(o, told) && tell)
+    if (choose_exact(o, told) && tell)
         printf("%s\n", told);
     app_choose_accumulate(o, told);
     if (*told && tell)

@@ -12,15 +12,6 @@ enum { APP_CHOICE_TOLD = 400 };
 void app_choose_single(app_options *options);
 
 /*
- * Where so many data-parallel ranks would not have the numbers of one, since they add sums of several sequences, and
- * --micro-batch-size is not asked for: micro-batches of one sequence, whose gradients are reduced in each micro-step,
- * if they have them (docs/strategies.md).
- * told:    a line about it; "" where nothing changes
- * Returns: whether it changed
- */
-bool app_choose_exact(app_options *options, char told[APP_CHOICE_TOLD]);
-
-/*
  * With --device-memory, or the memory of --machine's devices (a plan) or --paced's (a run), --accumulate auto becomes the way of summing gradients over data-parallel ranks that moves
  * least of those that fit, by dry runs of every pipeline rank: local, then groups, the largest first, then
  * reduced. Where none fits, or nothing limits, it stays auto, which the strategy decides. The numbers
@@ -30,7 +21,8 @@ bool app_choose_exact(app_options *options, char told[APP_CHOICE_TOLD]);
  */
 void app_choose_accumulate(app_options *options, char told[APP_CHOICE_TOLD]);
 
-/* Both, each with its line on stdout where `tell` is true. */
+/* Micro-batches of one sequence as well, where --micro-batch-size is not asked for and so many data-parallel ranks have the
+   numbers of one with these alone (docs/strategies.md). Each choice has its line on stdout where `tell` is true. */
 void app_choose_sums(app_options *options, bool tell);
 
 #endif

@@ -231,6 +231,15 @@ static wf_status share_made(app_loop *l, int64_t step, app_made_step *made, floa
     return wf_context_status(wf_par_context(l->par));
 }
 
+/* The state of a checkpoint, or that of a run that begins. */
+static wf_status load_checkpoint(app_loop *l, int64_t *step)
+{
+    wf_status status = app_saving_resume(&l->saving, l->job->resume, step);
+
+    l->ready = status == WF_OK;
+    return status;
+}
+
 /* What ranks left is not taken up: of several processes this launch goes on from a checkpoint, else the next one, which finds
    those of this run. */
 static wf_status give_up(app_loop *l, int64_t *step)
@@ -248,9 +257,7 @@ static wf_status give_up(app_loop *l, int64_t *step)
     if (!apart)
         return wf_fail(ctx, l->missing.code, "%s", l->missing.text);
     elastic_files_forget(l->o->recovery_dir);
-    app_saving_resume(&l->saving, l->job->resume, step);
-    l->ready = wf_context_status(ctx) == WF_OK;
-    return wf_context_status(ctx);
+    return load_checkpoint(l, step);
 }
 
 /* What the ranks of the launch before have left; what of its last step they had not come to is made up for. */
@@ -309,9 +316,7 @@ static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
     }
     if (e->from && l->again)
         return take_up(l, step, stop);
-    app_saving_resume(&l->saving, l->job->resume, step);
-    l->ready = wf_context_status(wf_par_context(l->par)) == WF_OK;
-    return wf_context_status(wf_par_context(l->par));
+    return load_checkpoint(l, step);
 }
 
 wf_status app_loop_train(app_loop *l)

@@ -62,7 +62,6 @@ WEFT_FAULT="lose forward 1 5" "$build/tests/hosts/gpt_train_faulty" "${small[@]}
     --resume saved/step-00000003 --log-jsonl more.jsonl >out 2>err
 result "a run that goes on from a checkpoint" "$(steps more.jsonl | cmp - <(tail -n 3 whole) 2>&1 || cat err)"
 
-
 # Three of four ranks: by micro-batches of one sequence these have the numbers of one as well.
 run "twelve sequences on one rank" "${small[@]}" --global-batch-size 12 --log-jsonl twelve.jsonl
 WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --global-batch-size 12 --micro-batch-size 3 \

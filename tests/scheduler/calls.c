@@ -73,8 +73,8 @@ int pthread_create(pthread_t *restrict id, const pthread_attr_t *restrict attrib
         free(s);
         return failed;
     }
-    for (int i = 1; i < STARTED;
-         i++) /* ids are used again: nobody joins that thread any more */
+    /* Ids are used again: nobody joins a thread that had this one. */
+    for (int i = 1; i < STARTED; i++)
         if (started[i] && pthread_equal(started[i], *id) && scheduler_ended(i)) {
             started[i] = 0;
             scheduler_take_back(i);
