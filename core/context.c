@@ -167,6 +167,16 @@ void wf_context_micro_steps(wf_context *ctx, int64_t count)
     ctx->micro_steps = count;
 }
 
+void wf_context_rows_apart(wf_context *ctx, bool apart)
+{
+    ctx->rows_apart = apart;
+}
+
+bool wf_context_has_rows_apart(const wf_context *ctx)
+{
+    return ctx->rows_apart;
+}
+
 int64_t wf_context_step(const wf_context *ctx)
 {
     return ctx->step;

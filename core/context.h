@@ -133,6 +133,17 @@ WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
  */
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
+/**
+ * wf_context_rows_apart - whether ranks with one row of a batch each keep their gradients apart from now on, each of
+ * them a term that is added by its number; false at the start
+ *
+ * No sum over these ranks is taken then, so that their order in the mesh need not be that of a tree, and
+ * wf_context_inexact does not tell of it.
+ */
+WF_API void wf_context_rows_apart(wf_context *ctx, bool apart);
+/** wf_context_has_rows_apart - what wf_context_rows_apart said last. */
+WF_API bool wf_context_has_rows_apart(const wf_context *ctx);
+
 /** wf_context_training - false (evaluation) makes dropout the identity; true at the start.
  * wf_context_is_training - which it is. */
 WF_API void wf_context_training(wf_context *ctx, bool training);

@@ -40,6 +40,7 @@ struct wf_context {
     int64_t step;
     wf_sequences sequences;
     int64_t micro_steps;
+    bool rows_apart;
     bool evaluating;
     double flops;
     wf_trace *trace;           /* NULL: none is kept */

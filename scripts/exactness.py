@@ -21,9 +21,10 @@ three choices meet in some run (with --quick every two).
 exactness.py --adapters [--quick] [--part K/N] - the same over adapters (--lora-rank): what they are for, beside the
 choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines. --part 2/4 takes the second quarter of the runs.
 
-exactness.py --any-dp [--quick] - the same over data-parallel ranks that are no power of two, which add single
-sequences: dp 3, 5, 6, 7, 10 and 12 with 1, 2 and 4 micro-steps, strategies that split and those that do not, groups of 3
-and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each rank.
+exactness.py --any-dp [--quick] - the same over data-parallel ranks of any number and batches that these divide or not, of
+which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-steps, and batches of 13 and 16;
+strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
+rank.
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
 eleventh run. The first difference ends it with status 1, and so does a comparison that proves
@@ -197,18 +198,21 @@ def compare_adapters(trainer, jobs, quick, part):
 
 def compare_any_dp(trainer, jobs, quick):
     """Data-parallel ranks of any number, a sequence at a time, against one rank."""
-    runs = [run for run in itertools.product(ARCHS, (3, 5, 6, 7, 10, 12), (1, 2, 4), (None, 3, 5),
+    runs = [run for run in itertools.product(ARCHS, (3, 4, 5, 6, 7, 8, 10, 12), (1, 2, 3, 4, -13, -16), (None, 2, 3, 5),
                                              CHOICES["strategy"], (1, 2, 8), (False, True))
-            if (run[4] in HYBRID) == (run[3] is not None)
-            and (run[3] is None or (run[1] % run[3] == 0 and (run[1] // run[3]).bit_count() == 1))
+            if (run[4] in HYBRID) == (run[3] is not None) and (run[3] is None or run[1] % run[3] == 0)
             and run[1] * run[5] <= 24]
     if quick:
-        runs = runs[::11]
-    tasks = [{"arch": arch, "batch": dp * micros, "options":
-              ["--strategy", strategy, "--accumulate", "auto" if group else "reduced",
-               *(["--shard-group-size", str(group)] if group else []), *layout_options(tp, dp, 1, sequence, 1)],
-              "processes": dp * tp if i % 16 == 0 and dp * tp <= 6 else 0}
-             for i, (arch, dp, micros, group, strategy, tp, sequence) in enumerate(runs)]
+        runs = runs[::29]
+    tasks = []
+    for i, (arch, dp, micros, group, strategy, tp, sequence) in enumerate(runs):
+        batch = dp * micros if micros > 0 else -micros
+        groups = dp // group if group else 1
+        way = "reduced" if not group else "auto" if groups.bit_count() == 1 and batch % groups == 0 else "group:1"
+        tasks.append({"arch": arch, "batch": batch, "options":
+                      ["--strategy", strategy, "--accumulate", way, *(["--shard-group-size", str(group)] if group else []),
+                       *layout_options(tp, dp, 1, sequence, 1)],
+                      "processes": dp * tp if i % 16 == 0 and dp * tp <= 6 else 0})
     compare_choices(trainer, jobs, tasks,
                     lambda run: [*ARCHS[run["arch"]], "--global-batch-size", str(run["batch"])],
                     lambda run: (run["options"], run["processes"]))

@@ -54,6 +54,7 @@ static int ways(int64_t micros, char way[WAYS][APP_CHOICE_LENGTH])
     return n;
 }
 
+/* What cannot be planned is left to the run to tell. */
 static bool is_exact(const app_options *o)
 {
     wf_error error = {WF_OK, ""};
@@ -62,35 +63,63 @@ static bool is_exact(const app_options *o)
     return dry_run_step(o, &run, &error) != WF_OK || !*run.inexact;
 }
 
-void app_choose_single(app_options *o)
+static bool is_planned(const app_options *o)
 {
-    o->micro_batch_size = 1;
-    if (strcmp(o->accumulate, "auto") == 0)
-        snprintf(o->accumulate, sizeof o->accumulate, "reduced");
+    wf_error error = {WF_OK, ""};
+    dry_run run;
+
+    return dry_run_step(o, &run, &error) == WF_OK && (!*run.inexact || !o->exact);
 }
 
-/* Where others would not have the numbers of one rank; whether it changed, and a line about it. */
-static bool choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
+bool app_choose_single(app_options *o, bool (*serves)(const app_options *o))
 {
+    static const char *const way[] = {"reduced", "group:1"};
+    bool asked = strcmp(o->accumulate, "auto") != 0;
     app_options single = *o;
 
-    if (!o->exact || (o->dp & (o->dp - 1)) == 0 || o->micro_batch_size == 1 ||
-        !o->whole_batches || o->steps == 0 || is_exact(o))
+    single.micro_batch_size = 1;
+    for (int i = 0; i < (asked ? 1 : 2); i++) {
+        if (!asked)
+            snprintf(single.accumulate, sizeof single.accumulate, "%s", way[i]);
+        if (serves(&single)) {
+            *o = single;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Where ranks are idle, or others would not have the numbers of one rank; whether it changed, and a line about it. */
+static bool choose_exact(app_options *o, char told[APP_CHOICE_TOLD])
+{
+    int64_t idle = app_options_idle(o);
+    int n;
+
+    if (strcmp(o->search, "off") != 0 || o->find_batch || o->steps == 0 || o->dp == 1)
+        return false; /* it tries others, or takes another batch */
+    if (!idle && (!o->exact || (o->dp & (o->dp - 1)) == 0 || !o->whole_batches || is_exact(o)))
         return false;
-    app_choose_single(&single);
-    if (!is_exact(&single))
+    if (!app_choose_single(o, is_planned))
         return false;
-    *o = single;
-    snprintf(told, APP_CHOICE_TOLD,
-             "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
-             " data-parallel ranks have the numbers of one; --exact off does without",
-             o->accumulate, o->dp);
+    n = snprintf(told, APP_CHOICE_TOLD,
+                 "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
+                 " data-parallel ranks",
+                 o->accumulate, o->dp);
+    if (idle)
+        snprintf(told + n, (size_t)(APP_CHOICE_TOLD - n),
+                 " take %" PRId64 " sequences; in the last of %" PRId64 " micro-steps %" PRId64
+                 " of them %s idle",
+                 o->global_batch_size, app_options_micro_steps(o), idle,
+                 idle == 1 ? "is" : "are");
+    else
+        snprintf(told + n, (size_t)(APP_CHOICE_TOLD - n),
+                 " have the numbers of one; --exact off does without");
     return true;
 }
 
 void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
 {
-    int64_t micros = o->global_batch_size / (o->dp * o->micro_batch_size);
+    int64_t micros = app_options_micro_steps(o);
     char way[WAYS][APP_CHOICE_LENGTH], room[32];
     app_options other = *o;
     size_t limit = limit_of(o);
@@ -99,7 +128,7 @@ void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
     told[0] = 0;
     if (strcmp(o->search, "off") != 0) /* it tries all of them */
         return;
-    if (!limit || o->dp == 1 || micros < 2 || o->steps == 0 ||
+    if (!limit || o->dp == 1 || micros < 2 || o->steps == 0 || app_options_idle(o) ||
         strcmp(o->accumulate, "auto") != 0)
         return;
     n = ways(micros, way);

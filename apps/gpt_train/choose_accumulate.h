@@ -7,9 +7,10 @@
 
 enum { APP_CHOICE_TOLD = 400 };
 
-/* Micro-batches of one sequence, reduced in each micro-step where nothing else is asked: the numbers of one rank on any number
-   of data-parallel ranks, where there are 1, 2, 4, .. of them. */
-void app_choose_single(app_options *options);
+/* Micro-batches of one sequence, whose gradients are reduced in each micro-step where nothing else is asked: the numbers of one rank
+   on any number of data-parallel ranks, for any batch. Where the strategy has groups which its way of that does not serve, over all
+   ranks. False, and nothing changed: none serves. */
+bool app_choose_single(app_options *options, bool (*serves)(const app_options *options));
 
 /*
  * With --device-memory, or the memory of --machine's devices (a plan) or --paced's (a run), --accumulate auto becomes the way of summing gradients over data-parallel ranks that moves
@@ -21,8 +22,8 @@ void app_choose_single(app_options *options);
  */
 void app_choose_accumulate(app_options *options, char told[APP_CHOICE_TOLD]);
 
-/* Micro-batches of one sequence as well, where --micro-batch-size is not asked for and so many data-parallel ranks have the
-   numbers of one with these alone (docs/strategies.md). Each choice has its line on stdout where `tell` is true. */
+/* Micro-batches of one sequence as well, where the data-parallel ranks do not divide the batch, or where --micro-batch-size is not
+   asked for and so many ranks have the numbers of one with these alone (docs/strategies.md). Each choice has its line on stdout where `tell` is true. */
 void app_choose_sums(app_options *options, bool tell);
 
 #endif

@@ -1,7 +1,5 @@
 /* apps/gpt_train/elastic.c - launch after launch; see the header. */
 #include "apps/gpt_train/elastic.h"
-#include "apps/gpt_train/choose_accumulate.h"
-#include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/run_log.h"
 #include <inttypes.h>
@@ -125,65 +123,6 @@ void app_elastic_made(app_elastic *e, const app_made_step *made)
     if (made->step > e->made.step)
         e->made = *made;
     pthread_mutex_unlock(&e->lock);
-}
-
-/* ---- the mesh ---- */
-
-/* Whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
-static bool serves(const app_options *o)
-{
-    wf_error error = {WF_OK, ""};
-    dry_run run;
-
-    return dry_run_step(o, &run, &error) == WF_OK && (!*run.inexact || !o->exact) &&
-           (!o->device_memory || run.report.memory.peak <= (size_t)o->device_memory);
-}
-
-/* The options of dp ranks; false: they do not divide what is to be divided. */
-static bool with_dp(const app_options *asked, int64_t dp, app_options *o)
-{
-    int64_t most = asked->global_batch_size / dp;
-
-    *o = *asked;
-    o->dp = dp;
-    if (o->rank >= app_options_ranks(o))
-        o->rank = app_options_ranks(o) - 1;
-    if (asked->global_batch_size % dp)
-        return false;
-    o->micro_batch_size = most < asked->micro_batch_size ? most : asked->micro_batch_size;
-    while (most % o->micro_batch_size)
-        o->micro_batch_size--;
-    if (asked->dp_replicate && asked->dp % asked->dp_replicate == 0) {
-        int64_t group = asked->dp / asked->dp_replicate;
-
-        if (dp % group)
-            return false;
-        o->dp_replicate = dp / group;
-    }
-    return !asked->shard_group_size || dp % asked->shard_group_size == 0;
-}
-
-wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error)
-{
-    const app_options asked = *options;
-    int64_t of_each = asked.tp * asked.pp, most = ranks / of_each;
-
-    for (int64_t dp = most < asked.dp ? most : asked.dp; dp >= asked.min_dp; dp--) {
-        if (!with_dp(&asked, dp, options))
-            continue;
-        if (serves(options))
-            return WF_OK;
-        app_choose_single(options);
-        if (serves(options))
-            return WF_OK;
-    }
-    *options = asked;
-    return wf_error_set(error, WF_ELOST,
-                        "%" PRId64 " ranks are left, and no --dp from --min-dp %" PRId64
-                        " on that they are enough for, with --tp %" PRId64 " --pp %" PRId64
-                        ", divides --global-batch-size %" PRId64
-                        ", keeps the numbers and fits in memory",
-                        ranks, asked.min_dp, asked.tp, asked.pp, asked.global_batch_size);
 }
 
 /* ---- launch after launch ---- */
@@ -368,11 +307,14 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
     status = launch(r, r->asked, end, error);
     if (end->stuck)
         put_for_others(e);
-    if (wf_par_snapshot_ranks(e->into) &&
-        elastic_files_save(e, r->asked->recovery_dir, &keeping) != WF_OK)
-        fprintf(stderr, "gpt_train: what ranks held is not kept: %s\n", keeping.text);
-    else if (status == WF_OK && !wf_par_snapshot_ranks(e->into))
+    if (wf_par_snapshot_ranks(e->into)) {
+        if (elastic_files_save(e, r->asked->recovery_dir, &keeping) != WF_OK)
+            fprintf(stderr, "gpt_train: what ranks held is not kept: %s\n", keeping.text);
+        else if (status != WF_OK)
+            elastic_files_wait(r->asked->recovery_dir);
+    } else if (status == WF_OK) {
         elastic_files_remove(r->asked->recovery_dir);
+    }
     if (!end->stuck) {
         wf_par_snapshot_close(e->from);
         wf_par_snapshot_close(e->into);
@@ -380,21 +322,4 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
     }
     e->from = e->into = NULL;
     return status;
-}
-
-wf_status app_elastic_processes(app_options *o, int *processes, wf_error *error)
-{
-    int64_t asked = o->nnodes ? o->nnodes : *processes, each = app_options_ranks(o) / asked;
-    int n = *processes;
-
-    if (app_options_ranks(o) % asked)
-        return wf_error_set(error, WF_EINVAL,
-                            "--nnodes %" PRId64 " does not divide the %" PRId64 " ranks", asked,
-                            app_options_ranks(o));
-    if (n < asked && app_elastic_mesh(o, n * each, error) != WF_OK)
-        return error->code;
-    for (n = 1; app_options_ranks(o) % n || app_options_ranks(o) / n > each; n++)
-        continue;
-    *processes = n;
-    return WF_OK;
 }

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 static const char suffix[] = ".safetensors", asks[] = "leave";
+static const double LONGEST_WAIT = 1; /* seconds */
 
 static double clock_at(clockid_t clock)
 {
@@ -106,6 +107,32 @@ wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
     if (wf_par_snapshot_save(e->into, path, texts, 3, error) == WF_OK)
         remove_files(dir, job);
     return error->code;
+}
+
+static int count_files(const char *dir, const char *job)
+{
+    DIR *directory = opendir(dir);
+    struct dirent *entry;
+    int n = 0;
+
+    while (directory && (entry = readdir(directory)) != NULL)
+        n += is_file(entry->d_name) && strncmp(entry->d_name, job, strlen(job)) == 0;
+    if (directory)
+        closedir(directory);
+    return n;
+}
+
+void elastic_files_wait(const char *dir)
+{
+    const struct timespec pause = {.tv_nsec = 5000000};
+    double end = clock_at(CLOCK_MONOTONIC) + LONGEST_WAIT;
+    char job[64];
+    int n;
+
+    snprintf(job, sizeof job, "%d-", elastic_files_restarts());
+    while ((n = count_files(dir, job)) > 0 && n < wf_launcher_detected().local &&
+           clock_at(CLOCK_MONOTONIC) < end)
+        nanosleep(&pause, NULL);
 }
 
 bool elastic_files_leave(const char *dir)

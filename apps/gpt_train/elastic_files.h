@@ -17,6 +17,10 @@ wf_status elastic_files_load(app_elastic *elastic, const char *dir, wf_error *er
 /* What this process's ranks have left, in place of what there was. Nothing where they have left nothing new. */
 wf_status elastic_files_save(app_elastic *elastic, const char *dir, wf_error *error);
 
+/* Until the other processes of this host have left what they hold as well, for a second at the most: whoever started them
+   (mpirun) ends those that are slower as soon as one has ended. */
+void elastic_files_wait(const char *dir);
+
 /* Whether the run is asked to leave. */
 bool elastic_files_leave(const char *dir);
 

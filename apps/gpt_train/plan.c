@@ -42,8 +42,7 @@ static bool batch_fits(app_options *o, int64_t micros, int64_t m, wf_error *erro
 /* Doubling, then halving the gap; leaves the batch in *o, a micro-batch of 1 if none fits. */
 static wf_status find_batch(app_options *o, bool *found, wf_error *error)
 {
-    int64_t micro_step = o->dp * o->micro_batch_size;
-    int64_t micros = (o->global_batch_size + micro_step - 1) / micro_step;
+    int64_t micros = app_options_micro_steps(o);
     int64_t good = 0, bad = 1;
 
     while (bad <= MOST_SEQUENCES && batch_fits(o, micros, bad, error)) {

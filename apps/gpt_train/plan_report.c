@@ -24,9 +24,13 @@ static void print_setting(FILE *out, const app_options *o, const wf_par_report *
             o->arch, o->n_layer, r->parameters, r->share, o->pp > 1 ? " and pipeline" : "");
     fprintf(out,
             "  a step is %" PRId64 " sequences of %" PRId64 " tokens; a rank takes %" PRId64
-            " at a time, %" PRId64 " times\n\n",
-            o->global_batch_size, o->seq_len, o->micro_batch_size,
-            o->global_batch_size / (o->dp * o->micro_batch_size));
+            " at a time, %" PRId64 " times\n",
+            o->global_batch_size, o->seq_len, o->micro_batch_size, app_options_micro_steps(o));
+    if (app_options_idle(o))
+        fprintf(out,
+                "  %" PRId64 " of %" PRId64 " data-parallel ranks have none the last time\n",
+                app_options_idle(o), o->dp);
+    fputc('\n', out);
 }
 
 static void print_part(FILE *out, const char *name, const wf_par_part *part)

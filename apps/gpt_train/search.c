@@ -301,7 +301,7 @@ static search_candidate candidate_of(const app_options *o)
         c.shard = (int32_t)replicate;
         c.replicate = 1;
     }
-    c.micros = (int32_t)(o->global_batch_size / (o->dp * o->micro_batch_size));
+    c.micros = (int32_t)app_options_micro_steps(o);
     c.strategy = (int8_t)place_of(
         strcmp(o->strategy, "mics") == 0 ? "hybrid_shard" : o->strategy, search_strategies);
     c.schedule = (int8_t)place_of(o->pp_schedule, search_schedules);

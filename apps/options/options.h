@@ -84,6 +84,11 @@ void app_options_derive_compute(app_options *options);
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
 
+/** app_options_micro_steps - micro-steps of a step; in the last one data-parallel ranks may have no sequence, */
+int64_t app_options_micro_steps(const app_options *options);
+/** app_options_idle - so many, where micro-batches are of 1. */
+int64_t app_options_idle(const app_options *options);
+
 /** app_options_model - the model that the flags describe. */
 wf_nn_gpt_config app_options_model(const app_options *options);
 

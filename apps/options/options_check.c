@@ -201,20 +201,19 @@ static wf_status check_batch(app_options *o, wf_error *error)
         o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
         return WF_OK;
     }
-    if (global % dp)
-        return wf_error_set(error, WF_EINVAL,
-                            "--global-batch-size %lld is not a multiple of --dp %lld; use "
-                            "--global-batch-size %s",
-                            global, dp,
-                            app_multiples_near(global, dp * (micro ? micro : 1)).text);
     o->whole_batches = !micro;
+    if (global % dp && micro <= 1) { /* so it is trained, on any number of ranks */
+        o->micro_batch_size = 1;
+        return WF_OK;
+    }
     if (!micro)
         o->micro_batch_size = global / dp;
     else if (global % (dp * micro))
         return wf_error_set(error, WF_EINVAL,
                             "--global-batch-size %lld is not a multiple of --dp %lld x "
                             "--micro-batch-size %lld = "
-                            "%lld; use --global-batch-size %s",
+                            "%lld; use --global-batch-size %s, or --micro-batch-size 1, which "
+                            "takes any",
                             global, dp, micro, dp * micro,
                             app_multiples_near(global, dp * micro).text);
     return WF_OK;

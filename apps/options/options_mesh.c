@@ -11,6 +11,20 @@ int64_t app_options_ranks(const app_options *o)
     return o->pp * o->tp * o->dp;
 }
 
+int64_t app_options_micro_steps(const app_options *o)
+{
+    int64_t each = o->dp * o->micro_batch_size;
+
+    return (o->global_batch_size + each - 1) / each;
+}
+
+int64_t app_options_idle(const app_options *o)
+{
+    int64_t each = o->dp * o->micro_batch_size;
+
+    return app_options_micro_steps(o) * each - o->global_batch_size;
+}
+
 bool app_options_pipelined(const app_options *o)
 {
     return o->pp > 1 || strcmp(o->pp_schedule, "1f1b") || o->pp_virtual > 1 ||

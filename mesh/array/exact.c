@@ -186,13 +186,20 @@ static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t
     return text;
 }
 
+/* Whether ranks' rows of a batch are no parts of a sum over ranks. */
+static bool comes_apart(const summed *s)
+{
+    return s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH &&
+           wf_context_has_rows_apart(s->operand->ctx);
+}
+
 /* Why one of n summed dims is not what one rank adds; NULL where it is. Of several terms each has to
    nest by itself: what is empty for one of them is not for another. */
 static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool terms)
 {
     trees t = trees_of(mesh, s);
 
-    if (t.n_axes == 0 || (plainly_nests(&t) && in_order(s)))
+    if (t.n_axes == 0 || (plainly_nests(&t) && in_order(s)) || comes_apart(s))
         return NULL;
     if (!in_order(s))
         return "they are added in the order of the mesh, which is another one";

@@ -5,13 +5,17 @@
 #include "kernels/ops.h"
 #include <stdlib.h>
 
-wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
+wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t sequences, int64_t count,
                                         wf_nn_parameter *const *parameter)
 {
     wf_par_gradients *g = calloc(1, sizeof *g);
 
     if (g) {
-        *g = (wf_par_gradients){.par = par, .count = count, .parameter = parameter};
+        *g = (wf_par_gradients){.par = par,
+                                .count = count,
+                                .parameter = parameter,
+                                .sequences = sequences,
+                                .ranks = wf_par_ranks_along(par, par->reduced)};
         g->slots = calloc((size_t)count + 1, sizeof *g->slots);
     }
     if (!g || !g->slots) {
@@ -51,17 +55,47 @@ static bool add_to_group(const wf_par_gradients *g, struct slots *s, int u, wf_t
     return true;
 }
 
+/* The terms of a slot's sum, and the first of those that a micro-step brings. */
+static int64_t terms_of(const wf_par_gradients *g)
+{
+    return g->sequences ? g->sequences : g->micros / g->par->group;
+}
+
+static int64_t first_term(const wf_par_gradients *g, int64_t micro)
+{
+    return g->sequences ? micro * g->ranks : micro / g->par->group;
+}
+
+static int64_t end_of_terms(const wf_par_gradients *g, int64_t micro)
+{
+    int64_t end = first_term(g, micro) + (g->sequences ? g->ranks : 1);
+
+    return end < terms_of(g) ? end : terms_of(g);
+}
+
+/* A micro-step, which is no group's, gives use u nothing. */
+static void add_nothing(const wf_par_gradients *g, struct slots *s, int u, int64_t micro)
+{
+    for (int64_t i = first_term(g, micro); i < end_of_terms(g, micro); i++)
+        wf_par_sum_add(g->par->ctx, &s->slot[u], NULL, i, terms_of(g));
+}
+
 /* A use that earlier micro-steps did not have: they count as nothing. */
 static wf_status start_slot(const wf_par_gradients *g, struct slots *s, int u)
 {
     wf_tensor *nothing;
 
     s->group[u] = s->slot[u] = (wf_par_sum){.node = NULL};
-    if (g->par->group == 1)
+    if (g->par->group == 1 && !g->sequences)
         return wf_par_sum_start(g->par->ctx, &s->slot[u], &s->ended);
-    for (int64_t i = 0; i < g->micros; i++)
-        if (wf_par_sum_has(&s->ended, i))
+    for (int64_t i = 0; i < g->micros; i++) {
+        if (!wf_par_sum_has(&s->ended, i))
+            continue;
+        if (g->sequences)
+            add_nothing(g, s, u, i);
+        else
             add_to_group(g, s, u, NULL, i, 1, &nothing);
+    }
     return wf_context_status(g->par->ctx);
 }
 
@@ -104,6 +138,19 @@ static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *cons
                            (long long)g->n_slots);
 }
 
+/* Add what has come for a slot: the sum over ranks, or the gradients of their sequences. */
+static void add_what_came(const wf_par_gradients *g, wf_par_sum *sum, wf_tensor *came)
+{
+    int64_t first = first_term(g, g->micro), end = end_of_terms(g, g->micro);
+
+    for (int64_t i = first; i < end; i++) {
+        wf_tensor *term = g->sequences ? wf_par_apart_take(g->par, came, i - first) : came;
+
+        if (term)
+            wf_par_sum_add(g->par->ctx, sum, term, i, terms_of(g));
+    }
+}
+
 /* Wait for the gradients whose sum over ranks was begun last, and add them to their slots. */
 static wf_status settle(wf_par_gradients *g)
 {
@@ -117,9 +164,8 @@ static wf_status settle(wf_par_gradients *g)
     wf_scope_open(ctx);
     status = wf_par_move_end(g->par, WF_MEMORY_GRADIENT, g->summing, g->list);
     g->summing = NULL;
-    for (int64_t i = 0; i < g->n_summing && status == WF_OK; i++)
-        status = wf_par_sum_add(ctx, g->sum[i], g->list[i], g->micro / g->par->group,
-                                g->micros / g->par->group);
+    for (int64_t i = 0; i < g->n_summing && wf_context_status(ctx) == WF_OK; i++)
+        add_what_came(g, g->sum[i], g->list[i]);
     wf_scope_close(ctx);
     wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
@@ -236,7 +282,7 @@ int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, 
 static void list_sum(wf_par_gradients *g, const wf_par_holding *h, int u, wf_tensor *sum)
 {
     g->sum[g->n_summing] = &g->slots[h->slot].slot[u];
-    g->to[g->n_summing] = h->micro;
+    g->to[g->n_summing] = g->sequences ? wf_par_apart_to(g->par, h, sum) : h->micro;
     g->list[g->n_summing++] = sum;
 }
 
@@ -269,6 +315,8 @@ static void take_use(wf_par_gradients *g, wf_nn_parameter *p, int u)
         return;
     if (!g->par->reduced)
         wf_par_sum_add_node(g->par->ctx, &s->slot[u], grad, g->micro, count, g->micros);
+    else if (g->sequences)
+        list_sum(g, h, u, wf_tensor_retain(wf_par_apart_put(g->par, grad)));
     else if (g->par->group == 1)
         list_sum(g, h, u, wf_tensor_retain(grad));
     else if (add_to_group(g, s, u, grad, g->micro, count, &grad) && grad)
@@ -318,11 +366,11 @@ static wf_status end_slots(wf_par_gradients *g, const wf_par_holding *h)
     wf_tensor *sum;
 
     for (int u = 0; wf_context_exact(ctx) && u < s->count && status == WF_OK; u++) {
-        if (wf_par_sum_has(&s->slot[u], g->micro / g->par->group) ||
+        if (wf_par_sum_has(&s->slot[u], first_term(g, g->micro)) ||
             wf_par_sum_has(&s->group[u], g->micro))
             continue;
         if (g->par->group == 1)
-            wf_par_sum_add(ctx, &s->slot[u], NULL, g->micro, g->micros);
+            add_nothing(g, s, u, g->micro);
         else if (add_to_group(g, s, u, NULL, g->micro, 1, &sum) && sum)
             list_sum(g, h, u, sum);
         status = wf_context_status(ctx);

@@ -14,6 +14,8 @@
  *                          data-parallel axes until the step ends
  *     reduced              each unit's are taken when backward is through with it: one collective
  *                          begins to sum them over ranks, and ends when the next unit's are taken
+ *     apart                the same where the sequences of a micro-step are no node of the tree over the step's: what is
+ *                          moved is each rank's gradient, and who keeps a part adds them one by one, by number
  *     groups               the same, of what a group of micro-steps comes to, when its last one has
  *                          come: nodes below it stay partial, those above are split
  *
@@ -33,7 +35,9 @@
 
 typedef struct wf_par_gradients wf_par_gradients;
 
-wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t count,
+/* sequences: 0; or how many a step has, one a rank and micro-step: gradients then come to who keeps them one by one
+   (gradient_apart.c), where `reduced` is without groups. */
+wf_par_gradients *wf_par_gradients_open(wf_par *par, int64_t sequences, int64_t count,
                                         wf_nn_parameter *const *parameter);
 void wf_par_gradients_close(wf_par_gradients *g);
 

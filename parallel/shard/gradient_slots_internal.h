@@ -2,6 +2,7 @@
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 
+#include "parallel/shard/gradient_apart_internal.h"
 #include "parallel/shard/gradient_reduce_internal.h"
 #include "parallel/shard/gradient_sum_internal.h"
 
@@ -20,8 +21,11 @@ struct wf_par_gradients {
     wf_nn_parameter *const *parameter;
     const wf_nn_pass *pass; /* the one whose gradients come */
     int64_t micro, micros;  /* the number of its micro-step, of how many */
-    struct slots *slots;    /* [count] */
-    int64_t n_slots, room;  /* all parameters'; those that the arrays below have room for */
+    int64_t
+        sequences; /* gradients of so many are added one by one; 0: sums over ranks are added */
+    int64_t ranks; /* so many have one of them each in a micro-step */
+    struct slots *slots;   /* [count] */
+    int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
     const wf_layout **to;
     wf_tensor ***place;

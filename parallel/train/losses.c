@@ -62,8 +62,14 @@ static wf_status check(const wf_par_trainer *t, const wf_tensor *loss)
 }
 
 /* In what order a model sums its own mean is not known: its gradient goes back from each one. */
-static void tell_scalar(const wf_par_trainer *t)
+static wf_status tell_scalar(const wf_par_trainer *t)
 {
+    if (t->sequences % (t->ranks * t->options.micro_batch))
+        return wf_fail(
+            t->par->ctx, WF_ESHAPE,
+            "the loss is a mean of its own over each micro-step, and the last one "
+            "has fewer sequences than ranks: return a loss per sequence, [batch, ..], "
+            "or take a global batch that is a multiple of dp");
     if (t->micros > 1)
         wf_context_tell_inexact(t->par->ctx,
                                 "not layout-exact: the loss is a mean of its own over each of "
@@ -71,6 +77,7 @@ static void tell_scalar(const wf_par_trainer *t)
                                 " micro-steps, which has other bits than one over all: return "
                                 "a loss per sequence, [batch, ..], or use one micro-step",
                                 t->micros);
+    return WF_OK;
 }
 
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
@@ -89,10 +96,12 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
                        "the loss of micro-step %" PRId64
                        " has another size than those before: in one step all are alike",
                        k + 1);
-    if (loss->ndim == 0)
-        tell_scalar(t);
+    if (loss->ndim == 0 && tell_scalar(t) != WF_OK)
+        return wf_context_status(ctx);
     loss = computed(loss);
-    if (loss && loss->ndim > 0)
+    if (loss && loss->ndim > 0 && t->apart)
+        loss = wf_token_sum(loss);
+    else if (loss && loss->ndim > 0)
         loss = wf_batch_sum(wf_token_sum(loss));
     else if (loss)
         loss = wf_tensor_alias(loss); /* without its tape */
@@ -117,6 +126,24 @@ static wf_status sum_group(wf_par_trainer *t, int64_t first)
     return wf_context_status(t->par->ctx);
 }
 
+/* Add what has come of micro-step k to the total: the sum over its ranks, or the losses of their sequences. */
+static void add_term(wf_par_trainer *t, int64_t k, int64_t terms, wf_tensor *loss)
+{
+    wf_context *ctx = t->par->ctx;
+    int64_t first = k * t->ranks, end = first + t->ranks;
+
+    if (!t->apart || loss->ndim == 0) {
+        wf_par_sum_add(ctx, &t->losses.total, loss, k, terms);
+        return;
+    }
+    for (int64_t i = first; i < end && i < t->sequences; i++) {
+        wf_tensor *row = wf_tensor_rows(loss, i - first, 1);
+
+        if (row)
+            wf_par_sum_add(ctx, &t->losses.total, wf_batch_sum(row), i, t->sequences);
+    }
+}
+
 /* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then in the tree
    over micro-steps: in the order in which gradients are. */
 static wf_status sum_micro_steps(wf_par_trainer *t)
@@ -133,7 +160,7 @@ static wf_status sum_micro_steps(wf_par_trainer *t)
     if (wf_context_status(ctx) == WF_OK &&
         wf_move_run(ctx, terms, l->moved, l->to, l->moved) == WF_OK)
         for (int64_t k = 0; k < terms; k++)
-            wf_par_sum_add(ctx, &l->total, l->moved[k], k, terms);
+            add_term(t, k, terms, l->moved[k]);
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }

@@ -69,13 +69,16 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 static void tell_order(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
-    int64_t inside = t->options.micro_batch, group = par->reduced ? par->group : 1;
+    int64_t inside = t->apart ? t->apart : t->options.micro_batch;
+    int64_t group = par->reduced ? par->group : 1;
     level l[WF_MAX_AXES + 2];
     int n = add_axes(par, false, l, 0);
 
-    l[n++] = (level){NULL, t->micros / group};
-    n = add_axes(par, true, l, n);
-    l[n++] = (level){NULL, group};
+    if (!t->apart) { /* else these are one tree already */
+        l[n++] = (level){NULL, t->micros / group};
+        n = add_axes(par, true, l, n);
+        l[n++] = (level){NULL, group};
+    }
     while (n-- > 0) {
         int64_t count = l[n].count;
 
@@ -97,25 +100,69 @@ static void tell_order(const wf_par_trainer *t)
     }
 }
 
+/* Whether the sequences of a micro-step, one a rank, are a node of the tree over those of a step, and the ranks along one of
+   several axes nodes of that. */
+static bool are_nodes(const wf_par_trainer *t)
+{
+    const wf_par *par = t->par;
+    int64_t above = t->micros;
+
+    for (int i = 0; i < par->n_dp; i++) {
+        int size =
+            par->reduced >> par->dp_axis[i] & 1 ? wf_mesh_size(par->mesh, par->dp_axis[i]) : 1;
+
+        if (size > 1 && (above & (above - 1)))
+            return false;
+        above = size > 1 ? size : above;
+    }
+    return true;
+}
+
+/* How many sequences each rank and micro-step has: all as many, or one or none. */
+static wf_status divide_batch(wf_par_trainer *t)
+{
+    wf_par_train_options *o = &t->options;
+    const wf_par *par = t->par;
+    int64_t dp = wf_par_dp(par), micro = o->micro_batch ? o->micro_batch : 1, of_micro;
+    bool single = o->micro_batch == 1 && par->reduced && par->group == 1;
+
+    t->ranks = par->reduced ? wf_par_ranks_along(par, par->reduced) : 1;
+    t->sequences = o->global_batch / (dp / t->ranks);
+    if (single && o->global_batch % (dp / t->ranks))
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "global batch %" PRId64 " is not a multiple of the %" PRId64
+            " groups of data-parallel ranks: change one of the two, or sum gradients "
+            "over all these ranks in each micro-step (groups of 1 micro-step)",
+            o->global_batch, dp / t->ranks);
+    if (!single && o->global_batch % (dp * micro))
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "global batch %" PRId64 " is not a multiple of dp %" PRId64
+                       " x micro-batch %" PRId64
+                       ": change one of the three, or take micro-batches of 1 whose gradients "
+                       "are reduced in each micro-step, which any batch can have",
+                       o->global_batch, dp, micro);
+    if (!o->micro_batch)
+        o->micro_batch = o->global_batch / dp;
+    of_micro = t->ranks * o->micro_batch;
+    t->micros = (t->sequences + of_micro - 1) / of_micro;
+    if (single && (t->sequences % t->ranks || (wf_context_exact(par->ctx) && !are_nodes(t))))
+        t->apart = t->sequences;
+    return WF_OK;
+}
+
 static wf_status check_batch(wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
-    int64_t dp = wf_par_dp(t->par), groups;
+    int64_t groups;
 
     if (o->global_batch < 1 || o->micro_batch < 0)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "global batch %" PRId64 " and micro-batch %" PRId64
                        ": batch sizes must be positive",
                        o->global_batch, o->micro_batch);
-    if (o->global_batch % (dp * (o->micro_batch ? o->micro_batch : 1)))
-        return wf_fail(t->par->ctx, WF_EINVAL,
-                       "global batch %" PRId64 " is not a multiple of dp %" PRId64
-                       " x micro-batch %" PRId64 ": change one of the three",
-                       o->global_batch, dp, o->micro_batch ? o->micro_batch : 1);
-    t->per_rank = o->global_batch / dp;
-    if (!o->micro_batch)
-        t->options.micro_batch = t->per_rank;
-    t->micros = t->per_rank / t->options.micro_batch;
+    if (divide_batch(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
     groups = t->micros / t->par->group;
     if (t->par->group > 1 && (t->micros % t->par->group || (groups & (groups - 1))))
         return wf_fail(
@@ -138,7 +185,7 @@ static wf_status make_parts(wf_par_trainer *t)
     if (t->options.pipeline)
         t->stages = wf_par_stages_open(t);
     else
-        t->gradients = wf_par_gradients_open(par, t->count, t->parameter);
+        t->gradients = wf_par_gradients_open(par, t->apart, t->count, t->parameter);
     if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
         wf_context_status(par->ctx) == WF_OK)
         t->buddies = wf_par_buddies_open(par, t->optimizer, t->count, t->parameter);

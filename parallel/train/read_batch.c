@@ -7,6 +7,10 @@
  *     local accumulation                   (rank, micro-step, sequence)
  *     a reduction per micro-step           (micro-step, rank, sequence)
  *     the same inside of groups of ranks   (group, micro-step, rank in the group, sequence)
+ *
+ * With a reduction per micro-step and one sequence a rank in it the last micro-step may have fewer sequences than ranks. The
+ * ranks without one are idle: they compute the last sequence once more, so that collectives have all their members, and
+ * what they come to is left out of all sums.
  */
 #include "parallel/train/read_batch_internal.h"
 #include "core/host_data.h"
@@ -66,16 +70,41 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
 wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
 {
     const wf_par *par = t->par;
-    int64_t micro = t->options.micro_batch, ranks = 1, group = par->group * micro;
+    int64_t micro = t->options.micro_batch, ranks = t->ranks, group = par->group * micro;
 
-    if (par->reduced)
-        ranks = wf_par_ranks_along(par, par->reduced);
     if (par->reduced && par->group > 1)
         return (wf_sequences){.first = k / par->group * ranks * group + k % par->group * micro,
                               .run = micro,
                               .stride = group};
     return (wf_sequences){
-        .first = k * ranks * micro, .run = ranks * micro, .stride = ranks * t->per_rank};
+        .first = k * ranks * micro, .run = ranks * micro, .stride = t->sequences};
+}
+
+/* This rank's sequence of micro-step k, among those of the ranks that it sums. */
+static int64_t number_of(const wf_par_trainer *t, int64_t k)
+{
+    const wf_par *par = t->par;
+    int64_t place = 0;
+
+    for (int i = 0; i < par->n_dp; i++)
+        if (par->reduced >> par->dp_axis[i] & 1)
+            place = place * wf_mesh_size(par->mesh, par->dp_axis[i]) +
+                    wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
+    return k * t->ranks + place;
+}
+
+bool wf_par_is_idle(const wf_par_trainer *t, int64_t k)
+{
+    return t->apart && number_of(t, k) >= t->sequences;
+}
+
+/* The first sequence that this rank reads for micro-step k: where it has none, the last one, which the others have. */
+static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int64_t k)
+{
+    wf_sequences sequences = wf_par_sequences(t, k);
+    int64_t first = wf_sequence_of(&sequences, batch->tensor[0]->start[0]);
+
+    return wf_par_is_idle(t, k) ? first - (number_of(t, k) - (t->sequences - 1)) : first;
 }
 
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
@@ -133,7 +162,6 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
                             int64_t step, int64_t k)
 {
     wf_context *ctx = t->par->ctx;
-    wf_sequences sequences = wf_par_sequences(t, k);
     wf_error error = {WF_OK, "the data gave no reason"};
     wf_comm *world = wf_mesh_world(t->par->mesh);
     wf_host_data view[WF_PAR_FIELDS];
@@ -147,9 +175,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
     if (wf_context_status(ctx) == WF_OK) {
         wf_comm_at_files(world, true);
-        status =
-            data->read(data->self, step, wf_sequence_of(&sequences, batch->tensor[0]->start[0]),
-                       t->options.micro_batch, room, &error);
+        status = data->read(data->self, step, first_of(t, batch, k), t->options.micro_batch,
+                            room, &error);
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);

@@ -36,7 +36,8 @@ static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
                             .end = p->first[number + 1],
                             .is_first = number == 0,
                             .is_last = number + 1 == p->stages};
-    stage->gradients = wf_par_gradients_open(s->t->par, s->t->count, s->t->parameter);
+    stage->gradients =
+        wf_par_gradients_open(s->t->par, s->t->apart, s->t->count, s->t->parameter);
     stage->unit = calloc((size_t)all->count + 1, sizeof(wf_par_unit *));
     stage->flight = calloc((size_t)s->t->micros, sizeof *stage->flight);
     stage->again = calloc((size_t)s->t->micros, sizeof *stage->again);

@@ -53,6 +53,7 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 static void close_tape(wf_par_trainer *t)
 {
     t->units->gradients = NULL;
+    wf_context_rows_apart(t->par->ctx, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
     t->step.running = false;
@@ -122,6 +123,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_scope_open(ctx);
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
+    wf_context_rows_apart(ctx, t->apart > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");
     if (given)
         s->batch = *given;

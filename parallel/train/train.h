@@ -49,7 +49,9 @@ typedef struct wf_par_pipeline wf_par_pipeline;
 typedef struct wf_par_profile wf_par_profile;
 
 typedef struct wf_par_train_options {
-    int64_t global_batch; /* sequences per step; a multiple of dp x micro_batch */
+    int64_t
+        global_batch; /* sequences per step: a multiple of dp x micro_batch; any number with micro-batches of 1
+                             whose gradients are reduced in each micro-step, of groups' strategies in each group */
     int64_t
         micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
@@ -114,7 +116,7 @@ WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
                                  const wf_par_data *data, wf_par_loss_function *metric,
                                  float *mean);
 
-/** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch). */
+/** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch), rounded up. */
 WF_API int64_t wf_par_micro_steps(const wf_par_trainer *trainer);
 
 /**

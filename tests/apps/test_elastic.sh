@@ -51,6 +51,9 @@ goes_on "in the last step" "lose optimizer 3 6" 1 "${buddy[@]}"
 goes_on "a rank that returns early" "leave reduce_scatter 1 3" 1 "${buddy[@]}" --strategy shard_grad_op
 goes_on "a rank that stalls" "stall optimizer 3 3" 1 "${buddy[@]}"
 goes_on "a smaller mesh, and a larger one again" "lose forward 1 2" 2 "${buddy[@]}" --rejoin-after 2
+result "of three ranks, which do not divide the batch" "$(grep -q -- '--dp 3 --tp 1, ' err || cat err)"
+goes_on "groups of which three are left" "lose forward 2 3" 1 --dp 8 --strategy hybrid_shard --dp-replicate 4 --rejoin-after 10
+result "and go on" "$(grep -q -- '--dp 6 --tp 1, ' err || cat err)"
 goes_on "copies need no buddies" "lose forward 1 3" 1 --tp 2 --dp 2 --strategy no_shard --rejoin-after 10
 goes_on "stages of a pipeline" "lose F 1 3" 1 --pp 2 --dp 2 --redundancy buddy
 moment=20 goes_on "at any moment" "vanish step 2 3" 1 "${buddy[@]}" --tp 2
@@ -78,10 +81,10 @@ WEFT_FAULT="lose forward 1 5" WEFT_FAULT_WITH=2 "$build/tests/hosts/gpt_train_fa
 result "and without one" "$([ $? = 3 ] && [ "$(wc -l <err)" = 1 ] && grep -q 'no rank that is left has' err &&
     grep -q 'there is no checkpoint to go on from' err || cat err)"
 
-WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 3 \
+WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 4 \
     --rejoin-after 2 >out 2>err
 result "too few ranks are left" "$([ $? = 4 ] && [ "$(wc -l <err)" = 1 ] &&
-    grep -q '3 ranks are left, and no --dp from --min-dp 3 on' err || cat err)"
+    grep -q '3 ranks are left, and no --dp from --min-dp 4 on' err || cat err)"
 refuse "shards that nobody else has" 2 "use --redundancy buddy, or --strategy no_shard or hybrid_shard" "${small[@]}" --dp 2 \
     --elastic on
 refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --tp 2 --elastic on

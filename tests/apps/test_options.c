@@ -63,10 +63,9 @@ static const struct {
      "does not divide --n-head 6; use --n-kv-head 3"},
     {"--data a --arch llama --n-kv-head 12 --n-head 6", "use --n-kv-head 6"},
     {"--data a --n-kv-head 4", "--n-kv-head 4 does not divide --n-head 6"},
-    {"--data a --global-batch-size 10 --dp 4",
-     "not a multiple of --dp 4; use --global-batch-size 8 or 12"},
     {"--data a --global-batch-size 12 --dp 4 --micro-batch-size 2",
-     "--dp 4 x --micro-batch-size 2 = 8; use --global-batch-size 8 or 16"},
+     "--dp 4 x --micro-batch-size 2 = 8; use --global-batch-size 8 or 16, or "
+     "--micro-batch-size 1"},
     {"--data a --tp 4096 --dp 2 --global-batch-size 2", "8192 ranks"},
     {"--data a --steps 10 --warmup-steps 11", "--warmup-steps 11 is more than --steps 10"},
     {"--data a --lr 1e-4 --min-lr 1e-3", "--min-lr 0.001 is above --lr 0.0001"},
@@ -238,6 +237,31 @@ static void sizes(void)
     }
 }
 
+/* Batches that ranks divide, and others. */
+static void micro_steps(void)
+{
+    static const struct {
+        const char *line;
+        int64_t micro, steps, idle;
+    } cases[] = {{"--global-batch-size 12 --dp 4", 3, 1, 0},
+                 {"--global-batch-size 12 --dp 4 --micro-batch-size 1", 1, 3, 0},
+                 {"--global-batch-size 10 --dp 4", 1, 3, 2},
+                 {"--global-batch-size 2 --dp 4 --micro-batch-size 1", 1, 1, 2}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char line[96];
+        app_options o;
+        wf_error error;
+
+        snprintf(line, sizeof line, "--plan %s", cases[i].line);
+        CU_ASSERT_EQUAL_FATAL(parse(line, &o, &error), WF_OK);
+        CU_ASSERT_EQUAL(o.micro_batch_size, cases[i].micro);
+        CU_ASSERT_EQUAL(app_options_micro_steps(&o), cases[i].steps);
+        CU_ASSERT_EQUAL(app_options_idle(&o), cases[i].idle);
+        app_options_free(&o);
+    }
+}
+
 static void ranges_of_steps(void)
 {
     static const struct {
@@ -290,6 +314,7 @@ static const wf_test tests[] = {
     {"values and defaults", values_and_defaults},
     {"without a run", without_a_run},
     {"sizes with units", sizes},
+    {"micro-steps", micro_steps},
     {"ranges of steps", ranges_of_steps},
     {"the table is sound", table_is_sound},
     {NULL, NULL},

@@ -96,7 +96,7 @@ static wf_status compare(model_rank *r, void *arg)
     static const int64_t sizes[] = {0, 1, 2, 3, 4, 100};
     const int64_t batch = *(const int64_t *)arg;
     wf_rank *rank = r->rank;
-    wf_par_gradients *g = wf_par_gradients_open(r->par, r->count, r->parameter);
+    wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
     wf_tensor *plain[64], *fused[64], *loss, *again;
     int64_t n;
 
@@ -203,7 +203,7 @@ static void frozen_parts(void)
 static wf_status weigh(model_rank *r, void *arg)
 {
     static const float through[] = {1, 2, 1};
-    wf_par_gradients *g = wf_par_gradients_open(r->par, r->count, r->parameter);
+    wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
     wf_rank *rank = r->rank;
 
     (void)arg;
@@ -330,7 +330,7 @@ static wf_status measure(model_rank *r, void *arg)
     const size_t tp = r->rank->size == 2 ? 2 : 1;
     const size_t logits = (size_t)MANY * TOKENS * WIDE_VOCABULARY * sizeof(float) / tp;
     const size_t dw = (size_t)WIDE_VOCABULARY * 24 * sizeof(float) / tp;
-    wf_par_gradients *g = wf_par_gradients_open(r->par, r->count, r->parameter);
+    wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
     wf_rank *rank = r->rank;
     size_t fused = peak_of(r, true), plain;
 

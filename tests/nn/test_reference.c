@@ -121,7 +121,7 @@ static double norm_of(const float *a, const float *b, int64_t n)
 /* grad[i], retained, of the mean loss over the file's batch: one micro-step by hand. */
 static wf_status take_gradients(model_rank *r, const reference *ref, wf_tensor **grad)
 {
-    wf_par_gradients *g = wf_par_gradients_open(r->par, r->count, r->parameter);
+    wf_par_gradients *g = wf_par_gradients_open(r->par, 0, r->count, r->parameter);
     wf_tensor *loss, *seed;
     wf_tape *tape;
 

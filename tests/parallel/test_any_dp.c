@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_any_dp.c - any number of data-parallel ranks has the bits of one, where ranks add single
- * sequences: micro-batches of 1, whose gradients are reduced in each of 1, 2, 4, .. micro-steps. Losses, norms of
+ * tests/parallel/test_any_dp.c - any number of data-parallel ranks has the bits of one for any batch, where ranks add
+ * single sequences: micro-batches of 1, whose gradients are reduced in each micro-step. Losses, norms of
  * gradients and digests are those of one rank that takes the global batch in one micro-step.
  *
  * Any number of micro-steps does too, where they are what is summed first. Layouts beside these say that they are not
@@ -28,6 +28,8 @@ static const row of_12[] = {
     {"hybrid_shard", .tp = 1, .dp = 6, .group = 3, .micro = 1},
     {"hybrid_shard_zero2", .tp = 1, .dp = 6, .group = 3, .micro = 1, .wrap_type = "mlp"},
     {"mics", .tp = 1, .dp = 12, .group = 3, .micro = 1},
+    {"hybrid_shard", .tp = 1, .dp = 6, .group = 2, .micro = 1, .accumulate = WF_PAR_GROUP,
+     .accumulate_group = 1},
     {"no_shard", .tp = 1, .dp = 12, .micro = 1},
     /* 12, 6 and 3 micro-steps of one rank or of 2 and 4, which sum them first */
     {"no_shard", .tp = 1, .dp = 1, .micro = 1},
@@ -58,14 +60,46 @@ static const row of_28[] = {
      .sequence_parallel = true},
 };
 
+/* Micro-steps that are no nodes of the tree over the batch, whose gradients are added one by one; most have ranks without a
+   sequence in the last one. */
+static const row of_10[] = {
+    {"full_shard", .tp = 1, .dp = 3, .micro = 1, .prefetch = 1},
+    {"shard_grad_op", .tp = 2, .dp = 4, .micro = 1, .sequence_parallel = true},
+    {"no_shard", .tp = 2, .dp = 3, .micro = 1, .accumulate = WF_PAR_REDUCED},
+    {"zero1", .tp = 1, .dp = 7, .micro = 1, .accumulate = WF_PAR_REDUCED},
+    {"hybrid_shard", .tp = 1, .dp = 6, .group = 3, .micro = 1},
+    {"mics", .tp = 1, .dp = 8, .group = 4, .micro = 1, .recompute = "block"},
+    /* three and five groups, which all sum in each micro-step */
+    {"hybrid_shard", .tp = 1, .dp = 6, .group = 2, .micro = 1, .accumulate = WF_PAR_GROUP,
+     .accumulate_group = 1},
+    {"mics", .tp = 2, .dp = 10, .group = 2, .micro = 1, .accumulate = WF_PAR_GROUP,
+     .accumulate_group = 1},
+    {"full_shard", .tp = 1, .dp = 12, .micro = 1, .wrap_type = "mlp"},
+    {"full_shard", .tp = 2, .dp = 2, .micro = 1, .prefetch = 2},
+};
+
+static const row of_9[] = {
+    {"full_shard", .tp = 1, .dp = 3, .micro = 1},
+    {"no_shard", .tp = 1, .dp = 2, .micro = 1, .accumulate = WF_PAR_REDUCED},
+    {"zero1", .tp = 2, .dp = 4, .micro = 1, .accumulate = WF_PAR_REDUCED},
+};
+
+static const row of_31[] = {
+    {"full_shard", .tp = 1, .dp = 8, .micro = 1},
+    {"shard_grad_op", .tp = 1, .dp = 5, .micro = 1},
+};
+
 #define ROWS_OF(rows) rows, sizeof rows / sizeof rows[0]
-static const table tables[] = {{12, ROWS_OF(of_12)},
-                               {6, ROWS_OF(of_6)},
-                               {20, ROWS_OF(of_20)},
-                               {24, ROWS_OF(of_24)},
-                               {28, ROWS_OF(of_28)}};
+static const table tables[] = {{12, ROWS_OF(of_12)}, {6, ROWS_OF(of_6)},   {20, ROWS_OF(of_20)},
+                               {24, ROWS_OF(of_24)}, {28, ROWS_OF(of_28)}, {10, ROWS_OF(of_10)},
+                               {9, ROWS_OF(of_9)},   {31, ROWS_OF(of_31)}};
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
+
+/* What is tried in other ways, too: sums over ranks, and gradients one by one. */
+static const table some[] = {{12, of_12, 10}, {10, ROWS_OF(of_10)}};
+
+enum { SOME = sizeof some / sizeof some[0] };
 
 static training make_training(model_kind kind, int64_t batch)
 {
@@ -86,6 +120,15 @@ static void check_row(const training *one, const row *r)
         return;
     check_same(&t, one);
     CU_ASSERT_EQUAL(memcmp(t.grad_norm, one->grad_norm, sizeof t.grad_norm), 0);
+}
+
+static void check_some(const training *one, int k)
+{
+    training whole = *one;
+
+    if (train(&whole))
+        for (int i = 0; i < some[k].n; i += 2)
+            check_row(&whole, &some[k].rows[i]);
 }
 
 static void every_table(model_kind kind, float dropout)
@@ -116,35 +159,33 @@ static void optimizers(void)
     static const wf_nn_optimizer_options of[] = {{WF_NN_MUON, 0.95f, 0.95f, 1e-8f, 0.1f},
                                                  {WF_NN_ADAMW8BIT, 0.9f, 0.95f, 1e-8f, 0.1f}};
 
-    for (int k = 0; k < 2; k++) {
-        training one = make_training(LLAMA, 12);
+    for (int k = 0; k < 2 * SOME; k++) {
+        training one = make_training(LLAMA, some[k / 2].batch);
 
-        one.options.optimizer = of[k];
-        if (train(&one))
-            for (int i = 0; i < 9; i += 2)
-                check_row(&one, &of_12[i]);
+        one.options.optimizer = of[k % 2];
+        check_some(&one, k / 2);
     }
 }
 
 static void adapters(void)
 {
-    training one = make_training(LLAMA, 12);
+    for (int k = 0; k < SOME; k++) {
+        training one = make_training(LLAMA, some[k].batch);
 
-    one.lora = (wf_nn_lora_options){
-        .rank = 5, .alpha = 8, .site = 64, .targets = WF_NN_ALL_LINEAR, .train = "embed"};
-    if (train(&one))
-        for (int i = 0; i < 9; i += 2)
-            check_row(&one, &of_12[i]);
+        one.lora = (wf_nn_lora_options){
+            .rank = 5, .alpha = 8, .site = 64, .targets = WF_NN_ALL_LINEAR, .train = "embed"};
+        check_some(&one, k);
+    }
 }
 
 static void bf16(void)
 {
-    training one = make_training(LLAMA, 12);
+    for (int k = 0; k < SOME; k++) {
+        training one = make_training(LLAMA, some[k].batch);
 
-    one.layout.dtype = one.layout.param_dtype = WF_BF16;
-    if (train(&one))
-        for (int i = 0; i < 9; i += 2)
-            check_row(&one, &of_12[i]);
+        one.layout.dtype = one.layout.param_dtype = WF_BF16;
+        check_some(&one, k);
+    }
 }
 
 /* Sequence s ends after 2 to 16 tokens: what follows counts in no loss. */
@@ -168,23 +209,25 @@ static wf_status masked_rows(void *self, int64_t step, int64_t first, int64_t co
 
 static wf_status counted_rows(void *self, int64_t step, int64_t *count, wf_error *error)
 {
-    (void)self, (void)error;
+    const int64_t *batch = self;
+
+    (void)error;
     *count = 0;
-    for (int64_t s = 0; s < 12; s++)
+    for (int64_t s = 0; s < *batch; s++)
         *count += length_of(step, s);
     return WF_OK;
 }
 
-static const wf_par_data masked = {.read = masked_rows, .counted = counted_rows};
-
 static void masked_tokens(void)
 {
-    training one = make_training(LLAMA, 12);
+    for (int k = 0; k < SOME; k++) {
+        int64_t batch = some[k].batch;
+        wf_par_data masked = {.read = masked_rows, .counted = counted_rows, .self = &batch};
+        training one = make_training(LLAMA, batch);
 
-    one.data = &masked;
-    if (train(&one))
-        for (int i = 0; i < 9; i += 2)
-            check_row(&one, &of_12[i]);
+        one.data = &masked;
+        check_some(&one, k);
+    }
 }
 
 /* The mean loss over three other batches, of rank 0; between two steps. */
@@ -220,45 +263,50 @@ static bool validate(training *t)
 
 static void validation(void)
 {
-    training one = make_training(LLAMA, 12);
+    for (int k = 0; k < SOME; k++) {
+        training one = make_training(LLAMA, some[k].batch);
 
-    if (!validate(&one))
-        return;
-    CU_ASSERT(one.loss[0] > 1);
-    for (int i = 0; i < 9; i += 2) {
-        training t = on_row(one, &of_12[i]);
+        if (!validate(&one))
+            return;
+        CU_ASSERT(one.loss[0] > 1);
+        for (int i = 0; i < some[k].n; i += 2) {
+            training t = on_row(one, &some[k].rows[i]);
 
-        if (validate(&t))
-            CU_ASSERT(same_bits(t.loss[0], one.loss[0]));
+            if (validate(&t))
+                CU_ASSERT(same_bits(t.loss[0], one.loss[0]));
+        }
     }
 }
 
 static void pipelines(void)
 {
     static const char *const schedule[] = {"1f1b", "zb-h1", "zb-v", "interleaved"};
-    training one = make_training(GPT2, 12);
+    for (int k = 0; k < SOME; k++) {
+        training one = make_training(GPT2, some[k].batch);
 
-    one.model.layers = 4;
-    if (!train(&one))
-        return;
-    for (int i = 0; i < 4; i++) {
-        training t = on_row(one, &of_12[i]);
+        one.model.layers = 4;
+        if (!train(&one))
+            return;
+        for (int i = 0; i < 4; i++) {
+            training t = on_row(one, &some[k].rows[i]);
 
-        t.layout.pp = 2;
-        t.pipeline = (wf_par_pipeline_options){.schedule = schedule[i]};
-        if (train(&t))
-            check_same(&t, &one);
+            t.layout.pp = 2;
+            t.pipeline = (wf_par_pipeline_options){.schedule = schedule[i]};
+            if (train(&t))
+                check_same(&t, &one);
+        }
     }
 }
 
-/* A run of dp 3 goes on with 1, 2, 4 and 6 ranks, and one of a single rank with 3. */
+/* A run of dp 3 goes on with 1, 2, 4, 5 and 6 ranks, and one of a single rank with these. */
 static void resume(void)
 {
     static const row on[] = {
         {"full_shard", .tp = 1, .dp = 3, .micro = 1},
         {"no_shard", .tp = 1, .dp = 1, .micro = 12},
         {"zero1", .tp = 2, .dp = 2, .micro = 1, .accumulate = WF_PAR_LOCAL},
-        {"no_shard", .tp = 1, .dp = 6, .micro = 1, .accumulate = WF_PAR_REDUCED}};
+        {"no_shard", .tp = 1, .dp = 6, .micro = 1, .accumulate = WF_PAR_REDUCED},
+        {"full_shard", .tp = 1, .dp = 5, .micro = 1}};
     training one = on_row(make_training(LLAMA, 12), &on[1]);
 
     if (!train(&one))
@@ -270,7 +318,7 @@ static void resume(void)
         fresh_directory(dir);
         t.steps = 1;
         if (save_run(&t, &(wf_par_save_options){.dir = dir}, 1))
-            for (int to = 0; to < 4; to++) {
+            for (int to = 0; to < 5; to++) {
                 training rest = on_row(one, &on[to]);
 
                 if (resume_run(&rest, dir, 1))
@@ -285,7 +333,7 @@ static void others_differ(void)
 {
     static const row on[] = {{"full_shard", .tp = 1, .dp = 3, .micro = 2},
                              {"no_shard", .tp = 1, .dp = 3, .micro = 1},
-                             {"full_shard", .tp = 1, .dp = 2, .micro = 1},
+                             {"full_shard", .tp = 1, .dp = 2, .micro = 2},
                              {"no_shard", .tp = 1, .dp = 1, .micro = 4}};
     training one = make_training(LLAMA, 12);
 

@@ -31,7 +31,7 @@ static const struct {
     {{.tp = 1, .dp = 3, .micro = 6}, dp_3},
     {{.tp = 3, .dp = 3, .micro = 2, .sequence_parallel = true}, tp_3},
     {{.tp = 5, .dp = 2, .micro = 9, .sequence_parallel = true}, tp_5},
-    {{.tp = 2, .dp = 6, .micro = 1, .sequence_parallel = true}, micro_3},
+    {{.tp = 2, .dp = 1, .micro = 6, .sequence_parallel = true}, micro_3},
     {{.tp = 7, .dp = 1, .micro = 18, .sequence_parallel = true}, tp_7},
     {{.tp = 7, .dp = 3, .micro = 3}, tp_7},
     {{.tp = 1, .dp = 2, .micro = 3}, micro_3},

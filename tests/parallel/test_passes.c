@@ -85,7 +85,7 @@ static wf_status of_parameters(part *p)
     for (int k = 0; k < ORDERS; k++) {
         if (k % 10 == 0) { /* slots that come late, and slots that are there */
             wf_par_gradients_close(g);
-            g = wf_par_gradients_open(p->par, 1, &m->bias);
+            g = wf_par_gradients_open(p->par, 0, 1, &m->bias);
             NEED(g);
         }
         GOOD(of_order(p, m, g, order, k ? other : first));
@@ -185,7 +185,7 @@ static wf_status of_passes(part *p)
     wf_nn_init_uniform(m->bias, -1, 1);
     wf_par_plan(p->par, &m->base, NULL);
     wf_par_materialize(p->par, &m->base);
-    g = wf_par_gradients_open(p->par, 1, &m->bias);
+    g = wf_par_gradients_open(p->par, 0, 1, &m->bias);
     NEED(g);
     GOOD(by_turns(p, &m->base, g, first));
     for (int k = 0; k < ORDERS; k++) {

@@ -1,0 +1,75 @@
+/* parallel/shard/gradient_apart.c - gradients that are added by who keeps them; see the header. */
+#include "parallel/shard/gradient_apart_internal.h"
+#include "core/shape.h"
+#include <string.h>
+
+/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind `front`. */
+static const wf_layout *behind(wf_par *par, const wf_layout *front, const wf_layout *layout,
+                               int from, int first)
+{
+    int axis[WF_MAX_AXES];
+
+    for (int d = from; d < WF_MAX_DIMS; d++) {
+        int n = wf_layout_dim_axes(layout, d, axis);
+
+        for (int i = 0; i < n; i++)
+            front = wf_layout_split(par->mesh, front, first + d - from, axis[i]);
+    }
+    return front;
+}
+
+/* Rows split over those data-parallel axes that the mask has. */
+static const wf_layout *rows_over(wf_par *par, unsigned axes)
+{
+    const wf_layout *layout = NULL;
+
+    for (int i = 0; i < par->n_dp; i++)
+        if (axes >> par->dp_axis[i] & 1)
+            layout = wf_layout_split(par->mesh, layout, 0, par->dp_axis[i]);
+    return layout;
+}
+
+wf_tensor *wf_par_apart_put(wf_par *par, wf_tensor *grad)
+{
+    wf_dim dim[WF_MAX_DIMS];
+
+    if (!grad)
+        return NULL;
+    if (grad->ndim == WF_MAX_DIMS) {
+        wf_fail(
+            par->ctx, WF_ESHAPE,
+            "a gradient of %d dims cannot be sent by sequences: take a global batch that is "
+            "dp times a power of two",
+            grad->ndim);
+        return NULL;
+    }
+    dim[0] = wf_dim_batch(wf_par_dp(par));
+    memcpy(dim + 1, grad->dim, (size_t)grad->ndim * sizeof *dim);
+    return wf_tensor_view(grad, grad->ndim + 1, dim,
+                          behind(par, rows_over(par, wf_par_dp_axes(par)), grad->layout, 0, 1));
+}
+
+const wf_layout *wf_par_apart_to(wf_par *par, const wf_par_holding *h, const wf_tensor *rows)
+{
+    const wf_layout *kept = h->gradient;
+    unsigned split = wf_layout_split_axes(kept);
+
+    for (int i = 0; i < par->n_dp && rows && rows->ndim > 1; i++)
+        if (par->reduced >> par->dp_axis[i] & 1 && !(split >> par->dp_axis[i] & 1))
+            kept = wf_layout_split(par->mesh, kept, 0, par->dp_axis[i]);
+    return behind(par, rows_over(par, wf_par_dp_axes(par) & ~par->reduced), kept, 0, 1);
+}
+
+wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i)
+{
+    wf_tensor *row = wf_tensor_rows(rows, i, 1);
+    const wf_layout *layout;
+
+    if (!row)
+        return NULL;
+    layout = behind(par, NULL, row->layout, 1, 0);
+    for (int k = 0; k < par->n_dp; k++)
+        if (!(par->reduced >> par->dp_axis[k] & 1))
+            layout = wf_layout_partial(par->mesh, layout, par->dp_axis[k], WF_REDUCE_SUM);
+    return wf_tensor_view(row, rows->ndim - 1, row->dim + 1, layout);
+}
