@@ -53,7 +53,6 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 static void close_tape(wf_par_trainer *t)
 {
     t->units->gradients = NULL;
-    wf_context_rows_apart(t->par->ctx, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
     t->step.running = false;
@@ -61,11 +60,17 @@ static void close_tape(wf_par_trainer *t)
     wf_context_storage(t->par->ctx, t->step.storage);
 }
 
+static void end_micro_step(wf_par_trainer *t)
+{
+    wf_context_rows_apart(t->par->ctx, false);
+    wf_scope_close(t->par->ctx);
+}
+
 void wf_par_step_drop(wf_par_trainer *t)
 {
     if (t->step.running) {
         close_tape(t);
-        wf_scope_close(t->par->ctx);
+        end_micro_step(t);
     }
     for (int64_t i = 0; i < t->count; i++) {
         wf_tensor_release(t->step.grad[i]);
@@ -184,7 +189,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     if (wf_context_status(ctx) == WF_OK)
         wf_par_gradients_micro_end(t->gradients);
     wf_par_units_rest(t->units);
-    wf_scope_close(ctx);
+    end_micro_step(t);
     s->micro++;
     return wf_context_status(ctx);
 }

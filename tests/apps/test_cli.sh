@@ -30,8 +30,11 @@ if [ "$sanitized" != --sanitized ]; then
         "${tiny[@]}" --tp 2 --dp 2 --n-embd 131072
     limit=''
 fi
-refuse "a batch that dp can't form" 2 "--global-batch-size 4 .*--dp 3; use .* 3 or 6" \
-    "${tiny[@]}" --dp 3
+run "a batch that dp does not divide" "${tiny[@]}" --dp 3
+result "is said" "$(grep -q '^batches: --micro-batch-size 1 .* 3 data-parallel ranks take 4 sequences; in the last of 2 micro-steps 2 of them are idle$' \
+    out || cat out)"
+refuse "a batch whose gradients are summed once" 2 "take micro-batches of 1 whose gradients are reduced" "${tiny[@]}" --dp 3 \
+    --accumulate local
 refuse "a batch that micro-batches can't form" 2 "--micro-batch-size 3.*use --global-batch-size" \
     "${tiny[@]}" --micro-batch-size 3
 refuse "a rank that there is not" 2 "--rank 4 is not one of the 4 ranks" "${tiny[@]}" --tp 2 \

@@ -85,6 +85,8 @@ WEFT_FAULT="lose forward 1 3" "$build/tests/hosts/gpt_train_faulty" "${small[@]}
     --rejoin-after 2 >out 2>err
 result "too few ranks are left" "$([ $? = 4 ] && [ "$(wc -l <err)" = 1 ] &&
     grep -q '3 ranks are left, and no --dp from --min-dp 4 on' err || cat err)"
+result "how many processes fit is all that is said" "$("$gpt_train" "${small[@]}" --dp 3 --redundancy buddy --elastic on \
+    --recovery-dir /dev/shm/none --nnodes 3 --fit-nodes 2 2>&1 | grep -v '^2$')"
 refuse "shards that nobody else has" 2 "use --redundancy buddy, or --strategy no_shard or hybrid_shard" "${small[@]}" --dp 2 \
     --elastic on
 refuse "one data parallel rank" 2 "and --dp is 1: use --dp 2 or more" "${small[@]}" --tp 2 --elastic on

@@ -27,7 +27,7 @@ runs=(
     "bf16_storage --n-layer 2 --n-embd 64 --dtype bf16 --compute fp32 --dp 2"
     "dropout --n-layer 2 --n-embd 40 --dropout 0.1 --tp 2"
     "muon --n-layer 2 --n-embd 56 --optimizer muon --dp 3 --micro-batch-size 4"
-    "recompute --n-layer 3 --n-embd 24 --recompute block --micro-batch-size 1 --dp 2"
+    "recompute --n-layer 3 --n-embd 24 --recompute block --micro-batch-size 2"
     "sgd --n-layer 1 --n-embd 16 --optimizer sgd --strategy no_shard --tp 2"
 )
 

@@ -1,0 +1,63 @@
+#!/bin/bash
+# test_elastic_processes.sh BUILD [--sanitized] - --elastic of ranks in several processes: those that are left leave what they hold,
+# and the next start goes on with it, on the mesh of fewer processes and with the digests of one rank; where a rank and its
+# buddy are lost at once it goes on from the newest checkpoint, and without one it says what there is to do.
+# scripts/elastic_hosts.py loses hosts.
+set -uo pipefail
+# shellcheck source=tests/hosts/common.sh
+. "$(dirname "$0")/common.sh"
+
+dir=$(mktemp -d /dev/shm/weft-elastic-XXXXXX)
+trap 'rm -rf "$dir" "$work"' EXIT
+elastic=(--dp 4 --micro-batch-size 1 --redundancy buddy --elastic on --recovery-dir "$dir/held" --nnodes 4 --log-jsonl log
+    --stall-timeout 5)
+
+# start PROCESSES FAULT FLAG..: gpt_train in so many, of which some have faults.
+start()
+{
+    local processes=$1
+    export WEFT_FAULT=$2
+    shift 2
+    timeout -s KILL 100 "${mpirun[@]}" -x WEFT_FAULT -np "$processes" "$build/tests/hosts/gpt_train_faulty" "${model[@]}" \
+        --steps 8 "${elastic[@]}" "$@" >out 2>err
+}
+
+# goes_on NAME STATUS PROCESSES WORDS FLAG..: the next start says so, ends so, and where it ends well the digests of all starts are
+# those in `expected`.
+goes_on()
+{
+    local name=$1 status=$2 processes=$3 words=$4 got problem=''
+    shift 4
+    start "$processes" '' "$@"
+    got=$?
+    [ $got = "$status" ] || problem="exit status $got, not $status;"
+    grep -qE -- "$words" out err || problem+=" $(cat err);"
+    if [ "$status" = 0 ]; then
+        digests log >all
+        cmp -s all expected || problem+=" other digests, of $(wc -l <all) steps;"
+        [ ! -e "$dir/held" ] || problem+=" something is left on the host;"
+    fi
+    result "$name" "$problem"
+}
+
+write_text
+"$gpt_train" "${model[@]}" --steps 8 --log-jsonl log >out 2>err
+digests log >alone
+
+cp alone expected
+rm -f log
+start 4 "kill forward 1 4"
+result "a process is killed, and the others leave what they hold" \
+    "$([ $? != 0 ] && [ "$(find "$dir/held" -name '*.safetensors' | wc -l)" = 3 ] || cat err)"
+goes_on "three go on with it" 0 3 'after step 3 .*--dp 3'
+
+rm -f log
+start 4 "kill forward 1 6;kill forward 2 6" --save saved --save-interval 3
+result "a process is killed, and the one with its buddy" "$([ $? != 0 ] || cat err)"
+cat <(head -5 alone) <(tail -n +4 alone) >expected # steps 4 and 5 again
+goes_on "the run goes on from its checkpoint" 0 4 'going on after step 3 with a checkpoint' --save saved --save-interval 3
+
+rm -f log
+start 4 "kill forward 1 6;kill forward 2 6"
+goes_on "without one it says what to do" 3 4 'There is no checkpoint to go on from: start the run where the rest is kept, or remove'
+result "on one line" "$([ "$(lines '^gpt_train: ')" = 1 ] || cat err)"
