@@ -1,6 +1,7 @@
 /* parallel/shard/gradient_apart.c - gradients that are added by who keeps them; see the header. */
 #include "parallel/shard/gradient_apart_internal.h"
 #include "core/shape.h"
+#include "kernels/ops.h"
 #include <string.h>
 
 /* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind `front`. */
@@ -60,11 +61,22 @@ const wf_layout *wf_par_apart_to(wf_par *par, const wf_par_holding *h, const wf_
     return behind(par, rows_over(par, wf_par_dp_axes(par) & ~par->reduced), kept, 0, 1);
 }
 
-wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i)
+/* In memory of its own, as it is stored. */
+static wf_tensor *copy_of(wf_tensor *t)
+{
+    wf_dtype storage = wf_context_storage(t->ctx, t->dtype);
+    wf_tensor *copy = wf_scale(t, 1);
+
+    wf_context_storage(t->ctx, storage);
+    return copy;
+}
+
+wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i, bool stays)
 {
     wf_tensor *row = wf_tensor_rows(rows, i, 1);
     const wf_layout *layout;
 
+    row = stays && row ? copy_of(row) : row;
     if (!row)
         return NULL;
     layout = behind(par, NULL, row->layout, 1, 0);

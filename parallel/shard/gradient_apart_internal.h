@@ -19,8 +19,8 @@ wf_tensor *wf_par_apart_put(wf_par *par, wf_tensor *grad);
    in dim 0. */
 const wf_layout *wf_par_apart_to(wf_par *par, const wf_par_holding *h, const wf_tensor *rows);
 
-/* The gradient of the rank that is number i of those, of what has come; it is partial over the other data-parallel axes. The
-   scope's, NULL after an error. */
-wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i);
+/* The gradient of the rank that is number i of those, of what has come; it is partial over the other data-parallel axes. One that
+   stays is a copy, so that the rest can go. The scope's, NULL after an error. */
+wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i, bool stays);
 
 #endif

@@ -144,7 +144,9 @@ static void add_what_came(const wf_par_gradients *g, wf_par_sum *sum, wf_tensor 
     int64_t first = first_term(g, g->micro), end = end_of_terms(g, g->micro);
 
     for (int64_t i = first; i < end; i++) {
-        wf_tensor *term = g->sequences ? wf_par_apart_take(g->par, came, i - first) : came;
+        bool waits = i + 1 == end && wf_tree_merges(terms_of(g), i) == 0; /* for its sibling */
+        wf_tensor *term =
+            g->sequences ? wf_par_apart_take(g->par, came, i - first, waits) : came;
 
         if (term)
             wf_par_sum_add(g->par->ctx, sum, term, i, terms_of(g));
