@@ -47,12 +47,12 @@ def watch(process, log, steps):
 
 
 def flat(tenths):
-    """Memory of the second and the last tenth in the median, descriptors and threads at the least, since saves open more for
-    a while; Failure where they differ."""
+    """Memory of the second and the last tenth in the median; descriptors and threads at the least, before and in the last half,
+    since saves open more for a while. Failure where they differ."""
     if min(len(tenths[1]), len(tenths[9])) < 3:
         raise Failure(f"too short: {[len(tenth) for tenth in tenths]} samples")
-    before, after = ([int(least(column)) for least, column in zip((statistics.median, min, min), zip(*tenths[i]))]
-                     for i in (1, 9))
+    before, after = ([int(statistics.median(row[0] for row in tenths[i])), min(row[1] for row in samples),
+                      min(row[2] for row in samples)] for i, samples in ((1, tenths[1]), (9, sum(tenths[5:], []))))
     told = f"KiB, descriptors and threads are {before}, and at last {after}"
     if after[0] > before[0] + max(MEMORY, before[0] // 50) or after[1] > before[1] or after[2] > before[2]:
         trend = " ".join(str(int(statistics.median(row[0] for row in tenth))) for tenth in tenths if tenth)

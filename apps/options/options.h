@@ -84,9 +84,9 @@ void app_options_derive_compute(app_options *options);
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
 
-/** app_options_micro_steps - micro-steps of a step; in the last one data-parallel ranks may have no sequence, */
+/** app_options_micro_steps - micro-steps of a step. app_options_idle - how many data-parallel ranks have no sequence in
+ * the last one, which is 0 but for micro-batches of 1. */
 int64_t app_options_micro_steps(const app_options *options);
-/** app_options_idle - so many, where micro-batches are of 1. */
 int64_t app_options_idle(const app_options *options);
 
 /** app_options_model - the model that the flags describe. */
