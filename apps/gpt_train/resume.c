@@ -277,7 +277,9 @@ static wf_status open_list(const app_options *o, const char *dir, app_resume *r,
             open_one(o, paths[i], r, &why) != WF_OK) {
             if (why.code != WF_EINVAL && first)
                 fprintf(stderr, "gpt_train: %s\n", why.text);
-            else if (why.code == WF_EINVAL && !r->count)
+            else if (why.code != WF_EINVAL)
+                r->unopened = why;
+            else if (!r->count)
                 status = wf_error_set(error, why.code, "%s", why.text);
         }
         free(paths[i]);
@@ -315,15 +317,24 @@ static wf_status compare_shapes(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
+static bool is_automatic(const app_options *o)
+{
+    return !o->resume || strcmp(o->resume, "auto") == 0;
+}
+
+bool app_resume_looks(const app_options *o)
+{
+    return is_automatic(o) ? o->save != NULL : strcmp(o->resume, "none") != 0;
+}
+
 static wf_status open_all(const app_options *o, app_resume *r, wf_error *error)
 {
-    bool automatic = !o->resume || strcmp(o->resume, "auto") == 0;
     wf_status status;
 
-    if (automatic)
-        return o->save ? open_list(o, o->save, r, error) : WF_OK;
-    if (strcmp(o->resume, "none") == 0)
+    if (!app_resume_looks(o))
         return WF_OK;
+    if (is_automatic(o))
+        return open_list(o, o->save, r, error);
     status = wf_par_checkpoint_there(o->resume) ? open_one(o, o->resume, r, error)
                                                 : open_list(o, o->resume, r, error);
     if (status == WF_OK && !r->count)

@@ -202,14 +202,61 @@ static wf_status load(app_saving *s, const wf_par_checkpoint *c, wf_error *error
                       : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }
 
-wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *step)
+/* What a rank's process has opened: not all need to see the same files, and one may fail to read one. */
+typedef struct opened {
+    int64_t count, step[APP_RESUME_MOST];
+    bool lacks; /* one whose error nobody has told */
+} opened;
+
+static bool has_opened(const opened *o, int64_t step)
+{
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->step[i] == step)
+            return true;
+    return false;
+}
+
+/* This rank's checkpoints, but those which another one has not; the lowest rank that could not open one tells why. */
+static wf_status take_common(const app_saving *s, app_resume *r)
+{
+    wf_mesh *mesh = wf_par_mesh(s->par);
+    wf_context *ctx = wf_par_context(s->par);
+    int rank = wf_context_rank(ctx), count = 0, teller = -1;
+    opened mine = {.count = r->count, .lacks = r->unopened.code != WF_OK};
+    const opened *all;
+    bool some = false;
+
+    for (int i = 0; i < r->count; i++)
+        mine.step[i] = wf_par_checkpoint_step(r->checkpoint[i]);
+    all = wf_mesh_gather(mesh, &mine, sizeof mine);
+    for (int i = 0; all && i < r->count; i++) {
+        bool common = true;
+
+        for (int k = 0; k < wf_mesh_ranks(mesh); k++)
+            common &= has_opened(&all[k], mine.step[i]);
+        if (common)
+            r->checkpoint[count++] = r->checkpoint[i];
+    }
+    for (int k = 0; all && k < wf_mesh_ranks(mesh); k++) {
+        some |= all[k].count > 0;
+        teller = teller < 0 && all[k].lacks ? k : teller;
+    }
+    r->count = count;
+    if (teller == rank)
+        fprintf(stderr, "gpt_train: rank %d: %s\n", rank, r->unopened.text);
+    if (some && !count)
+        return wf_fail(ctx, WF_EDATA,
+                       "no checkpoint can be used by all processes: the directory has to be "
+                       "the same on all hosts; --resume none begins anew");
+    return wf_context_status(ctx);
+}
+
+/* The first of these that is valid; *step is what it has done. */
+static wf_status load_first(app_saving *s, const app_resume *resume, int64_t *step)
 {
     wf_context *ctx = wf_par_context(s->par);
     wf_error error = {WF_OK, ""};
 
-    *step = 0;
-    if (!resume->count || wf_context_status(ctx) != WF_OK)
-        return wf_context_status(ctx);
     for (int i = 0; i < resume->count; i++) {
         const wf_par_checkpoint *c = resume->checkpoint[i];
 
@@ -229,6 +276,20 @@ wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *st
     s->result->failed =
         true; /* whether by a file, the run's status says: here it may be by a peer */
     return wf_fail(ctx, error.code, "%s", error.text);
+}
+
+wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *step)
+{
+    wf_context *ctx = wf_par_context(s->par);
+    app_resume common = *resume;
+
+    *step = 0;
+    if (wf_context_status(ctx) == WF_OK && wf_launcher_detected().processes > 1 &&
+        app_resume_looks(s->options))
+        take_common(s, &common);
+    if (!common.count || wf_context_status(ctx) != WF_OK)
+        return wf_context_status(ctx);
+    return load_first(s, &common, step);
 }
 
 unsigned app_saving_requests(const app_saving *s)

@@ -61,3 +61,4 @@ rm -f log
 start 4 "kill forward 1 6;kill forward 2 6"
 goes_on "without one it says what to do" 3 4 'There is no checkpoint to go on from: start the run where the rest is kept, or remove'
 result "on one line" "$([ "$(lines '^gpt_train: ')" = 1 ] || cat err)"
+finish

@@ -66,6 +66,17 @@ flags=("${tp[@]}" --resume four/step-00000020)
 go "a damaged file" 8 "${four[@]}"
 result "is told once" "$([ "$(lines 'rank-00002.safetensors is damaged: tensor')" = 1 ] || echo no)"
 
+# Processes that do not see the same checkpoints: the newest that all of them have.
+mkdir other
+cp -r two other/two
+rm -r other/two/step-00000020
+sed -i 's/step-00000020/step-00000015/' other/two/latest
+both=("$gpt_train" --data "$work/text" "${model[@]:2}" --steps 20 "${tp[@]}" --resume two --log-jsonl "$work/log")
+rm -f log
+timeout -s KILL 100 "${mpirun[@]}" -np 2 "${both[@]}" : -np 2 -wdir "$work/other" "${both[@]}" >out 2>err
+result "two processes have a newer one" "$([ $? = 0 ] || echo "exit status is not 0")"
+rest "its digests" 15
+
 # Any process may be told to end: all save first. (mpirun itself would kill them a second later.)
 "${four[@]}" "$gpt_train" "${model[@]}" --steps 100000 "${tp[@]}" --save ended >out 2>err &
 job=$!
