@@ -221,7 +221,7 @@ static wf_status take_common(const app_saving *s, app_resume *r)
 {
     wf_mesh *mesh = wf_par_mesh(s->par);
     wf_context *ctx = wf_par_context(s->par);
-    int rank = wf_context_rank(ctx), count = 0, teller = -1;
+    int rank = wf_context_rank(ctx), count = 0, reporter = -1;
     opened mine = {.count = r->count, .lacks = r->unopened.code != WF_OK};
     const opened *all;
     bool some = false;
@@ -239,10 +239,10 @@ static wf_status take_common(const app_saving *s, app_resume *r)
     }
     for (int k = 0; all && k < wf_mesh_ranks(mesh); k++) {
         some |= all[k].count > 0;
-        teller = teller < 0 && all[k].lacks ? k : teller;
+        reporter = reporter < 0 && all[k].lacks ? k : reporter;
     }
     r->count = count;
-    if (teller == rank)
+    if (reporter == rank)
         fprintf(stderr, "gpt_train: rank %d: %s\n", rank, r->unopened.text);
     if (some && !count)
         return wf_fail(ctx, WF_EDATA,
