@@ -18,6 +18,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     readme     docs/quickstart.md shows apps/quickstart.c word for word, and the README some of its lines;
                each folder of the library has a README of its own that names each of its C files, in
                at most 120 lines, and its decisions are beside it in DECISIONS.md
+    scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else
 
 Prints one line per finding and exits with 1 if there is any.
@@ -349,8 +350,16 @@ def folder_page(page):
             yield page, 1, f"does not name {path.name}"
 
 
+def scripts(root):
+    for path in sorted((root / "tests").rglob("test_*.sh")):
+        lines = lines_of(path)
+        if any(re.match(r"(result|run|refuse) ", line) for line in lines) and not any(
+                re.match(r"(.*\|\| )?finish$", line) for line in lines[-3:]):
+            yield path, len(lines) - 1, "does not end by finish"
+
+
 RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
-         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme}
+         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts}
 
 
 def selftest():

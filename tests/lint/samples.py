@@ -86,6 +86,12 @@ SAMPLES = {
         ("mesh/README.md", "# mesh\n" * 120, []),
         ("nn/README.md", "# nn\n" * 120 + "## Decisions\n", [121, 121]),
     ],
+    "scripts": [
+        ("tests/test_a.sh", ". cases.sh\nresult a ''\nfinish\n", []),
+        ("tests/test_b.sh", "result a ''\n[ x ] || finish\n", []),
+        ("tests/test_c.sh", "finish\nrefuse a 2\necho b\necho c\n", [4]),
+        ("tests/b.sh", "result a ''\n", []),
+    ],
     "docs": [
         ("core/a.h", DOC + "WF_API int wf_one(int x);\n\nint bare(void);\n", []),
         ("core/two.h", DOC.replace("one -", "one, wf_two -") +
