@@ -242,11 +242,15 @@ static void checksums_see_bytes_and_places(void)
     CU_ASSERT_EQUAL(wf_checksum_end(stream), wf_checksum("0123456789", 10));
     CU_ASSERT_NOT_EQUAL(wf_checksum_file(0, 8, 1) + wf_checksum_file(1, 8, 2),
                         wf_checksum_file(0, 8, 2) + wf_checksum_file(1, 8, 1));
+    CU_ASSERT_NOT_EQUAL(wf_checksum_file(0, 8, 1), wf_checksum_file(0, 16, 1));
+    CU_ASSERT_EQUAL(wf_checksum_file(3, 4096, 0xabc),
+                    0x1ef552e45ee4e7beu); /* as files have it */
     CU_ASSERT_STRING_EQUAL(wf_checksum_print(0xabc, text), "0000000000000abc");
     CU_ASSERT(wf_checksum_parse(text, &read) && read == 0xabc);
     CU_ASSERT(!wf_checksum_parse("", &read) && !wf_checksum_parse("000000000000abc", &read));
     CU_ASSERT(!wf_checksum_parse("00000000000000abc", &read));
     CU_ASSERT(!wf_checksum_parse("0000000000000ABC", &read));
+    CU_ASSERT(!wf_checksum_parse("000000000000abcg", &read));
 }
 
 static const wf_test tests[] = {
