@@ -33,6 +33,11 @@ foreach(plugin mpi cuda nccl)
         set(CPACK_DEBIAN_${name}_PACKAGE_DEPENDS "weft (= ${PROJECT_VERSION})")
         set(CPACK_DEBIAN_${name}_DESCRIPTION
             "Weft's plugin for ${name}, which the library finds beside itself.")
+        if(plugin STREQUAL cuda)
+            # The names that NVIDIA's own repository for Debian gives to libcudart and libcublasLt.
+            get_property(version GLOBAL PROPERTY weft_cuda_version)
+            set(CPACK_DEBIAN_CUDA_PACKAGE_SUGGESTS "cuda-cudart-${version}, libcublas-${version}")
+        endif()
         install(FILES ${PROJECT_SOURCE_DIR}/LICENSE RENAME copyright COMPONENT ${plugin}
                 DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/weft-${plugin})
     endif()

@@ -2,6 +2,7 @@
 #include "core/plugin.h"
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,12 @@ static void own_folder(char *folder, size_t room)
         *slash = '\0';
 }
 
+/* Whether what dlerror says is of something that the plugin needs: a library with a version, or a symbol. */
+static bool is_of_another(const char *why)
+{
+    return strstr(why, "undefined") || strstr(why, ".so.");
+}
+
 /* A folder that is named wins; one that lacks the plugin is passed over. */
 static void *open_library(const char *name, char *why, size_t room)
 {
@@ -46,7 +53,7 @@ static void *open_library(const char *name, char *why, size_t room)
         snprintf(path, sizeof path, "%s%slibweft_%s.so", from, *from ? "/" : "", name);
         library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
         /* One that is there and cannot be loaded is what the user wants to hear of. */
-        if (!library && !strstr(why, "undefined") && !strstr(why, ".so."))
+        if (!library && !is_of_another(why))
             snprintf(why, room, "%s", dlerror());
     }
     return library;
@@ -58,6 +65,13 @@ static const void *load(const wf_plugin_ask *ask, wf_error *error)
     void *library = open_library(ask->name, why, sizeof why), *symbol;
     const void *given;
 
+    if (!library && is_of_another(why)) {
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "%s cannot be loaded: %s; it was built with %s, whose libraries have to "
+                     "be found here",
+                     ask->what, why, ask->needs);
+        return NULL;
+    }
     if (!library) {
         wf_error_set(error, WF_EUNSUPPORTED,
                      "%s is not here: %s; scripts/build.sh --all builds it where CMake finds "

@@ -130,7 +130,7 @@ stopped SIGINT
 stopped SIGTERM
 # what an MPI that cannot start has allocated is its own to free
 ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
-    "belongs to another MPI|transport mpi is not here" "${tiny[@]}" --tp 2
+    "belongs to another MPI|transport mpi (is not here|cannot be loaded)" "${tiny[@]}" --tp 2
 mkdir -p up/bin && cp -P "$bin"/../libweft.so* up/bin && echo none >up/libweft_nccl.so
 LD_LIBRARY_PATH=$PWD/up/bin CUDA_VISIBLE_DEVICES=-1 refuse "a plugin of the folder above" 2 \
     "transport nccl (joins GPUs|is not here: libweft_nccl.so: cannot open)" "${tiny[@]}" --transport nccl
