@@ -87,6 +87,8 @@ result "back, from three ranks" "$("$bin/gpt_export" again peft2 --ranks 3 2>&1)
 result "merged" "$("$bin/gpt_export" whole merged --merge 2>&1)"
 result "and by three ranks" "$("$bin/gpt_export" whole merged3 --merge --ranks 3 2>&1)"
 result "to the same bytes" "$(cmp merged/model.safetensors merged3/model.safetensors 2>&1)"
+other "merged with another base" 3 "whole/step-00000006 has adapters of a base with checksum [0-9a-f]{16}, and other has" \
+    gpt_export whole strange --merge --base other
 result "which are not the base's" "$(cmp -s merged/model.safetensors base/model.safetensors && echo equal)"
 for model in whole merged base; do
     "$bin/gpt_eval" perplexity $model --data text.txt --tokenizer bytes --seq-length 16 --json >$model.json 2>err
