@@ -8,7 +8,8 @@
                 loglikelihood of transformers has them
     layouts     the same bits on tp 1, 2, 4, 8, dp 2, batches and threads
     harness     lm-evaluation-harness with --model weft and --model hf on one local task file: all samples, acc, acc_norm,
-                and texts that are generated
+                and texts that are generated; hf takes softmaxes in double, since PyTorch's in fp32 over a vocabulary of
+                49,152 makes each log probability some 9e-6 larger than that of the same logits is
     perplexity  of a file of 10 MB, in windows and with a stride, beside a loop over transformers, within 1e-6 (a small model)
     speed       seconds of N requests beside transformers, alone and in batches, in turns
 
@@ -220,7 +221,7 @@ def harness(place):
     folder, results = place.at / "tasks", {}
     evaluation_tasks.write(folder, {task: rows_of(place.requests(task)) for task in TASKS})
     names = [f"{task}_local" for task in TASKS] + ["texts_local"]
-    models = {"weft": f"pretrained={place.model},programs={place.build / 'apps'}", "hf": f"pretrained={place.model},dtype=float32"}
+    models = {"weft": f"pretrained={place.model},programs={place.build / 'apps'}", "hf": f"pretrained={place.model},dtype=float32,softmax_dtype=float64"}
     for name, arguments in models.items():
         out = place.at / f"harness_{name}_{place.count}"
         if not list(out.rglob("results_*.json")):
