@@ -179,6 +179,15 @@ for line in '{"request": {"context": "a"}, "doc_id": 1}' '{"request": {"context"
     "$bin/gpt_eval" choices llama --requests bad.jsonl >out 2>err
     result "refused: $line" "$([ $? = 3 ] && grep -q "bad.jsonl: line 2: " err || cat err)"
 done
+cp -r llama spoiled
+python3 - <<'END'
+from pathlib import Path
+file = sorted(Path("spoiled").glob("step-*/rank-*.safetensors"))[-1]
+data = bytearray(file.read_bytes())
+data[-6] ^= 16
+file.write_bytes(data)
+END
+other "a checkpoint with another bit" 3 "is damaged: tensor" gpt_eval perplexity spoiled --data book.txt
 "$bin/gpt_eval" perplexity llama --data nowhere.txt >out 2>err
 result "a file that is missing" "$([ $? = 3 ] && grep -q nowhere.txt err || echo no)"
 finish

@@ -32,7 +32,7 @@ done <<'END'
 --pp 2 --tp 2 --strategy no_shard --micro-batch-size 2
 --pp 2 --dp 2 --pp-schedule zb-h1 --micro-batch-size 1 --recompute block
 END
-run "an adapter of bf16" "${lora[@]}" --dtype bf16
+run "an adapter of bf16" "${lora[@]}" --dtype bf16 --save narrow
 digests out >bf16.txt
 run "on eight ranks" "${lora[@]}" --dtype bf16 --tp 4 --dp 2 --sequence-parallel
 result "has its digests" "$(digests out | diff bf16.txt -)"
@@ -60,6 +60,7 @@ file.write_bytes(data)
 END
 refuse "another base" 2 "has adapters of a base with checksum [0-9a-f]{16}, and this one has .* base;" \
     --init-from other "${base[@]:2}" --save whole --steps 8
+run "the same base as bf16, whose digest is another, goes on" "${base[@]}" --dtype bf16 --resume whole/step-00000006 --steps 7
 refuse "another rank than was saved" 2 "--lora-rank 3 \(it has 4\)" "${base[@]}" --lora-rank 3 --save whole
 
 # PEFT's files.
@@ -87,6 +88,9 @@ result "back, from three ranks" "$("$bin/gpt_export" again peft2 --ranks 3 2>&1)
 result "merged" "$("$bin/gpt_export" whole merged --merge 2>&1)"
 result "and by three ranks" "$("$bin/gpt_export" whole merged3 --merge --ranks 3 2>&1)"
 result "to the same bytes" "$(cmp merged/model.safetensors merged3/model.safetensors 2>&1)"
+result "a run of bf16 with its base, which is read as floats" "$("$bin/gpt_export" narrow narrowed --merge 2>&1)"
+result "a run of floats with its base stored as bf16" \
+    "$("$bin/gpt_eval" perplexity whole --data text.txt --tokenizer bytes --seq-length 16 --dtype bf16 2>&1 >out)"
 other "merged with another base" 3 "whole/step-00000006 has adapters of a base with checksum [0-9a-f]{16}, and other has" \
     gpt_export whole strange --merge --base other
 result "which are not the base's" "$(cmp -s merged/model.safetensors base/model.safetensors && echo equal)"

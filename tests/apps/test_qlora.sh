@@ -77,6 +77,8 @@ for model in whole merged wide; do
 done
 "$bin/gpt_eval" perplexity whole "${ppl[@]:1}" --tp 4 --dp 2 >split.json 2>err
 result "run on eight ranks, the same bits" "$(cmp whole.json split.json 2>&1)"
+result "its base as floats, which are other numbers" \
+    "$("$bin/gpt_eval" perplexity whole "${ppl[@]:1}" --base-dtype same 2>&1 >out)"
 "$bin/gpt_eval" perplexity base "${ppl[@]:1}" --base-dtype nf4 --tp 2 >base4.json 2>err
 python "the merged model is the adapted one, and a base in 4 bits is its numbers" '
 import json

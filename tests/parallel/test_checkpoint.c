@@ -138,6 +138,29 @@ static void full(void)
                whole.digest);
 }
 
+/* A tensor of more bytes than are read at a time is summed whole, by those who write it and by those who verify it. */
+static void large_tensors(void)
+{
+    for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_FULL; kind++) {
+        training t = make_training(false);
+        wf_error error = {WF_OK, ""};
+        wf_par_checkpoint *c = NULL;
+        char dir[64], path[96];
+
+        fresh_directory(dir);
+        settle(&t, &places[1]);
+        t.model.vocabulary =
+            23456; /* 24 features each: 2.2 MB, in two parts where it is sharded */
+        t.steps = 1;
+        snprintf(path, sizeof path, "%s/step-00000001", dir);
+        CU_ASSERT(save_run(&t, &(wf_par_save_options){.dir = dir, .kind = kind}, 1));
+        CU_ASSERT_PTR_NOT_NULL(c = wf_par_checkpoint_open(path, &error));
+        CU_ASSERT(c && wf_par_checkpoint_verify(c, &error) == WF_OK);
+        wf_par_checkpoint_close(c);
+        remove_directory(dir);
+    }
+}
+
 static void local(void)
 {
     training whole = make_training(false);
@@ -270,6 +293,7 @@ int main(void)
         {"frozen in bf16", frozen_bf16},
         {"sgd, llama, asynchronous", sgd_async},
         {"one file of whole tensors", full},
+        {"tensors that are larger than what is read at a time", large_tensors},
         {"each rank's bytes as they are", local},
         {"layouts that do not nest load the same values", inexact},
         {"what does not fit is refused", refused},

@@ -240,6 +240,9 @@ static wf_status load_mixed(trial *t, wf_rank *rank, wf_par_trainer *trainer)
     c = wf_par_checkpoint_open(two, &rank->error);
     NEED(c && wf_par_checkpoint_load(trainer, c, &error) == WF_EDATA);
     NEED(strstr(error.text, "are not the ones that were saved with its index"));
+    error = (wf_error){WF_OK, ""};
+    NEED(wf_par_checkpoint_verify(c, &error) == WF_EDATA);
+    NEED(strstr(error.text, "are not the ones that were saved with its index"));
     wf_par_checkpoint_close(c);
     return barrier(rank);
 }

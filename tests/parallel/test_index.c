@@ -249,9 +249,20 @@ static void large_indices_are_bounded(void)
     CU_ASSERT(UNDER_SANITIZER || grown < 16);
 }
 
+/* All of it, with zeros where the checksum stands: what files on disks have. */
+static void its_checksum_is_of_the_whole(void)
+{
+    uint64_t checksum = 0;
+    size_t bytes = strlen(good), place = wf_index_checksum_place(good, bytes);
+
+    CU_ASSERT_EQUAL(wf_index_checksum(good, bytes, place, &checksum), WF_OK);
+    CU_ASSERT_EQUAL(checksum, wf_checksum(good, bytes));
+}
+
 static const wf_test tests[] = {{"hostile indices are refused", hostile_indices_are_refused},
                                 {"a good index is read", a_good_index_is_read},
                                 {"every flipped bit is found", every_flipped_bit_is_found},
+                                {"its checksum is of the whole", its_checksum_is_of_the_whole},
                                 {"format 1 is read", format_1_is_read},
                                 {"an index comes back", an_index_comes_back},
                                 {"large indices are bounded", large_indices_are_bounded},
