@@ -145,15 +145,15 @@ static wf_status merge_and_look(training *t, wf_rank *rank, wf_par *par, wf_nn_g
 /* Every number of every adapted weight, a factor that is zero, and a model that computes what it did before. */
 static void is_the_sum(void)
 {
-    for (int kind = GPT2; kind <= LLAMA; kind++) {
-        training t = make_training(kind, "all-linear", WF_F32), apart = t;
+    for (int llama = 0; llama < 2; llama++) {
+        training t = make_training(llama ? LLAMA : GPT2, "all-linear", WF_F32), apart = t;
         kept k = {.linears = 0};
 
         t.watch = merge_and_look;
         t.arg = &k;
         if (!train(&t) || !train(&apart))
             return;
-        CU_ASSERT_EQUAL(k.linears, 2 * (kind == LLAMA ? 7 : 6));
+        CU_ASSERT_EQUAL(k.linears, 2 * (llama ? 7 : 6));
         CU_ASSERT_EQUAL(k.changed, k.linears);
         CU_ASSERT(fabsf(t.loss[MERGED] - apart.loss[MERGED]) < 1e-5f * apart.loss[MERGED]);
     }
@@ -210,7 +210,7 @@ static wf_status merge_between(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
         off = fmax(off, fabs((double)before[i] - (double)after[i]));
         largest = fmax(largest, fabs((double)before[i]));
     }
-    CU_ASSERT(off < 1e-5 * largest);
+    NEED(off < 1e-5 * largest);
     return WF_OK;
 }
 
