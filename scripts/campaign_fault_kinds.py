@@ -103,6 +103,10 @@ class Rank(Fault):
             return self.trial.elastic or not self.trial.acted() or self.action in ("full", "stop")
         words, code = EXPECT.get(self.action, ("its device is gone", 1))
         words = UNWATCHED.get((self.action, self.phase), words).replace("RANK", r"\d+").replace("2\\.0", r"\d\.0")
+        if self.trial.way == "hosts" and self.phase in ("last", "destructor"):  # who is alone on a host is not named
+            words += "|MPI_Finalize has not ended within"
+        if self.action == "quit":  # its exit handlers may take longer than a stall on a busy machine
+            words += "|stalled, it has done nothing"
         codes = [code] if code is not None else CRASHES
         if self.trial.way != "threads":  # mpirun's is that of the process that it sees end first
             codes = [1, 4, 6, *codes, *CRASHES]
