@@ -171,7 +171,7 @@ def export(program, *arguments):
 def check_back(program, name, folder, path, reader, kind):
     """The file as a folder again, beside the folder that it was made of."""
     back = path.parent / "back"
-    said = export(program, path, back, "--tokenizer", "none")
+    said = export(program, path, back, "--tokenizer", "none", "--overwrite")
     if "rope_freqs.weight" in said.stderr and "llama31" in name:  # its four numbers are no published model's
         return say(True, f"{name} {kind}: a folder is not made of it")
     if said.returncode:
@@ -213,7 +213,7 @@ def check_blocks(program, where):
         for step in ("header", "kv_data", "tensors"):
             getattr(writer, f"write_{step}_to_file")()
         writer.close()
-        said = export(program, path, where / "blocks", "--tokenizer", "none")
+        said = export(program, path, where / "blocks", "--tokenizer", "none", "--overwrite")
         if said.returncode:
             say(False, f"{kind.name}: {said.stderr.strip()}")
             continue

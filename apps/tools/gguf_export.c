@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -56,6 +57,11 @@ wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "%s is there, is no GGUF file, and would be written over: name "
                             "another file",
+                            e->file);
+    if (!e->overwrite && access(e->file, F_OK) == 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "%s is there, and would be written over: name another file, or "
+                            "give --overwrite",
                             e->file);
     return WF_OK;
 }

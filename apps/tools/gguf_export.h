@@ -8,9 +8,10 @@ typedef struct app_gguf_export {
     const char *file;      /* NULL: none is written */
     const char *type;      /* "f32", "f16", "q8_0"; NULL: as the weights are stored */
     const char *tokenizer; /* a folder or a file; "none"; NULL: what lies beside the model */
+    bool overwrite;        /* a GGUF file that is there */
 } app_gguf_export;
 
-/* WF_EINVAL where the flags cannot be. */
+/* WF_EINVAL where the flags cannot be, or a file is there that may not be replaced. */
 wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error);
 
 /* Not collective: one rank does it. Errors as of app_tokenizer_open, app_vocabulary_open and

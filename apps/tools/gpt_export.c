@@ -5,6 +5,7 @@
 #include "apps/model/model_source.h"
 #include "apps/options/options.h"
 #include "apps/program.h"
+#include "apps/tools/export_folder.h"
 #include "apps/tools/gguf_export.h"
 #include "apps/tools/gguf_import.h"
 #include <getopt.h>
@@ -17,8 +18,10 @@
 
 typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
+    char part[APP_EXPORT_PATH];    /* where in it files are until all are there */
     app_gguf_export gguf;
-    bool merge; /* adapters into the weights that they adapt */
+    bool merge;     /* adapters into the weights that they adapt */
+    bool overwrite; /* what is there already */
     int ranks;
     app_model_source source;
 } job;
@@ -28,9 +31,9 @@ static void help(void)
     fputs(
         "gpt_export - write a model as transformers or llama.cpp load it\n\n"
         "Usage: gpt_export FROM TO [--dtype f32|bf16|f16|nf4] [--merge] [--base DIR] [--ranks "
-        "N]\n"
+        "N] [--overwrite]\n"
         "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
-        "PATH]\n\n"
+        "PATH] [--overwrite]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
         "         taken; a folder with config.json and model.safetensors, or several files\n"
         "         and their index; or a GGUF file, whose numbers in blocks become floats\n"
@@ -60,6 +63,11 @@ static void help(void)
         "                the model); none: the file, or the folder that is made of a GGUF "
         "file,\n"
         "                gets none\n"
+        "  --overwrite   a model in TO, or a GGUF file of the name of FILE, is replaced, once "
+        "the\n"
+        "                new one is whole; without the flag it is refused. Other files in TO\n"
+        "                stay, and checkpoints and what is no GGUF file are refused in any "
+        "case\n"
         "  --ranks N     ranks among which the model is spread; under mpirun or srun one in\n"
         "                each process, or more (default: as many as processes, else 1)\n"
         "  --help, --version\n\n"
@@ -79,9 +87,9 @@ static wf_status convert(wf_context *ctx, const job *j, wf_error *error)
     if (!model)
         return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
     if (!source->is_gguf ||
-        app_gguf_import(source->path, &source->config, j->to, !none, error) == WF_OK)
-        wf_par_pretrained_convert(model, source->path, j->to, j->dtype,
-                                  source->is_gguf ? j->to : source->like, error);
+        app_gguf_import(source->path, &source->config, j->part, !none, error) == WF_OK)
+        wf_par_pretrained_convert(model, source->path, j->part, j->dtype,
+                                  source->is_gguf ? j->part : source->like, error);
     wf_nn_free(&model->base);
     return error->code;
 }
@@ -97,15 +105,33 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
     wf_status status;
 
     if (model && j->source.lora.rank && !j->merge)
-        wf_par_lora_save(par, model, &j->source.lora, j->to, base && *base ? base : NULL, like);
+        wf_par_lora_save(par, model, &j->source.lora, j->part, base && *base ? base : NULL,
+                         like);
     else if (model && wf_par_lora_merge(par, model) == WF_OK)
-        wf_par_pretrained_save(par, model, j->to, j->dtype, like);
+        wf_par_pretrained_save(par, model, j->part, j->dtype, like);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
     if (model)
         wf_nn_free(&model->base);
     return status;
+}
+
+static wf_status export_folder(wf_par *par, const job *j, bool first, wf_error *error)
+{
+    bool made = false;
+
+    if (first)
+        app_export_folder_begin(j->to, &made, error);
+    if (error->code == WF_OK && j->source.checkpoint)
+        export_checkpoint(par, j, error);
+    else if (error->code == WF_OK && first)
+        convert(wf_par_context(par), j, error);
+    if (error->code == WF_OK && first)
+        app_export_folder_publish(j->to, error);
+    if (error->code != WF_OK && first)
+        app_export_folder_abandon(j->to, made);
+    return error->code;
 }
 
 static wf_status export_rank(wf_rank *rank, void *arg)
@@ -118,10 +144,8 @@ static wf_status export_rank(wf_rank *rank, void *arg)
 
     if (!par)
         return rank->error.code;
-    if (j->to && j->source.checkpoint)
-        status = export_checkpoint(par, j, &rank->error);
-    else if (j->to && rank->index == 0)
-        status = convert(wf_par_context(par), j, &rank->error);
+    if (j->to)
+        status = export_folder(par, j, rank->index == 0, &rank->error);
     if (status == WF_OK && j->gguf.file && rank->index == 0)
         status = app_gguf_export_write(&j->gguf, &j->source, wf_par_context(par), &rank->error);
     wf_par_close(par);
@@ -192,6 +216,7 @@ static int read_command_line(int argc, char **argv, job *j)
                                           {"ranks", required_argument, NULL, 'r'},
                                           {"merge", no_argument, NULL, 'm'},
                                           {"base", required_argument, NULL, 'b'},
+                                          {"overwrite", no_argument, NULL, 'o'},
                                           {"help", no_argument, NULL, 'h'},
                                           {NULL, 0, NULL, 0}};
     int c, wrong;
@@ -214,6 +239,8 @@ static int read_command_line(int argc, char **argv, job *j)
             j->merge = true;
         else if (c == 'b')
             j->source.base = optarg;
+        else if (c == 'o')
+            j->overwrite = j->gguf.overwrite = true;
         else if (c != 'r')
             return refuse("%s is no flag, or lacks its value; see gpt_export --help",
                           argv[optind - 1]);
@@ -264,7 +291,7 @@ static wf_status check_target(const job *j, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "%s is a checkpoint, and would be written over: name another folder", j->to);
-    return WF_OK;
+    return app_export_folder_check(j->to, j->overwrite, error);
 }
 
 /* Flags of adapters go with a run that has some, and what has no place for them says so. */
@@ -301,6 +328,8 @@ static wf_status run(job *j, wf_error *error)
         status = check_adapters(j, error);
     if (status == WF_OK)
         status = check_target(j, error);
+    if (j->to)
+        app_export_folder_part(j->to, j->part);
     if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
     app_model_source_close(&j->source);

@@ -248,29 +248,54 @@ ends "onto another checkpoint" 2 "mix/step-00000005 is a checkpoint" gpt_export 
 ends "a folder" 0 '' gpt_export whole folder
 ends "a folder onto itself" 2 "folder is what is read" gpt_export folder folder
 
-# Killed at each rename of an export over an old model, and failing there: the old model, the new one,
-# or none, and never a mixture.
+# A model that is there is replaced where that is asked for, and what else lies beside it stays.
+train "a wider model" --steps 1 --n-embd 32 --save wide
+ends "gpt_export onto a model" 2 "folder has a model's config.json, .* give --overwrite" gpt_export wide folder
+cp -r folder target
+echo mine >target/notes.txt
+echo '{}' >target/tokenizer.json
+touch target/model-00001-of-00002.safetensors
+ends "with --overwrite" 0 '' gpt_export wide target --overwrite
+"$bin/gpt_export" wide fresh >out 2>err
+same "gives what a new folder has" fresh/model.safetensors target/model.safetensors
+result "and leaves what is no model's" "$(find target -mindepth 1 -printf '%f\n' | sort | tr '\n' ' ' |
+    grep -vx 'config.json model.safetensors notes.txt ')"
+ends "onto a file" 2 "notes.txt is a file" gpt_export wide target/notes.txt
+mkdir noted && echo mine >noted/notes.txt
+ends "into a folder with other files" 0 '' gpt_export wide noted
+cp -r wide bad_export
+printf 'x' | dd of=bad_export/step-00000001/rank-00000.safetensors bs=1 seek=9000 conv=notrunc 2>err
+cp target/model.safetensors before
+ends "of a damaged one" 3 '' gpt_export bad_export target --overwrite
+same "leaves the old model" before target/model.safetensors
+ends "of a damaged one to a new folder" 3 '' gpt_export bad_export made_by_mistake
+result "leaves none" "$(ls -d made_by_mistake 2>/dev/null)"
+
+# Killed at each rename of an export over an old model, and failing there: a call that fails leaves the old model; a killed
+# one leaves it, or none and the old one aside. What comes next replaces all of that.
 if [ -z "$sanitized" ]; then
-    train "a wider model" --steps 1 --n-embd 32 --save wide
     for with in kill 5; do
-        for at in 1 2 3; do
-            rm -rf target && cp -r folder target
+        for at in 1 2 3 4 5 6; do
+            rm -rf target again && cp -r folder target
             { WEFT_FAIL_UNDER=$PWD/target WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at \
-                WEFT_FAIL_WITH=$with LD_PRELOAD=$failing "$bin/gpt_export" wide target; } >out 2>err
+                WEFT_FAIL_WITH=$with LD_PRELOAD=$failing "$bin/gpt_export" wide target --overwrite; } >out 2>err
             got=$?
-            rm -rf again
             "$bin/gpt_export" target again >out 2>err
-            status=$?
-            if [ $status = 0 ]; then
+            if [ $? = 0 ]; then
                 problem=$(cmp again/model.safetensors folder/model.safetensors 2>&1)
             else
-                problem=$({ [ $with = kill ] || [ $at = 3 ]; } &&
-                    grep -qE 'config.json: No such|target: No such' err || cat err)
+                problem=$([ $with = kill ] && [ $at -gt 3 ] && grep -q 'config.json: No such' err || cat err
+                    cmp target/.replaced/config.json folder/config.json 2>&1
+                    cmp "$(ls target/.replaced/model.safetensors 2>/dev/null || echo target/model.safetensors)" \
+                        folder/model.safetensors 2>&1)
             fi
             [ $got != 0 ] || problem+=" rename $at was not there"
             result "an export that ends at rename $at with $with" "$problem"
+            "$bin/gpt_export" wide target >out 2>err
+            result "which is not written over" "$([ $? = 2 ] && grep -q 'give --overwrite' err || cat err)"
+            "$bin/gpt_export" wide target --overwrite >out 2>err
+            result "or is, whole" "$(cmp target/model.safetensors fresh/model.safetensors 2>&1; find target -mindepth 1 -name '.*')"
         done
     done
-    ends "the next one" 0 '' gpt_export wide target
 fi
 finish

@@ -298,6 +298,11 @@ result "gpt_export --gguf says that it has no tokenizer" \
 other "gpt_export --gguf without a tokenizer" 2 "no tokenizer beside it.*--tokenizer PATH" gpt_export made --gguf other.gguf
 other "gpt_export --gguf with another model's" 2 "331 ids and the model 256.*--tokenizer none" gpt_export made --gguf other.gguf --tokenizer tokenizer.json
 other "gpt_export --gguf onto weights" 2 "is no GGUF file, and would be written over" gpt_export made --gguf roomy/model.safetensors
+other "gpt_export --gguf onto a GGUF file" 2 "made.gguf is there, .* give --overwrite" gpt_export made --gguf made.gguf --tokenizer none
+timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --gguf-type f16 --tokenizer none --overwrite >out 2>err
+result "gpt_export --gguf --overwrite" "$([ $? = 0 ] || cat err)"
+other "gpt_export --gguf onto weights with --overwrite" 2 "is no GGUF file" gpt_export made --gguf roomy/model.safetensors --overwrite
+other "gpt_export of a GGUF file onto a model" 2 "made_1 has a model's config.json, .* give --overwrite" gpt_export made.gguf made_1 --tokenizer none
 other "gpt_export --gguf as a type that it has not" 2 "q4_0 is none of f32, f16 and q8_0" gpt_export made --gguf x.gguf --gguf-type q4_0
 other "gpt_export --gguf-type alone" 2 "--gguf-type is for the file that --gguf names" gpt_export made made_y --gguf-type f16
 other "gpt_export --dtype without a folder" 2 "--dtype is of folder TO" gpt_export made --gguf x.gguf --dtype f16
