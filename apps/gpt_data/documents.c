@@ -50,6 +50,10 @@ static wf_status line_text(const app_document_work *work, const char *name, char
     memcpy(copy, line, bytes);
     if (app_json_open(json, name, copy, bytes, error) != WF_OK)
         return error->code;
+    if (app_json_get(json, 0, work->key) == APP_JSON_NONE && error->code == WF_OK)
+        return app_json_refuse(
+            json, 0, WF_EDATA,
+            "the key \"%s\" is missing: --jsonl-key names the one that has text", work->key);
     value = app_json_need(json, 0, work->key, APP_JSON_STRING);
     if (value != APP_JSON_NONE)
         *text = app_json_text(json, value, text_bytes);

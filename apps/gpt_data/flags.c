@@ -210,7 +210,8 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
     opterr = 0;
     while (status == WF_OK && (c = getopt_long(argc, argv, "", flags, NULL)) != -1) {
         if (c == '?')
-            return wf_error_set(error, WF_EINVAL, "%s is no flag, or lacks its value",
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is no flag, or lacks its value; see gpt_data --help",
                                 argv[optind - 1]);
         status = take(c, q, error);
     }

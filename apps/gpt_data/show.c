@@ -17,6 +17,14 @@ typedef struct pair {
     app_megatron_index has;
 } pair;
 
+/* Whether a file of a pair was named in place of both. */
+static bool is_of_pair(const char *name)
+{
+    size_t n = strlen(name);
+
+    return n > 4 && (strcmp(name + n - 4, ".idx") == 0 || strcmp(name + n - 4, ".bin") == 0);
+}
+
 static wf_status open_pair(pair *p, const char *prefix, wf_error *error)
 {
     struct stat s;
@@ -25,7 +33,9 @@ static wf_status open_pair(pair *p, const char *prefix, wf_error *error)
     snprintf(p->data_name, sizeof p->data_name, "%.4000s.bin", prefix);
     p->index = open(p->index_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (p->index < 0)
-        return wf_error_set(error, WF_EIO, "%s: %s", p->index_name, strerror(errno));
+        return wf_error_set(error, WF_EIO, "%s: %s%s", p->index_name, strerror(errno),
+                            is_of_pair(prefix) ? ": PREFIX is a name without .bin and .idx"
+                                               : "");
     p->data = open(p->data_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (p->data < 0 || fstat(p->data, &s) != 0)
         return wf_error_set(error, WF_EIO, "%s: %s", p->data_name, strerror(errno));

@@ -47,17 +47,19 @@ static void find_gguf(const char *folder, char *name, size_t room)
         closedir(dir);
 }
 
+static const char a_model[] =
+    "a model is a folder of Hugging Face, a checkpoint of gpt_train or a "
+    "directory of these";
+
 /* What is wrong with a path that cannot be a model. */
 static wf_status check_path(const char *path, wf_error *error)
 {
-    static const char model[] = "a model is a folder of Hugging Face, a checkpoint of "
-                                "gpt_train or a directory of these";
     struct stat s;
 
     if (stat(path, &s) != 0)
-        return wf_error_set(error, WF_EIO, "%.3000s: %s: %s", path, strerror(errno), model);
+        return wf_error_set(error, WF_EIO, "%.3000s: %s: %s", path, strerror(errno), a_model);
     if (!S_ISDIR(s.st_mode))
-        return wf_error_set(error, WF_EIO, "%.3000s is a file: %s", path, model);
+        return wf_error_set(error, WF_EIO, "%.3000s is a file: %s", path, a_model);
     return WF_OK;
 }
 
@@ -74,6 +76,8 @@ static wf_status check_folder(const char *path, wf_error *error)
                             "%.3000s is no model, but has one as GGUF, %s: make it a folder by "
                             "gpt_export %.3000s/%s FOLDER",
                             path, gguf, path, gguf);
+    if (stat(config, &s) != 0 && errno == ENOENT)
+        return wf_error_set(error, WF_EIO, "%.4000s: No such file: %s", config, a_model);
     return WF_OK;
 }
 

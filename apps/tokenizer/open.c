@@ -166,7 +166,11 @@ static wf_status load(app_tokenizer *t, const char *path, wf_error *error)
     if (strlen(path) > APP_MOST_PATH - 300)
         return wf_error_set(error, WF_EINVAL, "the path of a tokenizer is too long");
     if (stat(path, &s) != 0)
-        return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+        return wf_error_set(
+            error, WF_EIO,
+            "%s: %s: a tokenizer is a folder of Hugging Face, or a file of one, of "
+            "tiktoken or of SentencePiece; none is fetched by its name",
+            path, strerror(errno));
     if (!S_ISDIR(s.st_mode))
         return load_file(t, path, error);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

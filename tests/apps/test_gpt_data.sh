@@ -188,14 +188,16 @@ says err 'missing: No such file or directory'
 tool "no regular file" 3 tokenize /dev/null --output x
 says err '/dev/null is not a regular file'
 tool "no such key" 3 tokenize rows.jsonl --output x --jsonl-key body
-says err 'rows.jsonl:1: the key "body" is missing'
+says err 'rows.jsonl:1: the key "body" is missing: --jsonl-key names'
+tool "a file of a pair" 3 show t1.bin
+says err 't1.bin.idx: No such file or directory: PREFIX is a name without .bin and .idx'
 printf '{"text": "a"}\n{"text": "b}\n' >bad.jsonl
 tool "a line that is no JSON" 3 tokenize text.txt bad.jsonl --output x --threads 2
 says err 'bad.jsonl:2: no JSON that can be used'
 tool "no such document" 2 show t1 --document 4
 says err 't1.idx has 4 documents, from 0 on'
 tool "no such tokenizer" 3 tokenize text.txt --tokenizer missing --output x
-says err 'missing: No such file or directory'
+says err 'missing: No such file or directory: a tokenizer is a folder .* none is fetched by its name'
 # Blocks come to something in any order, and what is told is the first error in the order of the files.
 awk 'BEGIN { for (i = 1; i <= 90000; i++) printf "{\"text\": \"row %d of many, each of which is some forty bytes long\"%s\n", i, i == 70000 || i == 85000 ? "" : "}" }' >late.jsonl
 for threads in 1 2 5; do

@@ -148,6 +148,8 @@ other "two models" 2 'one MODEL only' gpt_generate llama gpt2 --prompt x
 other "a model that is not there" 3 'nowhere: No such file.*: a model is a folder' gpt_generate nowhere --prompt x
 other "a file of a model" 3 'prompts.jsonl is a file: a model is a folder' gpt_generate prompts.jsonl --prompt x
 mkdir -p packed && : >packed/small.gguf
+mkdir nothing
+other "a folder without a model" 3 'nothing/config.json: No such file: a model is a folder' gpt_generate nothing --prompt x
 other "a folder with GGUF" 3 'packed is no model, .* gpt_export packed/small.gguf FOLDER' gpt_generate packed --prompt x
 other "a prompt for --prompts" 3 'Once upon: No such file .*--prompt a text' gpt_generate llama --prompts 'Once upon'
 other "a flag without its value" 2 '[-]-prompt lacks its value' gpt_generate llama --prompt
