@@ -327,7 +327,8 @@ wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *erro
     wf_status status;
 
     if (w->error.code == WF_OK && !w->tokens)
-        wf_error_set(&w->error, WF_EINVAL, "%s would have no token", w->bin.name);
+        wf_error_set(&w->error, WF_EINVAL,
+                     "%s would have no token: what it is made of is empty", w->bin.name);
     if (w->error.code == WF_OK && write_held(w) == WF_OK && end_document(w) == WF_OK &&
         put_pointers(w) == WF_OK) {
         for (int64_t i = 0; i <= w->documents; i++)
