@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PART "/.partial"
+#define PART ".partial"
 #define OLD  ".replaced"
 
 /* Names in a folder, those of configs last. */
@@ -163,7 +163,7 @@ static bool exchange(int folder, int part, const names *written, const names *ol
 
 const char *app_export_folder_part(const char *path, char part[APP_EXPORT_PATH])
 {
-    snprintf(part, APP_EXPORT_PATH, "%.*s" PART, APP_EXPORT_PATH - (int)sizeof PART, path);
+    snprintf(part, APP_EXPORT_PATH, "%.*s/" PART, APP_EXPORT_PATH - 1 - (int)sizeof PART, path);
     return part;
 }
 
@@ -172,7 +172,7 @@ wf_status app_export_folder_check(const char *path, bool overwrite, wf_error *er
     int folder;
     names found;
 
-    if (strlen(path) + sizeof PART > APP_EXPORT_PATH)
+    if (strlen(path) + 1 + sizeof PART > APP_EXPORT_PATH)
         return wf_error_set(error, WF_EINVAL, "the name of folder TO is too long");
     folder = open_folder(AT_FDCWD, path, 0);
     if (folder < 0 && errno == ENOTDIR)
@@ -204,7 +204,7 @@ wf_status app_export_folder_begin(const char *path, bool *made, wf_error *error)
                             strerror(errno));
     app_export_folder_part(path, part);
     folder = open_folder(AT_FDCWD, path, 0);
-    if (folder < 0 || !remove_folder(folder, PART + 1) || mkdirat(folder, PART + 1, 0755) != 0)
+    if (folder < 0 || !remove_folder(folder, PART) || mkdirat(folder, PART, 0755) != 0)
         wf_error_set(error, WF_EIO, "cannot make directory %.900s: %s", part, strerror(errno));
     close_folder(folder);
     return error->code;
@@ -213,7 +213,7 @@ wf_status app_export_folder_begin(const char *path, bool *made, wf_error *error)
 wf_status app_export_folder_publish(const char *path, wf_error *error)
 {
     int folder = open_folder(AT_FDCWD, path, 0),
-        part = folder < 0 ? -1 : open_folder(folder, PART + 1, O_NOFOLLOW);
+        part = folder < 0 ? -1 : open_folder(folder, PART, O_NOFOLLOW);
     names written = {.count = -1}, old = {.count = -1};
 
     if (part >= 0) {
@@ -223,7 +223,7 @@ wf_status app_export_folder_publish(const char *path, wf_error *error)
     if (written.count < 0 || old.count < 0 || !exchange(folder, part, &written, &old))
         wf_error_set(error, WF_EIO, "%.900s: the model cannot take its place: %s", path,
                      strerror(errno));
-    else if (!remove_folder(folder, OLD) || !remove_folder(folder, PART + 1))
+    else if (!remove_folder(folder, OLD) || !remove_folder(folder, PART))
         wf_error_set(error, WF_EIO,
                      "%.900s has the model, and beside it what cannot be removed: %s", path,
                      strerror(errno));
@@ -239,7 +239,7 @@ void app_export_folder_abandon(const char *path, bool made)
     int folder = open_folder(AT_FDCWD, path, 0);
 
     if (folder >= 0)
-        remove_folder(folder, PART + 1);
+        remove_folder(folder, PART);
     close_folder(folder);
     if (made)
         rmdir(path);
