@@ -46,21 +46,10 @@ static int is_any(const struct dirent *entry)
 /* What is a model's: an old tokenizer, template or adapter beside new weights would be taken for theirs. */
 static int is_of_model(const struct dirent *entry)
 {
-    static const char *const files[] = {"tokenizer.json",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "added_tokens.json",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "tokenizer.model",
-                                        "tekken.json",
-                                        "generation_config.json",
-                                        "chat_template.jinja",
-                                        "chat_template.json"};
-    const char *name = entry->d_name;
+    const char *name = entry->d_name, *of_model;
 
-    for (size_t i = 0; i < sizeof files / sizeof *files; i++)
-        if (strcmp(name, files[i]) == 0)
+    for (int i = 0; (of_model = wf_par_pretrained_file(i)) != NULL; i++)
+        if (strcmp(name, of_model) == 0)
             return 1;
     return is_config(name) || ends_with(name, ".safetensors") ||
            ends_with(name, ".safetensors.index.json");

@@ -26,6 +26,11 @@ static const char *const files[] = {"tokenizer.json",
 
 static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
+const char *wf_par_pretrained_file(int i)
+{
+    return i >= 0 && i < (int)(sizeof files / sizeof *files) ? files[i] : NULL;
+}
+
 static wf_status write_whole(const wf_folder *to, const char *name, const char *text,
                              size_t bytes, wf_error *error)
 {

@@ -117,6 +117,10 @@ WF_API wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from,
  */
 WF_API wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error);
 
+/** wf_par_pretrained_file - the name of file number i, from 0 on, of those that a folder may have beside its model's config and
+ * weights: of tokenizer, token ids and chat template; NULL behind the last one. */
+WF_API const char *wf_par_pretrained_file(int i);
+
 /** wf_par_gguf_type - the type of matrices in a GGUF file; vectors are float32 in each. */
 typedef enum wf_par_gguf_type {
     WF_PAR_GGUF_STORED, /* as they lie in the files that are read: float32, float16 or bfloat16 */
