@@ -27,7 +27,7 @@ strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2
 rank.
 
 Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
-eleventh run. The first difference ends it with status 1, and so does a comparison that proves
+eleventh run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
 
 exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and -O3, each with its

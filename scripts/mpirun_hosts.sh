@@ -13,8 +13,8 @@
 # from what these hold in /dev/shm (gpt_train --elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
 # (OMPI_MCA_plm_rsh_agent, ssh). One that answers again is taken in at the next step: they are asked every PROBE
 # seconds (10). A run that fails MAX_RESTARTS times (100) ends, and so does one that a signal has asked to. Run it
-# where no host that may be lost takes it along, or start it again with the same RUN, its name, and a larger
-# RESTARTS (0): scripts/weft_elastic.sbatch does.
+# where no host that may be lost takes it along, or start it again with the same WEFT_RUN, its name, and a
+# larger WEFT_RESTARTS (0): scripts/weft_elastic.sbatch does.
 set -euo pipefail
 
 usage()
@@ -66,7 +66,7 @@ if [ $elastic = no ]; then
 fi
 
 read -ra agent <<<"$(sed "s/'//g" <<<"${OMPI_MCA_plm_rsh_agent:-ssh}")"
-run=${RUN:-weft-$UID-$$} restarts=${RESTARTS:-0} watcher='' reaper='' job='' asked=no grows=$(mktemp)
+run=weft-${WEFT_RUN:-$UID-$$} restarts=${WEFT_RESTARTS:-0} watcher='' reaper='' job='' asked=no grows=$(mktemp)
 flags=(--elastic on --recovery-dir "/dev/shm/$run" --nnodes $((processes * ${#hosts[@]})))
 trap 'rm -f "$grows"; [ -z "$watcher$reaper" ] || kill $watcher $reaper 2>/dev/null || true' EXIT
 
@@ -198,7 +198,7 @@ while :; do
     case $status in
     0 | 2 | 3 | 5 | 7) break ;; # it came to its end, or would come to the same one again
     75) [ -s "$grows" ] || break ;;
-    *) [ $((restarts + 1 - ${RESTARTS:-0})) -lt "${MAX_RESTARTS:-100}" ] || break ;;
+    *) [ $((restarts + 1 - ${WEFT_RESTARTS:-0})) -lt "${MAX_RESTARTS:-100}" ] || break ;;
     esac
     restarts=$((restarts + 1))
 done

@@ -80,31 +80,14 @@ wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
         .first = k * ranks * micro, .run = ranks * micro, .stride = t->sequences};
 }
 
-/* This rank's sequence of micro-step k, among those of the ranks that it sums. */
-static int64_t number_of(const wf_par_trainer *t, int64_t k)
-{
-    const wf_par *par = t->par;
-    int64_t place = 0;
-
-    for (int i = 0; i < par->n_dp; i++)
-        if (par->reduced >> par->dp_axis[i] & 1)
-            place = place * wf_mesh_size(par->mesh, par->dp_axis[i]) +
-                    wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
-    return k * t->ranks + place;
-}
-
-bool wf_par_is_idle(const wf_par_trainer *t, int64_t k)
-{
-    return t->apart && number_of(t, k) >= t->sequences;
-}
-
 /* The first sequence that this rank reads for micro-step k: where it has none, the last one, which the others have. */
 static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int64_t k)
 {
     wf_sequences sequences = wf_par_sequences(t, k);
-    int64_t first = wf_sequence_of(&sequences, batch->tensor[0]->start[0]);
+    int64_t row = batch->tensor[0]->start[0], first = wf_sequence_of(&sequences, row);
+    int64_t number = k * t->ranks + row % t->ranks, last = t->sequences - 1;
 
-    return wf_par_is_idle(t, k) ? first - (number_of(t, k) - (t->sequences - 1)) : first;
+    return t->apart && number > last ? first - (number - last) : first;
 }
 
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)

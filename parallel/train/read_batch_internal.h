@@ -10,9 +10,6 @@ wf_status wf_par_fields_check(wf_par_trainer *t);
 /* The global sequences of micro-step k, of all ranks. */
 wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k);
 
-/* Whether micro-step k has no sequence for this rank. */
-bool wf_par_is_idle(const wf_par_trainer *t, int64_t k);
-
 /* A batch without tensors; with room for the sequences of a micro-step, which is the scope's. */
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t);
 wf_par_batch wf_par_batch_new(wf_par_trainer *t);
