@@ -65,10 +65,9 @@ static bool is_exact(const app_options *o)
 
 static bool is_planned(const app_options *o)
 {
-    wf_error error = {WF_OK, ""};
     dry_run run;
 
-    return dry_run_step(o, &run, &error) == WF_OK && (!*run.inexact || !o->exact);
+    return dry_run_serves(o, &run);
 }
 
 bool app_choose_single(app_options *o, bool (*serves)(const app_options *o))

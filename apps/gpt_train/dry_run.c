@@ -123,6 +123,13 @@ wf_status dry_run_step(const app_options *o, dry_run *run, wf_error *error)
     return launch(&j, (int)o->rank, error);
 }
 
+bool dry_run_serves(const app_options *o, dry_run *run)
+{
+    wf_error error = {WF_OK, ""};
+
+    return dry_run_step(o, run, &error) == WF_OK && (!*run->inexact || !o->exact);
+}
+
 wf_status dry_run_journal(const app_options *o, int rank, const wf_journal *journal,
                           dry_run *run, wf_error *error)
 {

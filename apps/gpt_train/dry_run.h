@@ -18,6 +18,9 @@ typedef struct dry_run {
 /* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
 wf_status dry_run_step(const app_options *options, dry_run *run, wf_error *error);
 
+/* Whether that goes well, and the layout does not show in the numbers, unless --exact is off. */
+bool dry_run_serves(const app_options *options, dry_run *run);
+
 /* The same of any rank, whose ops, collectives and messages of that step are written down. */
 wf_status dry_run_journal(const app_options *options, int rank, const wf_journal *journal,
                           dry_run *run, wf_error *error);

@@ -13,6 +13,8 @@
 static const char suffix[] = ".safetensors", asks[] = "leave";
 static const double LONGEST_WAIT = 1; /* seconds */
 
+enum { JOB_NAME = 64 };
+
 static double clock_at(clockid_t clock)
 {
     struct timespec t;
@@ -85,9 +87,16 @@ static void remove_files(const char *dir, const char *mine)
         closedir(directory);
 }
 
+/* How the names of this start's files begin. */
+static const char *name_job(char job[JOB_NAME])
+{
+    snprintf(job, JOB_NAME, "%d-", elastic_files_restarts());
+    return job;
+}
+
 wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
 {
-    char path[4096], job[64], made[160], best[40], lost[40];
+    char path[4096], job[JOB_NAME], made[160], best[40], lost[40];
     const char *texts[] = {"made", made, "best", best, "lost", lost};
 
     if (wf_par_snapshot_seal(e->into) <= e->began)
@@ -95,9 +104,8 @@ wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
     if (mkdir(dir, 0700) != 0 && errno != EEXIST)
         return wf_error_set(error, WF_EIO, "cannot make --recovery-dir %s: %s", dir,
                             strerror(errno));
-    snprintf(job, sizeof job, "%d-", elastic_files_restarts());
-    snprintf(path, sizeof path, "%.3800s/%s%d%s", dir, job, wf_launcher_detected().process,
-             suffix);
+    snprintf(path, sizeof path, "%.3800s/%s%d%s", dir, name_job(job),
+             wf_launcher_detected().process, suffix);
     snprintf(made, sizeof made, "%" PRId64 " %a %a %a %a", e->made.step,
              (double)e->made.result.loss, e->made.result.grad_norm, (double)e->made.result.lr,
              e->made.ms);
@@ -126,10 +134,10 @@ void elastic_files_wait(const char *dir)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
     double end = clock_at(CLOCK_MONOTONIC) + LONGEST_WAIT;
-    char job[64];
+    char job[JOB_NAME];
     int n;
 
-    snprintf(job, sizeof job, "%d-", elastic_files_restarts());
+    name_job(job);
     while ((n = count_files(dir, job)) > 0 && n < wf_launcher_detected().local &&
            clock_at(CLOCK_MONOTONIC) < end)
         nanosleep(&pause, NULL);

@@ -7,10 +7,9 @@
 /* Whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
 static bool serves(const app_options *o)
 {
-    wf_error error = {WF_OK, ""};
     dry_run run;
 
-    return dry_run_step(o, &run, &error) == WF_OK && (!*run.inexact || !o->exact) &&
+    return dry_run_serves(o, &run) &&
            (!o->device_memory || run.report.memory.peak <= (size_t)o->device_memory);
 }
 
