@@ -56,7 +56,7 @@ goes_on "groups of which three are left" "lose forward 2 3" 1 --dp 8 --strategy 
 result "and go on" "$(grep -q -- '--dp 6 --tp 1, ' err || cat err)"
 goes_on "copies need no buddies" "lose forward 1 3" 1 --tp 2 --dp 2 --strategy no_shard --rejoin-after 10
 goes_on "stages of a pipeline" "lose F 1 3" 1 --pp 2 --dp 2 --redundancy buddy
-moment=20 goes_on "at any moment" "vanish step 2 3" 1 "${buddy[@]}" --tp 2
+moment=3 goes_on "at any moment" "vanish step 2 3" 1 "${buddy[@]}" --tp 2
 
 rm -rf saved
 goes_on "a run that saves" "lose forward 1 3" 1 "${buddy[@]}" --save saved --save-interval 3
