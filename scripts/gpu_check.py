@@ -20,6 +20,8 @@ import tempfile
 import threading
 import time
 
+import gpu_features
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEAK = 989e12  # bf16 products of an H100 or H200 without sparsity, in floating-point operations/s
 TINY = "--n-layer 2 --n-head 4 --n-embd 64 --seq-len 64 --global-batch-size 8 --lr 3e-3".split()
@@ -60,7 +62,8 @@ class Failed(Exception):
 class Check:
     def __init__(self, options, gpu):
         self.gpu = gpu
-        self.build = self.plugins = pathlib.Path(options.build).resolve()
+        self.build = pathlib.Path(options.build).resolve()
+        self.plugins = pathlib.Path(options.plugins or options.build).resolve()
         self.root = pathlib.Path(tempfile.mkdtemp(prefix="weft-gpu-"))
         self.thread = threading.local()
         self.until = time.monotonic() + 60 * options.minutes
@@ -216,11 +219,14 @@ class Check:
 
     # ---- 5: speed ----
 
+    def rate(self, shape, batch, dtype, *more):
+        """Tokens/s."""
+        rows = self.train(*shape, "--global-batch-size", batch, "--dtype", dtype, *more, steps=12, seconds=100)
+        return sorted(row["tokens_per_s"] for row in rows[4:])[len(rows[4:]) // 2]
+
     def speed(self, name, shape, batch, target, *more):
         layers, width = int(shape[3]), int(shape[5])
-        flags = [*shape, "--global-batch-size", batch, "--dtype", "bf16", *more]
-        rows = self.train(*flags, steps=12, seconds=100)
-        rate = sorted(row["tokens_per_s"] for row in rows[4:])[len(rows[4:]) // 2]
+        rate = self.rate(shape, batch, "bf16", *more)
         parameters = 12 * layers * width ** 2 + 50304 * width
         # A token looks at half of the others: causal attention, forward and backward.
         work = 6 * parameters + 6 * layers * 1024 * width
@@ -230,9 +236,8 @@ class Check:
                    f"(at least {target} %)", 100 * use >= target)
         return rate
 
-    def peer(self, name, shape, batch, rates):
-        out = self.run([sys.executable, ROOT / "scripts/gpu_torch.py", shape[3], shape[1], shape[5],
-                        batch], 150)
+    def peer(self, name, shape, batch, rates, dtype="bf16"):
+        out = self.run([sys.executable, ROOT / "scripts/gpu_torch.py", shape[3], shape[1], shape[5], batch, dtype], 150)
         if "no torch" in out:
             self.row(5, f"{name} against PyTorch", "-", "not run: " + out.strip())
             return
@@ -243,10 +248,18 @@ class Check:
                        f"{theirs['tokens_per_s']:,.0f} tokens/s: {ratio:.2f} times (at least 1.1)",
                        ratio >= 1.1)
 
+    def fp32(self, dtype, more):
+        rates = {way: self.rate(GPT2, 16, "fp32", *more, *flags) for way, flags in (("exact", []), ("exact off", ["--exact", "off"]))}
+        told = ", ".join(f"{way} {rate:,.0f} tokens/s" for way, rate in rates.items())
+        self.row(5, f"GPT-2 124M, batch 16 x 1024, {dtype}", told, "told")
+        self.peer(f"GPT-2 124M in {dtype}", GPT2, 16, rates, dtype)
+
     def models(self):
         ways = {"exact": [], "exact off": ["--exact", "off"],
                 "exact, CUDA graphs": ["--cuda-graph", "on"],
                 "exact off, CUDA graphs": ["--exact", "off", "--cuda-graph", "on"]}
+        for dtype, more in (("fp32", []), ("tf32", ["--tf32"])):
+            self.attempt(5, f"GPT-2 124M, {dtype}", lambda dtype=dtype, more=more: self.fp32(dtype, more))
         for name, shape, batch, target in (("GPT-2 124M", GPT2, 32, 50), ("GPT-2 1.5B", GPT2_XL, 8, 55)):
             rates = {}
             for way, more in ways.items():
@@ -255,6 +268,13 @@ class Check:
                 self.attempt(5, f"{name}, {way}", measure)
             if rates:
                 self.attempt(5, f"{name} against PyTorch", lambda: self.peer(name, shape, batch, rates))
+
+    def decoding(self):
+        out = self.run([sys.executable, ROOT / "scripts/gpu_decode.py", self.build], 200)
+        for row in map(json.loads, out.splitlines()):
+            theirs = row["peer_tokens_per_s"]
+            self.row(7, f"generation, {row['model']}, {row['dtype']}, texts at once: {row['texts']}", f"{row['tokens_per_s']:,.0f} tokens/s"
+                     + (f", transformers {theirs:,.0f}: {row['tokens_per_s'] / theirs:.2f} times" if theirs else ""), "told")
 
     def memory(self):
         out = self.run([self.build / "apps/bench", "memory", "--device", "cuda", "--json"])
@@ -280,8 +300,16 @@ class Check:
             else:
                 self.row(5, what, figure, f"told: this is {self.gpu}")
 
+    def side_by_side(self, checks):
+        """What they compute does not depend on who else uses the GPU."""
+        with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
+            for done in [pool.submit(self.attempt, *check) for check in checks]:
+                done.result()
+
+    def features(self):
+        self.side_by_side(gpu_features.checks(self))
+
     def correctness(self):
-        """Side by side: what they compute does not depend on who else uses the GPU."""
         checks = [(2, "every op against the reference", self.ops)]
         checks += [(2, f"compute-sanitizer {tool}", lambda tool=tool: self.sanitizer(tool))
                    for tool in ("memcheck", "racecheck")]
@@ -294,14 +322,13 @@ class Check:
         checks += [(4, f"{dtype}, layouts on one GPU", lambda dtype=dtype: self.layouts(dtype))
                    for dtype in ("fp32", "bf16")]
         checks += [(4, f"NCCL, {n} processes", lambda n=n: self.processes(n)) for n in (2, 4)]
-        with concurrent.futures.ThreadPoolExecutor(max(2, (os.cpu_count() or 2) // 2)) as pool:
-            for done in [pool.submit(self.attempt, *check) for check in checks]:
-                done.result()
+        self.side_by_side(checks)
 
     def speeds(self):
         """One after the other: each has the GPU to itself."""
         self.attempt(5, "memory-bound kernels against a copy", self.memory)
         self.attempt(5, "attention against the published figures", self.attention)
+        self.attempt(7, "generation", self.decoding)
         self.models()
 
     def table(self):
@@ -316,21 +343,22 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", default="build", help="the built tree")
     parser.add_argument("--minutes", type=float, default=8, help="in all")
-    parser.add_argument("--only", choices=("correctness", "speeds"), help="half of it")
+    parser.add_argument("--plugins", help="the folder of the plugin for GPUs, where it is not the built tree: with its "
+                        "tests/cuda a machine without a GPU can try the checks")
+    parser.add_argument("--only", choices=("correctness", "features", "speeds"), help="a part of it")
     parser.add_argument("--probe", action="store_true", help="only say whether there is a GPU")
     options = parser.parse_args()
     count, why = gpus()
-    if count == 0:
+    if count == 0 and not options.plugins:
         print(f"gpu_check: no GPU here: {why}")
         return 77
     if options.probe:
         return 0
     check = Check(options, why)
     try:
-        if options.only != "speeds":
-            check.correctness()
-        if options.only != "correctness":
-            check.speeds()
+        for part in ("correctness", "features", "speeds"):
+            if options.only in (None, part):
+                getattr(check, part)()
     finally:
         shutil.rmtree(check.root)
     check.table()

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """
-gpu_torch.py LAYERS HEADS WIDTH BATCH - PyTorch's speed with a GPT-2 on this GPU, for gpu_check.py:
-compiled, flash attention, bf16 by autocast over fp32 parameters, fused AdamW, sequences of 1024.
+gpu_torch.py LAYERS HEADS WIDTH BATCH DTYPE - PyTorch's speed with a GPT-2 on this GPU, for gpu_check.py:
+compiled, the attention that it chooses, fused AdamW, sequences of 1024. DTYPE: bf16, by autocast over fp32 parameters;
+tf32, fp32 whose products round their factors; fp32.
 Prints {"version", "tokens_per_s"} as JSON.
 """
 import json
@@ -55,7 +56,8 @@ class GPT(nn.Module):
 
 def main():
     layers, heads, width, batch = (int(word) for word in sys.argv[1:5])
-    torch.set_float32_matmul_precision("high")
+    dtype = sys.argv[5]
+    torch.set_float32_matmul_precision("highest" if dtype == "fp32" else "high")
     torch.manual_seed(1)
     with torch.device("cuda"):
         model = GPT(layers, heads, width)
@@ -66,7 +68,7 @@ def main():
     for _ in range(STEPS):
         torch.cuda.synchronize()
         start = time.perf_counter()
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=dtype == "bf16"):
             loss = step_of(tokens[:, :-1], tokens[:, 1:])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -99,7 +99,7 @@ static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
 {
     const char *path;
 
-    if (app_model_run_check(&q->run, error) != WF_OK || check_batch(q, error) != WF_OK ||
+    if (app_model_run_check(&q->run, false, error) != WF_OK || check_batch(q, error) != WF_OK ||
         app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
         app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, error) != WF_OK ||
         app_requests_read(q->requests, j->tokenizer, j->source.config.positions, &j->requests,

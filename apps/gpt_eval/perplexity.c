@@ -212,7 +212,7 @@ static wf_status prepare(job *j, app_perplexity_request *q, wf_error *error)
     const char *path;
     wf_error missing = {WF_OK, ""};
 
-    if (app_model_run_check(&q->run, error) != WF_OK ||
+    if (app_model_run_check(&q->run, false, error) != WF_OK ||
         app_model_source_open(q->run.model, &j->source, error) != WF_OK)
         return error->code;
     /* token ids need none */

@@ -179,7 +179,7 @@ static wf_status prepare(job *j, wf_error *error)
 {
     app_generate_request *q = &j->q;
 
-    if (app_model_run_check(&q->run, error) != WF_OK)
+    if (app_model_run_check(&q->run, q->plan, error) != WF_OK)
         return error->code;
     if (app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
         app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &j->tokenizer_path,

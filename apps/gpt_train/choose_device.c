@@ -1,4 +1,5 @@
 /* apps/gpt_train/choose_device.c - what --device auto and --threads-per-rank stand for on this machine. */
+#include "apps/device.h"
 #include "apps/gpt_train/setup.h"
 #include <sched.h>
 #include <string.h>
@@ -25,27 +26,18 @@ wf_status app_choose_threads(app_options *o, const wf_launcher *launcher, wf_err
     return WF_OK;
 }
 
-/* What --device auto stands for. Where the CPU serves somebody who asked, that is told in a line. */
 wf_status app_choose_device(app_options *o, wf_error *error)
 {
-    wf_error why = {WF_OK, ""};
-    bool choose = strcmp(o->device, "auto") == 0;
+    const char *device;
 
     if (o->tf32 && strcmp(o->device, "cuda") != 0)
         return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
     if (o->cuda_graph && strcmp(o->device, "cuda") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--cuda-graph on is for GPUs; use --device cuda with it");
-    if (strcmp(o->device, "cpu") == 0 || (!choose && o->plan))
-        return WF_OK;
-    if (wf_cuda_count(choose, &why) > 0) {
-        snprintf(o->device, sizeof o->device, "cuda");
-        return WF_OK;
-    }
-    if (!choose)
-        return wf_error_set(error, why.code, "--device cuda: %s; use --device cpu", why.text);
-    if (o->given[APP_OPTION_device] && wf_launcher_detected().process <= 0)
-        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
-    snprintf(o->device, sizeof o->device, "cpu");
+    device = app_device_choose(o->device, o->plan, o->given[APP_OPTION_device], error);
+    if (!device)
+        return error->code;
+    snprintf(o->device, sizeof o->device, "%s", device);
     return WF_OK;
 }

@@ -1,5 +1,6 @@
 /* apps/model/model_run.c - see the header. */
 #include "apps/model/model_run.h"
+#include "apps/device.h"
 #include <string.h>
 
 static bool is_dtype(const char *name)
@@ -7,7 +8,7 @@ static bool is_dtype(const char *name)
     return strcmp(name, "fp32") == 0 || strcmp(name, "bf16") == 0;
 }
 
-wf_status app_model_run_check(app_model_run *run, wf_error *error)
+wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error)
 {
     wf_topology machine;
 
@@ -40,8 +41,9 @@ wf_status app_model_run_check(app_model_run *run, wf_error *error)
         strcmp(run->base_dtype, "nf4") != 0)
         return wf_error_set(error, WF_EINVAL, "--base-dtype %s is none of same and nf4",
                             run->base_dtype);
-    if (run->threads)
-        return WF_OK;
+    run->device = app_device_choose(run->device, plan, false, error);
+    if (!run->device || run->threads)
+        return error->code;
     if (wf_topology_read(NULL, &machine, error) != WF_OK)
         return error->code;
     run->threads = machine.cores > run->tp * run->dp ? machine.cores / (run->tp * run->dp) : 1;
@@ -58,6 +60,7 @@ static wf_par_options options_of(const app_model_run *run, const app_model_sourc
     return (wf_par_options){.tp = (int)run->tp,
                             .dp = (int)run->dp,
                             .strategy = "no_shard",
+                            .device = run->device,
                             .threads = (int)run->threads,
                             .seed = source->seed,
                             .dtype = dtype,

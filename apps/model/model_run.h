@@ -12,12 +12,13 @@ typedef struct app_model_run {
     bool fp32_residual;            /* wf_par_options.fp32_residual */
     const char *base_dtype;        /* NULL: as adapters were trained, else as dtype */
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
+    const char *device;            /* auto, cpu or cuda; checked, it is cpu or cuda */
     const char *pp;                /* NULL; what is said instead is refused */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
     {                                                                                          \
-        .tp = 1, .dp = 1, .dtype = "fp32"                                                      \
+        .tp = 1, .dp = 1, .dtype = "fp32", .device = "auto"                                    \
     }
 
 /* Their flags, for app_flags_read, and their help, a line each. */
@@ -27,6 +28,7 @@ typedef struct app_model_run {
         {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                                \
         {"pp", APP_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL},                                    \
         {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},             \
+        {"device", APP_FLAG_TEXT, &(run)->device, 0, 0, NULL, NULL},                            \
         {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                              \
         {"compute", APP_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL},                          \
         {"fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL}, \
@@ -36,14 +38,18 @@ typedef struct app_model_run {
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1)\n"                       \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
+    "  --device auto|cpu|cuda   auto: on the GPU where there is one, ranks in turn on "        \
+    "several\n"                                                                                \
+    "                           (default: auto)\n"                                             \
     "  --dtype fp32|bf16        what parameters and results are stored as (default: fp32)\n"   \
     "  --compute fp32|bf16      what products are made of (default: as --dtype)\n"             \
     "  --fp32-residual-connection  with --dtype bf16: store the residual stream in fp32\n"     \
     "  --base-dtype same|nf4    what linears are stored as: as --dtype, or in 4 bits a\n"      \
     "                           number (default: as adapters were trained, else same)\n"
 
-/* The flags go together, and threads are known. WF_EINVAL. */
-wf_status app_model_run_check(app_model_run *run, wf_error *error);
+/* The flags go together, and threads and device are known. plan: nothing will be computed. WF_EINVAL, and what
+   app_device_choose says. */
+wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error);
 
 /* What a rank does with its model. Failures go to the context of par. */
 typedef void app_model_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model);

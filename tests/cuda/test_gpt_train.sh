@@ -70,6 +70,31 @@ run "a sample from it" --device cuda --sample 4
 run "saved" --device cuda --save there
 run "and gone on with on the CPU" --device cpu --resume there --steps 3
 grep -q 'step 3/3' out && result "from where it was" "" || result "from where it was" "no step 3"
+
+# generate FLAG...: a line of JSON on stdout, of a text that goes on from "line 1".
+generate()
+{
+    timeout -s KILL 120 "$(dirname "$gpt_train")/gpt_generate" there --prompt "line 1" --max-new-tokens 6 \
+        --json --echo --logprobs 0 "$@" 2>err
+}
+problem=$(generate --device cuda >wanted || cat err)
+for way in "" "--tp 2" "--prefill-chunk 2" "--device auto"; do
+    # shellcheck disable=SC2086 # several flags
+    [ "$(generate --device cuda $way)" = "$(cat wanted)" ] || problem+=" another text with $way;"
+done
+result "texts from what was saved" "$problem"
+result "near those of the CPU" "$(generate --device cpu | python3 -c '
+import json, sys
+ours, cpu = json.load(open("wanted")), json.load(sys.stdin)
+pairs = list(zip(ours["prompt_logprobs"], cpu["prompt_logprobs"]))
+if len(pairs) != 5 or max(abs(a - b) for a, b in pairs) > 1e-5: print(pairs)')"
+problem=$("$(dirname "$gpt_train")/gpt_eval" perplexity there --data text.txt --device cuda --json >out 2>err || cat err)
+python3 -c 'import json; assert 0 < json.load(open("out"))["nats_per_token"] < 6' 2>/dev/null || problem+=" no figure"
+result "how well it foretells a text" "$problem"
+"$(dirname "$gpt_train")/gpt_generate" there --prompt x --device gpu >out 2>err
+got=$?
+[ $got = 2 ] && grep -q -- "--device gpu is none of auto, cpu and cuda" err && result "a device that there is not" "" ||
+    result "a device that there is not" "status $got: $(cat err)"
 run "a plan" --device cuda --plan --tp 2
 WEFT_EMULATOR_DEVICES=2 run "four ranks on two GPUs" --device cuda --digest --tp 2 --dp 2
 [ "$(digest)" = "$one" ] && grep -q '^device cuda: 4 ranks share 2 devices' err &&
