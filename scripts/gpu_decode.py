@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 
+sys.path.pop(0)  # transformers would take the tokenizers.py beside this for its package
 MODELS = {"smollm2-135m": (30, 9, 3, 576, 1536, 49152), "llama-3.2-1b": (16, 32, 8, 2048, 8192, 128256)}
 SHORT, LONG, PROMPT = 32, 160, list(range(1, 17))
 
@@ -70,7 +71,7 @@ def main():
             model = pathlib.Path(folder) / name
             subprocess.run([build / "apps/gpt_train", "--data", text, "--model", name, "--vocab-size", str(shape[5]), "--seq-len", "256",
                             "--global-batch-size", "1", "--steps", "1", "--eval-interval", "0", "--optimizer", "sgd", "--dtype", "bf16",
-                            "--device", "cuda", "--save", model], check=True, stdout=subprocess.DEVNULL)
+                            "--device", "cuda", "--save", model], check=True, capture_output=True)
             for dtype in ("fp32", "bf16"):
                 for texts in (1, 32):
                     ours, theirs = weft(build, model, texts, dtype), peer(shape, texts, dtype)
