@@ -49,7 +49,8 @@ typedef struct wf_cuda_options {
     int ordinal; /* the number of a GPU of this process; several ranks may share one */
     int readers; /* GPUs 0 .. readers - 1 read its memory in place, as ranks that are threads do */
     bool plan; /* no GPU is touched: what would its ops need? For a context that plans */
-    bool tf32; /* products of f32 may round their factors to tf32: faster, 10 bits */
+    bool
+        tf32; /* products of f32 may round their factors to tf32: faster, 10 bits; for exact off alone */
 } wf_cuda_options;
 
 /**

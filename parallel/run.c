@@ -65,6 +65,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
     if (o->base_dtype != WF_F32 && o->base_dtype != WF_NF4)
         return wf_error_set(error, WF_EINVAL, "base_dtype %d must be WF_F32 or WF_NF4",
                             (int)o->base_dtype);
+    if (o->tf32 && !o->exact_off)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "tf32 rounds factors that exact mode multiplies as they are, with the CPU's "
+            "bits: use it with exact off (--exact off)");
     if (o->accumulate == WF_PAR_GROUP &&
         (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
         return wf_error_set(

@@ -77,7 +77,7 @@ typedef struct wf_par_options {
                               which is not layout-exact */
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
-    bool tf32;              /* wf_device_options.tf32 */
+    bool tf32;              /* wf_device_options.tf32; with exact_off alone */
     bool cuda_graph;        /* on cuda with one rank: steps are captured once and run as CUDA
                                graphs from the second one on (parallel/train/graph_step_internal.h). The loss
                                function and the model see the first two alone: neither may

@@ -79,8 +79,6 @@ static wf_cuda_product matmul_product(const wf_call *one)
         .c = y->data,
         .chunks = sums_each(one) ? a->local[dim] : wf_cuda_host_table->chunk_cuts(a, dim, cut),
         .members = 1,
-        .tree = wf_cuda_is_tree(one, &a->dim[dim]),
-        .direct = wf_cuda_may_be_direct(y),
         .piece = matmul_piece};
 }
 

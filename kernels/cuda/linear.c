@@ -18,28 +18,6 @@ const void *wf_cuda_element(const wf_tensor *t, int64_t element)
     return (const void *)((uintptr_t)t->data + (size_t)element * (t->dtype == WF_BF16 ? 2 : 4));
 }
 
-/* Whether rows of a part of this dim are whole steps of 16 bytes in every layout over up to eight
-   ranks, so that a product may be written to them as it is. */
-static bool cuts_are_aligned(const wf_dim *dim, wf_dtype type)
-{
-    int64_t step = WF_CUDA_ALIGNED / (type == WF_BF16 ? 2 : 4);
-
-    return dim->grain % step == 0 || dim->size % (WF_MAX_CHUNKS * step) == 0;
-}
-
-bool wf_cuda_is_tree(const wf_call *call, const wf_dim *summed)
-{
-    return summed->chunks != WF_CHUNKS_1 && wf_cuda_host_table->context_exact(call->ctx);
-}
-
-bool wf_cuda_may_be_direct(const wf_tensor *out)
-{
-    int last = out->ndim - 1;
-    size_t row = (size_t)out->local[last] * (out->dtype == WF_BF16 ? 2 : 4);
-
-    return cuts_are_aligned(&out->dim[last], out->dtype) && row % WF_CUDA_ALIGNED == 0;
-}
-
 wf_status wf_cuda_check_factors(const wf_call *call)
 {
     for (int i = 0; i < call->n_in; i++)
@@ -90,8 +68,6 @@ static wf_cuda_product forward_product(const wf_call *call)
                              .c = call->out[0]->data,
                              .chunks = wf_cuda_host_table->chunk_cuts(x, last, cut),
                              .members = 1,
-                             .tree = wf_cuda_is_tree(call, &x->dim[last]),
-                             .direct = wf_cuda_may_be_direct(call->out[0]),
                              .piece = forward_piece};
 }
 
@@ -220,8 +196,6 @@ static wf_cuda_product dx_product(const wf_call *call)
                              .add = wf_linear_adds(call),
                              .chunks = wf_cuda_host_table->chunk_cuts(dy, last, cut),
                              .members = call->n_in / 2,
-                             .tree = wf_cuda_is_tree(call, &dy->dim[last]),
-                             .direct = wf_cuda_may_be_direct(dx),
                              .piece = dx_piece};
 }
 
@@ -300,8 +274,6 @@ static wf_cuda_product dw_product(const wf_call *call)
                              .add = wf_linear_adds(call),
                              .chunks = chunks,
                              .members = 1,
-                             .tree = chunk_each(call),
-                             .direct = wf_cuda_may_be_direct(dw),
                              .piece = dw_piece};
 }
 

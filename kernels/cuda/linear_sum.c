@@ -30,8 +30,6 @@ static wf_cuda_product product(const wf_call *call)
                              .add = wf_linear_adds(call),
                              .chunks = wf_cuda_host_table->chunk_cuts(x, last, cut),
                              .members = call->n_in / 2,
-                             .tree = wf_cuda_is_tree(call, &x->dim[last]),
-                             .direct = wf_cuda_may_be_direct(y),
                              .piece = piece};
 }
 

@@ -2,9 +2,7 @@
  * kernels/cuda/matmul.c - one product by cuBLASLt, and which algorithm makes it.
  *
  * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first factor
- * is our b. An algorithm is asked for once and kept: of a pinned product for (types, directions,
- * depth), found on a large product of that depth and tried on small and long ones, without a
- * split of the sum or a workspace; of any other for its whole shape.
+ * is our b. An algorithm is asked for once for each shape, and kept.
  */
 #include "kernels/cuda/matmul_internal.h"
 #include "kernels/cuda/cudnn_internal.h"
@@ -12,14 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CANDIDATES = 16, LARGE = 4096, LEAST = 16 };
+enum { CANDIDATES = 16 };
 
-/* What an algorithm was chosen for. m and n are 0 of a pinned one, as its operands' rows are. */
+/* What an algorithm was chosen for. */
 typedef struct algorithm_key {
     int64_t m, n, depth, a_ld, b_ld, c_ld;
     uint32_t a_aligned, b_aligned, c_aligned; /* bytes */
     wf_dtype type, c_type;
-    bool a_along, b_along, add, pinned, bias;
+    bool a_along, b_along, add, bias;
 } algorithm_key;
 
 typedef struct wf_cuda_algorithm {
@@ -147,106 +145,50 @@ static void fill_key(algorithm_key *k, const wf_cuda_gemm *mm)
     k->a_along = mm->a.along;
     k->b_along = mm->b.along;
     k->add = mm->add;
-    k->pinned = mm->pinned;
     k->bias = mm->bias != NULL;
-    k->a_aligned = k->b_aligned = k->c_aligned = WF_CUDA_ALIGNED;
-    if (!mm->pinned) {
-        k->m = mm->m;
-        k->n = mm->n;
-        k->a_ld = mm->a.ld;
-        k->b_ld = mm->b.ld;
-        k->c_ld = mm->c_ld;
-        k->a_aligned = aligned(mm->a.data, mm->a.ld, mm->type);
-        k->b_aligned = aligned(mm->b.data, mm->b.ld, mm->type);
-        k->c_aligned = aligned(mm->c, mm->c_ld, mm->c_type);
-    }
-}
-
-/* A product of the same kind and depth, of any size, with aligned rows. */
-static wf_cuda_gemm of_size(const wf_cuda_gemm *mm, int64_t m, int64_t n)
-{
-    wf_cuda_gemm other = *mm;
-
-    other.m = m;
-    other.n = n;
-    other.a.ld = mm->a.along ? mm->depth : (m + LEAST - 1) / LEAST * LEAST;
-    other.b.ld = mm->b.along ? mm->depth : (n + LEAST - 1) / LEAST * LEAST;
-    other.c_ld = (n + LEAST - 1) / LEAST * LEAST;
-    return other;
+    k->m = mm->m;
+    k->n = mm->n;
+    k->a_ld = mm->a.ld;
+    k->b_ld = mm->b.ld;
+    k->c_ld = mm->c_ld;
+    k->a_aligned = aligned(mm->a.data, mm->a.ld, mm->type);
+    k->b_aligned = aligned(mm->b.data, mm->b.ld, mm->type);
+    k->c_aligned = aligned(mm->c, mm->c_ld, mm->c_type);
 }
 
 static cublasStatus_t prefer(cublasLtMatmulPreferenceOpaque_t *wish, const algorithm_key *key)
 {
-    uint64_t workspace = key->pinned ? 0 : WF_CUDA_BLAS_WORKSPACE;
-    uint32_t none = CUBLASLT_REDUCTION_SCHEME_NONE;
+    uint64_t workspace = WF_CUDA_BLAS_WORKSPACE;
     const struct {
         cublasLtMatmulPreferenceAttributes_t attribute;
         const void *value;
         size_t size;
-        bool always;
     } set[] = {
-        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace, true},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_aligned, 4, true},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->a_aligned, 4, true},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->c_aligned, 4, true},
-        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->c_aligned, 4, true},
-        {CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &none, sizeof none, key->pinned},
+        {CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &key->b_aligned, 4},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &key->a_aligned, 4},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &key->c_aligned, 4},
+        {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &key->c_aligned, 4},
     };
     cublasStatus_t status = cublasLtMatmulPreferenceInit(wish);
 
     for (size_t i = 0; status == CUBLAS_STATUS_SUCCESS && i < sizeof set / sizeof *set; i++)
-        if (set[i].always)
-            status = cublasLtMatmulPreferenceSetAttribute(wish, set[i].attribute, set[i].value,
-                                                          set[i].size);
+        status = cublasLtMatmulPreferenceSetAttribute(wish, set[i].attribute, set[i].value,
+                                                      set[i].size);
     return status;
 }
 
-static bool serves(cublasLtHandle_t blas, const wf_cuda_gemm *mm, bool tf32,
-                   const cublasLtMatmulAlgo_t *algorithm)
-{
-    cublasLtMatmulHeuristicResult_t result;
-    described d;
-
-    return describe(&d, mm, tf32) == CUBLAS_STATUS_SUCCESS &&
-           cublasLtMatmulAlgoCheck(blas, &d.product, &d.first, &d.second, &d.result, &d.result,
-                                   algorithm, &result) == CUBLAS_STATUS_SUCCESS &&
-           result.workspaceSize == 0;
-}
-
-/* One whose sums are not split, and which makes a product of any size. */
-static bool may_be_pinned(cublasLtHandle_t blas, const wf_cuda_gemm *mm, bool tf32,
-                          const cublasLtMatmulAlgo_t *algorithm)
-{
-    static const int64_t size[][2] = {{1, 1}, {1, LARGE}, {LARGE, 1}, {65536, 64}};
-    int32_t splits = 0;
-    size_t written;
-
-    if (cublasLtMatmulAlgoConfigGetAttribute(algorithm, CUBLASLT_ALGO_CONFIG_SPLITK_NUM,
-                                             &splits, sizeof splits,
-                                             &written) != CUBLAS_STATUS_SUCCESS ||
-        splits > 1)
-        return false;
-    for (size_t i = 0; i < sizeof size / sizeof *size; i++) {
-        wf_cuda_gemm other = of_size(mm, size[i][0], size[i][1]);
-
-        if (!serves(blas, &other, tf32, algorithm))
-            return false;
-    }
-    return true;
-}
-
-static wf_status choose(const wf_call *call, const wf_cuda_gemm *asked,
-                        const algorithm_key *key, cublasLtMatmulAlgo_t *algorithm)
+static wf_status choose(const wf_call *call, const wf_cuda_gemm *mm, const algorithm_key *key,
+                        cublasLtMatmulAlgo_t *algorithm)
 {
     wf_cuda *cuda = wf_cuda_of(call);
-    wf_cuda_gemm mm = asked->pinned ? of_size(asked, LARGE, LARGE) : *asked;
     cublasLtMatmulHeuristicResult_t result[CANDIDATES];
     cublasLtMatmulPreferenceOpaque_t wish;
     cublasStatus_t status;
     described d;
     int n = 0;
 
-    status = describe(&d, &mm, cuda->tf32);
+    status = describe(&d, mm, cuda->tf32);
     if (status == CUBLAS_STATUS_SUCCESS)
         status = prefer(&wish, key);
     if (status == CUBLAS_STATUS_SUCCESS)
@@ -254,19 +196,15 @@ static wf_status choose(const wf_call *call, const wf_cuda_gemm *asked,
             cublasLtMatmulAlgoGetHeuristic(cuda->blas, &d.product, &d.first, &d.second,
                                            &d.result, &d.result, &wish, CANDIDATES, result, &n);
     for (int i = 0; status == CUBLAS_STATUS_SUCCESS && i < n; i++)
-        if (result[i].state == CUBLAS_STATUS_SUCCESS &&
-            (!asked->pinned || may_be_pinned(cuda->blas, &mm, cuda->tf32, &result[i].algo))) {
+        if (result[i].state == CUBLAS_STATUS_SUCCESS) {
             *algorithm = result[i].algo;
             return WF_OK;
         }
     return wf_cuda_host_table->fail(
         call->ctx, WF_EUNSUPPORTED,
         "%s: cuBLASLt (status %d, %d candidates) has no algorithm for %s products of depth "
-        "%" PRId64 "%s",
-        call->op->name, (int)status, n, asked->type == WF_BF16 ? "bf16" : "f32", asked->depth,
-        asked->pinned ? " that serves every size without splitting sums, as exact mode needs; "
-                        "--exact off lets it choose for each shape"
-                      : "");
+        "%" PRId64,
+        call->op->name, (int)status, n, mm->type == WF_BF16 ? "bf16" : "f32", mm->depth);
 }
 
 static wf_status add_algorithm(const wf_call *call, wf_cuda_math *math,
@@ -326,7 +264,7 @@ wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm)
     return check(call,
                  cublasLtMatmul(cuda->blas, &d.product, &one, mm->b.data, &d.first, mm->a.data,
                                 &d.second, &before, mm->c, &d.result, mm->c, &d.result,
-                                &algorithm, mm->pinned ? NULL : mm->workspace,
-                                mm->pinned ? 0 : WF_CUDA_BLAS_WORKSPACE, cuda->stream),
+                                &algorithm, mm->workspace, WF_CUDA_BLAS_WORKSPACE,
+                                cuda->stream),
                  "a product");
 }

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, and products of chunks (product.c)
- * that are made of it. Matrices are row-major here; matmul.c turns them around for cuBLAS.
+ * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, for exact off, and products of chunks
+ * (product.c). Matrices are row-major here; matmul.c turns them around for cuBLAS.
  */
 #ifndef WF_KERNELS_CUDA_MATMUL_INTERNAL_H
 #define WF_KERNELS_CUDA_MATMUL_INTERNAL_H
@@ -27,13 +27,8 @@ typedef struct wf_cuda_gemm {
     void *c;
     int64_t m, n, depth, c_ld;
     bool add;
-    const void
-        *bias; /* NULL, or [n] of c's type, added to every row by cuBLASLt; not if pinned */
-    /* The algorithm is that of (types, directions, depth), whatever m and n: an element is then
-       one expression in every layout. Rows of a, b and c are aligned to 16 bytes, and no
-       workspace is read. Else what cuBLASLt holds best for the shape. */
-    bool pinned;
-    void *workspace; /* WF_CUDA_BLAS_WORKSPACE bytes where not pinned */
+    const void *bias; /* NULL, or [n] of c's type, added to every row by cuBLASLt */
+    void *workspace;  /* WF_CUDA_BLAS_WORKSPACE bytes */
 } wf_cuda_gemm;
 
 wf_status wf_cuda_gemm_run(const wf_call *call, const wf_cuda_gemm *mm);
@@ -53,8 +48,6 @@ typedef struct wf_cuda_product {
     bool add;
     int64_t chunks;
     int members; /* products that a chunk is the chain of */
-    bool tree;   /* the chunks are those of exact mode, whatever their number is on this rank */
-    bool direct; /* where there is one product: it may go to c as it is */
     /* NULL, or [n], added to the result when that is rounded; of a free choice of c's type */
     const wf_tensor *bias;
     void *gelu; /* NULL, or where gelu of that goes: c keeps the result itself */

@@ -2,17 +2,14 @@
  * kernels/cuda/product.c - a product whose sum is cut in chunks, and the midpoint tree over them
  * (core/numerics/tree.h).
  *
- * In exact mode products of bf16 are made by kernels of our own (tensor_product.c): one launch makes
- * all chunks of a node of the tree and adds them. All others are cuBLASLt's: it makes the chunks,
- * and a kernel of ours adds up to eight in one pass.
+ * In exact mode kernels of our own (tensor_product.c) make it: one launch makes all chunks of a node of the tree and
+ * adds them. With exact off cuBLASLt makes the products, one of them mostly, and a kernel of ours adds up to
+ * eight in one pass where they do not go to the result directly.
  *
  * Nodes that are not the result are floats in buffers of the workspace, for so many rows at a time
  * that the buffers stay in the second level cache. A node of many chunks has its left half wait in a
  * buffer of its own. What is not aligned as exact products need it, or not of a whole depth, is
  * copied before with zeros behind it: they add nothing, in any layout.
- *
- * Whether cuBLASLt's one product of a sum without chunks goes to the result directly depends on the
- * shape alone (`direct`): a zero of its own may be -0, which our kernel would have made +0.
  */
 #include "kernels/cuda/product_internal.h"
 
@@ -83,33 +80,27 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
                          p->call->op->name);
 }
 
-/* One product of a chunk's chain to c, or added to it. */
+/* One product of a chunk's chain by cuBLASLt, to c or added to it. */
 static wf_status multiply(const product_run *r, int64_t chunk, int member,
                           const wf_cuda_result *c)
 {
     const wf_cuda_product *p = r->p;
     wf_cuda_piece x = p->piece(p->call, chunk, member);
-    char *room = behind_buffers(r);
     wf_cuda_gemm mm = {.type = p->type,
                        .c_type = c->type,
                        .m = r->rows,
                        .n = p->n,
-                       .depth = wf_cuda_is_exact(p) ? wf_cuda_whole_depth(p, x.depth) : x.depth,
+                       .depth = x.depth,
                        .c = c->to,
                        .c_ld = c->to_ld,
                        .add = c->add,
                        .bias = c->bias,
-                       .pinned = wf_cuda_is_exact(p),
-                       .workspace = behind(room, r->plan->pack)};
-    wf_status status;
+                       .workspace = behind_buffers(r)};
 
     skip_rows(p, &x.a, r->row);
-    status = make_whole(p, &x.a, r->rows, x.depth, room);
-    if (status == WF_OK)
-        status = make_whole(p, &x.b, p->n, x.depth, behind(room, r->plan->pack_b));
     mm.a = x.a;
     mm.b = x.b;
-    return status == WF_OK ? wf_cuda_gemm_run(p->call, &mm) : status;
+    return wf_cuda_gemm_run(p->call, &mm);
 }
 
 /* The chain of a chunk's products, in order; *any: whether there was one. */
@@ -145,7 +136,7 @@ static wf_cuda_result float_target(const product_run *r, int64_t buffer)
         .to = buffer_of(r, buffer), .to_ld = r->plan->ld, .type = WF_F32, .fours = true};
 }
 
-/* The pieces of a node as tensor cores take them. */
+/* The pieces of a node as its kernel takes them. */
 static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_product *t)
 {
     const wf_cuda_product *p = r->p;
@@ -170,12 +161,13 @@ static wf_status take_pieces(const product_run *r, int64_t first, wf_tensor_prod
     return status;
 }
 
-/* A node by tensor cores: to the result at once, or by parts that are joined. */
-static wf_status tensor_node(const product_run *r, int64_t first, int64_t count,
-                             const wf_cuda_result *to)
+/* A node of exact mode: to the result at once, or by parts that are joined. */
+static wf_status exact_node(const product_run *r, int64_t first, int64_t count,
+                            const wf_cuda_result *to)
 {
     const wf_cuda_product *p = r->p;
-    wf_tensor_product t = {.chunks = (int)count,
+    wf_tensor_product t = {.type = p->type,
+                           .chunks = (int)count,
                            .members = p->members,
                            .levels = wf_cuda_part_levels(p, count),
                            .m = r->rows,
@@ -194,9 +186,9 @@ static wf_status tensor_node(const product_run *r, int64_t first, int64_t count,
     return status == WF_OK && t.levels ? join(r, &j, to) : status;
 }
 
-/* Up to eight chunks, in one pass. */
-static wf_status small_node(const product_run *r, int64_t first, int64_t count,
-                            const wf_cuda_result *to)
+/* Up to eight chunks of cuBLASLt's, added in one pass. */
+static wf_status free_node(const product_run *r, int64_t first, int64_t count,
+                           const wf_cuda_result *to)
 {
     wf_cuda_join j = {.n_from = (int)count};
     wf_status status = WF_OK;
@@ -220,8 +212,8 @@ static wf_status make_node(const product_run *r, int64_t first, int64_t count, i
     wf_status status;
 
     if (count <= wf_cuda_node_chunks(r->p))
-        return wf_cuda_is_tensor_product(r->p) ? tensor_node(r, first, count, to)
-                                               : small_node(r, first, count, to);
+        return wf_cuda_is_exact(r->p) ? exact_node(r, first, count, to)
+                                      : free_node(r, first, count, to);
     half = float_target(r, wait);
     status = make_node(r, first, count / 2, level + 1, &half);
     half = float_target(r, 0);

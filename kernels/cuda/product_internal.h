@@ -9,7 +9,6 @@ typedef struct wf_cuda_plan {
     int64_t rows, ld;    /* a buffer's */
     int buffers;         /* for parts of a node, then one per level of the tree above that */
     size_t buffer, pack; /* bytes of a buffer, of copies of factors */
-    size_t pack_b;       /* where the copy of b begins, of cuBLASLt's one product */
 } wf_cuda_plan;
 
 wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p);

@@ -32,18 +32,16 @@ bool wf_cuda_is_exact(const wf_cuda_product *p)
     return wf_cuda_host_table->context_exact(p->call->ctx);
 }
 
-/* One product, straight to the result; several only where they add up in float. cuBLASLt multiplies
-   no f32 to bf16. */
+/* One product of cuBLASLt's, straight to the result; several only where they add up in float. It multiplies no f32 to
+   bf16. */
 bool wf_cuda_is_direct(const wf_cuda_product *p)
 {
     bool floats = p->members == 1 || p->c_type == WF_F32;
     bool typed = p->c_type == WF_F32 || p->type == WF_BF16;
 
-    return p->chunks == 1 && !p->tree && floats && typed && !wf_cuda_is_tensor_product(p) &&
-           (wf_cuda_is_exact(p) ? p->direct && !p->bias : true);
+    return p->chunks == 1 && floats && typed && !wf_cuda_is_exact(p);
 }
 
-/* Depths are whole rows of 16 bytes; so is the step of a copy. */
 int64_t wf_cuda_whole_depth(const wf_cuda_product *p, int64_t depth)
 {
     return multiple(depth, WF_CUDA_ALIGNED / (int64_t)wf_cuda_size_of(p->type));
@@ -69,7 +67,7 @@ size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int
 /* Chunks of a node that is made at once. */
 int64_t wf_cuda_node_chunks(const wf_cuda_product *p)
 {
-    return wf_cuda_is_tensor_product(p) ? WF_TENSOR_PIECES / p->members : WF_CUDA_CHUNKS;
+    return wf_cuda_is_exact(p) ? WF_TENSOR_PIECES / p->members : WF_CUDA_CHUNKS;
 }
 
 /* Nodes that wait while the other half of theirs is made. */
@@ -117,7 +115,7 @@ static int64_t largest_node(const wf_cuda_product *p)
     return p->chunks < wf_cuda_node_chunks(p) ? p->chunks : wf_cuda_node_chunks(p);
 }
 
-/* Copies of factors for a node that tensor cores make: all at once. */
+/* Copies of factors for a node that is made at once. */
 static void plan_copies(const wf_cuda_product *p, wf_cuda_plan *l)
 {
     int64_t count = largest_node(p), depth = 0;
@@ -147,35 +145,21 @@ static void plan_copies(const wf_cuda_product *p, wf_cuda_plan *l)
 wf_cuda_plan wf_cuda_plan_of(const wf_cuda_product *p)
 {
     wf_cuda_plan l = {.rows = p->m, .ld = multiple(p->n, FLOATS)};
-    bool tensor = wf_cuda_is_tensor_product(p);
-    size_t most_a = 0, most_b = 0;
+    bool exact = wf_cuda_is_exact(p);
     int64_t parts = largest_node(p); /* cuBLASLt's: a buffer for each chunk */
 
-    if (tensor) {
+    if (exact) {
         int levels = wf_cuda_part_levels(p, parts);
 
         parts = levels || wf_cuda_waiting_nodes(p) ? 1 << levels : 0;
     }
-    if (tensor ? parts > 0 : !wf_cuda_is_direct(p)) {
-        l.rows = at_most(l.rows, (tensor ? PACKED : BUFFER) / (4 * (l.ld > 0 ? l.ld : 1)));
+    if (exact ? parts > 0 : !wf_cuda_is_direct(p)) {
+        l.rows = at_most(l.rows, (exact ? PACKED : BUFFER) / (4 * (l.ld > 0 ? l.ld : 1)));
         l.buffers = (int)parts + wf_cuda_waiting_nodes(p);
     }
-    if (tensor)
+    if (exact)
         plan_copies(p, &l);
     l.buffer = l.buffers ? lines((size_t)(l.rows * l.ld) * sizeof(float)) : 0;
-    if (tensor)
-        return l;
-    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
-        for (int m = 0; m < p->members; m++) {
-            wf_cuda_piece x = p->piece(p->call, chunk, m);
-            size_t a = wf_cuda_copy_bytes(p, &x.a, l.rows, x.depth);
-            size_t b = wf_cuda_copy_bytes(p, &x.b, p->n, x.depth);
-
-            most_a = a > most_a ? a : most_a;
-            most_b = b > most_b ? b : most_b;
-        }
-    l.pack = most_a + most_b;
-    l.pack_b = most_a;
     return l;
 }
 

@@ -1,22 +1,17 @@
 /*
- * kernels/cuda/tensor_product.c - which kernel makes a product of bf16 in exact mode.
+ * kernels/cuda/tensor_product.c - which kernel makes a product in exact mode.
  *
  * An element of the result is one expression in every layout, since the kernels say how a chunk is
- * summed: from its first term on, 16 terms by one instruction of the tensor cores, added to the sum
- * of those before. What the instruction does with an element does not depend on where it lies.
- * On an H200 the two kernels have the same bits, as far as was looked (docs/gpu.md); nothing relies on it:
- * which of them serves is a question to the GPU alone.
+ * summed: of f32 from its first term on, each added by a multiply-add, which is the CPU's expression; of bf16 16 terms by
+ * one instruction of the tensor cores, added to the sum of those before. What the instruction does with an
+ * element does not depend on where it lies. On an H200 the two kernels of bf16 have the same bits, as far as was
+ * looked (docs/gpu.md); nothing relies on it: which of them serves is a question to the GPU alone.
  */
 #include "kernels/cuda/tensor_product_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { HOPPER = 90 };
-
-bool wf_cuda_is_tensor_product(const wf_cuda_product *p)
-{
-    return p->type == WF_BF16 && wf_cuda_host_table->context_exact(p->call->ctx);
-}
 
 /* Whether the kernel for Hopper serves, unless the environment asks for the other. */
 static bool is_hopper(const wf_cuda *cuda)
@@ -29,9 +24,13 @@ static bool is_hopper(const wf_cuda *cuda)
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
-    cudaError_t code = is_hopper(cuda) ? wf_cuda_launch_tensor_product_hopper(cuda->stream, p,
-                                                                              cuda->processors)
-                                       : wf_cuda_launch_tensor_product(cuda->stream, p);
+    cudaError_t code;
 
+    if (p->type == WF_F32)
+        code = wf_cuda_launch_float_product(cuda->stream, p);
+    else if (is_hopper(cuda))
+        code = wf_cuda_launch_tensor_product_hopper(cuda->stream, p, cuda->processors);
+    else
+        code = wf_cuda_launch_tensor_product(cuda->stream, p);
     return wf_cuda_check(call->ctx, code, call->op->name);
 }

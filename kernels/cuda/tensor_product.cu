@@ -2,8 +2,7 @@
  * kernels/cuda/tensor_product.cu - tensor products by mma.sync, which every GPU from compute
  * capability 8.0 on has; on the emulated device the same without tensor cores.
  *
- * A block makes 128 x 64 elements of a node, each of its eight warps 32 x 32. Sums that wait are in
- * registers: of a node of up to eight chunks two, and the first chunk of a pair.
+ * A block makes 128 x 64 elements of a node, each of its eight warps 32 x 32.
  */
 #include "kernels/cuda/tensor_tile_internal.h"
 
@@ -113,24 +112,10 @@ __device__ __forceinline__ void multiply(float (&sum)[SUMS], const char *a, cons
 }
 #endif
 
-/* Tiles of a job's pieces, one after the other. */
-struct walk {
-    int piece, end;
-    int64_t k;
-};
-
-__device__ __forceinline__ void skip_empty(const wf_tensor_product &p, walk *w)
-{
-    while (w->piece < w->end && w->k >= p.piece[w->piece].depth) {
-        w->piece++;
-        w->k = 0;
-    }
-}
-
 /* The next tiles of both factors on their way to a stage, where there are some. */
 template <bool A, bool B>
 __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_tile_job &job,
-                                          walk *w, char *stage, int t)
+                                          wf_tile_walk *w, char *stage, int t)
 {
     if (w->piece < w->end) {
         const wf_tensor_piece &x = p.piece[w->piece];
@@ -140,7 +125,7 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
         wf_load_tile<ACROSS, WF_BLOCK, B>(stage + TILE_A, (const wf_bf16 *)x.b, x.b_ld,
                                           (int64_t)job.column * ACROSS, p.n, w->k, x.depth, t);
         w->k += WF_TILE_DEPTH;
-        skip_empty(p, w);
+        wf_skip_empty(p, w);
     }
     wf_copy_commit(); /* an empty group too: waits count them */
 }
@@ -148,8 +133,8 @@ __device__ __forceinline__ void load_next(const wf_tensor_product &p, const wf_t
 /* The sum of chunk l of a job, whose tiles come by the stages in turn. */
 template <bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_tile_job &job,
-                                          int l, float (&sum)[SUMS], walk *w, char *stages,
-                                          int *stage)
+                                          int l, float (&sum)[SUMS], wf_tile_walk *w,
+                                          char *stages, int *stage)
 {
     int t = (int)threadIdx.x, first = (job.first + l) * p.members;
 
@@ -182,37 +167,17 @@ __global__ void __launch_bounds__(WF_BLOCK, 1)
 
     for (int j = (int)blockIdx.x; j < down * across << p.levels; j += (int)gridDim.x) {
         wf_tile_job job = wf_job_of(p, j, down, across);
-        float sum[SUMS], second[SUMS], lower[SUMS], upper[SUMS];
-        walk w = {job.first * p.members, (job.first + job.count) * p.members, 0};
-        int stage = 0, waiting = 0;
+        float sum[SUMS];
+        wf_tile_walk w = {job.first * p.members, (job.first + job.count) * p.members, 0};
+        int stage = 0;
 
         wf_clear(sum);
-        skip_empty(p, &w);
+        wf_skip_empty(p, &w);
         for (int s = 0; s < STAGES - 1; s++)
             load_next<A, B>(p, job, &w, stages + s * STAGE, t);
-        for (int l = 0; l < job.count;) {
-            wf_tree_unit unit = wf_unit_of(l, job.count);
-
-            sum_chunk<A, B>(p, job, l, sum, &w, stages, &stage);
-            if (unit.chunks == 2) {
-                sum_chunk<A, B>(p, job, l + 1, second, &w, stages, &stage);
-#pragma unroll
-                for (int i = 0; i < SUMS; i++)
-                    sum[i] = sum[i] + second[i];
-            }
-            for (; unit.ends > 0; unit.ends--) {
-                if (--waiting == 0)
-                    wf_add_to(sum, lower);
-                else
-                    wf_add_to(sum, upper);
-            }
-            if (waiting == 0)
-                wf_put_aside(lower, sum);
-            else
-                wf_put_aside(upper, sum);
-            waiting++;
-            l += unit.chunks;
-        }
+        wf_sum_chunks(job.count, sum, [&](int l, float(&to)[SUMS]) {
+            sum_chunk<A, B>(p, job, l, to, &w, stages, &stage);
+        });
         wf_copy_wait<0>();
         __syncthreads();
 #pragma unroll

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/tensor_product_internal.h - products of bf16 in exact mode, by kernels of our own on tensor
- * cores (tensor_product.c): the sums of all chunks and the midpoint tree over them in one kernel.
+ * kernels/cuda/tensor_product_internal.h - products in exact mode, by kernels of our own (tensor_product.c): the sums
+ * of all chunks and the midpoint tree over them in one kernel, of bf16 on tensor cores, of f32 by multiply-adds.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
@@ -18,7 +18,7 @@ enum {
 };
 
 /* A member's part of a chunk: rows of a and of b begin at multiples of 16 bytes, and depth is a
-   multiple of 8. */
+   multiple of that. */
 typedef struct wf_tensor_piece {
     const void *a, *b;
     int64_t a_ld, b_ld, depth;
@@ -27,6 +27,7 @@ typedef struct wf_tensor_piece {
 /* 1 << levels nodes of the midpoint tree over `chunks` chunks: all those of one level, each of up to
    WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * apart elements. */
 typedef struct wf_tensor_product {
+    wf_dtype type; /* the factors' */
     wf_tensor_piece piece[WF_TENSOR_PIECES];
     int chunks, members, levels;
     bool a_along, b_along; /* as of wf_cuda_factor */
@@ -35,13 +36,12 @@ typedef struct wf_tensor_product {
 } wf_tensor_product;
 
 /* tensor_product.cu: of every GPU that Weft runs on; tensor_product_hopper.cu: of compute
-   capability 9.0 alone. */
+   capability 9.0 alone; float_product.cu: of f32. */
 cudaError_t wf_cuda_launch_tensor_product(cudaStream_t stream, const wf_tensor_product *p);
 cudaError_t wf_cuda_launch_tensor_product_hopper(cudaStream_t stream,
                                                  const wf_tensor_product *p, int processors);
+cudaError_t wf_cuda_launch_float_product(cudaStream_t stream, const wf_tensor_product *p);
 
-/* Whether the product is made so: of bf16, in exact mode. */
-bool wf_cuda_is_tensor_product(const wf_cuda_product *p);
 wf_status wf_cuda_tensor_product_run(const wf_call *call, const wf_tensor_product *p);
 
 WF_END_DECLS

@@ -33,7 +33,7 @@ static __device__ __forceinline__ uint32_t wf_shared_address(const void *p)
 }
 
 /* 16 bytes on their way to shared memory, or zeros; `from` is read only where valid. */
-static __device__ __forceinline__ void wf_copy_unit(char *to, const wf_bf16 *from, bool valid)
+static __device__ __forceinline__ void wf_copy_unit(void *to, const void *from, bool valid)
 {
 #ifdef WF_CUDA_EMULATED
     if (valid)
@@ -130,18 +130,18 @@ static __device__ __forceinline__ wf_tile_job wf_job_of(const wf_tensor_product 
     return j;
 }
 
-/* The tree over n chunks is made in units of its lowest nodes, of one chunk or two. Of the one that
-   begins with chunk l: how many chunks it has, and how many sums that wait are added to it then: the
-   nodes that end with it. */
+/* The tree over n chunks is made in units of its lowest nodes, of one chunk or two, or of one where `most` is that. Of
+   the one that begins with chunk l: how many chunks it has, and how many sums that wait are added to it then:
+   the nodes that end with it. */
 struct wf_tree_unit {
     int chunks, ends;
 };
 
-static __host__ __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n)
+static __host__ __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n, int most = 2)
 {
     wf_tree_unit unit = {0, 0};
 
-    while (n > 2) {
+    while (n > most) {
         int left = n / 2;
 
         if (l < left) {
@@ -156,6 +156,24 @@ static __host__ __device__ __forceinline__ wf_tree_unit wf_unit_of(int l, int n)
     unit.chunks = n;
     return unit;
 }
+
+/* ---- the tiles of a job's pieces, one after the other ---- */
+
+struct wf_tile_walk {
+    int piece, end;
+    int64_t k;
+};
+
+static __device__ __forceinline__ void wf_skip_empty(const wf_tensor_product &p,
+                                                     wf_tile_walk *w)
+{
+    while (w->piece < w->end && w->k >= p.piece[w->piece].depth) {
+        w->piece++;
+        w->k = 0;
+    }
+}
+
+/* ---- sums of a thread ---- */
 
 template <int N>
 static __device__ __forceinline__ void wf_add_to(float (&sum)[N], const float (&left)[N])
@@ -178,6 +196,39 @@ template <int N> static __device__ __forceinline__ void wf_clear(float (&sum)[N]
 #pragma unroll
     for (int i = 0; i < N; i++)
         sum[i] = 0.0f;
+}
+
+/* The midpoint tree over `count` chunks, at most eight; sum_chunk(l, to) makes to the sum of chunk l, in order. Sums that
+   wait are in registers: two, and the first chunk of a pair. */
+template <int N, class F>
+static __device__ __forceinline__ void wf_sum_chunks(int count, float (&sum)[N], F sum_chunk)
+{
+    float second[N], lower[N], upper[N];
+    int waiting = 0;
+
+    for (int l = 0; l < count;) {
+        wf_tree_unit unit = wf_unit_of(l, count);
+
+        sum_chunk(l, sum);
+        if (unit.chunks == 2) {
+            sum_chunk(l + 1, second);
+#pragma unroll
+            for (int i = 0; i < N; i++)
+                sum[i] = sum[i] + second[i];
+        }
+        for (; unit.ends > 0; unit.ends--) {
+            if (--waiting == 0)
+                wf_add_to(sum, lower);
+            else
+                wf_add_to(sum, upper);
+        }
+        if (waiting == 0)
+            wf_put_aside(lower, sum);
+        else
+            wf_put_aside(upper, sum);
+        waiting++;
+        l += unit.chunks;
+    }
 }
 
 /* ---- sums on their way to the result, as rows of COLUMNS floats in shared memory ---- */

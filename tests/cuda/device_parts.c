@@ -232,6 +232,44 @@ void check_reference(const wf_call *like, const numbers *in, const numbers *out,
     free(workspace);
 }
 
+void check_cpu(const wf_call *like, const numbers *in, const numbers *out)
+{
+    const wf_context_options options = {.seed = 7};
+    wf_error error = {WF_OK, ""};
+    wf_device *cpu = wf_cpu_device(1, &error);
+    wf_context *on_cpu = cpu ? wf_context_open(cpu, &options, &error) : NULL;
+    const wf_kernel *kernel = cpu ? cpu->kernel(cpu, like->op) : NULL;
+    wf_call call = *like;
+    numbers x[WF_MAX_INPUTS], y[WF_MAX_OUTPUTS];
+    void *workspace;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(on_cpu);
+    call.ctx = on_cpu;
+    for (int i = 0; i < call.n_in + call.n_out; i++) {
+        numbers *n = i < call.n_in ? &x[i] : &y[i - call.n_in];
+
+        *n = part_of(i < call.n_in ? &in[i] : &out[i - call.n_in], WHOLE, 1, 0);
+        n->t.ctx = on_cpu;
+        n->t.data = n->host;
+        *(i < call.n_in ? &call.in[i] : &call.out[i - call.n_in]) = &n->t;
+    }
+    workspace =
+        aligned_alloc(64, (kernel->workspace ? kernel->workspace(&call) : 0) / 64 * 64 + 64);
+    CU_ASSERT_EQUAL(kernel->run(&call, workspace), WF_OK);
+    for (int o = 0; o < call.n_out; o++) {
+        bool same = memcmp(y[o].host, out[o].host, bytes_of(&out[o].t)) == 0;
+
+        CU_ASSERT(same);
+        if (!same)
+            printf("\n%s: output %d is not the CPU's\n", call.op->name, o);
+        free(y[o].host);
+    }
+    for (int i = 0; i < call.n_in; i++)
+        free(x[i].host);
+    free(workspace);
+    wf_context_close(on_cpu);
+}
+
 /* The midpoint tree over ranks, which is what chunks of a partial sum come to. */
 static float tree_of(const float *x, int n)
 {

@@ -54,6 +54,9 @@ void run_on_device(const wf_call *call, numbers *in, numbers *out, bool add);
 void check_reference(const wf_call *call, const numbers *in, const numbers *out,
                      const numbers *before);
 
+/* The results that the device has of whole operands are the CPU's, bit for bit. */
+void check_cpu(const wf_call *call, const numbers *in, const numbers *out);
+
 /* Whole, against the reference (but for numbers that vanish), then parts. Of the call only op,
    attr and counts are read. */
 void check(const wf_call *call, numbers *in, numbers *out, const split *s, bool vanishing);

@@ -104,6 +104,9 @@ problem=''
     problem="exit status $?"
 [ "$(grep -cE '"(forward|backward)".*"tflops":[0-9.]*[1-9]' out)" = 2 ] || problem+=" not two figures"
 result "bench attention" "$problem"
+refuse "rounded factors in exact mode" "tf32 rounds factors that exact mode multiplies as they are.*--exact off" \
+    --device cuda --tf32
+run "and without" --device cuda --tf32 --exact off
 refuse "a base in 4 bits" "device cuda takes no matrices in 4 bits \(nf4\): store what is frozen as bf16, or use device cpu" \
     --device cuda --lora-rank 2 --base-dtype nf4
 refuse "moments in 8 bits" "device cuda has no AdamW with moments in 8 bits \(adamw8bit\): use adamw, or device cpu" \
