@@ -86,60 +86,80 @@ def zero_bubble(size, schedule, gpus, micros, samples, memory):
 
 def megatron_keeps(flags, _):
     """GiB of a stage of blocks alone where a block keeps s b h (34 + 5 a s / h) bytes of a micro-batch, scores of attention among
-    them (Reducing Activation Recomputation, arXiv 2205.05198, equation 1), and a parameter takes 18 bytes. As many micro-batches are kept
+    them (Reducing Activation Recomputation, arXiv 2205.05198, equation 1). A parameter takes 16 bytes: the system runs in fp16
+    (its examples/pretrain_zero_bubble.sh), for which Megatron sums gradients in fp16 (arguments.py: in fp32 for bf16 alone), and floats
+    of them are there while the optimizer steps alone, when no activations are (optimizer.py). As many micro-batches are kept
     as the schedule allows: 1F1B's second stage p - 1, ZB-1p p, ZB-2p 2 p."""
     pp, micro, schedule = flag(flags, "--pp"), flag(flags, "--micro-batch-size"), flags.split()[flags.split().index("--pp-schedule") + 1]
     width, heads, layers, seq = (flag(flags, name) for name in ("--n-embd", "--n-head", "--n-layer", "--seq-len"))
     blocks = (layers + 2) / pp  # both ends have one fewer
     kept = {"1f1b": pp - 1, "zb-h1": pp, "zb-h2": 2 * pp}[schedule]
     block = seq * micro * width * (34 + 5 * heads * seq / width)
-    return blocks * (18 * 12 * width ** 2 + kept * block) / GIB
+    return blocks * (16 * 12 * width ** 2 + kept * block) / GIB
 
 
 def titan_keeps(flags, p):
-    """GiB that torchtitan reserves, which is what it prints (train.py at its benchmark's commit 9dec370; PyTorch's fully_shard of that time).
-    PyTorch's allocator keeps a pool for each stream, and a pool stays at its peak:
+    """GiB that torchtitan reserves, which is what it prints (metrics.py at its benchmark's commit 9dec370; PyTorch 2.6).
+    PyTorch's allocator (CUDACachingAllocator.cpp) keeps a pool for each stream, and a pool stays at its peak:
 
-        gathers     the largest unit, embedding and head together, and the next one, in bf16
-        reductions  that unit's gradients in fp32, and gradients of all shards
+        gathers     the largest unit, embedding and head together, and the next one, in bf16 (_fsdp_collectives.py)
+        reductions  gradients of all shards; what goes into a reduction is of the pool that is the rest
         the rest    at its peak where backward begins: the loss (logits_bytes), what blocks keep (parallelize_llama.py; torch.compile
                     keeps what a later product needs: input, wq, wv, attention's output and its sums, w1; full checkpointing
-                    the input alone), the root, which is not freed behind forward, and a block, and the last norm
+                    the input alone), the root, which is not freed behind forward, and a block, the last norm, and what goes
+                    into the head, with tensor parallelism once as it is gathered and once in its order (_functional_collectives.py)
     """
     tp, dp, micro = flag(flags, "--tp"), flag(flags, "--dp"), flag(flags, "--micro-batch-size")
     m, tokens = p["model"], micro * p["batch"]["tokens"]
     width, keys, words = m["width"], m["width"] // m["heads"] * m["kv_heads"], m["vocabulary"] * m["width"]
     block = (m["parameters"] - 2 * words) / m["layers"]
     if "--pp" in flags:
-        return titan_stage_keeps(flags, m, tokens, block, words)
+        return max(titan_rank_keeps(flags, m, tokens, block, rank) for rank in (0, 1, flag(flags, "--pp") - 1))
     kept = 2 * width if "--recompute block" in flags else 2 * (3 * width + keys + m["ffn"]) + 4 * m["heads"]
     own = 16 * m["parameters"] / dp
-    streams = 2 * (2 * words + block) + 4 * 2 * words
-    loss = logits_bytes(tp) * tokens * m["vocabulary"] + tokens * 6 * width
-    return ((own + streams + loss + tokens * m["layers"] * kept + 2 * (2 * words + block)) / tp + 2 * tokens * width) / GIB
+    # Logits in bf16, which were first in the pool, are gone by then (train.py), but no tensor of fp32 fits in their place: 2 more.
+    loss = (2 + logits_bytes(tp)) * tokens * m["vocabulary"] + tokens * 6 * width
+    head = 2 * tokens * width * (2 if tp > 1 else 1)
+    return ((own + 2 * 2 * (2 * words + block) + loss + tokens * m["layers"] * kept) / tp + head) / GIB
 
 
 def logits_bytes(tp):
-    """Of a logit, where backward makes the first gradient: log-softmax, gradients of it and of what went in, in fp32; bf16 logits are
-    gone by then. Over tensor-parallel ranks log-softmax, its exponentials, their sum with the gradient and the product
-    (torch/distributed/tensor/parallel/loss.py)."""
+    """Of a logit, where backward makes the first gradient: log-softmax, gradients of it and of what went in, in fp32. Over
+    tensor-parallel ranks log-softmax, its exponentials, their sum with the gradient and the product (torch/distributed/tensor/parallel/loss.py)."""
     return 16 if tp > 1 else 12
 
 
-def titan_stage_keeps(flags, m, tokens, block, words):
-    """The first rank of a pipeline. Stages stay gathered from the first micro-batch to the last, blocks in fp8 (reshard_after_forward), and sum
-    gradients whole, in fp32, until a stage has all of them; interleaved stages do so one after the other. As many micro-batches as ranks
-    are the default, all in flight; of each, blocks keep inputs, and stages outputs; one block at a time is made again."""
+def titan_stages(flags, layers):
+    """Blocks of each stage (pipelining_utils.py): those in the middle have one more as long as there are any left."""
+    stages = flag(flags, "--pp") * (2 if "interleaved" in flags else 1)
+    base, more = divmod(layers, stages)
+    inner = [base + (0 < i <= more) for i in range(stages - 1)]
+    return inner + [layers - sum(inner)]
+
+
+def titan_rank_keeps(flags, m, tokens, block, rank):
+    """Of one rank of a pipeline with as many micro-batches as ranks, the default (pipelining_utils.py). Stages stay gathered from the
+    first micro-batch to the last, blocks in fp8 (reshard_after_forward), and sum gradients whole, in fp32, until a stage has all of them; of two
+    stages of a rank the second does so before the first begins. PyTorch's pipelining/stage.py has a buffer for each micro-batch's input and for
+    its output's gradient, and keeps outputs, of the last stage logits, and gradients of inputs until the next step."""
     tp, dp, pp = (flag(flags, name) for name in ("--tp", "--dp", "--pp"))
-    v = 2 if "interleaved" in flags else 1
-    blocks = m["layers"] // (pp * v) + (v - 1) * -(-m["layers"] // (pp * v))  # those in the middle have one more
-    stage = blocks * block + words
-    summed = stage if v == 1 else -(-blocks // v) * block
-    keys = m["width"] // m["heads"] * m["kv_heads"]
-    kept = 2 * m["width"] * (blocks + v) * pp
-    again = 2 * (2 * m["width"] * tp + 2 * m["width"] + 2 * keys + 3 * m["ffn"])
-    streams = 2 * block + 4 * block
-    return (16 * stage / dp + blocks * block + 2 * words + 4 * summed + streams + tokens * (kept + again)) / tp / GIB
+    counts = titan_stages(flags, m["layers"])
+    width, words = m["width"], m["vocabulary"] * m["width"]
+    total = whole = kept = 0
+    # A block that is made again, at most: its two inputs and its gradient gathered in fp8, a sum in bf16, 15 bytes a feature
+    # of its feed-forward and 9 one of its width (counted in what torch.compile makes of it).
+    once = 5 * width * tp + 15 * m["ffn"] + 9 * width
+    for chunk, stage in enumerate(range(rank, len(counts), pp)):
+        first, last = stage == 0, stage == len(counts) - 1
+        numbers = counts[stage] * block + words * (first + last)
+        flying = pp - rank if len(counts) == pp else pp if chunk == 0 else min(pp, 2 * (pp - 1 - rank) + 1)
+        total += 16 * numbers / dp + counts[stage] * block + 2 * words * (first + last)
+        whole = max(whole, 4 * numbers)
+        kept += 2 * width * ((counts[stage] - (not first)) * flying + pp * (2 * (not first) + 2 * (not last)))
+        if last:
+            kept += 2 * m["vocabulary"] * pp
+            once = max(once, logits_bytes(tp) * m["vocabulary"] + 6 * width + 2 * width * tp)
+    return (total + whole + 2 * block + tokens * (kept + once)) / tp / GIB
 
 
 ROWS = [
@@ -150,6 +170,9 @@ ROWS = [
     {**titan("the same on 128", 6514, 62.0,
              f"--model llama-3.1-8b --seq-len 8192 --dp 128 --micro-batch-size 2 --global-batch-size 256 {SMALL}"),
      "gpus": 128},
+    {**titan("Llama 3.1 8B, FSDP, blocks again, one sequence of 32,768 (fp8)", 3890, 83.9,
+             "--model llama-3.1-8b --seq-len 32768 --dp 8 --micro-batch-size 1 --global-batch-size 8 --recompute block"),
+     "gpus": 8},
     {**titan("Llama 3.1 70B, tp 8 dp 32 (fp8)", 829, 71.9,
              "--model llama-3.1-70b --seq-len 8192 --tp 8 --dp 32 --sequence-parallel --micro-batch-size 16 "
              "--global-batch-size 512 --recompute block"), "gpus": 256},
@@ -159,6 +182,9 @@ ROWS = [
     {**titan("the same, interleaved (fp8)", 128, 72.7,
              "--model llama-3.1-405b --seq-len 8192 --tp 8 --pp 8 --dp 8 --sequence-parallel --pp-schedule "
              "interleaved --micro-batch-size 4 --global-batch-size 256 --recompute block"), "gpus": 512},
+    {**titan("the same, 1f1b, one sequence of 32,768 (fp8)", 76, 75.3,
+             "--model llama-3.1-405b --seq-len 32768 --tp 8 --pp 8 --dp 8 --sequence-parallel "
+             "--micro-batch-size 1 --global-batch-size 64 --recompute block"), "gpus": 512},
     foundry("h100", "7b", 8, 6, 1, False, 10643), foundry("h100", "13b", 8, 2, 1, False, 4792),
     foundry("h100", "13b", 64, 2, 1, False, 4800), foundry("h100", "30b", 16, 10, 3, True, 2263),
     foundry("h100", "70b", 64, 8, 4, True, 1039), foundry("a100", "13b", 8, 2, 3, False, 2262),
