@@ -49,7 +49,7 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
 }
 
 /* Sources that are read side by side, and elements of a slice, of which the second-level cache keeps a few. */
-enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 4096 };
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 2048 };
 
 static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
 {
@@ -84,36 +84,48 @@ static void tree_block(const float *const *src, int64_t count, int64_t i, int64_
         out[k] = v16_add(out[k], right[k]);
 }
 
-static inline v16 sum_of_2(const float *const *src, int64_t i)
+/* Nodes of 1 to 8 sources, at element i. */
+static inline v16 sum_of_1(const float *const *src, int64_t i)
 {
-    return v16_add(v16_load(src[0] + i), v16_load(src[1] + i));
+    return v16_load(src[0] + i);
 }
 
-static inline v16 sum_of_4(const float *const *src, int64_t i)
-{
-    return v16_add(sum_of_2(src, i), sum_of_2(src + 2, i));
-}
+#define SUM_OF(count, left, right)                                                             \
+    static inline v16 sum_of_##count(const float *const *src, int64_t i)                       \
+    {                                                                                          \
+        return v16_add(sum_of_##left(src, i), sum_of_##right(src + (left), i));                \
+    }
+SUM_OF(2, 1, 1)
+SUM_OF(3, 1, 2)
+SUM_OF(4, 2, 2)
+SUM_OF(5, 2, 3)
+SUM_OF(6, 3, 3)
+SUM_OF(7, 3, 4)
+SUM_OF(8, 4, 4)
+#undef SUM_OF
 
-static inline v16 sum_of_8(const float *const *src, int64_t i)
-{
-    return v16_add(sum_of_4(src, i), sum_of_4(src + 4, i));
-}
-
-/* The same node; of 2, 4 and 8 sources from registers. */
+/* The same node; of up to 8 sources from registers. */
 static inline void few_block(const float *const *src, int64_t count, int64_t i, int64_t n,
                              v16 out[SUM_VECTORS])
 {
-    if (n < SUM_BLOCK || (count != 2 && count != 4 && count != 8))
+#define FROM_REGISTERS(of)                                                                     \
+    case of:                                                                                   \
+        for (int k = 0; k < SUM_VECTORS; k++)                                                  \
+            out[k] = sum_of_##of(src, i + k * V16);                                            \
+        break
+
+    switch (n < SUM_BLOCK ? 0 : count) {
+        FROM_REGISTERS(2);
+        FROM_REGISTERS(3);
+        FROM_REGISTERS(4);
+        FROM_REGISTERS(5);
+        FROM_REGISTERS(6);
+        FROM_REGISTERS(7);
+        FROM_REGISTERS(8);
+    default:
         tree_block(src, count, i, n, out);
-    else if (count == 2)
-        for (int k = 0; k < SUM_VECTORS; k++)
-            out[k] = sum_of_2(src, i + k * V16);
-    else if (count == 4)
-        for (int k = 0; k < SUM_VECTORS; k++)
-            out[k] = sum_of_4(src, i + k * V16);
-    else
-        for (int k = 0; k < SUM_VECTORS; k++)
-            out[k] = sum_of_8(src, i + k * V16);
+    }
+#undef FROM_REGISTERS
 }
 
 static void chain_block(const float *const *src, int64_t count, int64_t i, int64_t n,
@@ -151,22 +163,42 @@ static inline void store_block(float *y, bool non_temporal, int64_t n,
     }
 }
 
-/* A node over many sources, of a slice of elements: subtrees of a few sources one after the other. */
-static void tree_slice(const float *const *src, int64_t count, int64_t i, int64_t n, float *y)
+/* A slice of elements i .. i + n - 1 of many sources. */
+typedef struct many {
+    const float *const *src;
+    int64_t n_src, i, n;
+} many;
+
+/* What is added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1: those of the next sources or, behind the
+   last, of the next slice. The processor itself reads ahead inside of a page alone. */
+static inline void prefetch_next(const many *m, int64_t s, int64_t i)
+{
+    bool more = s + FEW_SOURCES <= m->n_src;
+    const float *const *src = more ? m->src + s : m->src;
+
+    i += more ? 0 : SLICE;
+    for (int q = 0; q < FEW_SOURCES; q++)
+        for (int k = 0; k < SUM_VECTORS; k++)
+            __builtin_prefetch(src[q] + i + k * V16, 0, 2);
+}
+
+/* A node over sources first .. first + count - 1: subtrees of a few sources one after the other. */
+static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
 {
     _Alignas(64) float right[SLICE];
 
     if (count > FEW_SOURCES) {
-        tree_slice(src, count / 2, i, n, y);
-        tree_slice(src + count / 2, count - count / 2, i, n, right);
-        for (int64_t e = 0; e < n; e += V16)
+        tree_slice(m, first, count / 2, y);
+        tree_slice(m, first + count / 2, count - count / 2, right);
+        for (int64_t e = 0; e < m->n; e += V16)
             v16_store(y + e, v16_add(v16_load(y + e), v16_load(right + e)));
         return;
     }
-    for (int64_t e = 0; e < n; e += SUM_BLOCK) {
+    for (int64_t e = 0; e < m->n; e += SUM_BLOCK) {
         v16 out[SUM_VECTORS];
 
-        few_block(src, count, i + e, n - e, out);
+        prefetch_next(m, first + count, m->i + e);
+        few_block(m->src + first, count, m->i + e, m->n - e, out);
         for (int k = 0; k < SUM_VECTORS; k++)
             v16_store(y + e + k * V16, out[k]);
     }
@@ -181,17 +213,17 @@ static void sum_many(const float *const *src, int64_t n_src, float *const *dst, 
     int64_t half = n_src / 2;
 
     for (int64_t i = 0; i < n; i += SLICE) {
-        int64_t length = n - i < SLICE ? n - i : SLICE;
+        const many m = {src, n_src, i, n - i < SLICE ? n - i : SLICE};
 
-        tree_slice(src, half, i, length, left);
-        tree_slice(src + half, n_src - half, i, length, right);
-        for (int64_t e = 0; e < length; e += SUM_BLOCK) {
+        tree_slice(&m, 0, half, left);
+        tree_slice(&m, half, n_src - half, right);
+        for (int64_t e = 0; e < m.n; e += SUM_BLOCK) {
             v16 out[SUM_VECTORS];
 
             for (int k = 0; k < SUM_VECTORS; k++)
                 out[k] = v16_add(v16_load(left + e + k * V16), v16_load(right + e + k * V16));
             for (int64_t d = 0; d < n_dst; d++)
-                store_block(dst[d] + i + e, non_temporal, length - e, out);
+                store_block(dst[d] + i + e, non_temporal, m.n - e, out);
         }
     }
 }
