@@ -134,7 +134,7 @@ static double run_skinny(bench *b, int64_t repeat, bool bf16)
                              .chunks = chunks,
                              .at = at};
 
-        b->simd->gemm_skinny(b->team, &s);
+        b->simd->gemm_skinny(b->team, &s, 1);
     }
     return bench_now(TEAMS) - start;
 }

@@ -94,13 +94,18 @@ static bool has_float_results(const wf_call *call, int m)
     return wf_linear_is_bf16(call->out[m]) && !wf_linear_is_bf16(call->in[0]);
 }
 
-/* room: for float results */
-static void run_skinny(const wf_call *call, int m, float *room)
+static size_t float_bytes(const wf_tensor *t)
+{
+    return ((size_t)wf_tensor_local_count(t) * sizeof(float) + 63) / 64 * 64;
+}
+
+/* Where a member's results of few rows go, and its part of the workspace. */
+static wf_skinny skinny_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS + 1],
+                                char **room)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
     wf_tensor *y = call->out[m];
     int last = x->ndim - 1;
-    int64_t at[WF_MAX_CHUNKS + 1];
     wf_skinny s = {.m = wf_extent(x, 0, last),
                    .n = w->local[0],
                    .k = x->local[last],
@@ -109,18 +114,35 @@ static void run_skinny(const wf_call *call, int m, float *room)
                    .bf16 = wf_linear_is_bf16(w),
                    .x_bf16 = wf_linear_is_bf16(x),
                    .y_bf16 = wf_linear_is_bf16(x) && wf_linear_is_bf16(y),
-                   .y = has_float_results(call, m) ? room : y->data,
+                   .y = y->data,
                    .chunks = wf_chunk_cuts(x, last, at),
                    .at = at};
 
-    wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, &s);
-    if (has_float_results(call, m))
-        narrow(call, room, y);
+    if (has_float_results(call, m)) {
+        s.y = *room;
+        *room += float_bytes(y);
+    }
+    return s;
 }
 
-static size_t float_bytes(const wf_tensor *t)
+/* All members that have few rows, as one job. */
+static void run_skinny(const wf_call *call, char *room)
 {
-    return ((size_t)wf_tensor_local_count(t) * sizeof(float) + 63) / 64 * 64;
+    wf_skinny s[MEMBERS];
+    int64_t at[WF_MAX_CHUNKS + 1];
+    int n = 0;
+
+    for (int m = 0; m < call->n_out; m++)
+        if (is_skinny(call, m))
+            s[n++] = skinny_product(call, m, at, &room);
+    if (n > 0)
+        wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, s, n);
+    n = 0;
+    for (int m = 0; m < call->n_out; m++) {
+        n += is_skinny(call, m);
+        if (is_skinny(call, m) && has_float_results(call, m))
+            narrow(call, s[n - 1].y, call->out[m]);
+    }
 }
 
 /* What member m needs in floats beside its operands and results: bytes for the results of few rows, or for
@@ -152,19 +174,21 @@ static size_t bytes_for(const wf_call *call, const wf_gemm *g)
 size_t wf_cpu_linear_forward_workspace(const wf_call *call)
 {
     wf_gemm_part parts[MAX_PARTS];
-    size_t most = 0;
+    size_t most = 0, few = 0;
 
     for (int m = 0; m < call->n_out; m++) {
         size_t bytes = wide_bytes(call, m);
         wf_gemm g;
 
-        if (!is_skinny(call, m)) {
-            g = forward_product(call, m, call->in[m + 1], parts);
-            bytes += bytes_for(call, &g);
+        if (is_skinny(call, m)) {
+            few += bytes;
+            continue;
         }
+        g = forward_product(call, m, call->in[m + 1], parts);
+        bytes += bytes_for(call, &g);
         most = bytes > most ? bytes : most;
     }
-    return most;
+    return few > most ? few : most;
 }
 
 wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
@@ -172,15 +196,14 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
     const wf_device *device = wf_context_device(call->ctx);
     wf_gemm_part parts[MAX_PARTS];
 
+    run_skinny(call, workspace);
     for (int m = 0; m < call->n_out; m++) {
         wf_tensor *w = call->in[m + 1], floats = *w;
         size_t wide = wide_bytes(call, m);
         wf_gemm g;
 
-        if (is_skinny(call, m)) {
-            run_skinny(call, m, workspace);
+        if (is_skinny(call, m))
             continue;
-        }
         if (wide) {
             floats.dtype = device->dtype;
             floats.data = workspace;

@@ -62,7 +62,11 @@ typedef struct wf_gemm {
 
 /* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding.
    Where x is bf16, too, it is the product of bf16 operands, a chunk one part. */
-enum { WF_SKINNY_ROWS = 8, WF_SKINNY_COLUMNS = 16 };
+enum {
+    WF_SKINNY_ROWS = 8,
+    WF_SKINNY_COLUMNS = 16,
+    WF_SKINNY_MEMBERS = 4 /* products of one x that are one job of a team */
+};
 
 typedef struct wf_skinny {
     int64_t m, n,
@@ -144,7 +148,8 @@ typedef struct wf_simd {
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
     /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16 widened
        (core/numerics/bf16.h). */
-    void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s);
+    /* Up to WF_SKINNY_MEMBERS products, whose m, k, x and chunks are those of the first. */
+    void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
     void (*add)(const float *a, const float *b, float *y, int64_t n);

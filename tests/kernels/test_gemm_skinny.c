@@ -113,6 +113,45 @@ static void wide_product(const wf_simd *simd, problem *p, const float *weights)
     free(workspace);
 }
 
+/* Columns of the product as up to three products of one x: one job. `half_x`: NULL, or x in bf16. */
+static void check_members(const wf_simd *simd, const problem *p, bool bf16,
+                          const uint16_t *half_x)
+{
+    const int members = p->n < 3 * WF_SKINNY_COLUMNS ? 1 : 3;
+    const int64_t room = p->n - members * WF_SKINNY_COLUMNS;
+    const int64_t first = WF_SKINNY_COLUMNS + below(room + 1);
+    const int64_t cut[] = {0, first, members == 1 ? 0 : first + WF_SKINNY_COLUMNS, p->n};
+    const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
+    wf_skinny s[3];
+
+    if (members == 1)
+        return;
+    for (int i = 0; i < members; i++) {
+        const char *w = bf16 ? (const char *)p->half : (const char *)p->w;
+
+        s[i] = (wf_skinny){.m = p->m,
+                           .n = cut[i + 1] - cut[i],
+                           .k = p->k,
+                           .x = half_x ? (const void *)half_x : p->x,
+                           .w = w + (size_t)(cut[i] * p->k) * size,
+                           .bf16 = bf16,
+                           .x_bf16 = half_x != NULL,
+                           .y = p->y + cut[i] * p->m,
+                           .chunks = p->chunks,
+                           .at = p->at};
+    }
+    for (int team = 1; team <= TEAMS; team++) {
+        memset(p->y, 0xff, (size_t)(p->m * p->n) * sizeof *p->y);
+        simd->gemm_skinny(teams[team], s, members);
+        for (int i = 0; i < members; i++)
+            for (int64_t r = 0; r < p->m; r++)
+                CU_ASSERT_EQUAL(memcmp((float *)s[i].y + r * s[i].n,
+                                       p->want + r * p->n + cut[i],
+                                       (size_t)s[i].n * sizeof *p->want),
+                                0);
+    }
+}
+
 static void check_type(const wf_simd *simd, problem *p, bool bf16)
 {
     const wf_skinny s = {.m = p->m,
@@ -129,11 +168,12 @@ static void check_type(const wf_simd *simd, problem *p, bool bf16)
     wide_product(simd, p, bf16 ? p->wide : p->w);
     for (int team = 1; team <= TEAMS; team++) {
         memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
-        simd->gemm_skinny(teams[team], &s);
+        simd->gemm_skinny(teams[team], &s, 1);
         CU_ASSERT_EQUAL(memcmp(p->y, p->want, bytes), 0);
         for (int i = 0; i < GUARD; i++)
             CU_ASSERT_TRUE(isnan(p->y[p->m * p->n + i]));
     }
+    check_members(simd, p, bf16, NULL);
 }
 
 /* x in bf16 as well, and y in either type. */
@@ -155,7 +195,7 @@ static void check_bf16(const wf_simd *simd, const problem *p, const uint16_t *x,
 
     for (int team = 1; team <= TEAMS; team++) {
         memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
-        simd->gemm_skinny(teams[team], &s);
+        simd->gemm_skinny(teams[team], &s, 1);
         for (int64_t i = 0; i < p->m * p->n; i++) {
             uint16_t half = wf_bf16_of(p->want[i]);
 
@@ -200,6 +240,8 @@ static void check_both(int64_t m, int64_t n, int64_t k, int64_t chunks)
 
         for (int y_bf16 = 0; simd && y_bf16 < 2; y_bf16++)
             check_bf16(simd, &p, x, y_bf16);
+        if (simd)
+            check_members(simd, &p, true, x);
     }
     forget(&p);
     free(x);

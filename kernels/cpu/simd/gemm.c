@@ -340,7 +340,7 @@ size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
 void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace)
 {
     if (WF_ISA_NAME(wf_gemm_is_few)(g))
-        WF_ISA_NAME(wf_gemm_few)(team, g);
+        WF_ISA_NAME(wf_gemm_few)(team, g, 1);
     else
         WF_ISA_NAME(wf_gemm_run)(kind_of(g), team, g, workspace);
 }

@@ -297,6 +297,12 @@ static bool group_by_lines(const few *x, int64_t col)
 }
 #endif
 
+/* Products that are one job. */
+typedef struct job {
+    few x[WF_SKINNY_MEMBERS];
+    gemm_groups groups;
+} job;
+
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
     static void (*const tiles[])(const few *, int64_t, int64_t) = {
@@ -307,36 +313,46 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
         tile_8
 #endif
     };
-    const few *x = arg;
+    const job *j = arg;
 
     (void)worker;
-    for (int64_t group = begin; group < end; group++) {
-        if (group_by_lines(x, group * GEMM_NR))
+    for (int64_t at = begin; at < end; at++) {
+        int member = gemm_member(&j->groups, at);
+        const few *x = &j->x[member];
+        int64_t col = (at - j->groups.first[member]) * GEMM_NR;
+
+        if (group_by_lines(x, col))
             continue;
         for (int64_t row = 0, step; row < x->g->m; row += step) {
             int power = 0;
 
             for (step = 1; step < MOST_ROWS && step < x->g->m - row; step *= 2)
                 power++;
-            tiles[power](x, row, group * GEMM_NR);
+            tiles[power](x, row, col);
         }
     }
 }
 
-void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g)
+void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int members)
 {
     enum {
         TASK = 1 << 16, /* elements of B */
         TASKS = 4       /* each worker has so many: within one, what comes next is prefetched */
     };
-    int64_t groups = gemm_tiles(g->n, GEMM_NR), workers = team ? wf_team_size(team) : 1, k = 0;
-    int64_t grain;
+    int64_t workers = team ? wf_team_size(team) : 1, k = 0, columns = 0, groups, grain;
     _Alignas(LINE) float row[MOST_LINED];
-    few x = {g, chunks_of(g), line_up(g, row)};
+    job j = {.groups = {.members = members}};
+    const float *lined = line_up(g, row);
 
+    for (int i = 0; i < members; i++) {
+        j.x[i] = (few){&g[i], chunks_of(&g[i]), lined};
+        j.groups.first[i + 1] = j.groups.first[i] + gemm_tiles(g[i].n, GEMM_NR);
+        columns += g[i].n;
+    }
+    groups = j.groups.first[members];
     for (int64_t i = 0; i < g->n_parts; i++)
         k += g->parts[i].k;
     grain = k > 0 ? TASK / (GEMM_NR * k) : groups;
     grain = grain < groups / (TASKS * workers) ? groups / (TASKS * workers) : grain;
-    wf_team_run(g->n * k < alone ? NULL : team, groups, grain > 0 ? grain : 1, run, &x);
+    wf_team_run(columns * k < alone ? NULL : team, groups, grain > 0 ? grain : 1, run, &j);
 }

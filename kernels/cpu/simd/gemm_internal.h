@@ -167,9 +167,26 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
                                    int64_t rows, int64_t cols, void *c, int64_t c_row,
                                    int64_t c_col);
 
-/* Products of bf16 operands with few rows, which pack nothing and need no workspace. */
+/* Products of bf16 operands with few rows, which pack nothing and need no workspace: up to WF_SKINNY_MEMBERS, whose m, A and
+   parts' lengths are those of the first. */
 bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
-void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g);
+void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int members);
+
+/* Groups of columns of several products, as one job: those of product i are first[i] to first[i + 1]. */
+typedef struct gemm_groups {
+    int members;
+    int64_t first[WF_SKINNY_MEMBERS + 1];
+} gemm_groups;
+
+/* Whose group it is; the next one's may be another's. */
+static inline int gemm_member(const gemm_groups *g, int64_t group)
+{
+    int i = 0;
+
+    while (i + 1 < g->members && group >= g->first[i + 1])
+        i++;
+    return i;
+}
 
 /* What a thread has for its tiles. */
 typedef struct gemm_own {

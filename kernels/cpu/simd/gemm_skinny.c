@@ -201,17 +201,14 @@ INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], 
         add(rows, acc, x, p, gather(bf16, r->weights + p * size, r->row));
 }
 
-/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's; `more`: the
-   worker goes on with the next ones. */
+/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's; `ahead`: the weights that
+   the worker goes on with, or NULL. */
 INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t row, int64_t col,
-                 int64_t from, bool more)
+                 int64_t from, const char *ahead)
 {
     const int64_t bytes = s->k * (int64_t)(bf16 ? sizeof(uint16_t) : sizeof(float));
     const char *weights = (const char *)s->w + col * bytes;
-    reader r = {.weights = weights,
-                .row = bytes,
-                .ahead = weights + (more ? V16 * bytes : 0),
-                .k = s->k};
+    reader r = {.weights = weights, .row = bytes, .ahead = ahead ? ahead : weights, .k = s->k};
     v16 node[WF_MAX_CHUNKS][MOST_ROWS], acc[MOST_ROWS];
     const float *x[MOST_ROWS];
     float out[V16];
@@ -252,14 +249,14 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
 /* One function for each number of rows and each type, in which loops over rows are straight lines. */
 #define TILE(rows)                                                                             \
     static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,         \
-                           bool more)                                                          \
+                           const char *ahead)                                                  \
     {                                                                                          \
-        tile(rows, false, s, row, col, from, more);                                            \
+        tile(rows, false, s, row, col, from, ahead);                                           \
     }                                                                                          \
     static void bf16_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,        \
-                            bool more)                                                         \
+                            const char *ahead)                                                 \
     {                                                                                          \
-        tile(rows, true, s, row, col, from, more);                                             \
+        tile(rows, true, s, row, col, from, ahead);                                            \
     }
 TILE(1)
 #if WF_ISA_LEVEL >= WF_ISA_LEVEL_avx2
@@ -270,10 +267,27 @@ TILE(4)
 TILE(8)
 #endif
 
+/* Products that are one job. */
+typedef struct job {
+    const wf_skinny *s;
+    gemm_groups groups;
+} job;
+
+static int64_t bytes_of(const wf_skinny *s)
+{
+    return s->k * (int64_t)(s->bf16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* The first column of a group's sixteen: those of the last group are the last ones. */
+static int64_t column_of(const wf_skinny *s, int64_t group)
+{
+    return group * V16 + V16 <= s->n ? group * V16 : s->n - V16;
+}
+
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
     static void (*const tiles[2][4])(const wf_skinny *s, int64_t row, int64_t col, int64_t from,
-                                     bool more) = {
+                                     const char *ahead) = {
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
         {bf16_1, bf16_2, bf16_4, bf16_8}
@@ -285,63 +299,75 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
         {bf16_1}
 #endif
     };
-    const wf_skinny *s = arg;
+    const job *j = arg;
 
     (void)worker;
-    for (int64_t group = begin; group < end; group++) {
-        int64_t from = group * V16, col = from + V16 <= s->n ? from : s->n - V16;
+    for (int64_t at = begin; at < end; at++) {
+        int member = gemm_member(&j->groups, at), next = gemm_member(&j->groups, at + 1);
+        const wf_skinny *s = &j->s[member], *n = &j->s[next];
+        int64_t group = at - j->groups.first[member], then = at + 1 - j->groups.first[next];
+        const char *ahead =
+            at + 1 < end ? (const char *)n->w + column_of(n, then) * bytes_of(n) : NULL;
 
         for (int64_t row = 0, step; row < s->m; row += step) {
             int power = 0;
 
             for (step = 1; step < MOST_ROWS && step < s->m - row; step *= 2)
                 power++;
-            tiles[s->bf16][power](s, row, col, from, group + 1 < end);
+            tiles[s->bf16][power](s, row, column_of(s, group), group * V16, ahead);
         }
     }
 }
 
 /* Both operands are bf16. */
-static void run_bf16(struct wf_team *team, const wf_skinny *s)
+static void run_bf16(struct wf_team *team, const wf_skinny *s, int members)
 {
-    wf_gemm_part parts[WF_MAX_CHUNKS];
-    wf_gemm g = {.m = s->m,
-                 .n = s->n,
-                 .c = s->y,
-                 .c_row = s->n,
-                 .bf16 = true,
-                 .c_bf16 = s->y_bf16,
-                 .parts = parts,
-                 .n_parts = s->chunks};
+    wf_gemm_part parts[WF_SKINNY_MEMBERS][WF_MAX_CHUNKS];
+    wf_gemm g[WF_SKINNY_MEMBERS];
 
-    for (int64_t l = 0; l < s->chunks; l++)
-        parts[l] = (wf_gemm_part){.a = (const uint16_t *)s->x + s->at[l],
-                                  .a_row = s->k,
-                                  .a_k = 1,
-                                  .b = (const uint16_t *)s->w + s->at[l],
-                                  .b_k = 1,
-                                  .b_col = s->k,
-                                  .k = s->at[l + 1] - s->at[l],
-                                  .chunk = true};
-    WF_ISA_NAME(wf_gemm_few)(team, &g);
+    for (int i = 0; i < members; i++, s++) {
+        g[i] = (wf_gemm){.m = s->m,
+                         .n = s->n,
+                         .c = s->y,
+                         .c_row = s->n,
+                         .bf16 = true,
+                         .c_bf16 = s->y_bf16,
+                         .parts = parts[i],
+                         .n_parts = s->chunks};
+        for (int64_t l = 0; l < s->chunks; l++)
+            parts[i][l] = (wf_gemm_part){.a = (const uint16_t *)s->x + s->at[l],
+                                         .a_row = s->k,
+                                         .a_k = 1,
+                                         .b = (const uint16_t *)s->w + s->at[l],
+                                         .b_k = 1,
+                                         .b_col = s->k,
+                                         .k = s->at[l + 1] - s->at[l],
+                                         .chunk = true};
+    }
+    WF_ISA_NAME(wf_gemm_few)(team, g, members);
 }
 
-void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s)
+void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members)
 {
     enum {
         TASK_BYTES = 1 << 17,
         TASKS = 4 /* each worker has so many: within one, what comes next is prefetched */
     };
-    int64_t size = s->bf16 ? sizeof(uint16_t) : sizeof(float), group = V16 * s->k * size;
-    int64_t groups = (s->n + V16 - 1) / V16, workers = team ? wf_team_size(team) : 1;
+    int64_t group = V16 * bytes_of(s), workers = team ? wf_team_size(team) : 1, groups,
+            bytes = 0;
     int64_t grain = group < TASK_BYTES ? TASK_BYTES / (group > 0 ? group : 1) : 1;
+    job j = {s, {.members = members}};
 
     if (s->x_bf16) {
-        run_bf16(team, s);
+        run_bf16(team, s, members);
         return;
     }
+    for (int i = 0; i < members; i++) {
+        j.groups.first[i + 1] = j.groups.first[i] + (s[i].n + V16 - 1) / V16;
+        bytes += s[i].n * bytes_of(&s[i]);
+    }
+    groups = j.groups.first[members];
     if (grain < groups / (TASKS * workers))
         grain = groups / (TASKS * workers);
-    wf_team_run(s->n * s->k * size < alone ? NULL : team, groups, grain, run,
-                (void *)(uintptr_t)s);
+    wf_team_run(bytes < alone ? NULL : team, groups, grain, run, &j);
 }

@@ -11,7 +11,7 @@
 
 size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads);
 void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s);
+void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members);
 void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_sub)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_mul)(const float *a, const float *b, float *y, int64_t n);
