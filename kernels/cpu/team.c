@@ -37,6 +37,9 @@ enum {
     INSIDE = OPEN - 1, /* mask of the count */
     PATIENCE_NS =
         50000, /* a member yields so long before it sleeps, which takes as long to end */
+    AHEAD_BYTES = 1 << 18, /* what is prefetched of the next job: a part of a level 2 cache */
+    AHEAD_STEP = 1 << 11,  /* so much between two looks for a job */
+    ORDER = 1024,          /* jobs of which is known what came after them; a power of two */
     TASKS = 8, /* tasks per member: a late member costs little, and so does handing out */
     MEMBERS_SLEEP = 1,
     CALLER_SLEEPS = 2,
@@ -49,6 +52,11 @@ typedef struct member {
     int worker;
 } member;
 
+/* The job that read `data` was followed by one whose second task read `second`. */
+typedef struct follower {
+    uintptr_t data, second;
+} follower;
+
 struct wf_team {
     _Alignas(LINE) _Atomic uint32_t state;
     _Alignas(LINE) _Atomic int64_t next; /* first index that nobody has */
@@ -59,6 +67,10 @@ struct wf_team {
     void *arg;
     fenv_t modes;
     int size;
+    /* wf_team_streams: what the last such job read, what is to be prefetched behind the next one, and behind the current */
+    uintptr_t streamed, then;
+    follower order[ORDER];
+    _Alignas(LINE) _Atomic(uintptr_t) ahead;
     member members[]; /* size - 1 */
 };
 
@@ -102,9 +114,17 @@ static bool yield(int64_t *until)
     return now < *until && sched_yield() == 0;
 }
 
+static void prefetch(uintptr_t at)
+{
+    for (int i = 0; i < AHEAD_STEP; i += LINE)
+        __builtin_prefetch((const void *)(at + (uintptr_t)i), 0, 2);
+}
+
 /* The state once it is OPEN or STOP. */
 static uint32_t wait_for_job(wf_team *team)
 {
+    uintptr_t ahead = atomic_load_explicit(&team->ahead, memory_order_relaxed);
+    uintptr_t end = ahead ? ahead + AHEAD_BYTES : 0;
     int64_t until = 0;
 
     for (;;) {
@@ -112,7 +132,10 @@ static uint32_t wait_for_job(wf_team *team)
 
         if (state & (OPEN | STOP))
             return state;
-        if (!yield(&until))
+        if (ahead != end) {
+            prefetch(ahead);
+            ahead += AHEAD_STEP;
+        } else if (!yield(&until))
             sleep_on(&team->state, state, MEMBERS_SLEEP);
     }
 }
@@ -157,6 +180,10 @@ void wf_team_run(wf_team *team, int64_t count, int64_t grain,
 {
     int64_t members = wf_team_size(team), tasks;
 
+    if (team) {
+        atomic_store_explicit(&team->ahead, team->then, memory_order_relaxed);
+        team->then = 0;
+    }
     if (count <= 0)
         return;
     if (members == 1 || count <= grain) {
@@ -176,6 +203,24 @@ void wf_team_run(wf_team *team, int64_t count, int64_t grain,
     wake(&team->state, (members < tasks ? members : tasks) - 1, MEMBERS_SLEEP);
     work(team, 0);
     wait_until_empty(team);
+}
+
+static follower *follower_of(wf_team *team, uintptr_t data)
+{
+    return &team->order[(data >> 6) * 0x9e3779b97f4a7c15u >> 40 & (ORDER - 1)];
+}
+
+void wf_team_streams(wf_team *team, const void *data, const void *second)
+{
+    const follower *next;
+
+    if (wf_team_size(team) == 1)
+        return;
+    if (team->streamed)
+        *follower_of(team, team->streamed) = (follower){team->streamed, (uintptr_t)second};
+    team->streamed = (uintptr_t)data;
+    next = follower_of(team, team->streamed);
+    team->then = next->data == team->streamed ? next->second : 0;
 }
 
 int wf_team_size(const wf_team *team)

@@ -35,4 +35,11 @@ int wf_team_size(const wf_team *team);
 void wf_team_run(wf_team *team, int64_t count, int64_t grain,
                  void (*fn)(void *arg, int64_t begin, int64_t end, int worker), void *arg);
 
+/*
+ * wf_team_streams - the next job reads `data` once, from memory, and its second task begins at `second`. When jobs come in
+ * the order of last time, as those of a token do, members that wait behind this one prefetch the first bytes of what a
+ * member reads of the next one. Addresses are compared and prefetched, never read: they may be gone.
+ */
+void wf_team_streams(wf_team *team, const void *data, const void *second);
+
 #endif

@@ -59,6 +59,28 @@ static void every_index_once(void)
     }
 }
 
+/* What jobs read may be gone when others expect it, and come in any order. */
+static void streams(void)
+{
+    for (int size = 1; size <= 3; size++) {
+        wf_team *team = wf_team_open(size, NULL);
+        uint64_t order = 1;
+
+        CU_ASSERT_PTR_NOT_NULL_FATAL(team);
+        wf_team_streams(NULL, team, team);
+        for (int i = 0; i < 3000; i++) {
+            uintptr_t nowhere;
+
+            order = order * 6364136223846793005u + 1442695040888963407u;
+            nowhere = i < 1000 ? 4096 * (1 + (uintptr_t)i % 7) : (uintptr_t)(order >> 20);
+            wf_team_streams(team, (const void *)nowhere, (const void *)(nowhere + 4096));
+            if (i % 3)
+                once_each(team, i % 100, 1);
+        }
+        wf_team_close(team);
+    }
+}
+
 /* Without a lock of its own, a job sees what the caller wrote before, and the caller what it
  * did. */
 static void sum_into(void *arg, int64_t begin, int64_t end, int worker)
@@ -214,6 +236,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"every index once", every_index_once},
+        {"jobs that read memory which is gone", streams},
         {"many runs", many_runs},
         {"members work at once", members_work_at_once},
         {"members round as the caller", members_round_as_the_caller},

@@ -354,5 +354,11 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int member
         k += g->parts[i].k;
     grain = k > 0 ? TASK / (GEMM_NR * k) : groups;
     grain = grain < groups / (TASKS * workers) ? groups / (TASKS * workers) : grain;
-    wf_team_run(columns * k < alone ? NULL : team, groups, grain > 0 ? grain : 1, run, &j);
+    grain = grain > 0 ? grain : 1;
+    if (columns * k < alone)
+        team = NULL;
+    if (g->n_parts > 0)
+        wf_team_streams(team, g->parts[0].b,
+                        (const uint16_t *)g->parts[0].b + grain * GEMM_NR * k);
+    wf_team_run(team, groups, grain, run, &j);
 }

@@ -369,5 +369,8 @@ void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int m
     groups = j.groups.first[members];
     if (grain < groups / (TASKS * workers))
         grain = groups / (TASKS * workers);
-    wf_team_run(bytes < alone ? NULL : team, groups, grain, run, &j);
+    if (bytes < alone)
+        team = NULL;
+    wf_team_streams(team, s->w, (const char *)s->w + grain * group);
+    wf_team_run(team, groups, grain, run, &j);
 }
