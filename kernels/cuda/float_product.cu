@@ -66,17 +66,18 @@ template <int ROWS, int THREADS, bool ALONG>
 __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld, int64_t first,
                                           int64_t rows, int64_t k, int64_t depth, int t)
 {
-    constexpr int UNITS = (ALONG ? DEPTH : ROWS) / 4, LINES = ALONG ? ROWS : DEPTH;
+    constexpr int UNITS = (ALONG ? DEPTH : ROWS) / 4, ALL = UNITS * (ALONG ? ROWS : DEPTH);
 
 #pragma unroll
-    for (int i = t; i < UNITS * LINES; i += THREADS) {
-        int line = i / UNITS, unit = i % UNITS * 4;
+    for (int i = 0; i < (ALL + THREADS - 1) / THREADS; i++) {
+        int number = t + i * THREADS, line = number / UNITS, unit = number % UNITS * 4;
         int64_t row = first + (ALONG ? line : unit), term = k + (ALONG ? unit : line);
         bool valid = row < rows && term < depth;
         const float *from = f + (ALONG ? row * ld + term : term * ld + row);
 
-        wf_copy_unit(to + (ALONG ? place_of(line, unit) : line * ROWS + unit), valid ? from : f,
-                     valid);
+        if (number < ALL)
+            wf_copy_unit(to + (ALONG ? place_of(line, unit) : line * ROWS + unit),
+                         valid ? from : f, valid);
     }
 }
 
@@ -165,8 +166,11 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[S::SUMS], const floa
                                                const float *b, int64_t left,
                                                const thread_place &at)
 {
+    /* many sums leave no registers for the addresses of more */
+    constexpr int AT_ONCE = S::SUMS > 16 ? 1 : DEPTH / STEP;
+
     if (left >= DEPTH) {
-#pragma unroll
+#pragma unroll AT_ONCE
         for (int term = 0; term < DEPTH; term += STEP)
             multiply<S, A, B>(sum, a, b, term, at);
         return;
