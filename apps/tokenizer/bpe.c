@@ -1,14 +1,14 @@
 /*
  * apps/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a direct-mapped cache, which is
- * larger than a core's own: while a word's place in it comes, the next ones are cut. A short word is merged in
- * place, looking for the lowest rank each time, a long one by way of lists.
+ * larger than a core's own: while a word's place in it comes, the next ones are cut. Words that it does not have
+ * wait until there are some to be merged at once, and those behind them wait with them.
  */
 #include "apps/tokenizer/bpe_internal.h"
 #include "apps/tokenizer/utf8_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_BITS = 16, KEY_WORDS = 3, MOST_CACHED = 9, SHORT = 64, AHEAD = 8 };
+enum { CACHE_BITS = 18, KEY_WORDS = 3, MOST_CACHED = 9, AHEAD = 8, WORDS = 64 };
 
 /* One cache line. */
 typedef struct seen {
@@ -17,19 +17,24 @@ typedef struct seen {
     int32_t ids[MOST_CACHED];
 } seen;
 
-/* A word whose place in the cache is on its way from memory. */
+/* A word whose ids are not appended yet. */
 typedef struct waiting {
     const uint8_t *word;
     size_t bytes;
     uint64_t key[KEY_WORDS];
-    seen *place;
+    seen *place;            /* in the cache; NULL: it is too long for it */
+    app_short_word *merged; /* NULL: its place has its ids */
 } waiting;
 
 struct app_bpe {
     const app_tokenizer *tokenizer;
     seen *cache;
-    waiting words[AHEAD];
-    unsigned first, count; /* the word that came first, and how many wait */
+    /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is known whether the
+       cache has them, and of the others the places in it are on their way from memory. */
+    waiting words[WORDS];
+    unsigned done, looked_up, count;
+    app_short_word merging[APP_SHORT_WORDS];
+    unsigned merging_count;
     app_long_words long_words;
     int32_t *symbols;
     size_t room;
@@ -42,7 +47,7 @@ app_bpe *app_bpe_new(const app_tokenizer *tokenizer)
     if (!bpe)
         return NULL;
     bpe->tokenizer = tokenizer;
-    bpe->cache = aligned_alloc(64, sizeof(seen) << CACHE_BITS);
+    bpe->cache = app_table_new(sizeof(seen) << CACHE_BITS);
     if (!bpe->cache) {
         free(bpe);
         return NULL;
@@ -105,37 +110,32 @@ static size_t bytes_of(const app_tokenizer *t, const uint8_t *word, size_t n, in
     return count;
 }
 
-/* Merges up to SHORT symbols in place; gives how many are left. */
-static size_t merge_short(const app_lexicon *v, int32_t *ids, size_t n)
+static size_t symbols(const app_tokenizer *t, const uint8_t *word, size_t n, int32_t *ids)
 {
-    const app_merge *pairs[SHORT];
-
-    for (size_t i = 0; i + 1 < n; i++)
-        pairs[i] = app_lexicon_pair(v, ids[i], ids[i + 1]);
-    while (n > 1) {
-        size_t best = 0;
-
-        for (size_t i = 1; i + 1 < n; i++)
-            best = pairs[i]->rank < pairs[best]->rank ? i : best;
-        if (pairs[best]->left < 0)
-            break;
-        ids[best] = pairs[best]->made;
-        n--;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
-        memmove(pairs + best, pairs + best + 1, (n - best - 1) * sizeof *pairs);
-        if (best + 1 < n)
-            pairs[best] = app_lexicon_pair(v, ids[best], ids[best + 1]);
-        if (best > 0)
-            pairs[best - 1] = app_lexicon_pair(v, ids[best - 1], ids[best]);
-    }
-    return n;
+    return (t->characters ? characters : bytes_of)(t, word, n, ids);
 }
 
-/* The ids of a word that is in no cache; *count of them at the result, or NULL. */
-static const int32_t *word_ids(app_bpe *bpe, const uint8_t *word, size_t n, size_t *count)
+/* Whether a word is a token as it is, which `id` becomes. */
+static bool is_token(const app_tokenizer *t, const uint8_t *word, size_t n, int32_t *id)
 {
-    const app_tokenizer *t = bpe->tokenizer;
+    if (!t->whole_words)
+        return false;
+    *id = app_lexicon_piece(&t->vocabulary, word, n);
+    return *id >= 0;
+}
 
+/* What a short word is before it is merged. */
+static void begin_word(const app_tokenizer *t, app_short_word *w, const uint8_t *word, size_t n)
+{
+    w->bytes = t->vocabulary.byte_pairs ? word : NULL;
+    w->count = 1;
+    if (!is_token(t, word, n, w->ids))
+        w->count = (uint8_t)symbols(t, word, n, w->ids);
+}
+
+/* The ids of a word of any length; *count of them at the result, or NULL. */
+static const int32_t *long_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t *count)
+{
     if (n > bpe->room) {
         free(bpe->symbols);
         bpe->room = 0;
@@ -144,18 +144,14 @@ static const int32_t *word_ids(app_bpe *bpe, const uint8_t *word, size_t n, size
             return NULL;
         bpe->room = 2 * n;
     }
-    if (t->whole_words) {
-        bpe->symbols[0] = app_lexicon_piece(&t->vocabulary, word, n);
-        *count = 1;
-        if (bpe->symbols[0] >= 0)
-            return bpe->symbols;
-    }
-    *count = (t->characters ? characters : bytes_of)(t, word, n, bpe->symbols);
-    if (*count <= SHORT)
-        *count = merge_short(&t->vocabulary, bpe->symbols, *count);
-    else if (!app_long_words_merge(&bpe->long_words, &t->vocabulary, bpe->symbols, count))
-        return NULL;
-    return bpe->symbols;
+    *count = 1;
+    if (is_token(bpe->tokenizer, word, n, bpe->symbols))
+        return bpe->symbols;
+    *count = symbols(bpe->tokenizer, word, n, bpe->symbols);
+    return app_long_words_merge(&bpe->long_words, &bpe->tokenizer->vocabulary, bpe->symbols,
+                                count)
+               ? bpe->symbols
+               : NULL;
 }
 
 /* The word's bytes as a key, with zeros behind them. */
@@ -171,72 +167,154 @@ static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
     return n >= 8 ? key : key & ((UINT64_C(1) << 8 * n) - 1);
 }
 
-static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
+/* Appends ids from an array of at least `most`, all of which are copied: a copy of a constant size takes a few
+   instructions. */
+static inline bool append_some(app_tokenizer_ids *ids, const int32_t *from, size_t count,
+                               size_t most)
 {
-    if (count == 0) /* characters that are left out */
-        return true;
-    if (ids->room - ids->count < count && !app_tokenizer_ids_room(ids, count))
+    if (ids->room - ids->count < most && !app_tokenizer_ids_room(ids, most))
         return false;
-    memcpy(ids->data + ids->count, from, count * sizeof *from);
+    memcpy(ids->data + ids->count, from, most * sizeof *from);
     ids->count += count;
     return true;
 }
 
-/* Appends the ids of the word that has waited longest. */
-static bool resolve(app_bpe *bpe, app_tokenizer_ids *ids)
+static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
 {
-    const waiting *w = &bpe->words[bpe->first++ % AHEAD];
-    const int32_t *found;
+    /* Of characters that are left out there are no ids. */
+    return count == 0 || append_some(ids, from, count, count);
+}
+
+static inline bool append_seen(app_tokenizer_ids *ids, const seen *s)
+{
+    return append_some(ids, s->ids, s->count, MOST_CACHED);
+}
+
+static inline bool append_merged(app_tokenizer_ids *ids, const app_short_word *w)
+{
+    return w->count <= MOST_CACHED ? append_some(ids, w->ids, w->count, MOST_CACHED)
+                                   : append(ids, w->ids, w->count);
+}
+
+static bool is_in_cache(const waiting *w)
+{
+    return w->place && w->place->bytes == w->bytes &&
+           memcmp(w->place->key, w->key, sizeof w->key) == 0;
+}
+
+/* Puts the ids of a word into the cache. */
+static void keep(const waiting *w)
+{
     seen *s = w->place;
+
+    if (!s || w->merged->count > MOST_CACHED)
+        return;
+    memcpy(s->key, w->key, sizeof s->key);
+    s->bytes = (uint8_t)w->bytes;
+    s->count = w->merged->count;
+    memcpy(s->ids, w->merged->ids, sizeof s->ids);
+}
+
+/* Merges the words that the cache does not have, and appends the ids of all that were looked up. */
+static bool append_all(app_bpe *bpe, app_tokenizer_ids *ids)
+{
+    const app_tokenizer *t = bpe->tokenizer;
+    bool ok = true;
+
+    for (unsigned i = bpe->done; i != bpe->looked_up; i++) {
+        const waiting *w = &bpe->words[i % WORDS];
+
+        if (w->merged)
+            begin_word(t, w->merged, w->word, w->bytes);
+    }
+    app_short_words_merge(&t->vocabulary, bpe->merging, bpe->merging_count);
+    for (unsigned i = bpe->done; i != bpe->looked_up; i++) {
+        const waiting *w = &bpe->words[i % WORDS];
+
+        ok = ok && (w->merged ? append_merged(ids, w->merged) : append_seen(ids, w->place));
+    }
+    /* Only now may places change: words behind these have had their ids from them. */
+    for (; bpe->done != bpe->looked_up; bpe->done++)
+        if (bpe->words[bpe->done % WORDS].merged)
+            keep(&bpe->words[bpe->done % WORDS]);
+    bpe->merging_count = 0;
+    return ok;
+}
+
+/* Merges a long word, once those before it are appended, and appends its ids. */
+static bool append_long(app_bpe *bpe, const waiting *w, app_tokenizer_ids *ids)
+{
+    bool ok = append_all(bpe, ids);
+    const int32_t *found;
     size_t count;
 
-    bpe->count--;
-    if (s->bytes == w->bytes && memcmp(s->key, w->key, sizeof s->key) == 0)
-        return append(ids, s->ids, s->count);
-    found = word_ids(bpe, w->word, w->bytes, &count);
-    if (found && count <= MOST_CACHED) {
-        memcpy(s->key, w->key, sizeof s->key);
-        s->bytes = (uint8_t)w->bytes;
-        s->count = (uint8_t)count;
-        memcpy(s->ids, found, count * sizeof *found);
-    }
+    bpe->done = ++bpe->looked_up;
+    found = ok ? long_word(bpe, w->word, w->bytes, &count) : NULL;
     return found && append(ids, found, count);
+}
+
+/* Looks the next word up in the cache. */
+static bool look_up(app_bpe *bpe, app_tokenizer_ids *ids)
+{
+    waiting *w = &bpe->words[bpe->looked_up % WORDS];
+
+    if (w->bytes > APP_SHORT)
+        return append_long(bpe, w, ids);
+    bpe->looked_up++;
+    w->merged = NULL;
+    if (is_in_cache(w)) {
+        if (bpe->looked_up - bpe->done > 1)
+            return true;
+        bpe->done++;
+        return append_seen(ids, w->place);
+    }
+    w->merged = &bpe->merging[bpe->merging_count++];
+    if (bpe->tokenizer->whole_words)
+        app_lexicon_piece_prefetch(&bpe->tokenizer->vocabulary, w->word, w->bytes);
+    return bpe->merging_count < APP_SHORT_WORDS || append_all(bpe, ids);
 }
 
 bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids)
 {
     bool ok = true;
 
-    while (bpe->count)
-        ok = resolve(bpe, ids) && ok;
-    return ok;
+    while (bpe->looked_up != bpe->count)
+        ok = look_up(bpe, ids) && ok;
+    return append_all(bpe, ids) && ok;
+}
+
+/* Where the cache has, or would have, a word; NULL: it is too long. */
+static seen *find_place(app_bpe *bpe, waiting *w, size_t readable)
+{
+    size_t n = w->bytes;
+    uint64_t hash;
+
+    memset(w->key, 0, sizeof w->key);
+    if (n > sizeof w->key)
+        return NULL;
+    w->key[0] = key_word(w->word, n, readable);
+    if (n > 8)
+        w->key[1] = key_word(w->word + 8, n - 8, readable - 8);
+    if (n > 16)
+        w->key[2] = key_word(w->word + 16, n - 16, readable - 16);
+    hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
+           0x94d049bb133111ebu;
+    return &bpe->cache[hash >> (64 - CACHE_BITS)];
 }
 
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                   app_tokenizer_ids *ids)
 {
-    const int32_t *found;
     waiting *w;
-    uint64_t hash;
-    size_t count;
+    bool ok = bpe->count - bpe->done < WORDS || append_all(bpe, ids);
 
-    if (n > sizeof w->key) {
-        if (!app_bpe_flush(bpe, ids))
-            return false;
-        found = word_ids(bpe, word, n, &count);
-        return found && append(ids, found, count);
-    }
-    if (bpe->count == AHEAD && !resolve(bpe, ids))
-        return false;
-    w = &bpe->words[(bpe->first + bpe->count++) % AHEAD];
-    *w = (waiting){.word = word, .bytes = n, .key = {key_word(word, n, readable)}};
-    if (n > 8)
-        w->key[1] = key_word(word + 8, n - 8, readable - 8);
-    if (n > 16)
-        w->key[2] = key_word(word + 16, n - 16, readable - 16);
-    hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
-           0x94d049bb133111ebu;
-    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
-    __builtin_prefetch(w->place);
-    return true;
+    w = &bpe->words[bpe->count++ % WORDS];
+    w->word = word;
+    w->bytes = n;
+    w->place = find_place(bpe, w, readable);
+    if (w->place)
+        __builtin_prefetch(w->place);
+    if (bpe->count - bpe->looked_up > AHEAD)
+        ok = look_up(bpe, ids) && ok;
+    return ok;
 }

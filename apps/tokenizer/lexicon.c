@@ -2,6 +2,7 @@
 #include "apps/tokenizer/lexicon_internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 uint64_t app_hash(const void *bytes, size_t n)
 {
@@ -17,6 +18,18 @@ uint64_t app_hash(const void *bytes, size_t n)
     memcpy(&x, p, n);
     hash = (hash ^ x) * 0x94d049bb133111ebu;
     return hash ^ hash >> 32;
+}
+
+void *app_table_new(size_t bytes)
+{
+    const size_t line = 64, page = (size_t)2 << 20, unit = bytes < page ? line : page;
+    void *table = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+
+#ifdef MADV_HUGEPAGE
+    if (table && unit == page)
+        madvise(table, bytes, MADV_HUGEPAGE); /* nothing is lost where it is refused */
+#endif
+    return table;
 }
 
 /* Nobody's vocabulary has so many texts whose hashes are neighbours; one made for it would be as slow as a
@@ -36,7 +49,7 @@ static uint32_t table_size(int64_t n)
 
 static app_lexicon_place *free_places(uint32_t count)
 {
-    app_lexicon_place *places = malloc(count * sizeof *places);
+    app_lexicon_place *places = app_table_new(count * sizeof *places);
 
     if (places)
         memset(places, -1, count * sizeof *places);
@@ -60,6 +73,7 @@ void app_lexicon_free(app_lexicon *v)
     free(v->pieces.places);
     free(v->added.places);
     free(v->merges);
+    free(v->byte_pairs);
     *v = (app_lexicon){0};
 }
 
@@ -88,6 +102,11 @@ static int32_t find(const app_lexicon *v, const app_lexicon_table *table, const 
 int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
 {
     return find(v, &v->pieces, text, bytes);
+}
+
+void app_lexicon_piece_prefetch(const app_lexicon *v, const void *text, size_t bytes)
+{
+    __builtin_prefetch(&v->pieces.places[(uint32_t)app_hash(text, bytes) & v->pieces.mask]);
 }
 
 bool app_lexicon_is_pair(const app_lexicon *v, int32_t id, int32_t left, int32_t right)
@@ -228,7 +247,7 @@ wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_erro
 
     for (int byte = 0; byte < 256; byte++)
         v->byte_ids[byte] = app_lexicon_piece(v, &(uint8_t){(uint8_t)byte}, 1);
-    v->merges = malloc(size * sizeof *v->merges);
+    v->merges = app_table_new(size * sizeof *v->merges);
     v->merges_mask = size - 1;
     v->ranks = ranks;
     if (!v->merges)
@@ -241,8 +260,10 @@ wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_erro
 const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32_t rank,
                               int32_t made)
 {
-    uint32_t i = app_merge_hash(left, right) & v->merges_mask;
+    uint32_t i = app_lexicon_line(v, left, right);
 
+    if (rank >= APP_LEXICON_RANKS)
+        return "there are more than 16777216 merges";
     for (int probes = 0; v->merges[i].left >= 0; i = (i + 1) & v->merges_mask) {
         if (v->merges[i].left == left && v->merges[i].right == right)
             return "these two are merged twice";
@@ -285,6 +306,22 @@ wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t 
         return status;
     divide(v, rank_of, &wrong);
     return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : WF_OK;
+}
+
+wf_status app_lexicon_pair_bytes(app_lexicon *v, wf_error *error)
+{
+    for (int byte = 0; byte < 256; byte++)
+        if (v->byte_ids[byte] < 0 || !v->merges)
+            return WF_OK;
+    v->byte_pairs = malloc(65536 * sizeof *v->byte_pairs);
+    if (!v->byte_pairs)
+        return wf_error_set(error, WF_ENOMEM, "out of memory");
+    for (int i = 0; i < 65536; i++) {
+        const app_merge *pair = app_lexicon_pair(v, v->byte_ids[i >> 8], v->byte_ids[i & 255]);
+
+        v->byte_pairs[i] = (app_byte_pair){pair->rank, pair->made};
+    }
+    return WF_OK;
 }
 
 static int by_rank(const void *a, const void *b)
