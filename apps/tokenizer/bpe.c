@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_BITS = 18, KEY_WORDS = 3, MOST_CACHED = 9, AHEAD = 8, WORDS = 64 };
+enum { CACHE_BITS = 18, KEY_WORDS = 3, KEY_BYTES = 8 * KEY_WORDS, MOST_CACHED = 9 };
+enum { LONGER_BITS = 12, MOST_CACHED_LONGER = 15 };
+enum { AHEAD = 8, WORDS = 64 };
 
 /* One cache line. */
 typedef struct seen {
@@ -17,18 +19,28 @@ typedef struct seen {
     int32_t ids[MOST_CACHED];
 } seen;
 
-/* A word whose ids are not appended yet. */
+/* A word of more than KEY_BYTES, in two cache lines. */
+typedef struct seen_longer {
+    uint8_t bytes, count;
+    uint8_t word[APP_SHORT];
+    int32_t ids[MOST_CACHED_LONGER];
+} seen_longer;
+
+/* A word whose ids are not appended yet, and its place in one of the caches: it has none where it is longer than
+   APP_SHORT. */
 typedef struct waiting {
     const uint8_t *word;
     size_t bytes;
     uint64_t key[KEY_WORDS];
-    seen *place;            /* in the cache; NULL: it is too long for it */
+    seen *place;
+    seen_longer *longer;
     app_short_word *merged; /* NULL: its place has its ids */
 } waiting;
 
 struct app_bpe {
     const app_tokenizer *tokenizer;
     seen *cache;
+    seen_longer *longer;
     /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is known whether the
        cache has them, and of the others the places in it are on their way from memory. */
     waiting words[WORDS];
@@ -48,11 +60,13 @@ app_bpe *app_bpe_new(const app_tokenizer *tokenizer)
         return NULL;
     bpe->tokenizer = tokenizer;
     bpe->cache = app_table_new(sizeof(seen) << CACHE_BITS);
-    if (!bpe->cache) {
-        free(bpe);
+    bpe->longer = app_table_new(sizeof(seen_longer) << LONGER_BITS);
+    if (!bpe->cache || !bpe->longer) {
+        app_bpe_free(bpe);
         return NULL;
     }
     memset(bpe->cache, 0, sizeof(seen) << CACHE_BITS);
+    memset(bpe->longer, 0, sizeof(seen_longer) << LONGER_BITS);
     return bpe;
 }
 
@@ -62,6 +76,7 @@ void app_bpe_free(app_bpe *bpe)
         return;
     app_long_words_free(&bpe->long_words);
     free(bpe->cache);
+    free(bpe->longer);
     free(bpe->symbols);
     free(bpe);
 }
@@ -154,17 +169,21 @@ static const int32_t *long_word(app_bpe *bpe, const uint8_t *word, size_t n, siz
                : NULL;
 }
 
-/* The word's bytes as a key, with zeros behind them. */
-static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
+/* The bytes of a word of at most KEY_BYTES as a key, with zeros behind them. */
+static inline void set_key(uint64_t key[KEY_WORDS], const uint8_t *word, size_t n,
+                           size_t readable)
 {
-    uint64_t key = 0;
-
-    if (readable < 8) {
-        memcpy(&key, word, n < 8 ? n : 8);
-        return key;
+    memset(key, 0, KEY_BYTES);
+    if (readable < KEY_BYTES) {
+        memcpy(key, word, n);
+        return;
     }
-    memcpy(&key, word, 8);
-    return n >= 8 ? key : key & ((UINT64_C(1) << 8 * n) - 1);
+    memcpy(key, word, KEY_BYTES);
+    for (size_t i = 0; i < KEY_WORDS; i++) { /* without branches, as words have all lengths */
+        size_t bytes = n > 8 * i ? n - 8 * i : 0;
+
+        key[i] &= bytes < 8 ? (UINT64_C(1) << 8 * bytes) - 1 : UINT64_MAX;
+    }
 }
 
 /* Appends ids from an array of at least `most`, all of which are copied: a copy of a constant size takes a few
@@ -185,9 +204,10 @@ static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
     return count == 0 || append_some(ids, from, count, count);
 }
 
-static inline bool append_seen(app_tokenizer_ids *ids, const seen *s)
+static inline bool append_seen(app_tokenizer_ids *ids, const waiting *w)
 {
-    return append_some(ids, s->ids, s->count, MOST_CACHED);
+    return w->place ? append_some(ids, w->place->ids, w->place->count, MOST_CACHED)
+                    : append_some(ids, w->longer->ids, w->longer->count, MOST_CACHED_LONGER);
 }
 
 static inline bool append_merged(app_tokenizer_ids *ids, const app_short_word *w)
@@ -196,23 +216,29 @@ static inline bool append_merged(app_tokenizer_ids *ids, const app_short_word *w
                                    : append(ids, w->ids, w->count);
 }
 
-static bool is_in_cache(const waiting *w)
+static inline bool is_in_cache(const waiting *w)
 {
-    return w->place && w->place->bytes == w->bytes &&
-           memcmp(w->place->key, w->key, sizeof w->key) == 0;
+    if (!w->place)
+        return w->longer->bytes == w->bytes && memcmp(w->longer->word, w->word, w->bytes) == 0;
+    return w->place->bytes == w->bytes && memcmp(w->place->key, w->key, sizeof w->key) == 0;
 }
 
-/* Puts the ids of a word into the cache. */
+/* Puts the ids of a word into its cache. */
 static void keep(const waiting *w)
 {
-    seen *s = w->place;
+    const app_short_word *from = w->merged;
 
-    if (!s || w->merged->count > MOST_CACHED)
-        return;
-    memcpy(s->key, w->key, sizeof s->key);
-    s->bytes = (uint8_t)w->bytes;
-    s->count = w->merged->count;
-    memcpy(s->ids, w->merged->ids, sizeof s->ids);
+    if (w->place && from->count <= MOST_CACHED) {
+        memcpy(w->place->key, w->key, sizeof w->key);
+        memcpy(w->place->ids, from->ids, sizeof w->place->ids);
+        w->place->bytes = (uint8_t)w->bytes;
+        w->place->count = from->count;
+    } else if (!w->place && from->count <= MOST_CACHED_LONGER) {
+        memcpy(w->longer->word, w->word, w->bytes);
+        memcpy(w->longer->ids, from->ids, sizeof w->longer->ids);
+        w->longer->bytes = (uint8_t)w->bytes;
+        w->longer->count = from->count;
+    }
 }
 
 /* Merges the words that the cache does not have, and appends the ids of all that were looked up. */
@@ -231,7 +257,7 @@ static bool append_all(app_bpe *bpe, app_tokenizer_ids *ids)
     for (unsigned i = bpe->done; i != bpe->looked_up; i++) {
         const waiting *w = &bpe->words[i % WORDS];
 
-        ok = ok && (w->merged ? append_merged(ids, w->merged) : append_seen(ids, w->place));
+        ok = ok && (w->merged ? append_merged(ids, w->merged) : append_seen(ids, w));
     }
     /* Only now may places change: words behind these have had their ids from them. */
     for (; bpe->done != bpe->looked_up; bpe->done++)
@@ -266,7 +292,7 @@ static bool look_up(app_bpe *bpe, app_tokenizer_ids *ids)
         if (bpe->looked_up - bpe->done > 1)
             return true;
         bpe->done++;
-        return append_seen(ids, w->place);
+        return append_seen(ids, w);
     }
     w->merged = &bpe->merging[bpe->merging_count++];
     if (bpe->tokenizer->whole_words)
@@ -283,23 +309,25 @@ bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids)
     return append_all(bpe, ids) && ok;
 }
 
-/* Where the cache has, or would have, a word; NULL: it is too long. */
-static seen *find_place(app_bpe *bpe, waiting *w, size_t readable)
+/* Finds the place that a word has, or would have, in the cache of its length, and prefetches it. */
+static inline void find_place(app_bpe *bpe, waiting *w, size_t readable)
 {
     size_t n = w->bytes;
     uint64_t hash;
 
-    memset(w->key, 0, sizeof w->key);
-    if (n > sizeof w->key)
-        return NULL;
-    w->key[0] = key_word(w->word, n, readable);
-    if (n > 8)
-        w->key[1] = key_word(w->word + 8, n - 8, readable - 8);
-    if (n > 16)
-        w->key[2] = key_word(w->word + 16, n - 16, readable - 16);
+    w->place = NULL;
+    if (n > APP_SHORT)
+        return;
+    if (n > KEY_BYTES) {
+        w->longer = &bpe->longer[app_hash(w->word, n) & ((1u << LONGER_BITS) - 1)];
+        __builtin_prefetch(w->longer);
+        return;
+    }
+    set_key(w->key, w->word, n, readable);
     hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
            0x94d049bb133111ebu;
-    return &bpe->cache[hash >> (64 - CACHE_BITS)];
+    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
+    __builtin_prefetch(w->place);
 }
 
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
@@ -311,9 +339,7 @@ bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
     w = &bpe->words[bpe->count++ % WORDS];
     w->word = word;
     w->bytes = n;
-    w->place = find_place(bpe, w, readable);
-    if (w->place)
-        __builtin_prefetch(w->place);
+    find_place(bpe, w, readable);
     if (bpe->count - bpe->looked_up > AHEAD)
         ok = look_up(bpe, ids) && ok;
     return ok;

@@ -3,39 +3,47 @@
  * table of merges, which is larger than a core's own cache: they are prefetched, and meanwhile the other words go on.
  */
 #include "apps/tokenizer/bpe_internal.h"
+#include <string.h>
 
 enum { NO_KEY = INT32_MAX, LANES = 4, BLOCK = 16, SLOT_BITS = 6 };
+
+typedef int32_t lanes __attribute__((vector_size(4 * LANES)));
 
 static inline void prefetch(const app_lexicon *v, const app_short_word *w, size_t slot)
 {
     __builtin_prefetch(&v->merges[app_lexicon_line(v, w->ids[slot], w->ids[w->behind[slot]])]);
 }
 
-static inline void set(app_short_word *w, size_t slot, int32_t rank, int32_t made)
+static inline int32_t key_of(int32_t rank, int32_t made, size_t slot)
 {
-    w->made[slot] = made;
-    w->keys[slot] = made < 0 ? NO_KEY : rank << SLOT_BITS | (int32_t)slot;
+    return made < 0 ? NO_KEY : rank << SLOT_BITS | (int32_t)slot;
 }
 
-/* The pair at a slot: its key is the rank and, of equal ranks, the slot. All merges of a line are compared, as a branch
-   at the right one would be mispredicted. */
-static inline void look(const app_lexicon *v, app_short_word *w, size_t slot)
+/* Looks up the pair at a slot, and gives its key: the rank and, of equal ranks, the slot. All merges of a line are compared,
+   as a branch at the right one would be mispredicted. */
+static inline int32_t look_up(const app_lexicon *v, app_short_word *w, size_t slot)
 {
-    int32_t left = w->ids[slot], right = w->ids[w->behind[slot]], rank = NO_KEY, made = -1;
-    const app_merge *line = &v->merges[app_lexicon_line(v, left, right)];
+    /* Two tokens, and what becomes of them, are compared and taken at once, as they lie in app_merge. */
+    int32_t pair[2] = {w->ids[slot], w->ids[w->behind[slot]]}, becomes[2];
+    const app_merge *line = &v->merges[app_lexicon_line(v, pair[0], pair[1])];
+    uint64_t wanted, found = UINT64_MAX;
 
+    memcpy(&wanted, pair, sizeof wanted);
     for (int i = 0; i < APP_LINE_MERGES; i++) {
-        bool equal = !((line[i].left ^ left) | (line[i].right ^ right));
+        uint64_t of_line, value;
 
-        rank = equal ? line[i].rank : rank;
-        made = equal ? line[i].made : made;
+        memcpy(&of_line, &line[i].left, sizeof of_line);
+        memcpy(&value, &line[i].rank, sizeof value);
+        found = of_line == wanted ? value : found;
     }
-    if (made < 0 && line[APP_LINE_MERGES - 1].left >= 0) { /* the line is full */
-        line = app_lexicon_pair(v, left, right);
-        rank = line->rank;
-        made = line->made;
+    memcpy(becomes, &found, sizeof becomes);
+    if (becomes[1] < 0 && line[APP_LINE_MERGES - 1].left >= 0) { /* the line is full */
+        line = app_lexicon_pair(v, pair[0], pair[1]);
+        becomes[0] = line->rank;
+        becomes[1] = line->made;
     }
-    set(w, slot, rank, made);
+    w->made[slot] = becomes[1];
+    return key_of(becomes[0], becomes[1], slot);
 }
 
 static void begin(const app_lexicon *v, app_short_word *w)
@@ -49,42 +57,51 @@ static void begin(const app_lexicon *v, app_short_word *w)
     for (size_t i = 0; w->bytes && i + 1 < n; i++) {
         app_byte_pair pair = v->byte_pairs[w->bytes[i] << 8 | w->bytes[i + 1]];
 
-        set(w, i, pair.rank, pair.made);
+        w->made[i] = pair.made;
+        w->keys[i] = key_of(pair.rank, pair.made, i);
     }
     for (size_t i = 0; !w->bytes && i + 1 < n; i++)
-        look(v, w, i);
+        w->keys[i] = look_up(v, w, i);
     for (size_t i = n - 1; i % BLOCK || i == n - 1; i++)
         w->keys[i] = NO_KEY;
-    w->changed = APP_SHORT;
+    w->changed[0] = w->changed[1] = APP_SHORT;
 }
 
 /* The lowest of all keys. Most words have one block of them: the branches of a loop of one length are predicted. */
 static inline int32_t lowest(const app_short_word *w)
 {
-    int32_t least[LANES] = {NO_KEY, NO_KEY, NO_KEY, NO_KEY};
+    lanes least, keys;
+    int32_t result;
 
+    memcpy(&least, w->keys, sizeof least);
     for (size_t block = 0; block < w->count; block += BLOCK)
-        for (size_t i = block; i < block + BLOCK; i += LANES)
-            for (size_t k = 0; k < LANES; k++)
-                least[k] = w->keys[i + k] < least[k] ? w->keys[i + k] : least[k];
-    for (size_t k = 1; k < LANES; k++)
-        least[0] = least[k] < least[0] ? least[k] : least[0];
-    return least[0];
+        for (size_t i = block; i < block + BLOCK; i += LANES) {
+            lanes less;
+
+            memcpy(&keys, w->keys + i, sizeof keys);
+            less = keys < least;
+            least = (keys & less) | (least & ~less);
+        }
+    result = least[0];
+    for (int k = 1; k < LANES; k++)
+        result = least[k] < result ? least[k] : result;
+    return result;
 }
 
-/* Looks up the pairs that the last merge prefetched, and merges once more; false: nothing is left to merge. */
+/* Looks up the pairs that the last merge prefetched, and merges once more; false: nothing is left to merge. The new keys are
+   written behind the others' being read, which would wait for them. */
 static bool step(const app_lexicon *v, app_short_word *w)
 {
-    size_t slot = w->changed, gone;
-    int32_t key;
+    int32_t key = lowest(w);
+    size_t slot, gone;
 
-    if (slot < APP_SHORT) {
-        if (w->behind[slot] < w->count)
-            look(v, w, slot);
-        if (slot > 0)
-            look(v, w, w->before[slot]);
-    }
-    key = lowest(w);
+    for (int i = 0; i < 2; i++)
+        if (w->changed[i] < APP_SHORT) {
+            int32_t found = look_up(v, w, w->changed[i]);
+
+            w->keys[w->changed[i]] = found;
+            key = found < key ? found : key;
+        }
     if (key == NO_KEY)
         return false;
     slot = (size_t)key % APP_SHORT;
@@ -93,11 +110,13 @@ static bool step(const app_lexicon *v, app_short_word *w)
     w->behind[slot] = w->behind[gone];
     w->before[w->behind[gone]] = (uint8_t)slot;
     w->keys[slot] = w->keys[gone] = NO_KEY;
-    w->changed = (uint8_t)slot;
-    if (w->behind[slot] < w->count)
-        prefetch(v, w, slot);
-    if (slot > 0)
-        prefetch(v, w, w->before[slot]);
+    w->changed[0] = w->behind[slot] < w->count ? (uint8_t)slot : APP_SHORT;
+    w->changed[1] = slot > 0 ? w->before[slot] : APP_SHORT;
+    for (int i = 0; i < 2; i++)
+        if (w->changed[i] < APP_SHORT) {
+            w->keys[w->changed[i]] = NO_KEY;
+            prefetch(v, w, w->changed[i]);
+        }
     return true;
 }
 
