@@ -274,38 +274,68 @@ const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32
     return NULL;
 }
 
-/* The ways to divide a piece in two pieces, entered as merges where `wrong` is not NULL; gives how many. */
-static int64_t divide(app_lexicon *v, const int32_t *rank_of, const char **wrong)
+/* Merges before their number is known. */
+typedef struct merge_list {
+    app_merge *merges;
+    size_t count, room;
+} merge_list;
+
+static bool add_merge(merge_list *list, app_merge merge)
 {
-    int64_t count = 0;
+    if (list->count == list->room) {
+        size_t room = 2 * list->room + 4096;
+        app_merge *merges = realloc(list->merges, room * sizeof *merges);
 
-    for (int32_t id = 0; id < v->size; id++) {
-        const app_token *t = &v->tokens[id];
-
-        for (uint32_t cut = 1; t->kind & APP_TOKEN_PIECE && cut < t->bytes; cut++) {
-            int32_t left = app_lexicon_piece(v, v->texts + t->at, cut), right;
-
-            if (left < 0)
-                continue;
-            right = app_lexicon_piece(v, v->texts + t->at + cut, t->bytes - cut);
-            count += right >= 0;
-            if (right >= 0 && wrong && !*wrong)
-                *wrong = app_lexicon_merge(v, left, right, rank_of[id], id);
-        }
+        if (!merges)
+            return false;
+        list->merges = merges;
+        list->room = room;
     }
-    return count;
+    list->merges[list->count++] = merge;
+    return true;
+}
+
+/* Adds the ways to divide a piece in two pieces; false: out of memory. */
+static bool divide(const app_lexicon *v, int32_t id, int32_t rank, merge_list *list)
+{
+    const app_token *t = &v->tokens[id];
+    const char *text = v->texts + t->at;
+
+    for (uint32_t cut = 1; cut < t->bytes; cut++) {
+        app_lexicon_piece_prefetch(v, text, cut);
+        app_lexicon_piece_prefetch(v, text + cut, t->bytes - cut);
+    }
+    for (uint32_t cut = 1; cut < t->bytes; cut++) {
+        int32_t left = app_lexicon_piece(v, text, cut), right;
+
+        if (left < 0)
+            continue;
+        right = app_lexicon_piece(v, text + cut, t->bytes - cut);
+        if (right >= 0 && !add_merge(list, (app_merge){left, right, rank, id}))
+            return false;
+    }
+    return true;
 }
 
 wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                 const char *name, wf_error *error)
 {
+    merge_list list = {0};
     const char *wrong = NULL;
-    wf_status status = app_lexicon_end(v, divide(v, rank_of, NULL), ranks, error);
+    wf_status status = WF_OK;
 
-    if (status != WF_OK)
-        return status;
-    divide(v, rank_of, &wrong);
-    return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : WF_OK;
+    for (int32_t id = 0; !wrong && id < v->size; id++)
+        if (v->tokens[id].kind & APP_TOKEN_PIECE && !divide(v, id, rank_of[id], &list))
+            wrong = "out of memory";
+    if (!wrong)
+        status = app_lexicon_end(v, (int64_t)list.count, ranks, error);
+    for (size_t i = 0; status == WF_OK && !wrong && i < list.count; i++) {
+        const app_merge *m = &list.merges[i];
+
+        wrong = app_lexicon_merge(v, m->left, m->right, m->rank, m->made);
+    }
+    free(list.merges);
+    return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : status;
 }
 
 wf_status app_lexicon_pair_bytes(app_lexicon *v, wf_error *error)
