@@ -10,7 +10,7 @@
 
 enum { CACHE_BITS = 18, KEY_WORDS = 3, KEY_BYTES = 8 * KEY_WORDS, MOST_CACHED = 9 };
 enum { LONGER_BITS = 12, MOST_CACHED_LONGER = 15 };
-enum { AHEAD = 8, WORDS = 64 };
+enum { AHEAD = 8, WORDS = 128 };
 
 /* One cache line. */
 typedef struct seen {

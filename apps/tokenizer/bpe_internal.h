@@ -32,7 +32,7 @@ void app_long_words_free(app_long_words *w);
    are left. False: out of memory. */
 bool app_long_words_merge(app_long_words *w, const app_lexicon *v, int32_t *ids, size_t *count);
 
-enum { APP_SHORT = 64, APP_SHORT_WORDS = 8 };
+enum { APP_SHORT = 64, APP_SHORT_WORDS = 12 };
 
 /* A word of at most APP_SHORT symbols: a list of slots, each with the pair of its symbol and the one behind it. */
 typedef struct app_short_word {
