@@ -158,6 +158,19 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+/* Texts that end before --max-new-tokens, and why. */
+static void tell_full(const job *j)
+{
+    if (j->output.full)
+        fprintf(
+            stderr,
+            "gpt_generate: warning: %lld of %lld texts ended before --max-new-tokens %lld, as "
+            "the model's context of %lld tokens was full: shorten the prompts, or take a model "
+            "of a longer context (gpt_train --seq-len)\n",
+            (long long)j->output.full, (long long)j->count, (long long)j->q.most,
+            (long long)j->source.config.positions);
+}
+
 static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
 {
     const wf_launch_options options = {.ranks = (int)(j->q.run.tp * j->q.run.dp),
@@ -172,6 +185,8 @@ static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
     else if (status == WF_OK && launcher->process <= 0 && isatty(STDERR_FILENO))
         fprintf(stderr, "%lld tokens in %.1f s, loading included\n",
                 (long long)j->output.tokens, seconds() - begin);
+    if (status == WF_OK && launcher->process <= 0)
+        tell_full(j);
     return status;
 }
 

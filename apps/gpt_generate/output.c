@@ -190,6 +190,7 @@ void app_output_finished(void *arg, app_text *t)
 
     pthread_mutex_lock(&o->lock);
     o->tokens += t->count - t->prompt;
+    o->full += strcmp(t->finish, "length") == 0 && t->count - t->prompt < o->options->most;
     o->text[t->index] = *t;
     memset(t, 0, sizeof *t);
     for (; o->out && o->printed < o->count && o->text[o->printed].finish; o->printed++) {

@@ -16,6 +16,7 @@ typedef struct app_output {
     FILE *out;      /* NULL: texts are kept, for app_hand_over */
     app_text *text; /* [count], zeros where one is not whole */
     int64_t count, printed, tokens;
+    int64_t full; /* texts that ended as the model's context was full */
     size_t shown; /* bytes of a single text */
     wf_error error;
     pthread_mutex_t lock;

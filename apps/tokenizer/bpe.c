@@ -1,14 +1,16 @@
 /*
  * apps/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a direct-mapped cache, which is
- * larger than a core's own: while a word's place in it comes, the next ones are cut. A short word is merged in
- * place, looking for the lowest rank each time, a long one by way of lists.
+ * larger than a core's own: while a word's place in it comes, the next ones are cut. Words that it does not have
+ * wait until there are some to be merged at once, and those behind them wait with them.
  */
 #include "apps/tokenizer/bpe_internal.h"
 #include "apps/tokenizer/utf8_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { CACHE_BITS = 16, KEY_WORDS = 3, MOST_CACHED = 9, SHORT = 64, AHEAD = 8 };
+enum { CACHE_BITS = 18, KEY_WORDS = 3, KEY_BYTES = 8 * KEY_WORDS, MOST_CACHED = 9 };
+enum { LONGER_BITS = 12, MOST_CACHED_LONGER = 15 };
+enum { AHEAD = 8, WORDS = 128 };
 
 /* One cache line. */
 typedef struct seen {
@@ -17,19 +19,34 @@ typedef struct seen {
     int32_t ids[MOST_CACHED];
 } seen;
 
-/* A word whose place in the cache is on its way from memory. */
+/* A word of more than KEY_BYTES, in two cache lines. */
+typedef struct seen_longer {
+    uint8_t bytes, count;
+    uint8_t word[APP_SHORT];
+    int32_t ids[MOST_CACHED_LONGER];
+} seen_longer;
+
+/* A word whose ids are not appended yet, and its place in one of the caches: it has none where it is longer than
+   APP_SHORT. */
 typedef struct waiting {
     const uint8_t *word;
     size_t bytes;
     uint64_t key[KEY_WORDS];
     seen *place;
+    seen_longer *longer;
+    app_short_word *merged; /* NULL: its place has its ids */
 } waiting;
 
 struct app_bpe {
     const app_tokenizer *tokenizer;
     seen *cache;
-    waiting words[AHEAD];
-    unsigned first, count; /* the word that came first, and how many wait */
+    seen_longer *longer;
+    /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is known whether the
+       cache has them, and of the others the places in it are on their way from memory. */
+    waiting words[WORDS];
+    unsigned done, looked_up, count;
+    app_short_word merging[APP_SHORT_WORDS];
+    unsigned merging_count;
     app_long_words long_words;
     int32_t *symbols;
     size_t room;
@@ -42,12 +59,14 @@ app_bpe *app_bpe_new(const app_tokenizer *tokenizer)
     if (!bpe)
         return NULL;
     bpe->tokenizer = tokenizer;
-    bpe->cache = aligned_alloc(64, sizeof(seen) << CACHE_BITS);
-    if (!bpe->cache) {
-        free(bpe);
+    bpe->cache = app_table_new(sizeof(seen) << CACHE_BITS);
+    bpe->longer = app_table_new(sizeof(seen_longer) << LONGER_BITS);
+    if (!bpe->cache || !bpe->longer) {
+        app_bpe_free(bpe);
         return NULL;
     }
     memset(bpe->cache, 0, sizeof(seen) << CACHE_BITS);
+    memset(bpe->longer, 0, sizeof(seen_longer) << LONGER_BITS);
     return bpe;
 }
 
@@ -57,6 +76,7 @@ void app_bpe_free(app_bpe *bpe)
         return;
     app_long_words_free(&bpe->long_words);
     free(bpe->cache);
+    free(bpe->longer);
     free(bpe->symbols);
     free(bpe);
 }
@@ -105,37 +125,32 @@ static size_t bytes_of(const app_tokenizer *t, const uint8_t *word, size_t n, in
     return count;
 }
 
-/* Merges up to SHORT symbols in place; gives how many are left. */
-static size_t merge_short(const app_lexicon *v, int32_t *ids, size_t n)
+static size_t symbols(const app_tokenizer *t, const uint8_t *word, size_t n, int32_t *ids)
 {
-    const app_merge *pairs[SHORT];
-
-    for (size_t i = 0; i + 1 < n; i++)
-        pairs[i] = app_lexicon_pair(v, ids[i], ids[i + 1]);
-    while (n > 1) {
-        size_t best = 0;
-
-        for (size_t i = 1; i + 1 < n; i++)
-            best = pairs[i]->rank < pairs[best]->rank ? i : best;
-        if (pairs[best]->left < 0)
-            break;
-        ids[best] = pairs[best]->made;
-        n--;
-        memmove(ids + best + 1, ids + best + 2, (n - best - 1) * sizeof *ids);
-        memmove(pairs + best, pairs + best + 1, (n - best - 1) * sizeof *pairs);
-        if (best + 1 < n)
-            pairs[best] = app_lexicon_pair(v, ids[best], ids[best + 1]);
-        if (best > 0)
-            pairs[best - 1] = app_lexicon_pair(v, ids[best - 1], ids[best]);
-    }
-    return n;
+    return (t->characters ? characters : bytes_of)(t, word, n, ids);
 }
 
-/* The ids of a word that is in no cache; *count of them at the result, or NULL. */
-static const int32_t *word_ids(app_bpe *bpe, const uint8_t *word, size_t n, size_t *count)
+/* Whether a word is a token as it is, which `id` becomes. */
+static bool is_token(const app_tokenizer *t, const uint8_t *word, size_t n, int32_t *id)
 {
-    const app_tokenizer *t = bpe->tokenizer;
+    if (!t->whole_words)
+        return false;
+    *id = app_lexicon_piece(&t->vocabulary, word, n);
+    return *id >= 0;
+}
 
+/* What a short word is before it is merged. */
+static void begin_word(const app_tokenizer *t, app_short_word *w, const uint8_t *word, size_t n)
+{
+    w->bytes = t->vocabulary.byte_pairs ? word : NULL;
+    w->count = 1;
+    if (!is_token(t, word, n, w->ids))
+        w->count = (uint8_t)symbols(t, word, n, w->ids);
+}
+
+/* The ids of a word of any length; *count of them at the result, or NULL. */
+static const int32_t *long_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t *count)
+{
     if (n > bpe->room) {
         free(bpe->symbols);
         bpe->room = 0;
@@ -144,99 +159,188 @@ static const int32_t *word_ids(app_bpe *bpe, const uint8_t *word, size_t n, size
             return NULL;
         bpe->room = 2 * n;
     }
-    if (t->whole_words) {
-        bpe->symbols[0] = app_lexicon_piece(&t->vocabulary, word, n);
-        *count = 1;
-        if (bpe->symbols[0] >= 0)
-            return bpe->symbols;
-    }
-    *count = (t->characters ? characters : bytes_of)(t, word, n, bpe->symbols);
-    if (*count <= SHORT)
-        *count = merge_short(&t->vocabulary, bpe->symbols, *count);
-    else if (!app_long_words_merge(&bpe->long_words, &t->vocabulary, bpe->symbols, count))
-        return NULL;
-    return bpe->symbols;
+    *count = 1;
+    if (is_token(bpe->tokenizer, word, n, bpe->symbols))
+        return bpe->symbols;
+    *count = symbols(bpe->tokenizer, word, n, bpe->symbols);
+    return app_long_words_merge(&bpe->long_words, &bpe->tokenizer->vocabulary, bpe->symbols,
+                                count)
+               ? bpe->symbols
+               : NULL;
 }
 
-/* The word's bytes as a key, with zeros behind them. */
-static inline uint64_t key_word(const uint8_t *word, size_t n, size_t readable)
+/* The bytes of a word of at most KEY_BYTES as a key, with zeros behind them. */
+static inline void set_key(uint64_t key[KEY_WORDS], const uint8_t *word, size_t n,
+                           size_t readable)
 {
-    uint64_t key = 0;
-
-    if (readable < 8) {
-        memcpy(&key, word, n < 8 ? n : 8);
-        return key;
+    memset(key, 0, KEY_BYTES);
+    if (readable < KEY_BYTES) {
+        memcpy(key, word, n);
+        return;
     }
-    memcpy(&key, word, 8);
-    return n >= 8 ? key : key & ((UINT64_C(1) << 8 * n) - 1);
+    memcpy(key, word, KEY_BYTES);
+    for (size_t i = 0; i < KEY_WORDS; i++) { /* without branches, as words have all lengths */
+        size_t bytes = n > 8 * i ? n - 8 * i : 0;
+
+        key[i] &= bytes < 8 ? (UINT64_C(1) << 8 * bytes) - 1 : UINT64_MAX;
+    }
 }
 
-static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
+/* Appends ids from an array of at least `most`, all of which are copied: a copy of a constant size takes a few
+   instructions. */
+static inline bool append_some(app_tokenizer_ids *ids, const int32_t *from, size_t count,
+                               size_t most)
 {
-    if (count == 0) /* characters that are left out */
-        return true;
-    if (ids->room - ids->count < count && !app_tokenizer_ids_room(ids, count))
+    if (ids->room - ids->count < most && !app_tokenizer_ids_room(ids, most))
         return false;
-    memcpy(ids->data + ids->count, from, count * sizeof *from);
+    memcpy(ids->data + ids->count, from, most * sizeof *from);
     ids->count += count;
     return true;
 }
 
-/* Appends the ids of the word that has waited longest. */
-static bool resolve(app_bpe *bpe, app_tokenizer_ids *ids)
+static bool append(app_tokenizer_ids *ids, const int32_t *from, size_t count)
 {
-    const waiting *w = &bpe->words[bpe->first++ % AHEAD];
+    /* Of characters that are left out there are no ids. */
+    return count == 0 || append_some(ids, from, count, count);
+}
+
+static inline bool append_seen(app_tokenizer_ids *ids, const waiting *w)
+{
+    return w->place ? append_some(ids, w->place->ids, w->place->count, MOST_CACHED)
+                    : append_some(ids, w->longer->ids, w->longer->count, MOST_CACHED_LONGER);
+}
+
+static inline bool append_merged(app_tokenizer_ids *ids, const app_short_word *w)
+{
+    return w->count <= MOST_CACHED ? append_some(ids, w->ids, w->count, MOST_CACHED)
+                                   : append(ids, w->ids, w->count);
+}
+
+static inline bool is_in_cache(const waiting *w)
+{
+    if (!w->place)
+        return w->longer->bytes == w->bytes && memcmp(w->longer->word, w->word, w->bytes) == 0;
+    return w->place->bytes == w->bytes && memcmp(w->place->key, w->key, sizeof w->key) == 0;
+}
+
+/* Puts the ids of a word into its cache. */
+static void keep(const waiting *w)
+{
+    const app_short_word *from = w->merged;
+
+    if (w->place && from->count <= MOST_CACHED) {
+        memcpy(w->place->key, w->key, sizeof w->key);
+        memcpy(w->place->ids, from->ids, sizeof w->place->ids);
+        w->place->bytes = (uint8_t)w->bytes;
+        w->place->count = from->count;
+    } else if (!w->place && from->count <= MOST_CACHED_LONGER) {
+        memcpy(w->longer->word, w->word, w->bytes);
+        memcpy(w->longer->ids, from->ids, sizeof w->longer->ids);
+        w->longer->bytes = (uint8_t)w->bytes;
+        w->longer->count = from->count;
+    }
+}
+
+/* Merges the words that the cache does not have, and appends the ids of all that were looked up. */
+static bool append_all(app_bpe *bpe, app_tokenizer_ids *ids)
+{
+    const app_tokenizer *t = bpe->tokenizer;
+    bool ok = true;
+
+    for (unsigned i = bpe->done; i != bpe->looked_up; i++) {
+        const waiting *w = &bpe->words[i % WORDS];
+
+        if (w->merged)
+            begin_word(t, w->merged, w->word, w->bytes);
+    }
+    app_short_words_merge(&t->vocabulary, bpe->merging, bpe->merging_count);
+    for (unsigned i = bpe->done; i != bpe->looked_up; i++) {
+        const waiting *w = &bpe->words[i % WORDS];
+
+        ok = ok && (w->merged ? append_merged(ids, w->merged) : append_seen(ids, w));
+    }
+    /* Only now may places change: words behind these have had their ids from them. */
+    for (; bpe->done != bpe->looked_up; bpe->done++)
+        if (bpe->words[bpe->done % WORDS].merged)
+            keep(&bpe->words[bpe->done % WORDS]);
+    bpe->merging_count = 0;
+    return ok;
+}
+
+/* Merges a long word, once those before it are appended, and appends its ids. */
+static bool append_long(app_bpe *bpe, const waiting *w, app_tokenizer_ids *ids)
+{
+    bool ok = append_all(bpe, ids);
     const int32_t *found;
-    seen *s = w->place;
     size_t count;
 
-    bpe->count--;
-    if (s->bytes == w->bytes && memcmp(s->key, w->key, sizeof s->key) == 0)
-        return append(ids, s->ids, s->count);
-    found = word_ids(bpe, w->word, w->bytes, &count);
-    if (found && count <= MOST_CACHED) {
-        memcpy(s->key, w->key, sizeof s->key);
-        s->bytes = (uint8_t)w->bytes;
-        s->count = (uint8_t)count;
-        memcpy(s->ids, found, count * sizeof *found);
-    }
+    bpe->done = ++bpe->looked_up;
+    found = ok ? long_word(bpe, w->word, w->bytes, &count) : NULL;
     return found && append(ids, found, count);
+}
+
+/* Looks the next word up in the cache. */
+static bool look_up(app_bpe *bpe, app_tokenizer_ids *ids)
+{
+    waiting *w = &bpe->words[bpe->looked_up % WORDS];
+
+    if (w->bytes > APP_SHORT)
+        return append_long(bpe, w, ids);
+    bpe->looked_up++;
+    w->merged = NULL;
+    if (is_in_cache(w)) {
+        if (bpe->looked_up - bpe->done > 1)
+            return true;
+        bpe->done++;
+        return append_seen(ids, w);
+    }
+    w->merged = &bpe->merging[bpe->merging_count++];
+    if (bpe->tokenizer->whole_words)
+        app_lexicon_piece_prefetch(&bpe->tokenizer->vocabulary, w->word, w->bytes);
+    return bpe->merging_count < APP_SHORT_WORDS || append_all(bpe, ids);
 }
 
 bool app_bpe_flush(app_bpe *bpe, app_tokenizer_ids *ids)
 {
     bool ok = true;
 
-    while (bpe->count)
-        ok = resolve(bpe, ids) && ok;
-    return ok;
+    while (bpe->looked_up != bpe->count)
+        ok = look_up(bpe, ids) && ok;
+    return append_all(bpe, ids) && ok;
+}
+
+/* Finds the place that a word has, or would have, in the cache of its length, and prefetches it. */
+static inline void find_place(app_bpe *bpe, waiting *w, size_t readable)
+{
+    size_t n = w->bytes;
+    uint64_t hash;
+
+    w->place = NULL;
+    if (n > APP_SHORT)
+        return;
+    if (n > KEY_BYTES) {
+        w->longer = &bpe->longer[app_hash(w->word, n) & ((1u << LONGER_BITS) - 1)];
+        __builtin_prefetch(w->longer);
+        return;
+    }
+    set_key(w->key, w->word, n, readable);
+    hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
+           0x94d049bb133111ebu;
+    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
+    __builtin_prefetch(w->place);
 }
 
 bool app_bpe_word(app_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                   app_tokenizer_ids *ids)
 {
-    const int32_t *found;
     waiting *w;
-    uint64_t hash;
-    size_t count;
+    bool ok = bpe->count - bpe->done < WORDS || append_all(bpe, ids);
 
-    if (n > sizeof w->key) {
-        if (!app_bpe_flush(bpe, ids))
-            return false;
-        found = word_ids(bpe, word, n, &count);
-        return found && append(ids, found, count);
-    }
-    if (bpe->count == AHEAD && !resolve(bpe, ids))
-        return false;
-    w = &bpe->words[(bpe->first + bpe->count++) % AHEAD];
-    *w = (waiting){.word = word, .bytes = n, .key = {key_word(word, n, readable)}};
-    if (n > 8)
-        w->key[1] = key_word(word + 8, n - 8, readable - 8);
-    if (n > 16)
-        w->key[2] = key_word(word + 16, n - 16, readable - 16);
-    hash = (w->key[0] ^ w->key[1] * 0x9e3779b97f4a7c15u ^ w->key[2] * 0xbf58476d1ce4e5b9u ^ n) *
-           0x94d049bb133111ebu;
-    w->place = &bpe->cache[hash >> (64 - CACHE_BITS)];
-    __builtin_prefetch(w->place);
-    return true;
+    w = &bpe->words[bpe->count++ % WORDS];
+    w->word = word;
+    w->bytes = n;
+    find_place(bpe, w, readable);
+    if (bpe->count - bpe->looked_up > AHEAD)
+        ok = look_up(bpe, ids) && ok;
+    return ok;
 }

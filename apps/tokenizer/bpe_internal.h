@@ -32,4 +32,21 @@ void app_long_words_free(app_long_words *w);
    are left. False: out of memory. */
 bool app_long_words_merge(app_long_words *w, const app_lexicon *v, int32_t *ids, size_t *count);
 
+enum { APP_SHORT = 64, APP_SHORT_WORDS = 12 };
+
+/* A word of at most APP_SHORT symbols: a list of slots, each with the pair of its symbol and the one behind it. */
+typedef struct app_short_word {
+    const uint8_t
+        *bytes; /* the word, where a symbol is a byte and the lexicon has byte_pairs */
+    int32_t ids[APP_SHORT];
+    int32_t keys[APP_SHORT]; /* the lowest goes first; INT32_MAX: no pair */
+    int32_t made[APP_SHORT]; /* what the pair becomes */
+    uint8_t before[APP_SHORT + 1], behind[APP_SHORT];
+    uint8_t count;      /* symbols, and ids once they are merged */
+    uint8_t changed[2]; /* slots whose pairs are other ones, prefetched; APP_SHORT: none */
+} app_short_word;
+
+/* Merges the symbols of up to APP_SHORT_WORDS words in place. */
+void app_short_words_merge(const app_lexicon *v, app_short_word *words, size_t count);
+
 #endif

@@ -18,6 +18,10 @@ struct app_tokenizer_encoder {
 /* normalize.c: a stretch after all normalizers, at *to; it lies in the encoder, or is the text itself. */
 wf_status app_normalize(app_tokenizer_encoder *e, const uint8_t *text, size_t n,
                         const uint8_t **to, size_t *bytes);
+/* Characters of the first APP_INERT that are their own normal form (NFC) and compose with nothing in front of them, as bits.
+   NULL: out of memory, or no utf8proc; that only takes longer. Owner: the caller, free. */
+enum { APP_INERT = 0x10000 };
+uint8_t *app_inert_new(void);
 /* One step of it, appended. */
 wf_status app_normalize_step(const app_step *step, const app_matcher *matcher,
                              const uint8_t *text, size_t n, app_tokenizer_bytes *to,

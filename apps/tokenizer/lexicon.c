@@ -2,6 +2,7 @@
 #include "apps/tokenizer/lexicon_internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 uint64_t app_hash(const void *bytes, size_t n)
 {
@@ -17,6 +18,18 @@ uint64_t app_hash(const void *bytes, size_t n)
     memcpy(&x, p, n);
     hash = (hash ^ x) * 0x94d049bb133111ebu;
     return hash ^ hash >> 32;
+}
+
+void *app_table_new(size_t bytes)
+{
+    const size_t line = 64, page = (size_t)2 << 20, unit = bytes < page ? line : page;
+    void *table = aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
+
+#ifdef MADV_HUGEPAGE
+    if (table && unit == page)
+        madvise(table, bytes, MADV_HUGEPAGE); /* nothing is lost where it is refused */
+#endif
+    return table;
 }
 
 /* Nobody's vocabulary has so many texts whose hashes are neighbours; one made for it would be as slow as a
@@ -36,7 +49,7 @@ static uint32_t table_size(int64_t n)
 
 static app_lexicon_place *free_places(uint32_t count)
 {
-    app_lexicon_place *places = malloc(count * sizeof *places);
+    app_lexicon_place *places = app_table_new(count * sizeof *places);
 
     if (places)
         memset(places, -1, count * sizeof *places);
@@ -60,6 +73,7 @@ void app_lexicon_free(app_lexicon *v)
     free(v->pieces.places);
     free(v->added.places);
     free(v->merges);
+    free(v->byte_pairs);
     *v = (app_lexicon){0};
 }
 
@@ -88,6 +102,11 @@ static int32_t find(const app_lexicon *v, const app_lexicon_table *table, const 
 int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes)
 {
     return find(v, &v->pieces, text, bytes);
+}
+
+void app_lexicon_piece_prefetch(const app_lexicon *v, const void *text, size_t bytes)
+{
+    __builtin_prefetch(&v->pieces.places[(uint32_t)app_hash(text, bytes) & v->pieces.mask]);
 }
 
 bool app_lexicon_is_pair(const app_lexicon *v, int32_t id, int32_t left, int32_t right)
@@ -228,7 +247,7 @@ wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_erro
 
     for (int byte = 0; byte < 256; byte++)
         v->byte_ids[byte] = app_lexicon_piece(v, &(uint8_t){(uint8_t)byte}, 1);
-    v->merges = malloc(size * sizeof *v->merges);
+    v->merges = app_table_new(size * sizeof *v->merges);
     v->merges_mask = size - 1;
     v->ranks = ranks;
     if (!v->merges)
@@ -241,8 +260,10 @@ wf_status app_lexicon_end(app_lexicon *v, int64_t merges, int32_t ranks, wf_erro
 const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32_t rank,
                               int32_t made)
 {
-    uint32_t i = app_merge_hash(left, right) & v->merges_mask;
+    uint32_t i = app_lexicon_line(v, left, right);
 
+    if (rank >= APP_LEXICON_RANKS)
+        return "there are more than 16777216 merges";
     for (int probes = 0; v->merges[i].left >= 0; i = (i + 1) & v->merges_mask) {
         if (v->merges[i].left == left && v->merges[i].right == right)
             return "these two are merged twice";
@@ -253,38 +274,84 @@ const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32
     return NULL;
 }
 
-/* The ways to divide a piece in two pieces, entered as merges where `wrong` is not NULL; gives how many. */
-static int64_t divide(app_lexicon *v, const int32_t *rank_of, const char **wrong)
+/* Merges before their number is known. */
+typedef struct merge_list {
+    app_merge *merges;
+    size_t count, room;
+} merge_list;
+
+static bool add_merge(merge_list *list, app_merge merge)
 {
-    int64_t count = 0;
+    if (list->count == list->room) {
+        size_t room = 2 * list->room + 4096;
+        app_merge *merges = realloc(list->merges, room * sizeof *merges);
 
-    for (int32_t id = 0; id < v->size; id++) {
-        const app_token *t = &v->tokens[id];
-
-        for (uint32_t cut = 1; t->kind & APP_TOKEN_PIECE && cut < t->bytes; cut++) {
-            int32_t left = app_lexicon_piece(v, v->texts + t->at, cut), right;
-
-            if (left < 0)
-                continue;
-            right = app_lexicon_piece(v, v->texts + t->at + cut, t->bytes - cut);
-            count += right >= 0;
-            if (right >= 0 && wrong && !*wrong)
-                *wrong = app_lexicon_merge(v, left, right, rank_of[id], id);
-        }
+        if (!merges)
+            return false;
+        list->merges = merges;
+        list->room = room;
     }
-    return count;
+    list->merges[list->count++] = merge;
+    return true;
+}
+
+/* Adds the ways to divide a piece in two pieces; false: out of memory. */
+static bool divide(const app_lexicon *v, int32_t id, int32_t rank, merge_list *list)
+{
+    const app_token *t = &v->tokens[id];
+    const char *text = v->texts + t->at;
+
+    for (uint32_t cut = 1; cut < t->bytes; cut++) {
+        app_lexicon_piece_prefetch(v, text, cut);
+        app_lexicon_piece_prefetch(v, text + cut, t->bytes - cut);
+    }
+    for (uint32_t cut = 1; cut < t->bytes; cut++) {
+        int32_t left = app_lexicon_piece(v, text, cut), right;
+
+        if (left < 0)
+            continue;
+        right = app_lexicon_piece(v, text + cut, t->bytes - cut);
+        if (right >= 0 && !add_merge(list, (app_merge){left, right, rank, id}))
+            return false;
+    }
+    return true;
 }
 
 wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                 const char *name, wf_error *error)
 {
+    merge_list list = {0};
     const char *wrong = NULL;
-    wf_status status = app_lexicon_end(v, divide(v, rank_of, NULL), ranks, error);
+    wf_status status = WF_OK;
 
-    if (status != WF_OK)
-        return status;
-    divide(v, rank_of, &wrong);
-    return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : WF_OK;
+    for (int32_t id = 0; !wrong && id < v->size; id++)
+        if (v->tokens[id].kind & APP_TOKEN_PIECE && !divide(v, id, rank_of[id], &list))
+            wrong = "out of memory";
+    if (!wrong)
+        status = app_lexicon_end(v, (int64_t)list.count, ranks, error);
+    for (size_t i = 0; status == WF_OK && !wrong && i < list.count; i++) {
+        const app_merge *m = &list.merges[i];
+
+        wrong = app_lexicon_merge(v, m->left, m->right, m->rank, m->made);
+    }
+    free(list.merges);
+    return wrong ? wf_error_set(error, app_wrong_code(wrong), "%s: %s", name, wrong) : status;
+}
+
+wf_status app_lexicon_pair_bytes(app_lexicon *v, wf_error *error)
+{
+    for (int byte = 0; byte < 256; byte++)
+        if (v->byte_ids[byte] < 0 || !v->merges)
+            return WF_OK;
+    v->byte_pairs = malloc(65536 * sizeof *v->byte_pairs);
+    if (!v->byte_pairs)
+        return wf_error_set(error, WF_ENOMEM, "out of memory");
+    for (int i = 0; i < 65536; i++) {
+        const app_merge *pair = app_lexicon_pair(v, v->byte_ids[i >> 8], v->byte_ids[i & 255]);
+
+        v->byte_pairs[i] = (app_byte_pair){pair->rank, pair->made};
+    }
+    return WF_OK;
 }
 
 static int by_rank(const void *a, const void *b)

@@ -15,6 +15,9 @@
 /* No id is larger: the largest vocabularies of models have a quarter of it. */
 enum { APP_LEXICON_MOST = 1 << 20, APP_TOKEN_MOST_BYTES = 4096 };
 
+/* All ranks of merges are below: a rank and a place in a word fit in 31 bits. */
+enum { APP_LEXICON_RANKS = 1 << 24 };
+
 /* Where every way to divide a token is looked at. */
 enum { APP_RANKED_MOST_BYTES = 512 };
 
@@ -50,6 +53,11 @@ typedef struct app_merge {
     int32_t rank, made;  /* INT32_MAX of a free place */
 } app_merge;
 
+/* What becomes of two bytes, which nearly all merges begin with. */
+typedef struct app_byte_pair {
+    int32_t rank, made; /* made -1: nothing does */
+} app_byte_pair;
+
 typedef struct app_lexicon {
     app_token *tokens;
     int32_t size, room; /* ids are below size */
@@ -58,11 +66,16 @@ typedef struct app_lexicon {
     app_lexicon_table pieces, added;
     app_merge *merges; /* a hash table */
     uint32_t merges_mask;
-    int32_t ranks;         /* all ranks are below */
-    int32_t byte_ids[256]; /* the token of one byte; -1 */
+    int32_t ranks;             /* all ranks are below */
+    int32_t byte_ids[256];     /* the token of one byte; -1 */
+    app_byte_pair *byte_pairs; /* by the first byte and the second; NULL: a byte has no token */
 } app_lexicon;
 
 uint64_t app_hash(const void *bytes, size_t n);
+
+/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages where the system has them, so
+   that fewer reads miss the TLB. NULL: out of memory. Owner: the caller, free. */
+void *app_table_new(size_t bytes);
 
 /* An empty one. Errors: WF_ENOMEM. */
 wf_status app_lexicon_begin(app_lexicon *v, wf_error *error);
@@ -88,6 +101,9 @@ const char *app_lexicon_merge(app_lexicon *v, int32_t left, int32_t right, int32
 wf_status app_lexicon_merge_all(app_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                 const char *name, wf_error *error);
 
+/* All merges are there: finds those of two bytes. Errors: WF_ENOMEM. */
+wf_status app_lexicon_pair_bytes(app_lexicon *v, wf_error *error);
+
 /* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller, free. */
 app_merge *app_lexicon_sorted_merges(const app_lexicon *v, int64_t *count);
 
@@ -97,6 +113,9 @@ bool app_lexicon_is_pair(const app_lexicon *v, int32_t id, int32_t left, int32_t
 /* The id of a text; -1: there is none. */
 int32_t app_lexicon_piece(const app_lexicon *v, const void *text, size_t bytes);
 int32_t app_lexicon_added(const app_lexicon *v, const void *text, size_t bytes);
+
+/* Prefetches what app_lexicon_piece will read first. */
+void app_lexicon_piece_prefetch(const app_lexicon *v, const void *text, size_t bytes);
 
 /* What an id decodes to, other than its text. */
 const char *app_lexicon_decodes(app_lexicon *v, int32_t id, const char *text, size_t bytes);
@@ -108,11 +127,20 @@ static inline uint32_t app_merge_hash(int32_t left, int32_t right)
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
 
-/* What becomes of two tokens; a free place where nothing does. */
+/* The merges of a cache line, in which two tokens are looked for first: the first place of it. */
+enum { APP_LINE_MERGES = 4 };
+
+static inline uint32_t app_lexicon_line(const app_lexicon *v, int32_t left, int32_t right)
+{
+    return app_merge_hash(left, right) & v->merges_mask & ~(uint32_t)(APP_LINE_MERGES - 1);
+}
+
+/* What becomes of two tokens; a free place where nothing does. A line of the table is filled from its first place on, and
+   then the next one. */
 static inline const app_merge *app_lexicon_pair(const app_lexicon *v, int32_t left,
                                                 int32_t right)
 {
-    uint32_t i = app_merge_hash(left, right) & v->merges_mask;
+    uint32_t i = app_lexicon_line(v, left, right);
 
     while (v->merges[i].left >= 0 && (v->merges[i].left != left || v->merges[i].right != right))
         i = (i + 1) & v->merges_mask;

@@ -1,5 +1,6 @@
 /* apps/tokenizer/normalize.c - texts that are changed before they are cut. */
 #include "apps/tokenizer/encode_internal.h"
+#include "apps/tokenizer/utf8_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,26 +29,77 @@ static wf_status compose_stretch(const uint8_t *text, size_t n, app_tokenizer_by
     return ok ? WF_OK : no_memory(error);
 }
 
-/* Characters below U+0300 are their own normal form, and ASCII composes with nothing in front of it: only from
-   the character before one that is not below, up to the next of ASCII, is there anything to do. */
-static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
-                         wf_error *error)
+/* Whether a character is its own normal form. */
+static bool is_normal(uint32_t code, const utf8proc_int32_t *parts, utf8proc_ssize_t count)
 {
-    enum { FIRST_BYTE_OF_0300 = 0xcc };
-    size_t done = 0, at = 0;
+    uint8_t text[4], *composed;
+    int n = app_utf8_encode(code, text);
+    bool same;
+
+    if (count <= 1 || (code >= 0xac00 && code < 0xd7a4)) /* Hangul has its syllables composed */
+        return count == 1 && parts[0] == (utf8proc_int32_t)code;
+    if (utf8proc_map(text, n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE) != n)
+        return false;
+    same = memcmp(text, composed, (size_t)n) == 0;
+    free(composed);
+    return same;
+}
+
+uint8_t *app_inert_new(void)
+{
+    uint8_t *inert = calloc(1, APP_INERT / 8), *second = calloc(1, APP_INERT);
+    int class = 0;
+
+    for (int32_t code = 0; inert && second && code < APP_INERT; code++) {
+        utf8proc_int32_t parts[8];
+        utf8proc_ssize_t count =
+            utf8proc_decompose_char(code, parts, 8, UTF8PROC_DECOMPOSE, &class);
+
+        for (utf8proc_ssize_t i = 1; i < count && i < 8; i++)
+            if (parts[i] < APP_INERT)
+                second[parts[i]] = 1;
+        if (utf8proc_get_property(code)->combining_class == 0 &&
+            is_normal((uint32_t)code, parts, count))
+            inert[code / 8] |= (uint8_t)(1 << code % 8);
+    }
+    for (int32_t code = 0; inert && second && code < APP_INERT; code++)
+        if (second[code])
+            inert[code / 8] &= (uint8_t) ~(1 << code % 8);
+    free(second);
+    return inert;
+}
+
+/* Whether a character is its own normal form and composes with nothing in front of it, as all below U+0300 do not. */
+static inline bool is_inert(const uint8_t *inert, const uint8_t *c)
+{
+    enum { FIRST_BYTE_OF_0300 = 0xcc, FIRST_BYTE_OF_10000 = 0xf0 };
+    uint32_t code;
+
+    if (c[0] < FIRST_BYTE_OF_0300)
+        return true;
+    if (!inert || c[0] >= FIRST_BYTE_OF_10000)
+        return false;
+    code = app_utf8_decode(c);
+    return inert[code / 8] >> code % 8 & 1;
+}
+
+/* Only from the character before one that is not inert, up to the next one that is, is there anything to do. */
+static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n,
+                         app_tokenizer_bytes *to, wf_error *error)
+{
+    size_t done = 0, before = 0, at = 0;
     wf_status status = WF_OK;
 
     while (at < n && status == WF_OK) {
-        size_t begin = at;
+        size_t begin = at > done ? before : at;
 
-        if (text[at] < FIRST_BYTE_OF_0300) {
-            at++;
+        if (is_inert(inert, text + at)) {
+            before = at;
+            at += (size_t)app_utf8_bytes(text[at]);
             continue;
         }
-        while (begin > done && text[begin] >= 128)
-            begin--;
-        while (at < n && text[at] >= 128)
-            at++;
+        while (at < n && !is_inert(inert, text + at))
+            at += (size_t)app_utf8_bytes(text[at]);
         if (!app_tokenizer_bytes_add(to, text + done, begin - done))
             return no_memory(error);
         status = compose_stretch(text + begin, at - begin, to, error);
@@ -58,10 +110,15 @@ static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
     return status;
 }
 #else
-static wf_status compose(const uint8_t *text, size_t n, app_tokenizer_bytes *to,
-                         wf_error *error)
+uint8_t *app_inert_new(void)
 {
-    (void)text, (void)n, (void)to;
+    return NULL;
+}
+
+static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n,
+                         app_tokenizer_bytes *to, wf_error *error)
+{
+    (void)inert, (void)text, (void)n, (void)to;
     return wf_error_set(error, WF_EUNSUPPORTED, "NFC needs utf8proc");
 }
 #endif
@@ -105,7 +162,7 @@ wf_status app_normalize_step(const app_step *step, const app_matcher *matcher,
                              wf_error *error)
 {
     if (step->kind == APP_STEP_NFC)
-        return compose(text, n, to, error);
+        return compose(step->inert, text, n, to, error);
     if (step->kind == APP_STEP_REPLACE)
         return replace(step, matcher, text, n, to, error);
     if (n && !app_tokenizer_bytes_add(to, step->text, step->text_bytes))

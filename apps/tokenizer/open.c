@@ -218,6 +218,8 @@ wf_status app_tokenizer_open(const char *path, app_tokenizer **tokenizer, wf_err
     if (status == WF_OK)
         status = path && strcmp(path, "bytes") != 0 ? load(*tokenizer, path, error)
                                                     : load_bytes(*tokenizer, error);
+    if (status == WF_OK && !(*tokenizer)->characters)
+        status = app_lexicon_pair_bytes(&(*tokenizer)->vocabulary, error);
     if (status != WF_OK) {
         app_tokenizer_close(*tokenizer);
         *tokenizer = NULL;

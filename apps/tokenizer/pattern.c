@@ -123,7 +123,8 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
     pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &finds_nothing);
     pattern->scan = app_scan_find(text, bytes);
     pattern->text = strndup(text, bytes);
-    if (!pattern->text)
+    pattern->classes = pattern->scan ? app_classes_new() : NULL;
+    if (!pattern->text || (pattern->scan && !pattern->classes))
         return "out of memory";
     *unsupported = finds_nothing != 0;
     return finds_nothing ? "a pattern that may find nothing is not supported" : NULL;
@@ -132,6 +133,7 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
 void app_pattern_free(app_pattern *pattern)
 {
     pcre2_code_free(pattern->code);
+    free(pattern->classes);
     free(pattern->text);
     *pattern = (app_pattern){0};
 }

@@ -1,213 +1,213 @@
 /*
- * apps/tokenizer/scan.c - the patterns of patterns.def, by hand. A run of bytes of one class that ends at
- * something other than ASCII may go on there, and is left to PCRE2.
+ * apps/tokenizer/scan.c - the patterns of patterns.def, by hand. A run that ends at a character without a class may go on
+ * there, and is left to PCRE2.
  */
 #include "apps/tokenizer/pattern_internal.h"
 #include <string.h>
 
-enum { OTHER, UPPER = 1, LOWER = 2, NUMBER = 4, SPACE = 8, LINE_END = 16, WIDE = 32 };
-enum { LETTER = UPPER | LOWER, BLANK = SPACE | LINE_END };
+enum { BLANK = APP_SPACE | APP_LINE_END };
 
-#define U4  UPPER, UPPER, UPPER, UPPER
-#define L4  LOWER, LOWER, LOWER, LOWER
-#define W8  WIDE, WIDE, WIDE, WIDE, WIDE, WIDE, WIDE, WIDE
-#define W32 W8, W8, W8, W8
-static const uint8_t class_of[256] = {['\t'] = SPACE,
-                                      ['\n'] = LINE_END,
-                                      ['\v'] = SPACE,
-                                      ['\f'] = SPACE,
-                                      ['\r'] = LINE_END,
-                                      [' '] = SPACE,
-                                      ['0'] = NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      NUMBER,
-                                      ['A'] = U4,
-                                      U4,
-                                      U4,
-                                      U4,
-                                      U4,
-                                      U4,
-                                      UPPER,
-                                      UPPER,
-                                      ['a'] = L4,
-                                      L4,
-                                      L4,
-                                      L4,
-                                      L4,
-                                      L4,
-                                      LOWER,
-                                      LOWER,
-                                      [128] = W32,
-                                      W32,
-                                      W32,
-                                      W32};
-
-static bool letter(uint8_t c)
-{
-    return class_of[c] & LETTER;
-}
-
-static bool blank(uint8_t c)
-{
-    return class_of[c] & BLANK;
-}
-
+/* No class: the character is one of planes 4 to 16. */
 static bool wide_at(const uint8_t *text, size_t n, size_t at)
 {
-    return at < n && text[at] >= 128;
+    return at < n && text[at] >= 0xf1;
 }
 
-static size_t letters(const uint8_t *text, size_t n, size_t at)
+static inline size_t bytes_at(const uint8_t *text, size_t at)
 {
-    while (at < n && letter(text[at]))
-        at++;
+    return text[at] < 0x80 ? 1 : text[at] < 0xe0 ? 2 : text[at] < 0xf0 ? 3 : 4;
+}
+
+/* The class of a character of more than one byte; 0: it has none. */
+static inline int wide_class(const uint8_t *classes, const uint8_t *c)
+{
+    if (c[0] < 0xe0)
+        return classes[(c[0] & 0x1f) << 6 | (c[1] & 0x3f)];
+    if (c[0] < 0xf0)
+        return classes[(c[0] & 0xf) << 12 | (c[1] & 0x3f) << 6 | (c[2] & 0x3f)];
+    if (c[0] > 0xf0)
+        return 0;
+    return classes[(c[1] & 0x3f) << 12 | (c[2] & 0x3f) << 6 | (c[3] & 0x3f)];
+}
+
+static inline int class_at(const uint8_t *classes, const uint8_t *text, size_t at)
+{
+    return text[at] < 0x80 ? classes[text[at]] : wide_class(classes, text + at);
+}
+
+/* Where characters of some classes end. */
+static inline size_t run_of(int class, const uint8_t *classes, const uint8_t *text, size_t n,
+                            size_t at)
+{
+    while (at < n && class_at(classes, text, at) & class)
+        at += bytes_at(text, at);
     return at;
 }
 
-static size_t run_of(int class, const uint8_t *text, size_t n, size_t at)
+/* The bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does. With `fold` in any case: that of s has
+   U+017F, too. */
+static size_t contraction(const uint8_t *text, size_t n, size_t at, bool fold)
 {
-    while (at < n && class_of[text[at]] == class)
-        at++;
-    return at;
-}
-
-/* The bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does. */
-static size_t contraction(const uint8_t *text, size_t n, size_t at, int fold)
-{
-    int first = at + 1 < n ? text[at + 1] | fold : 0,
-        second = at + 2 < n ? text[at + 2] | fold : 0;
+    int lower = fold ? 32 : 0;
+    int first = at + 1 < n ? text[at + 1] | lower : 0,
+        second = at + 2 < n ? text[at + 2] | lower : 0;
 
     if (first == 's' || first == 't' || first == 'm' || first == 'd')
         return 2;
+    if (fold && at + 2 < n && text[at + 1] == 0xc5 && text[at + 2] == 0xbf)
+        return 3;
     return ((first == 'r' || first == 'v') && second == 'e') || (first == 'l' && second == 'l')
                ? 3
                : 0;
 }
 
-/* White space from `at` on: all of it where the text ends, else without what stands before the next word. */
-static size_t spaces(const uint8_t *text, size_t n, size_t at)
+/* White space from `at` on: all of it where the text ends, else without what stands before the next word. With `by_line` up
+   to the last line end, if it has one. */
+static size_t blanks(const app_scan *scan, bool by_line, const uint8_t *classes,
+                     const uint8_t *text, size_t n, size_t at)
 {
-    size_t end = at;
+    size_t end = at, last = at, line = 0;
+    int class;
 
-    while (end < n && blank(text[end]))
-        end++;
+    while (end < n && (class = class_at(classes, text, end)) & BLANK) {
+        last = end;
+        end += bytes_at(text, end);
+        if (class == APP_LINE_END)
+            line = end;
+    }
     if (wide_at(text, n, end))
         return 0;
-    return end < n && end - at > 1 ? end - 1 : end;
-}
-
-/* The same where lines end: up to the last line end. */
-static size_t lines(const app_scan *scan, const uint8_t *text, size_t n, size_t at)
-{
-    size_t end = at, line = 0;
-
-    for (; end < n && blank(text[end]); end++)
-        line = class_of[text[end]] == LINE_END ? end + 1 : line;
-    if (wide_at(text, n, end))
-        return 0;
-    if (end == n && scan->trailing_whole)
-        return n;
-    if (line)
+    if (by_line && line && !(end == n && scan->trailing_whole))
         return line;
-    return end < n && end - at > 1 ? end - 1 : end;
+    return end < n && last > at ? last : end;
 }
 
-static size_t app_scan_gpt2(const app_scan *scan, const uint8_t *text, size_t n, size_t at)
+static size_t app_scan_gpt2(const app_scan *scan, const uint8_t *classes, const uint8_t *text,
+                            size_t n, size_t at)
 {
     size_t word = at, end;
+    int class;
 
     if (text[at] == '\'') {
-        size_t bytes = contraction(text, n, at, 0);
+        size_t bytes = contraction(text, n, at, false);
 
         if (bytes)
             return at + bytes;
     }
-    if (text[at] == ' ' && at + 1 < n && !blank(text[at + 1]))
+    if (text[at] == ' ' && at + 1 < n && !(class_at(classes, text, at + 1) & BLANK))
         word++;
-    if (text[word] >= 128)
-        return 0;
-    if (blank(text[word]))
-        return spaces(text, n, at);
-    end = letter(text[word]) ? letters(text, n, word)
-                             : run_of(class_of[text[word]], text, n, word);
-    (void)scan;
-    return wide_at(text, n, end) ? 0 : end;
+    class = class_at(classes, text, word);
+    if (class & BLANK)
+        return blanks(scan, false, classes, text, n, at);
+    class = class & APP_LETTER ? APP_LETTER : class & (APP_NUMBER | APP_OTHER);
+    end = run_of(class, classes, text, n, word);
+    return end == word || wide_at(text, n, end) ? 0 : end;
 }
 
 /* What is no letter: numbers, marks with what ends their line, white space. */
-static size_t no_word(const app_scan *scan, const uint8_t *text, size_t n, size_t at)
+static size_t no_word(const app_scan *scan, const uint8_t *classes, const uint8_t *text,
+                      size_t n, size_t at)
 {
     size_t end = at;
+    int digits = 0;
 
-    if (class_of[text[at]] == NUMBER) {
-        while (end < n && class_of[text[end]] == NUMBER && end - at < (size_t)scan->most_digits)
-            end++;
-        return end - at < (size_t)scan->most_digits && wide_at(text, n, end) ? 0 : end;
+    while (end < n && digits < scan->most_digits &&
+           class_at(classes, text, end) == APP_NUMBER) {
+        end += bytes_at(text, end);
+        digits++;
     }
-    if (text[at] == ' ' && at + 1 < n && class_of[text[at + 1]] == OTHER)
+    if (digits)
+        return digits < scan->most_digits && wide_at(text, n, end) ? 0 : end;
+    if (text[at] == ' ' && at + 1 < n && class_at(classes, text, at + 1) & APP_OTHER)
         end++;
-    if (class_of[text[end]] != OTHER)
-        return lines(scan, text, n, at);
-    end = run_of(OTHER, text, n, end);
+    if (!(class_at(classes, text, end) & APP_OTHER))
+        return blanks(scan, true, classes, text, n, at);
+    end = run_of(APP_OTHER, classes, text, n, end);
     if (wide_at(text, n, end))
         return 0;
-    while (end < n && (class_of[text[end]] == LINE_END || (scan->slash && text[end] == '/')))
+    while (end < n &&
+           (text[end] == '\r' || text[end] == '\n' || (scan->slash && text[end] == '/')))
         end++;
     return end;
 }
 
-/* Where a word's letters begin: behind one byte that is neither letter, number nor line end, or here; n
-   where no word begins, and n + 1 where more than ASCII has to be looked at. */
-static size_t word_at(const uint8_t *text, size_t n, size_t at)
+/* Where a word begins: at characters of these classes, here or behind one character that is neither letter, number nor line
+   end; n where none does, and n + 1 where a character without a class has to be looked at. */
+static inline size_t word_at(int letters, const uint8_t *classes, const uint8_t *text, size_t n,
+                             size_t at)
 {
-    int class = class_of[text[at]];
+    int class = class_at(classes, text, at);
+    size_t behind;
 
-    if (class == WIDE)
-        return n + 1;
-    if (class == UPPER || class == LOWER)
+    if (class & APP_LETTER)
         return at;
-    if (class == NUMBER || class == LINE_END || at + 1 == n)
+    if (class == 0)
+        return n + 1;
+    behind = at + bytes_at(text, at);
+    if (class == APP_NUMBER || class == APP_LINE_END || behind == n)
         return n;
-    return letter(text[at + 1]) ? at + 1 : text[at + 1] >= 128 ? n + 1 : n;
+    class = class_at(classes, text, behind);
+    return class & letters ? behind : class ? n : n + 1;
 }
 
-static size_t app_scan_words(const app_scan *scan, const uint8_t *text, size_t n, size_t at)
+static size_t app_scan_words(const app_scan *scan, const uint8_t *classes, const uint8_t *text,
+                             size_t n, size_t at)
 {
-    size_t word = word_at(text, n, at), end;
+    size_t word = word_at(APP_LETTER, classes, text, n, at), end;
 
     if (word > n)
         return 0;
     if (text[at] == '\'' && word < n) {
-        size_t bytes = contraction(text, n, at, 32);
+        size_t bytes = contraction(text, n, at, true);
 
         if (bytes)
             return at + bytes;
     }
     if (word == n)
-        return no_word(scan, text, n, at);
-    end = letters(text, n, word);
+        return no_word(scan, classes, text, n, at);
+    end = run_of(APP_LETTER, classes, text, n, word);
     return wide_at(text, n, end) ? 0 : end;
 }
 
-static size_t app_scan_cased(const app_scan *scan, const uint8_t *text, size_t n, size_t at)
+/* Letters from `at` on, first those that are not of lower case, then those that are not of upper case. What is of no case,
+   as marks are, counts as both. The second ones may be none where `upper` allows it; otherwise the first ones give way.
+   `at`: no match. */
+static size_t cased_letters(const uint8_t *classes, const uint8_t *text, size_t n, size_t at,
+                            bool upper)
 {
-    size_t word = word_at(text, n, at), end;
+    size_t end = at, both = at;
+    int class = 0;
 
-    if (word >= n)
-        return word > n ? 0 : no_word(scan, text, n, at);
-    end = run_of(LOWER, text, n, run_of(UPPER, text, n, word));
+    while (end < n && (class = class_at(classes, text, end)) & (APP_UPPER | APP_MARK)) {
+        end += bytes_at(text, end);
+        if (class & (APP_LOWER | APP_MARK))
+            both = end;
+    }
+    if (wide_at(text, n, end))
+        return end;
+    if (end < n && class & APP_LOWER)
+        return run_of(APP_LOWER | APP_MARK, classes, text, n, end);
+    return both > at || !upper ? both : end;
+}
+
+static size_t app_scan_cased(const app_scan *scan, const uint8_t *classes, const uint8_t *text,
+                             size_t n, size_t at)
+{
+    size_t word = word_at(APP_LETTER | APP_MARK, classes, text, n, at), end;
+    bool mark = class_at(classes, text, at) & APP_MARK;
+
+    if (word > n)
+        return 0;
+    if (word == n && !mark)
+        return no_word(scan, classes, text, n, at);
+    end = word == n ? n : cased_letters(classes, text, n, word, !mark);
+    if (end == word) /* a mark, and no letters behind it that it could belong to */
+        end = at + bytes_at(text, at);
     if (wide_at(text, n, end))
         return 0;
-    if (!scan->contractions || end == n || text[end] != '\'')
-        return end;
-    return wide_at(text, n, end + 1) ? 0 : end + contraction(text, n, end, 32);
+    return scan->contractions && end < n && text[end] == '\''
+               ? end + contraction(text, n, end, true)
+               : end;
 }
 
 static const struct {

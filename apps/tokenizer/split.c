@@ -69,6 +69,37 @@ static int match(const cutting *c, const app_step *s, size_t at, size_t *begin, 
                 : app_pattern_find(&s->pattern, &c->e->matcher, c->text, c->n, at, begin, end);
 }
 
+static wf_status too_long(const cutting *c, size_t at)
+{
+    return wf_error_set(c->e->error, WF_EDATA,
+                        "a pattern of the tokenizer takes too long at byte %zu of %zu", at,
+                        c->n);
+}
+
+/* Whether a step cuts words by a known pattern, which matches all of a text, and is the last one. */
+static bool cuts_words(const cutting *c, const app_step *s)
+{
+    return s->pattern.scan && s->split == APP_SPLIT_ISOLATED &&
+           c->step + 1 == c->e->tokenizer->pre_tokenizers.count && c->n <= APP_MOST_WORD;
+}
+
+/* The same as split, in one loop, where each match is a word. */
+static wf_status split_words(cutting *c, const app_step *s)
+{
+    app_tokenizer_encoder *e = c->e;
+    size_t begin, end;
+
+    for (size_t at = 0; at < c->n; at = end) {
+        end = app_pattern_scan(&s->pattern, c->text, c->n, at);
+        if (!end &&
+            app_pattern_find(&s->pattern, &e->matcher, c->text, c->n, at, &begin, &end) <= 0)
+            return too_long(c, at);
+        if (!app_bpe_word(e->bpe, c->text + at, end - at, c->n - at, e->ids))
+            return no_memory(e);
+    }
+    return WF_OK;
+}
+
 static wf_status split(cutting *c, const app_step *s)
 {
     wf_status status = WF_OK;
@@ -80,9 +111,7 @@ static wf_status split(cutting *c, const app_step *s)
         at = end;
     }
     if (found < 0)
-        return wf_error_set(c->e->error, WF_EDATA,
-                            "a pattern of the tokenizer takes too long at byte %zu of %zu", at,
-                            c->n);
+        return too_long(c, at);
     if (s->split == APP_SPLIT_KEPT)
         c->begin = c->n;
     return status == WF_OK ? give(c, c->n) : status;
@@ -151,7 +180,7 @@ wf_status app_split_words(app_tokenizer_encoder *e, int step, const uint8_t *tex
         return next(e, step, text, n, first, n);
     switch (s->kind) {
     case APP_STEP_SPLIT:
-        return split(&c, s);
+        return cuts_words(&c, s) ? split_words(&c, s) : split(&c, s);
     case APP_STEP_WORDS:
         return before_each(&c, s, NULL);
     case APP_STEP_SAFE:

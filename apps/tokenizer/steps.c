@@ -1,5 +1,5 @@
 /* apps/tokenizer/steps.c - lists of steps, and texts that grow. */
-#include "apps/tokenizer/tokenizer_internal.h"
+#include "apps/tokenizer/encode_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,7 +60,8 @@ app_step *app_step_add(app_step_list *list, app_step_kind kind)
     app_step *step = list->count < APP_MOST_STEPS ? &list->steps[list->count++] : NULL;
 
     if (step)
-        *step = (app_step){.kind = kind};
+        *step =
+            (app_step){.kind = kind, .inert = kind == APP_STEP_NFC ? app_inert_new() : NULL};
     return step;
 }
 
@@ -81,6 +82,7 @@ void app_steps_free(app_step_list *list)
         app_pattern_free(&list->steps[i].pattern);
         free(list->steps[i].text);
         free(list->steps[i].with);
+        free(list->steps[i].inert);
     }
     list->count = 0;
 }

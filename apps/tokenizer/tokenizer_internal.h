@@ -50,6 +50,7 @@ typedef struct app_step {
     size_t text_bytes, with_bytes;
     app_split split;
     app_prepend when;
+    uint8_t *inert;    /* NFC: app_inert_new */
     uint8_t safe[256]; /* SAFE: what may not be the byte in front */
 } app_step;
 

@@ -1,5 +1,6 @@
 /* apps/tokenizer/utf8.c - see the header. The ranges are those of the Unicode standard, table 3-7. */
 #include "apps/tokenizer/utf8_internal.h"
+#include <stdbool.h>
 #include <string.h>
 
 int app_utf8_take(const uint8_t *bytes, size_t n, int *wrong)
@@ -25,6 +26,17 @@ int app_utf8_take(const uint8_t *bytes, size_t n, int *wrong)
     return length;
 }
 
+/* The bytes of a character of two or three bytes, of those that need no more than a look at their second and third; else
+   0. */
+static inline int take_common(const uint8_t *bytes)
+{
+    bool second = (bytes[1] & 0xc0) == 0x80, third = (bytes[2] & 0xc0) == 0x80;
+
+    if (bytes[0] >= 0xc2 && bytes[0] < 0xe0)
+        return second ? 2 : 0;
+    return bytes[0] > 0xe0 && bytes[0] < 0xf0 && bytes[0] != 0xed && second && third ? 3 : 0;
+}
+
 size_t app_utf8_valid(const uint8_t *bytes, size_t n)
 {
     size_t at = 0;
@@ -41,7 +53,9 @@ size_t app_utf8_valid(const uint8_t *bytes, size_t n)
                 continue;
             }
         }
-        length = app_utf8_take(bytes + at, n - at, &wrong);
+        length = n - at >= 3 ? take_common(bytes + at) : 0;
+        if (!length)
+            length = app_utf8_take(bytes + at, n - at, &wrong);
         if (!length)
             return at;
         at += (size_t)length;

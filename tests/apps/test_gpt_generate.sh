@@ -85,11 +85,21 @@ python "is cut too" '
 import json, sys
 text = json.load(open("whole"))["text"]
 if open("out").read() != text[:text.find(sys.argv[1])] + "\n": print(open("out").read())' "$stop"
-generate "a context that ends" llama --prompt "$(head -c 150 text.txt | tr '\n' ' ')" --max-new-tokens 50 --json
+full=(llama --prompt "$(head -c 150 text.txt | tr '\n' ' ')" --max-new-tokens 50 --json)
+result "a context that ends" "$("$bin/gpt_generate" "${full[@]}" 2>err >out || echo "exit status $?")"
 python "after all positions" '
 import json
 row = json.loads(open("out").read())
 if row["finish_reason"] != "length" or len(row["ids"]) != 10: print(row)'
+result "is told once" "$([ "$(grep -c 'context of 160 tokens was full' err)" = 1 ] || cat err)"
+head -c 152 text.txt | python3 -c 'import json, sys; print(json.dumps({"prompt": sys.stdin.read()}))' >long.jsonl
+printf '{"prompt": "On day"}\n' >>long.jsonl
+full=(llama --prompts long.jsonl --max-new-tokens 12 --dp 2 --ignore-eos --threads-per-rank 1)
+result "that of one of two texts" "$("$bin/gpt_generate" "${full[@]}" 2>err >out || echo "exit status $?")"
+full="1 of 2 texts ended before --max-new-tokens 12, as the model's context of 160 tokens was full: shorten the prompts"
+result "is told with how many" "$(grep -qF "$full" err || cat err)"
+generate "contexts that have room" llama --prompt "On day" --max-new-tokens 12
+result "nothing is told" "$(cat err)"
 generate "a plan" llama --plan --prompt "On day" --tp 2
 result "says what keys and values take" "$(grep -q 'keys and values' out || cat out)"
 generate "bf16" llama --prompts prompts.jsonl --max-new-tokens 5 --json --logprobs 0 --dtype bf16
