@@ -7,6 +7,7 @@
 #include "apps/data/megatron_format.h"
 #include "apps/data/partial_file.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -235,6 +236,14 @@ wf_status app_megatron_writer_reserve(app_megatron_writer *writer, int64_t count
     return tell(w, error);
 }
 
+/* The disk begins with these tokens while others are made, so that at the end there is not all of the file to wait for. */
+static void begin_sync(const app_megatron_writer *w, int64_t at, int64_t count)
+{
+    int64_t size = type_size(w->type);
+
+    sync_file_range(fileno(w->bin.file), at * size, count * size, SYNC_FILE_RANGE_WRITE);
+}
+
 wf_status app_megatron_writer_put(const app_megatron_writer *w, int64_t at, const int32_t *ids,
                                   int64_t count, wf_error *error)
 {
@@ -248,6 +257,7 @@ wf_status app_megatron_writer_put(const app_megatron_writer *w, int64_t at, cons
                      ? refuse_id(w, ids + i, at + i, error)
                      : write_tokens(w, bytes, at + i, some, error);
     }
+    begin_sync(w, at, count);
     return status;
 }
 
