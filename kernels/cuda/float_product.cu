@@ -166,11 +166,9 @@ __device__ __forceinline__ void multiply_tiles(float (&sum)[S::SUMS], const floa
                                                const float *b, int64_t left,
                                                const thread_place &at)
 {
-    /* many sums leave no registers for the addresses of more */
-    constexpr int AT_ONCE = S::SUMS > 16 ? 1 : DEPTH / STEP;
-
     if (left >= DEPTH) {
-#pragma unroll AT_ONCE
+        /* Many sums leave no registers for the addresses of more than one step. */
+#pragma unroll(S::SUMS > 16 ? 1 : DEPTH / STEP)
         for (int term = 0; term < DEPTH; term += STEP)
             multiply<S, A, B>(sum, a, b, term, at);
         return;
