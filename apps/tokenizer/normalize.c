@@ -32,15 +32,14 @@ static wf_status compose_stretch(const uint8_t *text, size_t n, app_tokenizer_by
 /* Whether a character is its own normal form. */
 static bool is_normal(uint32_t code, const utf8proc_int32_t *parts, utf8proc_ssize_t count)
 {
-    uint8_t text[4], *composed;
+    uint8_t text[4], *composed = NULL;
     int n = app_utf8_encode(code, text);
     bool same;
 
     if (count <= 1 || (code >= 0xac00 && code < 0xd7a4)) /* Hangul has its syllables composed */
         return count == 1 && parts[0] == (utf8proc_int32_t)code;
-    if (utf8proc_map(text, n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE) != n)
-        return false;
-    same = memcmp(text, composed, (size_t)n) == 0;
+    same = utf8proc_map(text, n, &composed, UTF8PROC_STABLE | UTF8PROC_COMPOSE) == n &&
+           memcmp(text, composed, (size_t)n) == 0;
     free(composed);
     return same;
 }
