@@ -162,8 +162,11 @@ bool app_long_words_merge(app_long_words *w, const app_lexicon *v, int32_t *ids,
 {
     int32_t n = (int32_t)*count, rank, at;
     size_t left = 0;
-    bool ok = begin(w, v, *count);
+    bool ok;
 
+    if (n == 0) /* a word of characters that are left out */
+        return true;
+    ok = begin(w, v, *count);
     for (int32_t i = 0; ok && i < n; i++) {
         w->before[i] = i - 1;
         w->behind[i] = i + 1 < n ? i + 1 : -1;
