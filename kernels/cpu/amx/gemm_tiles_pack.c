@@ -33,6 +33,20 @@ static void pair_along(uint32_t *to, const wf_gemm_operand *x)
     }
 }
 
+/* A block of k terms of some columns, or one at an edge. */
+static void pairs_of(uint32_t *to, const wf_gemm_operand *x, int64_t count, int64_t k)
+{
+    for (int v = 0; v < WIDE; v += V16) {
+        wf_gemm_operand some = wf_gemm_from(*x, v, 0);
+        v16u word[GEMM_PAIRS] = {0};
+
+        if (v < count)
+            WF_ISA_NAME(wf_gemm_pairs)(word, &some, wf_least(V16, count - v), k);
+        for (int q = 0; q < GEMM_PAIRS; q++)
+            v16u_store(to + q * WIDE + v, word[q]);
+    }
+}
+
 void WF_ISA_NAME(wf_gemm_tiles_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                           int64_t k)
 {
@@ -47,7 +61,7 @@ void WF_ISA_NAME(wf_gemm_tiles_pack_cols)(void *panel, const wf_gemm_operand *x,
         else if (whole && x->along == 1)
             pair_along(to, &block);
         else
-            gemm_pack_pairs(WIDE, to, &block, count, wf_least(WF_GEMM_TERMS, k - p));
+            pairs_of(to, &block, count, wf_least(WF_GEMM_TERMS, k - p));
     }
 }
 

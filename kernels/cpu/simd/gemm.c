@@ -36,13 +36,12 @@ const gemm_kind WF_ISA_NAME(wf_gemm_f32) = {
     .microkernel = WF_ISA_NAME(wf_gemm_microkernel),
 };
 
-/* Rows are floats, since each of their elements is broadcast to a vector; columns are pairs, which a vector
-   operation makes floats of. */
+/* Panels are floats, so that a tile has nothing to do but multiply and add. */
 const gemm_kind WF_ISA_NAME(wf_gemm_bf16) = {
     .limits = {LIMITS, .pad = WF_GEMM_TERMS},
     .heights = HEIGHTS,
     .a_bytes = sizeof(float),
-    .b_bytes = sizeof(uint16_t),
+    .b_bytes = sizeof(float),
     .pack_rows = WF_ISA_NAME(wf_gemm_bf16_pack_rows),
     .pack_cols = WF_ISA_NAME(wf_gemm_bf16_pack_cols),
     .microkernel = WF_ISA_NAME(wf_gemm_bf16_microkernel),

@@ -45,34 +45,31 @@ INLINE v16 gemm_odd(v16u pairs)
 void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                                 int64_t k);
 
-/* One step's share of a panel of columns, nr wide: blocks of pairs. */
-INLINE void gemm_pack_pairs(const int nr, uint32_t *to, const wf_gemm_operand *x, int64_t count,
-                            int64_t k)
+/* Sixteen rows or columns, or the first of them, of a block of a panel that is `width` wide: floats, all even terms
+   before all odd ones. */
+INLINE void gemm_widen(float *to, const int width, const v16u word[GEMM_PAIRS])
 {
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += GEMM_PAIRS * nr) {
-        for (int v = 0; v < nr; v += V16) {
-            wf_gemm_operand block = wf_gemm_from(*x, v, p);
-            int64_t cols = count - v < V16 ? count - v : V16;
-            int64_t terms = k - p < WF_GEMM_TERMS ? k - p : WF_GEMM_TERMS;
-            v16u word[GEMM_PAIRS];
-
-            for (int q = 0; q < GEMM_PAIRS && cols <= 0; q++)
-                word[q] = v16u_set1(0);
-            if (cols > 0)
-                WF_ISA_NAME(wf_gemm_pairs)(word, &block, cols, terms);
-            for (int q = 0; q < GEMM_PAIRS; q++)
-                v16u_store(to + q * nr + v, word[q]);
-        }
+    for (int q = 0; q < GEMM_PAIRS; q++) {
+        v16_store_n(to + q * width, gemm_even(word[q]), width);
+        v16_store_n(to + (GEMM_PAIRS + q) * width, gemm_odd(word[q]), width);
     }
 }
 
-/* Where a tile's finished chunks wait for each other: WF_GEMM_LOCAL tiles. */
-typedef struct gemm_stack {
-    float *local;
-    int64_t rows, nr; /* the tile's */
-} gemm_stack;
+/* A block of a panel, of k <= WF_GEMM_TERMS terms. */
+INLINE void gemm_pack_block(float *to, const int width, const wf_gemm_operand *x, int64_t count,
+                            int64_t k)
+{
+    for (int v = 0; v < width; v += V16) {
+        wf_gemm_operand some = wf_gemm_from(*x, v, 0);
+        v16u word[GEMM_PAIRS] = {0};
 
-/* A node of the tree; `local` has WF_GEMM_LOCAL nodes of `size` floats. */
+        if (v < count)
+            WF_ISA_NAME(wf_gemm_pairs)(word, &some, count - v < V16 ? count - v : V16, k);
+        gemm_widen(to + v, width, word);
+    }
+}
+
+/* A node of the tree, where a tile's finished chunk waits for the next ones; `local` has WF_GEMM_LOCAL nodes of `size` floats. */
 INLINE float *gemm_node_at(const gemm_tile *t, float *local, int64_t size, int level,
                            bool spilled)
 {
@@ -92,10 +89,5 @@ INLINE void gemm_older(const gemm_tile *t, const wf_gemm_step *step, float *loca
     for (int l = 0, level = step->level - 1; l < step->merges; l++, level--)
         older[l] = gemm_node_at(t, local, size, level, step->spilled >> level & 1);
 }
-
-/* The chunk of a step has ended with `sum`, rows one after the other: adds the older nodes that the step merges,
-   and stores the node where it waits, or in C. Denormals are numbers here: ranks add the same nodes. */
-void WF_ISA_NAME(wf_gemm_close)(const gemm_tile *t, const wf_gemm_step *step,
-                                const gemm_stack *stack, const float *sum);
 
 #endif

@@ -1,7 +1,6 @@
 /*
  * kernels/cpu/simd/gemm_bf16_pack.c - panels of a product of bf16 operands: blocks of WF_GEMM_TERMS terms, the last of a
- * part filled up with zeros. A block of columns is its pairs in order; a block of rows is floats, all
- * even terms before all odd ones, as a tile reads them.
+ * part filled up with zeros. A block is floats, all even terms before all odd ones, as a tile reads them.
  */
 #include "kernels/cpu/simd/gemm_bf16_internal.h"
 #include "kernels/cpu/task_size_internal.h"
@@ -77,37 +76,27 @@ void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x,
     }
 }
 
-/* A block of sixteen rows, or fewer, whose panel is `height` wide. */
-INLINE void pack_block(float *to, const int height, const wf_gemm_operand *x, int64_t count,
+INLINE void pack_panel(float *to, const int width, const wf_gemm_operand *x, int64_t count,
                        int64_t k)
 {
-    v16u word[GEMM_PAIRS];
+    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += WF_GEMM_TERMS * width) {
+        wf_gemm_operand block = wf_gemm_from(*x, 0, p);
 
-    WF_ISA_NAME(wf_gemm_pairs)(word, x, count, k);
-    for (int q = 0; q < GEMM_PAIRS; q++) {
-        v16_store_n(to + q * height, gemm_even(word[q]), height);
-        v16_store_n(to + (GEMM_PAIRS + q) * height, gemm_odd(word[q]), height);
+        gemm_pack_block(to, width, &block, count, wf_least(WF_GEMM_TERMS, k - p));
     }
 }
 
 void WF_ISA_NAME(wf_gemm_bf16_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
                                          int64_t count, int64_t k)
 {
-    float *to = panel;
-
-    for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += WF_GEMM_TERMS * height) {
-        wf_gemm_operand block = wf_gemm_from(*x, 0, p);
-        int64_t some = wf_least(WF_GEMM_TERMS, k - p);
-
-        if (height == GEMM_MR)
-            pack_block(to, GEMM_MR, &block, count, some); /* a constant is faster */
-        else
-            pack_block(to, height, &block, count, some);
-    }
+    if (height == GEMM_MR) /* a constant is faster */
+        pack_panel(panel, GEMM_MR, x, count, k);
+    else
+        pack_panel(panel, height, x, count, k);
 }
 
 void WF_ISA_NAME(wf_gemm_bf16_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
                                          int64_t k)
 {
-    gemm_pack_pairs(GEMM_NR, panel, x, count, k);
+    pack_panel(panel, GEMM_NR, x, count, k);
 }

@@ -55,20 +55,19 @@ static float add_flushed(float a, float b)
     return fabsf(x) < FLT_MIN ? copysignf(0.0f, x) : x;
 }
 
-static float add_terms(float sum, const float *a, int64_t along, float b[][GEMM_NR], int j,
-                       int pairs)
+static float add_terms(float sum, const float *a, int64_t along, const float *b, int pairs)
 {
     float even = 0.0f, odd = 0.0f;
 
     for (int q = 0; q < pairs; q++) {
-        even = fma_flushed(a[q * along], b[q][j], even);
-        odd = fma_flushed(a[(GEMM_PAIRS + q) * along], b[GEMM_PAIRS + q][j], odd);
+        even = fma_flushed(a[q * along], b[q * GEMM_NR], even);
+        odd = fma_flushed(a[(GEMM_PAIRS + q) * along], b[(GEMM_PAIRS + q) * GEMM_NR], odd);
     }
     return add_flushed(sum, add_flushed(even, odd));
 }
 
 /* One row of a tile, for which denormals are exceptions: false where there may have been one. */
-static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR], int pairs)
+static bool add_row(float *sum, const float *a, int64_t along, const float *b, int pairs)
 {
     float even[GEMM_NR] = {0}, odd[GEMM_NR] = {0};
     uint32_t found = 0;
@@ -77,8 +76,8 @@ static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR
         float x = a[q * along], y = a[(GEMM_PAIRS + q) * along];
 
         for (int j = 0; j < GEMM_NR; j++) {
-            even[j] = fmaf(x, b[q][j], even[j]);
-            odd[j] = fmaf(y, b[GEMM_PAIRS + q][j], odd[j]);
+            even[j] = fmaf(x, b[q * GEMM_NR + j], even[j]);
+            odd[j] = fmaf(y, b[(GEMM_PAIRS + q) * GEMM_NR + j], odd[j]);
             found |= may_be_denormal(even[j]) | may_be_denormal(odd[j]);
         }
     }
@@ -92,25 +91,19 @@ static bool add_row(float *sum, const float *a, int64_t along, float b[][GEMM_NR
     return !found;
 }
 
-/* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
+/* sum += (even chain + odd chain) of a block, with the first one sum = +0 + that, for `rows` rows of GEMM_NR columns. Even term q of row i is
+   a[i * across + q * along], that of column j b[q * GEMM_NR + j], and odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
    are zeros: they could change the sign of a zero, which nobody sees. */
-INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
-                           const float *a, const uint32_t *b, int pairs)
+INLINE void gemm_add_block(const int rows, const int across, const int along, bool first,
+                           float *sum, const float *a, const float *b, int pairs)
 {
-    float wide[WF_GEMM_TERMS][GEMM_NR];
-
-    for (int q = 0; q < GEMM_PAIRS; q++) {
-        for (int j = 0; j < GEMM_NR; j++) {
-            wide[q][j] = wf_bf16_value((uint16_t)b[q * GEMM_NR + j]);
-            wide[GEMM_PAIRS + q][j] = wf_bf16_value((uint16_t)(b[q * GEMM_NR + j] >> 16));
-        }
-    }
+    for (int j = 0; j < rows * GEMM_NR && first; j++)
+        sum[j] = 0.0f;
     for (int i = 0; i < rows; i++, sum += GEMM_NR) {
-        if (add_row(sum, a + i * across, along, wide, pairs))
+        if (add_row(sum, a + i * across, along, b, pairs))
             continue;
         for (int j = 0; j < GEMM_NR; j++)
-            sum[j] = add_terms(sum[j], a + i * across, along, wide, j, pairs);
+            sum[j] = add_terms(sum[j], a + i * across, along, b + j, pairs);
     }
 }
 

@@ -37,8 +37,8 @@ typedef struct gemm_accumulators {
 } gemm_accumulators;
 
 /* acc = the chains over the block's even or odd terms, of which a[i * across + q * along] is one */
-INLINE void gemm_chains(const int rows, const int across, const int along, const bool odd,
-                        gemm_accumulators *acc, const float *a, const uint32_t *b, int pairs)
+INLINE void gemm_chains(const int rows, const int across, const int along,
+                        gemm_accumulators *acc, const float *a, const float *b, int pairs)
 {
     UNROLL
     for (int i = 0; i < rows; i++) {
@@ -48,30 +48,24 @@ INLINE void gemm_chains(const int rows, const int across, const int along, const
     }
     UNROLL_TWICE
     for (int q = 0; q < pairs; q++, a += along, b += GEMM_NR) {
-
         v16 row[GEMM_VECTORS];
 
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
-            v16u terms = v16u_load(b + v * V16);
-
-            row[v] = odd ? gemm_odd(terms) : gemm_even(terms);
-            if (odd) /* the next block */
-                __builtin_prefetch(b + GEMM_PAIRS * GEMM_NR + v * V16);
+            row[v] = v16_load(b + v * V16);
+            __builtin_prefetch(b + 8 * GEMM_NR + v * V16);
         }
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int v = 0; v < GEMM_VECTORS; v++) {
-
+            for (int v = 0; v < GEMM_VECTORS; v++)
                 acc->at[i][v] = v16_fma(v16_set1(a[i * across]), row[v], acc->at[i][v]);
-            }
         }
     }
 }
 
-/* sum += even + acc */
-INLINE void gemm_add_chains(const int rows, float *sum, const float *even,
+/* sum += even + acc, or sum = +0 + (even + acc) with the first block */
+INLINE void gemm_add_chains(const int rows, const bool first, float *sum, const float *even,
                             const gemm_accumulators *acc)
 {
     UNROLL
@@ -81,7 +75,7 @@ INLINE void gemm_add_chains(const int rows, float *sum, const float *even,
             float *to = sum + i * GEMM_NR + v * V16;
             v16 block = v16_add(v16_load(even + i * GEMM_NR + v * V16), acc->at[i][v]);
 
-            v16_store(to, v16_add(v16_load(to), block));
+            v16_store(to, v16_add(first ? v16_zero() : v16_load(to), block));
         }
     }
 }
@@ -90,8 +84,8 @@ INLINE void gemm_add_chains(const int rows, float *sum, const float *even,
 enum { GEMM_BOTH = 2 };
 
 /* The same as gemm_add_block of few rows, in one pass. */
-INLINE void gemm_add_both(const int rows, const int across, const int along, float *sum,
-                          const float *a, const uint32_t *b, int pairs)
+INLINE void gemm_add_both(const int rows, const int across, const int along, bool first,
+                          float *sum, const float *a, const float *b, int pairs)
 {
     v16 chain[2][GEMM_BOTH][GEMM_VECTORS];
 
@@ -103,8 +97,8 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, flo
     for (int q = 0; q < pairs; q++, a += along, b += GEMM_NR) {
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++) {
-            v16u terms = v16u_load(b + v * V16);
-            v16 even = gemm_even(terms), odd = gemm_odd(terms);
+            v16 even = v16_load(b + v * V16),
+                odd = v16_load(b + GEMM_PAIRS * GEMM_NR + v * V16);
 
             UNROLL
             for (int i = 0; i < rows; i++) {
@@ -122,33 +116,38 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, flo
         for (int v = 0; v < GEMM_VECTORS; v++) {
             float *to = sum + i * GEMM_NR + v * V16;
 
-            v16_store(to, v16_add(v16_load(to), v16_add(chain[0][i][v], chain[1][i][v])));
+            v16_store(to, v16_add(first ? v16_zero() : v16_load(to),
+                                  v16_add(chain[0][i][v], chain[1][i][v])));
         }
     }
 }
 
-/* sum += (even chain + odd chain) of a block, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], and the odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
+/* sum += (even chain + odd chain) of a block, with the first one sum = +0 + that, for `rows` rows of GEMM_NR columns. Even term q of row i is
+   a[i * across + q * along], that of column j b[q * GEMM_NR + j], and odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
    are zeros: they could change the sign of a zero, which nobody sees. */
-INLINE void gemm_add_block(const int rows, const int across, const int along, float *sum,
-                           const float *a, const uint32_t *b, int pairs)
+INLINE void gemm_add_block(const int rows, const int across, const int along, bool first,
+                           float *sum, const float *a, const float *b, int pairs)
 {
     _Alignas(64) float even[GEMM_TILE];
     gemm_accumulators acc;
 
     if (rows <= GEMM_BOTH) {
-        gemm_add_both(rows, across, along, sum, a, b, pairs);
+        gemm_add_both(rows, across, along, first, sum, a, b, pairs);
         return;
     }
-    gemm_chains(rows, across, along, false, &acc, a, b, pairs);
+    gemm_chains(rows, across, along, &acc, a, b, pairs);
     UNROLL
     for (int i = 0; i < rows; i++) {
         UNROLL
         for (int v = 0; v < GEMM_VECTORS; v++)
             v16_store(even + i * GEMM_NR + v * V16, acc.at[i][v]);
     }
-    gemm_chains(rows, across, along, true, &acc, a + GEMM_PAIRS * along, b, pairs);
-    gemm_add_chains(rows, sum, even, &acc);
+    gemm_chains(rows, across, along, &acc, a + GEMM_PAIRS * along, b + GEMM_PAIRS * GEMM_NR,
+                pairs);
+    if (first)
+        gemm_add_chains(rows, true, sum, even, &acc);
+    else
+        gemm_add_chains(rows, false, sum, even, &acc);
 }
 
 #endif

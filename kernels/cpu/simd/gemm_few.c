@@ -90,11 +90,11 @@ INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, in
         __builtin_prefetch((const void *)(b + i * part->b_col * size), 0, 2);
 }
 
-/* A block of columns in pairs: whole lines are turned in registers. */
-INLINE void pack(uint32_t *pairs, const wf_gemm_operand *b, int64_t cols, int64_t terms)
+/* A block of columns: whole lines are turned in registers. */
+INLINE void pack(float *to, const wf_gemm_operand *b, int64_t cols, int64_t terms)
 {
     if (b->along != 1 || cols < GEMM_NR || terms < WF_GEMM_TERMS) {
-        gemm_pack_pairs(GEMM_NR, pairs, b, cols, terms);
+        gemm_pack_block(to, GEMM_NR, b, cols, terms);
         return;
     }
     UNROLL
@@ -103,8 +103,10 @@ INLINE void pack(uint32_t *pairs, const wf_gemm_operand *b, int64_t cols, int64_
 
         turn_line(word, wf_gemm_from(*b, v, 0).at, b->across * b->size);
         UNROLL
-        for (int q = 0; q < GEMM_PAIRS; q++)
-            v16u_store(pairs + q * GEMM_NR + v, v16u_of(word[q]));
+        for (int q = 0; q < GEMM_PAIRS; q++) {
+            v16_store(to + q * GEMM_NR + v, gemm_even(v16u_of(word[q])));
+            v16_store(to + (GEMM_PAIRS + q) * GEMM_NR + v, gemm_odd(v16u_of(word[q])));
+        }
     }
 }
 
@@ -117,14 +119,14 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
     gemm_modes modes = gemm_flush(sum);
 
     for (int64_t p = 0; p < part->k; p += WF_GEMM_TERMS) {
-        _Alignas(LINE) uint32_t pairs[GEMM_PAIRS * GEMM_NR];
+        _Alignas(LINE) float wide[WF_GEMM_TERMS * GEMM_NR];
         _Alignas(LINE) float a[MOST_ROWS * WF_GEMM_TERMS];
         int64_t terms = wf_least(WF_GEMM_TERMS, part->k - p);
         wf_gemm_operand block = wf_gemm_from(b, col, p);
 
         if (col + 2 * GEMM_NR <= g->n)
             prefetch(g, part, col, p);
-        pack(pairs, &block, cols, terms);
+        pack(wide, &block, cols, terms);
         UNROLL
         for (int i = 0; i < rows; i++) { /* the last row stands for those that there are not */
             const uint16_t *at = (const uint16_t *)part->a +
@@ -132,7 +134,7 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
 
             widen_row(a + i * WF_GEMM_TERMS, at, part->a_k, terms);
         }
-        gemm_add_block(rows, WF_GEMM_TERMS, 1, sum, a, pairs, ((int)terms + 1) / 2);
+        gemm_add_block(rows, WF_GEMM_TERMS, 1, false, sum, a, wide, ((int)terms + 1) / 2);
     }
     gemm_restore(modes, sum);
 }
