@@ -48,8 +48,8 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
         v16_store_n(y + i, maximum(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
 }
 
-/* Sources that are read side by side, and elements of a slice, of which the second-level cache keeps a few. */
-enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 2048 };
+/* Sources that are read side by side, and elements of a slice, all of whose nodes the first-level cache keeps. */
+enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 512 };
 
 static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
 {
@@ -170,8 +170,10 @@ typedef struct many {
 } many;
 
 /* What is added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1: those of the next sources or, behind the
-   last, of the next slice. The processor itself reads ahead inside of a page alone. */
-static inline void prefetch_next(const many *m, int64_t s, int64_t i)
+   last, of the next slice. The processor itself reads ahead inside of a page alone. (Not inlined at once, this is a function
+   without effects to gcc, which then drops calls of it.) */
+static inline __attribute__((always_inline)) void prefetch_next(const many *m, int64_t s,
+                                                                int64_t i)
 {
     bool more = s + FEW_SOURCES <= m->n_src;
     const float *const *src = more ? m->src + s : m->src;
