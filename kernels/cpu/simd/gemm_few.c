@@ -1,25 +1,15 @@
 /*
  * kernels/cpu/simd/gemm_few.c - products of bf16 operands with few rows, of decoding above all: B is read once, where it
- * lies, at the speed of memory. Some columns at a time go through all parts; a block of their terms is put in
- * pairs on the stack, and its rows of A beside it.
+ * lies, at the speed of memory. Some columns at a time go through all parts: by lines (gemm_few_lines.c), or a block of their
+ * terms is packed on the stack, and its rows of A beside it.
  */
 #include "core/numerics/tree.h"
-#include "kernels/cpu/simd/gemm_bf16_block_internal.h"
-#include "kernels/cpu/simd/gemm_skinny_internal.h"
+#include "kernels/cpu/simd/gemm_few_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/team_internal.h"
-#include <string.h>
 
-enum {
-    MOST_LINED = 8192, /* terms of a row that goes by lines */
-    MOST_CHUNKS = 64,  /* their open nodes are WF_GEMM_LOCAL at most */
-#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-    MOST_ROWS = 8 /* so many rows of sums are held in registers */
-#else
-    MOST_ROWS = 4
-#endif
-};
+enum { MOST_CHUNKS = 64 }; /* their open nodes are WF_GEMM_LOCAL at most */
 
 /* Below this many elements of B waking a second thread costs more than it brings. */
 static const int64_t alone = 1 << 18;
@@ -37,32 +27,6 @@ bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
 {
     return g->bf16 && g->n_parts > 0 && g->m <= WF_SKINNY_ROWS && g->n > WF_SKINNY_ROWS &&
            chunks_of(g) <= MOST_CHUNKS;
-}
-
-typedef struct few {
-    const wf_gemm *g;
-    int64_t chunks;
-    const float
-        *lined; /* A's only row in blocks of widen_row, where it goes by lines; or NULL */
-} few;
-
-/* One row of A's block: all even terms in front of all odd ones. */
-INLINE void widen_row(float *to, const uint16_t *a, int64_t along, int64_t terms)
-{
-    uint32_t pairs[GEMM_PAIRS];
-    uint16_t some[WF_GEMM_TERMS] = {0};
-    v16u words;
-
-    if (along == 1 && terms == WF_GEMM_TERMS) {
-        memcpy(pairs, a, sizeof pairs);
-    } else {
-        for (int64_t p = 0; p < terms; p++)
-            some[p] = a[p * along];
-        memcpy(pairs, some, sizeof pairs);
-    }
-    words = v16u_load(pairs);
-    v16_store(to, gemm_even(words));
-    v16_store(to + GEMM_PAIRS, gemm_odd(words));
 }
 
 /* The lines some blocks ahead: of these columns, or behind the last part of the next ones. */
@@ -139,13 +103,6 @@ INLINE void add_part(const int rows, float *sum, const wf_gemm *g, const wf_gemm
     gemm_restore(modes, sum);
 }
 
-/* sum = older + sum; denormals are numbers here */
-static void merge(float *sum, const float *older, int64_t floats)
-{
-    for (int64_t i = 0; i < floats; i += V16)
-        v16_store(sum + i, v16_add(v16_load(older + i), v16_load(sum + i)));
-}
-
 INLINE void tile(const int rows, const few *x, int64_t row, int64_t col)
 {
     _Alignas(LINE) float node[WF_GEMM_LOCAL][MOST_ROWS * GEMM_NR], sum[MOST_ROWS * GEMM_NR];
@@ -195,110 +152,6 @@ static void tile_8(const few *x, int64_t row, int64_t col)
 }
 #endif
 
-#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-/* A's only row, where it goes by lines: B's terms are neighbours, in whole blocks. NULL: it does not. */
-static const float *line_up(const wf_gemm *g, float *to)
-{
-    int64_t k = 0;
-
-    for (int64_t i = 0; i < g->n_parts; k += g->parts[i++].k)
-        if (g->m != 1 || g->parts[i].b_k != 1 || g->parts[i].k % WF_GEMM_TERMS ||
-            k + g->parts[i].k > MOST_LINED)
-            return NULL;
-    k = 0;
-    for (int64_t i = 0; i < g->n_parts; i++)
-        for (int64_t p = 0; p < g->parts[i].k; p += WF_GEMM_TERMS, k += WF_GEMM_TERMS)
-            widen_row(to + k, (const uint16_t *)g->parts[i].a + p * g->parts[i].a_k,
-                      g->parts[i].a_k, WF_GEMM_TERMS);
-    return to;
-}
-
-/* gemm_add_block of one row and 16 columns, whose lines are turned and used in registers. */
-INLINE v16 add_line(v16 sum, const float *a, const char *b, int64_t column, const char *ahead)
-{
-    v16 word[V16], even = v16_zero(), odd = v16_zero();
-
-    turn_line_ahead(word, b, column, ahead);
-    UNROLL
-    for (int q = 0; q < GEMM_PAIRS; q++) {
-        v16u terms = v16u_of(word[q]);
-
-        even = v16_fma(v16_set1(a[q]), gemm_even(terms), even);
-        odd = v16_fma(v16_set1(a[GEMM_PAIRS + q]), gemm_odd(terms), odd);
-        prefetch_behind(&odd, ahead, q);
-    }
-    return v16_add(sum, v16_add(even, odd));
-}
-
-/* add_part of one row and 16 columns. For each of their lines one of the next columns is prefetched, in the order in
-   which they lie. */
-INLINE void add_part_lines(float *sum, const wf_gemm_part *part, const float *a, int64_t col,
-                           const char **ahead)
-{
-    const int64_t column = part->b_col * (int64_t)sizeof(uint16_t);
-    const char *b = (const char *)((const uint16_t *)part->b + col * part->b_col);
-    gemm_modes modes = gemm_flush(sum);
-    v16 all = v16_load(sum);
-
-    for (int64_t p = 0; p < part->k; p += WF_GEMM_TERMS, b += LINE) {
-        all = add_line(all, a + p, b, column, *ahead);
-        *ahead += V16 * LINE;
-    }
-    v16_store(sum, all);
-    gemm_restore(modes, sum);
-}
-
-/* tile_1 of 16 columns. */
-static void tile_lines(const few *x, int64_t col)
-{
-    _Alignas(LINE) float node[WF_GEMM_LOCAL][V16], sum[V16] = {0};
-    const wf_gemm *g = x->g;
-    const wf_gemm_part *part = g->parts;
-    const int64_t next = col + 2 * V16 <= g->n ? col + V16 : col;
-    const char *ahead = (const char *)((const uint16_t *)part->b + next * part->b_col);
-    const float *a = x->lined;
-    int64_t chunk = 0;
-    int level = 0;
-
-    for (int64_t i = 0; i < g->n_parts; a += part[i++].k) {
-        add_part_lines(sum, &part[i], a, col, &ahead);
-        if (i + 1 < g->n_parts && !part[i + 1].chunk)
-            continue;
-        for (int merges = wf_tree_merges(x->chunks, chunk++); merges > 0; merges--)
-            merge(sum, node[--level], V16);
-        memcpy(node[level++], sum, sizeof sum);
-        memset(sum, 0, sizeof sum);
-    }
-    if (level > 0)
-        merge(sum, node[0], V16);
-    WF_ISA_NAME(wf_gemm_put_edge)
-    (g, sum, V16, 1, V16,
-     g->c_bf16 ? (void *)((uint16_t *)g->c + col) : (void *)((float *)g->c + col), g->c_row, 1);
-}
-
-/* The columns of a group; false: not all of them are there, or they do not go by lines. */
-static bool group_by_lines(const few *x, int64_t col)
-{
-    if (!x->lined || col + GEMM_NR > x->g->n)
-        return false;
-    for (int v = 0; v < GEMM_NR; v += V16)
-        tile_lines(x, col + v);
-    return true;
-}
-#else
-static const float *line_up(const wf_gemm *g, float *to)
-{
-    (void)g, (void)to;
-    return NULL;
-}
-
-static bool group_by_lines(const few *x, int64_t col)
-{
-    (void)x, (void)col;
-    return false;
-}
-#endif
-
 /* Products that are one job. */
 typedef struct job {
     few x[WF_SKINNY_MEMBERS];
@@ -323,14 +176,14 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
         const few *x = &j->x[member];
         int64_t col = (at - j->groups.first[member]) * GEMM_NR;
 
-        if (group_by_lines(x, col))
+        if (x->lined && col + GEMM_NR <= x->g->n) {
+            for (int v = 0; v < GEMM_NR; v += V16)
+                WF_ISA_NAME(wf_gemm_few_lines)(x, col + v);
             continue;
+        }
         for (int64_t row = 0, step; row < x->g->m; row += step) {
-            int power = 0;
-
-            for (step = 1; step < MOST_ROWS && step < x->g->m - row; step *= 2)
-                power++;
-            tiles[power](x, row, col);
+            step = rows_of_tile(x->g->m - row);
+            tiles[__builtin_ctzll((uint64_t)step)](x, row, col);
         }
     }
 }
@@ -344,16 +197,21 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int member
     int64_t workers = team ? wf_team_size(team) : 1, k = 0, columns = 0, groups, grain;
     _Alignas(LINE) float row[MOST_LINED];
     job j = {.groups = {.members = members}};
-    const float *lined = line_up(g, row);
+    bool any = false;
 
+    for (int64_t i = 0; i < g->n_parts; i++)
+        k += g->parts[i].k;
     for (int i = 0; i < members; i++) {
-        j.x[i] = (few){&g[i], chunks_of(&g[i]), lined};
+        bool lined = WF_ISA_NAME(wf_gemm_few_by_lines)(&g[i], k);
+
+        any |= lined;
+        j.x[i] = (few){&g[i], chunks_of(&g[i]), lined ? row : NULL};
         j.groups.first[i + 1] = j.groups.first[i] + gemm_tiles(g[i].n, GEMM_NR);
         columns += g[i].n;
     }
+    if (any)
+        WF_ISA_NAME(wf_gemm_few_line_up)(g, row);
     groups = j.groups.first[members];
-    for (int64_t i = 0; i < g->n_parts; i++)
-        k += g->parts[i].k;
     grain = k > 0 ? TASK / (GEMM_NR * k) : groups;
     grain = grain < groups / (TASKS * workers) ? groups / (TASKS * workers) : grain;
     grain = grain > 0 ? grain : 1;
