@@ -111,14 +111,15 @@ static int64_t extent(int64_t rows, int64_t row, int64_t k, int64_t along)
     return rows > 0 && k > 0 ? (rows - 1) * row + (k - 1) * along + 1 : 0;
 }
 
-/* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form. */
-static void operands(wf_gemm *g, wf_gemm_part *parts, void **owned, bf16_numbers kind)
+/* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form, or those of a linear layer. */
+static void operands(wf_gemm *g, wf_gemm_part *parts, void **owned, bf16_numbers kind,
+                     bool linear)
 {
     for (int64_t i = 0; i < g->n_parts; i++) {
         wf_gemm_part *p = &parts[i];
         int64_t gap = bf16_below(3), k = p->k;
-        int64_t a_wide = bf16_below(2), b_wide = bf16_below(2),
-                spread = bf16_below(8) == 0 ? 2 : 1;
+        int64_t a_wide = linear || bf16_below(2), b_wide = !linear && bf16_below(2),
+                spread = !linear && bf16_below(8) == 0 ? 2 : 1;
 
         p->a_row = (a_wide ? k + gap : 1) * spread;
         p->a_k = (a_wide ? 1 : g->m + gap) * spread;
@@ -132,8 +133,8 @@ static void operands(wf_gemm *g, wf_gemm_part *parts, void **owned, bf16_numbers
     g->parts = parts;
 }
 
-static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
-                        bf16_numbers kind)
+static void check_form(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
+                       bf16_numbers kind, bool linear)
 {
     wf_gemm g = {.m = m,
                  .n = n,
@@ -144,10 +145,16 @@ static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_par
     void *owned[2 * MAX_PARTS];
 
     g.c_bf16 = !g.add && bf16_below(3) == 0;
-    operands(&g, parts, owned, kind);
+    operands(&g, parts, owned, kind, linear);
     check(&g);
     for (int64_t i = 0; i < 2 * n_parts; i++)
         free(owned[i]);
+}
+
+static void check_parts(int64_t m, int64_t n, wf_gemm_part *parts, int64_t n_parts,
+                        bf16_numbers kind)
+{
+    check_form(m, n, parts, n_parts, kind, false);
 }
 
 static void random_products(void)
@@ -188,6 +195,24 @@ static void even_chunks(void)
         check_parts(cases[i][0], cases[i][1], parts, cases[i][2],
                     (bf16_numbers)(i % BF16_NUMBERS));
     }
+}
+
+/* A linear layer of few rows: its weights' terms lie side by side, in whole blocks or not. */
+static void few_rows(void)
+{
+    static const int64_t chunks[][2] = {{1, 576}, {8, 64}, {3, 96}, {16, 32}, {8, 72}};
+    wf_gemm_part parts[16];
+
+    for (int64_t m = 1; m <= 9; m++) {
+        for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+            for (int64_t l = 0; l < chunks[i][0]; l++)
+                parts[l] = (wf_gemm_part){.k = chunks[i][1], .chunk = true};
+            check_form(m, 64 + 33 * (m % 2), parts, chunks[i][0],
+                       (bf16_numbers)((m + (int64_t)i) % BF16_NUMBERS), true);
+        }
+    }
+    parts[0] = (wf_gemm_part){.k = 9216, .chunk = true}; /* more than go by lines */
+    check_form(4, 50, parts, 1, ORDINARY, true);
 }
 
 /* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
@@ -286,6 +311,7 @@ int main(void)
     static const wf_test tests[] = {
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"few rows", few_rows},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
         {"denormal nodes", denormal_nodes},
