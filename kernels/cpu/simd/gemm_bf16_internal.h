@@ -55,18 +55,15 @@ INLINE void gemm_widen(float *to, const int width, const v16u word[GEMM_PAIRS])
     }
 }
 
-/* A block of a panel, of k <= WF_GEMM_TERMS terms. */
-INLINE void gemm_pack_block(float *to, const int width, const wf_gemm_operand *x, int64_t count,
-                            int64_t k)
+/* Sixteen rows or columns of which there are `count`, and k <= WF_GEMM_TERMS terms. */
+INLINE void gemm_pack_some(float *to, const int width, const wf_gemm_operand *x, int64_t count,
+                           int64_t k)
 {
-    for (int v = 0; v < width; v += V16) {
-        wf_gemm_operand some = wf_gemm_from(*x, v, 0);
-        v16u word[GEMM_PAIRS] = {0};
+    v16u word[GEMM_PAIRS] = {0};
 
-        if (v < count)
-            WF_ISA_NAME(wf_gemm_pairs)(word, &some, count - v < V16 ? count - v : V16, k);
-        gemm_widen(to + v, width, word);
-    }
+    if (count > 0)
+        WF_ISA_NAME(wf_gemm_pairs)(word, x, count < V16 ? count : V16, k);
+    gemm_widen(to, width, word);
 }
 
 /* A node of the tree, where a tile's finished chunk waits for the next ones; `local` has WF_GEMM_LOCAL nodes of `size` floats. */

@@ -30,7 +30,7 @@ INLINE v16 load_terms(const uint16_t *x, int64_t k)
 }
 
 /* Terms of a row lie side by side: sixteen rows of pairs, turned. */
-static void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
+INLINE void pairs_along(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                         int64_t k)
 {
     v16 row[V16];
@@ -76,13 +76,117 @@ void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x,
     }
 }
 
+/* A lane of a word is a row's pair: stores the first `lanes` of them as floats. */
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+INLINE __m256 two_rows(const char *low, const char *high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)low)),
+                                _mm_loadu_ps((const float *)high), 1);
+}
+
+INLINE void store_lanes(float *to, __m256i bits, const int lanes)
+{
+    const __m256i first =
+        _mm256_cmpgt_epi32(_mm256_set1_epi32(lanes), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+
+    if (lanes >= 8)
+        _mm256_storeu_ps(to, _mm256_castsi256_ps(bits));
+    else
+        _mm256_maskstore_ps(to, first, _mm256_castsi256_ps(bits));
+}
+
+/* Four pairs of up to eight rows, turned in registers. */
+INLINE void widen_four(float *to, const int width, const int lanes, const char *const row[8],
+                       int pair)
+{
+    const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
+    const int at = 4 * pair;
+    __m256i word[4] = {_mm256_castps_si256(two_rows(row[0] + at, row[4] + at)),
+                       _mm256_castps_si256(two_rows(row[1] + at, row[5] + at)),
+                       _mm256_castps_si256(two_rows(row[2] + at, row[6] + at)),
+                       _mm256_castps_si256(two_rows(row[3] + at, row[7] + at))};
+
+    transpose4_half(&word[0], &word[1], &word[2], &word[3]);
+    UNROLL
+    for (int q = 0; q < 4; q++) {
+        store_lanes(to + (pair + q) * width, _mm256_slli_epi32(word[q], 16), lanes);
+        store_lanes(to + (GEMM_PAIRS + pair + q) * width, _mm256_and_si256(word[q], high),
+                    lanes);
+    }
+}
+
+/* Whole blocks of `lanes` rows, whose terms lie side by side; behind `count` they are the last one again. */
+INLINE void widen_lines(float *to, const int width, const int lanes, const wf_gemm_operand *x,
+                        int64_t count)
+{
+    for (int h = 0; h < lanes; h += 8) {
+        const char *row[8];
+
+        for (int i = 0; i < 8; i++)
+            row[i] = (const char *)term(x, wf_least(h + i, count - 1), 0);
+        for (int pair = 0; pair < GEMM_PAIRS; pair += 4)
+            widen_four(to + h, width, lanes - h < 8 ? lanes - h : 8, row, pair);
+    }
+}
+#else
+INLINE void widen_lines(float *to, const int width, const int lanes, const wf_gemm_operand *x,
+                        int64_t count)
+{
+    v16u word[GEMM_PAIRS];
+
+    (void)lanes;
+    pairs_along(word, x, count, WF_GEMM_TERMS);
+    gemm_widen(to, width, word);
+}
+#endif
+
+/* A term of up to `lanes` rows that lie side by side. */
+INLINE v16u load_lanes(const uint16_t *x, const int lanes, int64_t count)
+{
+#if WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
+    if (lanes == GEMM_MR &&
+        count >= GEMM_MR) { /* six, of which no more than those may be read */
+        int32_t last;
+        __m128i six;
+
+        memcpy(&last, x + 4, sizeof last);
+        six = _mm_insert_epi32(_mm_loadl_epi64((const __m128i *)(const void *)x), last, 2);
+        return (v16u){_mm256_cvtepu16_epi32(six), _mm256_setzero_si256()};
+    }
+#endif
+    (void)lanes;
+    return v16u_load_half(x, count);
+}
+
+/* Rows lie side by side: a term of sixteen of them is a vector already. */
+INLINE void widen_across(float *to, const int width, const int lanes, const wf_gemm_operand *x,
+                         int64_t count, int64_t k)
+{
+    for (int64_t p = 0; p < WF_GEMM_TERMS; p++) {
+        float *at = to + (p / 2 + p % 2 * GEMM_PAIRS) * width;
+        v16u bits = p < k ? load_lanes(term(x, 0, p), lanes, count) : v16u_set1(0);
+
+        v16_store_n(at, gemm_even(bits), width);
+    }
+}
+
 INLINE void pack_panel(float *to, const int width, const wf_gemm_operand *x, int64_t count,
                        int64_t k)
 {
     for (int64_t p = 0; p < k; p += WF_GEMM_TERMS, to += WF_GEMM_TERMS * width) {
-        wf_gemm_operand block = wf_gemm_from(*x, 0, p);
+        int64_t terms = wf_least(WF_GEMM_TERMS, k - p);
 
-        gemm_pack_block(to, width, &block, count, wf_least(WF_GEMM_TERMS, k - p));
+        for (int v = 0; v < width; v += V16) {
+            const int lanes = width - v < V16 ? width - v : V16;
+            wf_gemm_operand block = wf_gemm_from(*x, v, p);
+
+            if (v < count && x->across == 1)
+                widen_across(to + v, width, lanes, &block, count - v, terms);
+            else if (v < count && x->along == 1 && terms == WF_GEMM_TERMS)
+                widen_lines(to + v, width, lanes, &block, count - v);
+            else
+                gemm_pack_some(to + v, width, &block, count - v, terms);
+        }
     }
 }
 

@@ -58,7 +58,11 @@ INLINE void prefetch(const wf_gemm *g, const wf_gemm_part *part, int64_t col, in
 INLINE void pack(float *to, const wf_gemm_operand *b, int64_t cols, int64_t terms)
 {
     if (b->along != 1 || cols < GEMM_NR || terms < WF_GEMM_TERMS) {
-        gemm_pack_block(to, GEMM_NR, b, cols, terms);
+        for (int v = 0; v < GEMM_NR; v += V16) {
+            wf_gemm_operand some = wf_gemm_from(*b, v, 0);
+
+            gemm_pack_some(to + v, GEMM_NR, &some, cols - v, terms);
+        }
         return;
     }
     UNROLL
