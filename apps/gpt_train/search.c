@@ -18,6 +18,7 @@ app_options search_options(const search *s, const search_candidate *c)
     app_options o = *s->options; /* its texts stay the caller's */
     bool bf16 = c->dtype == 0;
 
+    o.threads_per_rank = s->threads;
     o.pp = c->pp;
     o.tp = c->tp;
     o.dp = (int64_t)c->shard * c->replicate;
@@ -238,6 +239,7 @@ search *search_open(const app_options *options, wf_error *error)
         return NULL;
     }
     s->options = options;
+    s->threads = options->threads_per_rank;
     s->model = model_of(options);
     s->inexact = strcmp(options->search, "inexact") == 0;
     if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK)
@@ -254,6 +256,22 @@ static int64_t ranks_of(const search *s)
     return o->ranks ? o->ranks : given ? app_options_ranks(o) : s->machine.devices;
 }
 
+/* As many threads as a plan of a candidate by itself gives its ranks: their workspaces count, too. */
+static wf_status choose_threads(search *s, wf_error *error)
+{
+    const wf_launcher launcher = {.kind = "threads", .processes = 1, .local = 1};
+    app_options o = *s->options;
+
+    if (o.given[APP_OPTION_threads_per_rank])
+        return WF_OK;
+    o.threads_per_rank = 0;
+    o.pp = o.tp = 1;
+    o.dp = s->ranks;
+    if (app_choose_threads(&o, &launcher, error) == WF_OK)
+        s->threads = o.threads_per_rank;
+    return error->code;
+}
+
 wf_status search_run(const app_options *options, FILE *out, wf_error *error)
 {
     search *s = search_open(options, error);
@@ -261,7 +279,8 @@ wf_status search_run(const app_options *options, FILE *out, wf_error *error)
     if (!s)
         return error->code;
     s->ranks = ranks_of(s);
-    search_go(s, error);
+    if (choose_threads(s, error) == WF_OK)
+        search_go(s, error);
     if (error->code == WF_OK)
         search_print(s, out);
     if (error->code == WF_OK && options->json)

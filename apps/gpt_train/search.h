@@ -56,8 +56,8 @@ typedef struct search {
     const app_options *options;
     wf_sim_machine machine;
     wf_sim_model model;
-    int64_t ranks;
-    bool inexact; /* layouts that are not exact are taken, too */
+    int64_t ranks, threads; /* of a candidate; of each of them */
+    bool inexact;           /* layouts that are not exact are taken, too */
     search_candidate *candidate;
     int64_t count, room, considered, simulated, planned;
     int64_t left_out[SEARCH_REASONS];

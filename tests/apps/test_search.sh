@@ -26,7 +26,7 @@ refused()
     grep -qF -- "$words" err && result "$name" "" || result "$name" "says: $(head -c 300 err)"
 }
 
-# holds NAME FLAG...: every line of search.json, planned with its flags, fits, and takes the time that was said; lines are in
+# holds NAME FLAG...: every line of search.json, planned with its flags, fits, and takes the bytes and the time that were said; lines are in
 # order; data parallelism alone is not faster than the first; all that was considered is accounted for.
 holds()
 {
@@ -57,6 +57,8 @@ for found in top[:3] + top[-1:] + ([plain] if plain else []):
         plan = json.load(file)
     if not plan["plan"]["fits"]:
         sys.exit(f"does not fit: {found['flags']}")
+    if found["peak"] != plan["memory"]["peak"]:
+        sys.exit(f"{found['peak']} bytes were said, and a plan says {plan['memory']['peak']}: {found['flags']}")
     said, planned = found["seconds"], plan["plan"]["time"]["seconds"]
     if abs(said - planned) > 1e-9 * said:
         sys.exit(f"{said} s were said, and a plan says {planned}: {found['flags']}")
