@@ -56,7 +56,7 @@ typedef struct search {
     const app_options *options;
     wf_sim_machine machine;
     wf_sim_model model;
-    int64_t ranks, threads; /* of a candidate; of each of them */
+    int64_t ranks, threads; /* what a candidate has; what each of its ranks has */
     bool inexact;           /* layouts that are not exact are taken, too */
     search_candidate *candidate;
     int64_t count, room, considered, simulated, planned;
