@@ -292,6 +292,8 @@ class LlamaSpeed:
 
     def __init__(self, bench, build, folder, dtype, work):
         self.bench, self.file, self.best = bench, work / f"{dtype}.gguf", 0
+        if self.file.exists():
+            return
         subprocess.run([build / "apps/gpt_export", folder, work / dtype, "--dtype", dtype], check=True, stdout=subprocess.DEVNULL)
         subprocess.run([build / "apps/gpt_export", work / dtype, "--gguf", self.file], check=True, stdout=subprocess.DEVNULL)
 
