@@ -303,6 +303,13 @@ static inline v16u v16u_mul(v16u a, v16u b, v16u *high)
     return low;
 }
 
+/* Four words from each of two places. */
+static inline __m256 two_quads(const char *low, const char *high)
+{
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)low)),
+                                _mm_loadu_ps((const float *)high), 1);
+}
+
 static inline void transpose4_half(__m256i *a, __m256i *b, __m256i *c, __m256i *d)
 {
     __m256i x = _mm256_unpacklo_epi32(*a, *b), y = _mm256_unpacklo_epi32(*c, *d);

@@ -38,10 +38,9 @@ static void pairs_of(uint32_t *to, const wf_gemm_operand *x, int64_t count, int6
 {
     for (int v = 0; v < WIDE; v += V16) {
         wf_gemm_operand some = wf_gemm_from(*x, v, 0);
-        v16u word[GEMM_PAIRS] = {0};
+        v16u word[GEMM_PAIRS];
 
-        if (v < count)
-            WF_ISA_NAME(wf_gemm_pairs)(word, &some, wf_least(V16, count - v), k);
+        WF_ISA_NAME(wf_gemm_pairs)(word, &some, count - v, k);
         for (int q = 0; q < GEMM_PAIRS; q++)
             v16u_store(to + q * WIDE + v, word[q]);
     }

@@ -40,8 +40,8 @@ INLINE v16 gemm_odd(v16u pairs)
 }
 #endif
 
-/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count` on, 1 .. 16 of
-   them, has what any other lane has. */
+/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count` on has what any other
+   lane has, and zeros where there is none. */
 void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                                 int64_t k);
 
@@ -59,10 +59,9 @@ INLINE void gemm_widen(float *to, const int width, const v16u word[GEMM_PAIRS])
 INLINE void gemm_pack_some(float *to, const int width, const wf_gemm_operand *x, int64_t count,
                            int64_t k)
 {
-    v16u word[GEMM_PAIRS] = {0};
+    v16u word[GEMM_PAIRS];
 
-    if (count > 0)
-        WF_ISA_NAME(wf_gemm_pairs)(word, x, count < V16 ? count : V16, k);
+    WF_ISA_NAME(wf_gemm_pairs)(word, x, count, k);
     gemm_widen(to, width, word);
 }
 

@@ -62,7 +62,10 @@ void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x,
     uint16_t some[V16 * WF_GEMM_TERMS];
     wf_gemm_operand copy = {some, WF_GEMM_TERMS, 1, sizeof *some};
 
-    if (x->across == 1) {
+    count = wf_least(count, V16);
+    if (count <= 0) {
+        memset(word, 0, GEMM_PAIRS * sizeof *word);
+    } else if (x->across == 1) {
         pairs_across(word, x, count, k);
     } else if (x->along == 1) {
         pairs_along(word, x, count, k);
@@ -78,12 +81,6 @@ void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x,
 
 /* A lane of a word is a row's pair: stores the first `lanes` of them as floats. */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
-INLINE __m256 two_rows(const char *low, const char *high)
-{
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)low)),
-                                _mm_loadu_ps((const float *)high), 1);
-}
-
 INLINE void store_lanes(float *to, __m256i bits, const int lanes)
 {
     const __m256i first =
@@ -101,10 +98,10 @@ INLINE void widen_four(float *to, const int width, const int lanes, const char *
 {
     const __m256i high = _mm256_set1_epi32((int)0xffff0000u);
     const int at = 4 * pair;
-    __m256i word[4] = {_mm256_castps_si256(two_rows(row[0] + at, row[4] + at)),
-                       _mm256_castps_si256(two_rows(row[1] + at, row[5] + at)),
-                       _mm256_castps_si256(two_rows(row[2] + at, row[6] + at)),
-                       _mm256_castps_si256(two_rows(row[3] + at, row[7] + at))};
+    __m256i word[4] = {_mm256_castps_si256(two_quads(row[0] + at, row[4] + at)),
+                       _mm256_castps_si256(two_quads(row[1] + at, row[5] + at)),
+                       _mm256_castps_si256(two_quads(row[2] + at, row[6] + at)),
+                       _mm256_castps_si256(two_quads(row[3] + at, row[7] + at))};
 
     transpose4_half(&word[0], &word[1], &word[2], &word[3]);
     UNROLL

@@ -138,8 +138,7 @@ INLINE v16 high_half(v16 pair)
 #elif WF_ISA_LEVEL == WF_ISA_LEVEL_avx2
 INLINE __m256 two_rows(const char *at, int64_t row)
 {
-    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps((const float *)at)),
-                                _mm_loadu_ps((const float *)(at + 4 * row)), 1);
+    return two_quads(at, at + 4 * row);
 }
 
 INLINE void turn_half(__m256 out[4], const char *at, int64_t row)
