@@ -10,10 +10,11 @@ enum { FEW_COLUMNS = 8 };
 
 /*
  * A number that a block packs is used once for each of its columns, or of its rows: with so few
- * uses packing costs more than reading it where it lies. Rows that lie apart are slow to read: a
- * tile's addresses do not fit in registers, and rows a page apart share a few lines of a cache.
+ * uses packing costs more than reading it where it lies. Some rows are slow to read, and packed
+ * from SLOW_USES on: those that lie whole pages apart share a few lines of a cache, and of rows
+ * side by side a low tile reads too little of each line.
  */
-enum { ROW_USES = 32, COL_USES = 128 };
+enum { ROW_USES = 128, SLOW_USES = 32, COL_USES = 160, LOW = 8, PAGE = 4096 / sizeof(float) };
 
 /* Below this many multiplications waking a second thread costs more than it brings. */
 static const double alone = 1 << 18;
@@ -33,6 +34,56 @@ static int64_t element_size(const wf_gemm *g)
     return g->bf16 ? sizeof(uint16_t) : sizeof(float);
 }
 
+bool wf_gemm_is_empty(const wf_gemm *g)
+{
+    for (int64_t i = 0; i < g->n_parts; i++) {
+        if (g->parts[i].k > 0)
+            return false;
+    }
+    return true;
+}
+
+/* The current chunk becomes a node of the tree: how many older ones it is added to. */
+static int end_chunk(wf_gemm_cursor *c, bool empty)
+{
+    int older;
+
+    c->depth -= wf_tree_merges(c->n_chunks, c->chunk++);
+    older = __builtin_popcountll(c->filled >> c->depth);
+    c->filled &= ((uint64_t)1 << c->depth) - 1;
+    if (older > 0 || !empty)
+        c->filled |= (uint64_t)1 << c->depth;
+    c->depth++;
+    return older;
+}
+
+/* Whether a part goes on with the chunk of the one before it. */
+static bool goes_on(const wf_gemm_cursor *c, int64_t part)
+{
+    return part < c->n_parts && !c->parts[part].chunk;
+}
+
+/* The next part of this chunk that has terms, or the first one of the next chunk. */
+static int64_t next_part(const wf_gemm_cursor *c, int64_t part)
+{
+    while (goes_on(c, part) && c->parts[part].k == 0)
+        part++;
+    return part;
+}
+
+/* Passes over chunks that change nothing: empty ones that are added to one node at most. */
+static void skip_empty(wf_gemm_cursor *c)
+{
+    while (c->part < c->n_parts && c->parts[c->part].k == 0) {
+        wf_gemm_cursor after = *c;
+
+        after.part = next_part(c, c->part + 1);
+        if (!goes_on(c, after.part) && end_chunk(&after, true) > 1)
+            return;
+        *c = after;
+    }
+}
+
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
 {
     wf_gemm_cursor c = {.parts = g->parts,
@@ -43,6 +94,7 @@ wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad)
 
     for (int64_t i = 0; i < g->n_parts; i++)
         c.n_chunks += g->parts[i].chunk || i == 0;
+    skip_empty(&c);
     return c;
 }
 
@@ -69,17 +121,19 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
                   ? left
                   : min64(room, wf_gemm_padded(div_up(left, div_up(left, kc)), c->pad));
     c->first += step->k;
-    c->open = true;
-    if (step->k < left)
+    if (step->k < left) {
+        c->open = true;
         return;
-    c->part++;
+    }
+    c->part = next_part(c, c->part + 1);
     c->first = 0;
-    if (c->part < c->n_parts && !c->parts[c->part].chunk)
+    c->open |= step->k > 0;
+    if (goes_on(c, c->part))
         return;
-    step->merges = wf_tree_merges(c->n_chunks, c->chunk);
+    step->merges = end_chunk(c, !c->open);
     c->level += 1 - step->merges;
-    c->chunk++;
     c->open = false;
+    skip_empty(c);
 }
 
 /* Marks the partial sums that outlive the KC block, then for every step where the open nodes are. */
@@ -116,11 +170,13 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
 {
     wf_gemm_cursor c = *cursor, best = c;
     int64_t k = 0, best_k = 0;
-    int n = 0, best_n = 0;
+    int n = 0, best_n = 0, low = c.level;
 
     w->resume = c.open;
-    while (c.part < c.n_parts && n < WF_GEMM_STEPS && (k < kc || c.parts[c.part].k == 0)) {
+    while (c.part < c.n_parts && n < WF_GEMM_STEPS && c.level - low < WF_GEMM_LOCAL &&
+           (k < kc || c.parts[c.part].k == 0)) {
         take(&c, kc - k, kc, &w->step[n]);
+        low = c.level < low ? c.level : low;
         k += wf_gemm_padded(w->step[n++].k, c.pad);
         /* In the second half of a KC block, stop where a chunk ends and fewest nodes are open. */
         if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
@@ -146,7 +202,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
 static void measure(const wf_gemm *g, const wf_gemm_limits *limits, wf_gemm_blocking *blocking)
 {
     wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose, limits->pad);
-    wf_gemm_kc_block w = {.last = g->n_parts == 0};
+    wf_gemm_kc_block w = {.last = wf_gemm_is_empty(g)};
 
     while (!w.last) {
         wf_gemm_next(&c, limits->kc, &w);
@@ -157,16 +213,23 @@ static void measure(const wf_gemm *g, const wf_gemm_limits *limits, wf_gemm_bloc
     }
 }
 
+static bool slow_rows(const wf_gemm_operand *rows, const wf_gemm_limits *limits)
+{
+    return rows->along == 1 ? rows->across % PAGE == 0 : limits->mr < LOW;
+}
+
 /*
  * Which operands a tile can read well where they lie: rows one after the other, in runs long
  * enough to pay for finding each row, or side by side; columns side by side, as they are loaded
  * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
  * same few lines of a level 1 cache.
  */
-static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
+static void find_readable(const wf_gemm *g, const wf_gemm_limits *limits,
+                          wf_gemm_blocking *blocking)
 {
-    enum { PAGE = 4096 / sizeof(float), SHORT_RUN = 16 };
+    enum { SHORT_RUN = 16 };
 
+    blocking->row_uses = ROW_USES;
     blocking->rows_in_place = blocking->cols_in_place = true;
     for (int64_t i = 0; i < g->n_parts; i++) {
         const wf_gemm_part *part = &g->parts[i];
@@ -175,6 +238,8 @@ static void find_readable(const wf_gemm *g, wf_gemm_blocking *blocking)
 
         if (part->k <= 0)
             continue;
+        if (slow_rows(&rows, limits))
+            blocking->row_uses = SLOW_USES;
         blocking->rows_in_place &= (rows.along == 1 && part->k >= SHORT_RUN) ||
                                    (rows.across == 1 && rows.along % PAGE != 0);
         blocking->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
@@ -226,7 +291,7 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
     blocking->row_blocks = div_up(blocking->m, blocking->rows);
     blocking->col_blocks = div_up(blocking->n, blocking->cols);
     blocking->group = group_of(limits, threads, blocking);
-    blocking->rows_in_place &= blocking->cols <= ROW_USES;
+    blocking->rows_in_place &= blocking->cols <= blocking->row_uses;
     blocking->cols_in_place &= blocking->group <= COL_USES;
 }
 
@@ -251,7 +316,7 @@ wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *lim
         return blocking;
     measure(g, limits, &blocking);
     if (limits->pad == 1)
-        find_readable(g, &blocking);
+        find_readable(g, limits, &blocking);
     cut_blocks(limits, threads, &blocking);
     return blocking;
 }

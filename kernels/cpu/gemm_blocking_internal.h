@@ -19,8 +19,9 @@
 
 enum {
     WF_GEMM_STEPS = 64, /* at most, in a KC block */
-    /* Nodes that open and close within a KC block at most: lefts of a midpoint tree are at least
-       (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of them. */
+    /* Nodes that are open at a time of those that a KC block opens: lefts of a midpoint tree are at least
+       (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of them; where chunks
+       are empty a KC block may end for want of room. */
     WF_GEMM_LOCAL = 8
 };
 
@@ -72,7 +73,8 @@ typedef struct wf_gemm_kc_block {
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
 
-/* Where the next KC block begins. */
+/* Where the next KC block begins. Chunks without terms are left out, and so are nodes without them, but where an
+   empty chunk's place in the tree says that older nodes are added. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_chunks;
@@ -82,6 +84,8 @@ typedef struct wf_gemm_cursor {
     int64_t chunk;       /* its chunk */
     int level;           /* open nodes */
     bool open;           /* the chunk has begun */
+    int depth;           /* open nodes of the whole tree */
+    uint64_t filled;     /* those that have terms: bit d is the node at depth d */
 } wf_gemm_cursor;
 
 typedef struct wf_gemm_blocking {
@@ -91,6 +95,7 @@ typedef struct wf_gemm_blocking {
     int64_t row_blocks, col_blocks;
     int64_t group; /* rows of a block for which columns are packed once, a multiple of a tile */
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
+    int64_t row_uses;                  /* with more columns rows are packed */
     int64_t kc;                        /* the length of the longest KC block */
     int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;
@@ -101,10 +106,13 @@ int wf_gemm_threads(const wf_gemm *g, int threads);
 wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
                                      int threads);
 
+/* Whether no part has a term. */
+bool wf_gemm_is_empty(const wf_gemm *g);
+
 /* The cursor of the first KC block; `transpose` as in the blocking, `pad` as in the limits. */
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad);
 
-/* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the last. Needs a part. */
+/* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the last. Needs a term. */
 void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *kc_block);
 
 #endif

@@ -8,6 +8,7 @@
 #include "kernels/cpu/isa_internal.h"
 #include "kernels/cpu/team_internal.h"
 #include "tests/harness.h"
+#include "tests/kernels/rank_chunks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -223,6 +224,15 @@ static void even_chunks(void)
     }
 }
 
+static void chunks_of_a_rank(void)
+{
+    wf_gemm_part parts[RANK_CHUNKS];
+    int64_t n_parts;
+
+    for (int i = 0; (n_parts = rank_chunks(i, parts)) > 0; i++)
+        check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts);
+}
+
 /* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
 static void many_blocks(void)
 {
@@ -263,6 +273,10 @@ static void narrow_in_place(void)
 
     CU_ASSERT_TRUE(blocking_of(forward, 2048, 32).rows_in_place);
     CU_ASSERT_FALSE(blocking_of(forward, 2048, 32).cols_in_place);
+    CU_ASSERT_TRUE(blocking_of(forward, 2048, 128).rows_in_place);
+    forward.a_row = 1024;
+    CU_ASSERT_TRUE(blocking_of(forward, 2048, 32).rows_in_place);
+    CU_ASSERT_FALSE(blocking_of(forward, 2048, 128).rows_in_place);
     CU_ASSERT_FALSE(blocking_of(forward, 2048, 768).rows_in_place);
     CU_ASSERT_FALSE(blocking_of(pieces, 2048, 32).rows_in_place);
     CU_ASSERT_TRUE(blocking_of(gradient, 32, 768).cols_in_place);
@@ -296,6 +310,14 @@ static void parts_are_one_chain(void)
     free(b);
 }
 
+/* The next part that has terms. */
+static int64_t filled(const wf_gemm *g, int64_t part)
+{
+    while (part < g->n_parts && g->parts[part].k == 0)
+        part++;
+    return part;
+}
+
 /* KC blocks cover every element once and in order, whatever the chunks, and are cut at multiples of what a part is
    filled up to. */
 static void kc_blocks_cover(void)
@@ -315,19 +337,25 @@ static void kc_blocks_cover(void)
         for (int64_t i = 0; i < g.n_parts; i++)
             parts[i] =
                 (wf_gemm_part){.a = one, .b = one, .k = below(longest), .chunk = below(3) != 0};
+        part = filled(&g, 0);
+        w.last = wf_gemm_is_empty(&g);
         for (c = wf_gemm_begin(&g, false, pad); !w.last;) {
             int64_t in_block = 0;
 
             wf_gemm_next(&c, kc, &w);
             CU_ASSERT_TRUE_FATAL(w.n_steps > 0 && w.n_steps <= WF_GEMM_STEPS);
             for (int s = 0; s < w.n_steps; s++) {
+                if (w.step[s].k == 0) { /* nodes are added there */
+                    CU_ASSERT_TRUE(w.step[s].merges > 1);
+                    continue;
+                }
                 CU_ASSERT_PTR_EQUAL(w.step[s].part, &parts[part]);
                 CU_ASSERT_EQUAL(w.step[s].first, k);
                 CU_ASSERT_EQUAL(k % pad, 0);
                 k += w.step[s].k;
                 in_block += wf_gemm_padded(w.step[s].k, pad);
                 if (k == parts[part].k) {
-                    part++;
+                    part = filled(&g, part + 1);
                     k = 0;
                 }
             }
@@ -344,6 +372,7 @@ int main(void)
         {"KC blocks cover the long dimension", kc_blocks_cover},
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"chunks of a rank", chunks_of_a_rank},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},
         {"narrow products are read in place", narrow_in_place},

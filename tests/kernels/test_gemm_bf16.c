@@ -9,6 +9,7 @@
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include "tests/kernels/gemm_tiles.h"
+#include "tests/kernels/rank_chunks.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -215,6 +216,15 @@ static void few_rows(void)
     check_form(4, 50, parts, 1, ORDINARY, true);
 }
 
+static void chunks_of_a_rank(void)
+{
+    wf_gemm_part parts[RANK_CHUNKS];
+    int64_t n_parts;
+
+    for (int i = 0; (n_parts = rank_chunks(i, parts)) > 0; i++)
+        check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts, (bf16_numbers)(i % BF16_NUMBERS));
+}
+
 /* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
 static void many_blocks(void)
 {
@@ -311,6 +321,7 @@ int main(void)
     static const wf_test tests[] = {
         {"random products", random_products},
         {"even chunks", even_chunks},
+        {"chunks of a rank", chunks_of_a_rank},
         {"few rows", few_rows},
         {"many blocks", many_blocks},
         {"nothing to sum", nothing},

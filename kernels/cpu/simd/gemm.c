@@ -281,19 +281,28 @@ size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g
 {
     job x;
 
-    if (g->m <= 0 || g->n <= 0 || g->n_parts <= 0)
+    if (g->m <= 0 || g->n <= 0 || wf_gemm_is_empty(g))
         return 0;
     measure(&x, kind, g, threads);
     return x.size.a + x.size.spill + (size_t)x.members * of_member(&x.size) + LINE;
 }
 
-/* A tree without chunks. */
-static void clear(const wf_gemm *g)
+/* A tree without terms is +0. */
+static void add_nothing(const wf_gemm *g)
 {
     size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
 
-    for (int64_t i = 0; i < g->m && !g->add; i++)
-        memset((char *)g->c + (size_t)(i * g->c_row) * size, 0, (size_t)g->n * size);
+    for (int64_t i = 0; i < g->m; i++) {
+        float *row = g->c;
+
+        if (!g->add) {
+            memset((char *)g->c + (size_t)(i * g->c_row) * size, 0, (size_t)g->n * size);
+            continue;
+        }
+        row += i * g->c_row;
+        for (int64_t j = 0; j < g->n; j++)
+            row[j] += 0.0f; /* -0 becomes +0 */
+    }
 }
 
 void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
@@ -304,8 +313,8 @@ void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const
 
     if (g->m <= 0 || g->n <= 0)
         return;
-    if (g->n_parts <= 0) {
-        clear(g);
+    if (wf_gemm_is_empty(g)) {
+        add_nothing(g);
         return;
     }
     measure(&x, kind, g, wf_team_size(team));
