@@ -46,7 +46,7 @@ int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int r
 /* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
 
-/* The same tensor in another layout, nothing recorded (mesh/array/redistribute.c). */
+/* The same tensor in another layout, nothing recorded, for who only reads it (mesh/array/redistribute.c). */
 wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 
 /* The layouts of an op's outputs (mesh/array/sharding_rule.c). */

@@ -356,7 +356,7 @@ wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to)
 {
     wf_tensor *y = NULL;
 
-    wf_move_run(x->ctx, 1, &x, &to, &y);
+    wf_move_border(x->ctx, 1, &x, &to, &y);
     return y;
 }
 

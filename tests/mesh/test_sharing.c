@@ -5,6 +5,7 @@
 #include "core/host_data.h"
 #include "core/sharing.h"
 #include "kernels/ops.h"
+#include "mesh/array/array_internal.h"
 #include "tests/mesh/mesh_harness.h"
 
 enum { MEMBERS = 2, ROWS = 4, WIDTH = 512, COUNT = ROWS * WIDTH, BYTES = COUNT * 4 };
@@ -245,6 +246,31 @@ static void ranks_in_any_order(void)
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = rounds});
 }
 
+/* What backward gathers again is read by kernels alone, and is one memory; what a caller may write to is each rank's own. */
+static wf_status gathers(wf_rank *rank, wf_mesh *mesh, void *arg)
+{
+    wf_context *ctx = mesh->ctx;
+    const wf_layout *split = wf_layout_split(mesh, NULL, 1, 0);
+    wf_tensor *x, *again, *own;
+
+    (void)arg;
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 2, dims, split, WF_MEMORY_ACTIVATION);
+    for (int i = 0; x && i < wf_tensor_local_count(x); i++)
+        ((float *)x->data)[i] = (float)mesh->rank;
+    again = x ? wf_move_one(x, NULL) : NULL;
+    own = x ? wf_redistribute(x, NULL) : NULL;
+    NEED(again && own && wf_tensor_is_shared(again) && !wf_tensor_is_shared(own));
+    NEED(memcmp(again->data, own->data, BYTES) == 0);
+    wf_scope_close(ctx);
+    return WF_OK;
+}
+
+static void regathers_are_shared(void)
+{
+    on_mesh((mesh_test){.n_axes = 1, .size = {4}, .body = gathers});
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -255,6 +281,7 @@ int main(void)
         {"a member may stay away", a_member_may_stay_away},
         {"limits count what is seen", limits_count_what_is_seen},
         {"ranks in any order", ranks_in_any_order},
+        {"regathers are shared", regathers_are_shared},
         {NULL, NULL}};
 
     return wf_test_main("sharing", tests);
