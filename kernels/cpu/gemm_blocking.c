@@ -12,7 +12,7 @@ enum { FEW_COLUMNS = 8 };
  * A number that a block packs is used once for each of its columns, or of its rows: with so few
  * uses packing costs more than reading it where it lies. Some rows are slow to read, and packed
  * from SLOW_USES on: those that lie whole pages apart share a few lines of a cache, and of rows
- * side by side a low tile reads too little of each line.
+ * side by side a low tile reads too little of each line, or all lines are of other pages.
  */
 enum { ROW_USES = 128, SLOW_USES = 32, COL_USES = 160, LOW = 8, PAGE = 4096 / sizeof(float) };
 
@@ -215,7 +215,8 @@ static void measure(const wf_gemm *g, const wf_gemm_limits *limits, wf_gemm_bloc
 
 static bool slow_rows(const wf_gemm_operand *rows, const wf_gemm_limits *limits)
 {
-    return rows->along == 1 ? rows->across % PAGE == 0 : limits->mr < LOW;
+    return rows->along == 1 ? rows->across % PAGE == 0
+                            : rows->along > PAGE / 4 || limits->mr < LOW;
 }
 
 /*

@@ -66,17 +66,6 @@
 
 enum { V16 = 16 };
 
-/*
- * The same address, of which the compiler does not know that it is the same. What is read from
- * both for two multiply-adds is read by each of them, not once and by an instruction of its own:
- * where a core is limited by the instructions that it decodes, that is faster.
- */
-static inline const float *v16_again(const float *p)
-{
-    __asm__("" : "+r"(p));
-    return p;
-}
-
 /* Sixteen vectors as rows of a matrix, transposed. */
 static inline void v16_transpose(v16 a[V16])
 {

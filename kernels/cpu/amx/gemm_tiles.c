@@ -12,7 +12,7 @@
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 
-enum { NEAR = 16 }; /* blocks of B that stay in level 1 cache: the first ones of a panel */
+enum { NEAR = 8 }; /* blocks of B that stay in level 1 cache: the first ones of a panel */
 
 /* A run of blocks of a chunk, as all tiles of a KC block have it. */
 typedef struct run_plan {
@@ -301,8 +301,8 @@ static void leave(void *arg)
     wf_tile_release();
 }
 
-/* Half of a panel of B of 1024 terms, 32 KiB, fits a level 1 cache of 48 beside nodes of the tree, and is read by every tile; the
-   other half, and A, pass it by. Longer sums would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
+/* The first quarter of a panel of B of 1024 terms, 16 KiB, is kept in a level 1 cache of 48 beside nodes of the tree, and is read by
+   every tile; the rest, and A, pass it by. Longer sums would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
 static const gemm_kind tiles = {
     .limits = {.mr = HIGH,
                .nr = WIDE,

@@ -95,7 +95,6 @@ ALWAYS_INLINE void add_terms(const float *a, const int a_row, const int a_term, 
 {
     UNROLL_TWICE
     for (int64_t p = 0; p < terms; p++) {
-        const float *again = v16_again(a);
         v16 right[TILE_VECTORS];
 
         UNROLL
@@ -104,11 +103,8 @@ ALWAYS_INLINE void add_terms(const float *a, const int a_row, const int a_term, 
         UNROLL
         for (int r = 0; r < rows; r++) {
             UNROLL
-            for (int v = 0; v < vectors; v++) {
-                const float *left = r % 2 == 1 && v == 1 ? again : a;
-
-                sum->at[r][v] = v16_fma(v16_set1(left[r * a_row]), right[v], sum->at[r][v]);
-            }
+            for (int v = 0; v < vectors; v++)
+                sum->at[r][v] = v16_fma(v16_set1(a[r * a_row]), right[v], sum->at[r][v]);
         }
         a += a_term;
         b += b_term;

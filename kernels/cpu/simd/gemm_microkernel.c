@@ -88,18 +88,12 @@ INLINE void prefetch_row(gemm_ahead *a, const int write, int64_t lines)
     a->left--;
 }
 
-/*
- * acc += a b, one element of the long dimension after the other; b's columns are contiguous.
- *
- * In every other row each multiply-add reads its element of A itself (v16_again), which saves an
- * instruction; in all rows the reads would be the limit.
- */
+/* acc += a b, one element of the long dimension after the other; b's columns are contiguous. */
 INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t a_across,
                      int64_t a_along, const float *b, int64_t b_along, int64_t k)
 {
     UNROLL_TWICE
     for (int64_t p = 0; p < k; p++) {
-        const float *a_again = v16_again(a);
         v16 row[GEMM_VECTORS];
 
         UNROLL
@@ -110,11 +104,8 @@ INLINE void multiply(const int rows, accumulators *acc, const float *a, int64_t 
         UNROLL
         for (int i = 0; i < rows; i++) {
             UNROLL
-            for (int v = 0; v < GEMM_VECTORS; v++) {
-                const float *from = i % 2 == 1 && v == 1 ? a_again : a;
-
-                acc->at[i][v] = v16_fma(v16_set1(from[i * a_across]), row[v], acc->at[i][v]);
-            }
+            for (int v = 0; v < GEMM_VECTORS; v++)
+                acc->at[i][v] = v16_fma(v16_set1(a[i * a_across]), row[v], acc->at[i][v]);
         }
         a += a_along;
         b += b_along;
