@@ -50,7 +50,7 @@ typedef struct peer {
 static double run_peer(void *arg, int64_t repeat)
 {
     peer *p = arg;
-    bool good = true;
+    bool good;
     double start;
 
     p->call.blas->set_threads(p->threads);

@@ -11,7 +11,7 @@ enum { FEW_COLUMNS = 8 };
 /*
  * A number that a block packs is used once for each of its columns, or of its rows: with so few
  * uses packing costs more than reading it where it lies. Some rows are slow to read, and packed
- * from SLOW_USES on: those that lie whole pages apart share a few lines of a cache, and of rows
+ * for more than SLOW_USES: those that lie whole pages apart share a few lines of a cache, and of rows
  * side by side a low tile reads too little of each line, or all lines are of other pages.
  */
 enum { ROW_USES = 128, SLOW_USES = 32, COL_USES = 160, LOW = 8, PAGE = 4096 / sizeof(float) };
@@ -121,13 +121,11 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
                   ? left
                   : min64(room, wf_gemm_padded(div_up(left, div_up(left, kc)), c->pad));
     c->first += step->k;
-    if (step->k < left) {
-        c->open = true;
+    c->open |= step->k > 0;
+    if (step->k < left)
         return;
-    }
     c->part = next_part(c, c->part + 1);
     c->first = 0;
-    c->open |= step->k > 0;
     if (goes_on(c, c->part))
         return;
     step->merges = end_chunk(c, !c->open);
@@ -202,7 +200,7 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
 static void measure(const wf_gemm *g, const wf_gemm_limits *limits, wf_gemm_blocking *blocking)
 {
     wf_gemm_cursor c = wf_gemm_begin(g, blocking->transpose, limits->pad);
-    wf_gemm_kc_block w = {.last = wf_gemm_is_empty(g)};
+    wf_gemm_kc_block w = {.last = c.part == c.n_parts};
 
     while (!w.last) {
         wf_gemm_next(&c, limits->kc, &w);
@@ -220,17 +218,17 @@ static bool slow_rows(const wf_gemm_operand *rows, const wf_gemm_limits *limits)
 }
 
 /*
- * Which operands a tile can read well where they lie: rows one after the other, in runs long
- * enough to pay for finding each row, or side by side; columns side by side, as they are loaded
- * in vectors. What lies side by side must not have steps of whole pages, which all fall on the
- * same few lines of a level 1 cache.
+ * Which operands tiles of a block read where they lie: those of few uses that they can read well. Rows lie
+ * one after the other, in runs long enough to pay for finding each row, or side by side; columns
+ * side by side, as they are loaded in vectors. What lies side by side must not have steps of whole
+ * pages, which all fall on the same few lines of a level 1 cache.
  */
-static void find_readable(const wf_gemm *g, const wf_gemm_limits *limits,
+static void find_in_place(const wf_gemm *g, const wf_gemm_limits *limits,
                           wf_gemm_blocking *blocking)
 {
     enum { SHORT_RUN = 16 };
+    int64_t row_uses = ROW_USES;
 
-    blocking->row_uses = ROW_USES;
     blocking->rows_in_place = blocking->cols_in_place = true;
     for (int64_t i = 0; i < g->n_parts; i++) {
         const wf_gemm_part *part = &g->parts[i];
@@ -240,11 +238,13 @@ static void find_readable(const wf_gemm *g, const wf_gemm_limits *limits,
         if (part->k <= 0)
             continue;
         if (slow_rows(&rows, limits))
-            blocking->row_uses = SLOW_USES;
+            row_uses = SLOW_USES;
         blocking->rows_in_place &= (rows.along == 1 && part->k >= SHORT_RUN) ||
                                    (rows.across == 1 && rows.along % PAGE != 0);
         blocking->cols_in_place &= cols.across == 1 && cols.along % PAGE != 0;
     }
+    blocking->rows_in_place &= blocking->cols <= row_uses;
+    blocking->cols_in_place &= blocking->group <= COL_USES;
 }
 
 /* Multiplications that a core does in the time in which it packs one number. */
@@ -292,8 +292,6 @@ static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
     blocking->row_blocks = div_up(blocking->m, blocking->rows);
     blocking->col_blocks = div_up(blocking->n, blocking->cols);
     blocking->group = group_of(limits, threads, blocking);
-    blocking->rows_in_place &= blocking->cols <= blocking->row_uses;
-    blocking->cols_in_place &= blocking->group <= COL_USES;
 }
 
 int wf_gemm_threads(const wf_gemm *g, int threads)
@@ -316,8 +314,8 @@ wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *lim
     if (g->m <= 0 || g->n <= 0)
         return blocking;
     measure(g, limits, &blocking);
-    if (limits->pad == 1)
-        find_readable(g, limits, &blocking);
     cut_blocks(limits, threads, &blocking);
+    if (limits->pad == 1)
+        find_in_place(g, limits, &blocking);
     return blocking;
 }

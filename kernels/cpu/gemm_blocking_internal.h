@@ -95,7 +95,6 @@ typedef struct wf_gemm_blocking {
     int64_t row_blocks, col_blocks;
     int64_t group; /* rows of a block for which columns are packed once, a multiple of a tile */
     bool rows_in_place, cols_in_place; /* whole tiles read them where they lie */
-    int64_t row_uses;                  /* rows are packed for more columns than that */
     int64_t kc;                        /* the length of the longest KC block */
     int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;

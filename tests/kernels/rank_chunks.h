@@ -5,22 +5,28 @@
 #ifndef WF_TESTS_RANK_CHUNKS_H
 #define WF_TESTS_RANK_CHUNKS_H
 
+#include "core/numerics/tree.h"
 #include "kernels/cpu/simd_internal.h"
 
 enum { RANK_CHUNKS = 512 }; /* parts has room for so many */
 
-/* A rank's part of 8 chunks of k terms. */
+static int64_t within(int64_t at, int64_t first, int64_t end)
+{
+    return at < first ? first : at > end ? end : at;
+}
+
+/* A rank's part of the chunks of k terms. */
 static int64_t cut_for_rank(int64_t k, int64_t ranks, int64_t rank, wf_gemm_part *parts)
 {
-    int64_t first = k * rank / ranks, end = k * (rank + 1) / ranks;
+    int64_t first = wf_cut(k, 1, ranks, rank), end = wf_cut(k, 1, ranks, rank + 1);
 
-    for (int64_t l = 0; l < 8; l++) {
-        int64_t from = k * l / 8 < first ? first : k * l / 8;
-        int64_t to = k * (l + 1) / 8 > end ? end : k * (l + 1) / 8;
+    for (int64_t l = 0; l < WF_MAX_CHUNKS; l++) {
+        int64_t from = within(wf_cut(k, 1, WF_MAX_CHUNKS, l), first, end);
+        int64_t to = within(wf_cut(k, 1, WF_MAX_CHUNKS, l + 1), first, end);
 
-        parts[l] = (wf_gemm_part){.k = from < to ? to - from : 0, .chunk = true};
+        parts[l] = (wf_gemm_part){.k = to - from, .chunk = true};
     }
-    return 8;
+    return WF_MAX_CHUNKS;
 }
 
 /* Case 0, 1, ..: how many parts it has, 0: there is no such case. */

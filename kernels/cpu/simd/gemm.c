@@ -293,15 +293,14 @@ static void add_nothing(const wf_gemm *g)
     size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
 
     for (int64_t i = 0; i < g->m; i++) {
-        float *row = g->c;
+        if (g->add) {
+            float *row = (float *)g->c + i * g->c_row;
 
-        if (!g->add) {
+            for (int64_t j = 0; j < g->n; j++)
+                row[j] += 0.0f; /* -0 becomes +0 */
+        } else {
             memset((char *)g->c + (size_t)(i * g->c_row) * size, 0, (size_t)g->n * size);
-            continue;
         }
-        row += i * g->c_row;
-        for (int64_t j = 0; j < g->n; j++)
-            row[j] += 0.0f; /* -0 becomes +0 */
     }
 }
 
