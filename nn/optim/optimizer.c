@@ -82,11 +82,12 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
     const wf_kernel *adamw_kernel = device->kernel(device, &wf_op_adamw);
 
     if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
-        (adamw && !(o->eps > 0)) || !(o->weight_decay >= 0))
+        (adamw && !(o->eps > 0 && isfinite(o->eps))) ||
+        !(o->weight_decay >= 0 && isfinite(o->weight_decay)))
         return wf_fail(
             ctx, WF_EINVAL,
             "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
-            "at least 0 and below 1, eps is positive, decay is not negative",
+            "at least 0 and below 1, eps is positive, decay is not negative, both are finite",
             (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay);
     if (o->method == WF_NN_ADAMW8BIT && !(adamw_kernel && adamw_kernel->dynamic8_ok))
         return wf_fail(
@@ -284,6 +285,27 @@ void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps)
 int64_t wf_nn_optimizer_began(const wf_nn_optimizer *o)
 {
     return o->began;
+}
+
+static bool is_rate(double lr)
+{
+    return lr >= 0 && isfinite((float)lr) && (lr == 0) == ((float)lr == 0);
+}
+
+wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *s)
+{
+    if (!is_rate(s->lr) || !is_rate(s->min_lr))
+        return wf_fail(ctx, WF_EINVAL,
+                       "a schedule with learning rate %g and least rate %g: both are finite as "
+                       "floats and at least 0",
+                       s->lr, s->min_lr);
+    if (s->warmup < 0 || s->steps < 0 || s->warmup > s->steps)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a schedule of %lld steps with %lld of warm-up: neither is negative, and "
+            "warm-up is not longer than the whole",
+            (long long)s->steps, (long long)s->warmup);
+    return wf_context_status(ctx);
 }
 
 float wf_nn_schedule_at(const wf_nn_schedule *s, int64_t step)

@@ -37,6 +37,10 @@ WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
 /**
  * wf_nn_optimizer_step - one update of every parameter that has a gradient
  *
+ * AdamW corrects for bias by the number of steps that were begun, of all parameters alike, as apex's FusedAdam
+ * and optax do. PyTorch counts for each parameter the steps in which it had a gradient: the two differ for one
+ * that is first used in a later step.
+ *
  * @param grad   per parameter, in its layout; NULL leaves it as it is
  * @param lr     learning rate
  * @param scale  gradients are multiplied by it first: clipping
@@ -103,6 +107,14 @@ typedef struct wf_nn_schedule {
     double lr, min_lr;
     int64_t warmup, steps;
 } wf_nn_schedule;
+
+/**
+ * wf_nn_schedule_check - WF_OK, or why no learning rates can be had from a schedule
+ *
+ * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative counts of steps,
+ *          more steps of warm-up than steps
+ */
+WF_API wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *schedule);
 
 /**
  * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup`

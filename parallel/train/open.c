@@ -216,7 +216,9 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     t->step.grad = calloc((size_t)t->count + 1, sizeof(wf_tensor *));
     if (!t->parameter || !t->step.grad)
         wf_fail(ctx, WF_ENOMEM, "no memory for %" PRId64 " parameters", t->count);
-    else if (check_model(t) == WF_OK && check_batch(t) == WF_OK)
+    else if (check_model(t) == WF_OK && check_batch(t) == WF_OK &&
+             wf_par_clip_check(par, t->options.clip) == WF_OK &&
+             wf_nn_schedule_check(ctx, &t->options.schedule) == WF_OK)
         make_parts(t);
     if (par->options.pace && wf_context_status(ctx) == WF_OK)
         wf_pace_start(&par->pace, par->options.pace);

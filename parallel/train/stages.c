@@ -57,6 +57,33 @@ static void find_recomputed(const wf_par_stages *s)
             wf_par_stage_here(s, s->row[i].stage)->again[s->row[i].micro] = true;
 }
 
+/* Refuses a parameter that this rank's stages use and that is fake, and one that they do not use and that is
+   real: it would be counted in norms and digests, and never be trained. */
+static wf_status check_parameter(const wf_par_stages *s, int64_t i)
+{
+    const wf_nn_parameter *p = s->t->parameter[i];
+    bool fake = wf_tensor_is_fake(p->tensor), used = false;
+
+    for (int k = 0; k < s->count; k++) {
+        bool here = s->places[i * s->pipeline->stages + s->stage[k].number];
+
+        used = used || here;
+        if (here && fake)
+            return wf_fail(s->t->par->ctx, WF_EINVAL,
+                           "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
+                           "comes before a trainer",
+                           p->path, s->stage[k].number);
+    }
+    if (!used && !fake)
+        return wf_fail(
+            s->t->par->ctx, WF_EINVAL,
+            "parameter %s is materialised on a pipeline rank none of whose %d stages "
+            "uses it: call wf_par_pipeline_materialize in place of "
+            "wf_par_materialize, which makes the whole model real",
+            p->path, s->count);
+    return WF_OK;
+}
+
 static wf_status check(const wf_par_stages *s)
 {
     const wf_par_trainer *t = s->t;
@@ -75,13 +102,8 @@ static wf_status check(const wf_par_stages *s)
                        ": make it with the options of the trainer",
                        s->pipeline->micros, t->micros);
     for (int64_t i = 0; i < t->count; i++)
-        for (int k = 0; k < s->count; k++)
-            if (s->places[i * s->pipeline->stages + s->stage[k].number] &&
-                wf_tensor_is_fake(t->parameter[i]->tensor))
-                return wf_fail(t->par->ctx, WF_EINVAL,
-                               "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
-                               "comes before a trainer",
-                               t->parameter[i]->path, s->stage[k].number);
+        if (check_parameter(s, i) != WF_OK)
+            return wf_context_status(t->par->ctx);
     return wf_par_pipeline_alike(s->pipeline, t->par);
 }
 

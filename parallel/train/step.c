@@ -9,6 +9,7 @@
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/stages_internal.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 
 wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
@@ -102,6 +103,11 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
 
 wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
 {
+    if (step < 1) { /* bias correction and warm-up divide by what it counts */
+        wf_par_zero_grad(t);
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "step %" PRId64 ": steps of training are counted from 1", step);
+    }
     wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
@@ -288,6 +294,16 @@ wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
     return NULL;
 }
 
+wf_status wf_par_clip_check(wf_par *par, float max_norm)
+{
+    return max_norm >= 0 && isfinite(max_norm)
+               ? wf_context_status(par->ctx)
+               : wf_fail(par->ctx, WF_EINVAL,
+                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
+                         "where 0 leaves them as they are",
+                         (double)max_norm);
+}
+
 wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 {
     wf_context *ctx = t->par->ctx;
@@ -295,6 +311,8 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 
     if (norm)
         *norm = 0;
+    if (wf_par_clip_check(t->par, max_norm) != WF_OK)
+        return wf_context_status(ctx);
     if (!may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED) ||
         wf_par_norm(t->par, t->count, t->parameter, t->step.grad, &value) != WF_OK)
         return wf_context_status(ctx);
@@ -312,6 +330,9 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
 
     if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
+    if (!(lr >= 0) || !isfinite(lr))
+        return wf_fail(ctx, WF_EINVAL, "learning rate %g: it is finite and at least 0",
+                       (double)lr);
     if (t->stages)
         wf_par_stages_come_to(t->stages, WF_PIPE_OPT);
     wf_context_phase(ctx, "optimizer");

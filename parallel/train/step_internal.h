@@ -10,6 +10,9 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);
 /* options.loss, or WF_EINVAL where it is NULL. */
 wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t);
 
+/* Refuses a bound of the gradients' norm that is negative or not finite. */
+wf_status wf_par_clip_check(wf_par *par, float max_norm);
+
 /* The next micro-step with options.loss. `given`, or NULL: its batch, which has been read. */
 wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
                             const wf_par_batch *given);

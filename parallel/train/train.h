@@ -84,7 +84,8 @@ typedef struct wf_par_trainer wf_par_trainer;
  * Collective:  with a pipeline, over the world
  * Owner:       caller; wf_par_trainer_close (NULL is allowed)
  * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none, ranks with
- *              different pipelines), WF_ENOMEM; NULL then
+ *              different pipelines, clip or a schedule that wf_nn_schedule_check refuses, parameters that
+ *              are fake, or real on a pipeline rank that has no use for them), WF_ENOMEM; NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                            const wf_par_train_options *options);
@@ -132,6 +133,7 @@ WF_API wf_status wf_par_zero_grad(wf_par_trainer *trainer);
  *
  * @param step  1, 2, ..; decides data and dropout
  * Collective:  over the mesh
+ * Errors:      WF_EINVAL: a step below 1; the model is as it was
  */
 WF_API wf_status wf_par_step_begin(wf_par_trainer *trainer, int64_t step);
 
@@ -194,7 +196,7 @@ WF_API wf_tensor *wf_par_gradient(wf_par_trainer *trainer, const wf_nn_parameter
  *
  * The tensors stay as they are; the factor is applied where the update reads them, once.
  *
- * @param max_norm  0: the norm alone, no clipping
+ * @param max_norm  0: the norm alone, no clipping; WF_EINVAL where it is negative or not finite
  * @param norm      before clipping; NULL: nobody wants it
  * Collective:      over the world
  */
@@ -216,7 +218,7 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  * wf_par_optimizer_step - update the parameters; the gradients are gone afterwards
  *
  * Collective:  over the mesh
- * Errors:      WF_EINVAL before wf_par_reduce
+ * Errors:      WF_EINVAL before wf_par_reduce, and for a rate that is negative or not finite
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 

@@ -211,11 +211,42 @@ static void frozen_has_no_state(void)
     on_model_ranks(&(model_test){.config = tiny, .body = freeze_one});
 }
 
+/* A parameter whose first gradient comes in a later step is corrected by the number of steps of the run, as of
+   apex's FusedAdam and optax, and not by its own count, as of torch. */
+static wf_status first_used_late(model_rank *r, void *arg)
+{
+    const wf_nn_optimizer_options options = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0};
+    wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
+    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_tensor *t = r->parameter[0]->tensor, *g = wf_scale(t, 0);
+    wf_rank *rank = r->rank;
+    double before, want;
+
+    (void)arg;
+    NEED(grad && o && g && wf_init_fill(g, 0.5f) == WF_OK);
+    before = (double)((float *)t->data)[0];
+    for (int step = 1; step <= 6; step++) {
+        grad[0] = step < 6 ? NULL : g;
+        GOOD(wf_nn_optimizer_step(o, grad, 0.01f, 1));
+    }
+    want = 0.01 * (0.1 / (1 - pow(0.9, 6))) / sqrt(0.05 / (1 - pow(0.95, 6)));
+    NEED(fabs(before - want - (double)((float *)t->data)[0]) < 1e-6);
+    wf_nn_optimizer_free(o);
+    free(grad);
+    return WF_OK;
+}
+
+static void bias_of_the_first_use(void)
+{
+    on_model_ranks(&(model_test){.config = tiny, .body = first_used_late});
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"schedules", schedules},
                                     {"only warming up", only_warming_up},
                                     {"AdamW and SGD by the formula", by_the_formula},
+                                    {"bias of a first use in step 6", bias_of_the_first_use},
                                     {"what is frozen has no state", frozen_has_no_state},
                                     {NULL, NULL}};
 

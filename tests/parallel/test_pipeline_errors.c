@@ -89,6 +89,50 @@ static void different_tables(void)
     check_differing(one, cut, 1, "cut before steps 1 (");
 }
 
+/* The whole model is made real on every rank, where each trains its stages alone. */
+static wf_status make_all_real(part *p)
+{
+    const training *t = p->arg;
+    wf_par_trainer *trainer;
+    wf_rank *rank = p->rank;
+
+    GOOD(prepare(t, p->par, p->gpt));
+    GOOD(wf_par_materialize(p->par, p->model));
+    trainer = wf_par_trainer_open(p->par, p->model, &t->options);
+    wf_par_trainer_close(trainer);
+    NEED(!trainer && wf_context_status(p->ctx) == WF_EINVAL);
+    NEED(
+        strstr(wf_context_error(p->ctx)->text, "call wf_par_pipeline_materialize in place of"));
+    wf_context_clear(p->ctx);
+    return WF_OK;
+}
+
+static wf_status all_real_rank(wf_rank *rank, void *arg)
+{
+    training *t = arg;
+    part_test in = {.options = t->layout, .config = &t->model, .body = make_all_real, .arg = t};
+
+    return part_rank(rank, &in);
+}
+
+static void stages_of_others_are_real(void)
+{
+    training t = new_training(GPT2, HEADS, 4);
+    wf_error error = {WF_OK, ""};
+    wf_par_pipeline *made;
+
+    t.layout.pp = 2;
+    t.layout.dp = 2;
+    t.options.micro_batch = 1;
+    t.pipeline.schedule = "1f1b";
+    made = pipeline_of(&t, &error);
+    CU_ASSERT_FATAL(made != NULL);
+    t.options.pipeline = made;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = RANKS}, all_real_rank, &t, &error),
+                    WF_OK);
+    wf_par_pipeline_free(made);
+}
+
 /* What goes wrong in the forward of stage 0 and micro-batch 1, on its rank. */
 typedef enum trouble { READ_ERROR, ALONE_IN_BARRIER } trouble;
 
@@ -165,6 +209,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"ranks with different tables", different_tables},
+        {"stages of other ranks are real", stages_of_others_are_real},
         {"actions are told", actions_are_told},
         {NULL, NULL},
     };

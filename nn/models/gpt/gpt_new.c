@@ -5,6 +5,17 @@
 
 static const float deviation = 0.02f;
 
+static bool is_finite(const wf_nn_gpt_config *c)
+{
+    const double number[] = {(double)c->eps,    c->rope_base,       c->embedding_scale,
+                             c->residual_scale, c->attention_scale, c->logit_divisor};
+
+    for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
+        if (!isfinite((float)number[i]))
+            return false;
+    return c->eps >= 0 && c->rope_base >= 0;
+}
+
 /* What no layer checks: each checks its own sizes. */
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
@@ -33,6 +44,13 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
         return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,
                        (long long)c->head_dim,
                        c->rotary <= 1 ? wf_nn_gpt_rope_wrong(c) : "it is at most 1, all");
+    if (!is_finite(c))
+        return wf_fail(ctx, WF_EINVAL,
+                       "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
+                       "residuals and %g of scores, logits divided by %g: each is finite, and "
+                       "eps and the base are not negative",
+                       (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
+                       c->attention_scale, c->logit_divisor);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                        (double)c->dropout);
