@@ -43,6 +43,8 @@ void wf_context_close(wf_context *ctx)
 {
     if (!ctx)
         return;
+    if (wf_context_running() == ctx)
+        wf_context_run(NULL);
     while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_pool_close(
@@ -238,10 +240,28 @@ wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
     return last;
 }
 
+static _Thread_local const wf_context *running;
+
+const wf_context *wf_context_running(void)
+{
+    return running;
+}
+
+void wf_context_run(const wf_context *ctx)
+{
+    running = ctx;
+}
+
+const char *wf_context_op_now(const wf_context *ctx)
+{
+    return ctx->op;
+}
+
 const char *wf_context_enter(wf_context *ctx, const char *path)
 {
     const char *last = ctx->path;
 
+    running = ctx;
     ctx->path = path;
     wf_pool_moment(ctx->pool, ctx->phase, path);
     return last;

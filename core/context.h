@@ -207,6 +207,16 @@ WF_API const char *wf_context_path(const wf_context *ctx);
 WF_API const char *wf_context_action_now(const wf_context *ctx);
 WF_API const char *wf_context_phase_now(const wf_context *ctx);
 
+/**
+ * wf_context_running, wf_context_op_now - the context whose module or op this thread has entered last, and the name
+ * of the op that it is in; NULL: none. For the notice of a crash: both may be called by a signal's handler.
+ *
+ * wf_context_run - this thread, which works for another one, runs for that one's context
+ */
+WF_API const wf_context *wf_context_running(void);
+WF_API const char *wf_context_op_now(const wf_context *ctx);
+WF_API void wf_context_run(const wf_context *ctx);
+
 /** wf_context_pace - ops take the time of another machine (core/pace.h), from now on; NULL: their own. The pace is the
  * caller's, and there as long. wf_context_pace_of - which it is. */
 WF_API void wf_context_pace(wf_context *ctx, wf_pace *pace);

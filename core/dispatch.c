@@ -292,6 +292,8 @@ wf_status wf_dispatch(wf_call *call)
     status = ready(call);
     if (status != WF_OK)
         return status;
+    wf_context_run(call->ctx);
+    call->ctx->op = call->op->name;
     call->signature = call->op->spell ? call->op->spell(call, text) : call->op->signature;
     status = wf_signature_match(call, &sig);
     if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
@@ -306,6 +308,7 @@ wf_status wf_dispatch(wf_call *call)
     if (status == WF_OK)
         status = wf_tape_record(call);
     call->signature = NULL;
+    call->ctx->op = NULL;
     if (status != WF_OK) {
         wf_fail(call->ctx, status, "%s failed", call->op->name); /* kept only without a text */
         memset(call->out, 0, sizeof call->out);

@@ -25,30 +25,6 @@ void *wf_nn_new(wf_context *ctx, const wf_nn_type *type)
     return m;
 }
 
-void wf_nn_free(wf_nn_module *m)
-{
-    if (!m)
-        return;
-    for (const wf_nn_field *f = m->type->fields; f && f->name; f++) {
-        if (f->kind == WF_NN_PARAMETER) {
-            wf_nn_parameter_free(*(wf_nn_parameter **)field_at(m, f->offset));
-        } else if (f->kind == WF_NN_CHILD) {
-            wf_nn_free(*(wf_nn_module **)field_at(m, f->offset));
-        } else {
-            wf_nn_module **child = *(wf_nn_module ***)field_at(m, f->offset);
-            int64_t n = *(int64_t *)field_at(m, f->count_offset);
-
-            for (int64_t i = 0; child && i < n; i++)
-                wf_nn_free(child[i]);
-            free(child);
-        }
-    }
-    if (m->type->release)
-        m->type->release(m);
-    free(m->hooks);
-    free(m);
-}
-
 void wf_nn_visit(wf_nn_module *m, void (*module)(void *arg, wf_nn_module *m),
                  void (*parameter)(void *arg, wf_nn_module *m, const char *name,
                                    wf_nn_parameter *p),
@@ -74,90 +50,6 @@ void wf_nn_visit(wf_nn_module *m, void (*module)(void *arg, wf_nn_module *m),
                 wf_nn_visit(child[i], module, parameter, arg);
         }
     }
-}
-
-/* "block" and "3" below "model" make "model.block.3"; the root's own path is empty. */
-static void join(wf_nn_module *parent, const char *name, char path[WF_NN_PATH])
-{
-    size_t n = strlen(parent->path), more = strlen(name);
-
-    if (n + more + 2 > WF_NN_PATH) {
-        wf_fail(parent->ctx, WF_EINVAL, "the path of %s below %s has over %d characters", name,
-                parent->path, WF_NN_PATH);
-        return;
-    }
-    memcpy(path, parent->path, n);
-    if (n)
-        path[n++] = '.';
-    memcpy(path + n, name, more + 1);
-}
-
-static void name_children(void *arg, wf_nn_module *m)
-{
-    (void)arg;
-    for (const wf_nn_field *f = m->type->fields; f && f->name; f++) {
-        void *at = field_at(m, f->offset);
-
-        if (f->kind == WF_NN_PARAMETER && *(wf_nn_parameter **)at) {
-            wf_nn_parameter *p = *(wf_nn_parameter **)at;
-
-            if (!p->named_by)
-                p->named_by = m;
-            if (p->named_by == m)
-                join(m, f->name, p->path);
-        } else if (f->kind == WF_NN_CHILD && *(wf_nn_module **)at) {
-            join(m, f->name, (*(wf_nn_module **)at)->path);
-        } else if (f->kind == WF_NN_CHILDREN || f->kind == WF_NN_MEMBERS) {
-            wf_nn_module **child = *(wf_nn_module ***)at;
-            int64_t n = *(int64_t *)field_at(m, f->count_offset);
-
-            for (int64_t i = 0; child && i < n; i++) {
-                char number[WF_NN_PATH];
-
-                if (child[i]->name)
-                    snprintf(number, sizeof number, "%s", child[i]->name);
-                else
-                    snprintf(number, sizeof number, "%s.%lld", f->name, (long long)i);
-                join(m, number, child[i]->path);
-                child[i]->member = f->kind == WF_NN_MEMBERS;
-            }
-        }
-    }
-}
-
-static int by_path(const void *a, const void *b)
-{
-    return strcmp((*(wf_nn_parameter *const *)a)->path, (*(wf_nn_parameter *const *)b)->path);
-}
-
-/* Names that are given to children may meet each other, or a child's number. */
-static void refuse_twins(wf_nn_module *root)
-{
-    int64_t count;
-    wf_nn_parameter **p = wf_nn_parameters(root, &count);
-
-    if (!p) {
-        wf_fail(root->ctx, WF_ENOMEM, "no memory for the paths of %lld parameters",
-                (long long)count);
-        return;
-    }
-    qsort(p, (size_t)count, sizeof *p, by_path);
-    for (int64_t i = 1; i < count; i++)
-        if (strcmp(p[i]->path, p[i - 1]->path) == 0) {
-            wf_fail(root->ctx, WF_EINVAL,
-                    "two parameters of the tree are called %s, and a path stands for one: give "
-                    "the modules that they are in different names",
-                    p[i]->path);
-            break;
-        }
-    free(p);
-}
-
-void wf_nn_name_tree(wf_nn_module *root)
-{
-    wf_nn_visit(root, name_children, NULL, NULL);
-    if (root && wf_context_status(root->ctx) == WF_OK)
-        refuse_twins(root);
 }
 
 bool wf_nn_path_matches(const char *pattern, const char *path)

@@ -52,6 +52,11 @@ struct wf_nn_module {
     const struct wf_nn_chain *chain; /* how it is run step by step, see nn/chain.h; or NULL */
     const wf_nn_hooks **hooks;       /* a list, see nn/hooks.h */
     int n_hooks;
+    struct {
+        uint64_t walk; /* the last one that has come here (nn/tree.c) */
+        const wf_nn_module *from;
+        const char *field;
+    } reached;
 };
 
 /**
@@ -71,9 +76,10 @@ WF_API void wf_nn_free(wf_nn_module *module);
  * Said again where a tree has become part of a larger one, which then has the say: two models in one
  * tree have different paths. wf_par_plan does so too.
  *
- * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters)
+ * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters, a module or a
+ *         parameter in two fields)
  */
-WF_API void wf_nn_name_tree(wf_nn_module *root);
+WF_API wf_status wf_nn_name_tree(wf_nn_module *root);
 
 /** wf_nn_path_matches - whether "block.*.attn" stands for a path such as "block.3.attn": a "*"
  * stands for one name. */

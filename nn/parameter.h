@@ -24,6 +24,12 @@ struct wf_nn_parameter {
     int refs;
     wf_nn_leaves *leaves; /* in each pass that is in flight, a list */
     void *plan;           /* what a plan has to say about it */
+    struct {
+        uint64_t walk; /* the last one that has come here (nn/tree.c), by so many fields */
+        int fields;
+        const wf_nn_module *from;
+        const char *field;
+    } reached;
 };
 
 /**

@@ -1,5 +1,6 @@
 /* parallel/main.c - a program's main: the one place of the library that prints and exits. */
 #include "parallel/main.h"
+#include "mesh/health/flight_recorder.h"
 #include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
 #include <limits.h>
@@ -9,10 +10,13 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { MOST_SECONDS = 1000000 };
+
 typedef struct job {
     const char *program;
     wf_par_options options;
     wf_axis axis[WF_MAX_AXES + 1]; /* those of the options, with other sizes */
+    double stall_timeout;
     wf_status (*function)(wf_par *par, void *arg);
     void *arg;
 } job;
@@ -91,8 +95,39 @@ static wf_status unknown(const job *j, const char *argument, wf_error *error)
     for (int i = 0; j->options.axes && j->axis[i].name; i++)
         wf_par_add_name(names, sizeof names, j->axis[i].name);
     return wf_error_set(error, WF_EINVAL,
-                        "unknown argument %s: there is --AXIS N for each axis of the mesh: %s",
+                        "unknown argument %s: there is --AXIS N for each axis of the mesh, %s, "
+                        "and --stall-timeout SECONDS",
                         argument, j->options.axes ? names : "tp, dp");
+}
+
+static wf_status read_timeout(job *j, const char *text, wf_error *error)
+{
+    char *end = NULL;
+    double seconds = text ? strtod(text, &end) : -1;
+
+    if (!text || end == text || *end || !(seconds >= 0 && seconds <= MOST_SECONDS))
+        return wf_error_set(error, WF_EINVAL,
+                            "--stall-timeout %s: give it seconds from 0, which is never, to %d",
+                            text ? text : "", MOST_SECONDS);
+    j->stall_timeout = seconds;
+    return WF_OK;
+}
+
+static wf_status read_argument(job *j, const char *name, const char *text, wf_error *error)
+{
+    int *size = size_of(j, name);
+    char *end = NULL;
+    long value = size && text ? strtol(text, &end, 10) : 0;
+
+    if (strcmp(name, "--stall-timeout") == 0)
+        return read_timeout(j, text, error);
+    if (!size)
+        return unknown(j, name, error);
+    if (value < 1 || value > WF_MAX_RANKS || *end)
+        return wf_error_set(error, WF_EINVAL, "%s %s: give it a number from 1 to %d", name,
+                            text ? text : "", WF_MAX_RANKS);
+    *size = (int)value;
+    return WF_OK;
 }
 
 /* Copy the options, and put sizes that are given in their place. */
@@ -110,18 +145,9 @@ static wf_status read_arguments(int argc, char **argv, job *j, wf_error *error)
         memcpy(j->axis, axes, (size_t)n * sizeof *axes);
         j->options.axes = j->axis;
     }
-    for (int i = 1; i < argc; i += 2) {
-        int *size = size_of(j, argv[i]);
-        char *end = NULL;
-        long value = size && i + 1 < argc ? strtol(argv[i + 1], &end, 10) : 0;
-
-        if (!size)
-            return unknown(j, argv[i], error);
-        if (value < 1 || value > WF_MAX_RANKS || *end)
-            return wf_error_set(error, WF_EINVAL, "%s %s: give it a number from 1 to %d",
-                                argv[i], i + 1 < argc ? argv[i + 1] : "", WF_MAX_RANKS);
-        *size = (int)value;
-    }
+    for (int i = 1; i < argc; i += 2)
+        if (read_argument(j, argv[i], i + 1 < argc ? argv[i + 1] : NULL, error) != WF_OK)
+            return error->code;
     return WF_OK;
 }
 
@@ -140,14 +166,19 @@ static void exit_now(wf_status status)
 int wf_par_main(int argc, char **argv, const wf_par_options *options,
                 wf_status (*function)(wf_par *par, void *arg), void *arg)
 {
-    job j = {
-        .program = name_of(argc, argv), .options = *options, .function = function, .arg = arg};
+    job j = {.program = name_of(argc, argv),
+             .options = *options,
+             .function = function,
+             .arg = arg,
+             .stall_timeout = WF_PAR_STALL_TIMEOUT};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     wf_launch_options launch = {.exit_now = exit_now, .report = report, .end = &end};
     wf_error error = {WF_OK, ""};
     wf_status status = read_arguments(argc, argv, &j, &error);
     int64_t ranks;
 
+    wf_recorder_crashes(STDERR_FILENO);
+    launch.stall_timeout = j.stall_timeout;
     ranks = wf_par_ranks(&j.options);
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
     if (status == WF_OK)

@@ -6,6 +6,9 @@
 
 WF_BEGIN_DECLS
 
+/* Seconds after which a rank that neither runs nor waits for others has failed, unless --stall-timeout says another. */
+enum { WF_PAR_STALL_TIMEOUT = 1800 };
+
 /**
  * wf_par_main - start the ranks of a mesh, run a function on each, and say how it ended
  *
@@ -16,11 +19,13 @@ WF_BEGIN_DECLS
  *
  * The ranks of the mesh are threads of this process; where a launcher has started several processes (mpirun,
  * srun, torchrun: mesh/transport/launcher.h), each runs an equal share of them. A rank that fails ends
- * all of them, and one line on stderr, of one process, says which it was and why.
+ * all of them, and one line on stderr, of one process, says which it was and why: a rank that crashes
+ * (wf_recorder_crashes) or stalls, too.
  *
  * @param argv      argv[0] names the program in that line; what follows may be --AXIS N, another size
- *                  for an axis of the mesh: --tp 4 --dp 1. A program with arguments of its own reads
- *                  them itself, and passes argc 1
+ *                  for an axis of the mesh: --tp 4 --dp 1, and --stall-timeout SECONDS, 0 for never
+ *                  (wf_launch_options.stall_timeout; WF_PAR_STALL_TIMEOUT without it). A program with
+ *                  arguments of its own reads them itself, and passes argc 1
  * @param options   of every rank (wf_par_open)
  * @param function  what a rank does; it fails where it returns another status than WF_OK, or leaves
  *                  an error in the context of `par`

@@ -107,12 +107,9 @@ static wf_tensor *losses(wf_nn_module *model, const wf_par_batch *batch)
     return result;
 }
 
-static const wf_par_rule rules[] = {{"embed", WF_VOCAB},
-                                    WF_ATTENTION_RULES("*.attn"),
-                                    {"*.feed", &feed_forward_style},
-                                    {"head", WF_COLUMN},
-                                    {"loss", WF_LOSS},
-                                    {NULL, NULL}};
+static const wf_par_rule rules[] =
+    WF_RULES({"embed", WF_VOCAB}, WF_ATTENTION_RULES("*.attn"), {"*.feed", &feed_forward_style},
+             {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 static wf_tensor *count_call(void *self, wf_nn_module *module, wf_tensor *x, wf_tensor *y)
 {

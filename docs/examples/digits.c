@@ -122,8 +122,8 @@ static wf_tensor *image_loss(wf_nn_module *model, const wf_par_batch *batch)
                                wf_par_batch_tensor(batch, "label"));
 }
 
-static const wf_par_rule rules[] = {
-    WF_ATTENTION_RULES("vit.*.attn"), WF_GELU_MLP_RULES("vit.*.mlp"), {NULL, NULL}};
+static const wf_par_rule rules[] =
+    WF_RULES(WF_ATTENTION_RULES("vit.*.attn"), WF_GELU_MLP_RULES("vit.*.mlp"));
 
 /* ---- training ---- */
 

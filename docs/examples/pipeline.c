@@ -46,11 +46,9 @@ static wf_nn_module *block_new(wf_context *ctx)
         WF_CHILD("mlp", wf_nn_swiglu_mlp_new(ctx, &(wf_nn_mlp_options){.width = WIDTH})));
 }
 
-static const wf_par_rule rules[] = {{"embed", WF_VOCAB},
-                                    WF_SWIGLU_MLP_RULES("block.*.mlp"),
-                                    {"head", WF_COLUMN},
-                                    {"loss", WF_LOSS},
-                                    {NULL, NULL}};
+static const wf_par_rule rules[] =
+    WF_RULES({"embed", WF_VOCAB}, WF_SWIGLU_MLP_RULES("block.*.mlp"), {"head", WF_COLUMN},
+             {"loss", WF_LOSS});
 
 /* The whole model on every rank, in no memory: a rank makes its own stages real. */
 static wf_nn_module *model_new(wf_par *par, void *unused)

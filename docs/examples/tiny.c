@@ -35,11 +35,8 @@ static wf_status read_data(void *self, int64_t step, int64_t first, int64_t coun
     return WF_OK;
 }
 
-static const wf_par_rule rules[] = {{"embed", WF_VOCAB},
-                                    WF_SWIGLU_MLP_RULES("mlp"),
-                                    {"head", WF_COLUMN},
-                                    {"loss", WF_LOSS},
-                                    {NULL, NULL}};
+static const wf_par_rule rules[] = WF_RULES({"embed", WF_VOCAB}, WF_SWIGLU_MLP_RULES("mlp"),
+                                            {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 static const wf_par_train_options training = {
     .global_batch = 8,

@@ -16,6 +16,7 @@
  * because their leaving is one chain of release operations.
  */
 #include "kernels/cpu/team_internal.h"
+#include "core/context.h"
 #include "core/thread.h"
 #include <errno.h>
 #include <fenv.h>
@@ -66,6 +67,7 @@ struct wf_team {
     void (*fn)(void *arg, int64_t begin, int64_t end, int worker);
     void *arg;
     fenv_t modes;
+    const wf_context *running; /* the caller's */
     int size;
     /* wf_team_streams: what the last such job read, what is to be prefetched behind the next one, and behind the current */
     uintptr_t streamed, then;
@@ -154,6 +156,7 @@ static void *member_main(void *arg)
                                                    memory_order_acquire, memory_order_relaxed))
             continue;
         fesetenv(&team->modes);
+        wf_context_run(team->running);
         work(team, self->worker);
         state = atomic_fetch_sub_explicit(&team->state, 1, memory_order_release);
         if ((state & INSIDE) == 1)
@@ -197,6 +200,7 @@ void wf_team_run(wf_team *team, int64_t count, int64_t grain,
     team->fn = fn;
     team->arg = arg;
     fegetenv(&team->modes);
+    team->running = wf_context_running();
     atomic_store_explicit(&team->next, 0, memory_order_relaxed);
     atomic_store_explicit(&team->state, OPEN, memory_order_release);
     tasks = (count - 1) / team->task + 1;

@@ -3,6 +3,7 @@
  * plain system calls alone. What the signal did before, it then does: a core, a sanitizer's report.
  */
 #include "mesh/health/crash_internal.h"
+#include "core/context.h"
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/observe_internal.h"
 #include "mesh/health/recorder_internal.h"
@@ -95,19 +96,40 @@ static void add_number(char *line, int number)
     add(line, at);
 }
 
+/* Adds the op, module and phase that the thread's context is in. */
+static void add_op(char *line, const wf_context *ctx)
+{
+    const char *op = wf_context_op_now(ctx), *module = wf_context_path(ctx);
+    const char *phase = wf_context_phase_now(ctx);
+
+    if (op || module)
+        add(line, op ? "; in op " : "; in module ");
+    add(line, op ? op : "");
+    if (op && module)
+        add(line, " of module ");
+    add(line, module ? module : "");
+    if ((op || module) && phase) {
+        add(line, ", ");
+        add(line, phase);
+    }
+}
+
 static void report(const char *signal)
 {
     char line[LINE_BYTES] = "", where[WF_RECORDER_WHERE] = "";
+    const wf_context *ctx = wf_context_running();
+    int rank = mine ? wf_recorder_rank(mine) : ctx ? wf_context_rank(ctx) : -1;
     const char *text;
     bool here;
 
     add(line, program_invocation_short_name);
     add(line, ": ");
     text = line + strlen(line);
-    if (mine) {
+    if (mine)
         wf_recorder_where(mine, where, sizeof where);
+    if (rank >= 0) {
         add(line, "rank ");
-        add_number(line, wf_recorder_rank(mine));
+        add_number(line, rank);
     } else {
         add(line, "a thread of process ");
         add_number(line, (int)getpid());
@@ -116,10 +138,11 @@ static void report(const char *signal)
     add(line, signal);
     add(line, mine ? "; it was " : "");
     add(line, where);
+    if (ctx)
+        add_op(line, ctx);
     if (mine)
         wf_recorder_cause(mine, text);
-    here =
-        wf_detector_crash_notice(mine ? wf_recorder_rank(mine) : -1, text) && wf_muster_claim();
+    here = wf_detector_crash_notice(rank, text) && wf_muster_claim();
     if (here) {
         size_t length;
 

@@ -145,7 +145,8 @@ wf_status wf_nn_lora(wf_nn_module *root, const wf_nn_lora_options *o)
 
     if (!root || check(root->ctx, o) != WF_OK || adapt_all(root, o) != WF_OK)
         return root ? wf_context_status(root->ctx) : WF_EINVAL;
-    wf_nn_name_tree(root);
+    if (wf_nn_name_tree(root) != WF_OK)
+        return wf_context_status(root->ctx);
     while (next_name(&list, pattern, sizeof pattern)) {
         t.pattern = pattern;
         t.found = 0;

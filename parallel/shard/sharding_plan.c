@@ -301,7 +301,8 @@ wf_status wf_par_sharding_plan_apply(wf_par *par, wf_nn_module *model,
 {
     planner pl = {.par = par, .plan = plan};
 
-    wf_nn_name_tree(model);
+    if (wf_nn_name_tree(model) != WF_OK)
+        return wf_context_status(par->ctx);
     for (const wf_par_tensor_rules *t = plan->tensor; t; t = t->next) {
         if (check_rules(par, model, t->rules) != WF_OK)
             return wf_context_status(par->ctx);

@@ -4,8 +4,8 @@
  *
  * Tensor parallelism is a table of (module path pattern, style):
  *
- *     static const wf_par_rule gpt_tp[] = {
- *         {"embed", WF_VOCAB}, {"block.*.attn.qkv", WF_COLUMN}, ..., {NULL, NULL}};
+ *     static const wf_par_rule gpt_tp[] = WF_RULES(
+ *         {"embed", WF_VOCAB}, {"block.*.attn.qkv", WF_COLUMN}, ...);
  *
  * A style says which parameters of the module (and of its children) are split over tp, and how
  * the tensors at its points are laid out. Applications may write styles of their own.
@@ -70,6 +70,15 @@ typedef struct wf_par_rule {
                             models may be without such a module, which else is an error */
     const wf_par_style *style;
 } wf_par_rule;
+
+/** WF_RULES - the initialiser of an array of rules, with the row that ends it. */
+#define WF_RULES(...)                                                                          \
+    {                                                                                          \
+        __VA_ARGS__,                                                                           \
+        {                                                                                      \
+            NULL, NULL                                                                         \
+        }                                                                                      \
+    }
 
 /* The rules of layers, as entries of a table: {"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
    WF_GELU_MLP_RULES("block.*.mlp"), .. A pattern may begin with "?" here too. */

@@ -183,6 +183,43 @@ static void models_in_one_tree(void)
     close_lone(ctx, WF_EINVAL);
 }
 
+static void refused_owners(wf_context *ctx, repeat *root, const char *words)
+{
+    CU_ASSERT_EQUAL(wf_nn_name_tree(&root->base), WF_EINVAL);
+    if (!strstr(wf_context_error(ctx)->text, words))
+        printf("\n    not said: %s\n    %s\n", words, wf_context_error(ctx)->text);
+    CU_ASSERT_PTR_NOT_NULL(strstr(wf_context_error(ctx)->text, words));
+    wf_context_clear(ctx);
+}
+
+/* A module in two places, in itself, and parameters that two fields hold: told, and freed once. */
+static void owners(void)
+{
+    wf_context *ctx = lone_context(1);
+    repeat *root = new_repeat(ctx, 1), *child = new_repeat(ctx, 1);
+
+    root->child = &child->base;
+    CU_ASSERT_EQUAL(wf_nn_name_tree(&root->base), WF_OK);
+    root->list = calloc(2, sizeof *root->list);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(root->list);
+    root->list[root->children++] = &child->base;
+    refused_owners(ctx, root,
+                   "of a repeat, and list.0 of a repeat; a module belongs to one field");
+    root->list[0] = &root->base;
+    refused_owners(ctx, root, "is in two fields: the root of a tree, and list.0 of a repeat;");
+    root->children = 0;
+    wf_nn_parameter_free(child->gain);
+    child->gain = root->gain;
+    refused_owners(ctx, root,
+                   "a parameter is in field gain of a repeat and in field gain of a ");
+    child->gain = wf_nn_tie(root->gain);
+    CU_ASSERT_EQUAL(wf_nn_name_tree(&root->base), WF_OK);
+    root->list[root->children++] = &child->base;
+    wf_nn_parameter_free(child->gain); /* the tie, and child->gain stays */
+    wf_nn_free(&root->base);
+    close_lone(ctx, WF_OK);
+}
+
 static wf_tensor *sum_of_tokens(wf_nn_module *self, wf_tensor *x)
 {
     (void)self;
@@ -229,6 +266,7 @@ int main(void)
         {"calls clean up", calls_clean_up},
         {"children, and paths too long", children_and_long_paths},
         {"models in one tree", models_in_one_tree},
+        {"a field for each module and parameter", owners},
         {"gradients of what is recomputed, as bf16", rounded_gradients},
         {NULL, NULL}};
 

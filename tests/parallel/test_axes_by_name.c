@@ -47,14 +47,11 @@ static wf_status both_ways(wf_par *par, wf_nn_module *model)
     return shard(par, model, "block.1", "inner", NULL);
 }
 
-static const wf_par_rule attention_rules[] = {{"block.*.attn", WF_GROUPS},
-                                              {"block.*.attn.qkv", WF_COLUMN},
-                                              {"block.*.attn.out", WF_ROW},
-                                              {NULL, NULL}};
-static const wf_par_rule mlp_rules[] = {{"?block.*.mlp.up", WF_COLUMN},
-                                        {"?block.*.mlp.gate_up", WF_COLUMN},
-                                        {"block.*.mlp.down", WF_ROW},
-                                        {NULL, NULL}};
+static const wf_par_rule attention_rules[] = WF_RULES(
+    {"block.*.attn", WF_GROUPS}, {"block.*.attn.qkv", WF_COLUMN}, {"block.*.attn.out", WF_ROW});
+static const wf_par_rule mlp_rules[] =
+    WF_RULES({"?block.*.mlp.up", WF_COLUMN}, {"?block.*.mlp.gate_up", WF_COLUMN},
+             {"block.*.mlp.down", WF_ROW});
 
 /* Attention is split over one axis, the MLP over another. */
 static wf_status two_tensor_axes(wf_par *par, wf_nn_module *model)

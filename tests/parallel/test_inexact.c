@@ -216,7 +216,7 @@ static const wf_par_style split_width = {
     .borders = (const wf_par_border[]){
         {"in", WF_PAR_SPLIT, 2, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
 
-static const wf_par_rule width_plan[] = {{"block.1.mlp.up", &split_width}, {NULL, NULL}};
+static const wf_par_rule width_plan[] = WF_RULES({"block.1.mlp.up", &split_width});
 
 static void a_plan_that_splits_the_width(void)
 {

@@ -19,14 +19,10 @@ static const row rows[] = {
      .recompute = "attention"},
 };
 
-static const wf_par_rule plan[] = {{"embed", WF_VOCAB},
-                                   WF_ATTENTION_RULES("block.*.attn"),
-                                   {"block.0.mlp.fan", WF_COLUMN},
-                                   {"block.0.mlp.out", WF_ROW},
-                                   WF_GELU_MLP_RULES("block.1.mlp"),
-                                   {"head", WF_COLUMN},
-                                   {"loss", WF_LOSS},
-                                   {NULL, NULL}};
+static const wf_par_rule plan[] =
+    WF_RULES({"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
+             {"block.0.mlp.fan", WF_COLUMN}, {"block.0.mlp.out", WF_ROW},
+             WF_GELU_MLP_RULES("block.1.mlp"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 /* out(gelu(the sum of five linears of x)) */
 static wf_tensor *fan_forward(wf_nn_module *self, wf_tensor *x)

@@ -3,10 +3,15 @@
  * is one line on stderr and an exit status.
  */
 #include "parallel/main.h"
+#include "core/op.h"
+#include "mesh/comm/collective.h"
 #include "tests/harness.h"
+#include "tests/sanitizer.h"
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 typedef struct program {
@@ -91,7 +96,7 @@ static void axes_of_ones_own(void)
     CU_ASSERT(p.ran == 255 && p.tp == 2 && p.dp == 2);
     CU_ASSERT_EQUAL(own.axes[1].size, 1);
     CU_ASSERT_EQUAL(run_options(&own, &p, 3, (char *[]){"cat", "--pp", "2"}), 2);
-    CU_ASSERT_PTR_NOT_NULL(strstr(said, "for each axis of the mesh: dp, tp, heads"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, "for each axis of the mesh, dp, tp, heads,"));
     CU_ASSERT_EQUAL(run_options(&(wf_par_options){.axes = many}, &p, 1, (char *[]){"cat"}), 2);
     CU_ASSERT_PTR_NOT_NULL(strstr(said, "a mesh of 9 axes: it has 8 at most"));
 }
@@ -107,7 +112,12 @@ static void wrong_arguments(void)
         {"--tp", "", "cat: --tp : give it a number from 1 to 4096\n"},
         {"--tp", "2x", "cat: --tp 2x: give it a number"},
         {"--pp", "2",
-         "cat: unknown argument --pp: there is --AXIS N for each axis of the mesh: tp, dp\n"}};
+         "cat: unknown argument --pp: there is --AXIS N for each axis of the mesh, tp, dp, and "
+         "--stall-timeout SECONDS\n"},
+        {"--stall-timeout", "-1", "cat: --stall-timeout -1: give it seconds from 0, which is"},
+        {"--stall-timeout", "nan", "cat: --stall-timeout nan: give it seconds"},
+        {"--stall-timeout", "", "cat: --stall-timeout : give it seconds"},
+        {"--stall-timeout", "1s", "cat: --stall-timeout 1s: give it seconds"}};
 
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         program p = {.ran = 0};
@@ -142,6 +152,95 @@ static void failures(void)
     CU_ASSERT_PTR_NOT_NULL(strstr(said, "rank 0: its function returned status"));
 }
 
+/* An op of a user's own, whose kernel writes where nothing is. */
+static wf_status write_nowhere(const wf_call *call, void *workspace)
+{
+    volatile float *nowhere = (volatile float *)(uintptr_t)16;
+
+    (void)workspace;
+    if (wf_context_rank(call->ctx) == 2)
+        *nowhere = 1;
+    return WF_OK;
+}
+
+static const wf_kernel boom_kernel = {.run = write_nowhere};
+static const wf_op boom = {
+    .name = "boom", .signature = "...->...", .kernels = WF_KERNELS({"cpu", &boom_kernel})};
+
+static wf_status crash_in_op(wf_par *par, void *arg)
+{
+    const wf_dim dims[] = {wf_dim_width(4)};
+    wf_context *ctx = wf_par_context(par);
+    wf_tensor *x = wf_tensor_new(ctx, WF_F32, 1, dims, NULL, WF_MEMORY_ACTIVATION);
+
+    (void)arg;
+    wf_comm_place(wf_mesh_world(wf_par_mesh(par)), 3, NULL);
+    wf_context_enter(ctx, "block.1.mlp");
+    wf_context_phase(ctx, "forward");
+    wf_apply(&boom, NULL, 0, 1, x);
+    return wf_context_status(ctx);
+}
+
+/* A rank that neither goes on nor waits for another. */
+static wf_status stall(wf_par *par, void *arg)
+{
+    (void)arg;
+    if (wf_context_rank(wf_par_context(par)) == 1)
+        for (;;)
+            sleep(1);
+    return wf_barrier(wf_mesh_world(wf_par_mesh(par)), &(wf_error){WF_OK, ""});
+}
+
+/* How a program of its own process ends, by a signal below 0, and what it says. */
+static int run_child(wf_status (*function)(wf_par *, void *), int argc, char **argv)
+{
+    int out[2], status = 0;
+    size_t used = 0;
+    ssize_t n;
+    pid_t child;
+
+    CU_ASSERT_FATAL(pipe(out) == 0);
+    child = fork();
+    if (child == 0) {
+        dup2(out[1], STDERR_FILENO);
+        close(out[0]);
+        close(out[1]);
+        _exit(wf_par_main(argc, argv, &(wf_par_options){.tp = 2, .dp = 2, .seed = 1}, function,
+                          NULL));
+    }
+    close(out[1]);
+    while ((n = read(out[0], said + used, sizeof said - 1 - used)) > 0)
+        used += (size_t)n;
+    said[used] = '\0';
+    close(out[0]);
+    CU_ASSERT_EQUAL(waitpid(child, &status, 0), child);
+    return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+static void says(const char *words)
+{
+    CU_ASSERT_PTR_NOT_NULL(strstr(said, words));
+    if (!strstr(said, words))
+        printf("\n    not said: %s\n    %s\n", words, said);
+}
+
+/* What a user's code does wrong is told with rank, step, op and module; a sanitizer tells it in its own words. */
+static void crashes(void)
+{
+    if (UNDER_SANITIZER)
+        return;
+    CU_ASSERT_EQUAL(run_child(crash_in_op, 1, (char *[]){"cat"}), -SIGSEGV);
+    says("rank 2: SIGSEGV, an invalid memory reference; it was on ");
+    says(", in step 3, ");
+    says("; in op boom of module block.1.mlp, forward\n");
+}
+
+static void stalls(void)
+{
+    CU_ASSERT_EQUAL(run_child(stall, 3, (char *[]){"cat", "--stall-timeout", "0.2"}), 6);
+    says("rank 1: stalled");
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"the mesh of the options", mesh_of_the_options},
@@ -149,6 +248,8 @@ int main(void)
                                     {"axes of one's own", axes_of_ones_own},
                                     {"wrong arguments", wrong_arguments},
                                     {"failures", failures},
+                                    {"crashes", crashes},
+                                    {"stalls", stalls},
                                     {NULL, NULL}};
 
     return wf_test_main("main", tests);

@@ -305,76 +305,6 @@ static wf_status not_finite(part *p, wf_par_trainer *t)
     return WF_OK;
 }
 
-/* Steps, rates and bounds that destroy a model or mean nothing: each is refused, and nothing has changed. */
-static wf_status numbers_refused(part *p, wf_par_trainer *t)
-{
-    static const float none[] = {NAN, -1, INFINITY};
-    const wf_par_data data = {.read = count_up};
-    wf_rank *rank = p->rank;
-    wf_par_step result;
-    uint64_t before, after;
-
-    GOOD(wf_par_trainer_digest(t, &before));
-    for (int64_t step = 0; step > -3; step--) {
-        SAYS(wf_par_step_begin(t, step), "steps of training are counted from 1");
-        SAYS(wf_par_train_step(t, step, &data, &result), "steps of training are counted");
-    }
-    for (int i = 0; i < 3; i++) {
-        GOOD(wf_par_step_begin(t, 1));
-        GOOD(wf_par_forward_backward(t, &data));
-        GOOD(wf_par_reduce(t, NULL));
-        SAYS(wf_par_clip(t, none[i], NULL), "the bound of the gradients' norm is finite and");
-        SAYS(wf_par_optimizer_step(t, none[i]), "it is finite and at least 0");
-    }
-    GOOD(wf_par_zero_grad(t));
-    GOOD(wf_par_trainer_digest(t, &after));
-    NEED(before == after);
-    GOOD(wf_par_train_step(t, 1, &data, &result));
-    GOOD(wf_par_trainer_digest(t, &after));
-    NEED(before != after && result.loss > 1);
-    return WF_OK;
-}
-
-static wf_status opened_in_vain(part *p)
-{
-    const training usual = new_training(LLAMA, 3, BATCH);
-    const wf_nn_schedule wrong[] = {
-        {NAN, 0, 1, 2}, {1, NAN, 1, 2}, {-1, 0, 1, 2},  {1e300, 0, 1, 2},
-        {1, 0, 3, 2},   {1, 0, -1, 2},  {1, 0, -2, -1}, {1e-60, 0, 1, 2},
-    };
-    wf_rank *rank = p->rank;
-
-    wf_par_plan(p->par, p->model, wf_par_gpt_plan);
-    GOOD(wf_par_materialize(p->par, p->model));
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        wf_par_train_options o = usual.options;
-
-        o.schedule = wrong[i];
-        NEED(!wf_par_trainer_open(p->par, p->model, &o));
-        GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "a schedule "));
-    }
-    for (int i = 0; i < 3; i++) {
-        wf_par_train_options o = usual.options;
-
-        o.clip = i ? i > 1 ? INFINITY : -1 : NAN;
-        NEED(!wf_par_trainer_open(p->par, p->model, &o));
-        GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "the bound of the gradients' norm"));
-        o = usual.options;
-        *(i ? &o.optimizer.eps : &o.optimizer.weight_decay) = INFINITY;
-        NEED(!wf_par_trainer_open(p->par, p->model, &o));
-        GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "both are finite"));
-    }
-    return WF_OK;
-}
-
-static void schedules_that_are_none(void)
-{
-    const training t = new_training(LLAMA, 3, BATCH);
-    part_test in = {.options = t.layout, .config = &t.model, .body = opened_in_vain};
-
-    run_ranks(1, part_rank, &in);
-}
-
 typedef struct misuse {
     training t;
     wf_status (*work)(part *, wf_par_trainer *);
@@ -410,11 +340,6 @@ static void numbers_that_are_not_finite(void)
     misused(not_finite);
 }
 
-static void numbers_that_train_nothing(void)
-{
-    misused(numbers_refused);
-}
-
 int main(void)
 {
     static const wf_test tests[] = {
@@ -424,8 +349,6 @@ int main(void)
         {"parts out of order", parts_out_of_order},
         {"losses that are none", losses_that_are_none},
         {"numbers that are not finite", numbers_that_are_not_finite},
-        {"steps, rates and bounds that train nothing", numbers_that_train_nothing},
-        {"schedules that are none", schedules_that_are_none},
         {NULL, NULL},
     };
 
