@@ -3,6 +3,8 @@
 install(FILES LICENSE README.md SECURITY.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME copyright) # as Debian calls it
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} PATTERN "*.jsonl" EXCLUDE)
+install(CODE "set(documents \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR}\")
+    include(\"${PROJECT_SOURCE_DIR}/cmake/installed_links.cmake\")")
 
 # A sanitized program may not run before its environment is set up.
 if(NOT TARGET gpt_train OR WEFT_SANITIZE)

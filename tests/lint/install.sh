@@ -1,6 +1,6 @@
 #!/bin/bash
 # install.sh BUILD WORK CC CXX - installs a built tree below WORK and uses it as a stranger would:
-# every header compiles alone, as C11 and as C++17; a program builds and runs through CMake's
+# every header compiles alone, as C11 and as C++11; a program builds and runs through CMake's
 # find_package and through pkg-config; after the installed tree was moved, too; the examples of
 # docs/examples, which bring an op (for GPUs too, by nvcc), a module and a style of their own, build and
 # pass; the library shows wf_ symbols only; programs have their manual pages, with all flags, and
@@ -22,7 +22,7 @@ alone()
     printf '#include "%s"\nint not_empty;\n' "$1" >"$work/alone.c"
     cp "$work/alone.c" "$work/alone.cc"
     "$cc" -std=c11 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.c" &&
-        "$cxx" -std=c++17 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.cc"
+        "$cxx" -std=c++11 -Wall -Wextra -Wpedantic -Werror -I"$include" -fsyntax-only "$work/alone.cc"
 }
 
 echo 'int half(void' >"$work/broken.h"
@@ -77,6 +77,10 @@ export PKG_CONFIG_PATH=${pc%/*}
 # shellcheck disable=SC2046 # the flags are words
 "$cc" -std=c11 "$here/consumer.c" -o "$work/by_pkg_config" $(pkg-config --cflags --libs weft)
 LD_LIBRARY_PATH=$library "$work/by_pkg_config"
+# shellcheck disable=SC2046 # as docs/quickstart.md says, the flags are words
+"$cc" -std=c11 "$here/consumer.c" -o "$work/by_rpath" $(pkg-config --cflags --libs weft) \
+    -Wl,-rpath,"$(pkg-config --variable=libdir weft)"
+"$work/by_rpath"
 
 strangers=$(nm -D --defined-only "$library/libweft.so" | awk '{ print $3 }' |
     grep -v '^\(wf_\|_init$\|_fini$\)' || true)
@@ -116,6 +120,28 @@ if [ -x "$work/prefix/bin/gpt_train" ]; then
     (source "$share/bash-completion/completions/gpt_train" && complete -p gpt_train >/dev/null)
     head -1 "$share/zsh/site-functions/_gpt_train" | grep -q '^#compdef gpt_train$'
 fi
+# links PAGES: every link between files leads to one. First one that does not has to be found.
+links()
+{
+    python3 - "$1" <<'END'
+import pathlib, re, sys
+dead, seen = 0, 0
+for page in sorted(pathlib.Path(sys.argv[1]).rglob("*.md")):
+    for target in re.findall(r"\]\(([^)#: ]+)", page.read_text()):
+        seen += 1
+        if not (page.parent / target).exists():
+            print(f"install: {page.name} has a link to {target}, which is not installed", file=sys.stderr)
+            dead += 1
+sys.exit(dead > 0 or seen == 0)
+END
+}
+mkdir "$work/links"
+echo '[nothing](nothing.md)' >"$work/links/page.md"
+if links "$work/links" 2>/dev/null; then
+    echo "install: a link that leads nowhere was not found, so this check is blind" >&2
+    exit 1
+fi
+links "$work/prefix/share/doc/weft"
 for file in LICENSE README.md SECURITY.md docs/README.md docs/examples/CMakeLists.txt; do
     [ -s "$(find "$work/prefix" -path "*/doc/weft/$file")" ] ||
         { echo "install: $file is not there" >&2; exit 1; }

@@ -1,9 +1,9 @@
 /*
- * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
+ * core/numerics/draw_internal.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
  * own file, and for kernels of a GPU, which have the same bits by the same operations.
  */
-#ifndef WF_CORE_NUMERICS_DRAW_H
-#define WF_CORE_NUMERICS_DRAW_H
+#ifndef WF_CORE_NUMERICS_DRAW_INTERNAL_H
+#define WF_CORE_NUMERICS_DRAW_INTERNAL_H
 
 #include "core/numerics/random.h"
 #include <math.h>
