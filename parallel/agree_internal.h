@@ -6,6 +6,7 @@
 #ifndef WF_PARALLEL_AGREE_INTERNAL_H
 #define WF_PARALLEL_AGREE_INTERNAL_H
 
+#include "core/job.h"
 #include "parallel/parallel_internal.h"
 
 /* Puts what one part of the ranks has together with what another part has. */
@@ -23,5 +24,21 @@ wf_status wf_agree_on(wf_par *par, size_t bytes, void *mine, wf_combine *combine
  * context has the error, and `mine` too. In a plan the sums stay as they are.
  */
 wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine);
+
+/* Adds the entries of what this rank was given to a job. */
+typedef void wf_par_describe(wf_job *job, void *arg);
+
+/*
+ * Compares what ranks were given by a hash of it; where hashes differ each rank describes it, and all have the error
+ * that names entries, values and ranks. Collective: over the world. Errors: in the context, WF_EMISMATCH among them.
+ */
+wf_status wf_par_agree_job(wf_par *par, uint64_t hash, wf_par_describe *describe, void *arg);
+
+/* "rank 3 (node1)", of this host. */
+typedef struct wf_par_party {
+    char text[96];
+} wf_par_party;
+
+wf_par_party wf_par_party_of(int rank);
 
 #endif

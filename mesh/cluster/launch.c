@@ -42,6 +42,14 @@ static void end_rank(launch *l, started *s)
     wf_detector_finished(l->detector, (int)(s - l->rank));
 }
 
+/* Each rank is alone in its process. */
+static wf_status compare_jobs(const launch *l, wf_rank *rank)
+{
+    const wf_job_peers peers = {rank->size, rank->index, wf_job_gather_ranks, rank->world};
+
+    return wf_job_compare(l->job, &peers, &rank->error);
+}
+
 static void *run_rank(void *opaque)
 {
     started *s = opaque;
@@ -54,7 +62,10 @@ static void *run_rank(void *opaque)
     if (l->affinity)
         wf_affinity_bind(l->affinity, s->bound);
     wf_crash_rank(s->rank.world);
-    s->status = l->rank_main(&s->rank, l->arg);
+    if (l->compares)
+        s->status = compare_jobs(l, &s->rank);
+    if (s->status == WF_OK)
+        s->status = l->rank_main(&s->rank, l->arg);
     end_rank(l, s);
     wf_crash_no_rank();
     if (atomic_fetch_sub(&l->running, 1) == 1)
@@ -231,7 +242,7 @@ wf_status wf_launch(const wf_launch_options *options,
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (wf_launch_is_own(status) && t->processes && options->end)
+    if (status != WF_OK && t->processes && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;

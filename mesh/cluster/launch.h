@@ -2,6 +2,7 @@
 #ifndef WF_MESH_CLUSTER_LAUNCH_H
 #define WF_MESH_CLUSTER_LAUNCH_H
 
+#include "core/job.h"
 #include "mesh/comm/collective.h"
 #include "mesh/cluster/placement.h"
 
@@ -49,6 +50,10 @@ typedef struct wf_launch_options {
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
        least, and to exit when the world has ended, 5 s at least. */
     double stall_timeout;
+    /* NULL, or what all processes of the run must have alike: options, data, weights. They compare it, with the
+       number of ranks, the transport, the axes and libweft's version, before a rank starts; WF_EMISMATCH names what differs,
+       both values, processes and hosts. Nothing is compared where there is one process. */
+    const wf_job *job;
     /* Seconds that the ranks of a process may take to return where another process was lost; 0: 0.3, since launchers
        end all others a second later. Otherwise the end of whoever started this process is no more than SIGTERM to it. */
     double grace;
@@ -80,7 +85,7 @@ typedef struct wf_launch_options {
  * @param arg        handed to every rank
  * Returns:          WF_OK, or the failure that came first, its rank named in `error`
  * Errors:           WF_EINVAL, WF_EUNSUPPORTED (transport, launcher), WF_ENOMEM (ranks that cannot be
- *                   started), WF_ELOST (a process, or a rank that returned early), WF_ETIMEOUT (a
+ *                   started), WF_EMISMATCH (processes with different jobs), WF_ELOST (a process, or a rank that returned early), WF_ETIMEOUT (a
  *                   stall, a deadlock), else what a rank returned
  */
 WF_API wf_status wf_launch(const wf_launch_options *options,

@@ -4,6 +4,7 @@
 
 #include "mesh/cluster/launch.h"
 #include "mesh/cluster/affinity_internal.h"
+#include "mesh/cluster/job_compare_internal.h"
 #include "mesh/cluster/rank_map_internal.h"
 #include "mesh/health/failure_detector_internal.h"
 #include <pthread.h>
@@ -27,6 +28,8 @@ typedef struct launch {
     wf_detector_options detection;
     wf_detector *detector; /* NULL: there is nothing that ranks do not notice themselves */
     wf_comm **comm;        /* [n] */
+    wf_job *job;           /* what processes must have alike */
+    bool compares;         /* ranks compare it, since processes could not */
     wf_rank_map map;       /* the ranks that run here: */
     int n;                 /* so many .. */
     int process;           /* .. in this one of the world's processes */

@@ -10,6 +10,7 @@
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/observe_internal.h"
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -80,14 +81,17 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
    Of several processes each has those that the rank map gives it, or one where processes cannot tell
    each other of their hosts. */
 static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_options *o,
-                           wf_processes *all, wf_rank_map *map, wf_error *error)
+                           const wf_processes *all, wf_rank_map *map, wf_error *error)
 {
     const wf_rank_map_options options = {o->ranks, o->threads, o->n_axes, o->axis, o->order};
-    wf_status status = t->processes ? t->processes(world, all, error) : WF_OK;
     int local = wf_launcher_detected().local_process;
+    wf_status status;
 
-    if (status != WF_OK)
-        return status;
+    if (o->ranks % all->n)
+        return wf_error_set(error, WF_EINVAL,
+                            "%d ranks cannot be shared out evenly over %d processes; start 1, "
+                            "%d, or a divisor of %d",
+                            o->ranks, all->n, o->ranks, o->ranks);
     if (all->n > 1 && t->gather)
         status = wf_rank_map_find(&options, &(wf_rank_map_peers){*all, t->gather, world}, map,
                                   error);
@@ -132,9 +136,22 @@ static void prepare_process(const wf_launch_options *o)
         wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 1);
 }
 
+/* The processes that meet here, with one job; *alike where they find that they have not. */
+static wf_status meet(const wf_transport *t, void *world, const wf_launch_options *o,
+                      wf_processes *all, bool *alike, wf_error *error)
+{
+    wf_status status = t->processes ? t->processes(world, all, error) : WF_OK;
+
+    if (status != WF_OK || all->n == 1 || !t->gather)
+        return status;
+    status = wf_job_compare(o->job, &(wf_job_peers){all->n, all->mine, t->gather, world}, error);
+    *alike = status != WF_OK;
+    return status;
+}
+
 /* A world that is open, and which of its ranks run here. */
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
-                            wf_error *error)
+                            bool *alike, wf_error *error)
 {
     wf_world_options options = {.ranks = o->ranks, .leave = wf_muster_leave};
     wf_processes all = {.n = 1};
@@ -152,7 +169,9 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
         wf_affinity_close(affinity);
         return status;
     }
-    status = map_ranks(t, world, o, &all, &map, error);
+    status = meet(t, world, o, &all, alike, error);
+    if (status == WF_OK)
+        status = map_ranks(t, world, o, &all, &map, error);
     if (status == WF_OK && !(*out = launch_new(t, world, &map)))
         status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", map.n);
     if (status == WF_OK && t->processes && o->threads > 0)
@@ -160,6 +179,7 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
     if (status == WF_OK) {
         (*out)->affinity = affinity;
         (*out)->process = all.mine;
+        (*out)->compares = all.n > 1 && !t->gather;
         wf_muster_name_ranks(o->ranks, map.process);
         return WF_OK;
     }
@@ -178,14 +198,15 @@ void wf_launch_close(launch *l)
         wf_detector_close(l->detector);
     wf_affinity_close(l->affinity);
     wf_rank_map_free(&l->map);
+    wf_job_free(l->job);
     free(l->comm);
     free(l);
 }
 
 static wf_status open_here(const wf_transport *t, const wf_launch_options *o, launch **out,
-                           wf_error *error)
+                           bool *alike, wf_error *error)
 {
-    wf_status status = open_world(t, o, out, error);
+    wf_status status = open_world(t, o, out, alike, error);
 
     if (status == WF_OK)
         status = attach(*out, o, error);
@@ -205,6 +226,7 @@ typedef struct opening {
     wf_place_axis *axis;
     launch *launch;
     wf_status status;
+    bool alike; /* all processes have the same error */
     wf_error error;
     _Atomic uint32_t done;
     struct opening *next; /* the next of those left behind */
@@ -216,7 +238,7 @@ static void *run_opening(void *arg)
 {
     opening *p = arg;
 
-    p->status = open_here(p->transport, &p->options, &p->launch, &p->error);
+    p->status = open_here(p->transport, &p->options, &p->launch, &p->alike, &p->error);
     atomic_store(&p->done, 1);
     wf_futex_wake(&p->done, 1);
     return NULL;
@@ -282,25 +304,56 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     *out = p->launch;
     if (status != WF_OK)
         *error = p->error;
-    if (wf_launch_is_own(status))
+    if (wf_launch_is_own(status) && !p->alike)
         end->reported = !wf_muster_claim();
     free(p->axis);
     free(p);
     return status;
 }
 
+/* Entries of the caller, and those that every launch has. */
+static wf_job *make_job(const wf_transport *t, const wf_launch_options *o)
+{
+    wf_job *job = wf_job_new();
+
+    wf_job_add(job, "libweft", "%s", WEFT_VERSION);
+    wf_job_append(job, o->job);
+    wf_job_add(job, "transport", "%s", t->name);
+    wf_job_add(job, "number of ranks", "%d", o->ranks);
+    for (int i = 0; i < o->n_axes; i++) {
+        char name[40];
+
+        snprintf(name, sizeof name, "axis %.30s", o->axis[i].name);
+        wf_job_add(job, name, "%d ranks, %.0f bytes received in a step", o->axis[i].size,
+                   o->axis[i].bytes);
+    }
+    return job;
+}
+
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error)
 {
     wf_status status = check(o, t, error);
+    wf_launch_options with_job = *o;
+    bool alike = false;
+    wf_job *job;
 
     *out = NULL;
+    end->reported = wf_launcher_reports_elsewhere();
     if (status != WF_OK)
         return status;
     if (t->processes)
         prepare_process(o);
     wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
-    return t->processes && wf_launcher_detected().processes > 1
-               ? open_together(t, o, out, end, error)
-               : open_here(t, o, out, error);
+    with_job.job = job = make_job(t, o);
+    if (!job)
+        return wf_error_set(error, WF_ENOMEM, "no memory for what processes compare");
+    status = t->processes && wf_launcher_detected().processes > 1
+                 ? open_together(t, &with_job, out, end, error)
+                 : open_here(t, &with_job, out, &alike, error);
+    if (status == WF_OK)
+        (*out)->job = job;
+    else if (!end->stuck) /* else a thread may still compare it */
+        wf_job_free(job);
+    return status;
 }

@@ -13,6 +13,7 @@ enum { MOST_PLACED = 1024 };
 typedef struct card {
     int32_t host;                           /* the number of the first process there */
     int32_t cores;                          /* cores of the host; 0: it could not be read */
+    int32_t threads;                        /* of each rank, that want a core each; 0: not known */
     uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* a bit for each that the process may use */
 } card;
 
@@ -81,7 +82,7 @@ static uint8_t link_between(const hosts *s, const int *core, const uint8_t *link
 }
 
 static wf_status fill_machine(hosts *s, const wf_rank_map_peers *peers, int h,
-                              const uint8_t *link, int threads, wf_error *error)
+                              const uint8_t *link, wf_error *error)
 {
     int n = s->members[h] * s->local_size, cores = 0, *core = malloc((size_t)n * sizeof *core);
     uint8_t *between = malloc((size_t)n * (size_t)n);
@@ -96,8 +97,8 @@ static wf_status fill_machine(hosts *s, const wf_rank_map_peers *peers, int h,
             int seat = s->index[p] * s->local_size + k;
 
             cores = s->card[p].cores;
-            core[seat] = s->shared[h] ? core_of(&s->card[p], seat, n, threads)
-                                      : core_of(&s->card[p], k, s->local_size, threads);
+            core[seat] = s->shared[h] ? core_of(&s->card[p], seat, n, s->card[p].threads)
+                                      : core_of(&s->card[p], k, s->local_size, s->card[p].threads);
         }
     for (int i = 0; i < n * n; i++)
         between[i] = link_between(s, core, link, cores, i / n, i % n);
@@ -107,7 +108,7 @@ static wf_status fill_machine(hosts *s, const wf_rank_map_peers *peers, int h,
 
 /* The first process of each host tells of its links. */
 static wf_status gather_machines(hosts *s, const wf_rank_map_peers *peers, const wf_host *mine,
-                                 int threads, wf_error *error)
+                                 wf_error *error)
 {
     size_t cores = (size_t)mine->n_devices,
            *begin = malloc(((size_t)peers->all.n + 1) * sizeof *begin);
@@ -122,16 +123,16 @@ static wf_status gather_machines(hosts *s, const wf_rank_map_peers *peers, const
     for (int p = 0; status == WF_OK && p < peers->all.n; p++)
         if (s->card[p].host == p)
             status = fill_machine(s, peers, s->host[p], (const uint8_t *)links + begin[p],
-                                  threads, error);
+                                  error);
     free(links);
     free(begin);
     return status;
 }
 
 static wf_status gather_cards(hosts *s, const wf_rank_map_peers *peers, const wf_host *mine,
-                              wf_error *error)
+                              int threads, wf_error *error)
 {
-    card c = {.host = peers->all.host, .cores = mine ? mine->n_devices : 0};
+    card c = {.host = peers->all.host, .cores = mine ? mine->n_devices : 0, .threads = threads};
     size_t *begin = malloc(((size_t)peers->all.n + 1) * sizeof *begin);
     wf_status status;
     char *cards;
@@ -176,11 +177,11 @@ static wf_status describe_hosts(hosts *s, const wf_rank_map_options *o,
     if (!s->host || !s->index || !s->machine || !s->members || !s->shared)
         return no_memory(o->ranks, error);
     wf_host_read(&(wf_host_options){.devices = WF_DEVICES_CORES}, &mine, &unread);
-    status = gather_cards(s, peers, mine, error);
+    status = gather_cards(s, peers, mine, o->threads, error);
     if (status == WF_OK)
         status = number_hosts(s, peers, error);
     if (status == WF_OK)
-        status = gather_machines(s, peers, mine, o->threads, error);
+        status = gather_machines(s, peers, mine, error);
     wf_host_free(mine);
     return status;
 }

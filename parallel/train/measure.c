@@ -34,28 +34,48 @@ static void add_squares(wf_tensor *t, wf_squares *squares)
     wf_context_memory_kind(ctx, kind);
 }
 
+/* The message of a norm, and the number that goes along. */
+typedef struct norm_message {
+    wf_exact_sum sum;
+    uint64_t beside;
+} norm_message;
+
 static void merge(void *into, const void *from, size_t bytes)
 {
+    norm_message *a = into;
+    const norm_message *b = from;
+
     (void)bytes;
-    wf_exact_merge(into, from);
+    wf_exact_merge(&a->sum, &b->sum);
+    a->beside += b->beside;
 }
 
-wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
-                      wf_tensor *const *tensor, double *norm)
+wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                             wf_tensor *const *tensor, uint64_t *beside, double *norm)
 {
-    wf_exact_sum sum;
+    norm_message message;
     wf_squares squares;
 
     wf_squares_begin(&squares, par->ctx);
     for (int64_t i = 0; i < count; i++)
         if (tensor[i] && wf_par_counts_here(par, parameter[i], tensor[i]))
             add_squares(tensor[i], &squares);
-    if (wf_squares_end(&squares, &sum) != WF_OK)
+    if (wf_squares_end(&squares, &message.sum) != WF_OK)
         return wf_context_status(par->ctx);
-    if (wf_agree_on(par, sizeof sum, &sum, merge) != WF_OK)
+    message.beside = *beside;
+    if (wf_agree_on(par, sizeof message, &message, merge) != WF_OK)
         return wf_context_status(par->ctx);
-    *norm = sqrt(wf_exact_value(&sum));
+    *norm = sqrt(wf_exact_value(&message.sum));
+    *beside = message.beside;
     return WF_OK;
+}
+
+wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                      wf_tensor *const *tensor, double *norm)
+{
+    uint64_t nothing = 0;
+
+    return wf_par_norm_beside(par, count, parameter, tensor, &nothing, norm);
 }
 
 uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind)

@@ -4,6 +4,10 @@
 
 #include "parallel/train/measure.h"
 
+/* wf_par_norm, in whose message a number goes along: *beside becomes its sum over the ranks, mod 2^64. */
+wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
+                             wf_tensor *const *tensor, uint64_t *beside, double *norm);
+
 /* The value of parameter i (kind 0), or a moment of it; NULL where it has none. */
 wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
                        int64_t i, int kind);

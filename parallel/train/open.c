@@ -5,7 +5,9 @@
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/profile_internal.h"
 #include "parallel/train/stages_internal.h"
+#include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
+#include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -216,9 +218,10 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     t->step.grad = calloc((size_t)t->count + 1, sizeof(wf_tensor *));
     if (!t->parameter || !t->step.grad)
         wf_fail(ctx, WF_ENOMEM, "no memory for %" PRId64 " parameters", t->count);
-    else if (check_model(t) == WF_OK && check_batch(t) == WF_OK &&
-             wf_par_clip_check(par, t->options.clip) == WF_OK &&
-             wf_nn_schedule_check(ctx, &t->options.schedule) == WF_OK)
+    else if (wf_par_trainer_agree(t) == WF_OK && check_model(t) == WF_OK &&
+             check_batch(t) == WF_OK && wf_par_clip_check(par, t->options.clip) == WF_OK &&
+             wf_nn_schedule_check(ctx, &t->options.schedule) == WF_OK &&
+             wf_par_alike_open(t) == WF_OK)
         make_parts(t);
     if (par->options.pace && wf_context_status(ctx) == WF_OK)
         wf_pace_start(&par->pace, par->options.pace);
@@ -244,6 +247,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
     wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
     wf_par_losses_close(t);
+    free(t->alike.batch);
     free(t->step.grad);
     free(t->parameter);
     free(t);

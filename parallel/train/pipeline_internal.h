@@ -30,9 +30,8 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error);
 /* The table of the schedule or file that the options name, lowered and proved. */
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error);
 
-/* Whether all ranks have this table and cut. Collective: over the world
-   Errors: WF_EINVAL on all, with two that differ */
-wf_status wf_par_pipeline_alike(const wf_par_pipeline *p, wf_par *par);
+/* Returns a hash of table and cut, which all ranks compare (trainer_job_internal.h). */
+uint64_t wf_par_pipeline_hash(const wf_par_pipeline *p);
 
 /* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
    errors. Owner: caller, free. */

@@ -13,10 +13,13 @@
  * what they come to is left out of all sums.
  */
 #include "parallel/train/read_batch_internal.h"
+#include "parallel/train/step_alike_internal.h"
 #include "core/host_data.h"
+#include "core/numerics/bits.h"
 #include "mesh/comm/collective.h"
 #include <inttypes.h>
 #include <string.h>
+#include <xxhash.h>
 
 static int dims_of(const wf_par_field *field)
 {
@@ -141,6 +144,22 @@ wf_status wf_par_count(const wf_par_data *data, int64_t step, int64_t *count, wf
     return status;
 }
 
+/* A hash of what was read, and of how much of it counts. */
+static uint64_t hash_of(const wf_par_trainer *t, const wf_par_batch *batch, void *const *room)
+{
+    uint64_t hash = wf_mix64((uint64_t)batch->counted);
+
+    for (int i = 0; i < t->fields; i++) {
+        const wf_tensor *x = batch->tensor[i];
+        size_t bytes = wf_dtype_size(x->dtype);
+
+        for (int d = 0; d < x->ndim; d++)
+            bytes *= (size_t)x->local[d];
+        hash = wf_mix64(hash ^ XXH3_64bits(room[i], bytes));
+    }
+    return hash;
+}
+
 wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
                             int64_t step, int64_t k)
 {
@@ -164,6 +183,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
     }
+    if (status == WF_OK && wf_context_status(ctx) == WF_OK)
+        wf_par_alike_read(t, step, k, hash_of(t, batch, room));
     for (int i = 0; i < t->fields; i++)
         wf_data_close(&view[i]);
     if (status != WF_OK)

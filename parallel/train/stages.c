@@ -104,7 +104,7 @@ static wf_status check(const wf_par_stages *s)
     for (int64_t i = 0; i < t->count; i++)
         if (check_parameter(s, i) != WF_OK)
             return wf_context_status(t->par->ctx);
-    return wf_par_pipeline_alike(s->pipeline, t->par);
+    return wf_context_status(t->par->ctx);
 }
 
 static wf_status open_stages(wf_par_stages *s)

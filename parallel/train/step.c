@@ -7,7 +7,9 @@
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
+#include "parallel/train/measure_internal.h"
 #include "parallel/train/stages_internal.h"
+#include "parallel/train/step_alike_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -116,6 +118,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         wf_par_stages_rest(t->stages);
     if (t->buddies && !t->mirrored)
         t->mirrored = wf_par_buddies_fill(t->buddies) == WF_OK;
+    wf_par_alike_begin(t);
     t->step.at = WF_PAR_AT_MICRO_STEPS;
     t->step.number = step;
     t->step.micro = 0;
@@ -308,13 +311,18 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 {
     wf_context *ctx = t->par->ctx;
     double value = 0, scale;
+    uint64_t sum;
 
     if (norm)
         *norm = 0;
-    if (wf_par_clip_check(t->par, max_norm) != WF_OK)
+    if (wf_par_clip_check(t->par, max_norm) != WF_OK ||
+        !may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
-    if (!may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED) ||
-        wf_par_norm(t->par, t->count, t->parameter, t->step.grad, &value) != WF_OK)
+    t->alike.clip = max_norm;
+    sum = wf_par_alike_summand(t);
+    if (wf_par_norm_beside(t->par, t->count, t->parameter, t->step.grad, &sum, &value) !=
+            WF_OK ||
+        wf_par_alike_check(t, sum) != WF_OK)
         return wf_context_status(ctx);
     scale = max_norm > 0 ? (double)max_norm / (value + 1e-6) : 1;
     t->step.grad_scale = scale < 1 ? (float)scale : 1;
@@ -333,6 +341,10 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     if (!(lr >= 0) || !isfinite(lr))
         return wf_fail(ctx, WF_EINVAL, "learning rate %g: it is finite and at least 0",
                        (double)lr);
+    if (!t->alike.done) {
+        t->alike.rate = lr;
+        wf_par_alike_agree(t);
+    }
     if (t->stages)
         wf_par_stages_come_to(t->stages, WF_PIPE_OPT);
     wf_context_phase(ctx, "optimizer");
@@ -349,6 +361,8 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale, false};
     wf_par_zero_grad(t);
+    if (t->options.check_replicas && t->step.number % t->options.check_replicas == 0)
+        wf_par_trainer_check_replicas(t);
     wf_pace_sleep(&t->par->pace);
     if (t->stages && wf_context_status(ctx) == WF_OK)
         wf_par_stages_rest(t->stages);

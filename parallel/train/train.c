@@ -9,6 +9,7 @@ wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&o->schedule, step)};
     wf_par_step_begin(trainer, step);
+    trainer->alike.rate = result->lr;
     wf_par_forward_backward(trainer, data);
     wf_par_reduce(trainer, &result->loss);
     wf_par_clip(trainer, o->clip, &result->grad_norm);

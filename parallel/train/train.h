@@ -65,6 +65,7 @@ typedef struct wf_par_train_options {
                                         schedule runs the micro-steps, and its head_loss stands for
                                         `loss`; NULL: every rank has all of the model */
     wf_par_redundancy redundancy;
+    int64_t check_replicas; /* steps between wf_par_trainer_check_replicas; 0: never */
     wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
                                 (parallel/train/profile.h); NULL: nobody asks */
 } wf_par_train_options;
@@ -81,11 +82,15 @@ typedef struct wf_par_trainer wf_par_trainer;
 /**
  * wf_par_trainer_open - what trains a materialised model
  *
- * Collective:  with a pipeline, over the world
+ * All ranks compare a hash of what they open it with: options of the run and of training, pipeline, model and sharding
+ * plan.
+ *
+ * Collective:  over the world
  * Owner:       caller; wf_par_trainer_close (NULL is allowed)
- * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none, ranks with
- *              different pipelines, clip or a schedule that wf_nn_schedule_check refuses, parameters that
- *              are fake, or real on a pipeline rank that has no use for them), WF_ENOMEM; NULL then
+ * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none, clip or a
+ *              schedule that wf_nn_schedule_check refuses, parameters that are fake, or real on a pipeline
+ *              rank that has no use for them), WF_ENOMEM, WF_EMISMATCH on all ranks, with what differs by
+ *              name, value, rank and host; NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                            const wf_par_train_options *options);
@@ -97,7 +102,7 @@ WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
  *
  * @param step    1, 2, ..; decides learning rate, data and dropout
  * Collective:  over the mesh
- * Errors:      WF_ENONFINITE where the loss or norm is not finite (wf_par_check_finite; the model
+ * Errors:      WF_EMISMATCH where ranks do not do the same (wf_par_clip); WF_ENONFINITE where the loss or norm is not finite (wf_par_check_finite; the model
  *              is then as it was), and those of the parts
  */
 WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
@@ -196,9 +201,14 @@ WF_API wf_tensor *wf_par_gradient(wf_par_trainer *trainer, const wf_nn_parameter
  *
  * The tensors stay as they are; the factor is applied where the update reads them, once.
  *
+ * The message that the norm takes compares what ranks do: the step, the step and rate of the update before, the rate of this
+ * one (of wf_par_train_step), max_norm, and what was read for the step and by evaluations before it, over the ranks that share
+ * sequences. A loop without this call compares in wf_par_optimizer_step.
+ *
  * @param max_norm  0: the norm alone, no clipping; WF_EINVAL where it is negative or not finite
  * @param norm      before clipping; NULL: nobody wants it
  * Collective:      over the world
+ * Errors:          WF_EMISMATCH in the context of all ranks: what differs, with both values, ranks and hosts
  */
 WF_API wf_status wf_par_clip(wf_par_trainer *trainer, float max_norm, double *norm);
 
@@ -218,7 +228,8 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  * wf_par_optimizer_step - update the parameters; the gradients are gone afterwards
  *
  * Collective:  over the mesh
- * Errors:      WF_EINVAL before wf_par_reduce, and for a rate that is negative or not finite
+ * Errors:      WF_EINVAL before wf_par_reduce, and for a rate that is negative or not finite; WF_EMISMATCH as of
+ *              wf_par_clip, and of wf_par_trainer_check_replicas where options.check_replicas says so
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 
@@ -235,6 +246,18 @@ WF_API int64_t wf_par_trainer_steps(const wf_par_trainer *trainer);
  *              (there are no buddies), WF_ENOMEM
  */
 WF_API wf_status wf_par_trainer_verify(wf_par_trainer *trainer);
+
+/**
+ * wf_par_trainer_check_replicas - compare what is whole on several ranks, or split alike: parameters and moments, bit
+ * by bit; a debug mode, which wf_par_train_options.check_replicas runs every so many steps
+ *
+ * Each rank reads what it holds once, and 24 bytes a parameter tensor move.
+ *
+ * Collective:  over the world
+ * Errors:      WF_EMISMATCH in the context of all ranks: the first tensor that differs, with two ranks, hosts and
+ *              digests; WF_ENOMEM. WF_EINVAL for NULL
+ */
+WF_API wf_status wf_par_trainer_check_replicas(wf_par_trainer *trainer);
 
 /** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a trainer that was not
  * opened. */

@@ -41,6 +41,15 @@ typedef struct wf_par_step_state {
     bool of_graph;    /* gradients and losses are what a graph leaves, and summed */
 } wf_par_step_state;
 
+/* What ranks compare in every step (step_alike_internal.h). */
+typedef struct wf_par_alike {
+    uint64_t of_world, of_batch; /* this rank's factors */
+    uint64_t *batch;             /* [micros] hashes of what was read */
+    uint64_t evaluated;          /* the same of evaluations since they were compared */
+    float rate, clip;            /* of the step; below 0: not known before the update */
+    bool done;                   /* it was compared in this step */
+} wf_par_alike;
+
 /* The update that was made last. */
 typedef struct wf_par_committed {
     int64_t step; /* 0: none yet; or where it went on from */
@@ -70,6 +79,7 @@ struct wf_par_trainer {
     wf_par_losses losses;
     wf_par_step_state step;
     wf_par_committed committed;
+    wf_par_alike alike;
     struct wf_par_stages *stages;    /* a pipeline's; NULL: every rank has all of the model */
     struct wf_par_graph_step *graph; /* NULL: every step is run op by op */
 };

@@ -19,8 +19,8 @@
  * a block gathers k and v together and scatters the sum of their gradients.
  *
  * Over replicate, per step: an all-reduce of the loss, one of each bucket of gradients (25 MiB:
- * here one). Over the world: one agreement on the gradient's norm, messages up a binary tree of ranks
- * and a broadcast.
+ * here one). Over the world: one agreement on the gradient's norm and on what ranks do, messages up a binary
+ * tree of ranks and a broadcast.
  *
  * Bytes are those received by all ranks together: of a tensor of n bytes over t ranks an
  * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
@@ -145,7 +145,7 @@ static traffic dp_traffic(const training *t)
 static traffic world_traffic(const training *t)
 {
     int64_t ranks = t->layout.tp * t->layout.dp;
-    int64_t bytes = (ranks - 1) * (int64_t)sizeof(wf_exact_sum);
+    int64_t bytes = (ranks - 1) * (int64_t)(sizeof(wf_exact_sum) + sizeof(uint64_t));
     traffic n = {.calls = {0}, .agreements = 1};
 
     n.bytes[WF_RECV] = bytes;

@@ -69,7 +69,7 @@ static wf_status initialise(wf_error *error)
 }
 
 /* A launcher of another MPI starts processes that each see a world of their own. */
-static wf_status check_size(int ranks, int processes, wf_error *error)
+static wf_status check_size(int processes, wf_error *error)
 {
     const wf_launcher *l = &wf_mpi_host.launcher;
     char version[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -86,12 +86,6 @@ static wf_status check_size(int ranks, int processes, wf_error *error)
             "unset "
             "%s where it is left from another job",
             l->name, l->processes, l->variable, version, processes, version, l->variable);
-    if (ranks % processes)
-        return wf_mpi_host.error_set(
-            error, WF_EINVAL,
-            "%d ranks cannot be shared out evenly over %d processes; start 1, %d, or a divisor "
-            "of %d",
-            ranks, processes, ranks, ranks);
     return WF_OK;
 }
 
@@ -154,7 +148,7 @@ static wf_status open_world(const wf_world_options *options, void **world, wf_er
     leave = options->leave;
     if (status == WF_OK) {
         MPI_Comm_size(MPI_COMM_WORLD, &processes);
-        status = check_size(ranks, processes, error);
+        status = check_size(processes, error);
     }
     if (status != WF_OK)
         return status;
