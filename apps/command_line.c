@@ -2,7 +2,9 @@
 #include "apps/command_line.h"
 #include <getopt.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static wf_status take(const app_flag *f, const char *text, wf_error *error)
 {
@@ -58,4 +60,36 @@ wf_status app_flags_read(const char *program, int argc, char **argv, const app_f
     }
     *first = optind;
     return WF_OK;
+}
+
+static void add(const app_flag *f, wf_job *job)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, "--%.40s", f->name);
+    switch (f->kind) {
+    case APP_FLAG_TEXT:
+        wf_job_add(job, name, "%s", *(const char **)f->value ? *(const char **)f->value : "none");
+        break;
+    case APP_FLAG_SWITCH:
+        wf_job_add(job, name, "%s", *(bool *)f->value ? "on" : "off");
+        break;
+    case APP_FLAG_COUNT:
+        wf_job_add(job, name, "%lld", (long long)*(int64_t *)f->value);
+        break;
+    default:
+        wf_job_add(job, name, "%.17g", *(double *)f->value);
+    }
+}
+
+void app_flags_job(const app_flag *flags, const char *const *own, wf_job *job)
+{
+    for (; flags->name; flags++) {
+        bool is_own = false;
+
+        for (int i = 0; own[i]; i++)
+            is_own = is_own || strcmp(own[i], flags->name) == 0;
+        if (!is_own)
+            add(flags, job);
+    }
 }

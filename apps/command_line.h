@@ -5,7 +5,7 @@
 #ifndef WF_APPS_COMMAND_LINE_H
 #define WF_APPS_COMMAND_LINE_H
 
-#include "core/status.h"
+#include "core/job.h"
 
 /* What a value is: const char *, int64_t, double, bool. */
 typedef enum app_flag_kind {
@@ -33,5 +33,9 @@ enum { APP_FLAGS = 40 };
  */
 wf_status app_flags_read(const char *program, int argc, char **argv, const app_flag *flags,
                          int *first, wf_error *error);
+
+/* Adds the values of all flags to a job, which the processes of a run compare, but for those of a list of names that
+   processes may have of their own (NULL ends it). */
+void app_flags_job(const app_flag *flags, const char *const *own, wf_job *job);
 
 #endif

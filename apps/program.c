@@ -47,6 +47,13 @@ void app_program_version(FILE *out, const char *name)
             WEFT_HAS_CUDA ? ", cuda" : "", WEFT_HAS_NCCL ? ", nccl" : "");
 }
 
+void app_program_job(wf_job *job)
+{
+    wf_job_add(job, "version", "%s, commit %s", WEFT_VERSION,
+               *WEFT_COMMIT ? WEFT_COMMIT : "unknown");
+    wf_job_add(job, "compiled by", "%s, %s", COMPILER, WEFT_BUILD_TYPE);
+}
+
 bool app_program_version_asked(const char *name, int argc, char **argv)
 {
     bool asked = argc > 1 && strcmp(argv[1], "--version") == 0;

@@ -5,6 +5,7 @@
 #ifndef WF_APPS_PROGRAM_H
 #define WF_APPS_PROGRAM_H
 
+#include "core/job.h"
 #include <stdbool.h>
 #include <stdio.h>
 
@@ -23,6 +24,9 @@ bool app_program_version_asked(const char *name, int argc, char **argv);
 
 /* The version, the commit where it is known, the compiler, and what the build has. */
 void app_program_version(FILE *out, const char *name);
+
+/* Entries of a job: version, commit and build of the program. */
+void app_program_job(wf_job *job);
 
 /* A warning on stderr where a folder's config.json has keys of which nobody knows what they mean. */
 void app_program_tell_unknown(const char *name, const char *folder);

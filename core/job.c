@@ -103,7 +103,7 @@ uint64_t wf_job_digest(const wf_job *job)
     return job ? XXH3_64bits(job->text ? job->text : "", job->bytes) : 0;
 }
 
-/* The next entry of a text; false after the last one. */
+/* Reads the next entry of a text; false after the last one. */
 static bool next_entry(const char *text, size_t bytes, size_t *at, const char **name,
                        const char **value)
 {
@@ -174,9 +174,14 @@ int wf_job_differences(const char *a, size_t a_bytes, const char *a_name, const 
     *text = '\0';
     while (next_entry(a, a_bytes, &at, &d.name, &d.a)) {
         d.b = value_of(b, b_bytes, d.name);
-        if (!d.b || strcmp(d.a, d.b) != 0)
+        if (d.b && strcmp(d.a, d.b) != 0)
             used += put(&d, number++, text + used, room - used);
     }
+    if (number) /* which entries there are may follow from these */
+        return number;
+    for (at = 0; next_entry(a, a_bytes, &at, &d.name, &d.a);)
+        if (!(d.b = value_of(b, b_bytes, d.name)))
+            used += put(&d, number++, text + used, room - used);
     d.a = NULL;
     for (at = 0; next_entry(b, b_bytes, &at, &d.name, &d.b);)
         if (!value_of(a, a_bytes, d.name))

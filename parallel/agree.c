@@ -83,6 +83,18 @@ static wf_status tell(wf_par *par, wf_error *mine)
                         first.error.text);
 }
 
+wf_status wf_par_fail_as(wf_par *par, int rank, wf_status code, const char *text)
+{
+    wf_error woken = {WF_OK, ""};
+
+    if (wf_context_rank(par->ctx) != rank) /* which never comes */
+        wf_barrier(wf_mesh_world(par->mesh), &woken);
+    wf_fail(par->ctx, code, "%s", text);
+    if (wf_context_rank(par->ctx) == rank)
+        wf_par_abandon(par);
+    return wf_context_status(par->ctx);
+}
+
 wf_status wf_agree(wf_par *par, int64_t n, uint64_t *sum, wf_error *mine)
 {
     size_t bytes = ((size_t)n + 1) * sizeof *sum;

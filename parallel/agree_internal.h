@@ -34,6 +34,12 @@ typedef void wf_par_describe(wf_job *job, void *arg);
  */
 wf_status wf_par_agree_job(wf_par *par, uint64_t hash, wf_par_describe *describe, void *arg);
 
+/*
+ * All ranks end with an error that they have found alike: it is that of `rank`, which the launch reports, and the others
+ * wait until it has said so. Returns code.
+ */
+wf_status wf_par_fail_as(wf_par *par, int rank, wf_status code, const char *text);
+
 /* "rank 3 (node1)", of this host. */
 typedef struct wf_par_party {
     char text[96];

@@ -92,6 +92,7 @@ static wf_status name_differences(wf_par *par, const wf_job *job)
     wf_par_party zero, mine = wf_par_party_of(rank);
     size_t zero_bytes, bytes;
     char *text = text_of_zero(par, job, &zero_bytes, &zero), others[120] = "";
+    char message[WF_ERROR_TEXT];
     found all = {.count = 0};
     int used = 0;
 
@@ -110,8 +111,9 @@ static wf_status name_differences(wf_par *par, const wf_job *job)
                          i == 1 ? "; others than rank 0 also have ranks" : ",", all.rank[i]);
     if (all.count > SHOWN)
         snprintf(others + used, sizeof others - (size_t)used, " and %d more", all.count - SHOWN);
-    return wf_fail(par->ctx, WF_EMISMATCH, "ranks were given different jobs: %s%s",
-                   all.count ? all.text : "hashes of models differ, and no entry", others);
+    snprintf(message, sizeof message, "ranks were given different jobs: %s%s",
+             all.count ? all.text : "hashes of models differ, and no entry", others);
+    return wf_par_fail_as(par, all.count ? all.rank[0] : 0, WF_EMISMATCH, message);
 }
 
 wf_status wf_par_agree_job(wf_par *par, uint64_t hash, wf_par_describe *describe, void *arg)

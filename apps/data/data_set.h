@@ -18,6 +18,7 @@
 #define WF_APPS_DATA_DATA_SET_H
 
 #include "apps/data/token_file.h"
+#include "core/job.h"
 #include <stdio.h>
 
 typedef enum app_data_part { APP_DATA_TRAIN, APP_DATA_VALIDATION } app_data_part;
@@ -65,6 +66,10 @@ int64_t app_data_set_evaluations(const app_data_set *data);
 /** app_data_set_tell - prints what there is: a line, and one for each source that is read in windows, with how
  * often so many steps read it. */
 void app_data_set_tell(FILE *out, const app_data_set *data, int64_t steps);
+
+/** app_data_set_job - what the processes of a run must have alike of their data, as entries of a job: of each source its
+ * name, weight, files, tokens, bytes and a hash of samples of its content. */
+void app_data_set_job(const app_data_set *data, wf_job *job);
 
 /**
  * app_data_set_read - sequences first .. first + count - 1 of a batch.

@@ -105,6 +105,7 @@ static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
         app_requests_read(q->requests, j->tokenizer, j->source.config.positions, &j->requests,
                           error) != WF_OK)
         return error->code;
+    app_model_run_content(&q->run, &j->source, "content of --requests", q->requests);
     q->batch = q->batch ? q->batch : APP_ANSWERS_BATCH;
     j->answer = calloc((size_t)j->requests.count, sizeof *j->answer);
     return j->answer ? WF_OK
@@ -117,7 +118,7 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
     job j = {.q = q};
 
     if (prepare(&j, q, error) == WF_OK &&
-        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp)}, eval_rank, &j,
+        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job}, eval_rank, &j,
                   error) == WF_OK &&
         wf_launcher_detected().process <= 0)
         print(&j);

@@ -119,6 +119,8 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK || q->asks ||
         take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)
         return error->code;
+    app_model_run_job(&q->run, flags);
+    wf_job_add(q->run.job, "command", "%s", q->is_choices ? "choices" : "perplexity");
     q->choices.batch = p->batch;
     p->batch = p->batch ? p->batch : STANDARD_BATCH;
     p->run = q->choices.run = q->run;
@@ -143,6 +145,7 @@ int main(int argc, char **argv)
     if (status == WF_OK)
         status = q.is_choices ? app_choices(&q.choices, &error)
                               : app_perplexity(&q.perplexity, &error);
+    wf_job_free(q.run.job);
     fflush(stdout);
     if (status != WF_OK && wf_launcher_detected().process <= 0)
         fprintf(stderr, "gpt_eval: %s\n", error.text);

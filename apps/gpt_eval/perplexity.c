@@ -222,6 +222,7 @@ static wf_status prepare(job *j, app_perplexity_request *q, wf_error *error)
     if (app_perplexity_data_read(q->data, j->tokenizer, j->source.config.vocabulary, &j->data,
                                  error) != WF_OK)
         return error->code;
+    app_model_run_content(&q->run, &j->source, "content of --data", q->data);
     return choose_windows(j, q, error);
 }
 
@@ -231,7 +232,7 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
     job j = {.q = q};
 
     if (prepare(&j, q, error) == WF_OK &&
-        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp)}, eval_rank, &j,
+        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job}, eval_rank, &j,
                   error) == WF_OK &&
         launcher.process <= 0)
         print(&j);

@@ -1,6 +1,7 @@
 /* apps/gpt_generate/flags.c - the command line of gpt_generate. */
 #include "apps/gpt_generate/flags.h"
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 const char app_generate_help[] =
@@ -154,5 +155,12 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
         return wf_error_set(error, WF_EINVAL, "%s: one MODEL only, which is %s", argv[at + 1],
                             argv[at]);
     q->run.model = at < argc ? argv[at] : NULL;
+    app_model_run_job(&q->run, flags);
+    for (int64_t i = 0; i < q->n_stops; i++) {
+        char name[24];
+
+        snprintf(name, sizeof name, "--stop[%lld]", (long long)i);
+        wf_job_add(q->run.job, name, "%s", q->stops[i]);
+    }
     return check(q, error);
 }

@@ -1,6 +1,7 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
 #include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
+#include "apps/meet.h"
 #include "apps/model/model_source.h"
 #include "apps/program.h"
 #include "apps/step_report.h"
@@ -174,6 +175,7 @@ static void tell_full(const job *j)
 static wf_status launch(job *j, const wf_launcher *launcher, wf_error *error)
 {
     const wf_launch_options options = {.ranks = (int)(j->q.run.tp * j->q.run.dp),
+                                       .job = j->q.run.job,
                                        .transport = j->q.plan ? "fake" : NULL};
     double begin = seconds();
     wf_status status = wf_launch(&options, generate_rank, j, error);
@@ -203,6 +205,7 @@ static wf_status prepare(job *j, wf_error *error)
                          &j->prompts, error) != WF_OK ||
         list_texts(j, error) != WF_OK)
         return error->code;
+    app_model_run_content(&q->run, &j->source, "content of --prompts", q->prompts);
     j->options = (app_batch_options){.sampling = q->sampling,
                                      .seed = (uint64_t)q->seed,
                                      .most = q->most,
@@ -239,11 +242,16 @@ int main(int argc, char **argv)
         return app_program_end("gpt_generate", 0);
     status = app_generate_parse(argc, argv, &j.q, &error);
     if (status == WF_OK && j.q.help) {
+        if (launcher.processes > 1 && app_meet(j.q.run.job, &error))
+            return wf_par_exit_status(error.code);
         fputs(app_generate_help, stdout);
         return app_program_end("gpt_generate", 0);
     }
     if (status == WF_OK)
         status = prepare(&j, &error);
+    if (status != WF_OK || j.q.plan)
+        app_meet(j.q.run.job, &error);
+    status = error.code;
     if (status == WF_OK && launcher.process <= 0 && *j.source.like)
         app_program_tell_unknown("gpt_generate", j.source.like);
     if (status == WF_OK)
@@ -254,6 +262,7 @@ int main(int argc, char **argv)
     if (j.output.text)
         app_output_close(&j.output);
     app_prompts_free(&j.prompts);
+    wf_job_free(j.q.run.job);
     app_tokenizer_close(j.tokenizer);
     app_model_source_close(&j.source);
     free(j.texts);

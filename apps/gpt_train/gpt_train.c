@@ -4,6 +4,7 @@
 #include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
+#include "apps/meet.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/gpt_train/rank_parts.h"
 #include "apps/program.h"
@@ -20,6 +21,8 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+
+#define WHAT "what is asked for" /* the first entry of a process's job */
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75, ELASTIC_GRACE_MS = 700 };
 
@@ -115,10 +118,30 @@ static void exit_now(wf_status status)
     _exit(wf_par_exit_status(status));
 }
 
+/* What all processes of the run must have alike, or why this one has failed; NULL for one process alone. */
+static wf_job *job_of(const app_options *o, const app_train_job *run)
+{
+    wf_job *job = run->launcher->processes > 1 ? wf_job_new() : NULL;
+
+    if (!job)
+        return NULL;
+    if (run->failed.code != WF_OK) {
+        wf_job_fail(job, &run->failed);
+        return job;
+    }
+    wf_job_add(job, WHAT, "a run");
+    app_program_job(job);
+    app_options_job(o, job);
+    app_data_set_job(run->data, job);
+    wf_job_add(job, "numerics identity", "%s", *run->numerics ? run->numerics : "none");
+    return job;
+}
+
 /* Launch the ranks; a failure also says where their recorders are. An app_elastic_launch. */
 static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_error *error)
 {
     app_train_job *job = arg;
+    wf_job *alike = job_of(o, job);
     bool several = job->launcher->processes > 1;
     wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
@@ -131,6 +154,7 @@ static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_e
                                       .axis = axis,
                                       .order = app_setup_rank_order(o),
                                       .stall_timeout = o->stall_timeout,
+                                      .job = alike,
                                       .grace = o->recovery_dir ? ELASTIC_GRACE_MS * 1e-3 : 0,
                                       .exit_now = exit_now,
                                       .report = report,
@@ -142,9 +166,10 @@ static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_e
         app_recordings_forget(o);
     if (!o->save && wf_launcher_detected().processes > 1)
         signal_requests_linger();
-    if (wf_recorder_files(directory, true, error) != WF_OK)
-        return error->code;
-    return wf_launch(&launch, app_train_rank, job, error);
+    if (wf_recorder_files(directory, true, error) == WF_OK)
+        wf_launch(&launch, app_train_rank, job, error);
+    wf_job_free(alike);
+    return error->code;
 }
 
 /* Those of this run too. */
@@ -239,7 +264,7 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
     return status;
 }
 
-/* Where something goes wrong in one process of several, its ranks fail, which tells the others. */
+/* Where something goes wrong in one process of several, the others hear of it when they meet. */
 static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
 {
@@ -294,7 +319,7 @@ static wf_status tell_fit(app_options *o, wf_error *error)
 }
 
 static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *end,
-                     wf_error *error)
+                     bool *launched, wf_error *error)
 {
     app_resume resume = {.count = 0};
     app_elastic elastic = {.best_loss = FLT_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
@@ -333,6 +358,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
     if (status == WF_OK && o->report_json)
         status = app_step_report_check(o->report_json, error);
+    *launched = *launched || status == WF_OK;
     if (status == WF_OK)
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
@@ -362,12 +388,44 @@ static bool is_asked(const app_options *o)
            o->comm_report || o->print_config;
 }
 
+/* What a process is asked for in place of a run; NULL: a run. */
+static const char *task_of(const app_options *o)
+{
+    return o->help                                ? "--help"
+           : o->version                           ? "--version"
+           : o->completion[0]                     ? "--completion"
+           : o->print_config                      ? "--print-config"
+           : o->fit_nodes                         ? "--fit-nodes"
+           : o->plan                              ? "--plan"
+           : o->calibrate                         ? "--calibrate"
+           : strcmp(o->transport, "fake") == 0    ? "--transport fake"
+                                                  : NULL;
+}
+
+/* Of several processes one that runs nothing, or can't, does not leave the others waiting for it. */
+static wf_status meet_others(const app_options *o, wf_launch_end *end, wf_error *error)
+{
+    const char *task = error->code == WF_OK ? task_of(o) : NULL;
+    wf_job *job;
+
+    if (error->code == WF_OK && !task)
+        return WF_OK;
+    job = wf_job_new();
+    wf_job_add(job, WHAT, "%s", task ? task : "");
+    if (task && !app_options_asks(o))
+        app_options_job(o, job);
+    end->reported = app_meet(job, error);
+    wf_job_free(job);
+    return error->code;
+}
+
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     app_options options;
     app_saving_result saved = {.failed = false};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
+    bool launched; /* the other processes know of this one */
     wf_status status;
     int result;
 
@@ -376,12 +434,17 @@ int main(int argc, char **argv)
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
+    launched = status != WF_OK || task_of(&options) != NULL;
+    if (launched)
+        status = meet_others(&options, &end, &error);
     if (status == WF_OK && !app_options_asks(&options) && !end.reported)
         status = app_options_show(&options, stdout, &error);
     if (status == WF_OK && !app_options_asks(&options) && !options.print_config)
-        status = run(&options, &saved, &end, &error);
+        status = run(&options, &saved, &end, &launched, &error);
     else if (status == WF_OK && !end.reported && !options.print_config)
         app_options_answer(&options, stdout);
+    if (status != WF_OK && !launched)
+        meet_others(&options, &end, &error);
     if (status != WF_OK)
         app_program_flush();
     if (status != WF_OK && !end.reported)

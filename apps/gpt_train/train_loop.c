@@ -181,8 +181,6 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
                   .checkpoint = -1};
     wf_status status;
 
-    if (job->failed.code != WF_OK)
-        return wf_error_set(&rank->error, job->failed.code, "%s", job->failed.text);
     options.pace = job->options->paced ? &job->paced.pace : NULL;
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)

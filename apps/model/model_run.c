@@ -1,6 +1,8 @@
 /* apps/model/model_run.c - see the header. */
 #include "apps/model/model_run.h"
 #include "apps/device.h"
+#include "apps/job.h"
+#include "apps/program.h"
 #include <string.h>
 
 static bool is_dtype(const char *name)
@@ -48,6 +50,34 @@ wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error)
         return error->code;
     run->threads = machine.cores > run->tp * run->dp ? machine.cores / (run->tp * run->dp) : 1;
     return WF_OK;
+}
+
+void app_model_run_job(app_model_run *run, const app_flag *flags)
+{
+    static const char *const own[] = {"threads-per-rank", "tokenizer", "data", "requests",
+                                      "prompts", NULL};
+
+    run->job = wf_launcher_detected().processes > 1 ? wf_job_new() : NULL;
+    if (!run->job)
+        return;
+    app_program_job(run->job);
+    app_flags_job(flags, own, run->job);
+}
+
+void app_model_run_content(const app_model_run *run, const app_model_source *source,
+                           const char *name, const char *file)
+{
+    const char *model = source->checkpoint ? wf_par_checkpoint_path(source->checkpoint)
+                                           : source->path;
+
+    wf_job_add(run->job, "device", "%s", run->device);
+    if (source->checkpoint)
+        wf_job_add(run->job, "step of the checkpoint", "%lld",
+                   (long long)wf_par_checkpoint_step(source->checkpoint));
+    app_job_add_path(run->job, "content of MODEL", model);
+    app_job_add_path(run->job, "content of its base", source->base);
+    app_job_add_path(run->job, "content of --tokenizer", run->tokenizer);
+    app_job_add_path(run->job, name, file);
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */

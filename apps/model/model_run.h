@@ -14,6 +14,7 @@ typedef struct app_model_run {
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
     const char *device;            /* auto, cpu or cuda; checked, it is cpu or cuda */
     const char *pp;                /* NULL; what is said instead is refused */
+    wf_job *job; /* what the processes of the run must have alike; NULL: this process is alone */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
@@ -46,6 +47,15 @@ typedef struct app_model_run {
     "  --fp32-residual-connection  with --dtype bf16: store the residual stream in fp32\n"     \
     "  --base-dtype same|nf4    what linears are stored as: as --dtype, or in 4 bits a\n"      \
     "                           number (default: as adapters were trained, else same)\n"
+
+/*
+ * Of several processes what they compare: their flags, but for a host's threads, and for files, whose content counts. To
+ * be called when flags are read; app_model_run_content adds what the model and other files hold. Owner: caller, of
+ * run->job, wf_job_free.
+ */
+void app_model_run_job(app_model_run *run, const app_flag *flags);
+void app_model_run_content(const app_model_run *run, const app_model_source *source,
+                           const char *name, const char *file);
 
 /* The flags go together, and threads and device are known. plan: nothing will be computed. WF_EINVAL, and what
    app_device_choose says. */

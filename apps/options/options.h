@@ -6,6 +6,7 @@
 #define WF_APPS_OPTIONS_H
 
 #include "apps/data/data_set.h"
+#include "core/job.h"
 #include "core/status.h"
 #include "nn/models/gpt/gpt.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -123,6 +124,14 @@ bool app_options_pipelined(const app_options *options);
  * app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);
 void app_options_answer(const app_options *options, FILE *out);
+
+/**
+ * app_options_job - what the processes of a run must have alike of its options, as entries of a job: all but those that
+ * options.def gives to each process; content of files in place of where they lie
+ *
+ * @param options  complete, as the run has them
+ */
+void app_options_job(const app_options *options, wf_job *job);
 
 /**
  * app_options_show - what --save-config and --print-config ask for, of complete options; without them nothing

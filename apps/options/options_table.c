@@ -20,6 +20,20 @@ const app_option_row app_option_rows[APP_OPTION_COUNT] = {
 #undef OPTION
 };
 
+const char *app_option_own(const app_option_row *row)
+{
+    static const char *const why[APP_OPTION_COUNT] = {
+#define GROUP(id, title)
+#define OPTION(type, field, normal, allowed, value, words)
+#define OWN(field, words) [APP_OPTION_##field] = words,
+#include "apps/options/options.def"
+#undef GROUP
+#undef OPTION
+    };
+
+    return why[row - app_option_rows];
+}
+
 app_flag app_option_flag(const app_option_row *row)
 {
     app_flag flag;

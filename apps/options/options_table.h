@@ -66,6 +66,9 @@ typedef struct app_flag {
 
 app_flag app_option_flag(const app_option_row *row);
 
+/* Why processes of one run may differ in a row; NULL: they may not. */
+const char *app_option_own(const app_option_row *row);
+
 /* Whether a row may stand in a config file and in the JSON form. */
 bool app_option_in_config(const app_option_row *row);
 

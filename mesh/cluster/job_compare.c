@@ -76,6 +76,16 @@ static void put_others(const card *c, int n, int other, char *text, size_t room)
         snprintf(text + used, room - (size_t)used, " and %d more", shown - 8);
 }
 
+/* Whether all processes have failed with the same words: a flag that none of them knows. */
+static bool all_say_that(int n, const gathered *g)
+{
+    for (int i = 0; i < n; i++)
+        if (g->begin[i + 1] - g->begin[i] != g->begin[1] ||
+            memcmp(g->all + g->begin[i], g->all, g->begin[1]) != 0)
+            return false;
+    return true;
+}
+
 /* What `other` brings: its error, or entries beside those of process 0. */
 static wf_status explain(const wf_job_peers *p, const card *c, int other, const gathered *g,
                          wf_error *error)
@@ -86,6 +96,8 @@ static wf_status explain(const wf_job_peers *p, const card *c, int other, const 
     party zero = name_of(&c[0], 0), one = name_of(&c[other], other);
     int n;
 
+    if (c[other].failed != WF_OK && all_say_that(p->n, g))
+        return wf_error_set(error, (wf_status)c[other].failed, "%.*s", (int)bytes, theirs);
     if (c[other].failed != WF_OK)
         return wf_error_set(error, (wf_status)c[other].failed, "%s: %.*s", one.text, (int)bytes,
                             theirs);

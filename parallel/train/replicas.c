@@ -92,6 +92,7 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
     int rank = wf_context_rank(ctx), ranks = wf_mesh_ranks(c->t->par->mesh), others = 0;
     part mine = {.digest = digest_of(c, i, kind), .party = wf_par_party_of(rank)};
     const part *all, *a = NULL, *b = NULL;
+    char message[WF_ERROR_TEXT];
 
     for (int r = 0; x && r <= rank && !mine.split_at; r++)
         if (holds(c, i, split, r))
@@ -111,13 +112,14 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
     }
     if (!b)
         return wf_context_status(ctx);
-    return wf_fail(ctx, WF_EMISMATCH,
+    snprintf(message, sizeof message,
                    "%s and %s hold %s%s alike, and not the same bits after step %" PRId64
                    ": digests %016" PRIx64 " and %016" PRIx64 "%s; replicas have parted: memory or "
                    "arithmetic of one of them is wrong, or a program has changed one alone",
                    a->party.text, b->party.text, of[kind], c->t->parameter[i]->path,
                    c->t->committed.step, a->digest, b->digest,
-                   others ? ", and others have more" : "");
+                   others ? "; other ranks differ too" : "");
+    return wf_par_fail_as(c->t->par, (int)(b - all), WF_EMISMATCH, message);
 }
 
 static wf_status compare(check *c)

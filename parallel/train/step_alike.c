@@ -173,8 +173,9 @@ static bool put_batch(const facts *a, const facts *b, char *text, size_t room)
 wf_status wf_par_alike_check(wf_par_trainer *t, uint64_t sum)
 {
     int rank = wf_context_rank(t->par->ctx), ranks = wf_mesh_ranks(t->par->mesh);
-    char text[500] = "facts of ranks differ";
+    char text[500] = "facts of ranks differ", message[WF_ERROR_TEXT];
     bool found = false;
+    int other = 0;
     const facts *all;
     facts mine;
 
@@ -189,12 +190,17 @@ wf_status wf_par_alike_check(wf_par_trainer *t, uint64_t sum)
     all = wf_mesh_gather(t->par->mesh, &mine, sizeof mine);
     if (!all)
         return wf_context_status(t->par->ctx);
-    for (int r = 1; r < ranks && !found; r++)
+    for (int r = 1; r < ranks && !found; r++) {
         found = put_difference(&all[0], &all[r], text, sizeof text);
-    for (int r = 1; r < ranks && !found; r++)
+        other = found ? r : 0;
+    }
+    for (int r = 1; r < ranks && !found; r++) {
         found = all[r].reads && put_batch(&all[first_reader(t, r)], &all[r], text, sizeof text);
-    return wf_fail(t->par->ctx, WF_EMISMATCH, "ranks do not do the same in step %" PRId64 ": %s",
-                   all[0].step, text);
+        other = found ? r : 0;
+    }
+    snprintf(message, sizeof message, "ranks do not do the same in step %" PRId64 ": %s",
+             all[0].step, text);
+    return wf_par_fail_as(t->par, other, WF_EMISMATCH, message);
 }
 
 static void add(void *into, const void *from, size_t bytes)

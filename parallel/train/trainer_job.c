@@ -78,6 +78,8 @@ static void put_field(walk *w, const wf_par_field *field, int number)
     for (int d = 0; d < WF_MAX_DIMS - 1 && field->dim[d].size && used < (int)sizeof text; d++)
         used += snprintf(text + used, sizeof text - (size_t)used, ",%" PRId64,
                          field->dim[d].size);
+    if (used < (int)sizeof text)
+        snprintf(text + used, sizeof text - (size_t)used, "]");
     snprintf(name, sizeof name, "field[%d]", number);
     put_text(w, name, text);
 }

@@ -1,0 +1,34 @@
+/* apps/meet.c - see the header. */
+#include "apps/meet.h"
+#include <stddef.h>
+
+/* What a process launches that has no ranks to run. */
+static wf_status nothing(wf_rank *rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    return WF_OK;
+}
+
+bool app_meet(const wf_job *job, wf_error *error)
+{
+    const wf_launcher launcher = wf_launcher_detected();
+    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
+    wf_error all = {WF_OK, ""};
+    wf_job *mine = launcher.processes > 1 ? wf_job_new() : NULL;
+
+    if (!mine)
+        return end.reported;
+    if (error->code != WF_OK)
+        wf_job_fail(mine, error);
+    else
+        wf_job_append(mine, job);
+    wf_launch(&(wf_launch_options){.ranks = launcher.processes, .job = mine, .end = &end}, nothing,
+              NULL, &all);
+    wf_job_free(mine);
+    /* Where they could not meet the first process says what it knows. */
+    if (all.code == WF_OK || (all.code != WF_EMISMATCH && all.code != error->code))
+        return wf_launcher_reports_elsewhere();
+    *error = all;
+    return end.reported;
+}
