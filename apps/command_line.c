@@ -69,7 +69,8 @@ static void add(const app_flag *f, wf_job *job)
     snprintf(name, sizeof name, "--%.40s", f->name);
     switch (f->kind) {
     case APP_FLAG_TEXT:
-        wf_job_add(job, name, "%s", *(const char **)f->value ? *(const char **)f->value : "none");
+        wf_job_add(job, name, "%s",
+                   *(const char **)f->value ? *(const char **)f->value : "none");
         break;
     case APP_FLAG_SWITCH:
         wf_job_add(job, name, "%s", *(bool *)f->value ? "on" : "off");

@@ -111,6 +111,7 @@ void app_job_add_path(wf_job *job, const char *name, const char *path)
         add_folder(&sum, path);
     else if (S_ISREG(s.st_mode))
         add_name(&sum, path, STRETCHES);
-    wf_job_add(job, name, "%" PRId64 " file%s of %" PRId64 " bytes, hash of samples %016" PRIx64,
+    wf_job_add(job, name,
+               "%" PRId64 " file%s of %" PRId64 " bytes, hash of samples %016" PRIx64,
                sum.files, sum.files == 1 ? "" : "s", sum.bytes, sum.hash);
 }

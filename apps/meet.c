@@ -23,8 +23,8 @@ bool app_meet(const wf_job *job, wf_error *error)
         wf_job_fail(mine, error);
     else
         wf_job_append(mine, job);
-    wf_launch(&(wf_launch_options){.ranks = launcher.processes, .job = mine, .end = &end}, nothing,
-              NULL, &all);
+    wf_launch(&(wf_launch_options){.ranks = launcher.processes, .job = mine, .end = &end},
+              nothing, NULL, &all);
     wf_job_free(mine);
     /* Where they could not meet the first process says what it knows. */
     if (all.code == WF_OK || (all.code != WF_EMISMATCH && all.code != error->code))

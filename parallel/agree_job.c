@@ -71,7 +71,8 @@ static char *text_of_zero(wf_par *par, const wf_job *job, size_t *bytes, wf_par_
 
     *zero = wf_par_party_of(0);
     if (wf_broadcast(world, 1, 0, zero, sizeof *zero, &error) == WF_OK &&
-        wf_broadcast(world, sizeof n, 0, &n, 1, &error) == WF_OK && !(text = malloc((size_t)n + 1)))
+        wf_broadcast(world, sizeof n, 0, &n, 1, &error) == WF_OK &&
+        !(text = malloc((size_t)n + 1)))
         wf_error_set(&error, WF_ENOMEM, "no memory for the job of rank 0");
     if (text && wf_comm_rank(world) == 0)
         memcpy(text, mine, (size_t)n);
@@ -98,8 +99,8 @@ static wf_status name_differences(wf_par *par, const wf_job *job)
 
     if (!text)
         return wf_context_status(par->ctx);
-    if (wf_job_differences(text, zero_bytes, zero.text, wf_job_text(job, &bytes), bytes, mine.text,
-                           all.text, sizeof all.text) > 0) {
+    if (wf_job_differences(text, zero_bytes, zero.text, wf_job_text(job, &bytes), bytes,
+                           mine.text, all.text, sizeof all.text) > 0) {
         all.count = 1;
         all.rank[0] = rank;
     }
@@ -110,7 +111,8 @@ static wf_status name_differences(wf_par *par, const wf_job *job)
         used += snprintf(others + used, sizeof others - (size_t)used, "%s %d",
                          i == 1 ? "; others than rank 0 also have ranks" : ",", all.rank[i]);
     if (all.count > SHOWN)
-        snprintf(others + used, sizeof others - (size_t)used, " and %d more", all.count - SHOWN);
+        snprintf(others + used, sizeof others - (size_t)used, " and %d more",
+                 all.count - SHOWN);
     snprintf(message, sizeof message, "ranks were given different jobs: %s%s",
              all.count ? all.text : "hashes of models differ, and no entry", others);
     return wf_par_fail_as(par, all.count ? all.rank[0] : 0, WF_EMISMATCH, message);

@@ -1,5 +1,6 @@
 /* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
 #include "apps/gpt_eval/choices.h"
+#include "apps/meet.h"
 #include "apps/gpt_eval/answers.h"
 #include "apps/model/gather.h"
 #include <stdio.h>
@@ -117,10 +118,12 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
 {
     job j = {.q = q};
 
-    if (prepare(&j, q, error) == WF_OK &&
-        wf_launch(&(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job}, eval_rank, &j,
-                  error) == WF_OK &&
-        wf_launcher_detected().process <= 0)
+    if (prepare(&j, q, error) != WF_OK)
+        app_meet(NULL, error);
+    else if (wf_launch(
+                 &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
+                 eval_rank, &j, error) == WF_OK &&
+             wf_launcher_detected().process <= 0)
         print(&j);
     app_tokenizer_close(j.tokenizer);
     app_model_source_close(&j.source);

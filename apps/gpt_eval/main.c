@@ -1,6 +1,7 @@
 /* apps/gpt_eval/main.c - how well a model does: see gpt_eval --help. */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"
+#include "apps/meet.h"
 #include "apps/program.h"
 #include <string.h>
 
@@ -116,10 +117,11 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
     int at;
 
     *q = (request){.run = APP_MODEL_RUN_STANDARD};
-    if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK || q->asks ||
-        take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)
+    if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK)
         return error->code;
     app_model_run_job(&q->run, flags);
+    if (q->asks || take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)
+        return error->code;
     wf_job_add(q->run.job, "command", "%s", q->is_choices ? "choices" : "perplexity");
     q->choices.batch = p->batch;
     p->batch = p->batch ? p->batch : STANDARD_BATCH;
@@ -138,8 +140,12 @@ int main(int argc, char **argv)
     if (app_program_version_asked("gpt_eval", argc, argv))
         return app_program_end("gpt_eval", 0);
     status = parse(argc, argv, &q, &error);
+    if (status != WF_OK || q.asks)
+        app_meet(q.run.job, &error);
+    status = error.code;
     if (status == WF_OK && q.asks) {
-        fputs(help, stdout);
+        if (wf_launcher_detected().process <= 0)
+            fputs(help, stdout);
         return app_program_end("gpt_eval", 0);
     }
     if (status == WF_OK)

@@ -149,13 +149,15 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
                                 .chunk = 512,
                                 .run = APP_MODEL_RUN_STANDARD,
                                 .sampling = {.repetition_penalty = 1, .top_p = 1}};
-    if (app_flags_read("gpt_generate", argc, argv, flags, &at, error) != WF_OK || q->help)
+    if (app_flags_read("gpt_generate", argc, argv, flags, &at, error) != WF_OK)
         return error->code;
+    app_model_run_job(&q->run, flags);
+    if (q->help)
+        return WF_OK;
     if (argc - at > 1)
         return wf_error_set(error, WF_EINVAL, "%s: one MODEL only, which is %s", argv[at + 1],
                             argv[at]);
     q->run.model = at < argc ? argv[at] : NULL;
-    app_model_run_job(&q->run, flags);
     for (int64_t i = 0; i < q->n_stops; i++) {
         char name[24];
 

@@ -241,17 +241,16 @@ int main(int argc, char **argv)
     if (app_program_version_asked("gpt_generate", argc, argv))
         return app_program_end("gpt_generate", 0);
     status = app_generate_parse(argc, argv, &j.q, &error);
-    if (status == WF_OK && j.q.help) {
-        if (launcher.processes > 1 && app_meet(j.q.run.job, &error))
-            return wf_par_exit_status(error.code);
-        fputs(app_generate_help, stdout);
-        return app_program_end("gpt_generate", 0);
-    }
-    if (status == WF_OK)
+    if (status == WF_OK && !j.q.help)
         status = prepare(&j, &error);
-    if (status != WF_OK || j.q.plan)
+    if (status != WF_OK || j.q.help || j.q.plan)
         app_meet(j.q.run.job, &error);
     status = error.code;
+    if (status == WF_OK && j.q.help) {
+        if (launcher.process <= 0)
+            fputs(app_generate_help, stdout);
+        return app_program_end("gpt_generate", 0);
+    }
     if (status == WF_OK && launcher.process <= 0 && *j.source.like)
         app_program_tell_unknown("gpt_generate", j.source.like);
     if (status == WF_OK)

@@ -391,15 +391,15 @@ static bool is_asked(const app_options *o)
 /* What a process is asked for in place of a run; NULL: a run. */
 static const char *task_of(const app_options *o)
 {
-    return o->help                                ? "--help"
-           : o->version                           ? "--version"
-           : o->completion[0]                     ? "--completion"
-           : o->print_config                      ? "--print-config"
-           : o->fit_nodes                         ? "--fit-nodes"
-           : o->plan                              ? "--plan"
-           : o->calibrate                         ? "--calibrate"
-           : strcmp(o->transport, "fake") == 0    ? "--transport fake"
-                                                  : NULL;
+    return o->help                             ? "--help"
+           : o->version                        ? "--version"
+           : o->completion[0]                  ? "--completion"
+           : o->print_config                   ? "--print-config"
+           : o->fit_nodes                      ? "--fit-nodes"
+           : o->plan                           ? "--plan"
+           : o->calibrate                      ? "--calibrate"
+           : strcmp(o->transport, "fake") == 0 ? "--transport fake"
+                                               : NULL;
 }
 
 /* Of several processes one that runs nothing, or can't, does not leave the others waiting for it. */

@@ -19,8 +19,8 @@ typedef struct app_train_job {
     const app_options *options;
     const wf_launcher *launcher;
     app_data_set *data;
-    app_run_log *log;          /* where rank 0 runs; else NULL */
-    wf_error failed;           /* before the launch, in this process: the others hear of it there */
+    app_run_log *log; /* where rank 0 runs; else NULL */
+    wf_error failed;  /* before the launch, in this process: the others hear of it there */
     wf_par_pipeline *pipeline; /* NULL: there is none */
     app_resume *resume;
     wf_sim_paced paced; /* the machine of --paced */

@@ -54,8 +54,8 @@ wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error)
 
 void app_model_run_job(app_model_run *run, const app_flag *flags)
 {
-    static const char *const own[] = {"threads-per-rank", "tokenizer", "data", "requests",
-                                      "prompts", NULL};
+    static const char *const own[] = {"threads-per-rank", "tokenizer", "data",
+                                      "requests",         "prompts",   NULL};
 
     run->job = wf_launcher_detected().processes > 1 ? wf_job_new() : NULL;
     if (!run->job)
@@ -67,8 +67,8 @@ void app_model_run_job(app_model_run *run, const app_flag *flags)
 void app_model_run_content(const app_model_run *run, const app_model_source *source,
                            const char *name, const char *file)
 {
-    const char *model = source->checkpoint ? wf_par_checkpoint_path(source->checkpoint)
-                                           : source->path;
+    const char *model =
+        source->checkpoint ? wf_par_checkpoint_path(source->checkpoint) : source->path;
 
     wf_job_add(run->job, "device", "%s", run->device);
     if (source->checkpoint)

@@ -14,7 +14,8 @@ typedef struct app_model_run {
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
     const char *device;            /* auto, cpu or cuda; checked, it is cpu or cuda */
     const char *pp;                /* NULL; what is said instead is refused */
-    wf_job *job; /* what the processes of the run must have alike; NULL: this process is alone */
+    wf_job
+        *job; /* what the processes of the run must have alike; NULL: this process is alone */
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \

@@ -69,9 +69,9 @@ static void put_others(const card *c, int n, int other, char *text, size_t room)
     *text = '\0';
     for (int i = other + 1; i < n; i++)
         if (c[i].digest != c[0].digest && shown++ < 8 && used >= 0 && (size_t)used < room)
-            used += snprintf(text + used, room - (size_t)used, "%s %d",
-                             shown == 1 ? "; others than process 0 also have processes" : ",",
-                             i);
+            used +=
+                snprintf(text + used, room - (size_t)used, "%s %d",
+                         shown == 1 ? "; others than process 0 also have processes" : ",", i);
     if (shown > 8 && (size_t)used < room)
         snprintf(text + used, room - (size_t)used, " and %d more", shown - 8);
 }
@@ -104,10 +104,11 @@ static wf_status explain(const wf_job_peers *p, const card *c, int other, const 
     n = wf_job_differences(g->all, g->begin[1], zero.text, theirs, bytes, one.text, text,
                            sizeof text);
     put_others(c, p->n, other, others, sizeof others);
-    return wf_error_set(error, WF_EMISMATCH,
-                        "the processes of this run do not have the same job: %s%s (%d %s); start "
-                        "all with the same options and data",
-                        text, others, n, n == 1 ? "difference" : "differences");
+    return wf_error_set(
+        error, WF_EMISMATCH,
+        "the processes of this run do not have the same job: %s%s (%d %s); start "
+        "all with the same options and data",
+        text, others, n, n == 1 ? "difference" : "differences");
 }
 
 wf_status wf_job_compare(const wf_job *job, const wf_job_peers *peers, wf_error *error)

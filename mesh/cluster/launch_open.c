@@ -144,7 +144,8 @@ static wf_status meet(const wf_transport *t, void *world, const wf_launch_option
 
     if (status != WF_OK || all->n == 1 || !t->gather)
         return status;
-    status = wf_job_compare(o->job, &(wf_job_peers){all->n, all->mine, t->gather, world}, error);
+    status =
+        wf_job_compare(o->job, &(wf_job_peers){all->n, all->mine, t->gather, world}, error);
     *alike = status != WF_OK;
     return status;
 }

@@ -11,9 +11,9 @@ enum { MOST_PLACED = 1024 };
 
 /* What a process says of itself. */
 typedef struct card {
-    int32_t host;                           /* the number of the first process there */
-    int32_t cores;                          /* cores of the host; 0: it could not be read */
-    int32_t threads;                        /* of each rank, that want a core each; 0: not known */
+    int32_t host;    /* the number of the first process there */
+    int32_t cores;   /* cores of the host; 0: it could not be read */
+    int32_t threads; /* of each rank, that want a core each; 0: not known */
     uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* a bit for each that the process may use */
 } card;
 
@@ -97,8 +97,9 @@ static wf_status fill_machine(hosts *s, const wf_rank_map_peers *peers, int h,
             int seat = s->index[p] * s->local_size + k;
 
             cores = s->card[p].cores;
-            core[seat] = s->shared[h] ? core_of(&s->card[p], seat, n, s->card[p].threads)
-                                      : core_of(&s->card[p], k, s->local_size, s->card[p].threads);
+            core[seat] = s->shared[h]
+                             ? core_of(&s->card[p], seat, n, s->card[p].threads)
+                             : core_of(&s->card[p], k, s->local_size, s->card[p].threads);
         }
     for (int i = 0; i < n * n; i++)
         between[i] = link_between(s, core, link, cores, i / n, i % n);
@@ -122,8 +123,8 @@ static wf_status gather_machines(hosts *s, const wf_rank_map_peers *peers, const
                            error);
     for (int p = 0; status == WF_OK && p < peers->all.n; p++)
         if (s->card[p].host == p)
-            status = fill_machine(s, peers, s->host[p], (const uint8_t *)links + begin[p],
-                                  error);
+            status =
+                fill_machine(s, peers, s->host[p], (const uint8_t *)links + begin[p], error);
     free(links);
     free(begin);
     return status;

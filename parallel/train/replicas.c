@@ -83,7 +83,8 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
 {
     static const char *const of[] = {"", "first moment of ", "second moment of "};
     typedef struct part {
-        uint64_t digest, split_at; /* which part it is: the first rank that has it, plus 1; 0: none */
+        uint64_t digest,
+            split_at; /* which part it is: the first rank that has it, plus 1; 0: none */
         wf_par_party party;
     } part;
     wf_context *ctx = c->t->par->ctx;
@@ -113,12 +114,12 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
     if (!b)
         return wf_context_status(ctx);
     snprintf(message, sizeof message,
-                   "%s and %s hold %s%s alike, and not the same bits after step %" PRId64
-                   ": digests %016" PRIx64 " and %016" PRIx64 "%s; replicas have parted: memory or "
-                   "arithmetic of one of them is wrong, or a program has changed one alone",
-                   a->party.text, b->party.text, of[kind], c->t->parameter[i]->path,
-                   c->t->committed.step, a->digest, b->digest,
-                   others ? "; other ranks differ too" : "");
+             "%s and %s hold %s%s alike, and not the same bits after step %" PRId64
+             ": digests %016" PRIx64 " and %016" PRIx64 "%s; replicas have parted: memory or "
+             "arithmetic of one of them is wrong, or a program has changed one alone",
+             a->party.text, b->party.text, of[kind], c->t->parameter[i]->path,
+             c->t->committed.step, a->digest, b->digest,
+             others ? "; other ranks differ too" : "");
     return wf_par_fail_as(c->t->par, (int)(b - all), WF_EMISMATCH, message);
 }
 
@@ -166,8 +167,8 @@ wf_status wf_par_trainer_check_replicas(wf_par_trainer *t)
         wf_context_dry_run(t->par->ctx))
         return wf_context_status(t->par->ctx);
     if (t->options.pipeline)
-        c.places = places = wf_par_pipeline_places(t->options.pipeline, t->model, t->count,
-                                                   t->parameter);
+        c.places = places =
+            wf_par_pipeline_places(t->options.pipeline, t->model, t->count, t->parameter);
     c.sum = calloc((size_t)t->count * WF_PAR_KINDS + 1, sizeof *c.sum);
     if (!c.sum)
         wf_fail(t->par->ctx, WF_ENOMEM, "no memory for digests of %" PRId64 " parameters",

@@ -12,7 +12,8 @@
 typedef struct facts {
     int64_t step, updated;
     uint64_t batch, evaluated;
-    float rate, updated_rate, clip; /* rate: below 0 where a loop gives it to wf_par_optimizer_step */
+    float rate, updated_rate,
+        clip; /* rate: below 0 where a loop gives it to wf_par_optimizer_step */
     bool reads;
     wf_par_party party;
 } facts;
@@ -26,8 +27,8 @@ static uint64_t factor_of(int rank)
 static bool reads(const wf_par_trainer *t, int rank)
 {
     const wf_par_pipeline *p = t->options.pipeline;
-    int at = t->par->pp_axis < 0 ? 0
-                                 : wf_mesh_coordinate_of(t->par->mesh, rank, t->par->pp_axis);
+    int at =
+        t->par->pp_axis < 0 ? 0 : wf_mesh_coordinate_of(t->par->mesh, rank, t->par->pp_axis);
 
     return !p || p->options.documents || wf_pipe_table_rank(p->table, 0) == at ||
            wf_pipe_table_rank(p->table, p->stages - 1) == at;
@@ -137,8 +138,8 @@ static bool put_difference(const facts *a, const facts *b, char *text, size_t ro
                  other, b->step);
     else if (a->updated != b->updated)
         snprintf(text, room,
-                 "the last update of %s was that of step %" PRId64 " and that of %s of step %" PRId64
-                 ": one of them has skipped an update",
+                 "the last update of %s was that of step %" PRId64
+                 " and that of %s of step %" PRId64 ": one of them has skipped an update",
                  one, a->updated, other, b->updated);
     else if (memcmp(&a->rate, &b->rate, sizeof a->rate) != 0)
         snprintf(text, room, "the learning rate is %.9g on %s and %.9g on %s", (double)a->rate,
@@ -180,7 +181,8 @@ wf_status wf_par_alike_check(wf_par_trainer *t, uint64_t sum)
     facts mine;
 
     t->alike.done = true;
-    if (wf_context_status(t->par->ctx) != WF_OK || wf_context_dry_run(t->par->ctx) || sum == 0) {
+    if (wf_context_status(t->par->ctx) != WF_OK || wf_context_dry_run(t->par->ctx) ||
+        sum == 0) {
         t->alike.evaluated = 0;
         return wf_context_status(t->par->ctx);
     }
@@ -213,8 +215,7 @@ wf_status wf_par_alike_agree(wf_par_trainer *t)
 {
     uint64_t sum = wf_par_alike_summand(t);
 
-    if (wf_mesh_ranks(t->par->mesh) == 1 ||
-        wf_agree_on(t->par, sizeof sum, &sum, add) != WF_OK)
+    if (wf_mesh_ranks(t->par->mesh) == 1 || wf_agree_on(t->par, sizeof sum, &sum, add) != WF_OK)
         return wf_context_status(t->par->ctx);
     return wf_par_alike_check(t, sum);
 }

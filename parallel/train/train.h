@@ -65,7 +65,7 @@ typedef struct wf_par_train_options {
                                         schedule runs the micro-steps, and its head_loss stands for
                                         `loss`; NULL: every rank has all of the model */
     wf_par_redundancy redundancy;
-    int64_t check_replicas; /* steps between wf_par_trainer_check_replicas; 0: never */
+    int64_t check_replicas;  /* steps between wf_par_trainer_check_replicas; 0: never */
     wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
                                 (parallel/train/profile.h); NULL: nobody asks */
 } wf_par_train_options;

@@ -57,12 +57,12 @@ static void put_run(walk *w, const wf_par_options *o)
     put(w, "reshard", o->reshard);
     put(w, "accumulate", o->accumulate);
     put(w, "accumulate_group", o->accumulate_group);
-    put(w, "dtype", o->dtype);
+    put_text(w, "dtype", wf_dtype_name(o->dtype));
     put(w, "compute_fp32", o->compute_fp32);
     put(w, "fp32_residual", o->fp32_residual);
-    put(w, "param_dtype", o->param_dtype);
-    put(w, "base_dtype", o->base_dtype);
-    put(w, "reduce_dtype", o->reduce_dtype);
+    put_text(w, "param_dtype", wf_dtype_name(o->param_dtype));
+    put_text(w, "base_dtype", wf_dtype_name(o->base_dtype));
+    put_text(w, "reduce_dtype", wf_dtype_name(o->reduce_dtype));
     put(w, "sequence_parallel", o->sequence_parallel);
     put_text(w, "device", o->device ? o->device : "cpu");
     put(w, "tf32", o->tf32);
@@ -73,11 +73,12 @@ static void put_run(walk *w, const wf_par_options *o)
 static void put_field(walk *w, const wf_par_field *field, int number)
 {
     char name[32], text[160];
-    int used = snprintf(text, sizeof text, "%s, dtype %d, [batch", field->name, field->dtype);
+    int used = snprintf(text, sizeof text, "%s, %s [batch", field->name,
+                        (unsigned)field->dtype < WF_DTYPES ? wf_dtype_name(field->dtype) : "?");
 
     for (int d = 0; d < WF_MAX_DIMS - 1 && field->dim[d].size && used < (int)sizeof text; d++)
-        used += snprintf(text + used, sizeof text - (size_t)used, ",%" PRId64,
-                         field->dim[d].size);
+        used +=
+            snprintf(text + used, sizeof text - (size_t)used, ",%" PRId64, field->dim[d].size);
     if (used < (int)sizeof text)
         snprintf(text + used, sizeof text - (size_t)used, "]");
     snprintf(name, sizeof name, "field[%d]", number);
@@ -150,10 +151,11 @@ static void put_parameter(walk *w, const wf_nn_parameter *p)
     for (int d = 0; d < p->tensor->ndim && used < (int)sizeof dims; d++)
         used += snprintf(dims + used, sizeof dims - (size_t)used, "%s%" PRId64, d ? "," : "",
                          p->tensor->dim[d].size);
-    wf_job_add(w->job, p->path, "[%s]%s%s, computed with in %s, stored in %s as dtype %d", dims,
+    wf_job_add(w->job, p->path, "[%s]%s%s, computed with in %s, stored in %s as %s", dims,
                p->frozen ? ", frozen" : "", p->decay ? ", decays" : "",
-               wf_layout_print(use, in, sizeof in), wf_layout_print(rest, stored, sizeof stored),
-               h ? (int)h->rest : 0);
+               wf_layout_print(use, in, sizeof in),
+               wf_layout_print(rest, stored, sizeof stored),
+               wf_dtype_name(h ? h->rest : WF_F32));
 }
 
 static void put_model(walk *w)

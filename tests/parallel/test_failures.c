@@ -37,7 +37,8 @@ static void longer_sequences_on_one_rank(void)
                    .sequence_parallel = sp};
 
         CU_ASSERT_EQUAL(run_trial(&t), WF_EMISMATCH);
-        CU_ASSERT(says(&t.launch, WF_EMISMATCH, "field[0] is tokens, dtype", ",8] in rank 0 ("));
+        CU_ASSERT(says(&t.launch, WF_EMISMATCH, "field[0] is tokens, i32 [batch,",
+                       ",8] in rank 0 ("));
         CU_ASSERT(says(&t.launch, WF_EMISMATCH, ",10] in rank 2 (", "field[1]: targets"));
         for (int r = 0; r < 4; r++)
             CU_ASSERT(knows(&t.of[r], WF_EMISMATCH, "field[0]", "rank 2"));
