@@ -114,6 +114,7 @@ wf_par_train_options app_setup_training(const app_options *o)
                               .redundancy = strcmp(o->redundancy, "buddy") == 0
                                                 ? WF_PAR_REDUNDANCY_BUDDY
                                                 : WF_PAR_REDUNDANCY_NONE,
+                              .check_replicas = o->check_replicas,
                               .loss = wf_par_gpt_loss};
 
     if (app_options_masks_documents(o))
