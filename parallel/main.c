@@ -158,6 +158,28 @@ static const char *name_of(int argc, char **argv)
     return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
 }
 
+/* What the processes of the program must have alike before their ranks meet: the mesh. Trainers compare the rest. */
+static wf_job *job_of(const job *j)
+{
+    const wf_par_options *o = &j->options;
+    wf_job *made = wf_job_new();
+
+    for (int i = 0; o->axes && j->axis[i].name; i++) {
+        char name[WF_AXIS_NAME + 2];
+
+        snprintf(name, sizeof name, "--%s", j->axis[i].name);
+        wf_job_add(made, name, "%d", j->axis[i].size);
+    }
+    if (o->axes)
+        return made;
+    wf_job_add(made, "--tp", "%d", o->tp);
+    wf_job_add(made, "--dp", "%d", o->dp);
+    wf_job_add(made, "pp", "%d", o->pp);
+    wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
+    wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
+    return made;
+}
+
 static void exit_now(wf_status status)
 {
     _exit(wf_par_exit_status(status));
@@ -181,8 +203,13 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
     launch.stall_timeout = j.stall_timeout;
     ranks = wf_par_ranks(&j.options);
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
-    if (status == WF_OK)
+    if (status == WF_OK) {
+        wf_job *alike = job_of(&j);
+
+        launch.job = alike;
         status = wf_launch(&launch, run_rank, &j, &error);
+        wf_job_free(alike); /* the launch has a copy */
+    }
     if (status != WF_OK && !end.reported)
         report(&error, &j);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
