@@ -70,7 +70,7 @@ static void add(const app_flag *f, wf_job *job)
     switch (f->kind) {
     case APP_FLAG_TEXT:
         wf_job_add(job, name, "%s",
-                   *(const char **)f->value ? *(const char **)f->value : "none");
+                   *(const char **)f->value ? *(const char **)f->value : "not given");
         break;
     case APP_FLAG_SWITCH:
         wf_job_add(job, name, "%s", *(bool *)f->value ? "on" : "off");

@@ -105,7 +105,7 @@ CASES = {
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
 ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr"}
-QUICK = ["lr", "steps", "tp", "save_interval", "threads_per_rank", "plan"]
+QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {
     "data of another size": ("", "--data longer", "--data"),
@@ -138,7 +138,7 @@ class Cluster:
             parts.append(["-np", "1", *place, *exports, *folder, str(self.build / "apps" / program), *flags])
         return [*head, *parts[0], ":", *parts[1]]
 
-    def run(self, *arguments, limit=60):
+    def run(self, *arguments, limit=25):
         """Status, what was said, and seconds until the first line of an error."""
         environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
                            WEFT_PLUGINS=str(self.build))
@@ -252,7 +252,7 @@ def programs():
             "gpt_eval --dtype": ("gpt_eval", ppl, "--dtype is fp32 in", ["--dtype", "bf16"])}
 
 
-def make_files(work, build):
+def make_files(work, build, quick):
     write_text(work / "text")
     text = (work / "text").read_bytes()
     (work / "copy").write_bytes(text)
@@ -266,6 +266,8 @@ def make_files(work, build):
         (work / f"{name}.jsonl").write_text("".join(
             f'{{"request": {{"context": "The ", "continuation": "{word}"}}, "doc_id": 0, "label": {label}}}\n'
             for word in ("cat", "dog")))
+    if quick:
+        return
     for name, seed in (("model", "1"), ("other_model", "2")):
         run = [str(build / "apps/gpt_train"), *BASE, "--seed", seed, "--save", f"run-{name}"]
         subprocess.run(run, cwd=work, check=True, capture_output=True)
@@ -291,7 +293,7 @@ def main():
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--hosts", action="store_true")
     parser.add_argument("--only")
-    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=4)
     parser.add_argument("build", nargs="?", type=pathlib.Path, default=ROOT / "build")
     options = parser.parse_args()
     options.build = options.build.resolve()
@@ -303,7 +305,7 @@ def main():
         os.execv(HOSTS, [str(HOSTS), "2", "-", sys.executable, *sys.argv])
     with tempfile.TemporaryDirectory(prefix="weft-agree-") as folder:
         work = pathlib.Path(folder)
-        make_files(work, options.build)
+        make_files(work, options.build, options.quick)
         cluster = Cluster(options, work)
         whole = digests(cluster.run("gpt_train", BASE, BASE)[1])
         if len(whole) != 3:
@@ -311,15 +313,15 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(options.at_once) as pool:
             futures = {name: pool.submit(task[0], cluster, *task[1:])
                        for name, task in tasks(options, cluster, whole).items()}
-        counts, failures, seconds = {}, 0, []
-        for name, future in futures.items():
-            kind, problem, told = future.result()
-            counts[kind] = counts.get(kind, 0) + 1
-            failures += bool(problem)
-            if problem:
-                print(f"FAIL  {name}: {problem}")
-            elif told is not None:
-                seconds.append(told)
+            counts, failures, seconds = {}, 0, []
+            for name, future in futures.items():
+                kind, problem, told = future.result()
+                counts[kind] = counts.get(kind, 0) + 1
+                failures += bool(problem)
+                if problem:
+                    print(f"FAIL  {name}: {problem}", flush=True)
+                elif told is not None:
+                    seconds.append(told)
     words = ", ".join(f"{counts[kind]} {what}" for kind, what in
                       (("named", "that must be named"), ("own", "that processes may have of their own")) if kind in counts)
     print(f"{len(futures)} differences: {words}; {failures} failures; named after "

@@ -16,7 +16,7 @@ static void add_real(wf_job *job, const char *name, double value)
 
 static void add_words(wf_job *job, const char *name, const char *text)
 {
-    wf_job_add(job, name, "%s", text ? text : "none");
+    wf_job_add(job, name, "%s", text ? text : "not given");
 }
 
 static void add_list(wf_job *job, const char *name, const app_text_list *list)
@@ -71,7 +71,7 @@ static void add_content(wf_job *job, const char *flag, const char *path)
 {
     char name[64];
 
-    wf_job_add(job, flag, "%s", path ? "given" : "none");
+    wf_job_add(job, flag, "%s", path ? "given" : "not given");
     snprintf(name, sizeof name, "content of %s", flag);
     app_job_add_path(job, name, path);
 }
