@@ -15,6 +15,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -53,8 +54,8 @@ CASES = {
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
     "lora_init": (LORA, "--lora-init model"),
-    "tp": ("", "--tp 2"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1"),
-    "pp_schedule": (PIPELINE, "--pp-schedule gpipe"), "pp_virtual": (PIPELINE, "--pp-virtual 2"),
+    "tp": ("", "--tp 2"), "dp": ("", "--dp 4"), "pp": (PIPELINE, "--pp 1 --dp 2"),
+    "pp_schedule": (PIPELINE, "--pp-schedule gpipe"), "pp_virtual": (PIPELINE, "--pp-schedule interleaved --pp-virtual 2"),
     "pp_split": (PIPELINE, "--pp-split 1,3"), "pp_depth": (PIPELINE, "--pp-depth 2"),
     "pp_send": (PIPELINE, "--pp-send split"), "pp_resident": (PIPELINE, "--pp-resident 1"),
     "strategy": ("", "--strategy ddp"), "dp_replicate": ("--strategy hybrid_shard --dp-replicate 1", "--dp-replicate 2"),
@@ -104,7 +105,8 @@ CASES = {
     "version": ("", "--version"),
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
-ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr"}
+ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr", "lora_init": "process 1 .*adapter_config.json",
+        "paced": "process 1 .*machine.json"}
 QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {
@@ -115,6 +117,15 @@ CONTENT = {
     "a rate that is none": ("", "--lr -2", r"process 1 .*--lr -2"),
     "a flag that is none": ("", "--learning 2", "process 1 .*--learning"),
 }
+
+
+def end_of(process, limit):
+    """Its status; None where it had to be killed."""
+    try:
+        return process.wait(limit)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return None
 
 
 class Cluster:
@@ -146,16 +157,12 @@ class Cluster:
                                    errors="replace", env=environment, cwd=self.work, start_new_session=True)
         begun, told, text = time.monotonic(), None, []
         timer = concurrent.futures.ThreadPoolExecutor(1)
-        watch = timer.submit(process.wait, limit)
+        watch = timer.submit(end_of, process, limit)
         for line in process.stdout:
             if told is None and re.match(r"gpt_\w+: ", line):
                 told = time.monotonic() - begun
             text.append(line)
-        try:
-            status = watch.result()
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, 9)
-            status = None
+        status = watch.result()
         timer.shutdown()
         return status, "".join(text), told
 
@@ -194,14 +201,20 @@ def ends_well(result, expected):
     return ""
 
 
+def second_of(one, flags):
+    """The flags of the second process: --data takes the place of the first one's, which it would add to."""
+    if flags.startswith("--data "):
+        one = one[2:]
+    return [*one, *flags.split()]
+
+
 def try_row(cluster, field, own, whole):
     """Whether a row's case comes out as it should: a word, what is wrong, seconds."""
     both, second = CASES[field]
     folder = cluster.work / f"case-{field}"
     folder.mkdir()
     one = [*BASE, *both.format(folder=folder).split()]
-    two = [*one, *second.format(folder=folder).split()]
-    result = cluster.run("gpt_train", one, two)
+    result = cluster.run("gpt_train", one, second_of(one, second.format(folder=folder)))
     content = field in ("data", "val_data", "init_from", "lora_init", "tokenizer", "eval_requests", "config")
     if field in own and not content:
         return "own", ends_well(result, whole), None
@@ -212,8 +225,7 @@ def try_row(cluster, field, own, whole):
 def try_content(cluster, name):
     both, second, pattern = CONTENT[name]
     one = [*BASE, *both.split()]
-    two = [*one, *second.split()]
-    result = cluster.run("gpt_train", one, two)
+    result = cluster.run("gpt_train", one, second_of(one, second))
     if pattern:
         return "named", refused(result, pattern), result[2]
     return "own", ends_well(result, digests(cluster.run("gpt_train", one, one)[1])), None

@@ -1,20 +1,15 @@
 /* apps/data/data_set_job.c - a data set as entries of a job, which processes compare. */
 #include "apps/data/data_set_internal.h"
 #include "apps/job.h"
-#include <fcntl.h>
 #include <inttypes.h>
-#include <unistd.h>
 
 static void sample(const app_token_file *file, int stretches, app_sample_sum *sum)
 {
     wf_error ignored = {WF_OK, ""}; /* what cannot be read stops the first step that reads it */
-    int index = file->index_name ? open(file->index_name, O_RDONLY | O_CLOEXEC) : -1;
 
     app_sample_file(file->descriptor, stretches, sum, &ignored);
-    if (index < 0)
-        return;
-    app_sample_file(index, stretches, sum, &ignored);
-    close(index);
+    if (file->documents.descriptor >= 0) /* where documents begin */
+        app_sample_file(file->documents.descriptor, stretches, sum, &ignored);
 }
 
 static void add_source(const app_source *s, int64_t files, const char *flag, wf_job *job)

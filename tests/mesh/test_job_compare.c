@@ -7,7 +7,7 @@
 enum { N = 5 };
 
 typedef struct play {
-    int odd[N];         /* what process i brings in place of 0 */
+    int odd[N];           /* what process i brings in place of 0 */
     const char *fails[N]; /* NULL, or why it failed before */
     wf_error of[N];
 } play;
@@ -49,7 +49,8 @@ static void names_values_and_processes(void)
     play_all(&same);
     CU_ASSERT_EQUAL(same.of[0].code, WF_OK);
     play_all(&one);
-    CU_ASSERT(says(&one.of[0], WF_EMISMATCH, "seed is 0 in process 0 (", " and 3 in process 2 ("));
+    CU_ASSERT(
+        says(&one.of[0], WF_EMISMATCH, "seed is 0 in process 0 (", " and 3 in process 2 ("));
     CU_ASSERT(says(&one.of[0], WF_EMISMATCH, "(1 difference)", ""));
     play_all(&zero);
     CU_ASSERT(says(&zero.of[0], WF_EMISMATCH, "seed is 3 in process 0 (",
@@ -61,8 +62,8 @@ static void names_values_and_processes(void)
 static void failures_of_processes(void)
 {
     play one = {.odd = {0, 1, 0, 0, 0}, .fails = {[3] = "no such file"}},
-         all = {.fails = {"--x is no flag", "--x is no flag", "--x is no flag", "--x is no flag",
-                          "--x is no flag"}};
+         all = {.fails = {"--x is no flag", "--x is no flag", "--x is no flag",
+                          "--x is no flag", "--x is no flag"}};
 
     play_all(&one);
     CU_ASSERT(says(&one.of[0], WF_EIO, "process 3 (", "): no such file"));
