@@ -209,6 +209,8 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
         launch.job = alike;
         status = wf_launch(&launch, run_rank, &j, &error);
         wf_job_free(alike); /* the launch has a copy */
+    } else {
+        end.reported = wf_launch_meet(NULL, &error);
     }
     if (status != WF_OK && !end.reported)
         report(&error, &j);

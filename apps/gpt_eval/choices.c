@@ -1,6 +1,5 @@
 /* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
 #include "apps/gpt_eval/choices.h"
-#include "apps/meet.h"
 #include "apps/gpt_eval/answers.h"
 #include "apps/model/gather.h"
 #include <stdio.h>
@@ -119,7 +118,7 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
     job j = {.q = q};
 
     if (prepare(&j, q, error) != WF_OK)
-        app_meet(NULL, error);
+        wf_launch_meet(NULL, error);
     else if (wf_launch(
                  &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
                  eval_rank, &j, error) == WF_OK &&

@@ -1,7 +1,6 @@
 /* apps/gpt_eval/main.c - how well a model does: see gpt_eval --help. */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"
-#include "apps/meet.h"
 #include "apps/program.h"
 #include <string.h>
 
@@ -141,7 +140,7 @@ int main(int argc, char **argv)
         return app_program_end("gpt_eval", 0);
     status = parse(argc, argv, &q, &error);
     if (status != WF_OK || q.asks)
-        app_meet(q.run.job, &error);
+        wf_launch_meet(q.run.job, &error);
     status = error.code;
     if (status == WF_OK && q.asks) {
         if (wf_launcher_detected().process <= 0)

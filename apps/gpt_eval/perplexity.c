@@ -1,6 +1,5 @@
 /* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
 #include "apps/gpt_eval/perplexity.h"
-#include "apps/meet.h"
 #include "apps/model/gather.h"
 #include <math.h>
 #include <stdio.h>
@@ -233,7 +232,7 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
     job j = {.q = q};
 
     if (prepare(&j, q, error) != WF_OK)
-        app_meet(NULL, error);
+        wf_launch_meet(NULL, error);
     else if (wf_launch(
                  &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
                  eval_rank, &j, error) == WF_OK &&

@@ -1,7 +1,6 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
 #include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
-#include "apps/meet.h"
 #include "apps/model/model_source.h"
 #include "apps/program.h"
 #include "apps/step_report.h"
@@ -244,7 +243,7 @@ int main(int argc, char **argv)
     if (status == WF_OK && !j.q.help)
         status = prepare(&j, &error);
     if (status != WF_OK || j.q.help || j.q.plan)
-        app_meet(j.q.run.job, &error);
+        wf_launch_meet(j.q.run.job, &error);
     status = error.code;
     if (status == WF_OK && j.q.help) {
         if (launcher.process <= 0)

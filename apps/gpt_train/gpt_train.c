@@ -4,7 +4,6 @@
 #include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
-#include "apps/meet.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/gpt_train/rank_parts.h"
 #include "apps/program.h"
@@ -414,7 +413,7 @@ static wf_status meet_others(const app_options *o, wf_launch_end *end, wf_error 
     wf_job_add(job, WHAT, "%s", task ? task : "");
     if (task && !app_options_asks(o))
         app_options_job(o, job);
-    end->reported = app_meet(job, error);
+    end->reported = wf_launch_meet(job, error);
     wf_job_free(job);
     return error->code;
 }

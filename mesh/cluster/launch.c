@@ -4,6 +4,7 @@
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/observe_internal.h"
+#include "mesh/transport/launcher.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,6 +231,12 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
     return status;
 }
 
+/* Whether it is that of wf_launch_meet, which asks for nothing. */
+static bool is_meeting(const wf_launch_options *o)
+{
+    return !o->launcher && !o->transport && o->ranks == wf_launcher_detected().processes;
+}
+
 wf_status wf_launch(const wf_launch_options *options,
                     wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                     wf_error *error)
@@ -239,8 +246,13 @@ wf_status wf_launch(const wf_launch_options *options,
     wf_status status;
     launch *l;
 
-    if (!t)
+    if (!t) {
+        end.reported =
+            is_meeting(options) ? wf_launcher_reports_elsewhere() : wf_launch_meet(NULL, error);
+        if (options->end)
+            *options->end = end;
         return error->code;
+    }
     status = wf_launch_open(t, options, &l, &end, error);
     if (status != WF_OK && t->processes && options->end)
         *options->end = end;

@@ -92,6 +92,20 @@ WF_API wf_status wf_launch(const wf_launch_options *options,
                            wf_status (*rank_main)(wf_rank *rank, void *arg), void *arg,
                            wf_error *error);
 
+/**
+ * wf_launch_meet - for a process that launches no ranks, since it has failed before or was asked for something else: the
+ * others of its launcher, which may not have been, would wait for it
+ *
+ * Where all have the same job, or the same error, each goes on; else all end with one error. Nothing happens where the
+ * process is alone, or where processes cannot meet. A launch whose options are refused does so by itself.
+ *
+ * @param job         what the process was asked for; not looked at where it has failed
+ * @param error       the failure, or WF_OK; becomes that of all
+ * Collective:        over the processes
+ * Returns:           whether another process reports an error
+ */
+WF_API bool wf_launch_meet(const wf_job *job, wf_error *error);
+
 WF_END_DECLS
 
 #endif

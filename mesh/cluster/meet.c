@@ -1,5 +1,6 @@
-/* apps/meet.c - see the header. */
-#include "apps/meet.h"
+/* mesh/cluster/meet.c - processes of a launcher that meet though they launch no ranks. */
+#include "mesh/cluster/launch.h"
+#include "mesh/transport/launcher.h"
 #include <stddef.h>
 
 /* What a process launches that has no ranks to run. */
@@ -10,7 +11,7 @@ static wf_status nothing(wf_rank *rank, void *arg)
     return WF_OK;
 }
 
-bool app_meet(const wf_job *job, wf_error *error)
+bool wf_launch_meet(const wf_job *job, wf_error *error)
 {
     const wf_launcher launcher = wf_launcher_detected();
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
