@@ -346,8 +346,8 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
     if (t->processes)
         prepare_process(o);
     wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
-    with_job.job = job = make_job(t, o);
-    if (!job)
+    with_job.job = job = t->processes ? make_job(t, o) : NULL;
+    if (t->processes && !job)
         return wf_error_set(error, WF_ENOMEM, "no memory for what processes compare");
     status = t->processes && wf_launcher_detected().processes > 1
                  ? open_together(t, &with_job, out, end, error)
