@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { LONGEST_VALUE = 240 }; /* of what an error shows of a value */
+enum { LONGEST_VALUE = 240 }; /* what an error shows of a value at most */
 
 struct wf_job {
     char *text;
@@ -177,7 +177,7 @@ int wf_job_differences(const char *a, size_t a_bytes, const char *a_name, const 
         if (d.b && strcmp(d.a, d.b) != 0)
             used += put(&d, number++, text + used, room - used);
     }
-    if (number) /* which entries there are may follow from these */
+    if (number) /* entries that only one has may follow from these */
         return number;
     for (at = 0; next_entry(a, a_bytes, &at, &d.name, &d.a);)
         if (!(d.b = value_of(b, b_bytes, d.name)))

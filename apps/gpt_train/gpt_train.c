@@ -8,6 +8,7 @@
 #include "apps/gpt_train/rank_parts.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
+#include "apps/gpt_train/run_job.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
 #include "apps/gpt_train/train_loop.h"
@@ -20,8 +21,6 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
-
-#define WHAT "what is asked for" /* the first entry of a process's job */
 
 enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75, ELASTIC_GRACE_MS = 700 };
 
@@ -117,30 +116,11 @@ static void exit_now(wf_status status)
     _exit(wf_par_exit_status(status));
 }
 
-/* What all processes of the run must have alike, or why this one has failed; NULL for one process alone. */
-static wf_job *job_of(const app_options *o, const app_train_job *run)
-{
-    wf_job *job = run->launcher->processes > 1 ? wf_job_new() : NULL;
-
-    if (!job)
-        return NULL;
-    if (run->failed.code != WF_OK) {
-        wf_job_fail(job, &run->failed);
-        return job;
-    }
-    wf_job_add(job, WHAT, "a run");
-    app_program_job(job);
-    app_options_job(o, job);
-    app_data_set_job(run->data, job);
-    wf_job_add(job, "numerics identity", "%s", *run->numerics ? run->numerics : "none");
-    return job;
-}
-
 /* Launch the ranks; a failure also says where their recorders are. An app_elastic_launch. */
 static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_error *error)
 {
     app_train_job *job = arg;
-    wf_job *alike = job_of(o, job);
+    wf_job *alike = app_run_job(o, job);
     bool several = job->launcher->processes > 1;
     wf_place_axis axis[DRY_RUN_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
@@ -387,37 +367,6 @@ static bool is_asked(const app_options *o)
            o->comm_report || o->print_config;
 }
 
-/* What a process is asked for in place of a run; NULL: a run. */
-static const char *task_of(const app_options *o)
-{
-    return o->help                             ? "--help"
-           : o->version                        ? "--version"
-           : o->completion[0]                  ? "--completion"
-           : o->print_config                   ? "--print-config"
-           : o->fit_nodes                      ? "--fit-nodes"
-           : o->plan                           ? "--plan"
-           : o->calibrate                      ? "--calibrate"
-           : strcmp(o->transport, "fake") == 0 ? "--transport fake"
-                                               : NULL;
-}
-
-/* Of several processes one that runs nothing, or can't, does not leave the others waiting for it. */
-static wf_status meet_others(const app_options *o, wf_launch_end *end, wf_error *error)
-{
-    const char *task = error->code == WF_OK ? task_of(o) : NULL;
-    wf_job *job;
-
-    if (error->code == WF_OK && !task)
-        return WF_OK;
-    job = wf_job_new();
-    wf_job_add(job, WHAT, "%s", task ? task : "");
-    if (task && !app_options_asks(o))
-        app_options_job(o, job);
-    end->reported = wf_launch_meet(job, error);
-    wf_job_free(job);
-    return error->code;
-}
-
 int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
@@ -433,9 +382,9 @@ int main(int argc, char **argv)
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
-    launched = status != WF_OK || task_of(&options) != NULL;
+    launched = status != WF_OK || app_run_task(&options) != NULL;
     if (launched)
-        status = meet_others(&options, &end, &error);
+        status = app_run_meet(&options, &end, &error);
     if (status == WF_OK && !app_options_asks(&options) && !end.reported)
         status = app_options_show(&options, stdout, &error);
     if (status == WF_OK && !app_options_asks(&options) && !options.print_config)
@@ -443,7 +392,7 @@ int main(int argc, char **argv)
     else if (status == WF_OK && !end.reported && !options.print_config)
         app_options_answer(&options, stdout);
     if (status != WF_OK && !launched)
-        meet_others(&options, &end, &error);
+        app_run_meet(&options, &end, &error);
     if (status != WF_OK)
         app_program_flush();
     if (status != WF_OK && !end.reported)

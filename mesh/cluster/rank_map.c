@@ -13,7 +13,7 @@ enum { MOST_PLACED = 1024 };
 typedef struct card {
     int32_t host;    /* the number of the first process there */
     int32_t cores;   /* cores of the host; 0: it could not be read */
-    int32_t threads; /* of each rank, that want a core each; 0: not known */
+    int32_t threads; /* each rank has so many, that want a core each; 0: not known */
     uint8_t core[WF_HOST_MOST_DEVICES / 8]; /* a bit for each that the process may use */
 } card;
 

@@ -14,7 +14,7 @@
 
 typedef struct check {
     const wf_par_trainer *t;
-    const bool *places; /* of a pipeline, wf_par_pipeline_places; else NULL */
+    const bool *places; /* wf_par_pipeline_places, or NULL */
     uint64_t *sum;      /* [count * WF_PAR_KINDS] */
 } check;
 
@@ -83,8 +83,7 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
 {
     static const char *const of[] = {"", "first moment of ", "second moment of "};
     typedef struct part {
-        uint64_t digest,
-            split_at; /* which part it is: the first rank that has it, plus 1; 0: none */
+        uint64_t digest, split_at; /* the first rank that has this part, plus 1; 0: none */
         wf_par_party party;
     } part;
     wf_context *ctx = c->t->par->ctx;

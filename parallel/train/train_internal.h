@@ -46,7 +46,7 @@ typedef struct wf_par_alike {
     uint64_t of_world, of_batch; /* this rank's factors */
     uint64_t *batch;             /* [micros] hashes of what was read */
     uint64_t evaluated;          /* the same of evaluations since they were compared */
-    float rate, clip;            /* of the step; below 0: not known before the update */
+    float rate, clip;            /* this step's; below 0: not known before the update */
     bool done;                   /* it was compared in this step */
 } wf_par_alike;
 

@@ -167,7 +167,7 @@ static void put_model(walk *w)
     put(w, "number of parameters", (double)t->count);
     for (int64_t i = 0; i < t->count; i++)
         put_parameter(w, t->parameter[i]);
-    if (w->job) /* of shapes, and of what they start from */
+    if (w->job) /* made from shapes, and from what they start from */
         wf_job_add(w->job, "hash of the model", "%016" PRIx64, hash);
 }
 

@@ -1,111 +1,11 @@
 /*
  * tests/parallel/test_alike.c - ranks that do not do the same: other options, another model, other data where it has
- * to be the same, steps, rates and updates of their own, replicas that part. Each is an error on every rank, which
+ * to be the same, steps, rates and updates of their own. Each is an error on every rank, which
  * names what differs, both values and the ranks.
  */
-#include "kernels/ops.h"
 #include "parallel/agree.h"
-#include "tests/harness.h"
-#include "tests/parallel/parallel_harness.h"
+#include "tests/parallel/alike.h"
 #include <stddef.h>
-#include <string.h>
-
-enum { RANKS = 4, STEPS = 3 };
-
-typedef struct trial trial;
-
-struct trial {
-    training t;
-    int odd; /* the rank that does something else */
-    void (*change)(training *t);
-    wf_status (*steps)(trial *trial, part *p, wf_par_trainer *trainer);
-    const wf_par_data *data; /* of the odd rank */
-    wf_par_pipeline *pipeline;
-    int made[RANKS]; /* steps whose update came to its end */
-    wf_error of[RANKS], launch;
-};
-
-static bool is_odd(const trial *t, const part *p)
-{
-    return p->rank->index == t->odd;
-}
-
-static wf_status run_steps(part *p, wf_par_trainer *trainer)
-{
-    trial *t = p->arg;
-
-    return t->steps(t, p, trainer);
-}
-
-/* Whole steps with data of each rank's own. */
-static wf_status whole_steps(trial *t, part *p, wf_par_trainer *trainer)
-{
-    const wf_par_data usual = {.read = count_up};
-    wf_par_step result;
-
-    for (int step = 1; step <= STEPS; step++) {
-        GOOD(wf_par_train_step(trainer, step, is_odd(t, p) && t->data ? t->data : &usual,
-                               &result));
-        t->made[p->rank->index]++;
-    }
-    return WF_OK;
-}
-
-static wf_status trial_rank(wf_rank *rank, void *arg)
-{
-    trial *t = arg;
-    training mine = t->t;
-    wf_status status;
-
-    mine.options.pipeline = t->pipeline;
-    if (t->change && rank->index == t->odd)
-        t->change(&mine);
-    status = on_trainer(rank, &mine, run_steps, t);
-    t->of[rank->index] = rank->error;
-    return status;
-}
-
-static trial new_trial(int tp, int dp, int odd)
-{
-    trial t = {.t = new_training(GPT2, HEADS, 8), .odd = odd, .steps = whole_steps};
-
-    t.t.layout.tp = tp;
-    t.t.layout.dp = dp;
-    return t;
-}
-
-static void run(trial *t)
-{
-    t->pipeline = pipeline_of(&t->t, &t->launch);
-    wf_launch(&(wf_launch_options){.ranks = (int)wf_par_ranks(&t->t.layout)}, trial_rank, t,
-              &t->launch);
-    wf_par_pipeline_free(t->pipeline);
-}
-
-static void names(const wf_error *error, const char *words)
-{
-    if (!strstr(error->text, words))
-        printf("\n    not said: %s\n    %s\n", words, error->text);
-    CU_ASSERT(strstr(error->text, words) != NULL);
-}
-
-/* All ranks end alike, after so many updates, with an error that has these words; the launch's is that of `rank`. */
-static void refused(trial *t, int rank, int made, const char *a, const char *b)
-{
-    char begin[32];
-
-    run(t);
-    CU_ASSERT_EQUAL(t->launch.code, WF_EMISMATCH);
-    snprintf(begin, sizeof begin, "rank %d: ", rank);
-    CU_ASSERT(strncmp(t->launch.text, begin, strlen(begin)) == 0);
-    names(&t->launch, a);
-    names(&t->launch, b);
-    for (int r = 0; r < RANKS; r++) {
-        CU_ASSERT_EQUAL(t->of[r].code, WF_EMISMATCH);
-        names(&t->of[r], a);
-        CU_ASSERT_EQUAL(t->made[r], made);
-    }
-}
 
 static void nothing_differs(void)
 {
@@ -380,74 +280,6 @@ static void data_of_stages(void)
     }
 }
 
-/* ---- replicas ---- */
-
-typedef struct drift {
-    int kind; /* 0: the value, 1, 2: a moment */
-    const char *path;
-} drift;
-
-static const drift *drifting;
-
-/* After step 1 an element of the odd rank's is another one; where the trainer does not look by itself, this does. */
-static wf_status drifting_steps(trial *t, part *p, wf_par_trainer *trainer)
-{
-    const wf_par_data usual = {.read = count_up};
-    const wf_par_train_state state = wf_par_trainer_state(trainer);
-    wf_par_step result;
-
-    for (int step = 1; step <= STEPS; step++) {
-        GOOD(wf_par_train_step(trainer, step, &usual, &result));
-        t->made[p->rank->index]++;
-        for (int64_t i = 0; step == 1 && is_odd(t, p) && i < state.count; i++) {
-            wf_tensor *x = drifting->kind
-                               ? wf_nn_optimizer_moment(state.optimizer, i, drifting->kind - 1)
-                               : state.parameter[i]->tensor;
-
-            if (strcmp(state.parameter[i]->path, drifting->path) == 0)
-                ((float *)x->data)[0] += 1e-3f;
-        }
-        if (!t->t.options.check_replicas)
-            GOOD(wf_par_trainer_check_replicas(trainer));
-    }
-    return WF_OK;
-}
-
-static void drifts(trial t, const drift *d, int odd, int first, const char *says_of)
-{
-    char a[64];
-
-    drifting = d;
-    t.odd = odd;
-    t.steps = drifting_steps;
-    snprintf(a, sizeof a, "rank %d (", first);
-    refused(&t, odd, 1, says_of, a);
-    names(&t.launch, "not the same bits after step 1");
-}
-
-static void replicas_that_part(void)
-{
-    static const drift norm = {0, "norm.gain"}, m = {1, "block.1.mlp.up.weight"},
-                       v = {2, "block.0.mlp.down.weight"};
-    trial dp = new_trial(1, 4, 0), tp = new_trial(4, 1, 0), both = new_trial(2, 2, 0),
-          hidden = new_trial(1, 4, 3), pp = new_trial(2, 1, 0);
-    static const drift table = {0, "embed.table"};
-
-    dp.t.layout.strategy = both.t.layout.strategy = hidden.t.layout.strategy = "no_shard";
-    drifts(dp, &norm, 3, 0, "hold norm.gain alike");
-    drifts(dp, &m, 2, 0, "hold first moment of block.1.mlp.up.weight alike");
-    drifts(tp, &norm, 1, 0, "hold norm.gain alike");
-    drifts(both, &v, 3, 1, "hold second moment of block.0.mlp.down.weight alike");
-    pp.t.layout.pp = 2;
-    pp.t.options.micro_batch = 1;
-    pp.t.pipeline = (wf_par_pipeline_options){.schedule = "1f1b"};
-    drifts(pp, &table, 2, 0, "hold embed.table alike"); /* tied: both stages have it */
-    drifting = &norm;
-    hidden.steps = drifting_steps;
-    hidden.t.options.check_replicas = 2;
-    refused(&hidden, 3, 1, "not the same bits after step 2", "rank 3 (");
-}
-
 int main(void)
 {
     static const wf_test tests[] = {
@@ -457,7 +289,6 @@ int main(void)
         {"steps of their own", steps_of_their_own},
         {"data of their own", data_of_their_own},
         {"data of stages", data_of_stages},
-        {"replicas that part", replicas_that_part},
         {NULL, NULL},
     };
 
