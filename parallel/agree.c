@@ -87,7 +87,7 @@ wf_status wf_par_fail_as(wf_par *par, int rank, wf_status code, const char *text
 {
     wf_error woken = {WF_OK, ""};
 
-    if (wf_context_rank(par->ctx) != rank) /* that rank never comes */
+    if (wf_context_rank(par->ctx) != rank) /* the barrier ends when that rank has failed */
         wf_barrier(wf_mesh_world(par->mesh), &woken);
     wf_fail(par->ctx, code, "%s", text);
     if (wf_context_rank(par->ctx) == rank)

@@ -37,25 +37,6 @@ static const char *unless_auto(const char *choice)
     return strcmp(choice, "auto") == 0 ? NULL : choice;
 }
 
-/* A plan and a report move nothing: of several processes, one makes it. */
-static bool moves_nothing(const app_options *o)
-{
-    return o->plan || strcmp(o->transport, "fake") == 0;
-}
-
-/* By what rules the run computes, for its log, its checkpoints and the digests of its ranks. */
-static wf_status know_numerics(const app_options *o, char text[17], wf_error *error)
-{
-    const wf_par_options options = app_setup_rank(o, false);
-    uint64_t identity;
-
-    if (!o->steps || moves_nothing(o))
-        return WF_OK;
-    if (wf_par_numerics(&options, &identity, error) == WF_OK)
-        snprintf(text, 17, "%016" PRIx64, identity);
-    return error->code;
-}
-
 /* Rank 0 alone writes it. */
 static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
                           const char *numerics, app_run_log **log, wf_error *error)
@@ -262,7 +243,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_memory_check(o, launcher, failed) == WF_OK &&
         (!o->recovery_dir || launcher->processes == 1 ||
          elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
-        know_numerics(o, job->numerics, failed) == WF_OK &&
+        app_run_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),
                  launcher, job->numerics, &job->log, failed) == WF_OK &&
@@ -311,9 +292,9 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
 
-    if (moves_nothing(o) && end->reported)
+    if (app_run_moves_nothing(o) && end->reported)
         return WF_OK;
-    if (moves_nothing(o))
+    if (app_run_moves_nothing(o))
         launcher = (wf_launcher){.kind = "threads", .processes = 1, .local = 1};
     else if (fit_processes(o, &launcher, error) != WF_OK)
         status = error->code;

@@ -1,9 +1,29 @@
 /* apps/gpt_train/run_job.c - see the header. */
 #include "apps/gpt_train/run_job.h"
 #include "apps/program.h"
+#include "apps/gpt_train/setup.h"
+#include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 
 #define WHAT "what is asked for" /* the first entry of a process's job */
+
+bool app_run_moves_nothing(const app_options *o)
+{
+    return o->plan || strcmp(o->transport, "fake") == 0;
+}
+
+wf_status app_run_numerics(const app_options *o, char text[17], wf_error *error)
+{
+    const wf_par_options options = app_setup_rank(o, false);
+    uint64_t identity;
+
+    if (!o->steps || app_run_moves_nothing(o))
+        return WF_OK;
+    if (wf_par_numerics(&options, &identity, error) == WF_OK)
+        snprintf(text, 17, "%016" PRIx64, identity);
+    return error->code;
+}
 
 wf_job *app_run_job(const app_options *o, const app_train_job *run)
 {

@@ -8,6 +8,13 @@
    caller, wf_job_free. */
 wf_job *app_run_job(const app_options *options, const app_train_job *run);
 
+/* Says whether a run moves nothing, as a plan and a report: of several processes, one makes it. */
+bool app_run_moves_nothing(const app_options *options);
+
+/* Finds the numerics identity of a run, for its log, its checkpoints and the digests of its ranks; "" where nothing is
+   computed. */
+wf_status app_run_numerics(const app_options *options, char text[17], wf_error *error);
+
 /* Returns what a process is asked for in place of a run; NULL: a run. */
 const char *app_run_task(const app_options *options);
 
