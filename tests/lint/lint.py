@@ -60,7 +60,7 @@ ROOMS = {
     "parallel/formats": {"parallel/files"},
     "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
-    "parallel/simulate": {"parallel/pipeline"},
+    "parallel/simulate": {"parallel/files", "parallel/pipeline"},
     "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
     "parallel/recovery": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
                           "parallel/train"},
