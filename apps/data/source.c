@@ -1,6 +1,8 @@
 /* apps/data/source.c - see source.h. */
 #include "apps/data/source.h"
 #include "apps/data/manifest.h"
+#include "core/numerics/bits.h"
+#include "parallel/files/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +108,27 @@ void app_source_close(app_source *source)
     free(source->part);
     free(source->name);
     *source = (app_source){.parts = 0};
+}
+
+static wf_status add_fingerprint(const app_token_file *file, uint64_t *fingerprint,
+                                 wf_error *error)
+{
+    uint64_t own;
+
+    if (wf_output_fingerprint(file->descriptor, file->name, &own, error) == WF_OK)
+        *fingerprint = wf_mix64(*fingerprint ^ own);
+    return error->code;
+}
+
+wf_status app_source_fingerprint(const app_source *source, uint64_t *fingerprint,
+                                 wf_error *error)
+{
+    for (int64_t i = 0; i < source->parts; i++)
+        if (add_fingerprint(&source->part[i].file, fingerprint, error) != WF_OK ||
+            (source->part[i].masked &&
+             add_fingerprint(&source->part[i].mask, fingerprint, error) != WF_OK))
+            return error->code;
+    return WF_OK;
 }
 
 /* The part that holds a token. */

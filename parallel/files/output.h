@@ -97,6 +97,16 @@ WF_API wf_output *wf_output_open_in(wf_output_folder *folder, const char *name,
                                     wf_error *error);
 
 /**
+ * wf_own_folder_open - a folder whose content can be trusted: it is no symbolic link, this user's, and no other user may
+ * write to it
+ *
+ * @param make  make it where it is missing, for this user alone; else a missing one is no error
+ * Returns:     a descriptor, for the caller to close; -1: it is missing, or there is an error
+ * Errors:      WF_EIO: the rule that is broken, and how to mend it
+ */
+WF_API int wf_own_folder_open(const char *path, bool make, wf_error *error);
+
+/**
  * wf_output_fingerprint - XXH3 of a file's size and content, or of 256 blocks of 16 KiB of a larger one, the first and
  * the last among them
  *

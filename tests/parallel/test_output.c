@@ -258,6 +258,86 @@ static void fingerprints(void)
     close(fd);
 }
 
+/* Whether a folder is trusted, and an error of these words says why it is not. */
+static bool trusts(const char *name, const char *words)
+{
+    wf_error error = {WF_OK, ""};
+    int fd = wf_own_folder_open(path_of(name), false, &error);
+
+    if (fd >= 0)
+        close(fd);
+    if (words && !strstr(error.text, words))
+        printf("\n    \"%s\", which should say \"%s\"\n", error.text, words);
+    return words ? fd < 0 && error.code == WF_EIO && strstr(error.text, words) : fd >= 0;
+}
+
+static void folders_that_are_not_trusted(void)
+{
+    wf_error error = {WF_OK, ""};
+    struct stat s;
+    int fd;
+
+    CU_ASSERT_EQUAL(wf_own_folder_open(path_of("a"), false, &error), -1);
+    CU_ASSERT_EQUAL(error.code, WF_OK); /* there is none */
+    fd = wf_own_folder_open(path_of("a"), true, &error);
+    CU_ASSERT(fd >= 0 && fstat(fd, &s) == 0 && (s.st_mode & 0777) == 0700);
+    close(fd);
+    CU_ASSERT(trusts("a", NULL));
+    CU_ASSERT_EQUAL(symlink("a", path_of("b")), 0);
+    CU_ASSERT(trusts("b", "it is a symbolic link, and is not followed"));
+    CU_ASSERT_EQUAL(wf_own_folder_open(path_of("b"), true, &error), -1);
+    chmod(path_of("a"), 0770);
+    CU_ASSERT(trusts("a", "it is writable for other users"));
+    chmod(path_of("a"), 01777);
+    CU_ASSERT(trusts("a", "it is writable for other users"));
+    chmod(path_of("a"), 0755);
+    CU_ASSERT(trusts("a", NULL));
+    put("file", "x");
+    CU_ASSERT(trusts("file", "Not a directory"));
+    if (geteuid() == 0) {
+        CU_ASSERT_EQUAL(chown(path_of("a"), 65534, 65534), 0);
+        CU_ASSERT(trusts("a", "it is another user's"));
+    } else {
+        printf("(another user's: skipped, which root alone can make) ");
+    }
+}
+
+static bool trusts_file(const char *name, const char *words)
+{
+    wf_error error = {WF_OK, ""};
+    wf_file file;
+    wf_status status =
+        wf_file_open(&file, &wf_system_files, path_of(name), WF_FILE_READ_OWN, &error);
+
+    if (status == WF_OK)
+        wf_file_close(&file, NULL);
+    if (words && !strstr(error.text, words))
+        printf("\n    \"%s\", which should say \"%s\"\n", error.text, words);
+    return words ? status == WF_EIO && strstr(error.text, words) : status == WF_OK;
+}
+
+static void files_that_are_not_trusted(void)
+{
+    put("a", "x");
+    CU_ASSERT(trusts_file("a", NULL));
+    CU_ASSERT_EQUAL(symlink("a", path_of("b")), 0);
+    CU_ASSERT(trusts_file("b", "cannot open"));
+    CU_ASSERT_EQUAL(link(path_of("a"), path_of("c")), 0);
+    CU_ASSERT(trusts_file("a", "it is a file that has other names too"));
+    unlink(path_of("c"));
+    chmod(path_of("a"), 0646);
+    CU_ASSERT(trusts_file("a", "it is writable for other users"));
+    chmod(path_of("a"), 0644);
+    mkfifo(path_of("pipe"), 0600);
+    CU_ASSERT(trusts_file("pipe", "it is no regular file"));
+    if (geteuid() == 0) {
+        CU_ASSERT_EQUAL(chown(path_of("a"), 65534, 65534), 0);
+        CU_ASSERT(trusts_file("a", "it is another user's"));
+    } else {
+        printf("(another user's: skipped, which root alone can make) ");
+    }
+}
+
 static void (*body)(void);
 
 /* Each test has a folder of its own. */
@@ -279,6 +359,8 @@ IN_A_FOLDER(planted_partial_files)
 IN_A_FOLDER(another_users_file)
 IN_A_FOLDER(sets)
 IN_A_FOLDER(fingerprints)
+IN_A_FOLDER(folders_that_are_not_trusted)
+IN_A_FOLDER(files_that_are_not_trusted)
 
 static const wf_test tests[] = {
     {"a file is replaced when it is whole", in_replaced_whole},
@@ -290,6 +372,8 @@ static const wf_test tests[] = {
     {"another user's file", in_another_users_file},
     {"sets", in_sets},
     {"fingerprints", in_fingerprints},
+    {"folders that are not trusted", in_folders_that_are_not_trusted},
+    {"files that are not trusted", in_files_that_are_not_trusted},
     {NULL, NULL}};
 
 int main(void)
