@@ -32,8 +32,8 @@ static json_t *describe(int fd, const char *path, wf_error *error)
     return json_pack("{s:I, s:s}", "bytes", (json_int_t)s.st_size, "xxh3", hash);
 }
 
-wf_status app_manifest_write(wf_output *manifest, const app_manifest_part *part, int parts,
-                             int64_t tokens, int64_t documents, wf_error *error)
+static wf_status write_manifest(wf_output *manifest, const app_manifest_part *part, int parts,
+                                int64_t tokens, int64_t documents, wf_error *error)
 {
     FILE *stream = wf_output_stream(manifest);
     json_t *all = json_object(), *json = NULL;
@@ -61,6 +61,49 @@ wf_status app_manifest_write(wf_output *manifest, const app_manifest_part *part,
               fputc('\n', stream) == EOF))
         wf_output_failed(manifest, error);
     json_decref(json);
+    return error->code;
+}
+
+/* Names in the set's folder that an older one may have had, and this one has not. */
+typedef struct stale_names {
+    char text[3][300];
+    const char *name[3];
+    int count;
+} stale_names;
+
+static void add_stale(stale_names *s, const char *prefix, const char *ending)
+{
+    const char *slash = strrchr(prefix, '/');
+
+    snprintf(s->text[s->count], sizeof s->text[0], "%.255s%s", slash ? slash + 1 : prefix,
+             ending);
+    s->name[s->count] = s->text[s->count];
+    s->count++;
+}
+
+wf_status app_manifest_publish(const char *prefix, const app_manifest_part *part, int parts,
+                               int64_t tokens, int64_t documents, wf_error *error)
+{
+    wf_output *all[APP_MANIFEST_PARTS + 1] = {NULL};
+    stale_names stale = {.count = 0};
+    char path[PATH];
+    int n = 0;
+
+    snprintf(path, sizeof path, "%.4100s" APP_MANIFEST_ENDING, prefix);
+    all[n++] = wf_output_open(path, error);
+    for (int i = parts - 1; i >= 2; i--)
+        all[n++] = part[i].output;
+    all[n++] = part[0].output;
+    all[n++] = part[1].output;
+    add_stale(&stale, prefix, APP_MANIFEST_MASK APP_MANIFEST_ENDING);
+    if (parts == 2) {
+        add_stale(&stale, prefix, APP_MANIFEST_MASK ".idx");
+        add_stale(&stale, prefix, APP_MANIFEST_MASK ".bin");
+    }
+    if (all[0] && write_manifest(all[0], part, parts, tokens, documents, error) == WF_OK)
+        return wf_output_publish_set(all, n, stale.name, stale.count, error);
+    for (int i = 0; i < n; i++)
+        wf_output_discard(all[i]);
     return error->code;
 }
 

@@ -24,9 +24,17 @@ typedef struct app_manifest_part {
     wf_output *output;
 } app_manifest_part;
 
-/* Writes what a manifest says of files whose contents are complete. WF_EIO, WF_ENOMEM. */
-wf_status app_manifest_write(wf_output *manifest, const app_manifest_part *part, int parts,
-                             int64_t tokens, int64_t documents, wf_error *error);
+/**
+ * app_manifest_publish - gives the files of a data set, whose contents are complete, and its manifest their names together
+ *
+ * PREFIX.idx goes first and comes last: without it no reader finds any of them; and the manifest comes before the rest, so
+ * that every mixture is refused. An older loss mask goes where there is no new one.
+ *
+ * @param part  [parts], .bin and .idx first; their outputs are freed in any case
+ * Errors:      WF_EIO, WF_EINVAL, WF_ENOMEM
+ */
+wf_status app_manifest_publish(const char *prefix, const app_manifest_part *part, int parts,
+                               int64_t tokens, int64_t documents, wf_error *error);
 
 /**
  * app_manifest_check - whether the files of a data set are those that were published together

@@ -350,55 +350,19 @@ static wf_status complete(app_megatron_writer *w)
     return w->error.code;
 }
 
-/* Names of a set that has no part of that kind, in its folder: an older one may have had it. */
-typedef struct stale_names {
-    char text[3][300];
-    const char *name[3];
-    int count;
-} stale_names;
-
-static void add_stale(stale_names *s, const char *prefix, const char *ending)
-{
-    const char *slash = strrchr(prefix, '/');
-
-    snprintf(s->text[s->count], sizeof s->text[0], "%.255s%s", slash ? slash + 1 : prefix,
-             ending);
-    s->name[s->count] = s->text[s->count];
-    s->count++;
-}
-
-/* All parts of the set with their manifest; .idx comes last, without which no reader finds any of them. */
+/* Both writers' files get their names. */
 static wf_status publish(app_megatron_writer *w, app_megatron_writer *mask)
 {
-    const app_manifest_part part[APP_MANIFEST_PARTS] = {
-        {".bin", w->bin},
-        {".idx", w->idx},
-        {APP_MANIFEST_MASK ".bin", mask ? mask->bin : NULL},
-        {APP_MANIFEST_MASK ".idx", mask ? mask->idx : NULL}};
-    wf_output *all[APP_MANIFEST_PARTS + 1];
-    stale_names stale = {.count = 0};
-    int n = 0;
-    wf_output *manifest = open_part(w, w->prefix, APP_MANIFEST_ENDING);
+    app_manifest_part part[APP_MANIFEST_PARTS] = {{".bin", w->bin}, {".idx", w->idx}};
+    int parts = 2;
 
-    if (!manifest || app_manifest_write(manifest, part, mask ? 4 : 2, w->tokens, w->documents,
-                                        &w->error) != WF_OK) {
-        wf_output_discard(manifest);
-        return w->error.code;
-    }
-    add_stale(&stale, w->prefix, APP_MANIFEST_MASK APP_MANIFEST_ENDING);
-    all[n++] = manifest; /* from now on every mixture is refused */
     if (mask) {
-        all[n++] = mask->idx;
-        all[n++] = mask->bin;
+        part[parts++] = (app_manifest_part){APP_MANIFEST_MASK ".bin", mask->bin};
+        part[parts++] = (app_manifest_part){APP_MANIFEST_MASK ".idx", mask->idx};
         mask->bin = mask->idx = NULL;
-    } else {
-        add_stale(&stale, w->prefix, APP_MANIFEST_MASK ".idx");
-        add_stale(&stale, w->prefix, APP_MANIFEST_MASK ".bin");
     }
-    all[n++] = w->bin;
-    all[n++] = w->idx;
     w->bin = w->idx = NULL;
-    return wf_output_publish_set(all, n, stale.name, stale.count, &w->error);
+    return app_manifest_publish(w->prefix, part, parts, w->tokens, w->documents, &w->error);
 }
 
 wf_status app_megatron_writer_finish(app_megatron_writer *writer, app_megatron_writer *mask,

@@ -43,8 +43,8 @@ typedef struct app_elastic {
     double
         lost_at; /* s, when the ranks were lost that make this launch necessary; 0: none were */
     char told[2048];            /* what rank 0 says when it has been taken up; "" */
-    char run[APP_RECOVERY_RUN]; /* of processes: which run this start is of, */
-    char *job;                  /* and which job (recovery_job.h) */
+    char run[APP_RECOVERY_RUN]; /* the run that processes are started for, */
+    char *job;                  /* its job: see recovery_job.h */
 } app_elastic;
 
 /* One launch. job: the program's own. end, error: as wf_launch has them. */

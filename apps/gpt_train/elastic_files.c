@@ -97,11 +97,15 @@ static wf_status load_file(app_elastic *e, const char *dir, int folder, const ch
     return WF_OK;
 }
 
-wf_status elastic_files_load(app_elastic *e, const char *dir, wf_error *error)
+wf_status elastic_files_load(app_elastic *e, const app_options *options,
+                             const app_data_set *data, wf_error *error)
 {
+    const char *dir = options->recovery_dir;
     DIR *directory = open_own(dir, false, error);
     struct dirent *entry;
 
+    app_recovery_run(e->run);
+    e->job = app_recovery_job(options, data, error);
     e->from = error->code == WF_OK ? wf_par_snapshot_open(error) : NULL;
     while (directory && e->from && error->code == WF_OK && (entry = readdir(directory)) != NULL)
         if (is_file(entry->d_name))

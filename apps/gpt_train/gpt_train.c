@@ -239,16 +239,6 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
     return status;
 }
 
-/* What an earlier start of this run has left on this host. */
-static wf_status load_left(const app_options *o, app_train_job *job, wf_error *error)
-{
-    app_elastic *e = job->elastic;
-
-    app_recovery_run(e->run);
-    e->job = app_recovery_job(o, job->data, error);
-    return e->job ? elastic_files_load(e, o->recovery_dir, error) : error->code;
-}
-
 /* Where something goes wrong in one process of several, its ranks fail, which tells the others. */
 static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
@@ -266,7 +256,8 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        (!o->recovery_dir || launcher->processes == 1 || load_left(o, job, failed) == WF_OK) &&
+        (!o->recovery_dir || launcher->processes == 1 ||
+         elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),

@@ -41,7 +41,7 @@ extern const wf_file_calls wf_system_files;
 /* What is written is never reached through a symbolic link of that name. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
-    WF_FILE_READ_OWN, /* of this user alone, and not behind a link: what others could have put there is refused */
+    WF_FILE_READ_OWN, /* this user's alone, and not behind a link: what others could have put there is refused */
     WF_FILE_WRITE, /* one that exists, or a new one, as it is */
     WF_FILE_CREATE /* a new one; that it exists already is an error */
 } wf_file_mode;
@@ -50,7 +50,7 @@ typedef struct wf_file {
     const wf_file_calls *calls;
     char path[WF_FILES_PATH]; /* for errors */
     int fd;
-    int64_t bytes; /* of one that is read: its size when it was opened */
+    int64_t bytes; /* size of one that is read, when it was opened */
     int64_t need; /* bytes of all that is written with it, which a full disk is to be told of */
 } wf_file;
 

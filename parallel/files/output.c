@@ -17,7 +17,7 @@ struct wf_output_folder {
 };
 
 enum {
-    DIGITS = 16,   /* of a mark */
+    DIGITS = 16,   /* in a mark */
     LONGEST = 200, /* bytes of NAME that are in its partial file's */
     TRIES = 16,    /* names, each of which somebody would have had to guess */
 };

@@ -36,7 +36,7 @@ bool wf_output_replaces(const wf_output *o)
 /* All that was written is on the disk. */
 static wf_status complete(wf_output *o, wf_error *error)
 {
-    errno = EIO; /* of a stream that failed earlier the reason is not known any more */
+    errno = EIO; /* why a stream has failed earlier is not known any more */
     if (o->stream && (fflush(o->stream) != 0 || ferror(o->stream)))
         return wf_output_failed(o, error);
     if (!o->direct && fsync(o->file.fd) != 0)

@@ -26,7 +26,7 @@ typedef struct wf_hf_writer {
     char *header;
     size_t header_bytes;
     wf_output *weights; /* where the process that made the file has it open */
-    uint64_t mark;      /* of its name until it has its own: all ranks have to know it */
+    uint64_t mark;      /* in its name until it has its own: all ranks have to know it */
     wf_file file;
     wf_error error; /* the first one of all calls */
 } wf_hf_writer;
