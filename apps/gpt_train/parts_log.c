@@ -44,14 +44,15 @@ wf_status app_parts_log_open(app_parts_log *log, const char *folder, int rank, w
     if (log->file < 0)
         return wf_error_set(error, WF_EIO, "--log-digests: cannot write %s: %s", log->path,
                             strerror(errno));
-    if (fstat(log->file, &s) == 0 && S_ISREG(s.st_mode) && s.st_nlink == 1)
+    if (fstat(log->file, &s) == 0 && S_ISREG(s.st_mode) && s.st_nlink == 1 &&
+        s.st_uid == geteuid())
         return WF_OK;
     app_parts_log_close(log);
-    return wf_error_set(
-        error, WF_EIO,
-        "--log-digests: %s is no file of its own, but a link or a special file: "
-        "remove it",
-        log->path);
+    return wf_error_set(error, WF_EIO,
+                        "--log-digests: %s is no file of its own, but a link, a special file "
+                        "or another user's: "
+                        "remove it",
+                        log->path);
 }
 
 void app_parts_log_close(app_parts_log *log)

@@ -16,6 +16,26 @@
 
 enum { DIGITS = 16 };
 
+/* A folder of a model's file's name is not replaced by the file. */
+static wf_status check_names(int folder, const char *path, wf_error *error)
+{
+    app_export_names all = app_export_list(folder, app_export_is_of_model);
+    struct stat s;
+
+    for (int i = 0; i < all.count; i++) {
+        const char *name = all.entry[i]->d_name;
+
+        if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode))
+            wf_error_set(
+                error, WF_EINVAL,
+                "%s/%s is a folder, where a model has a file: remove it, or name another "
+                "folder",
+                path, name);
+    }
+    app_export_free_names(&all);
+    return error->code;
+}
+
 wf_status app_export_folder_check(const char *path, bool overwrite, wf_error *error)
 {
     int folder;
@@ -26,6 +46,10 @@ wf_status app_export_folder_check(const char *path, bool overwrite, wf_error *er
     folder = app_export_open(AT_FDCWD, path, 0);
     if (folder < 0 && errno == ENOTDIR)
         return wf_error_set(error, WF_EINVAL, "%s is a file, and TO is a folder", path);
+    if (folder >= 0 && check_names(folder, path, error) != WF_OK) {
+        app_export_shut(folder);
+        return error->code;
+    }
     if (folder < 0 || overwrite) {
         app_export_shut(folder);
         return WF_OK;
