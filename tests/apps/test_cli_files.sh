@@ -327,4 +327,37 @@ if [ -z "$sanitized" ]; then
         done
     done
 fi
+
+# Killed at each rename, and failing there, of a data set that is written over another one of the same sizes: what is read
+# is the old one, the new one or nothing, and never a loss mask beside other tokens.
+if [ -z "$sanitized" ]; then
+    mkdir sets
+    for i in 1 2; do
+        # documents begin elsewhere, so the masks differ
+        for line in 1 2 3 4 5 6; do printf '{"text": "%*s"}\n' $((10 * ((line + i) % 2 + 1))) "$i$line"; done >docs.jsonl
+        "$bin/gpt_data" tokenize docs.jsonl --output docs >out 2>err && "$bin/gpt_data" pack docs --seq-len 30 --output "packed$i" >out 2>err
+    done
+    for with in kill 5; do
+        for at in 1 2 3 4 5; do
+            rm -f sets/*
+            for file in packed1.*; do cp "$file" "sets/packed${file#packed1}"; done
+            { WEFT_FAIL_UNDER=$PWD/sets WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at WEFT_FAIL_WITH=$with LD_PRELOAD=$failing \
+                "$bin/gpt_data" pack docs --seq-len 30 --output "$PWD/sets/packed"; } >out 2>err
+            problem=$([ $? != 0 ] || echo "rename $at was not there")
+            for named in idx bin; do
+                if "$bin/gpt_train" "${tiny[@]}" --data sets/packed.$named --vocab-size 65536 --steps 1 --seq-len 30 >out 2>err; then
+                    for old in 1 2; do
+                        for part in bin idx loss.bin loss.idx; do cmp -s sets/packed.$part packed$old.$part || echo $part; done >differ$old
+                    done
+                    [ ! -s differ1 ] || [ ! -s differ2 ] || problem+=" a mixture is trained: $(cat differ1 differ2 | tr '\n' ' ')"
+                else
+                    [ "$(wc -l <err)" = 1 ] || problem+=" $(cat err)"
+                fi
+            done
+            result "a data set whose writing ends at rename $at with $with" "$problem"
+            "$bin/gpt_data" pack docs --seq-len 30 --output sets/packed >out 2>err
+            result "and is written again" "$(cmp sets/packed.bin packed2.bin 2>&1; cmp sets/packed.loss.bin packed2.loss.bin 2>&1; ls -A sets | grep partial)"
+        done
+    done
+fi
 finish
