@@ -289,6 +289,13 @@ int renameat(int in, const char *from, int to_in, const char *to)
     return fails("rename", full(in, from, path)) ? -1 : REAL(renameat)(in, from, to_in, to);
 }
 
+int rename(const char *from, const char *to)
+{
+    char path[PATH];
+
+    return fails("rename", full(AT_FDCWD, from, path)) ? -1 : REAL(rename)(from, to);
+}
+
 int renameat2(int in, const char *from, int to_in, const char *to, unsigned flags)
 {
     char path[PATH];
