@@ -25,12 +25,10 @@ void app_program_begin(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-FILE *app_program_file(const char *path, const char *mode)
+FILE *app_program_file(const char *path)
 {
-    int how =
-        *mode == 'r' ? O_RDONLY : O_WRONLY | O_CREAT | (*mode == 'w' ? O_TRUNC : O_APPEND);
-    int fd = open(path, how | O_CLOEXEC | O_NONBLOCK, 0666);
-    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, how & O_APPEND) == 0 ? fdopen(fd, mode) : NULL;
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "r") : NULL;
 
     if (fd >= 0 && !file)
         close(fd);

@@ -1,7 +1,6 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
-#include "apps/program.h"
-#include <errno.h>
+#include "parallel/files/output.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -164,32 +163,25 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         r->flops);
 }
 
-static wf_status cannot_write(const char *path, wf_error *error)
-{
-    return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
-}
-
 wf_status app_step_report_check(const char *path, wf_error *error)
 {
-    FILE *file =
-        app_program_file(path, "a"); /* what it holds stays until there is something else */
-
-    return file && fclose(file) == 0 ? WF_OK : cannot_write(path, error);
+    return wf_output_check(path, error);
 }
 
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
-    FILE *file;
-    bool good;
+    wf_output *output = json ? wf_output_open(path, error) : NULL;
 
     if (!json)
         return wf_error_set(error, WF_ENOMEM, "no memory for a report as JSON");
-    errno = 0;
-    file = app_program_file(path, "w");
-    good = file && json_dumpf(json, file, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) == 0 &&
-           fputc('\n', file) != EOF;
-    if (file && fclose(file))
-        good = false;
+    if (output && (json_dumpf(json, wf_output_stream(output),
+                              JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 ||
+                   fputc('\n', wf_output_stream(output)) == EOF)) {
+        wf_output_failed(output, error);
+        wf_output_discard(output);
+    } else if (output) {
+        wf_output_publish(output, error);
+    }
     json_decref(json);
-    return good ? WF_OK : cannot_write(path, error);
+    return error->code;
 }

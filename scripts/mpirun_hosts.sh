@@ -66,9 +66,13 @@ if [ $elastic = no ]; then
 fi
 
 read -ra agent <<<"$(sed "s/'//g" <<<"${OMPI_MCA_plm_rsh_agent:-ssh}")"
-run=weft-${WEFT_RUN:-$UID-$$} restarts=${WEFT_RESTARTS:-0} watcher='' reaper='' job='' asked=no grows=$(mktemp)
+run=weft-${WEFT_RUN:-$UID-$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')} restarts=${WEFT_RESTARTS:-0} watcher='' reaper='' job='' asked=no grows=$(mktemp)
 flags=(--elastic on --recovery-dir "/dev/shm/$run" --nnodes $((processes * ${#hosts[@]})))
 trap 'rm -f "$grows"; [ -z "$watcher$reaper" ] || kill $watcher $reaper 2>/dev/null || true' EXIT
+
+# A host's folder of the run in /dev/shm, where others could have put one of that name before: it is this user's, and no link.
+export WEFT_RUN_ID=$run
+own="[ -O /dev/shm/$run ] && [ ! -L /dev/shm/$run ]"
 
 on()
 {
@@ -110,7 +114,7 @@ watch()
             $((processes * $#)) ] || continue
         echo yes >"$grows"
         for host in "$@"; do
-            on "$host" "mkdir -p /dev/shm/$run && touch /dev/shm/$run/leave" || true
+            on "$host" "mkdir -m 700 /dev/shm/$run; $own && touch /dev/shm/$run/leave" || true
         done
         return 0
     done
@@ -150,7 +154,7 @@ bring()
     local host used=$1
     shift
     for host in "$@"; do
-        timeout 600 "${agent[@]}" "$host" "cd /dev/shm && tar -c $run && rm -r $run" </dev/null 2>/dev/null |
+        timeout 600 "${agent[@]}" "$host" "$own && cd /dev/shm && tar -c $run && rm -r $run" </dev/null 2>/dev/null |
             timeout 600 "${agent[@]}" "$used" "cd /dev/shm && tar -x" 2>/dev/null || true
     done
 }
@@ -169,7 +173,7 @@ while :; do
     used=("${alive[@]:0:count}")
     [ $restarts = 0 ] || bring "${used[0]}" "${alive[@]:count}"
     for host in "${used[@]}"; do
-        on "$host" "rm -f /dev/shm/$run/leave" || true
+        on "$host" "$own && rm -f /dev/shm/$run/leave" || true
     done
     over "${used[@]}"
     : >"$grows"
@@ -178,7 +182,7 @@ while :; do
     status=0
     # Every host's daemon hangs on mpirun itself, and none on that of another host, which may be lost. What mpirun kills
     # where one is lost is setsid alone: the program has a second or more to leave what it holds.
-    WEFT_RESTART_COUNT=$restarts "${launch[@]}" --mca routed direct --mca plm_rsh_no_tree_spawn 1 -x WEFT_RESTART_COUNT \
+    WEFT_RESTART_COUNT=$restarts "${launch[@]}" --mca routed direct --mca plm_rsh_no_tree_spawn 1 -x WEFT_RESTART_COUNT -x WEFT_RUN_ID \
         setsid --fork --wait "$program" "${flags[@]}" &
     job=$!
     reap $job "${used[@]}" &
@@ -203,6 +207,6 @@ while :; do
     restarts=$((restarts + 1))
 done
 for host in "${hosts[@]}"; do
-    on "$host" "rm -rf /dev/shm/$run" || true
+    on "$host" "rm -rf /dev/shm/$run" || true # of a link that one itself
 done
 exit $status

@@ -31,6 +31,16 @@ int64_t app_data_set_evaluations(const app_data_set *data)
     return (app_data_set_windows(data, APP_DATA_VALIDATION) + batch - 1) / batch;
 }
 
+wf_status app_data_set_fingerprint(const app_data_set *data, uint64_t *fingerprint,
+                                   wf_error *error)
+{
+    *fingerprint = 0;
+    for (int64_t i = 0; i < data->trained; i++)
+        if (app_source_fingerprint(&data->source[i], fingerprint, error) != WF_OK)
+            return error->code;
+    return WF_OK;
+}
+
 bool app_data_set_is_text(const app_data_set *data)
 {
     return data->source[0].is_text;

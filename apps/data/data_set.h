@@ -52,6 +52,14 @@ wf_status app_data_set_open(const app_data_options *options, app_data_set **data
 /** app_data_set_close - closes the files; NULL is allowed. */
 void app_data_set_close(app_data_set *data);
 
+/**
+ * app_data_set_fingerprint - what the files that are trained on are, by size and samples of content; loss masks too
+ *
+ * Errors:  WF_EIO, WF_ENOMEM
+ */
+wf_status app_data_set_fingerprint(const app_data_set *data, uint64_t *fingerprint,
+                                   wf_error *error);
+
 /** app_data_set_is_text - whether there is text, whose tokens are bytes. */
 bool app_data_set_is_text(const app_data_set *data);
 

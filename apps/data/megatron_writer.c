@@ -4,8 +4,8 @@
  * file has them, behind its header; the pointers and bounds behind them follow from reading these again.
  */
 #include "apps/data/megatron_writer.h"
+#include "apps/data/manifest.h"
 #include "apps/data/megatron_format.h"
-#include "apps/data/partial_file.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -17,7 +17,8 @@
 enum { SOME = 16384 }; /* ids that are stored at once */
 
 struct app_megatron_writer {
-    app_partial_file bin, idx;
+    char *prefix;
+    wf_output *bin, *idx;
     int64_t vocabulary;
     app_megatron_type type;
     int64_t tokens, documents;
@@ -38,15 +39,14 @@ static void put_little_endian(unsigned char *to, uint64_t value, int64_t size)
         to[i] = (unsigned char)(value >> 8 * i);
 }
 
-static wf_status write_failed(app_megatron_writer *w, const app_partial_file *o)
+static wf_status write_failed(app_megatron_writer *w, const wf_output *o)
 {
-    return app_partial_file_failed(o, &w->error);
+    return wf_output_failed(o, &w->error);
 }
 
-static wf_status put(app_megatron_writer *w, const app_partial_file *o, const void *bytes,
-                     size_t size)
+static wf_status put(app_megatron_writer *w, const wf_output *o, const void *bytes, size_t size)
 {
-    if (w->error.code == WF_OK && fwrite(bytes, 1, size, o->file) != size)
+    if (w->error.code == WF_OK && fwrite(bytes, 1, size, wf_output_stream(o)) != size)
         write_failed(w, o);
     return w->error.code;
 }
@@ -56,7 +56,23 @@ static wf_status put_number(app_megatron_writer *w, uint64_t value, int64_t size
     unsigned char bytes[8];
 
     put_little_endian(bytes, value, size);
-    return put(w, &w->idx, bytes, (size_t)size);
+    return put(w, w->idx, bytes, (size_t)size);
+}
+
+/* PREFIX and an ending as an output to write. */
+static wf_output *open_part(app_megatron_writer *w, const char *prefix, const char *ending)
+{
+    char path[4200];
+    wf_output *o;
+
+    if (snprintf(path, sizeof path, "%s%s", prefix, ending) >= (int)sizeof path) {
+        wf_error_set(&w->error, WF_EINVAL, "the name %.200s.. is too long", prefix);
+        return NULL;
+    }
+    o = wf_output_open(path, &w->error);
+    if (o && !wf_output_stream(o))
+        wf_output_failed(o, &w->error);
+    return o;
 }
 
 wf_status app_megatron_writer_open(const char *prefix, int64_t vocabulary,
@@ -77,9 +93,12 @@ wf_status app_megatron_writer_open(const char *prefix, int64_t vocabulary,
     w->type = vocabulary <= 256     ? APP_MEGATRON_U8
               : vocabulary <= 65536 ? APP_MEGATRON_U16
                                     : APP_MEGATRON_I32;
-    if (app_partial_file_open(&w->bin, prefix, ".bin", &w->error) == WF_OK &&
-        app_partial_file_open(&w->idx, prefix, ".idx", &w->error) == WF_OK &&
-        put(w, &w->idx, header, sizeof header) == WF_OK) {
+    w->bin = open_part(w, prefix, ".bin");
+    w->idx = w->bin ? open_part(w, prefix, ".idx") : NULL;
+    w->prefix = strdup(prefix);
+    if (!w->prefix)
+        wf_error_set(&w->error, WF_ENOMEM, "no memory for a writer of %s", prefix);
+    if (w->idx && put(w, w->idx, header, sizeof header) == WF_OK) {
         *writer = w;
         return WF_OK;
     }
@@ -137,7 +156,7 @@ static wf_status refuse_id(const app_megatron_writer *w, const int32_t *ids, int
     return wf_error_set(
         error, WF_EINVAL,
         "token %lld of %s would be id %d, which a vocabulary of %lld does not have",
-        (long long)(at + i), w->bin.name, ids[i], (long long)w->vocabulary);
+        (long long)(at + i), wf_output_path(w->bin), ids[i], (long long)w->vocabulary);
 }
 
 /* Tokens as they are stored, at their place in the file. */
@@ -147,14 +166,14 @@ static wf_status write_tokens(const app_megatron_writer *w, const char *bytes, i
     int64_t size = type_size(w->type), from = at * size, end = (at + count) * size;
 
     while (from < end) {
-        ssize_t n = pwrite(fileno(w->bin.file), bytes, (size_t)(end - from), from);
+        ssize_t n = pwrite(fileno(wf_output_stream(w->bin)), bytes, (size_t)(end - from), from);
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n == 0)
             errno = EIO;
         if (n <= 0)
-            return app_partial_file_failed(&w->bin, error);
+            return wf_output_failed(w->bin, error);
         bytes += n;
         from += n;
     }
@@ -241,7 +260,8 @@ static void begin_sync(const app_megatron_writer *w, int64_t at, int64_t count)
 {
     int64_t size = type_size(w->type);
 
-    sync_file_range(fileno(w->bin.file), at * size, count * size, SYNC_FILE_RANGE_WRITE);
+    sync_file_range(fileno(wf_output_stream(w->bin)), at * size, count * size,
+                    SYNC_FILE_RANGE_WRITE);
 }
 
 wf_status app_megatron_writer_put(const app_megatron_writer *w, int64_t at, const int32_t *ids,
@@ -282,16 +302,16 @@ static wf_status put_pointers(app_megatron_writer *w)
 {
     int64_t pointer = 0;
 
-    if (fflush(w->idx.file) != 0)
-        return write_failed(w, &w->idx);
+    if (fflush(wf_output_stream(w->idx)) != 0)
+        return write_failed(w, w->idx);
     for (int64_t first = 0; first < w->documents && w->error.code == WF_OK; first += 4096) {
         int64_t count = w->documents - first < 4096 ? w->documents - first : 4096;
         unsigned char lengths[4 * 4096];
 
         errno = EIO; /* for a file that somebody else makes shorter */
-        if (pread(fileno(w->idx.file), lengths, (size_t)(4 * count),
+        if (pread(fileno(wf_output_stream(w->idx)), lengths, (size_t)(4 * count),
                   APP_MEGATRON_HEADER_SIZE + 4 * first) != 4 * count)
-            return write_failed(w, &w->idx);
+            return write_failed(w, w->idx);
         for (int64_t i = 0; i < count; i++) {
             const unsigned char *l = lengths + 4 * i;
 
@@ -305,49 +325,58 @@ static wf_status put_pointers(app_megatron_writer *w)
 
 static wf_status put_header(app_megatron_writer *w)
 {
-    if (fseek(w->idx.file, 0, SEEK_SET) != 0)
-        return write_failed(w, &w->idx);
-    put(w, &w->idx, APP_MEGATRON_MAGIC, APP_MEGATRON_MAGIC_SIZE);
+    if (fseek(wf_output_stream(w->idx), 0, SEEK_SET) != 0)
+        return write_failed(w, w->idx);
+    put(w, w->idx, APP_MEGATRON_MAGIC, APP_MEGATRON_MAGIC_SIZE);
     put_number(w, APP_MEGATRON_VERSION, 8);
     put_number(w, w->type, 1);
     put_number(w, (uint64_t)w->documents, 8);
     return put_number(w, (uint64_t)w->documents + 1, 8);
 }
 
-/* An old .idx file goes first, so that no .idx file ever stands beside another one's .bin file. */
-static wf_status publish(app_megatron_writer *w)
+/* Completes both files; they still have other names. */
+static wf_status complete(app_megatron_writer *w)
 {
-    bool removed = unlink(w->idx.name) == 0 || errno == ENOENT;
-    bool named = removed && rename(w->bin.partial, w->bin.name) == 0;
-
-    if (named && rename(w->idx.partial, w->idx.name) == 0) {
-        app_sync_folder(w->idx.name);
-        return WF_OK;
-    }
-    wf_error_set(&w->error, WF_EIO, "cannot give %s and %s their names: %s", w->bin.name,
-                 w->idx.name, strerror(errno));
-    if (named)
-        unlink(w->bin.name);
-    return w->error.code;
-}
-
-wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *error)
-{
-    app_megatron_writer *w = writer;
-    wf_status status;
-
     if (w->error.code == WF_OK && !w->tokens)
         wf_error_set(&w->error, WF_EINVAL,
-                     "%s would have no token: what it is made of is empty", w->bin.name);
+                     "%s would have no token: what it is made of is empty",
+                     wf_output_path(w->bin));
     if (w->error.code == WF_OK && write_held(w) == WF_OK && end_document(w) == WF_OK &&
         put_pointers(w) == WF_OK) {
         for (int64_t i = 0; i <= w->documents; i++)
             put_number(w, (uint64_t)i, 8);
-        if (put_header(w) == WF_OK && app_partial_file_close(&w->bin, &w->error) == WF_OK &&
-            app_partial_file_close(&w->idx, &w->error) == WF_OK)
-            publish(w);
+        put_header(w);
     }
+    return w->error.code;
+}
+
+/* Both writers' files get their names. */
+static wf_status publish(app_megatron_writer *w, app_megatron_writer *mask)
+{
+    app_manifest_part part[APP_MANIFEST_PARTS] = {{".bin", w->bin}, {".idx", w->idx}};
+    int parts = 2;
+
+    if (mask) {
+        part[parts++] = (app_manifest_part){APP_MANIFEST_MASK ".bin", mask->bin};
+        part[parts++] = (app_manifest_part){APP_MANIFEST_MASK ".idx", mask->idx};
+        mask->bin = mask->idx = NULL;
+    }
+    w->bin = w->idx = NULL;
+    return app_manifest_publish(w->prefix, part, parts, w->tokens, w->documents, &w->error);
+}
+
+wf_status app_megatron_writer_finish(app_megatron_writer *writer, app_megatron_writer *mask,
+                                     wf_error *error)
+{
+    app_megatron_writer *w = writer;
+    wf_status status;
+
+    if (mask && complete(mask) != WF_OK)
+        wf_error_set(&w->error, mask->error.code, "%s", mask->error.text);
+    if (complete(w) == WF_OK)
+        publish(w, mask);
     status = tell(w, error);
+    app_megatron_writer_discard(mask);
     app_megatron_writer_discard(w);
     return status;
 }
@@ -356,7 +385,8 @@ void app_megatron_writer_discard(app_megatron_writer *writer)
 {
     if (!writer)
         return;
-    app_partial_file_discard(&writer->bin);
-    app_partial_file_discard(&writer->idx);
+    wf_output_discard(writer->bin);
+    wf_output_discard(writer->idx);
+    free(writer->prefix);
     free(writer);
 }

@@ -6,12 +6,11 @@
  *     for each document:
  *         app_megatron_writer_add(writer, ids, count, &error);    as often as it takes
  *         app_megatron_writer_end_document(writer, &error);
- *     app_megatron_writer_finish(writer, &error);                 or app_megatron_writer_discard
+ *     app_megatron_writer_finish(writer, NULL, &error);           or app_megatron_writer_discard
  *
- * Both files are written under names of their own beside the final ones, and are renamed when they are
- * complete and on disk: what has the final names is whole, whenever the program or the machine ends.
- * Where a program is killed, PREFIX.bin.partial-PID and PREFIX.idx.partial-PID may stay behind. Memory does not
- * grow with the data. A writer serves one thread at a time, but for app_megatron_writer_put.
+ * Files are written as parallel/files/output.h says, and get their names together with those of a loss mask and a
+ * manifest (apps/data/manifest.h): what has the final names is whole, whenever the program or the machine ends, and of
+ * one writing. Memory does not grow with the data. A writer serves one thread at a time, but for app_megatron_writer_put.
  */
 #ifndef WF_APPS_DATA_MEGATRON_WRITER_H
 #define WF_APPS_DATA_MEGATRON_WRITER_H
@@ -79,14 +78,17 @@ int64_t app_megatron_writer_tokens(const app_megatron_writer *writer);
 int64_t app_megatron_writer_documents(const app_megatron_writer *writer);
 
 /**
- * app_megatron_writer_finish - ends the open document, completes both files and gives them their names
+ * app_megatron_writer_finish - ends the open document, completes the files and gives them their names
  *
- * The writer is freed whatever comes of it; after an error neither file has its name. A pair that was
- * there before stays as it was, unless the renaming itself fails: then it may be gone.
+ * The writers are freed whatever comes of it; after an error no file has its name. A data set that was there before
+ * stays as it was, unless the renaming itself fails: then it may be gone. An older loss mask goes where there is
+ * no new one.
  *
- * Errors: WF_EINVAL (no token was added), WF_EIO; the first error of the writer, where it had one
+ * @param mask  the writer of PREFIX.loss, or NULL
+ * Errors: WF_EINVAL (no token was added), WF_EIO; the first error of a writer, where it had one
  */
-wf_status app_megatron_writer_finish(app_megatron_writer *writer, wf_error *error);
+wf_status app_megatron_writer_finish(app_megatron_writer *writer, app_megatron_writer *mask,
+                                     wf_error *error);
 
 /** app_megatron_writer_discard - removes what was written, and frees the writer; NULL is allowed. */
 void app_megatron_writer_discard(app_megatron_writer *writer);

@@ -1,5 +1,8 @@
 /* apps/data/source.c - see source.h. */
 #include "apps/data/source.h"
+#include "apps/data/manifest.h"
+#include "core/numerics/bits.h"
+#include "parallel/files/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,16 +50,33 @@ static wf_status open_mask(app_source_part *part, const char *flag, wf_error *er
     return status;
 }
 
+static bool ends_with(const char *name, const char *ending)
+{
+    size_t n = strlen(name), m = strlen(ending);
+
+    return n > m && strcmp(name + n - m, ending) == 0;
+}
+
 static wf_status open_part(app_source *source, const char *name, const char *flag,
                            app_vocabulary vocabulary, wf_error *error)
 {
     app_source_part *part = &source->part[source->parts++];
-    wf_status status = app_token_file_open(name, flag, vocabulary, &part->file, error);
+    wf_status status;
+
+    if (ends_with(name, APP_MANIFEST_ENDING))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s, source %s: %s says which files belong together, and is no data; "
+            "name %.*s.idx alone",
+            flag, source->name, name, (int)(strlen(name) - strlen(APP_MANIFEST_ENDING)), name);
+    status = app_token_file_open(name, flag, vocabulary, &part->file, error);
 
     if (status == WF_OK && source->parts > 1)
         status = check_beside(source, &part[-1].file, &part->file, flag, error);
     if (status == WF_OK && strcmp(part->file.format, "Megatron") == 0)
         status = open_mask(part, flag, error);
+    if (status == WF_OK && ends_with(part->file.name, ".bin"))
+        status = app_manifest_check(part->file.name, error);
     part->first = source->tokens;
     source->tokens += part->file.tokens;
     source->masked = source->masked || part->masked;
@@ -88,6 +108,27 @@ void app_source_close(app_source *source)
     free(source->part);
     free(source->name);
     *source = (app_source){.parts = 0};
+}
+
+static wf_status add_fingerprint(const app_token_file *file, uint64_t *fingerprint,
+                                 wf_error *error)
+{
+    uint64_t own;
+
+    if (wf_output_fingerprint(file->descriptor, file->name, &own, error) == WF_OK)
+        *fingerprint = wf_mix64(*fingerprint ^ own);
+    return error->code;
+}
+
+wf_status app_source_fingerprint(const app_source *source, uint64_t *fingerprint,
+                                 wf_error *error)
+{
+    for (int64_t i = 0; i < source->parts; i++)
+        if (add_fingerprint(&source->part[i].file, fingerprint, error) != WF_OK ||
+            (source->part[i].masked &&
+             add_fingerprint(&source->part[i].mask, fingerprint, error) != WF_OK))
+            return error->code;
+    return WF_OK;
 }
 
 /* The part that holds a token. */

@@ -40,6 +40,10 @@ typedef struct app_source {
 wf_status app_source_open(const app_source_files *files, const char *flag,
                           app_vocabulary vocabulary, app_source *source, wf_error *error);
 
+/* Adds what the files of a source are, by size and samples of their content, to a fingerprint. WF_EIO, WF_ENOMEM. */
+wf_status app_source_fingerprint(const app_source *source, uint64_t *fingerprint,
+                                 wf_error *error);
+
 /** app_source_close - a zeroed source is allowed. */
 void app_source_close(app_source *source);
 

@@ -39,8 +39,7 @@ static bool raise_limit(void)
     return setrlimit(RLIMIT_NOFILE, &limit) == 0;
 }
 
-/* This does not wait for a writer where the name is a pipe's. */
-static int open_at_once(const char *name)
+int app_data_open(const char *name)
 {
     int descriptor = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 
@@ -65,7 +64,7 @@ static wf_status open_regular(const char *name, const char *flag, int *descripto
     struct stat info;
 
     *size = 0;
-    *descriptor = open_at_once(name);
+    *descriptor = app_data_open(name);
     if (*descriptor < 0 || fstat(*descriptor, &info)) {
         int why = errno;
 

@@ -43,6 +43,9 @@ typedef struct app_vocabulary {
     bool told; /* else it is a default, which does not say what a file without header holds */
 } app_vocabulary;
 
+/** app_data_open - a descriptor to read from; -1: why is in errno. It does not wait for a writer where the name is a pipe's. */
+int app_data_open(const char *name);
+
 /**
  * app_token_file_open - opens a file, and checks its header and its size
  *

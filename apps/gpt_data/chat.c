@@ -155,7 +155,7 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
     return error->code;
 }
 
-/* Both pairs of files; the mask gets its names first, since data without it would be trained whole. */
+/* Both pairs of files, which get their names together: data without its mask would be trained whole. */
 static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
 {
     const app_document_work work = {.files = j->q->files,
@@ -183,11 +183,7 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
     }
     tokens = app_megatron_writer_tokens(j->writer);
     documents = app_megatron_writer_documents(j->writer);
-    if (app_megatron_writer_finish(j->mask, error) != WF_OK) {
-        app_megatron_writer_discard(j->writer);
-        return error->code;
-    }
-    if (app_megatron_writer_finish(j->writer, error) != WF_OK)
+    if (app_megatron_writer_finish(j->writer, j->mask, error) != WF_OK)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, of which %" PRId64 " are trained, %" PRId64
            " conversations by the template %s\n",

@@ -140,19 +140,14 @@ static int64_t vocabulary_of(const app_token_file *file)
                                          : INT32_MAX;
 }
 
-/* The mask gets its names first, since data without it would be trained whole. */
 static wf_status write_pairs(job *j, const char *mask, wf_error *error)
 {
     if (app_megatron_writer_open(j->q->output, vocabulary_of(&j->source.part->file), &j->writer,
                                  error) == WF_OK &&
         app_megatron_writer_open(mask, 2, &j->mask, error) == WF_OK &&
         write_windows(j, error) == WF_OK) {
-        app_megatron_writer_finish(j->mask, error);
-        j->mask = NULL;
-    }
-    if (error->code == WF_OK) {
-        app_megatron_writer_finish(j->writer, error);
-        j->writer = NULL;
+        app_megatron_writer_finish(j->writer, j->mask, error);
+        j->writer = j->mask = NULL;
     }
     app_megatron_writer_discard(j->mask);
     app_megatron_writer_discard(j->writer);

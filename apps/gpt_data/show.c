@@ -1,4 +1,5 @@
 /* apps/gpt_data/show.c - gpt_data show: what a pair of Megatron files has. */
+#include "apps/data/manifest.h"
 #include "apps/data/megatron_index.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/tokenizer/tokenizer.h"
@@ -39,6 +40,8 @@ static wf_status open_pair(pair *p, const char *prefix, wf_error *error)
     p->data = open(p->data_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (p->data < 0 || fstat(p->data, &s) != 0)
         return wf_error_set(error, WF_EIO, "%s: %s", p->data_name, strerror(errno));
+    if (app_manifest_check(p->data_name, error) != WF_OK)
+        return error->code;
     return app_megatron_index_read(p->index, p->index_name, s.st_size, &p->has, error);
 }
 

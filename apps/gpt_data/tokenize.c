@@ -141,7 +141,7 @@ static wf_status write_all(job *j, wf_error *error)
     }
     tokens = app_megatron_writer_tokens(j->writer);
     documents = app_megatron_writer_documents(j->writer);
-    if (app_megatron_writer_finish(j->writer, error) != WF_OK)
+    if (app_megatron_writer_finish(j->writer, NULL, error) != WF_OK)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
            j->q->output, tokens, documents, app_tokenizer_size(j->tokenizer));

@@ -147,7 +147,7 @@ static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_e
 
 static wf_status read_file(reading *r, const char *path, wf_error *error)
 {
-    FILE *file = app_program_file(path, "r");
+    FILE *file = app_program_file(path);
     char *line = NULL, name[4096];
     size_t room = 0;
     ssize_t n;

@@ -3,6 +3,7 @@
  * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
  */
 #include "apps/gpt_train/calibrate.h"
+#include "parallel/files/output.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
 #include "mesh/cluster/topology.h"
@@ -264,7 +265,8 @@ wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
     wf_sim_machine machine;
     int cores;
 
-    if (wf_topology_read(NULL, &here, error) != WF_OK)
+    if (wf_output_check(options->calibrate, error) != WF_OK ||
+        wf_topology_read(NULL, &here, error) != WF_OK)
         return error->code;
     cores = here.cores < WF_MAX_RANKS ? here.cores : WF_MAX_RANKS;
     o->pp = o->tp = 1;

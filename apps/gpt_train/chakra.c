@@ -1,6 +1,5 @@
 /* apps/gpt_train/chakra.c - see the header. */
 #include "apps/gpt_train/chakra.h"
-#include "apps/data/partial_file.h"
 #include "apps/gpt_train/chakra_file.h"
 #include "apps/step_report.h"
 #include <dirent.h>
@@ -15,6 +14,7 @@
 typedef struct traces {
     const app_options *o;
     const char *folder;
+    wf_output_folder *into;
     const wf_sim_machine *machine;
     int ranks, written, planned;
     step_record mesh; /* without nodes */
@@ -28,9 +28,6 @@ static wf_status check_folder(const traces *t, wf_error *error)
     const struct dirent *e;
     int rank = -1, end = 0;
 
-    if (mkdir(t->folder, 0777) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "cannot make folder %s: %s", t->folder,
-                            strerror(errno));
     folder = opendir(t->folder);
     if (!folder)
         return wf_error_set(error, WF_EIO, "cannot read folder %s: %s", t->folder,
@@ -73,7 +70,7 @@ static wf_status check_room(const traces *t, int rank, int files, wf_error *erro
 static wf_status write_one(traces *t, const step_record *record, int rank, int files,
                            wf_error *error)
 {
-    if (chakra_file_write(t->folder, record, rank, error) != WF_OK)
+    if (chakra_file_write(t->into, record, rank, error) != WF_OK)
         return error->code;
     return t->written++ == 0 ? check_room(t, rank, files, error) : WF_OK;
 }
@@ -105,21 +102,16 @@ static json_t *groups_json(const step_record *r)
 static wf_status write_groups(const traces *t, wf_error *error)
 {
     json_t *groups = groups_json(&t->mesh);
-    app_partial_file f = {.file = NULL};
-    char *prefix;
+    wf_output *output;
 
-    if (!groups || asprintf(&prefix, "%s/weft.groups", t->folder) < 0) {
-        json_decref(groups);
+    if (!groups)
         return wf_error_set(error, WF_ENOMEM, "no memory for the groups of a trace");
+    output = wf_output_open_in(t->into, "weft.groups.json", error);
+    if (output) {
+        json_dumpf(groups, wf_output_stream(output), JSON_COMPACT);
+        fputc('\n', wf_output_stream(output));
+        wf_output_publish(output, error);
     }
-    if (app_partial_file_open(&f, prefix, ".json", error) == WF_OK) {
-        if (json_dumpf(groups, f.file, JSON_COMPACT) != 0 || fputc('\n', f.file) == EOF)
-            app_partial_file_failed(&f, error);
-        else if (app_partial_file_close(&f, error) == WF_OK && rename(f.partial, f.name) != 0)
-            wf_error_set(error, WF_EIO, "cannot give %s its name: %s", f.name, strerror(errno));
-    }
-    app_partial_file_discard(&f);
-    free(prefix);
     json_decref(groups);
     return error->code;
 }
@@ -176,9 +168,10 @@ wf_status chakra_write(const app_options *o, const wf_sim_machine *machine, FILE
                             "--chakra needs protobuf-c, and this program was built without it: "
                             "install it (Debian: libprotobuf-c-dev and protobuf-c-compiler; "
                             "scripts/install_packages.sh does), and build again");
-    if (check_folder(&t, error) != WF_OK)
-        return error->code;
-    if (o->given[APP_OPTION_rank])
+    t.into = wf_output_folder_open(o->chakra, error);
+    if (t.into)
+        check_folder(&t, error);
+    if (error->code == WF_OK && o->given[APP_OPTION_rank])
         write_alone(&t, (int)o->rank, 1, error);
     for (int p = 0; p < o->pp && !o->given[APP_OPTION_rank] && error->code == WF_OK; p++)
         write_alike(&t, p * each, each, error);
@@ -186,5 +179,6 @@ wf_status chakra_write(const app_options *o, const wf_sim_machine *machine, FILE
         fprintf(out,
                 "%s: %d execution trace%s of %d ranks, of %d plans, and weft.groups.json\n",
                 t.folder, t.written, t.written == 1 ? "" : "s", ranks, t.planned);
+    wf_output_folder_close(t.into);
     return error->code;
 }

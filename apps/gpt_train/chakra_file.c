@@ -2,7 +2,6 @@
 #include "apps/gpt_train/chakra_file.h"
 
 #if WEFT_HAS_PROTOBUF_C
-#include "apps/data/partial_file.h"
 #include "chakra.pb-c.h"
 #include <errno.h>
 #include <math.h>
@@ -23,7 +22,7 @@ typedef struct message {
 } message;
 
 typedef struct file {
-    app_partial_file file;
+    wf_output *file;
     const step_record *record;
     int rank;
     double now,
@@ -183,10 +182,10 @@ static wf_status put(file *f, const ProtobufCMessage *m, wf_error *error)
         length[n++] = (uint8_t)((rest & 127) | (rest > 127 ? 128 : 0));
     while (rest >>= 7);
     protobuf_c_message_pack(m, f->bytes);
-    if (fwrite(length, 1, (size_t)n, f->file.file) == (size_t)n &&
-        fwrite(f->bytes, 1, size, f->file.file) == size)
+    if (fwrite(length, 1, (size_t)n, wf_output_stream(f->file)) == (size_t)n &&
+        fwrite(f->bytes, 1, size, wf_output_stream(f->file)) == size)
         return WF_OK;
-    return app_partial_file_failed(&f->file, error);
+    return wf_output_failed(f->file, error);
 }
 
 static wf_status put_metadata(file *f, wf_error *error)
@@ -274,24 +273,21 @@ bool chakra_is_built(void)
     return true;
 }
 
-wf_status chakra_file_write(const char *folder, const step_record *record, int rank,
+wf_status chakra_file_write(wf_output_folder *folder, const step_record *record, int rank,
                             wf_error *error)
 {
     file f = {.record = record, .rank = rank};
-    char *prefix;
+    char name[32];
 
-    if (asprintf(&prefix, "%s/weft.%d", folder, rank) < 0)
-        return wf_error_set(error, WF_ENOMEM, "no memory for the name of a trace");
-    if (app_partial_file_open(&f.file, prefix, ".et", error) == WF_OK &&
-        put_all(&f, error) == WF_OK && app_partial_file_close(&f.file, error) == WF_OK &&
-        rename(f.file.partial, f.file.name) != 0)
-        wf_error_set(error, WF_EIO, "cannot give %s its name: %s", f.file.name,
-                     strerror(errno));
-    app_partial_file_discard(&f.file);
+    snprintf(name, sizeof name, "weft.%d.et", rank);
+    f.file = wf_output_open_in(folder, name, error);
+    if (f.file && put_all(&f, error) == WF_OK)
+        wf_output_publish(f.file, error);
+    else
+        wf_output_discard(f.file);
     free(f.number);
     free(f.last);
     free(f.bytes);
-    free(prefix);
     return error->code;
 }
 
@@ -302,12 +298,13 @@ bool chakra_is_built(void)
     return false;
 }
 
-wf_status chakra_file_write(const char *folder, const step_record *record, int rank,
+wf_status chakra_file_write(wf_output_folder *folder, const step_record *record, int rank,
                             wf_error *error)
 {
+    (void)folder;
     (void)record;
     (void)rank;
-    return wf_error_set(error, WF_EUNSUPPORTED, "no traces in %s without protobuf-c", folder);
+    return wf_error_set(error, WF_EUNSUPPORTED, "no traces without protobuf-c");
 }
 
 #endif

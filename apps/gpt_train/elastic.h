@@ -8,6 +8,7 @@
 #ifndef WF_APPS_ELASTIC_H
 #define WF_APPS_ELASTIC_H
 
+#include "apps/gpt_train/recovery_job.h"
 #include "apps/options/options.h"
 #include "parallel/recovery/snapshot.h"
 #include <pthread.h>
@@ -41,7 +42,9 @@ typedef struct app_elastic {
     float best_loss; /* rank 0: the lowest of validation */
     double
         lost_at; /* s, when the ranks were lost that make this launch necessary; 0: none were */
-    char told[2048]; /* what rank 0 says when it has been taken up; "" */
+    char told[2048];            /* what rank 0 says when it has been taken up; "" */
+    char run[APP_RECOVERY_RUN]; /* the run that processes are started for, */
+    char *job;                  /* its job: see recovery_job.h */
 } app_elastic;
 
 /* One launch. job: the program's own. end, error: as wf_launch has them. */

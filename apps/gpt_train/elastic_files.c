@@ -1,16 +1,17 @@
 /* apps/gpt_train/elastic_files.c - see the header. */
 #include "apps/gpt_train/elastic_files.h"
+#include "parallel/files/output.h"
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-static const char suffix[] = ".safetensors", asks[] = "leave";
+static const char suffix[] = ".safetensors", asks[] = "leave", digits[] = "0123456789";
 static const double LONGEST_WAIT = 1; /* seconds */
 
 enum { JOB_NAME = 64 };
@@ -23,17 +24,43 @@ static double clock_at(clockid_t clock)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
+/* RESTARTS-PROCESS.safetensors: no other file is read or removed. */
 static bool is_file(const char *name)
 {
-    size_t n = strlen(name), end = sizeof suffix - 1;
+    size_t restarts = strspn(name, digits), process;
 
-    return n > end && strcmp(name + n - end, suffix) == 0;
+    if (!restarts || name[restarts] != '-')
+        return false;
+    name += restarts + 1;
+    process = strspn(name, digits);
+    return process && strcmp(name + process, suffix) == 0;
 }
 
-/* Texts that were kept: of several processes, the last step of any. */
-static void read_text(void *arg, const char *key, const char *value)
+/* The folder, which nobody else may have made or can write to. NULL: there is none, or an error. */
+static DIR *open_own(const char *dir, bool make, wf_error *error)
 {
-    app_elastic *e = arg;
+    int fd = wf_own_folder_open(dir, make, error);
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+
+    if (fd >= 0 && !directory) {
+        close(fd);
+        wf_error_set(error, WF_EIO, "cannot read --recovery-dir %s: %s", dir, strerror(errno));
+    }
+    return directory;
+}
+
+/* What is read of a file, and whether it says what it is of. */
+typedef struct reading {
+    app_elastic *elastic;
+    char path[4096];
+    bool run, job;
+} reading;
+
+/* Texts that were kept: of several processes, the last step of any. */
+static wf_status read_text(void *arg, const char *key, const char *value, wf_error *error)
+{
+    reading *r = arg;
+    app_elastic *e = r->elastic;
     app_made_step made = {.step = 0};
     double lost_at;
     float best;
@@ -46,45 +73,60 @@ static void read_text(void *arg, const char *key, const char *value)
         e->best_loss = best;
     if (strcmp(key, "lost") == 0 && sscanf(value, "%la", &lost_at) == 1)
         e->lost_at = clock_at(CLOCK_MONOTONIC) - (clock_at(CLOCK_REALTIME) - lost_at);
+    r->run = r->run || strcmp(key, "run") == 0;
+    r->job = r->job || strcmp(key, "job") == 0;
+    if (strcmp(key, "run") == 0)
+        app_recovery_check_run(r->path, e->run, value, error);
+    else if (strcmp(key, "job") == 0)
+        app_recovery_check_job(r->path, e->job, value, error);
+    return error->code;
 }
 
-wf_status elastic_files_load(app_elastic *e, const char *dir, wf_error *error)
+static wf_status load_file(app_elastic *e, const char *dir, int folder, const char *name,
+                           wf_error *error)
 {
-    DIR *directory = opendir(dir);
-    struct dirent *entry;
-    char path[4096];
+    reading r = {.elastic = e};
+    wf_error why = {WF_OK, ""};
 
-    if (!directory && errno != ENOENT)
-        return wf_error_set(error, WF_EIO, "cannot read --recovery-dir %s: %s", dir,
-                            strerror(errno));
-    e->from = wf_par_snapshot_open(error);
-    while (directory && e->from && error->code == WF_OK &&
-           (entry = readdir(directory)) != NULL) {
-        if (!is_file(entry->d_name))
-            continue;
-        snprintf(path, sizeof path, "%.3800s/%.250s", dir, entry->d_name);
-        wf_par_snapshot_load(e->from, path, read_text, e, error);
-    }
-    if (directory)
-        closedir(directory);
-    if (error->code != WF_OK)
-        return error->code;
-    wf_par_snapshot_seal(e->from);
+    snprintf(r.path, sizeof r.path, "%.3800s/%.250s", dir, name);
+    if (wf_par_snapshot_load(e->from, folder, name, read_text, &r, &why) != WF_OK)
+        return wf_error_set(error, why.code, "--recovery-dir %.300s: %.1100s", dir, why.text);
+    if (!r.run || !r.job)
+        return wf_error_set(error, WF_EDATA,
+                            "%s does not say which run and job it is of: remove it", r.path);
     return WF_OK;
 }
 
-/* Files of others than `mine`, and of nobody that is under way. */
-static void remove_files(const char *dir, const char *mine)
+wf_status elastic_files_load(app_elastic *e, const app_options *options,
+                             const app_data_set *data, wf_error *error)
 {
-    DIR *directory = opendir(dir);
+    const char *dir = options->recovery_dir;
+    DIR *directory = open_own(dir, false, error);
     struct dirent *entry;
 
-    while (directory && (entry = readdir(directory)) != NULL)
+    app_recovery_run(e->run);
+    e->job = app_recovery_job(options, data, error);
+    e->from = error->code == WF_OK ? wf_par_snapshot_open(error) : NULL;
+    while (directory && e->from && error->code == WF_OK && (entry = readdir(directory)) != NULL)
+        if (is_file(entry->d_name))
+            load_file(e, dir, dirfd(directory), entry->d_name, error);
+    if (directory)
+        closedir(directory);
+    if (error->code == WF_OK)
+        wf_par_snapshot_seal(e->from);
+    return error->code;
+}
+
+/* Removes files of other starts than `mine`, and of no process that is writing. */
+static void remove_files(DIR *directory, const char *mine)
+{
+    struct dirent *entry;
+
+    rewinddir(directory);
+    while ((entry = readdir(directory)) != NULL)
         if (is_file(entry->d_name) &&
             (!mine || strncmp(entry->d_name, mine, strlen(mine)) != 0))
             unlinkat(dirfd(directory), entry->d_name, 0);
-    if (directory)
-        closedir(directory);
 }
 
 /* How the names of this start's files begin. */
@@ -96,30 +138,34 @@ static const char *name_job(char job[JOB_NAME])
 
 wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
 {
-    char path[4096], job[JOB_NAME], made[160], best[40], lost[40];
-    const char *texts[] = {"made", made, "best", best, "lost", lost};
+    char name[JOB_NAME + 32], job[JOB_NAME], made[160], best[40], lost[40];
+    const char *texts[] = {"made", made,  "best", best,  "lost",
+                           lost,   "run", e->run, "job", e->job ? e->job : ""};
+    DIR *directory;
 
     if (wf_par_snapshot_seal(e->into) <= e->began)
         return WF_OK; /* what there was is as new */
-    if (mkdir(dir, 0700) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "cannot make --recovery-dir %s: %s", dir,
-                            strerror(errno));
-    snprintf(path, sizeof path, "%.3800s/%s%d%s", dir, name_job(job),
-             wf_launcher_detected().process, suffix);
+    directory = open_own(dir, true, error);
+    if (!directory)
+        return error->code;
+    snprintf(name, sizeof name, "%s%d%s", name_job(job), wf_launcher_detected().process,
+             suffix);
     snprintf(made, sizeof made, "%" PRId64 " %a %a %a %a", e->made.step,
              (double)e->made.result.loss, e->made.result.grad_norm, (double)e->made.result.lr,
              e->made.ms);
     snprintf(best, sizeof best, "%a", (double)e->best_loss);
     snprintf(lost, sizeof lost, "%a",
              clock_at(CLOCK_REALTIME) - (clock_at(CLOCK_MONOTONIC) - e->lost_at));
-    if (wf_par_snapshot_save(e->into, path, texts, 3, error) == WF_OK)
-        remove_files(dir, job);
+    if (wf_par_snapshot_save(e->into, dirfd(directory), name, texts, 5, error) == WF_OK)
+        remove_files(directory, job);
+    closedir(directory);
     return error->code;
 }
 
 static int count_files(const char *dir, const char *job)
 {
-    DIR *directory = opendir(dir);
+    wf_error ignored = {WF_OK, ""};
+    DIR *directory = open_own(dir, false, &ignored);
     struct dirent *entry;
     int n = 0;
 
@@ -145,10 +191,13 @@ void elastic_files_wait(const char *dir)
 
 bool elastic_files_leave(const char *dir)
 {
-    char path[4096];
+    wf_error ignored = {WF_OK, ""};
+    int fd = wf_own_folder_open(dir, false, &ignored);
+    bool asked = fd >= 0 && faccessat(fd, asks, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 
-    snprintf(path, sizeof path, "%.3800s/%s", dir, asks);
-    return access(path, F_OK) == 0;
+    if (fd >= 0)
+        close(fd);
+    return asked;
 }
 
 int elastic_files_restarts(void)
@@ -160,15 +209,24 @@ int elastic_files_restarts(void)
 
 void elastic_files_forget(const char *dir)
 {
-    remove_files(dir, NULL);
+    wf_error ignored = {WF_OK, ""};
+    DIR *directory = open_own(dir, false, &ignored);
+
+    if (!directory)
+        return;
+    remove_files(directory, NULL);
+    closedir(directory);
 }
 
 void elastic_files_remove(const char *dir)
 {
-    char path[4096];
+    wf_error ignored = {WF_OK, ""};
+    DIR *directory = open_own(dir, false, &ignored);
 
-    remove_files(dir, NULL);
-    snprintf(path, sizeof path, "%.3800s/%s", dir, asks);
-    unlink(path);
-    rmdir(dir);
+    if (!directory)
+        return;
+    remove_files(directory, NULL);
+    unlinkat(dirfd(directory), asks, 0);
+    closedir(directory);
+    rmdir(dir); /* where nothing else is in it */
 }

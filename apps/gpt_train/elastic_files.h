@@ -4,15 +4,21 @@
  *
  *     DIR/RESTARTS-PROCESS.safetensors   what the ranks of a process left (parallel/recovery/snapshot_file.c)
  *     DIR/leave                          asks a run that goes on to leave what it holds, for a start with more processes
+ *
+ * DIR lies where other users may write too, so it is not trusted blindly: it and its files have to be this user's, closed
+ * to writing by others, and no links (parallel/files/output.h); and what is in it says which run and job it is of
+ * (recovery_job.h).
  */
 #ifndef WF_APPS_ELASTIC_FILES_H
 #define WF_APPS_ELASTIC_FILES_H
 
 #include "apps/gpt_train/elastic.h"
 
-/* What there is on this host, as what the launch takes up, if only on others: elastic->from. Errors: WF_EIO, WF_EDATA,
+/* What there is on this host, as what the launch takes up, if only on others: elastic->from; sets elastic->run and
+   elastic->job too. Errors: WF_EIO (a folder or file that is not trusted), WF_EINVAL (another run's or job's), WF_EDATA,
    WF_ENOMEM */
-wf_status elastic_files_load(app_elastic *elastic, const char *dir, wf_error *error);
+wf_status elastic_files_load(app_elastic *elastic, const app_options *options,
+                             const app_data_set *data, wf_error *error);
 
 /* What this process's ranks have left, in place of what there was. Nothing where they have left nothing new. */
 wf_status elastic_files_save(app_elastic *elastic, const char *dir, wf_error *error);

@@ -242,7 +242,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
         (!o->recovery_dir || launcher->processes == 1 ||
-         elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
+         elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
         app_run_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),
@@ -338,6 +338,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     app_exam_close(&job.exam);
     app_replay_close(job.replay);
     app_resume_close(&resume);
+    free(elastic.job);
     return status;
 }
 

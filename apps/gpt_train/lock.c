@@ -35,11 +35,12 @@ wf_status app_lock_directory(const char *dir, int *file, wf_error *error)
     fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0644);
     if (fd < 0)
         return wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno));
-    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_nlink > 1) {
+    if (fstat(fd, &s) != 0 || !S_ISREG(s.st_mode) || s.st_nlink > 1 || s.st_uid != geteuid()) {
         close(fd); /* its contents are about to be replaced */
-        return wf_error_set(error, WF_EIO,
-                            "%s is no file of its own, but a link or a special file: remove it",
-                            path);
+        return wf_error_set(
+            error, WF_EIO,
+            "%s is no file of its own, but a link, a special file or another user's: remove it",
+            path);
     }
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) {
         if (ftruncate(fd, 0) == 0)

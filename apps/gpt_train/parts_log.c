@@ -32,16 +32,27 @@ wf_status app_flip_read(const char *text, app_flip *flip, wf_error *error)
 
 wf_status app_parts_log_open(app_parts_log *log, const char *folder, int rank, wf_error *error)
 {
+    struct stat s;
+
     *log = (app_parts_log){.file = -1};
     if (mkdir(folder, 0755) != 0 && errno != EEXIST)
         return wf_error_set(error, WF_EIO, "--log-digests: cannot make folder %s: %s", folder,
                             strerror(errno));
     snprintf(log->path, sizeof log->path, "%.4000s/rank-%05d.jsonl", folder, rank);
-    log->file = open(log->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    log->file = open(log->path,
+                     O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
     if (log->file < 0)
         return wf_error_set(error, WF_EIO, "--log-digests: cannot write %s: %s", log->path,
                             strerror(errno));
-    return WF_OK;
+    if (fstat(log->file, &s) == 0 && S_ISREG(s.st_mode) && s.st_nlink == 1 &&
+        s.st_uid == geteuid())
+        return WF_OK;
+    app_parts_log_close(log);
+    return wf_error_set(error, WF_EIO,
+                        "--log-digests: %s is no file of its own, but a link, a special file "
+                        "or another user's: "
+                        "remove it",
+                        log->path);
 }
 
 void app_parts_log_close(app_parts_log *log)

@@ -1,15 +1,13 @@
 /* apps/gpt_train/timeline.c - see the header. */
 #include "apps/gpt_train/timeline.h"
+#include "parallel/files/output.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 enum {
     COMPUTE,
@@ -26,8 +24,7 @@ typedef struct part {
 } part;
 
 struct app_timeline {
-    char *path;    /* without symbolic links */
-    char *partial; /* what is written, and then renamed */
+    char *path;
     pthread_mutex_t lock;
     bool changed; /* since the file was written */
     int ranks, come;
@@ -41,30 +38,22 @@ typedef struct rows {
     bool empty;
 } rows;
 
-static wf_status cannot_write(const char *path, wf_error *error)
-{
-    return wf_error_set(error, WF_EIO, "cannot write timeline %s: %s", path, strerror(errno));
-}
-
 /* A timeline of nothing, so that the file is whole from the beginning. */
 static wf_status begin(const char *path, wf_error *error)
 {
-    /* This does not wait for a reader where the name is a pipe's. */
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    struct stat s;
-    bool good = fd >= 0 && fstat(fd, &s) == 0;
+    wf_output *output = wf_output_open(path, error);
 
-    if (good && !S_ISREG(s.st_mode)) {
-        close(fd);
-        return wf_error_set(error, WF_EIO,
-                            "cannot write timeline %s: it is no regular file, which a timeline "
-                            "replaces",
-                            path);
+    if (!output)
+        return error->code;
+    if (wf_output_replaces(output)) {
+        fputs("[]\n", wf_output_stream(output));
+        return wf_output_publish(output, error);
     }
-    good = good && ftruncate(fd, 0) == 0 && write(fd, "[]\n", 3) == 3;
-    if (fd >= 0 && close(fd))
-        good = false;
-    return good ? WF_OK : cannot_write(path, error);
+    wf_output_discard(output);
+    return wf_error_set(error, WF_EIO,
+                        "cannot write timeline %s: it is no regular file, which a timeline "
+                        "replaces",
+                        path);
 }
 
 static void free_timeline(app_timeline *t)
@@ -72,7 +61,6 @@ static void free_timeline(app_timeline *t)
     for (int r = 0; r < t->ranks; r++)
         free(t->of[r].text);
     free(t->path);
-    free(t->partial);
     free(t);
 }
 
@@ -87,9 +75,8 @@ wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline
     t = calloc(1, sizeof *t + (size_t)ranks * sizeof *t->of);
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
-    t->path = realpath(path, NULL);
-    if (!t->path || asprintf(&t->partial, "%s.partial", t->path) < 0) {
-        t->partial = NULL;
+    t->path = strdup(path);
+    if (!t->path) {
         free_timeline(t);
         return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
     }
@@ -300,24 +287,18 @@ static bool write_parts(const app_timeline *t, FILE *file)
     return good && fputs("\n]\n", file) != EOF;
 }
 
-/* Under another name, and then renamed: whoever reads the file finds a whole one. */
 static wf_status replace(app_timeline *t, wf_error *error)
 {
-    int fd = open(t->partial, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
-    FILE *file = fd >= 0 ? fdopen(fd, "w") : NULL;
-    bool good = file && write_parts(t, file);
+    wf_output *output = wf_output_open(t->path, error);
 
-    if (file && fclose(file))
-        good = false;
-    else if (fd >= 0 && !file)
-        close(fd);
-    if (good && rename(t->partial, t->path) == 0) {
-        t->changed = false;
-        return WF_OK;
+    if (!output)
+        return error->code;
+    if (write_parts(t, wf_output_stream(output))) {
+        t->changed = wf_output_publish(output, error) != WF_OK;
+        return error->code;
     }
-    cannot_write(t->path, error);
-    if (fd >= 0)
-        unlink(t->partial);
+    wf_output_failed(output, error);
+    wf_output_discard(output);
     return error->code;
 }
 

@@ -67,7 +67,7 @@ static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
 }
 
 /* The first step may make what later ones find, so the second one is told, as in a plan. */
-static wf_status tell_step(app_loop *l, int64_t step, wf_par_report *report)
+static void tell_step(app_loop *l, int64_t step, wf_par_report *report)
 {
     wf_error error = {WF_OK, ""};
 
@@ -80,8 +80,7 @@ static wf_status tell_step(app_loop *l, int64_t step, wf_par_report *report)
     }
     if (l->o->report_json && app_step_report_write(app_step_report_json(l->o, report),
                                                    l->o->report_json, &error) != WF_OK)
-        return wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
-    return WF_OK;
+        fprintf(stderr, "gpt_train: warning: %s; training goes on\n", error.text);
 }
 
 static int64_t report_step(const app_loop *l)
@@ -160,9 +159,8 @@ static wf_status train_step(app_loop *l, int64_t step)
         app_elastic_made(l->job->elastic, &made);
     if (status != WF_OK)
         return wf_context_status(ctx);
-    if (l->rank->index == l->o->rank && step == report_step(l) &&
-        tell_step(l, step, &report) != WF_OK)
-        return wf_context_status(ctx);
+    if (l->rank->index == l->o->rank && step == report_step(l))
+        tell_step(l, step, &report);
     made.ms = now_ms() - start;
     return end_step(l, &made, flops);
 }

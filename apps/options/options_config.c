@@ -129,7 +129,7 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
     FILE *file;
 
     errno = 0;
-    file = app_program_file(path, "r");
+    file = app_program_file(path);
     *root = file ? json_loadf(file, JSON_REJECT_DUPLICATES, &problem) : NULL;
     if (!file || ferror(file))
         status =

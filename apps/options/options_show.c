@@ -1,7 +1,6 @@
 /* apps/options/options_show.c - --print-config and --save-config: what each option is, and who said so. */
 #include "apps/options/options_table.h"
-#include "apps/program.h"
-#include <errno.h>
+#include "parallel/files/output.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,18 +36,16 @@ static wf_status print_options(const app_options *o, json_t *options, json_t *de
 
 static wf_status save(json_t *options, const char *path, wf_error *error)
 {
-    FILE *file = app_program_file(path, "w");
-    bool good = file && json_dumpf(options, file, JSON_INDENT(2)) == 0 &&
-                fputc('\n', file) != EOF && fflush(file) == 0;
-    int reason = errno;
+    wf_output *output = wf_output_open(path, error);
 
-    if (file && fclose(file) != 0 && good) {
-        good = false;
-        reason = errno;
+    if (output && (json_dumpf(options, wf_output_stream(output), JSON_INDENT(2)) != 0 ||
+                   fputc('\n', wf_output_stream(output)) == EOF)) {
+        wf_output_failed(output, error);
+        wf_output_discard(output);
+    } else if (output) {
+        wf_output_publish(output, error);
     }
-    return good ? WF_OK
-                : wf_error_set(error, WF_EIO, "cannot write --save-config %s: %s", path,
-                               strerror(reason));
+    return error->code;
 }
 
 wf_status app_options_show(const app_options *o, FILE *out, wf_error *error)

@@ -1,12 +1,10 @@
 /* apps/tokenizer/trainer_write.c - a trained vocabulary as tokenizer.json. */
 #include "apps/tokenizer/load_internal.h"
 #include "apps/tokenizer/trainer_internal.h"
-#include <errno.h>
+#include "parallel/files/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* The bytes of all tokens, one after the other. */
 typedef struct spelling {
@@ -119,30 +117,19 @@ static void print_all(FILE *file, const spelling *s, const app_trained_merge *me
     fputs("\n    ]\n  }\n}\n", file);
 }
 
-/* Writes a file of a folder under another name, and gives it its own when it is whole. */
-static wf_status write_file(const char *folder, const char *name, const spelling *s,
+static wf_status write_file(wf_output_folder *folder, const char *name, const spelling *s,
                             const app_trained_merge *merges, int32_t count, wf_error *error)
 {
-    char path[APP_MOST_PATH], part[APP_MOST_PATH];
-    bool ok;
-    FILE *file;
+    wf_output *output = wf_output_open_in(folder, name, error);
+    FILE *file = wf_output_stream(output);
 
-    snprintf(path, sizeof path, "%.3900s/%s", folder, name);
-    snprintf(part, sizeof part, "%.3900s/.%s.part", folder, name);
-    file = fopen(part, "we");
-    if (!file)
-        return wf_error_set(error, WF_EIO, "%s: %s", part, strerror(errno));
-    if (s)
+    if (!output)
+        return error->code;
+    if (file && s)
         print_all(file, s, merges, count);
-    else
+    else if (file)
         fputs("{\n  \"eos_token\": \"<|endoftext|>\"\n}\n", file);
-    ok = fflush(file) == 0 && !ferror(file) && fsync(fileno(file)) == 0;
-    ok = fclose(file) == 0 && ok && rename(part, path) == 0;
-    if (ok)
-        return WF_OK;
-    wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
-    unlink(part);
-    return error->code;
+    return wf_output_publish(output, error);
 }
 
 wf_status app_tokenizer_train(const app_tokenizer_counter *counter, int32_t vocabulary,
@@ -151,17 +138,15 @@ wf_status app_tokenizer_train(const app_tokenizer_counter *counter, int32_t voca
     int32_t most = vocabulary - 257, count = -1;
     app_trained_merge *merges = malloc(((size_t)most + 1) * sizeof *merges);
     spelling s = {0};
+    wf_output_folder *into = wf_output_folder_open(folder, error);
 
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        free(merges);
-        return wf_error_set(error, WF_EIO, "%s: %s", folder, strerror(errno));
-    }
-    if (merges)
+    if (merges && into)
         count = app_train_merges(counter, most, merges);
-    if (count < 0 || !spell(&s, merges, count))
+    if (into && (count < 0 || !spell(&s, merges, count)))
         wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary of %d tokens", vocabulary);
-    else if (write_file(folder, "tokenizer.json", &s, merges, count, error) == WF_OK)
-        write_file(folder, "tokenizer_config.json", NULL, NULL, 0, error);
+    else if (into && write_file(into, "tokenizer.json", &s, merges, count, error) == WF_OK)
+        write_file(into, "tokenizer_config.json", NULL, NULL, 0, error);
+    wf_output_folder_close(into);
     *size = 257 + count;
     free(merges);
     free(s.end);

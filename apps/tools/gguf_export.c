@@ -1,5 +1,6 @@
 /* apps/tools/gguf_export.c - see the header. */
 #include "apps/tools/gguf_export.h"
+#include "apps/program.h"
 #include "apps/chat/template_text.h"
 #include "apps/model/model_source.h"
 #include "apps/tokenizer/vocabulary.h"
@@ -28,7 +29,7 @@ static int type_number(const char *name)
 /* A file that is there and is none of GGUF was named by mistake. */
 static bool another_file(const char *path)
 {
-    FILE *file = fopen(path, "re");
+    FILE *file = app_program_file(path);
     char magic[4];
     bool other;
 

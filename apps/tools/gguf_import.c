@@ -1,31 +1,23 @@
 /* apps/tools/gguf_import.c - see the header. */
 #include "apps/tools/gguf_import.h"
 #include "apps/tools/gguf_tokenizer.h"
-#include <errno.h>
+#include "parallel/files/output.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* A file of the folder, whole or not at all. */
-static wf_status write_file(const char *folder, const app_gguf_file *f, wf_error *error)
+static wf_status write_file(wf_output_folder *folder, const app_gguf_file *f, wf_error *error)
 {
-    char path[4400], partial[4400];
-    FILE *file;
-    bool good;
+    wf_output *output = wf_output_open_in(folder, f->name, error);
 
-    snprintf(path, sizeof path, "%.4000s/%s", folder, f->name);
-    snprintf(partial, sizeof partial, "%.4000s/%s.partial", folder, f->name);
-    file = fopen(partial, "we");
-    good = file && fwrite(f->text, 1, f->bytes, file) == f->bytes;
-    if (file)
-        good = fclose(file) == 0 && good;
-    if (good && rename(partial, path) == 0)
-        return WF_OK;
-    return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
+    if (!output)
+        return error->code;
+    fwrite(f->text, 1, f->bytes, wf_output_stream(output));
+    return wf_output_publish(output, error);
 }
 
 /* The ids that wf_par_pretrained_save takes; it writes the rest. */
-static wf_status write_ids(const char *folder, const app_gguf_tokenizer *t, wf_error *error)
+static wf_status write_ids(wf_output_folder *folder, const app_gguf_tokenizer *t,
+                           wf_error *error)
 {
     static const char *const keys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
     char text[256] = "{";
@@ -43,12 +35,14 @@ static wf_status write_ids(const char *folder, const app_gguf_tokenizer *t, wf_e
 
 static wf_status write_all(const char *folder, const app_gguf_tokenizer *t, wf_error *error)
 {
-    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "cannot make directory %.900s: %s", folder,
-                            strerror(errno));
+    wf_output_folder *into = wf_output_folder_open(folder, error);
+
     for (int i = 0; i < t->file_count && error->code == WF_OK; i++)
-        write_file(folder, &t->file[i], error);
-    return error->code == WF_OK ? write_ids(folder, t, error) : error->code;
+        write_file(into, &t->file[i], error);
+    if (error->code == WF_OK)
+        write_ids(into, t, error);
+    wf_output_folder_close(into);
+    return error->code;
 }
 
 wf_status app_gguf_import(const char *file, const wf_nn_gpt_config *config, const char *folder,

@@ -18,7 +18,6 @@
 
 typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
-    char part[APP_EXPORT_PATH];    /* where in it files are until all are there */
     app_gguf_export gguf;
     bool merge;     /* adapters into the weights that they adapt */
     bool overwrite; /* what is there already */
@@ -78,7 +77,7 @@ static void help(void)
 
 /* Files of weights: one process goes through them, a tensor at a time. What a GGUF file says beside weights lies in the
    folder before they do. */
-static wf_status convert(wf_context *ctx, const job *j, wf_error *error)
+static wf_status convert(wf_context *ctx, const job *j, const char *part, wf_error *error)
 {
     const app_model_source *source = &j->source;
     bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
@@ -87,15 +86,15 @@ static wf_status convert(wf_context *ctx, const job *j, wf_error *error)
     if (!model)
         return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
     if (!source->is_gguf ||
-        app_gguf_import(source->path, &source->config, j->part, !none, error) == WF_OK)
-        wf_par_pretrained_convert(model, source->path, j->part, j->dtype,
-                                  source->is_gguf ? j->part : source->like, error);
+        app_gguf_import(source->path, &source->config, part, !none, error) == WF_OK)
+        wf_par_pretrained_convert(model, source->path, part, j->dtype,
+                                  source->is_gguf ? part : source->like, error);
     wf_nn_free(&model->base);
     return error->code;
 }
 
 /* A checkpoint, by all ranks. */
-static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
+static wf_status export_checkpoint(wf_par *par, const job *j, const char *part, wf_error *error)
 {
     wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
     const char *like = *j->source.like ? j->source.like : NULL;
@@ -105,10 +104,9 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
     wf_status status;
 
     if (model && j->source.lora.rank && !j->merge)
-        wf_par_lora_save(par, model, &j->source.lora, j->part, base && *base ? base : NULL,
-                         like);
+        wf_par_lora_save(par, model, &j->source.lora, part, base && *base ? base : NULL, like);
     else if (model && wf_par_lora_merge(par, model) == WF_OK)
-        wf_par_pretrained_save(par, model, j->part, j->dtype, like);
+        wf_par_pretrained_save(par, model, part, j->dtype, like);
     status = wf_context_status(wf_par_context(par));
     if (status != WF_OK)
         wf_error_set(error, status, "%s", wf_context_error(wf_par_context(par))->text);
@@ -117,20 +115,23 @@ static wf_status export_checkpoint(wf_par *par, const job *j, wf_error *error)
     return status;
 }
 
+/* The first rank makes the folder to write to, whose name all others have to be told. */
 static wf_status export_folder(wf_par *par, const job *j, bool first, wf_error *error)
 {
-    bool made = false;
+    app_export_folder folder = {.fd = -1, .above = -1, .part_fd = -1};
+    wf_comm *world = wf_mesh_world(wf_par_mesh(par));
 
     if (first)
-        app_export_folder_begin(j->to, &made, error);
+        app_export_folder_begin(&folder, j->to, error);
+    if (error->code == WF_OK)
+        wf_broadcast(world, 1, 0, folder.part, sizeof folder.part, error);
     if (error->code == WF_OK && j->source.checkpoint)
-        export_checkpoint(par, j, error);
+        export_checkpoint(par, j, folder.part, error);
     else if (error->code == WF_OK && first)
-        convert(wf_par_context(par), j, error);
+        convert(wf_par_context(par), j, folder.part, error);
     if (error->code == WF_OK && first)
-        app_export_folder_publish(j->to, error);
-    if (error->code != WF_OK && first)
-        app_export_folder_abandon(j->to, made);
+        app_export_folder_publish(&folder, error);
+    app_export_folder_close(&folder);
     return error->code;
 }
 
@@ -328,8 +329,6 @@ static wf_status run(job *j, wf_error *error)
         status = check_adapters(j, error);
     if (status == WF_OK)
         status = check_target(j, error);
-    if (j->to)
-        app_export_folder_part(j->to, j->part);
     if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
     app_model_source_close(&j->source);

@@ -171,7 +171,7 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
 static wf_status read_plan(session *s, const char *path, wf_error *error)
 {
     json_error_t why;
-    FILE *file = app_program_file(path, "r");
+    FILE *file = app_program_file(path);
     json_t *plan, *mesh, *collectives, *row;
     size_t i;
 

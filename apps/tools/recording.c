@@ -110,7 +110,7 @@ static wf_status check(const char *path, const wf_recording *r, size_t bytes, wf
 
 wf_status recording_read(const char *path, wf_recording **out, wf_error *error)
 {
-    FILE *file = app_program_file(path, "r");
+    FILE *file = app_program_file(path);
     wf_recording *r = calloc(1, sizeof *r);
     wf_status status;
 

@@ -89,7 +89,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
 
 bool app_run_rows_read(const char *path, app_run_rows *r)
 {
-    FILE *file = app_program_file(path, "r");
+    FILE *file = app_program_file(path);
     const char *problem = file ? NULL : strerror(errno);
     bool more = true;
     json_error_t why;

@@ -10,7 +10,7 @@
 
 static wf_status read_text(const char *path, char **text, wf_error *error)
 {
-    FILE *file = app_program_file(path, "r"), *copy;
+    FILE *file = app_program_file(path), *copy;
     char *all = NULL, block[4096];
     size_t size, n;
     bool bad = !file;

@@ -1,9 +1,6 @@
 /* apps/tools/svg.c - see the header. */
 #include "apps/tools/svg.h"
-#include "apps/program.h"
-#include <errno.h>
-#include <stdbool.h>
-#include <string.h>
+#include "parallel/files/output.h"
 
 void app_svg_begin(FILE *out, double width, double height)
 {
@@ -37,14 +34,10 @@ void app_svg_text(FILE *out, double x, double y, const char *class, const char *
 
 wf_status app_svg_write(const char *path, app_svg_draw *draw, const void *arg, wf_error *error)
 {
-    FILE *out = app_program_file(path, "w");
-    bool bad = !out;
+    wf_output *output = wf_output_open(path, error);
 
-    if (out) {
-        draw(out, arg);
-        bad = ferror(out) != 0;
-        bad = fclose(out) != 0 || bad;
-    }
-    return bad ? wf_error_set(error, WF_EIO, "cannot write %s: %s", path, strerror(errno))
-               : WF_OK;
+    if (!output)
+        return error->code;
+    draw(wf_output_stream(output), arg);
+    return wf_output_publish(output, error);
 }

@@ -120,6 +120,8 @@ static int open_flags(wf_file_mode mode)
     switch (mode) {
     case WF_FILE_READ: /* without O_NONBLOCK a named pipe would hold the reader for a writer */
         return O_RDONLY | O_NONBLOCK;
+    case WF_FILE_READ_OWN:
+        return O_RDONLY | O_NONBLOCK | O_NOFOLLOW;
     case WF_FILE_WRITE:
         return O_WRONLY | O_CREAT | O_NOFOLLOW;
     case WF_FILE_CREATE:
@@ -139,8 +141,12 @@ static wf_status open_named(wf_file *file, int in, const char *name, wf_file_mod
     while (file->fd < 0 && errno == EINTR);
     if (file->fd < 0)
         return failed(error, "open", file->path);
-    if (mode != WF_FILE_READ)
+    if (mode != WF_FILE_READ && mode != WF_FILE_READ_OWN)
         return WF_OK;
+    if (mode == WF_FILE_READ_OWN && wf_file_check_own(file->fd, file->path, error) != WF_OK) {
+        calls->close(calls->self, file->fd);
+        return WF_EIO;
+    }
     if (fstat(file->fd, &s) == 0 && S_ISREG(s.st_mode)) {
         file->bytes = s.st_size;
         return WF_OK;

@@ -41,6 +41,7 @@ extern const wf_file_calls wf_system_files;
 /* What is written is never reached through a symbolic link of that name. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
+    WF_FILE_READ_OWN, /* this user's alone, and not behind a link: what others could have put there is refused */
     WF_FILE_WRITE, /* one that exists, or a new one, as it is */
     WF_FILE_CREATE /* a new one; that it exists already is an error */
 } wf_file_mode;
@@ -49,7 +50,7 @@ typedef struct wf_file {
     const wf_file_calls *calls;
     char path[WF_FILES_PATH]; /* for errors */
     int fd;
-    int64_t bytes; /* WF_FILE_READ: its size when it was opened */
+    int64_t bytes; /* size of one that is read, when it was opened */
     int64_t need; /* bytes of all that is written with it, which a full disk is to be told of */
 } wf_file;
 
@@ -83,6 +84,9 @@ wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t mo
 /* The same of a file that is open, and is closed in any case. */
 wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes,
                        wf_error *error);
+
+/* Whether an open file is this user's, who alone can write to it, and has one name. WF_EIO: which rule it breaks. */
+wf_status wf_file_check_own(int fd, const char *path, wf_error *error);
 
 /* Open what lies in a directory that is open, whose path is for errors: see folder.h. */
 wf_status wf_file_open_in(wf_file *file, const wf_file_calls *calls, int in, const char *folder,

@@ -69,23 +69,28 @@ WF_API wf_status wf_par_snapshot_restore(wf_par_snapshot *snapshot, wf_par_train
 /**
  * wf_par_snapshot_save - write a sealed snapshot to a file, of memory that outlives the process: /dev/shm
  *
- * The file is there as a whole or not at all. It is not synced: a host that loses its power loses its memory.
+ * The file is there as a whole or not at all, for this user alone. A host that loses its power loses its memory.
  *
- * @param texts  [2 n] key, value, ..: kept with it
- * Errors:       WF_EIO, WF_ENOMEM
+ * @param folder  a descriptor of wf_own_folder_open, or AT_FDCWD
+ * @param name    of the file in it
+ * @param texts   [2 n] key, value, ..: kept with it
+ * Errors:        WF_EIO, WF_ENOMEM
  */
-WF_API wf_status wf_par_snapshot_save(const wf_par_snapshot *snapshot, const char *path,
-                                      const char *const *texts, int64_t n, wf_error *error);
+WF_API wf_status wf_par_snapshot_save(const wf_par_snapshot *snapshot, int folder,
+                                      const char *name, const char *const *texts, int64_t n,
+                                      wf_error *error);
 
 /**
  * wf_par_snapshot_load - add what a file has to a snapshot that is not sealed; of several files, those of one step
  *
- * @param text  called for each of the texts that were kept with it
- * Errors:      WF_EIO, WF_EDATA, WF_ENOMEM
+ * A file is taken that is this user's, who alone can write to it: a link, or another user's, is refused.
+ *
+ * @param text  called for each of the texts that were kept with it, before anything else is read; an error ends it
+ * Errors:      WF_EIO, WF_EDATA, WF_ENOMEM, those of `text`
  */
-WF_API wf_status wf_par_snapshot_load(wf_par_snapshot *snapshot, const char *path,
-                                      void (*text)(void *arg, const char *key,
-                                                   const char *value),
+WF_API wf_status wf_par_snapshot_load(wf_par_snapshot *snapshot, int folder, const char *name,
+                                      wf_status (*text)(void *arg, const char *key,
+                                                        const char *value, wf_error *error),
                                       void *arg, wf_error *error);
 
 WF_END_DECLS

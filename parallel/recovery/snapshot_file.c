@@ -4,15 +4,14 @@
  * Tensor "<number>.<kind>" is a kind of shard <number>, F32, one dim. Of each shard the metadata have, under its number,
  * "state step ndim start.. local.. path"; under "last" the last update: "step lr scale" (floats as bits).
  */
-#include "parallel/files/files_internal.h"
+#include "parallel/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/recovery/snapshot_internal.h"
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <sys/stat.h>
 
 enum { DESCRIPTION = 1024 };
 
@@ -108,40 +107,37 @@ static void writing_close(writing *w)
     free(w->text);
 }
 
-static wf_status write_all(const writing *w, const char *path, const char *head, size_t bytes,
-                           wf_error *error)
+static wf_status write_all(const writing *w, const wf_file *file, const char *head,
+                           size_t bytes, wf_error *error)
 {
-    wf_file file;
-    wf_error closing = {WF_OK, ""};
-
-    if (wf_file_open(&file, &wf_system_files, path, WF_FILE_CREATE, error) != WF_OK)
-        return error->code;
-    wf_file_write(&file, head, bytes, 0, error);
+    wf_file_write(file, head, bytes, 0, error);
     for (int64_t i = 0; i < w->tensors && error->code == WF_OK; i++)
-        wf_file_write(&file, w->data[i], (size_t)(w->entry[i].end - w->entry[i].begin),
+        wf_file_write(file, w->data[i], (size_t)(w->entry[i].end - w->entry[i].begin),
                       (int64_t)bytes + w->entry[i].begin, error);
-    if (wf_file_close(&file, &closing) != WF_OK && error->code == WF_OK)
-        *error = closing;
     return error->code;
 }
 
-wf_status wf_par_snapshot_save(const wf_par_snapshot *k, const char *path,
+wf_status wf_par_snapshot_save(const wf_par_snapshot *k, int folder, const char *name,
                                const char *const *texts, int64_t n, wf_error *error)
 {
+    const wf_folder in = {.calls = &wf_system_files, .fd = folder, .path = "."};
     writing w = {0};
-    char *head = NULL, unfinished[WF_FILES_PATH];
+    wf_output *o = NULL;
+    char *head = NULL;
     size_t bytes = 0;
 
     if (!collect(&w, k, texts, n))
-        wf_error_set(error, WF_ENOMEM, "no memory to write %s", path);
+        wf_error_set(error, WF_ENOMEM, "no memory to write %s", name);
     else if (wf_safetensors_format(w.tensors, w.entry, w.texts / 2, (const char *const *)w.text,
-                                   &head, &bytes, error) == WF_OK) {
-        snprintf(unfinished, sizeof unfinished, "%.4000s.unfinished", path);
-        unlink(unfinished);
-        if (write_all(&w, unfinished, head, bytes, error) == WF_OK &&
-            rename(unfinished, path) != 0)
-            wf_error_set(error, WF_EIO, "cannot rename %s", unfinished);
-    }
+                                   &head, &bytes, error) == WF_OK)
+        o = wf_output_begin(&in, name, wf_output_mark(), error);
+    if (o && fchmod(wf_output_file(o)->fd, 0600) != 0)
+        wf_output_failed(o, error);
+    if (o && error->code == WF_OK &&
+        write_all(&w, wf_output_file(o), head, bytes, error) == WF_OK)
+        wf_output_publish(o, error);
+    else
+        wf_output_discard(o);
     free(head);
     writing_close(&w);
     return error->code;
@@ -236,20 +232,23 @@ static wf_status read_all(wf_par_snapshot *k, const wf_safetensors *header, cons
     }
 }
 
-wf_status wf_par_snapshot_load(wf_par_snapshot *k, const char *path,
-                               void (*text)(void *arg, const char *key, const char *value),
+wf_status wf_par_snapshot_load(wf_par_snapshot *k, int folder, const char *name,
+                               wf_status (*text)(void *arg, const char *key, const char *value,
+                                                 wf_error *error),
                                void *arg, wf_error *error)
 {
     wf_safetensors header = {0};
     wf_error closing = {WF_OK, ""};
     wf_file file;
 
-    if (wf_file_open(&file, &wf_system_files, path, WF_FILE_READ, error) != WF_OK)
+    if (wf_file_open_in(&file, &wf_system_files, folder, ".", name, WF_FILE_READ_OWN, error) !=
+        WF_OK)
         return error->code;
-    if (wf_safetensors_read(&header, &file, error) == WF_OK)
-        read_all(k, &header, &file, error);
+    wf_safetensors_read(&header, &file, error);
     for (int64_t i = 0; error->code == WF_OK && i < header.metadata_count; i++)
-        text(arg, header.metadata[2 * i], header.metadata[2 * i + 1]);
+        text(arg, header.metadata[2 * i], header.metadata[2 * i + 1], error);
+    if (error->code == WF_OK)
+        read_all(k, &header, &file, error);
     wf_safetensors_close(&header);
     wf_file_close(&file, &closing);
     return error->code;

@@ -1,4 +1,5 @@
 /* parallel/simulate/machine_file.c - machine files: JSON in and out; see the header. */
+#include "parallel/files/output.h"
 #include "parallel/simulate/machine.h"
 #include <jansson.h>
 #include <stddef.h>
@@ -136,7 +137,7 @@ wf_status wf_sim_machine_write(const wf_sim_machine *m, const char *path, wf_err
 {
     json_t *json = json_pack("{s:i, s:s, s:{}, s:{}, s:{}, s:{}}", "weft_machine", VERSION,
                              "name", m->name, "device", "host", "inside", "network");
-    bool written;
+    wf_output *output = json ? wf_output_open(path, error) : NULL;
 
     for (int i = 0; json && i < FIELDS; i++) {
         const char *at = (const char *)m + fields[i].offset;
@@ -146,7 +147,12 @@ wf_status wf_sim_machine_write(const wf_sim_machine *m, const char *path, wf_err
 
         json_object_set_new(json_object_get(json, fields[i].group), fields[i].name, value);
     }
-    written = json && json_dump_file(json, path, JSON_INDENT(2)) == 0;
+    if (!json)
+        return wf_error_set(error, WF_ENOMEM, "no memory for machine file %s", path);
+    if (output) {
+        json_dumpf(json, wf_output_stream(output), JSON_INDENT(2));
+        wf_output_publish(output, error);
+    }
     json_decref(json);
-    return written ? WF_OK : wf_error_set(error, WF_EIO, "cannot write machine file %s", path);
+    return error->code;
 }

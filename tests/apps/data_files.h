@@ -61,21 +61,29 @@ static inline char *write_pair(const char *name, int64_t vocabulary, int64_t fir
         if (i % 10 == 9)
             app_megatron_writer_end_document(w, &error);
     }
-    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
     snprintf(with_ending, sizeof with_ending, "%s.idx", name);
     return path_of(with_ending);
 }
 
-/* A pair of numbers: 1 for two tokens of three, `value` for the third. */
+/* A pair of numbers: 1 for two tokens of three, `value` for the third. It is another tool's: it has no manifest, and
+   neither has what it is a mask of. */
 static inline void write_mask(const char *prefix, int64_t count, int32_t value)
 {
     app_megatron_writer *w;
+    char manifest[512];
     wf_error error = {WF_OK, ""};
 
     CU_ASSERT_EQUAL_FATAL(app_megatron_writer_open(prefix, 256, &w, &error), WF_OK);
     for (int64_t i = 0; i < count; i++)
         app_megatron_writer_add(w, (int32_t[]){i % 3 ? 1 : value}, 1, &error);
-    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
+    for (int i = 0; i < 2; i++) {
+        int n = (int)strlen(prefix) - (i ? 5 : 0); /* without .loss */
+
+        snprintf(manifest, sizeof manifest, "%.*s.dataset.json", n, prefix);
+        unlink(manifest);
+    }
 }
 
 /* A status with an error that has these words in it. */

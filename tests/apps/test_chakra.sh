@@ -69,15 +69,15 @@ EOP
 
 touch traces/weft.77.et
 refused "traces of another plan" 2 "traces has weft.77.et, and this plan has ranks 0 to 1 alone" --plan --dp 2 --chakra traces
-refused "a folder that cannot be" 3 "cannot make folder nowhere/traces" --plan --chakra nowhere/traces
+refused "a folder that cannot be" 3 "cannot make directory nowhere/traces" --plan --chakra nowhere/traces
 touch file
-refused "a file in its place" 3 "cannot read folder file" --plan --chakra file
+refused "a file in its place" 3 "cannot make directory file" --plan --chakra file
 refused "a search" 2 "--chakra writes one layout" --plan --search --machine "$here/../../docs/machines/h100.json" --chakra traces
 
 # No room: an error that names the file, and what was there stays.
 mkdir -p limited
 (ulimit -f 8; trap '' XFSZ; "$gpt_train" --plan "${model[@]}" --chakra limited >out 2>err)
 status=$?
-[ $status = 3 ] && grep -q 'cannot write limited/weft.0.et.partial' err && [ -z "$(ls limited)" ] && result "no room" "" ||
+[ $status = 3 ] && grep -q 'cannot write limited/weft.0.et: File too large' err && [ -z "$(ls limited)" ] && result "no room" "" ||
     result "no room" "exit $status: $(head -c 300 err) $(ls limited)"
 finish

@@ -271,14 +271,43 @@ same "leaves the old model" before target/model.safetensors
 ends "of a damaged one to a new folder" 3 '' gpt_export bad_export made_by_mistake
 result "leaves none" "$(ls -d made_by_mistake 2>/dev/null)"
 
-# Killed at each rename of an export over an old model, and failing there: a call that fails leaves the old model; a killed
+# Killed at each rename of an export over an old model, and failing there. Folders are exchanged: the old model is there, whole,
+# or the new one, and other files stay.
+if [ -z "$sanitized" ]; then
+    mkdir -p exchanged
+    for with in kill 5; do
+        for at in 1 2 3; do
+            rm -rf exchanged/target again && cp -r folder exchanged/target && mkdir exchanged/target/mine && echo mine >exchanged/target/mine/notes.txt
+            { WEFT_FAIL_UNDER=$PWD/exchanged WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at WEFT_FAIL_WITH=$with LD_PRELOAD=$failing \
+                "$bin/gpt_export" wide exchanged/target --overwrite; } >out 2>err
+            got=$?
+            problem=$("$bin/gpt_export" exchanged/target again 2>&1 && cmp again/model.safetensors folder/model.safetensors 2>&1)
+            [ $got != 0 ] || problem+=" rename $at was not there"
+            [ -e exchanged/target/mine/notes.txt ] || problem+=" what is no model's is gone"
+            result "an exchange that ends at rename $at with $with" "$problem"
+            "$bin/gpt_export" wide exchanged/target --overwrite >out 2>err
+            result "and comes to its end" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
+                find exchanged/target -name '.*'; cat exchanged/target/mine/notes.txt | grep -vx mine)"
+        done
+    done
+    # After the exchange a killed one leaves the new model, and what it had not brought over comes with the next.
+    rm -rf exchanged/target && cp -r folder exchanged/target && mkdir exchanged/target/mine && echo mine >exchanged/target/mine/notes.txt
+    { WEFT_FAIL_UNDER=$PWD/exchanged WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=4 WEFT_FAIL_WITH=kill LD_PRELOAD=$failing \
+        "$bin/gpt_export" wide exchanged/target --overwrite; } >out 2>err
+    result "one that is killed behind the exchange" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1)"
+    "$bin/gpt_export" wide exchanged/target --overwrite >out 2>err
+    result "and comes to its end too" "$(cmp exchanged/target/model.safetensors fresh/model.safetensors 2>&1; ls -A exchanged | grep -vx target;
+        grep -vx mine exchanged/target/mine/notes.txt)"
+fi
+
+# The same in the current folder, which is not exchanged: a call that fails leaves the old model; a killed
 # one leaves it, or none and the old one aside. What comes next replaces all of that.
 if [ -z "$sanitized" ]; then
     for with in kill 5; do
         for at in 1 2 3 4 5 6; do
             rm -rf target again && cp -r folder target
-            { WEFT_FAIL_UNDER=$PWD/target WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at \
-                WEFT_FAIL_WITH=$with LD_PRELOAD=$failing "$bin/gpt_export" wide target --overwrite; } >out 2>err
+            { (cd target && WEFT_FAIL_UNDER=${PWD} WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at \
+                WEFT_FAIL_WITH=$with LD_PRELOAD=$failing "$bin/gpt_export" ../wide . --overwrite); } >out 2>err
             got=$?
             "$bin/gpt_export" target again >out 2>err
             if [ $? = 0 ]; then
@@ -290,11 +319,44 @@ if [ -z "$sanitized" ]; then
                         folder/model.safetensors 2>&1)
             fi
             [ $got != 0 ] || problem+=" rename $at was not there"
-            result "an export that ends at rename $at with $with" "$problem"
+            result "an export in place that ends at rename $at with $with" "$problem"
             "$bin/gpt_export" wide target >out 2>err
             result "which is not written over" "$([ $? = 2 ] && grep -q 'give --overwrite' err || cat err)"
-            "$bin/gpt_export" wide target --overwrite >out 2>err
+            (cd target && "$bin/gpt_export" ../wide . --overwrite) >out 2>err
             result "or is, whole" "$(cmp target/model.safetensors fresh/model.safetensors 2>&1; find target -mindepth 1 -name '.*')"
+        done
+    done
+fi
+
+# Killed at each rename, and failing there, of a data set that is written over another one of the same sizes: what is read
+# is the old one, the new one or nothing, and never a loss mask beside other tokens.
+if [ -z "$sanitized" ]; then
+    mkdir sets
+    for i in 1 2; do
+        # documents begin elsewhere, so the masks differ
+        for line in 1 2 3 4 5 6; do printf '{"text": "%*s"}\n' $((10 * ((line + i) % 2 + 1))) "$i$line"; done >docs.jsonl
+        "$bin/gpt_data" tokenize docs.jsonl --output docs >out 2>err && "$bin/gpt_data" pack docs --seq-len 30 --output "packed$i" >out 2>err
+    done
+    for with in kill 5; do
+        for at in 1 2 3 4 5; do
+            rm -f sets/*
+            for file in packed1.*; do cp "$file" "sets/packed${file#packed1}"; done
+            { WEFT_FAIL_UNDER=$PWD/sets WEFT_FAIL_ONLY=rename WEFT_FAIL_AT=$at WEFT_FAIL_WITH=$with LD_PRELOAD=$failing \
+                "$bin/gpt_data" pack docs --seq-len 30 --output "$PWD/sets/packed"; } >out 2>err
+            problem=$([ $? != 0 ] || echo "rename $at was not there")
+            for named in idx bin; do
+                if "$bin/gpt_train" "${tiny[@]}" --data sets/packed.$named --vocab-size 65536 --steps 1 --seq-len 30 >out 2>err; then
+                    for old in 1 2; do
+                        for part in bin idx loss.bin loss.idx; do cmp -s sets/packed.$part packed$old.$part || echo $part; done >differ$old
+                    done
+                    [ ! -s differ1 ] || [ ! -s differ2 ] || problem+=" a mixture is trained: $(cat differ1 differ2 | tr '\n' ' ')"
+                else
+                    [ "$(wc -l <err)" = 1 ] || problem+=" $(cat err)"
+                fi
+            done
+            result "a data set whose writing ends at rename $at with $with" "$problem"
+            "$bin/gpt_data" pack docs --seq-len 30 --output sets/packed >out 2>err
+            result "and is written again" "$(cmp sets/packed.bin packed2.bin 2>&1; cmp sets/packed.loss.bin packed2.loss.bin 2>&1; ls -A sets | grep partial)"
         done
     done
 fi

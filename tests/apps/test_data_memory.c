@@ -38,7 +38,7 @@ static wf_status write_data(wf_error *error)
     if (app_megatron_writer_open(path_of("w"), 300, &w, error) != WF_OK)
         return error->code;
     app_megatron_writer_add(w, (int32_t[]){1, 2}, 2, error);
-    return app_megatron_writer_finish(w, error);
+    return app_megatron_writer_finish(w, NULL, error);
 }
 
 static void reading(void)

@@ -180,6 +180,8 @@ static void sources_that_cannot_be(void)
     snprintf(argument[0], sizeof argument[0], "a=1:%s/z*.idx", data_folder);
     open_fails(&o, WF_EINVAL, "source a: no file is called");
     snprintf(argument[0], sizeof argument[0], "a=1:%s/pair.*", data_folder);
+    open_fails(&o, WF_EINVAL, "pair.dataset.json says which files belong together");
+    snprintf(argument[0], sizeof argument[0], "a=1:%s/pair.[bi]*", data_folder);
     open_fails(&o, WF_EINVAL, "is named twice; of a pair of .bin and .idx files name one");
     snprintf(argument[0], sizeof argument[0], "a=1:%s,%s", pair, text);
     open_fails(&o, WF_EINVAL, "pair.bin has token ids and");

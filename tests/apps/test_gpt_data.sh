@@ -205,7 +205,7 @@ for threads in 1 2 5; do
     says err '^gpt_data: late.jsonl:70000: no JSON that can be used'
     (ulimit -f 1000 && exec "$program" tokenize text.txt text.txt text.txt --output x --threads $threads) >out 2>err
     status=$?
-    result "no room, $threads threads" "$([ $status = 3 ] || echo "exit status $status"; grep -q 'cannot write x.bin.partial-[0-9]*: File too large' err || cat err)"
+    result "no room, $threads threads" "$([ $status = 3 ] || echo "exit status $status"; grep -q 'cannot write x.bin: File too large' err || cat err)"
     result "and nothing is left, $threads threads" "$(ls x.* 2>/dev/null)"
 done
 if [ -s /proc/version ]; then

@@ -76,12 +76,12 @@ static void bytes_of_a_pair(void)
     CU_ASSERT_EQUAL(app_megatron_writer_tokens(w), 4);
     CU_ASSERT_EQUAL(app_megatron_writer_documents(w), 1);
     CU_ASSERT_EQUAL(read_back(".bin", read, sizeof read), 0); /* no name before the end */
-    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, NULL), WF_OK);
     CU_ASSERT_EQUAL(read_back(".bin", read, sizeof read), sizeof bin);
     CU_ASSERT_EQUAL(memcmp(read, bin, sizeof bin), 0);
     CU_ASSERT_EQUAL(read_back(".idx", read, sizeof read), sizeof idx);
     CU_ASSERT_EQUAL(memcmp(read, idx, sizeof idx), 0);
-    CU_ASSERT_EQUAL(files_there(), 2);
+    CU_ASSERT_EQUAL(files_there(), 3); /* a manifest too */
 }
 
 static void types_by_vocabulary(void)
@@ -96,7 +96,7 @@ static void types_by_vocabulary(void)
         unsigned char read[64] = {0};
 
         add(w, (int32_t[]){(int32_t)row[i].vocabulary - 1}, 1);
-        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, NULL), WF_OK);
         CU_ASSERT_EQUAL(read_back(".bin", read, sizeof read), row[i].size);
         CU_ASSERT_EQUAL(read[0], (row[i].vocabulary - 1) & 255);
         read_back(".idx", read, sizeof read);
@@ -117,7 +117,7 @@ static void many_documents(void)
         add(w, ids, i == 5000 ? 5000 : 1 + i % 7);
         CU_ASSERT_EQUAL(app_megatron_writer_end_document(w, NULL), WF_OK);
     }
-    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, NULL), WF_OK);
     CU_ASSERT_EQUAL_FATAL(read_back(".idx", read, sizeof read), sizeof read - 1);
     for (int i = 0; i < DOCUMENTS; i++) {
         int64_t at, bound;
@@ -161,7 +161,7 @@ static void any_order(void)
         }
         for (int i = PIECES - 1; way && i >= 0; i--)
             CU_ASSERT_EQUAL(app_megatron_writer_put(w, at[i], ids, count[i], NULL), WF_OK);
-        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, NULL), WF_OK);
         bytes[way][0] = read_back(".bin", files[way][0], sizeof files[0][0]);
         bytes[way][1] = read_back(".idx", files[way][1], sizeof files[0][1]);
     }
@@ -189,7 +189,7 @@ static void mistakes(void)
                 "a vocabulary has from 1 to 2147483647 token ids, not 0");
     error = (wf_error){WF_OK, ""};
     check_fails(app_megatron_writer_open("/nonexistent/x", 9, &w, &error), WF_EIO, &error,
-                "cannot write /nonexistent/x.bin.partial-");
+                "cannot write /nonexistent/x.bin: No such file");
     CU_ASSERT_PTR_NULL(w);
     w = open_good(50);
     add(w, (int32_t[]){49, 0}, 2);
@@ -198,7 +198,7 @@ static void mistakes(void)
                 "x.bin would be id 50, which a vocabulary of 50 does not have");
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "token 3 of"));
     error = (wf_error){WF_OK, ""};
-    check_fails(app_megatron_writer_finish(w, &error), WF_EINVAL, &error, "id 50");
+    check_fails(app_megatron_writer_finish(w, NULL, &error), WF_EINVAL, &error, "id 50");
     w = open_good(50);
     error = (wf_error){WF_OK, ""};
     check_fails(app_megatron_writer_put(w, 7, (int32_t[]){3, 50}, 2, &error), WF_EINVAL, &error,
@@ -206,7 +206,7 @@ static void mistakes(void)
     app_megatron_writer_discard(w);
     w = open_good(50);
     error = (wf_error){WF_OK, ""};
-    check_fails(app_megatron_writer_finish(w, &error), WF_EINVAL, &error,
+    check_fails(app_megatron_writer_finish(w, NULL, &error), WF_EINVAL, &error,
                 "x.bin would have no token");
     app_megatron_writer_discard(open_good(50));
     app_megatron_writer_discard(NULL);
@@ -222,7 +222,7 @@ static void full_disk(void)
     app_megatron_writer *w = open_good(9);
 
     add(w, (int32_t[]){7}, 1);
-    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL), WF_OK);
+    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, NULL), WF_OK);
     signal(SIGXFSZ, SIG_IGN);
     getrlimit(RLIMIT_FSIZE, &whole);
     for (size_t i = 0; i < sizeof room / sizeof *room; i++) {
@@ -236,7 +236,8 @@ static void full_disk(void)
             app_megatron_writer_add(w, ids, 10, NULL);
             app_megatron_writer_end_document(w, NULL);
         }
-        check_fails(app_megatron_writer_finish(w, &error), WF_EIO, &error, "File too large");
+        check_fails(app_megatron_writer_finish(w, NULL, &error), WF_EIO, &error,
+                    "File too large");
         setrlimit(RLIMIT_FSIZE, &whole);
         w = open_good(9);
         setrlimit(RLIMIT_FSIZE, &less);
@@ -245,7 +246,7 @@ static void full_disk(void)
                     "File too large");
         setrlimit(RLIMIT_FSIZE, &whole);
         app_megatron_writer_discard(w);
-        CU_ASSERT_EQUAL(files_there(), 2);
+        CU_ASSERT_EQUAL(files_there(), 3); /* a manifest too */
         CU_ASSERT_TRUE(read_back(".bin", read, sizeof read) == 1 && read[0] == 7);
     }
 }

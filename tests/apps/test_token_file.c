@@ -61,7 +61,7 @@ static void megatron(void)
             if (i % 900 == 0)
                 app_megatron_writer_end_document(w, &error);
         }
-        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, &error), WF_OK);
+        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
         check_reads(path_of("m.idx"), "Megatron", (app_vocabulary){vocabulary[k], false},
                     COUNT);
         check_reads(path_of("m.bin"), "Megatron", (app_vocabulary){vocabulary[k], false},
@@ -131,7 +131,7 @@ static void ids_outside_of_the_vocabulary(void)
                         WF_OK);
         ids[13] = row[k].id;
         app_megatron_writer_add(w, ids, 40, &error);
-        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, &error), WF_OK);
+        CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
         ids[13] = 0;
         CU_ASSERT_EQUAL(
             app_token_file_open(path_of("v.idx"), "--data", thousand, &file, &error), WF_OK);
@@ -244,7 +244,7 @@ static void one_wrong_of_many(void)
         app_megatron_writer_add(w, (int32_t[]){1, 2}, 2, &error);
         app_megatron_writer_end_document(w, &error);
     }
-    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, &error), WF_OK);
+    CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
     file = open(path_of("w.idx"), O_RDWR);
     CU_ASSERT_TRUE_FATAL(file >= 0);
     for (int64_t i = 0; i < SEQUENCES; i += i % 1023 == 1022 ? 1 : 1022) {

@@ -165,6 +165,13 @@ int openat(int in, const char *name, int flags, ...)
     return open_in(in, name, flags, mode);
 }
 
+/* What openat is where a fortified build does not know its flags. */
+int __openat_2(int in, const char *name, int flags);
+int __openat_2(int in, const char *name, int flags)
+{
+    return open_in(in, name, flags, 0);
+}
+
 FILE *fopen(const char *name, const char *how)
 {
     char path[PATH];
@@ -280,6 +287,21 @@ int renameat(int in, const char *from, int to_in, const char *to)
     char path[PATH];
 
     return fails("rename", full(in, from, path)) ? -1 : REAL(renameat)(in, from, to_in, to);
+}
+
+int rename(const char *from, const char *to)
+{
+    char path[PATH];
+
+    return fails("rename", full(AT_FDCWD, from, path)) ? -1 : REAL(rename)(from, to);
+}
+
+int renameat2(int in, const char *from, int to_in, const char *to, unsigned flags)
+{
+    char path[PATH];
+
+    return fails("rename", full(in, from, path)) ? -1
+                                                 : REAL(renameat2)(in, from, to_in, to, flags);
 }
 
 int unlinkat(int in, const char *name, int flags)

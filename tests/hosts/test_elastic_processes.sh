@@ -44,6 +44,41 @@ write_text
 "$gpt_train" "${model[@]}" --steps 8 --log-jsonl log >out 2>err
 digests log >alone
 
+# refused NAME STATUS WORDS FLAG..: what is left is not taken up, and stays as it is.
+refused()
+{
+    local name=$1 status=$2 words=$3 got
+    shift 3
+    start 2 '' --nnodes 2 --dp 2 "$@"
+    got=$?
+    result "$name" "$([ $got = "$status" ] && grep -qE -- "$words" err || echo "exit status $got, not $status; $(cat err)")"
+    result "and stays" "$([ "$(find "$dir" -name '*.safetensors' | wc -l)" = 1 ] || find "$dir")"
+}
+
+# What is left is taken up of this run and job alone, and out of a folder of this user's own (parallel.test_output has more).
+rm -f log
+export WEFT_RUN_ID=one
+start 2 "kill forward 1 4" --nnodes 2 --dp 2
+result "one of two processes is killed" "$([ "$(find "$dir/held" -name '*.safetensors')" = "$dir/held/0-0.safetensors" ] || cat err)"
+refused "a job with another rate" 2 'was left by another job \(--lr 0.003 there and 0.02 here' --lr 0.02
+printf 'other words' | dd of=text bs=1 seek=50 conv=notrunc 2>err
+refused "another content of the data" 2 'was left by another job \(content of the data .* there and .* here'
+write_text
+WEFT_RUN_ID=two
+refused "another run" 2 'was left by run one, and this one is run two'
+WEFT_RUN_ID=one
+mv "$dir/held" "$dir/elsewhere" && ln -s elsewhere "$dir/held"
+refused "a link" 3 'it is a symbolic link, and is not followed'
+rm "$dir/held" && mv "$dir/elsewhere" "$dir/held"
+touch "$dir/held/model.safetensors"
+cp alone expected
+rm -f log
+start 2 '' --nnodes 2 --dp 2
+result "the same job of the same run goes on" "$(grep -qE 'going on after step|goes on after step' out err || cat err)"
+result "and leaves a file that is none of its own" "$([ "$(find "$dir" -name '*.safetensors')" = "$dir/held/model.safetensors" ] || find "$dir")"
+rm -r "$dir/held"
+unset WEFT_RUN_ID
+
 cp alone expected
 rm -f log
 start 4 "kill forward 1 4"

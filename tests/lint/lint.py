@@ -18,6 +18,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     readme     docs/quickstart.md shows apps/quickstart.c word for word, and the README some of its lines;
                each folder of the library has a README of its own that names each of its C files, in
                at most 120 lines, and its decisions are beside it in DECISIONS.md
+    outputs    files are written by parallel/files/output.h alone; writers.py has who does not, and why
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else
 
@@ -31,6 +32,7 @@ import tempfile
 
 from samples import SAMPLES
 from vocabulary import VOCABULARY
+from writers import blank, outputs
 
 # What each folder may include by path.
 FOLDERS = {
@@ -60,7 +62,7 @@ ROOMS = {
     "parallel/formats": {"parallel/files"},
     "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
-    "parallel/simulate": {"parallel/pipeline"},
+    "parallel/simulate": {"parallel/files", "parallel/pipeline"},
     "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
     "parallel/recovery": {"parallel", "parallel/files", "parallel/formats", "parallel/shard",
                           "parallel/train"},
@@ -115,10 +117,6 @@ def c_files(root, folders, suffixes=(".c", ".h", ".def")):
 
 def lines_of(path):
     return path.read_text(encoding="utf-8").split("\n")
-
-
-def blank(match):
-    return re.sub(r"[^\n]", " ", match.group())
 
 
 def code_lines(path):
@@ -359,7 +357,8 @@ def scripts(root):
 
 
 RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
-         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts}
+         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts,
+         "outputs": lambda root: outputs(root, c_files(root, LIBRARY + ("apps",)))}
 
 
 def selftest():

@@ -46,6 +46,14 @@ SAMPLES = {
         (("nn/a.h", '#include "nn/b.h"\n'), ("nn/b.h", '#include "nn/c.h"\n'),
          ("nn/c.h", '#include "nn/d.h"\n'), ("nn/d.h", '#include "nn/e.h"\n'), []),
     ],
+    "outputs": [
+        ("core/a.c", 'f = fopen(p, "re");\nf = fopen(p, "w");\nf = fopen(p, mode);\n', [2, 3]),
+        ("apps/a.c", "fd = open(p, O_RDONLY | O_CLOEXEC);\nfd = open(p,\n    O_WRONLY | O_CREAT, 0666);\n", [2]),
+        ("mesh/a.c", "rename(a, b); /* rename(a, b) */\ncalls->rename(a);\nwf_folder_rename(a);\n", [1]),
+        ("nn/a.c", 'json_dump_file(json, path, 0);\nfd = openat(in, name, flags(O_RDWR));\n', [1, 2]),
+        ("apps/gpt_train/run_log.c", 'fopen(p, "a");\n', []),
+        ("parallel/files/output.c", "renameat(a, b, c, d);\n", []),
+    ],
     "words": [
         ("core/a.c", "/* we never exit() */\nint x = snprintf(s, n, \"abort()\");\n", []),
         ("core/abort.c", "int x;\nvoid f(void) { abort(); }\n", [2]),

@@ -5,6 +5,7 @@
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"
+#include <fcntl.h>
 #include "tests/parallel/parallel_harness.h"
 #include <stdlib.h>
 
@@ -147,10 +148,12 @@ static wf_status launch(drill *d, const wf_par_options *layout,
     return error->code;
 }
 
-static void see_text(void *arg, const char *key, const char *value)
+static wf_status see_text(void *arg, const char *key, const char *value, wf_error *error)
 {
+    (void)error;
     if (strcmp(key, "said") == 0 && strcmp(value, "with it") == 0)
         ++*(int *)arg;
+    return WF_OK;
 }
 
 /* A snapshot that was written to a file and read, in place of one. */
@@ -161,10 +164,12 @@ static wf_par_snapshot *through_a_file(wf_par_snapshot *snapshot)
     wf_par_snapshot *read = wf_par_snapshot_open(&error);
     int seen = 0;
 
-    CU_ASSERT_EQUAL(wf_par_snapshot_save(snapshot, "recovery.safetensors", texts, 1, &error),
-                    WF_OK);
-    CU_ASSERT_EQUAL(wf_par_snapshot_load(read, "recovery.safetensors", see_text, &seen, &error),
-                    WF_OK);
+    CU_ASSERT_EQUAL(
+        wf_par_snapshot_save(snapshot, AT_FDCWD, "recovery.safetensors", texts, 1, &error),
+        WF_OK);
+    CU_ASSERT_EQUAL(
+        wf_par_snapshot_load(read, AT_FDCWD, "recovery.safetensors", see_text, &seen, &error),
+        WF_OK);
     if (error.code != WF_OK)
         printf("\n    %s\n", error.text);
     remove("recovery.safetensors");

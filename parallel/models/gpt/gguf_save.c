@@ -1,14 +1,12 @@
 /* parallel/models/gpt/gguf_save.c - a model as one GGUF file, a tensor at a time; see pretrained.h. */
 #include "parallel/checkpoint/contents.h"
-#include "parallel/files/folder_internal.h"
+#include "parallel/files/output_internal.h"
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PARTIAL ".partial"
 
 static const int64_t slab_elements =
     1 << 18; /* converted at a time: 1 MiB of floats at most, or a row */
@@ -29,7 +27,7 @@ typedef struct save {
     wf_par_checkpoint_reader *reader; /* the checkpoint's */
     wf_gguf_header header;
     int64_t data; /* where tensors begin in the file */
-    wf_file file;
+    wf_file *file;
     wf_error *error;
 } save;
 
@@ -226,7 +224,7 @@ static wf_status write_rows(save *s, int64_t i, const float *from, int64_t row, 
     if (check_numbers(s, i, ordered, n) != WF_OK)
         return s->error->code;
     wf_gguf_convert(t->type, ordered, raw, n);
-    return wf_file_write(&s->file, raw, (size_t)(rows * bytes),
+    return wf_file_write(s->file, raw, (size_t)(rows * bytes),
                          s->data + t->begin + (place->row + row) * bytes, s->error);
 }
 
@@ -271,7 +269,7 @@ static wf_status write_factors(save *s)
         else
             memcpy(factors, i == 0 ? m->rope_factors.long_factor : m->rope_factors.short_factor,
                    (size_t)t->bytes);
-        wf_file_write(&s->file, factors, (size_t)t->bytes, s->data + t->begin, s->error);
+        wf_file_write(s->file, factors, (size_t)t->bytes, s->data + t->begin, s->error);
         free(factors);
     }
     return s->error->code;
@@ -282,45 +280,29 @@ static wf_status write_all(save *s)
     const wf_gguf_tensor *last = &s->tensor[s->tensors - 1];
     wf_status status;
 
-    s->file.need = s->data + last->begin + last->bytes;
-    status = wf_file_resize(&s->file, s->file.need, s->error);
+    s->file->need = s->data + last->begin + last->bytes;
+    status = wf_file_resize(s->file, s->file->need, s->error);
     if (status == WF_OK)
-        status = wf_file_write(&s->file, s->header.bytes, s->header.count, 0, s->error);
+        status = wf_file_write(s->file, s->header.bytes, s->header.count, 0, s->error);
     if (status == WF_OK)
         status = write_factors(s);
     for (int64_t i = 0; i < s->count && status == WF_OK; i++)
         status = write_parameter(s, i);
     if (status == WF_OK && s->options->folder)
         status = wf_hf_weights_check_unused(&s->weights, s->error);
-    return status == WF_OK ? wf_file_sync(&s->file, s->error) : status;
+    return status;
 }
 
-/* The file under another name, and, when it is whole, under its own. */
 static wf_status publish(save *s, const char *path)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
-    char where[WF_FILES_PATH] = ".", partial[WF_FILES_NAME];
-    wf_folder folder = {.fd = -1};
+    wf_output *output = wf_output_open(path, s->error);
 
-    if (!*name || strlen(name) > sizeof partial - sizeof PARTIAL ||
-        strlen(path) >= sizeof where)
-        return wf_error_set(s->error, WF_EINVAL, "%.200s is no name of a file", path);
-    if (slash)
-        snprintf(where, sizeof where, "%.*s", (int)(slash == path ? 1 : slash - path), path);
-    snprintf(partial, sizeof partial, "%s" PARTIAL, name);
-    if (wf_folder_open(&folder, &wf_system_files, where, s->error) == WF_OK &&
-        wf_folder_remove(&folder, partial, s->error) == WF_OK &&
-        wf_folder_file(&folder, partial, WF_FILE_CREATE, &s->file, s->error) == WF_OK) {
-        write_all(s);
-        wf_file_close(&s->file, s->error);
-        if (s->error->code == WF_OK)
-            wf_folder_rename(&folder, partial, name, s->error);
-        if (s->error->code == WF_OK)
-            wf_folder_sync(&folder, s->error);
-        else
-            wf_folder_remove(&folder, partial, &(wf_error){WF_OK, ""});
-    }
-    wf_folder_close(&folder);
+    if (!output)
+        return s->error->code;
+    s->file = wf_output_file(output);
+    if (write_all(s) == WF_OK)
+        return wf_output_publish(output, s->error);
+    wf_output_discard(output);
     return s->error->code;
 }
 

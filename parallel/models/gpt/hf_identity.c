@@ -1,11 +1,10 @@
 /* parallel/models/gpt/hf_identity.c - see the header. */
 #include "parallel/models/gpt/hf_identity_internal.h"
+#include "parallel/files/output_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define PARTIAL ".partial"
 
 enum { CONFIG_BYTES = 1 << 20, MOST_IDS = 64 };
 
@@ -31,22 +30,6 @@ const char *wf_par_pretrained_file(int i)
     return i >= 0 && i < (int)(sizeof files / sizeof *files) ? files[i] : NULL;
 }
 
-static wf_status write_whole(const wf_folder *to, const char *name, const char *text,
-                             size_t bytes, wf_error *error)
-{
-    char partial[WF_FILES_NAME];
-    wf_file file;
-
-    snprintf(partial, sizeof partial, "%.200s" PARTIAL, name);
-    if (wf_folder_remove(to, partial, error) != WF_OK ||
-        wf_folder_file(to, partial, WF_FILE_CREATE, &file, error) != WF_OK)
-        return error->code;
-    if (wf_file_write(&file, text, bytes, 0, error) == WF_OK)
-        wf_file_sync(&file, error);
-    wf_file_close(&file, error);
-    return error->code == WF_OK ? wf_folder_rename(to, partial, name, error) : error->code;
-}
-
 static wf_status copy_file(const wf_folder *from, const wf_folder *to, const char *name,
                            wf_error *error)
 {
@@ -59,7 +42,7 @@ static wf_status copy_file(const wf_folder *from, const wf_folder *to, const cha
         return error->code;
     if (wf_folder_file(from, name, WF_FILE_READ, &file, error) == WF_OK &&
         wf_file_take(&file, most_bytes, &text, &bytes, error) == WF_OK)
-        write_whole(to, name, text, bytes, error);
+        wf_output_put(to, name, text, bytes, error);
     free(text);
     return error->code;
 }
@@ -119,6 +102,27 @@ wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *confi
     return status;
 }
 
+/* The last folder of a path is made and entered without following a link: its name is not the user's choice. */
+static wf_status enter_kept(const char *path, wf_folder *to, wf_error *error)
+{
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    char above[WF_FILES_PATH] = ".";
+    wf_folder in;
+    bool there;
+
+    if (slash && snprintf(above, sizeof above, "%.*s", slash == path ? 1 : (int)(slash - path),
+                          path) >= (int)sizeof above)
+        return wf_error_set(error, WF_EIO, "cannot open %.200s..: the path is too long", path);
+    if (wf_folder_open(&in, &wf_system_files, above, error) == WF_OK &&
+        wf_folder_has(&in, name, &there, error) == WF_OK &&
+        (there || wf_folder_make(&in, name, error) == WF_OK) &&
+        wf_folder_enter(to, &in, name, error) != WF_OK && there)
+        wf_error_set(error, WF_EIO,
+                     "%s is no folder of its own, but a link or a file: remove it", path);
+    wf_folder_close(&in);
+    return error->code;
+}
+
 wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error)
 {
     char path[WF_FILES_PATH], *text = NULL;
@@ -127,11 +131,11 @@ wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *err
 
     snprintf(path, sizeof path, "%.4000s/config.json", from);
     if (wf_files_read(&wf_system_files, path, CONFIG_BYTES, &text, &bytes, error) == WF_OK &&
-        wf_files_make_directory(&wf_system_files, to, error) == WF_OK &&
-        wf_folder_open(&folder, &wf_system_files, to, error) == WF_OK &&
-        wf_hf_identity_copy(from, &folder, error) == WF_OK &&
-        write_whole(&folder, "config.json", text, bytes, error) == WF_OK)
-        wf_folder_sync(&folder, error);
+        enter_kept(to, &folder, error) == WF_OK) {
+        wf_output_clean(&folder, NULL);
+        if (wf_hf_identity_copy(from, &folder, error) == WF_OK)
+            wf_output_put(&folder, "config.json", text, bytes, error);
+    }
     wf_folder_close(&folder);
     free(text);
     return error->code;

@@ -34,12 +34,16 @@ static void write_parameter(const wf_par *par, wf_hf_writer *w, int64_t i)
 }
 
 /* All ranks go on, or all stop with the first reason among them. */
-static wf_status agree(wf_par *par, const wf_hf_writer *w)
+static wf_status agree(wf_par *par, wf_hf_writer *w)
 {
+    bool first = wf_context_rank(wf_par_context(par)) == 0;
+    uint64_t mark = first ? w->mark : 0;
     wf_error error = w->error;
 
-    if (wf_agree(par, 0, NULL, &error) == WF_OK)
+    if (wf_agree(par, 1, &mark, &error) == WF_OK) {
+        w->mark = mark; /* the first one's */
         return WF_OK;
+    }
     return wf_fail(wf_par_context(par), error.code, "%s", error.text);
 }
 

@@ -12,7 +12,6 @@
 #define WEIGHTS       "model.safetensors"
 #define WEIGHTS_INDEX "model.safetensors.index.json"
 #define CONFIG        "config.json"
-#define PARTIAL       ".partial"
 #define REPLACED      ".replaced"
 
 static const int64_t slab_elements = 1 << 20; /* written at a time: 2 to 4 MiB */
@@ -170,27 +169,28 @@ static int64_t file_bytes(const wf_hf_writer *w)
 wf_status wf_hf_writer_create(wf_hf_writer *w, const char *path)
 {
     wf_folder folder = {.fd = -1};
-    wf_file file;
 
     if (wf_files_make_directory(&wf_system_files, path, &w->error) == WF_OK &&
-        wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK &&
-        /* a run that was stopped left it */
-        wf_folder_remove(&folder, WEIGHTS PARTIAL, &w->error) == WF_OK &&
-        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_CREATE, &file, &w->error) == WF_OK) {
-        if (wf_file_resize(&file, file_bytes(w), &w->error) == WF_OK)
-            wf_file_write(&file, w->header, w->header_bytes, 0, &w->error);
-        wf_file_close(&file, &w->error);
+        wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK) {
+        wf_output_clean(&folder, NULL);
+        w->mark = wf_output_mark();
+        w->weights = wf_output_begin(&folder, WEIGHTS, w->mark, &w->error);
     }
     wf_folder_close(&folder);
+    if (w->weights &&
+        wf_file_resize(wf_output_file(w->weights), file_bytes(w), &w->error) == WF_OK)
+        wf_file_write(wf_output_file(w->weights), w->header, w->header_bytes, 0, &w->error);
     return w->error.code;
 }
 
 wf_status wf_hf_writer_open(wf_hf_writer *w, const char *path)
 {
+    char partial[WF_FILES_NAME];
     wf_folder folder;
 
+    wf_output_partial(WEIGHTS, w->mark, partial);
     if (wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK)
-        wf_folder_file(&folder, WEIGHTS PARTIAL, WF_FILE_WRITE, &w->file, &w->error);
+        wf_folder_file(&folder, partial, WF_FILE_WRITE, &w->file, &w->error);
     wf_folder_close(&folder);
     w->file.need = file_bytes(w);
     return w->error.code;
@@ -204,25 +204,21 @@ wf_status wf_hf_writer_close(wf_hf_writer *w)
     return w->error.code;
 }
 
-/* config.json under another name, on the disk when it returns. */
-static wf_status write_config(wf_hf_writer *w, const wf_folder *folder)
+/* config.json under another name; NULL: why is in w->error. */
+static wf_output *write_config(wf_hf_writer *w, const wf_folder *folder)
 {
     char *text = NULL;
-    wf_file file;
-    wf_status status = wf_folder_remove(folder, CONFIG PARTIAL, &w->error);
+    wf_output *o = NULL;
 
-    if (status == WF_OK)
-        status = wf_hf_config_format(&w->model->config, w->nf4 ? WF_ST_U8 : w->dtype, w->like,
-                                     &text, &w->error);
-    if (status == WF_OK)
-        status = wf_folder_file(folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &w->error);
-    if (status == WF_OK) {
-        if (wf_file_write(&file, text, strlen(text), 0, &w->error) == WF_OK)
-            wf_file_sync(&file, &w->error);
-        wf_file_close(&file, &w->error);
+    if (wf_hf_config_format(&w->model->config, w->nf4 ? WF_ST_U8 : w->dtype, w->like, &text,
+                            &w->error) == WF_OK)
+        o = wf_output_begin(folder, CONFIG, wf_output_mark(), &w->error);
+    if (o && wf_file_write(wf_output_file(o), text, strlen(text), 0, &w->error) != WF_OK) {
+        wf_output_discard(o);
+        o = NULL;
     }
     free(text);
-    return w->error.code;
+    return o;
 }
 
 /*
@@ -230,41 +226,45 @@ static wf_status write_config(wf_hf_writer *w, const wf_folder *folder)
  * once: so first the old config.json goes, without which a folder is no model, and the new one
  * comes last. Whoever is stopped in between leaves a folder that is refused, and no mixture.
  */
-static void replace(wf_hf_writer *w, const wf_folder *folder)
+static void replace(wf_hf_writer *w, const wf_folder *folder, wf_output *config)
 {
     wf_error *e = &w->error;
-    bool old = false;
+    bool old = false, moved, fresh = false;
 
-    if (wf_folder_has(folder, CONFIG, &old, e) != WF_OK ||
-        (old && wf_folder_rename(folder, CONFIG, CONFIG REPLACED, e) != WF_OK))
-        return;
-    if (wf_folder_sync(folder, e) == WF_OK &&
-        wf_folder_rename(folder, WEIGHTS PARTIAL, WEIGHTS, e) == WF_OK) {
-        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
-        if (w->like)
-            wf_hf_identity_copy(w->like, folder, e);
-        if (e->code == WF_OK && wf_folder_sync(folder, e) == WF_OK &&
-            wf_folder_rename(folder, CONFIG PARTIAL, CONFIG, e) == WF_OK &&
-            wf_folder_sync(folder, e) == WF_OK)
-            wf_folder_remove(folder, CONFIG REPLACED, e);
-    } else if (old) { /* the old weights are there still */
-        wf_folder_rename(folder, CONFIG REPLACED, CONFIG, NULL);
+    moved = wf_folder_has(folder, CONFIG, &old, e) == WF_OK &&
+            (!old || wf_folder_rename(folder, CONFIG, CONFIG REPLACED, e) == WF_OK);
+    if (moved && wf_folder_sync(folder, e) == WF_OK) {
+        fresh = wf_output_publish(w->weights, e) == WF_OK;
+        w->weights = NULL;
     }
+    if (moved && old && !fresh) /* the old weights are there still */
+        wf_folder_rename(folder, CONFIG REPLACED, CONFIG, NULL);
+    if (fresh)
+        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
+    if (fresh && w->like)
+        wf_hf_identity_copy(w->like, folder, e);
+    if (!fresh || e->code != WF_OK)
+        wf_output_discard(config);
+    else if (wf_output_publish(config, e) == WF_OK)
+        wf_folder_remove(folder, CONFIG REPLACED, e);
 }
 
 wf_status wf_hf_writer_publish(wf_hf_writer *w, const char *path)
 {
     wf_folder folder;
+    wf_output *config = NULL;
 
-    if (wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK &&
-        write_config(w, &folder) == WF_OK)
-        replace(w, &folder);
+    if (wf_folder_open(&folder, &wf_system_files, path, &w->error) == WF_OK)
+        config = write_config(w, &folder);
+    if (config)
+        replace(w, &folder, config);
     wf_folder_close(&folder);
     return w->error.code;
 }
 
 void wf_hf_writer_free(wf_hf_writer *w)
 {
+    wf_output_discard(w->weights);
     for (int64_t k = 0; k < w->entries; k++)
         free(w->entry[k].name);
     free(w->parameter);

@@ -5,6 +5,7 @@
 #ifndef WF_PARALLEL_MODELS_GPT_HF_WRITER_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_WRITER_INTERNAL_H
 
+#include "parallel/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
 
@@ -24,6 +25,8 @@ typedef struct wf_hf_writer {
         nf4; /* matrices between features are written in 4 bits, whole ones alone, all else as f32 */
     char *header;
     size_t header_bytes;
+    wf_output *weights; /* where the process that made the file has it open */
+    uint64_t mark;      /* in its name until it has its own: all ranks have to know it */
     wf_file file;
     wf_error error; /* the first one of all calls */
 } wf_hf_writer;
@@ -31,7 +34,8 @@ typedef struct wf_hf_writer {
 /* Names and places of all parameters. w has model and like; dtype as in wf_par_pretrained_save. */
 wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype);
 
-/* The folder, and in it the file of weights with its size and header: one process does it, before others open. */
+/* The folder, and in it the file of weights with its size and header: one process does it, before others open, who get
+   its mark. */
 wf_status wf_hf_writer_create(wf_hf_writer *w, const char *path);
 
 /* The file of weights, to be written; closed with all on the disk. */
@@ -48,6 +52,7 @@ wf_status wf_hf_writer_write(wf_hf_writer *w, int64_t i, const wf_part *part,
 /* All names as readers look for them: one process does it, after all have closed. */
 wf_status wf_hf_writer_publish(wf_hf_writer *w, const char *path);
 
+/* A file that has not been published is removed. */
 void wf_hf_writer_free(wf_hf_writer *w);
 
 #endif

@@ -2,7 +2,7 @@
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
-#include "parallel/files/folder_internal.h"
+#include "parallel/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
 #include <jansson.h>
@@ -12,7 +12,6 @@
 
 #define WEIGHTS "adapter_model.safetensors"
 #define CONFIG  "adapter_config.json"
-#define PARTIAL ".partial"
 
 typedef struct writer {
     wf_par *par;
@@ -23,7 +22,7 @@ typedef struct writer {
     char *header;
     size_t header_bytes;
     wf_folder folder;
-    wf_file file;
+    wf_output *weights;
     wf_error error; /* the first one of all calls */
 } writer;
 
@@ -54,13 +53,13 @@ static wf_status describe(writer *w)
 
 static void create(writer *w, const char *folder)
 {
-    if (wf_files_make_directory(&wf_system_files, folder, &w->error) == WF_OK &&
-        wf_folder_open(&w->folder, &wf_system_files, folder, &w->error) == WF_OK &&
-        wf_folder_remove(&w->folder, WEIGHTS PARTIAL, &w->error) == WF_OK &&
-        wf_folder_remove(&w->folder, CONFIG PARTIAL, &w->error) == WF_OK &&
-        wf_folder_file(&w->folder, WEIGHTS PARTIAL, WF_FILE_CREATE, &w->file, &w->error) ==
-            WF_OK)
-        wf_file_write(&w->file, w->header, w->header_bytes, 0, &w->error);
+    if (wf_files_make_directory(&wf_system_files, folder, &w->error) != WF_OK ||
+        wf_folder_open(&w->folder, &wf_system_files, folder, &w->error) != WF_OK)
+        return;
+    wf_output_clean(&w->folder, NULL);
+    w->weights = wf_output_begin(&w->folder, WEIGHTS, wf_output_mark(), &w->error);
+    if (w->weights)
+        wf_file_write(wf_output_file(w->weights), w->header, w->header_bytes, 0, &w->error);
 }
 
 /* Made whole on every rank, and written by the first. */
@@ -76,7 +75,8 @@ static wf_status write_tensor(writer *w, int64_t i, bool first)
     if (whole && first && w->error.code == WF_OK) {
         data = wf_data_read_f32(whole, &view);
         if (data)
-            wf_file_write(&w->file, data, (size_t)wf_tensor_count(whole) * sizeof *data,
+            wf_file_write(wf_output_file(w->weights), data,
+                          (size_t)wf_tensor_count(whole) * sizeof *data,
                           (int64_t)w->header_bytes + w->entry[i].begin, &w->error);
         wf_data_close(&view);
     }
@@ -140,7 +140,7 @@ static json_t *number(double x)
     return x == floor(x) && x < 1e15 ? json_integer((json_int_t)x) : json_real(x);
 }
 
-static void write_config(writer *w, const char *base)
+static wf_output *write_config(writer *w, const char *base)
 {
     json_t *json =
         json_pack("{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:o?, s:o?}",
@@ -150,34 +150,34 @@ static void write_config(writer *w, const char *base)
                   "bias", "none", "fan_in_fan_out", is_transposed(w), "inference_mode", true,
                   "target_modules", targets_json(w), "modules_to_save", modules_json(w));
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
-    wf_file file;
+    wf_output *o = NULL;
 
     if (!text)
         wf_error_set(&w->error, WF_ENOMEM, "no memory for " CONFIG);
-    else if (wf_folder_file(&w->folder, CONFIG PARTIAL, WF_FILE_CREATE, &file, &w->error) ==
-             WF_OK) {
-        if (wf_file_write(&file, text, strlen(text), 0, &w->error) == WF_OK)
-            wf_file_sync(&file, &w->error);
-        wf_file_close(&file, &w->error);
-    }
+    else
+        o = wf_output_begin(&w->folder, CONFIG, wf_output_mark(), &w->error);
+    if (o)
+        wf_file_write(wf_output_file(o), text, strlen(text), 0, &w->error);
     free(text);
     json_decref(json);
+    return o;
 }
 
 /* Whoever is stopped in between leaves a folder without a config, which is none of adapters. */
 static void publish(writer *w, const char *base)
 {
     wf_error *e = &w->error;
+    wf_output *config = e->code == WF_OK ? write_config(w, base) : NULL;
 
-    if (e->code == WF_OK)
-        wf_file_sync(&w->file, e);
-    if (e->code == WF_OK)
-        write_config(w, base);
     if (e->code == WF_OK && wf_folder_remove(&w->folder, CONFIG, e) == WF_OK &&
-        wf_folder_sync(&w->folder, e) == WF_OK &&
-        wf_folder_rename(&w->folder, WEIGHTS PARTIAL, WEIGHTS, e) == WF_OK &&
-        wf_folder_rename(&w->folder, CONFIG PARTIAL, CONFIG, e) == WF_OK)
-        wf_folder_sync(&w->folder, e);
+        wf_folder_sync(&w->folder, e) == WF_OK) {
+        wf_output_publish(w->weights, e);
+        w->weights = NULL;
+    }
+    if (e->code == WF_OK)
+        wf_output_publish(config, e);
+    else
+        wf_output_discard(config);
 }
 
 static wf_status agree(writer *w)
@@ -196,7 +196,6 @@ static void write_all(writer *w, const char *folder, const char *base)
     bool first = wf_context_rank(ctx) == 0;
 
     w->folder.fd = -1;
-    w->file.fd = -1;
     if (first)
         create(w, folder);
     for (int64_t i = 0; agree(w) == WF_OK && i < w->count; i++)
@@ -204,8 +203,7 @@ static void write_all(writer *w, const char *folder, const char *base)
     if (first && wf_context_status(ctx) == WF_OK)
         publish(w, base);
     agree(w);
-    if (w->file.fd >= 0)
-        wf_file_close(&w->file, &w->error);
+    wf_output_discard(w->weights);
     if (first)
         wf_folder_close(&w->folder);
 }
