@@ -24,9 +24,6 @@ bool app_program_version_asked(const char *name, int argc, char **argv);
 /* The version, the commit where it is known, the compiler, and what the build has. */
 void app_program_version(FILE *out, const char *name);
 
-/* A warning on stderr where a folder's config.json has keys of which nobody knows what they mean. */
-void app_program_tell_unknown(const char *name, const char *folder);
-
 /* The exit status of a program that has nothing to complain of: `status`, or 3 with a line on stderr
    where stdout has failed. */
 int app_program_end(const char *name, int status);
