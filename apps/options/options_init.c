@@ -272,11 +272,6 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_reals(o, &c, error);
     if (status == WF_OK)
         status = take_texts(o, &c, error);
-    if (status == WF_OK && c.vocabulary < 256)
-        status = wf_error_set(error, WF_EINVAL,
-                              "--init-from %s: its vocabulary has %lld entries, and tokens are "
-                              "bytes, 256 of them; take a model with more",
-                              o->init_from, (long long)c.vocabulary);
     if (status == WF_OK && !o->given[APP_OPTION_seq_len] && o->seq_len > o->positions)
         o->seq_len = o->positions;
     return status;

@@ -195,14 +195,46 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     return error->code;
 }
 
+/* Whether a folder has matrices of 4 bits, as bitsandbytes stores them. */
+static bool has_nf4(const wf_hf_weights *w)
+{
+    for (int64_t i = 0; !w->is_gguf && i < w->files.count; i++)
+        for (int64_t k = 0; k < w->files.file[i].header.count; k++)
+            if (strstr(w->files.file[i].header.entry[k].name, ".quant_state.bitsandbytes__nf4"))
+                return true;
+    return false;
+}
+
+/* Refuses to quantise what a folder in 4 bits has left as floats, as its llm_int8_skip_modules say. */
+static wf_status check_left(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                            const wf_nn_parameter *p, wf_error *error)
+{
+    wf_hf_place place;
+    int64_t file;
+    const wf_safetensors_entry *e =
+        !w->is_gguf && has_nf4(w) && wf_hf_place_of(w->config.family, model, p, &place)
+            ? wf_hf_weights_find(w, &place, &file)
+            : NULL;
+
+    if (!e || e->dtype == WF_ST_U8)
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "%s: \"%s\" is left as floats beside matrices of 4 bits, and would be "
+                        "quantised with the rest of the base: store the base as floats (its "
+                        "numbers stay those of the files)",
+                        w->files.folder, e->name);
+}
+
 /* Numbers of any file become nf4 here. */
 static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                           wf_nn_parameter *p, wf_error *error)
 {
     float *values;
     bool done = false;
-    wf_status status = load_stored(w, model, p, &done, error);
+    wf_status status = check_left(w, model, p, error);
 
+    if (status == WF_OK)
+        status = load_stored(w, model, p, &done, error);
     if (status != WF_OK || done)
         return status;
     values = malloc((size_t)wf_tensor_local_count(p->tensor) * sizeof *values + 1);
