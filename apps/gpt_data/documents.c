@@ -15,7 +15,7 @@ typedef struct place {
     place_state state;
     void *result;
     wf_error error;
-    app_bad_rows bad; /* of the block */
+    app_bad_rows bad; /* those that the block has */
 } place;
 
 typedef struct world {

@@ -89,33 +89,42 @@ const char *app_hf_special(app_tokenizer *t, const char *text, size_t bytes)
     return app_load_added(t, &token, false);
 }
 
+/* Whether a token takes what is around it. */
+static bool takes_around(const app_json *json, uint32_t value)
+{
+    static const char *const keys[] = {"lstrip", "rstrip", "single_word"};
+    bool takes = false;
+
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        takes = app_json_bool(json, value, keys[i], false) || takes;
+    return takes;
+}
+
 /* A token that is named, as its text or as an object; null: none. */
 static wf_status take_named(app_tokenizer *t, const app_json *json, uint32_t value)
 {
-    const char *text, *wrong;
+    const bool object = app_json_is(json, value) == APP_JSON_OBJECT;
     uint32_t content = value;
+    const char *text, *wrong;
     size_t bytes;
 
-    if (value == APP_JSON_NONE || app_json_is(json, value) == APP_JSON_NULL)
+    if (app_json_is(json, value) == APP_JSON_NULL)
         return WF_OK;
-    if (app_json_is(json, value) == APP_JSON_OBJECT) {
+    if (object)
         content = app_json_need(json, value, "content", APP_JSON_STRING);
-        if (content != APP_JSON_NONE &&
-            (app_json_bool(json, value, "lstrip", false) ||
-             app_json_bool(json, value, "rstrip", false) ||
-             app_json_bool(json, value, "single_word", false)) &&
-            app_lexicon_added(&t->vocabulary, app_json_text(json, content, &bytes), bytes) < 0)
-            return app_json_refuse(json, value, WF_EUNSUPPORTED,
-                                   "a token that takes what is around it has to be among "
-                                   "added_tokens");
-    }
-    if (content == APP_JSON_NONE || json->error->code != WF_OK)
+    if (content == APP_JSON_NONE)
         return json->error->code;
     if (app_json_is(json, content) != APP_JSON_STRING)
         return app_json_refuse(json, value, WF_EDATA, "is no token");
     text = app_json_text(json, content, &bytes);
-    wrong = bytes ? app_hf_special(t, text, bytes) : NULL;
-    return wrong ? app_json_refuse(json, value, app_wrong_code(wrong), "%s", wrong) : WF_OK;
+    if (object && app_lexicon_added(&t->vocabulary, text, bytes) < 0 &&
+        takes_around(json, value))
+        return app_json_refuse(json, value, WF_EUNSUPPORTED,
+                               "a token that takes what is around it has to be among "
+                               "added_tokens");
+    wrong = bytes && json->error->code == WF_OK ? app_hf_special(t, text, bytes) : NULL;
+    return wrong ? app_json_refuse(json, value, app_wrong_code(wrong), "%s", wrong)
+                 : json->error->code;
 }
 
 /* A token, a list of them, or an object of those with names of their own. */
