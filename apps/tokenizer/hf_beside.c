@@ -83,7 +83,7 @@ const char *app_hf_special(app_tokenizer *t, const char *text, size_t bytes)
 
     if (app_lexicon_added(&t->vocabulary, text, bytes) >= 0)
         return NULL;
-    token.id = app_hf_piece(t, text, bytes);
+    token.id = app_hf_model_id(t, text, bytes);
     if (token.id < 0)
         token.id = app_hf_next_id(t);
     return app_load_added(t, &token, false);
@@ -188,7 +188,7 @@ static wf_status take_plain(app_tokenizer *t, const app_json *json)
 wf_status app_hf_added_id(const app_tokenizer *t, const app_json *json, uint32_t value,
                           const char *text, size_t bytes, int32_t id)
 {
-    int32_t theirs = app_hf_piece(t, text, bytes);
+    int32_t theirs = app_hf_model_id(t, text, bytes);
 
     if (theirs < 0)
         theirs = app_hf_next_id(t);

@@ -86,6 +86,21 @@ int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes)
     return t->characters ? app_lexicon_piece(&t->vocabulary, text, bytes) : -1;
 }
 
+int32_t app_hf_model_id(const app_tokenizer *t, const char *text, size_t bytes)
+{
+    const app_lexicon *v = &t->vocabulary;
+    char changed[MOST_LETTERS];
+    size_t n;
+
+    if (t->characters || model_text(t, text, bytes, changed, &n))
+        return app_hf_piece(t, text, bytes);
+    for (int32_t id = 0; id < v->size; id++)
+        if (v->tokens[id].kind & APP_TOKEN_NAME && v->tokens[id].bytes == bytes &&
+            memcmp(v->texts + v->tokens[id].at, text, bytes) == 0)
+            return id;
+    return -1;
+}
+
 wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t vocabulary)
 {
     for (uint32_t i = vocabulary + 1; i < json->values[vocabulary].next; i += 2) {

@@ -40,6 +40,9 @@ wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t voc
 wf_status app_hf_added(app_tokenizer *t, const app_json *json, uint32_t list);
 /* The id of a merge's or an added token's text; -1: there is none. */
 int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes);
+/* The id that a text has in the model's vocabulary as it stands in the file, also one that is not of letters of bytes; -1:
+   there is none. */
+int32_t app_hf_model_id(const app_tokenizer *t, const char *text, size_t bytes);
 /* An added token; NULL, or what is wrong with it. */
 const char *app_load_added(app_tokenizer *t, const app_added *token, bool normalized);
 

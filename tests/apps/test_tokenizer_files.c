@@ -147,6 +147,12 @@ static void added_tokens_that_are_refused(void)
 {
     check_json(json_with("", ", \"added_tokens\": [{\"id\": 2, \"content\": \"x\"}]"),
                WF_EUNSUPPORTED, "added_tokens[0]: its id is 2, and tokenizers give it 3");
+    check_json(
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"<\xef\xbd\x9c>\": 0, \"a\": 1}, "
+        "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": "
+        "false}, \"added_tokens\": [{\"id\": 0, \"content\": \"<\xef\xbd\x9c>\"}, {\"id\": 3, "
+        "\"content\": \"x\"}]}",
+        WF_EUNSUPPORTED, "added_tokens[1]: its id is 3, and tokenizers give it 2");
     check_json(json_with("", ", \"added_tokens\": [{\"id\": 9, \"content\": \"x\"}]"),
                WF_EUNSUPPORTED,
                "its id is 9, and tokenizers give it 3, whatever the file says");
