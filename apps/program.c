@@ -1,7 +1,6 @@
 /* apps/program.c - see the header. */
 #include "apps/program.h"
 #include "apps/commit.h" /* made by cmake/commit.cmake */
-#include "parallel/models/gpt/pretrained.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -59,15 +58,6 @@ bool app_program_version_asked(const char *name, int argc, char **argv)
     if (asked)
         app_program_version(stdout, name);
     return asked;
-}
-
-void app_program_tell_unknown(const char *name, const char *folder)
-{
-    wf_error error = {WF_OK, ""};
-    char text[1024];
-
-    if (wf_par_pretrained_unknown(folder, text, sizeof text, &error) == WF_OK && *text)
-        fprintf(stderr, "%s: warning: %s\n", name, text);
 }
 
 int app_program_end(const char *name, int status)

@@ -28,9 +28,6 @@ void app_program_version(FILE *out, const char *name);
 /* Entries of a job: version, commit and build of the program. */
 void app_program_job(wf_job *job);
 
-/* A warning on stderr where a folder's config.json has keys of which nobody knows what they mean. */
-void app_program_tell_unknown(const char *name, const char *folder);
-
 /* The exit status of a program that has nothing to complain of: `status`, or 3 with a line on stderr
    where stdout has failed. */
 int app_program_end(const char *name, int status);

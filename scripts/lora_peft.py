@@ -7,6 +7,7 @@ lora_peft.py BUILD - are Weft's adapters PEFT's? A small random Llama is adapted
   files     PEFT loads the adapters that Weft has trained: logits within 1e-4 of the largest of the merged model's
   merge     gpt_export --merge computes what PEFT's merge_and_unload does, within 1e-5 of the largest logit
   rslora, modules_to_save: as above, with a norm, the embedding and the head trained whole
+  tied      as above, on a base whose head is its embedding: trained apart, as PEFT has it, or as one (ensure_weight_tying)
 
 BUILD is a folder of Weft. It needs torch, transformers and peft. Status 1: something is wrong, 2: something is missing.
 """
@@ -31,11 +32,19 @@ CASES = {
     "whole": dict(r=8, lora_alpha=8, target_modules=["q_proj", "down_proj"],
                   modules_to_save=["embed_tokens", "post_attention_layernorm", "lm_head"]),
 }
+TIED = {
+    "tied": dict(r=4, lora_alpha=8, target_modules=["q_proj", "v_proj"]),
+    "tied embedding": dict(r=4, lora_alpha=8, target_modules=["q_proj"], modules_to_save=["embed_tokens"]),
+    "tied head": dict(r=4, lora_alpha=8, target_modules=["q_proj"], modules_to_save=["lm_head"]),
+    "tied both": dict(r=4, lora_alpha=8, target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"]),
+    "tied as one": dict(r=4, lora_alpha=8, target_modules=["q_proj"], modules_to_save=["embed_tokens"],
+                        ensure_weight_tying=True),
+}
 
 def adapted(folder, case, seed):
     """PEFT's model, whose adapters do not begin as nothing."""
     model = peft.get_peft_model(transformers.LlamaForCausalLM.from_pretrained(folder),
-                                peft.LoraConfig(task_type="CAUSAL_LM", **CASES[case]))
+                                peft.LoraConfig(task_type="CAUSAL_LM", **(CASES | TIED)[case]))
     torch.manual_seed(seed)
     with torch.no_grad():
         for name, p in model.named_parameters():
@@ -45,16 +54,22 @@ def adapted(folder, case, seed):
 
 
 def trained_count(work, base, case):
-    config = CASES[case]
+    config = (CASES | TIED)[case]
+    apart = case in TIED and "modules_to_save" in config and "ensure_weight_tying" not in config
     out = run("gpt_train", "--init-from", base, "--steps", 0, "--lora-rank", config["r"], "--lora-targets",
               ",".join(config["target_modules"]), *(["--modules-to-save", ",".join(config["modules_to_save"])]
-                                                    if "modules_to_save" in config else []))
+                                                    if "modules_to_save" in config else []),
+              *(["--tie-embeddings", "off"] if apart else []))
     line = next(line for line in out.splitlines() if line.startswith("adapters:"))
     return int(line.split(";")[1].split()[0])
 
 
 def compare(work, case):
     base = work / "base"
+    work = work / case.replace(" ", "_")
+    work.mkdir()
+    for file in ("base", "data.bin"):
+        (work / file).symlink_to(base.parent / file)
     model = adapted(base, case, 5)
     model.save_pretrained(work / f"{case}.peft")
     count = model.get_nb_trainable_parameters()[0]
@@ -85,7 +100,10 @@ def compare(work, case):
 
 with tempfile.TemporaryDirectory() as name:
     folder = pathlib.Path(name)
-    WINDOWS = llama.begin(folder)
-    for each in CASES:
-        compare(folder, each)
+    for sizes, cases in (({}, CASES), ({"tie_word_embeddings": True}, TIED)):
+        below = folder / ("tied" if sizes else "own")
+        below.mkdir()
+        WINDOWS = llama.begin(below, **sizes)
+        for each in cases:
+            compare(below, each)
 sys.exit(llama.wrong)

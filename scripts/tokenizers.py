@@ -9,8 +9,7 @@ takes; and gpt_data tokenize on one thread and on two.
 The text is what lies below DIR, in an order drawn anew, and then prose, source and more of this machine.
 
 Needs a package index once: what it takes is kept in DIR/tokenizers. Ends with 1 where a string differs, unless
-that is for characters younger than Python's Unicode: Debian 12's PCRE2 does not take them for letters, as libraries
-with newer tables do.
+that is for characters younger than Python's Unicode and Weft's (16), which libraries with newer tables may know.
 """
 import argparse
 import array
@@ -198,10 +197,10 @@ def tekken(path, tiktoken):
 
 
 def assigned():
-    """Characters that have been in Unicode since its version 14, which PCRE2 10.42 knows."""
-    if int(unicodedata.unidata_version.split(".")[0]) > 14:
-        print(f"note: characters of Unicode {unicodedata.unidata_version} that Debian's PCRE2 does not know "
-              "may be cut otherwise")
+    """Characters of Unicode up to version 16, which apps/tokenizer/young.def has."""
+    if int(unicodedata.unidata_version.split(".")[0]) > 16:
+        print(f"note: characters of Unicode {unicodedata.unidata_version} that neither PCRE2 nor Weft knows may be cut "
+              "otherwise")
     return [chr(c) for c in range(0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs", "Co")]
 
 

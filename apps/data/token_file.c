@@ -1,5 +1,6 @@
 /* apps/data/token_file.c - see token_file.h. Files are read with pread: shared by all ranks, no copy. */
 #include "apps/data/token_file.h"
+#include "apps/data/file_kind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -143,6 +144,27 @@ static wf_status open_headerless(app_token_file *file, app_vocabulary vocabulary
     return WF_OK;
 }
 
+/* Text is trained on byte by byte, and nothing that only looks like it. */
+static wf_status open_text(app_token_file *file, int64_t size, wf_error *error)
+{
+    const char *advice;
+    const app_file_kind kind = app_file_look(file->descriptor, file->name, &advice);
+
+    if (kind == APP_FILE_ROWS)
+        return wf_error_set(error, WF_EINVAL,
+                            "data file %s has rows of JSON, whose braces and keys would be "
+                            "trained on: turn it into token ids by gpt_data tokenize (rows of "
+                            "chats: gpt_data chat)",
+                            file->name);
+    if (kind != APP_FILE_TEXT)
+        return wf_error_set(error, WF_EUNSUPPORTED, "data file %s %s", file->name, advice);
+    file->format = "text";
+    file->type = APP_TOKEN_U8;
+    file->is_text = true;
+    file->tokens = size;
+    return WF_OK;
+}
+
 /* A .bin file beside an .idx file, which is open if it is there. */
 static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary vocabulary,
                           int idx, const char *idx_name, wf_error *error)
@@ -170,11 +192,7 @@ static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary
                             file->name);
     if (ends_with(file->name, ".bin"))
         return open_headerless(file, vocabulary, size, error);
-    file->format = "text";
-    file->type = APP_TOKEN_U8;
-    file->is_text = true;
-    file->tokens = size;
-    return WF_OK;
+    return open_text(file, size, error);
 }
 
 wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary vocabulary,

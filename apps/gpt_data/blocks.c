@@ -1,5 +1,6 @@
 /* apps/gpt_data/blocks.c - see the header. */
 #include "apps/gpt_data/blocks.h"
+#include "apps/data/file_kind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -77,17 +78,30 @@ static bool open_file(app_block_file *f, const char *name, wf_error *error)
     return false;
 }
 
+/* Rows, or a text; false: what is neither is refused. */
+static bool look(app_block_reader *r, const app_block_file *f, const char *name,
+                 wf_error *error)
+{
+    const char *advice;
+    const app_file_kind kind = app_file_look(f->fd, name, &advice);
+
+    r->lines = kind == APP_FILE_ROWS;
+    if (kind != APP_FILE_JSON && kind != APP_FILE_OTHER)
+        return true;
+    wf_error_set(error, WF_EUNSUPPORTED, "%s %s", name, advice);
+    return false;
+}
+
 static bool open_next(app_block_reader *r, wf_error *error)
 {
     const char *name = r->files[r->next++];
-    size_t n = strlen(name);
     app_block_file *f = calloc(1, sizeof *f);
 
     if (!f) {
         wf_error_set(error, WF_ENOMEM, "%s: out of memory", name);
         return false;
     }
-    if (!open_file(f, name, error)) {
+    if (!open_file(f, name, error) || !look(r, f, name, error)) {
         if (f->fd >= 0)
             close(f->fd);
         free(f);
@@ -96,7 +110,6 @@ static bool open_next(app_block_reader *r, wf_error *error)
     r->file = f;
     r->name = name;
     r->at = 0;
-    r->lines = n > 6 && strcmp(name + n - 6, ".jsonl") == 0;
     return true;
 }
 

@@ -1,12 +1,15 @@
 /* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
 #include "apps/chat/row.h"
+#include "apps/data/file_kind.h"
 #include "apps/data/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef enum train { TRAIN_ASSISTANT, TRAIN_LAST, TRAIN_ALL } train;
 
@@ -112,6 +115,7 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
     wf_error why = {WF_OK, ""};
     app_chat_row *row;
     size_t count, begin = e->trained.count;
+    const size_t ids = e->ids.count, trained = begin;
 
     (void)ends; /* a line always does */
     if (app_chat_row_read(name, text, bytes, &row, error) != WF_OK)
@@ -125,6 +129,10 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
         end_conversation(e, error);
     for (; error->code == WF_OK && begin < e->trained.count; begin++)
         e->ones += e->trained.data[begin];
+    if (error->code != WF_OK) {
+        e->ids.count = ids;
+        e->trained.count = trained;
+    }
     return error->code;
 }
 
@@ -158,7 +166,9 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
 /* Both pairs of files, which get their names together: data without its mask would be trained whole. */
 static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
 {
+    app_bad_rows bad = {.count = 0};
     const app_document_work work = {.files = j->q->files,
+                                    .bad = j->q->skips ? &bad : NULL,
                                     .file_count = j->q->file_count,
                                     .tokenizer = j->tokenizer,
                                     .threads = j->q->threads,
@@ -188,6 +198,7 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
     printf("%s.bin: %" PRId64 " tokens, of which %" PRId64 " are trained, %" PRId64
            " conversations by the template %s\n",
            j->q->output, tokens, j->trained, documents, app_chat_template_name(j->template));
+    app_bad_rows_report(&bad);
     return WF_OK;
 }
 
@@ -204,12 +215,16 @@ static wf_status check(job *j, wf_error *error)
                             q->train);
     j->train = (train)number;
     for (int64_t i = 0; i < q->file_count; i++) {
-        size_t n = strlen(q->files[i]);
+        int fd = open(q->files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        const char *advice;
+        bool text = fd >= 0 && app_file_look(fd, q->files[i], &advice) == APP_FILE_TEXT;
 
-        if (n <= 6 || strcmp(q->files[i] + n - 6, ".jsonl") != 0)
+        if (fd >= 0)
+            close(fd);
+        if (text) /* what cannot be opened or read is refused as it is read */
             return wf_error_set(error, WF_EINVAL,
-                                "chat: %s does not end in .jsonl: a conversation is a line of "
-                                "JSON",
+                                "chat: %s does not end in .jsonl and has no rows of JSON: a "
+                                "conversation is a line of JSON",
                                 q->files[i]);
     }
     return WF_OK;

@@ -15,6 +15,7 @@ typedef struct place {
     place_state state;
     void *result;
     wf_error error;
+    app_bad_rows bad; /* those that the block has */
 } place;
 
 typedef struct world {
@@ -90,17 +91,33 @@ static void tell_line(const app_document_work *work, void *own, char *line, size
         p->error = first;
 }
 
+/* What is wrong with a row, and not with the machine, may be left out. */
+static void leave_out(const app_document_work *work, place *p)
+{
+    if (!work->bad || p->error.code == WF_ENOMEM || p->error.code == WF_EIO)
+        return;
+    if (!p->bad.count++)
+        snprintf(p->bad.first, sizeof p->bad.first, "%.500s", p->error.text);
+    p->error = (wf_error){WF_OK, ""};
+}
+
 static void work_on_lines(const app_document_work *work, void *own, place *p)
 {
+    static const char mark[] = "\xef\xbb\xbf"; /* it may begin a file of UTF-8 */
     char *at = p->block.text, *end = at + p->block.bytes;
 
+    if (p->block.begin == 0 && p->block.bytes >= 3 && memcmp(at, mark, 3) == 0)
+        at += 3;
     while (at < end && p->error.code == WF_OK) {
         char *line_end = memchr(at, '\n', (size_t)(end - at));
         size_t bytes = (size_t)((line_end ? line_end : end) - at);
 
         if (strspn(at, " \t\r") < bytes &&
-            work_on_line(work, own, p->block.file, at, bytes, p) != WF_OK)
-            tell_line(work, own, at, bytes, p);
+            work_on_line(work, own, p->block.file, at, bytes, p) != WF_OK) {
+            if (!p->bad.count)
+                tell_line(work, own, at, bytes, p);
+            leave_out(work, p);
+        }
         at += bytes + (line_end != NULL);
     }
 }
@@ -132,6 +149,12 @@ static void put_in_order(world *w)
 
         if (p->state != WORKED)
             return;
+        if (work->bad && p->bad.count) {
+            if (!work->bad->count)
+                memcpy(work->bad->first, p->bad.first, sizeof p->bad.first);
+            work->bad->count += p->bad.count;
+            p->bad.count = 0;
+        }
         if (p->error.code == WF_OK && w->failed > w->turn && work->order)
             work->order(work->arg, p->result, &p->error);
         if (p->error.code != WF_OK)
@@ -265,6 +288,13 @@ static bool start(world *w, pthread_t *thread, int number)
     pthread_cond_broadcast(&w->changed);
     pthread_mutex_unlock(&w->lock);
     return false;
+}
+
+void app_bad_rows_report(const app_bad_rows *bad)
+{
+    if (bad->count)
+        fprintf(stderr, "gpt_data: left out %lld bad row%s, the first: %s\n",
+                (long long)bad->count, bad->count == 1 ? "" : "s", bad->first);
 }
 
 wf_status app_documents_run(const app_document_work *work, wf_error *error)

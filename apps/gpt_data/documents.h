@@ -10,16 +10,24 @@
 
 #include "apps/tokenizer/tokenizer.h"
 
+/* Rows of .jsonl that are no good, and were left out. */
+typedef struct app_bad_rows {
+    int64_t count;
+    char first[512]; /* where the first one is, and what is wrong with it */
+} app_bad_rows;
+
 typedef struct app_document_work {
     char *const *files;
     int64_t file_count;
     const char *key; /* a line's text lies under it; NULL: the line is the text */
     const app_tokenizer *tokenizer; /* says where a text may be cut */
     int threads;
+    app_bad_rows *
+        bad; /* NULL: the first bad row is an error; else they are left out, and counted here */
     /* A worker's own, made before and freed after. */
     void *(*open)(void *arg, wf_error *error);
     void (*close)(void *own);
-    /* A text, where it comes from, and whether its document ends with it. */
+    /* A text, where it comes from, and whether its document ends with it. A row that fails leaves the result as it was. */
     wf_status (*work)(void *own, const char *name, const char *text, size_t bytes, bool ends,
                       void *result, wf_error *error);
     /* What a block comes to: made once for each of a few blocks that are under way. `order` gets them in the order of the
@@ -31,6 +39,9 @@ typedef struct app_document_work {
     void (*free_result)(void *result);
     void *arg;
 } app_document_work;
+
+/* Says on stderr how many rows were left out, and why the first one was; nothing where there are none. */
+void app_bad_rows_report(const app_bad_rows *bad);
 
 /* Reads all files. Errors: WF_EIO, WF_EDATA (file and line), WF_ENOMEM, and those of the calls; the first in
    the order of the files. */

@@ -12,9 +12,10 @@ const char app_gpt_data_help[] =
     "                pack PREFIX --output PREFIX --seq-len N | show PREFIX | train-bpe FILES "
     "--output DIR\n"
     "\n"
-    "FILES whose name ends in .jsonl have a document a line; each other file is a document. "
-    "Token "
-    "ids are\n"
+    "FILES with rows of JSON, by their name (.jsonl, .ndjson) or what they have, are a "
+    "document "
+    "a row; each other\n"
+    "file is a document, and what is compressed or in columns is refused. Token ids are\n"
     "written as PREFIX.bin and PREFIX.idx, as Megatron-LM has them, which --data of gpt_train "
     "reads, with\n"
     "PREFIX.dataset.json, by which it knows files of another writing beside them. Neither\n"
@@ -45,6 +46,9 @@ const char app_gpt_data_help[] =
     "(default: bytes)\n"
     "  --output NAME         PREFIX or DIR\n"
     "  --jsonl-key KEY       the key of a line's text (default: text)\n"
+    "  --on-bad-row WHAT     what comes of a row that is no JSON or has no text: stop, or skip "
+    "it, and say how many\n"
+    "                        were (default: stop)\n"
     "  --append-eod          tokenize: end each document with the tokenizer's end of text\n"
     "  --special-tokens      tokenize: special tokens that stand in texts become their ids; "
     "else "
@@ -138,6 +142,12 @@ static wf_status check(const app_gpt_data_request *q, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "train-bpe makes a tokenizer and takes none");
     if (q->vocabulary && !train)
         return wf_error_set(error, WF_EINVAL, "--vocab-size is of train-bpe");
+    if (q->on_bad_row && (show || pack))
+        return wf_error_set(error, WF_EINVAL,
+                            "--on-bad-row is of tokenize, chat and train-bpe");
+    if (q->on_bad_row && !q->skips && strcmp(q->on_bad_row, "stop") != 0)
+        return wf_error_set(error, WF_EINVAL, "--on-bad-row %s is none of stop and skip",
+                            q->on_bad_row);
     return check_pack(q, pack, error);
 }
 
@@ -161,6 +171,10 @@ static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
         break;
     case 'w':
         q->train = optarg;
+        break;
+    case 'b':
+        q->on_bad_row = optarg;
+        q->skips = strcmp(optarg, "skip") == 0;
         break;
     case 'e':
         q->append_eod = true;
@@ -195,6 +209,7 @@ wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_
                                           {"jsonl-key", required_argument, NULL, 'k'},
                                           {"chat-template", required_argument, NULL, 'c'},
                                           {"train", required_argument, NULL, 'w'},
+                                          {"on-bad-row", required_argument, NULL, 'b'},
                                           {"append-eod", no_argument, NULL, 'e'},
                                           {"special-tokens", no_argument, NULL, 's'},
                                           {"document", required_argument, NULL, 'd'},

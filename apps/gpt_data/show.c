@@ -110,16 +110,19 @@ static wf_status print_ids(const app_tokenizer *tokenizer, const uint8_t *bytes,
                            int64_t size, wf_error *error)
 {
     app_tokenizer_bytes text = {0};
+    app_tokenizer_stream stream = {0};
     wf_status status = WF_OK;
 
     for (int64_t i = 0; i < count && status == WF_OK; i++) {
         int32_t id = id_of(bytes + i * size, size);
 
         if (tokenizer)
-            status = app_tokenizer_decode(tokenizer, &id, 1, 0, &text, error);
+            status = app_tokenizer_decode_next(tokenizer, &stream, id, 0, &text, error);
         else
             printf("%s%d", i ? " " : "", id);
     }
+    if (status == WF_OK)
+        status = app_tokenizer_decode_end(&stream, &text, error);
     if (text.bytes)
         fwrite(text.data, 1, text.bytes, stdout);
     if (status == WF_OK)

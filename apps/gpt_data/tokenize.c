@@ -81,6 +81,7 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
     const worker *w = own;
     const job *j = w->job;
     encoded *e = result;
+    const size_t begin = e->ids.count;
     wf_status status;
 
     (void)name;
@@ -90,7 +91,11 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
 
     if (status == WF_OK && ends && j->q->append_eod)
         status = app_tokenizer_ids_append(&e->ids, app_tokenizer_eos(j->tokenizer), error);
-    return status == WF_OK && ends ? end_document(e, error) : status;
+    if (status == WF_OK && ends)
+        status = end_document(e, error);
+    if (status != WF_OK)
+        e->ids.count = begin;
+    return status;
 }
 
 static wf_status order_block(void *arg, void *result, wf_error *error)
@@ -117,7 +122,9 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
 /* All files, and the pair of files; neither has its name after an error. */
 static wf_status write_all(job *j, wf_error *error)
 {
+    app_bad_rows bad = {.count = 0};
     const app_document_work work = {.files = j->q->files,
+                                    .bad = j->q->skips ? &bad : NULL,
                                     .file_count = j->q->file_count,
                                     .key = j->q->key ? j->q->key : "text",
                                     .tokenizer = j->tokenizer,
@@ -145,6 +152,7 @@ static wf_status write_all(job *j, wf_error *error)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
            j->q->output, tokens, documents, app_tokenizer_size(j->tokenizer));
+    app_bad_rows_report(&bad);
     return WF_OK;
 }
 

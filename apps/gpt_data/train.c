@@ -57,7 +57,9 @@ wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
 {
     job j = {.error = {WF_OK, ""}};
     const int32_t vocabulary = q->vocabulary ? (int32_t)q->vocabulary : 32000;
+    app_bad_rows bad = {.count = 0};
     app_document_work work = {.files = q->files,
+                              .bad = q->skips ? &bad : NULL,
                               .file_count = q->file_count,
                               .key = q->key ? q->key : "text",
                               .threads = q->threads,
@@ -80,6 +82,7 @@ wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
                    size < vocabulary ? ", since nothing else stands beside each other twice"
                                      : "");
     }
+    app_bad_rows_report(&bad);
     app_tokenizer_counter_free(j.total);
     app_tokenizer_close(j.untrained);
     pthread_mutex_destroy(&j.lock);

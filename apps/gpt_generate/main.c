@@ -39,16 +39,10 @@ static wf_status find_ends(job *j, wf_error *error)
 {
     wf_par_pretrained_ends ends = {.count = 0};
 
-    if (j->q.ignore_eos)
-        return WF_OK;
     if (*j->source.like && wf_par_pretrained_ends_read(j->source.like, &ends, error) != WF_OK)
         return error->code;
-    if (*ends.unknown && wf_launcher_detected().process <= 0)
-        fprintf(
-            stderr,
-            "gpt_generate: warning: %s/generation_config.json: not known: %s; if it changes "
-            "what is generated, transformers give other texts\n",
-            j->source.like, ends.unknown);
+    if (j->q.ignore_eos)
+        return WF_OK;
     for (int64_t i = 0; i < ends.count; i++)
         add_end(j, ends.id[i]);
     add_end(j, app_tokenizer_eos(j->tokenizer));
@@ -250,8 +244,6 @@ int main(int argc, char **argv)
             fputs(app_generate_help, stdout);
         return app_program_end("gpt_generate", 0);
     }
-    if (status == WF_OK && launcher.process <= 0 && *j.source.like)
-        app_program_tell_unknown("gpt_generate", j.source.like);
     if (status == WF_OK)
         status = launch(&j, &launcher, &error);
     fflush(stdout);

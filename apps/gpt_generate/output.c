@@ -46,29 +46,17 @@ static json_t *number_list(const float *x, int64_t count)
     return list;
 }
 
-/* Bytes that are no UTF-8 cannot be a text of JSON: there, U+FFFD stands for each. */
+/* Bytes that are no UTF-8 cannot be a text of JSON: there, U+FFFD stands for each character that is cut. */
 static json_t *text_of(const char *bytes, size_t n)
 {
     json_t *text = json_stringn(bytes ? bytes : "", n);
-    char *mended;
-    size_t to = 0;
+    app_tokenizer_bytes mended = {0};
 
     if (text)
         return text;
-    mended = malloc(3 * n + 1);
-    for (size_t i = 0; mended && i < n;) {
-        size_t whole = 4;
-        json_t *one = NULL;
-
-        for (whole = n - i < 4 ? n - i : 4; whole > 0 && !one; whole -= one == NULL)
-            one = json_stringn(bytes + i, whole);
-        memcpy(mended + to, one ? bytes + i : "\xef\xbf\xbd", one ? whole : 3);
-        to += one ? whole : 3;
-        i += one ? whole : 1;
-        json_decref(one);
-    }
-    text = mended ? json_stringn(mended, to) : NULL;
-    free(mended);
+    if (app_tokenizer_mend(bytes, n, &mended))
+        text = json_stringn(mended.data, mended.bytes);
+    app_tokenizer_bytes_free(&mended);
     return text;
 }
 

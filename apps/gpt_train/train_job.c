@@ -6,6 +6,13 @@
 /* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
 static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
 {
+    if (is_text && o->vocab_size < 256)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--data is text, whose tokens are its bytes, 256 of them, and the "
+            "model's vocabulary has %lld: give token ids of that vocabulary, or "
+            "a --vocab-size of 256",
+            (long long)o->vocab_size);
     if (is_text && o->init_from && o->vocab_size != 256)
         return wf_error_set(error, WF_EINVAL,
                             "--data is text, whose bytes would be taken for the token ids of "

@@ -28,8 +28,6 @@ static void introduce(app_loop *l)
     tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
-    if (l->o->init_from && l->rank->index == 0)
-        app_program_tell_unknown("gpt_train", l->o->init_from);
     if (l->o->show_layout && l->rank->index == 0)
         app_report_layout(stdout, l->par, &l->model->base, l->job->pipeline);
 }

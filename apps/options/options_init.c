@@ -141,6 +141,14 @@ static wf_status take_word(app_options *o, app_option_id id, const char *word, w
     return WF_OK;
 }
 
+/* Whether a tied folder's head begins as the embedding, and is trained apart from it: that may be asked for. */
+static bool unties(const app_options *o, const app_property *property,
+                   const wf_nn_gpt_config *c)
+{
+    return o->init_from && property->id == APP_OPTION_tie_embeddings && c->tied &&
+           o->given[property->id] && strcmp(o->tie_embeddings, "off") == 0;
+}
+
 /* The family, and what the model has beside it or lacks. */
 static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_config *c,
                                  wf_error *error)
@@ -148,7 +156,9 @@ static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_c
     wf_status status = take_word(o, APP_OPTION_arch, family, error);
 
     for (int i = 0; i < app_property_count && status == WF_OK; i++)
-        status = take_word(o, app_properties[i].id, *property_of(c, i) ? "on" : "off", error);
+        if (!unties(o, &app_properties[i], c))
+            status =
+                take_word(o, app_properties[i].id, *property_of(c, i) ? "on" : "off", error);
     return status;
 }
 
@@ -262,11 +272,6 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         status = take_reals(o, &c, error);
     if (status == WF_OK)
         status = take_texts(o, &c, error);
-    if (status == WF_OK && c.vocabulary < 256)
-        status = wf_error_set(error, WF_EINVAL,
-                              "--init-from %s: its vocabulary has %lld entries, and tokens are "
-                              "bytes, 256 of them; take a model with more",
-                              o->init_from, (long long)c.vocabulary);
     if (status == WF_OK && !o->given[APP_OPTION_seq_len] && o->seq_len > o->positions)
         o->seq_len = o->positions;
     return status;

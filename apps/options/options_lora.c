@@ -46,6 +46,22 @@ static wf_status check_same(const app_options *o, const wf_par_lora *folder, wf_
     return WF_OK;
 }
 
+/* PEFT trains a copy of a tied embedding or head, and leaves the other one as it is. */
+static wf_status untie(app_options *o, const wf_par_lora *folder, wf_error *error)
+{
+    if (!folder->untied || strcmp(o->tie_embeddings, "on") != 0)
+        return WF_OK;
+    if (o->given[APP_OPTION_tie_embeddings])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--tie-embeddings on contradicts --lora-init %s, whose "
+            "\"modules_to_save\" train the embedding or the head apart from the "
+            "other; drop it",
+            o->lora_init);
+    snprintf(o->tie_embeddings, sizeof o->tie_embeddings, "off");
+    return WF_OK;
+}
+
 wf_status app_options_lora_init(app_options *o, wf_error *error)
 {
     wf_par_lora lora;
@@ -54,7 +70,7 @@ wf_status app_options_lora_init(app_options *o, wf_error *error)
     if (!o->lora_init)
         return WF_OK;
     if (wf_par_lora_config(o->lora_init, &lora, error) != WF_OK ||
-        check_same(o, &lora, error) != WF_OK)
+        check_same(o, &lora, error) != WF_OK || untie(o, &lora, error) != WF_OK)
         return error->code;
     snprintf(text, sizeof text, "%lld", (long long)lora.rank);
     take(o, APP_OPTION_lora_rank, text, error);

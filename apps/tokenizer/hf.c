@@ -24,78 +24,16 @@ wf_status app_load_hf(app_tokenizer *t, const app_json *json)
     if (status == WF_OK)
         status = app_hf_added(t, json, app_json_get(json, 0, "added_tokens"));
     if (status == WF_OK)
+        status = app_hf_beside(t, json->name, json->error);
+    if (status == WF_OK && !t->characters)
+        status = app_hf_front(t, json->name, false, false, json->error);
+    if (status == WF_OK)
         status = app_hf_decoder(t, json, app_json_get(json, 0, "decoder"));
     if (status == WF_OK)
         status = app_hf_template(t, json, app_json_get(json, 0, "post_processor"));
     if (status == WF_OK && !app_load_safe_words(t))
         status = wf_error_set(json->error, WF_ENOMEM, "%s: out of memory", json->name);
     return status == WF_OK ? app_load_ends(t, json->name, json->error) : status;
-}
-
-/* A file in JSON beside another one; false: there is none, or none that can be read, which is told. */
-static bool open_beside(const char *path, const char *name, app_json *json,
-                        char beside[APP_MOST_PATH], wf_error *error)
-{
-    size_t bytes;
-    char *text;
-
-    app_file_beside(path, name, beside);
-    if (!app_file_there(beside) || app_file_read(beside, &text, &bytes, error) != WF_OK)
-        return false;
-    if (app_json_open(json, beside, text, bytes, error) == WF_OK &&
-        app_json_is(json, 0) == APP_JSON_OBJECT)
-        return true;
-    app_json_close(json);
-    return false;
-}
-
-/* The id of a token that is there as its text, or as an object with its content; -1. */
-static int32_t named(const app_tokenizer *t, const app_json *json, const char *key)
-{
-    uint32_t value = app_json_get(json, 0, key);
-    const char *text;
-    size_t bytes;
-
-    if (value != APP_JSON_NONE && app_json_is(json, value) == APP_JSON_OBJECT)
-        value = app_json_get(json, value, "content");
-    if (value == APP_JSON_NONE || app_json_is(json, value) != APP_JSON_STRING)
-        return -1;
-    text = app_json_text(json, value, &bytes);
-    return app_tokenizer_id(t, text, bytes);
-}
-
-/* The id of a key, or the first of several; -1. */
-static int32_t numbered(const app_tokenizer *t, const app_json *json, const char *key)
-{
-    uint32_t value = app_json_get(json, 0, key);
-
-    if (value != APP_JSON_NONE && app_json_is(json, value) == APP_JSON_ARRAY)
-        value = json->values[value].count ? value + 1 : APP_JSON_NONE;
-    return value == APP_JSON_NONE
-               ? -1
-               : (int32_t)app_json_int(json, value, 0, t->vocabulary.size - 1);
-}
-
-wf_status app_load_ends(app_tokenizer *t, const char *path, wf_error *error)
-{
-    char beside[APP_MOST_PATH];
-    app_json json;
-
-    if (open_beside(path, "tokenizer_config.json", &json, beside, error)) {
-        t->bos = t->bos < 0 ? named(t, &json, "bos_token") : t->bos;
-        t->eos = t->eos < 0 ? named(t, &json, "eos_token") : t->eos;
-        t->pad = t->pad < 0 ? named(t, &json, "pad_token") : t->pad;
-        app_json_close(&json);
-    }
-    if (error->code == WF_OK && (t->bos < 0 || t->eos < 0) &&
-        open_beside(path, "config.json", &json, beside, error)) {
-        t->bos = t->bos < 0 ? numbered(t, &json, "bos_token_id") : t->bos;
-        t->eos = t->eos < 0 ? numbered(t, &json, "eos_token_id") : t->eos;
-        app_json_close(&json);
-    }
-    t->bos = t->bos < 0 && t->before_count ? t->before[0] : t->bos;
-    t->eos = t->eos < 0 && t->behind_count ? t->behind[0] : t->eos;
-    return error->code;
 }
 
 /* One line of merges.txt: two tokens with a blank between them. NULL, or what is wrong. */
@@ -155,7 +93,7 @@ static const char *class_pattern(app_tokenizer *t, const char *path, bool *nfc, 
 
     *nfc = false;
     (void)t;
-    if (!open_beside(path, "tokenizer_config.json", &json, beside, error))
+    if (!app_open_beside(path, "tokenizer_config.json", &json, beside, error))
         return pattern;
     name = app_json_get(&json, 0, "tokenizer_class");
     if (name != APP_JSON_NONE && (app_json_equals(&json, name, "Qwen2Tokenizer") ||
@@ -173,26 +111,14 @@ static const char *class_pattern(app_tokenizer *t, const char *path, bool *nfc, 
     return pattern;
 }
 
-/* Added tokens of tokenizer_config.json: {"added_tokens_decoder": {"50256": {"content": ...}}}. */
-static wf_status added_beside(app_tokenizer *t, const char *path, wf_error *error)
+/* The token that both classes begin and end texts with, whatever the folder says. */
+static void add_standard(app_tokenizer *t, const char *path, wf_error *error)
 {
     static const char end[] = "<|endoftext|>";
-    app_added standard = {.text = (char *)end, .bytes = sizeof end - 1, .special = true};
-    char beside[APP_MOST_PATH];
-    uint32_t list;
-    app_json json;
+    const char *wrong = app_hf_special(t, end, sizeof end - 1);
 
-    if (open_beside(path, "tokenizer_config.json", &json, beside, error)) {
-        list = app_json_get(&json, 0, "added_tokens_decoder");
-        if (list != APP_JSON_NONE && app_json_is(&json, list) == APP_JSON_OBJECT)
-            app_hf_added(t, &json, list);
-        app_json_close(&json);
-    }
-    standard.id = app_lexicon_piece(&t->vocabulary, end, sizeof end - 1);
-    if (error->code == WF_OK && standard.id >= 0 && !t->added.count &&
-        app_load_added(t, &standard, false))
-        return wf_error_set(error, WF_ENOMEM, "%s: out of memory", path);
-    return error->code;
+    if (wrong)
+        wf_error_set(error, app_wrong_code(wrong), "%s: %s: %s", path, end, wrong);
 }
 
 wf_status app_load_merges(app_tokenizer *t, const app_json *json)
@@ -216,9 +142,13 @@ wf_status app_load_merges(app_tokenizer *t, const app_json *json)
     if (error->code == WF_OK && nfc)
         app_load_nfc(t, path, error);
     if (error->code == WF_OK)
+        app_hf_front(t, path, true, !nfc, error);
+    if (error->code == WF_OK)
         app_load_split(t, pattern, strlen(pattern), path, error);
     if (error->code == WF_OK)
-        added_beside(t, path, error);
+        app_hf_beside(t, path, error);
+    if (error->code == WF_OK)
+        add_standard(t, path, error);
     if (error->code == WF_OK)
         app_load_ends(t, path, error);
     t->eos = t->eos < 0 ? app_tokenizer_id(t, "<|endoftext|>", 13) : t->eos;

@@ -86,6 +86,21 @@ int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes)
     return t->characters ? app_lexicon_piece(&t->vocabulary, text, bytes) : -1;
 }
 
+int32_t app_hf_model_id(const app_tokenizer *t, const char *text, size_t bytes)
+{
+    const app_lexicon *v = &t->vocabulary;
+    char changed[MOST_LETTERS];
+    size_t n;
+
+    if (t->characters || model_text(t, text, bytes, changed, &n))
+        return app_hf_piece(t, text, bytes);
+    for (int32_t id = 0; id < v->size; id++)
+        if (v->tokens[id].kind & APP_TOKEN_NAME && v->tokens[id].bytes == bytes &&
+            memcmp(v->texts + v->tokens[id].at, text, bytes) == 0)
+            return id;
+    return -1;
+}
+
 wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t vocabulary)
 {
     for (uint32_t i = vocabulary + 1; i < json->values[vocabulary].next; i += 2) {
@@ -104,6 +119,7 @@ wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t voc
         wrong = app_lexicon_add(&t->vocabulary, (int32_t)id, letters ? changed : text, n, kind);
         if (wrong)
             return app_json_refuse(json, i, app_wrong_code(wrong), "%s", wrong);
+        t->pieces++;
     }
     return WF_OK;
 }
@@ -280,6 +296,8 @@ const char *app_load_added(app_tokenizer *t, const app_added *token, bool normal
         wrong = normal_text(t, &found, normal);
     if (!wrong && !app_added_add(normalized ? &t->added_normalized : &t->added, &found))
         wrong = "out of memory";
+    if (!wrong && token->id > t->last_added)
+        t->last_added = token->id;
     app_tokenizer_bytes_free(&normal[0]);
     app_tokenizer_bytes_free(&normal[1]);
     return wrong;
@@ -303,7 +321,10 @@ static wf_status read_added(app_tokenizer *t, const app_json *json, uint32_t id,
     token.id = (int32_t)app_json_int(json, id, 0, APP_LEXICON_MOST - 1);
     token.text = (char *)app_json_text(json, content, &bytes);
     token.bytes = (uint32_t)bytes;
-    if (json->error->code != WF_OK)
+    if (json->error->code != WF_OK ||
+        app_lexicon_added(&t->vocabulary, token.text, bytes) == token.id)
+        return json->error->code;
+    if (t->pieces && app_hf_added_id(t, json, value, token.text, bytes, token.id) != WF_OK)
         return json->error->code;
     wrong = app_load_added(t, &token, normalized);
     return wrong ? app_json_refuse(json, value, app_wrong_code(wrong), "%s", wrong) : WF_OK;

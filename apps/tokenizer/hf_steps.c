@@ -46,6 +46,35 @@ static wf_status compile(const app_json *json, uint32_t value, app_pattern *patt
                  : WF_OK;
 }
 
+/* {"String": ...} as a pattern that finds just this. */
+static wf_status take_literal(const app_json *json, uint32_t object, app_step *step)
+{
+    uint32_t value = app_json_need(json, object, "String", APP_JSON_STRING);
+    app_tokenizer_bytes pattern = {0};
+    bool ok = true;
+    size_t bytes;
+    const char *text;
+
+    if (value == APP_JSON_NONE)
+        return json->error->code;
+    text = app_json_text(json, value, &bytes);
+    for (size_t i = 0; i < bytes && ok; i++) {
+        const bool plain = (text[i] & 0x80) || (text[i] >= '0' && text[i] <= '9') ||
+                           ((text[i] | 32) >= 'a' && (text[i] | 32) <= 'z');
+
+        ok = (plain || app_tokenizer_bytes_add(&pattern, "\\", 1)) &&
+             app_tokenizer_bytes_add(&pattern, text + i, 1);
+    }
+    if (!ok)
+        no_memory(json);
+    else if (bytes == 0)
+        app_json_refuse(json, value, WF_EUNSUPPORTED, "an empty text cuts everywhere");
+    else
+        compile(json, value, &step->pattern, pattern.data, pattern.bytes);
+    app_tokenizer_bytes_free(&pattern);
+    return json->error->code;
+}
+
 /* {"String": ...} or {"Regex": ...} of a key. A string that may not stay one becomes a pattern. */
 static wf_status take_pattern(const app_json *json, uint32_t object, app_step *step,
                               bool string)
@@ -60,8 +89,7 @@ static wf_status take_pattern(const app_json *json, uint32_t object, app_step *s
     if (regex == APP_JSON_NONE && string)
         return take_text(json, pattern, "String", &step->text, &step->text_bytes);
     if (regex == APP_JSON_NONE)
-        return app_json_refuse(json, pattern, WF_EUNSUPPORTED,
-                               "only a Regex is supported here");
+        return take_literal(json, pattern, step);
     if (app_json_is(json, regex) != APP_JSON_STRING)
         return app_json_refuse(json, regex, WF_EDATA, "is not a string");
     text = app_json_text(json, regex, &bytes);
@@ -281,6 +309,8 @@ bool app_load_safe_words(app_tokenizer *t)
     app_step *step;
     app_step_list *list = &t->pre_tokenizers;
 
+    if (!t->byte_fallback && t->unknown < 0)
+        return true; /* what is unknown is left out, and merges go across it */
     if (!t->characters || t->whole_words || app_lexicon_piece(v, metaspace, 3) < 0 ||
         list->count == APP_MOST_STEPS ||
         (list->count && list->steps[list->count - 1].kind == APP_STEP_WORDS))

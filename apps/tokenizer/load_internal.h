@@ -40,6 +40,9 @@ wf_status app_hf_vocabulary(app_tokenizer *t, const app_json *json, uint32_t voc
 wf_status app_hf_added(app_tokenizer *t, const app_json *json, uint32_t list);
 /* The id of a merge's or an added token's text; -1: there is none. */
 int32_t app_hf_piece(const app_tokenizer *t, const char *text, size_t bytes);
+/* The id that a text has in the model's vocabulary as it stands in the file, also one that is not of letters of bytes; -1:
+   there is none. */
+int32_t app_hf_model_id(const app_tokenizer *t, const char *text, size_t bytes);
 /* An added token; NULL, or what is wrong with it. */
 const char *app_load_added(app_tokenizer *t, const app_added *token, bool normalized);
 
@@ -73,6 +76,23 @@ bool app_load_decode_replaced(app_lexicon *v, const char *from, size_t bytes, co
 int64_t app_letters_to_bytes(const char *text, size_t bytes, char *out);
 /* The letter of a byte as UTF-8, of at most 2 bytes; gives how many. */
 int app_letter_of_byte(uint8_t byte, uint8_t out[4]);
+
+/* hf_beside.c: a file in JSON beside another one; false: there is none, or none that can be read, which is the error. */
+bool app_open_beside(const char *path, const char *name, app_json *json,
+                     char beside[APP_MOST_PATH], wf_error *error);
+/* The tokens that tokenizer_config.json, added_tokens.json and special_tokens_map.json have beside the vocabulary. */
+wf_status app_hf_beside(app_tokenizer *t, const char *path, wf_error *error);
+/* add_prefix_space of tokenizer_config.json, beside a vocab.json with merges.txt or a tokenizer.json: a step more, where it
+   may be, or refused where steps say something else. */
+wf_status app_hf_front(app_tokenizer *t, const char *path, bool merges, bool may,
+                       wf_error *error);
+/* The id that tokenizers give an added token which the vocabulary has not. */
+int32_t app_hf_next_id(const app_tokenizer *t);
+/* Refuses an added token whose id is another one than tokenizers give it. */
+wf_status app_hf_added_id(const app_tokenizer *t, const app_json *json, uint32_t value,
+                          const char *text, size_t bytes, int32_t id);
+/* Makes a text a special token, with the id that it has or the next one. NULL, or what is wrong. */
+const char *app_hf_special(app_tokenizer *t, const char *text, size_t bytes);
 
 /* The begin and the end of documents, as tokenizer_config.json and config.json in a file's folder have
    them, where they are not known yet. */

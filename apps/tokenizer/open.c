@@ -206,6 +206,7 @@ static wf_status begin(app_tokenizer **tokenizer, wf_error *error)
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "out of memory: a tokenizer");
     t->bos = t->eos = t->pad = t->unknown = -1;
+    t->last_added = -1;
     t->growth = 1;
     memset(t->fallback, -1, sizeof t->fallback);
     return app_lexicon_begin(&t->vocabulary, error);
@@ -236,10 +237,12 @@ wf_status app_tokenizer_check(const char *name, const char *text, size_t bytes, 
         return wf_error_set(error, WF_ENOMEM, "%s: out of memory: a tokenizer", name);
     memcpy(copy, text, bytes);
     copy[bytes] = 0;
-    if (begin(&t, error) == WF_OK)
+    if (begin(&t, error) == WF_OK) {
+        t->alone = true;
         load_json(t, name, copy, bytes, error);
-    else
+    } else {
         free(copy);
+    }
     app_tokenizer_close(t);
     return error->code;
 }

@@ -1,5 +1,6 @@
 /* apps/tokenizer/pattern.c - see the header. */
-#include "apps/tokenizer/pattern_internal.h"
+#include "apps/tokenizer/tokenizer_internal.h"
+#include "apps/tokenizer/young_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,35 +63,129 @@ static const char *differs(const char *at, bool in_class)
     return NULL;
 }
 
-/* The pattern with \s spelled out, which `to` has room for. NULL, or what is wrong. */
-static const char *translate(const char *from, size_t bytes, char *to)
+/* A pattern that is being spelled out for PCRE2. */
+typedef struct spelling {
+    const char *at, *end;
+    app_tokenizer_bytes to;
+    bool in_class, young; /* young: characters that PCRE2 does not know are spelled out */
+    bool ok;
+} spelling;
+
+static void add(spelling *s, const char *text, size_t bytes)
 {
-    bool in_class = false;
+    s->ok = s->ok && app_tokenizer_bytes_add(&s->to, text, bytes);
+}
 
-    for (const char *end = from + bytes; from < end; from++) {
-        const char *wrong = differs(from, in_class);
-        bool space = from + 1 < end && from[0] == '\\' && (from[1] == 's' || from[1] == 'S');
+static void add_text(spelling *s, const char *text)
+{
+    add(s, text, strlen(text));
+}
 
-        if (wrong)
-            return wrong;
-        if (space && (!in_class || from[1] == 's')) {
-            to += sprintf(to, in_class ? "%s%s%s" : "[%s%s%s", from[1] == 'S' ? "^" : "",
-                          SPACES, in_class ? "" : "]");
-            from++;
-            continue;
+/* \s or \S with its characters. In a class \S stays: PCRE2 takes U+180E for white space there. */
+static bool spell_space(spelling *s)
+{
+    if (s->in_class && s->at[1] == 'S')
+        return false;
+    add_text(s, s->in_class ? SPACES : s->at[1] == 'S' ? "[^" SPACES "]" : "[" SPACES "]");
+    s->at += 2;
+    return true;
+}
+
+/* A property with the characters that are younger than PCRE2's Unicode: \p{L}, \pL, \P{L}, \d. NULL, or what is wrong. */
+static const char *spell_property(spelling *s)
+{
+    const bool digit = s->at[1] == 'd' || s->at[1] == 'D';
+    const char *name = digit ? "Nd" : s->at + 2, *end = s->at + 2;
+    bool not = s->at[1] == 'P' || s->at[1] == 'D';
+    size_t n = digit ? 2 : 1;
+
+    if (!digit && *name == '{') {
+        const char *brace = memchr(name, '}', (size_t)(s->end - name));
+
+        if (!brace)
+            return "a property without its end";
+        name++;
+        if (*name == '^') {
+            not = !not ;
+            name++;
         }
-        *to++ = *from;
-        if (*from == '\\' && from + 1 < end)
-            *to++ = *++from;
-        else if (!in_class && *from == '[') {
-            in_class = true;
-            if (from[1] == '^')
-                *to++ = *++from;
-        } else if (in_class && *from == ']')
-            in_class = false;
+        n = (size_t)(brace - name);
+        end = brace + 1;
+    } else if (!digit) {
+        end++;
     }
-    *to = '\0';
+    if (app_young_lacks(name, n))
+        return "a pattern of characters that are assigned to nothing is not supported: PCRE2's "
+               "Unicode is older than its tokenizer's";
+    if (app_young_has(name, n)) {
+        if (not &&s->in_class)
+            return "a pattern with \\P or \\D in a class is not supported: PCRE2's Unicode is "
+                   "older than its tokenizer's";
+        add_text(s, s->in_class ? "" : not ? "[^" : "[");
+        if (digit)
+            add_text(s, "\\p{Nd}");
+        else {
+            add_text(s, "\\p{");
+            add(s, name, n);
+            add_text(s, "}");
+        }
+        s->ok = s->ok && app_young_spell(name, n, &s->to);
+        add_text(s, s->in_class ? "" : "]");
+    } else {
+        add(s, s->at, (size_t)(end - s->at));
+    }
+    s->at = end;
     return NULL;
+}
+
+/* What follows next, in PCRE2's words. NULL, or what is wrong. */
+static const char *spell_next(spelling *s)
+{
+    const char *wrong = differs(s->at, s->in_class);
+    const bool escape = *s->at == '\\' && s->at + 1 < s->end;
+
+    if (wrong || (escape && strchr("sS", s->at[1]) && spell_space(s)))
+        return wrong;
+    if (escape && s->young &&
+        (strchr("dD", s->at[1]) || (strchr("pP", s->at[1]) && s->at + 2 < s->end)))
+        return spell_property(s);
+    if (escape) {
+        add(s, s->at, 2);
+        s->at += 2;
+        return NULL;
+    }
+    add(s, s->at, 1);
+    if (!s->in_class && *s->at == '[') {
+        s->in_class = true;
+        if (s->at + 1 < s->end && s->at[1] == '^')
+            add(s, ++s->at, 1);
+    } else if (s->in_class && *s->at == ']') {
+        s->in_class = false;
+    }
+    s->at++;
+    return NULL;
+}
+
+/* Whether PCRE2 has Unicode from before the characters of young.def. */
+static bool is_old(void)
+{
+    char version[64] = "";
+
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    return atoi(version) < APP_YOUNG_UNICODE;
+}
+
+/* The pattern with \s spelled out, and the properties of young characters. NULL, or what is wrong. Owner: the caller. */
+static const char *translate(const char *from, size_t bytes, app_tokenizer_bytes *to)
+{
+    spelling s = {.at = from, .end = from + bytes, .young = is_old(), .ok = true};
+    const char *wrong = NULL;
+
+    while (!wrong && s.at < s.end)
+        wrong = spell_next(&s);
+    add(&s, "", 1);
+    *to = s.to;
+    return wrong || s.ok ? wrong : "out of memory";
 }
 
 const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t bytes,
@@ -99,24 +194,22 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
     const uint32_t options =
         PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C |
         (syntax == APP_PATTERN_RUBY ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
-    char *spelled = bytes <= MOST_PATTERN ? malloc(bytes * sizeof SPACES + 8) : NULL;
-    const char *wrong = "a pattern has at most 16384 bytes";
+    app_tokenizer_bytes spelled = {0};
+    const char *wrong = bytes > MOST_PATTERN        ? "a pattern has at most 16384 bytes"
+                        : memchr(text, '\0', bytes) ? "a pattern with NUL"
+                                                    : translate(text, bytes, &spelled);
     uint32_t finds_nothing = 0;
     PCRE2_SIZE at;
     int why;
 
     *pattern = (app_pattern){0};
-    *unsupported = false;
-    if (!spelled)
-        return bytes <= MOST_PATTERN ? "out of memory" : wrong;
-    wrong = memchr(text, '\0', bytes) ? "a pattern with NUL" : translate(text, bytes, spelled);
     *unsupported = wrong != NULL;
     if (!wrong) {
-        pattern->code =
-            pcre2_compile((PCRE2_SPTR)spelled, PCRE2_ZERO_TERMINATED, options, &why, &at, NULL);
+        pattern->code = pcre2_compile((PCRE2_SPTR)spelled.data, PCRE2_ZERO_TERMINATED, options,
+                                      &why, &at, NULL);
         wrong = pattern->code ? NULL : "no regular expression that PCRE2 can read";
     }
-    free(spelled);
+    app_tokenizer_bytes_free(&spelled);
     if (!pattern->code)
         return wrong;
     pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* slower without, and the same */

@@ -28,6 +28,16 @@ bool app_valid_text(app_tokenizer_bytes *room, const uint8_t **text, size_t *n)
     return true;
 }
 
+bool app_tokenizer_mend(const char *text, size_t bytes, app_tokenizer_bytes *to)
+{
+    const uint8_t *from = (const uint8_t *)text;
+    app_tokenizer_bytes room = {0};
+    bool ok = app_valid_text(&room, &from, &bytes) && app_tokenizer_bytes_add(to, from, bytes);
+
+    app_tokenizer_bytes_free(&room);
+    return ok;
+}
+
 /* Whether an added token reaches over a space behind a letter. */
 static bool reaches_over(const app_added_set *set)
 {

@@ -107,6 +107,10 @@ size_t app_tokenizer_cut(const app_tokenizer *tokenizer, const char *text, size_
 /** app_tokenizer_ids_append - one id more. Errors: WF_ENOMEM. */
 wf_status app_tokenizer_ids_append(app_tokenizer_ids *ids, int32_t id, wf_error *error);
 
+/** app_tokenizer_mend - appends a text with U+FFFD for each part that cannot begin or go on a character, as encoding reads
+ * it; false: out of memory. */
+bool app_tokenizer_mend(const char *text, size_t bytes, app_tokenizer_bytes *to);
+
 /** app_tokenizer_ids_free, app_tokenizer_bytes_free - give the memory back and zero it. */
 void app_tokenizer_ids_free(app_tokenizer_ids *ids);
 void app_tokenizer_bytes_free(app_tokenizer_bytes *text);

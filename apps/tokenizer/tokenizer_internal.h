@@ -98,6 +98,9 @@ struct app_tokenizer {
     int32_t before[APP_MOST_TEMPLATE], behind[APP_MOST_TEMPLATE];
     int before_count, behind_count;
     int32_t bos, eos, pad;
+    int32_t pieces;     /* how many tokens the model of a tokenizer.json has */
+    int32_t last_added; /* the largest id of an added token; -1: there is none */
+    bool alone;         /* nothing beside the file is read */
 };
 
 /* A growing text; false: out of memory. */

@@ -188,6 +188,36 @@ static wf_status fill(const app_tokenizer *t, app_vocabulary *v, wf_error *error
     return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary");
 }
 
+/* What a tokenizer does that llama.cpp's does not, by the key of a tokenizer.json; NULL: nothing. */
+static const char *lost(const app_tokenizer *t)
+{
+    const app_added_set *sets[] = {&t->added, &t->added_normalized};
+
+    for (int i = 0; i < t->pre_tokenizers.count; i++)
+        if (t->pre_tokenizers.steps[i].kind == APP_STEP_METASPACE &&
+            t->pre_tokenizers.steps[i].when == APP_PREPEND_FIRST)
+            return "\"prepend_scheme\": \"first\", and llama.cpp puts a space behind special "
+                   "tokens, too";
+    for (int k = 0; k < 2; k++)
+        for (int32_t i = 0; i < sets[k]->count; i++) {
+            const app_added *a = &sets[k]->tokens[i];
+            const app_token *own = &t->vocabulary.tokens[a->id];
+
+            if (a->left || a->right || a->single_word)
+                return "an added token with \"lstrip\", \"rstrip\" or \"single_word\", which "
+                       "llama.cpp has not";
+            if (own->bytes != a->bytes ||
+                memcmp(t->vocabulary.texts + own->at, a->text, a->bytes) != 0)
+                return "an added token that is \"normalized\" to another text, which llama.cpp "
+                       "has not";
+        }
+    if ((t->before_count && !(t->before_count == 1 && t->before[0] == t->bos)) ||
+        (t->behind_count && !(t->behind_count == 1 && t->behind[0] == t->eos)))
+        return "a \"post_processor\" with more than one token that begins texts and one that "
+               "ends them";
+    return NULL;
+}
+
 wf_status app_vocabulary_open(const app_tokenizer *t, int64_t rows, app_vocabulary *v,
                               wf_error *error)
 {
@@ -207,6 +237,8 @@ wf_status app_vocabulary_open(const app_tokenizer *t, int64_t rows, app_vocabula
                             "of GPT-2, Llama 3, Qwen 2, SmolLM, Mistral's tekken and o200k, "
                             "and SentencePiece's "
                             "BPE with bytes");
+    if (lost(t))
+        return wf_error_set(error, WF_EUNSUPPORTED, "the tokenizer has %s", lost(t));
     v->model = t->characters ? "llama" : "gpt2";
     v->space_in_front = space_in_front(t);
     v->begin = t->before_count == 1 && t->before[0] == t->bos;

@@ -48,7 +48,7 @@ static wf_status write_all(const char *folder, const app_gguf_tokenizer *t, wf_e
 wf_status app_gguf_import(const char *file, const wf_nn_gpt_config *config, const char *folder,
                           bool tokenizer, wf_error *error)
 {
-    app_gguf_tokenizer t = {.id = {-1, -1, -1, -1, -1}};
+    app_gguf_tokenizer t = {.id = {-1, -1, -1, -1, -1, -1}};
     wf_par_gguf *gguf = tokenizer ? wf_par_gguf_open(file, error) : NULL;
 
     if (gguf)

@@ -12,7 +12,45 @@ static const struct {
                        {"tokenizer.ggml.eos_token_id", "eos_token"},
                        {"tokenizer.ggml.padding_token_id", "pad_token"},
                        {"tokenizer.ggml.unknown_token_id", "unk_token"},
-                       {"tokenizer.ggml.eot_token_id", NULL}};
+                       {"tokenizer.ggml.eot_token_id", NULL},
+                       {"tokenizer.ggml.eom_token_id", NULL}};
+
+/* Keys of tokenizers that are read here, or say nothing of these two kinds, and why; NULL: read. */
+static const struct {
+    const char *key, *reason;
+} known[] = {
+    {"model", NULL},
+    {"pre", NULL},
+    {"tokens", NULL},
+    {"token_type", NULL},
+    {"scores", NULL},
+    {"merges", NULL},
+    {"add_bos_token", NULL},
+    {"add_eos_token", NULL},
+    {"add_space_prefix", NULL},
+    {"bos_token_id", NULL},
+    {"eos_token_id", NULL},
+    {"padding_token_id", NULL},
+    {"unknown_token_id", NULL},
+    {"eot_token_id", NULL},
+    {"eom_token_id", NULL},
+    {"seperator_token_id", "of encoders"},
+    {"separator_token_id", "of encoders"},
+    {"cls_token_id", "of encoders"},
+    {"mask_token_id", "of encoders"},
+    {"token_type_count", "of encoders"},
+    {"prefix_token_id", "where programs put what is to be filled in"},
+    {"suffix_token_id", "where programs put what is to be filled in"},
+    {"middle_token_id", "where programs put what is to be filled in"},
+    {"fim_pre_token_id", "where programs put what is to be filled in"},
+    {"fim_suf_token_id", "where programs put what is to be filled in"},
+    {"fim_mid_token_id", "where programs put what is to be filled in"},
+    {"fim_pad_token_id", "where programs put what is to be filled in"},
+    {"fim_rep_token_id", "where programs put what is to be filled in"},
+    {"fim_sep_token_id", "where programs put what is to be filled in"},
+    {"remove_extra_whitespaces", "llama.cpp reads it for unigram tokenizers alone"},
+    {"precompiled_charsmap", "llama.cpp reads it for unigram tokenizers alone"},
+};
 
 /* A file that is being read. */
 typedef struct reading {
@@ -35,6 +73,33 @@ static const void *find(const reading *c, const char *key, wf_par_gguf_kind kind
 
     *count = found ? found->count : 0;
     return found ? found->values : NULL;
+}
+
+/* Refuses a key that is not known, by its name; unless it is false. */
+static wf_status check_keys(const reading *c)
+{
+    static const char of[] = "tokenizer.ggml.";
+    const size_t n = sizeof of - 1;
+
+    for (int64_t i = 0; i < wf_par_gguf_count(c->gguf); i++) {
+        const wf_par_gguf_key *k = wf_par_gguf_at(c->gguf, i);
+        size_t at = 0;
+
+        if (strncmp(k->key, of, n) != 0 ||
+            (k->kind == WF_PAR_GGUF_BOOL && !k->array && !*(const bool *)k->values))
+            continue;
+        while (at < sizeof known / sizeof *known && strcmp(known[at].key, k->key + n) != 0)
+            at++;
+        if (at == sizeof known / sizeof *known) {
+            char name[96];
+
+            snprintf(name, sizeof name, "%.90s", k->key);
+            return refuse(c, WF_EUNSUPPORTED, wf_text_visible(name),
+                          "it is not known what it says of a tokenizer; --tokenizer none "
+                          "converts the model without one");
+        }
+    }
+    return WF_OK;
 }
 
 static bool bool_of(const reading *c, const char *key, bool standard)
@@ -126,9 +191,24 @@ static wf_status take_lists(const reading *c, int64_t rows)
         return refuse(c, WF_EUNSUPPORTED, "tokenizer.ggml.model",
                       "tokenizers are read of \"gpt2\", byte-level BPE, and \"llama\", "
                       "SentencePiece's BPE; --tokenizer none converts the model without one");
+    if (!characters && merges == 0)
+        return refuse(c, WF_EDATA, "tokenizer.ggml.merges",
+                      "there are none, without which byte-level BPE gives a token for each "
+                      "byte; --tokenizer none converts the model without a tokenizer");
     v->count = (int32_t)count;
     v->merge_count = characters ? 0 : merges;
     return take_numbers(c, characters);
+}
+
+/* Whether texts of byte-level BPE begin with a token where no key says so, as llama.cpp has it. */
+static bool begins(const char *pre)
+{
+    static const char *const names[] = {"llama3", "llama-v3", "llama-bpe", "tekken"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(names[i], pre) == 0)
+            return true;
+    return false;
 }
 
 static wf_status read_tokenizer(reading *c, int64_t rows)
@@ -138,7 +218,7 @@ static wf_status read_tokenizer(reading *c, int64_t rows)
 
     take_word(c, "tokenizer.ggml.model", c->t->model);
     take_word(c, "tokenizer.ggml.pre", c->t->pre);
-    if (c->error->code != WF_OK || take_lists(c, rows) != WF_OK)
+    if (c->error->code != WF_OK || check_keys(c) != WF_OK || take_lists(c, rows) != WF_OK)
         return c->error->code;
     for (int i = 0; i < APP_GGUF_IDS && c->error->code == WF_OK; i++)
         take_id(c, i);
@@ -146,7 +226,7 @@ static wf_status read_tokenizer(reading *c, int64_t rows)
     v->model = c->t->model;
     v->pre = c->t->pre;
     v->space_in_front = bool_of(c, "tokenizer.ggml.add_space_prefix", characters);
-    v->begin = bool_of(c, "tokenizer.ggml.add_bos_token", characters);
+    v->begin = bool_of(c, "tokenizer.ggml.add_bos_token", characters || begins(c->t->pre));
     v->end = bool_of(c, "tokenizer.ggml.add_eos_token", false);
     v->bos = (int32_t)c->t->id[0];
     v->eos = (int32_t)c->t->id[1];
@@ -167,7 +247,7 @@ static wf_status make_configs(reading *c, int64_t positions)
         json_pack("{s:b, s:b, s:b, s:I, s:s}", "add_bos_token", c->t->v.begin, "add_eos_token",
                   c->t->v.end, "clean_up_tokenization_spaces", 0, "model_max_length",
                   (json_int_t)positions, "tokenizer_class", "PreTrainedTokenizerFast");
-    json_t *generation = json_object(), *ends;
+    json_t *generation = json_object(), *ends = json_array();
 
     for (int i = 0; i < APP_GGUF_IDS; i++) {
         char key[32];
@@ -179,11 +259,14 @@ static wf_status make_configs(reading *c, int64_t positions)
         if (i < 3)
             json_object_set_new(generation, key, json_integer(c->t->id[i]));
     }
-    if (c->t->id[1] >= 0 && c->t->id[4] >= 0 &&
-        c->t->id[4] != c->t->id[1]) { /* a turn ends as a text does */
-        ends = json_pack("[I, I]", (json_int_t)c->t->id[1], (json_int_t)c->t->id[4]);
-        json_object_set_new(generation, "eos_token_id", ends);
+    for (int i = 1; i < APP_GGUF_IDS; i++) /* turns and messages end as a text does */
+        if ((i == 1 || !ids[i].theirs) && c->t->id[i] >= 0 && c->t->id[i] != c->t->id[1])
+            json_array_append_new(ends, json_integer(c->t->id[i]));
+    if (c->t->id[1] >= 0 && json_array_size(ends) > 0) {
+        json_array_insert_new(ends, 0, json_integer(c->t->id[1]));
+        json_object_set(generation, "eos_token_id", ends);
     }
+    json_decref(ends);
     c->t->tokenizer_config = json_dumps(tokenizer, JSON_INDENT(2));
     c->t->generation_config = json_dumps(generation, JSON_INDENT(2));
     json_decref(tokenizer);
@@ -206,7 +289,7 @@ wf_status app_gguf_tokenizer_open(app_gguf_tokenizer *t, const wf_par_gguf *gguf
     const wf_par_gguf_text *template;
     int64_t count;
 
-    *t = (app_gguf_tokenizer){.id = {-1, -1, -1, -1, -1}};
+    *t = (app_gguf_tokenizer){.id = {-1, -1, -1, -1, -1, -1}};
     if (read_tokenizer(&c, config->vocabulary) != WF_OK ||
         make_configs(&c, config->positions) != WF_OK)
         return error->code;

@@ -8,7 +8,7 @@
 #include "apps/tokenizer/vocabulary.h"
 #include "parallel/models/gpt/pretrained.h"
 
-enum { APP_GGUF_IDS = 5, APP_GGUF_FILES = 4 };
+enum { APP_GGUF_IDS = 6, APP_GGUF_FILES = 4 };
 
 /* A file of the folder. */
 typedef struct app_gguf_file {
@@ -20,7 +20,8 @@ typedef struct app_gguf_file {
 typedef struct app_gguf_tokenizer {
     app_gguf_file file[APP_GGUF_FILES];
     int file_count;
-    int64_t id[APP_GGUF_IDS]; /* first, last, padding, unknown token, end of a turn; -1: none */
+    /* First, last, padding, unknown token, end of a turn, of a message; -1: none. */
+    int64_t id[APP_GGUF_IDS];
     app_vocabulary v;
     char model[64], pre[64];
     app_tokenizer_bytes tokenizer;

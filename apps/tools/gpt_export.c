@@ -350,8 +350,6 @@ int main(int argc, char **argv)
     if (done >= 0)
         return done ? done : app_program_end("gpt_export", 0);
     status = run(&j, &error);
-    if (status == WF_OK && launcher.process <= 0 && *j.source.like)
-        app_program_tell_unknown("gpt_export", j.source.like);
     if (status != WF_OK && launcher.process <= 0)
         fprintf(stderr, "gpt_export: %s\n", error.text);
     return exit_status(status);

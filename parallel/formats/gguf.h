@@ -53,6 +53,10 @@ WF_API bool wf_par_gguf_there(const char *path);
 WF_API wf_par_gguf *wf_par_gguf_open(const char *path, wf_error *error);
 WF_API void wf_par_gguf_close(wf_par_gguf *gguf);
 
+/** wf_par_gguf_count, wf_par_gguf_at - how many keys there are, and each of them by number */
+WF_API int64_t wf_par_gguf_count(const wf_par_gguf *gguf);
+WF_API const wf_par_gguf_key *wf_par_gguf_at(const wf_par_gguf *gguf, int64_t i);
+
 /**
  * wf_par_gguf_find - the value of a key, of a kind that is read, an array or not
  *

@@ -93,6 +93,16 @@ bool wf_par_gguf_there(const char *path)
     return there;
 }
 
+int64_t wf_par_gguf_count(const wf_par_gguf *g)
+{
+    return g->keys;
+}
+
+const wf_par_gguf_key *wf_par_gguf_at(const wf_par_gguf *g, int64_t i)
+{
+    return i >= 0 && i < g->keys ? &g->key[i] : NULL;
+}
+
 const wf_par_gguf_key *wf_par_gguf_find(const wf_par_gguf *g, const char *key,
                                         wf_par_gguf_kind kind, bool array, wf_error *error)
 {

@@ -161,14 +161,14 @@ static bool exists(const char *folder, const char *name)
     return there;
 }
 
+/* The names of the files, and of an index its text, which the caller frees. */
 static wf_status list_files(const wf_hf_files *files, char ***names, int64_t *count,
-                            wf_error *error)
+                            char **index, size_t *bytes, wf_error *error)
 {
-    char *path, *text = NULL;
-    size_t bytes;
+    char *path;
     wf_status status;
 
-    if (!exists(files->folder, single) && !exists(files->folder, index_name))
+    if (!wf_hf_files_there(files->folder))
         return no_weights(files, error);
     if (exists(files->folder, single)) {
         *names = calloc(1, sizeof **names);
@@ -178,10 +178,9 @@ static wf_status list_files(const wf_hf_files *files, char ***names, int64_t *co
     path = join(files->folder, index_name);
     if (!path)
         return wf_error_set(error, WF_ENOMEM, "no memory for a name");
-    status = wf_files_read(files->calls, path, INDEX_BYTES, &text, &bytes, error);
+    status = wf_files_read(files->calls, path, INDEX_BYTES, index, bytes, error);
     if (status == WF_OK)
-        status = wf_hf_index_parse(path, text, bytes, names, count, error);
-    free(text);
+        status = wf_hf_index_parse(path, *index, *bytes, names, count, error);
     free(path);
     return status;
 }
@@ -206,21 +205,62 @@ static wf_status read_header(wf_hf_files *files, const char *name, wf_error *err
     return status;
 }
 
+/* The file of the folder that has this name; NULL: none. */
+static const wf_hf_file *file_of(const wf_hf_files *files, const char *name)
+{
+    for (int64_t i = 0; i < files->count; i++)
+        if (strcmp(files->file[i].path + strlen(files->folder) + 1, name) == 0)
+            return &files->file[i];
+    return NULL;
+}
+
+/* Refuses an index with a tensor that its file does not have: the files are of several models, or one was not
+   downloaded whole. */
+static wf_status check_index(const wf_hf_files *files, const char *text, size_t bytes,
+                             wf_error *error)
+{
+    json_t *object, *value;
+    const char *key;
+    wf_status status = wf_json_parse(&object, index_name, text, bytes, INDEX_DEPTH, error);
+
+    json_object_foreach(json_object_get(object, "weight_map"), key, value)
+    {
+        const wf_hf_file *f = file_of(files, json_string_value(value));
+
+        if (status == WF_OK && !(f && wf_safetensors_find(&f->header, key)))
+            status = wf_error_set(error, WF_EDATA,
+                                  "%s/%s: tensor \"%.200s\" is not in %s, where it says so",
+                                  files->folder, index_name, wf_json_printable(key) ? key : "?",
+                                  json_string_value(value));
+    }
+    json_decref(object);
+    return status;
+}
+
+bool wf_hf_files_there(const char *folder)
+{
+    return exists(folder, single) || exists(folder, index_name);
+}
+
 wf_status wf_hf_files_open(wf_hf_files *files, const wf_file_calls *calls, const char *folder,
                            wf_error *error)
 {
-    char **names = NULL;
+    char **names = NULL, *index = NULL;
+    size_t bytes = 0;
     int64_t n = 0;
     wf_status status;
 
     *files = (wf_hf_files){.calls = calls, .folder = strdup(folder), .open = -1};
     if (!files->folder)
         return wf_error_set(error, WF_ENOMEM, "no memory for a name");
-    status = list_files(files, &names, &n, error);
+    status = list_files(files, &names, &n, &index, &bytes, error);
     if (status == WF_OK && !(files->file = calloc((size_t)n, sizeof *files->file)))
         status = wf_error_set(error, WF_ENOMEM, "no memory for %lld headers", (long long)n);
     for (int64_t i = 0; i < n && status == WF_OK; i++)
         status = read_header(files, names[i], error);
+    if (status == WF_OK && index)
+        status = check_index(files, index, bytes, error);
+    free(index);
     free_names(names, n);
     return status;
 }

@@ -27,6 +27,9 @@ wf_status wf_hf_files_open(wf_hf_files *files, const wf_file_calls *calls, const
                            wf_error *error);
 void wf_hf_files_close(wf_hf_files *files);
 
+/* Whether a folder has weights as safetensors. */
+bool wf_hf_files_there(const char *folder);
+
 /* The names of files in an index, each once and sorted, free each and the list. Refused: what is
    no plain name in the folder itself, or no .safetensors. */
 wf_status wf_hf_index_parse(const char *name, const char *text, size_t bytes, char ***files,

@@ -132,7 +132,7 @@ refuse "a number beyond 64 bits" 2 "does not fit in 64 bits" --steps 99999999999
 refuse "no number" 2 "--lr 'nan' is not a number" --lr nan
 refuse "an infinite rate" 2 "--lr 1e999 is not in" --lr 1e999
 refuse "a dropout of all" 2 "--dropout 1 is not in \[0, 1\)" --dropout 1
-refuse "a vocabulary without all bytes" 2 "--vocab-size 255 is not in \[256" --vocab-size 255
+refuse "a vocabulary of one token" 2 "--vocab-size 1 is not in \[2" --vocab-size 1
 refuse "an unknown architecture" 2 "--arch 'gpt3' is unknown; use one of: gpt2, llama" \
     --arch gpt3
 refuse "an unknown strategy" 2 "--strategy 'zero9' is unknown" --strategy zero9

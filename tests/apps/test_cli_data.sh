@@ -28,6 +28,25 @@ write("val.bin", struct.pack("<513H", *ids[:513]))
 END
 model=(--vocab-size 301 --n-layer 1 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 4 --digest)
 
+python3 -c '
+import struct
+open("small.bin", "wb").write(struct.pack("<2001H", *(i * 7 % 65 for i in range(2001))))'
+small=("${model[@]}" --vocab-size 65 --eval-interval 0)
+run "a vocabulary of characters" "${small[@]}" --data small.bin --steps 2 --save small
+refuse "which bytes are not" 2 "text, whose tokens are its bytes, 256 of them, and the model's vocabulary has 65" \
+    "${small[@]}" --data text.txt --steps 2
+result "as a folder" "$("$bin/gpt_export" small small_out 2>&1)"
+run "that a run begins with" --init-from small_out --data small.bin --seq-len 16 --global-batch-size 4 --steps 1 --eval-interval 0
+for name in a.JSONL a.json a.txt; do
+    printf '{"text": "a"}\n{"text": "b"}\n' >$name
+    refuse "rows of JSON as text: $name" 2 "$name has rows of JSON, .* gpt_data tokenize" --data $name --steps 1
+done
+printf '[{"text": "a"}]\n' >b.json
+refuse "a list of JSON" 2 "b.json is one value of JSON: .* jq -c" --data b.json --steps 1
+gzip -c a.txt >a.jsonl.gz
+refuse "a file of gzip" 2 "a.jsonl.gz is compressed by gzip: give what gzip -dc" --data a.jsonl.gz --steps 1
+printf 'PAR1 and so on' >a.parquet
+refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
 run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl
 shows "what they are" "^data: raw.bin: 1801 tokens to train on, 200 to validate on; .* 16 tokens$" \
     "^data: u16: 1801 tokens, 112 windows, 0.11 epochs in 3 steps$"

@@ -73,9 +73,47 @@ result "and no ids" "$(grep -oE '\b399\b' out | wc -l | grep -qx 1 || cat out)"
 tool "or ids" 0 tokenize rows.jsonl --tokenizer bpe1 --output s --special-tokens
 tool "where that is asked for" 0 show s --document 1
 says out ' 399$'
+printf 'a  text that   begins' >blanks.txt
+tool "words with blanks" 0 tokenize blanks.txt --tokenizer "$(dirname "$0")/tokenizers/llama2.json" --output blanks
+tool "as text" 0 show blanks --document 0 --tokenizer "$(dirname "$0")/tokenizers/llama2.json"
+printf '<s>a  text that   begins\n' >whole
+result "have them still" "$(sed 's/^<s> *//' whole | diff - <(sed 's/^<s> *//' out))"
 tool "another key" 0 tokenize other.jsonl --jsonl-key body --output b
 tool "bytes" 0 show b --document 0
 says out '^102 105 114 115 116 32 195 169 116 195 169$'
+
+# What files are is known by what they have; rows that are none stop a corpus, or are left out and counted.
+printf '{"text": "ab"}\n{"text": "cd"}\n' >rows.JSONL
+cp rows.JSONL rows.json && cp rows.JSONL rows.txt && printf '\xef\xbb\xbf' | cat - rows.JSONL >mark.jsonl
+for name in rows.JSONL rows.json rows.txt mark.jsonl; do
+    tool "rows of $name" 0 tokenize $name --output kind
+    says out '^kind.bin: 4 tokens, 2 documents'
+done
+printf '[{"text": "ab"}]' >list.json
+tool "a list" 2 tokenize list.json --output y
+says err '^gpt_data: list.json is one value of JSON: .* jq -c'
+gzip -c rows.JSONL >rows.jsonl.gz
+tool "what is compressed" 2 tokenize rows.jsonl.gz --output y
+says err '^gpt_data: rows.jsonl.gz is compressed by gzip: give what gzip -dc FILE writes$'
+printf 'PAR1xyz' >rows.parquet
+tool "columns" 2 tokenize rows.parquet --output y
+says err 'rows.parquet is a Parquet file'
+printf '{"text": "ab"}\n{"text": "\\ud800"}\n{"text": "cd", "x": NaN}\n{"text": 1}\n{"text": "ef"}\n' >bad.jsonl
+tool "a bad row" 3 tokenize bad.jsonl --output y
+says err '^gpt_data: bad.jsonl:2: '
+tool "that stops" 3 tokenize bad.jsonl --output y --on-bad-row stop
+for threads in 1 3; do
+    tool "that is left out" 0 tokenize bad.jsonl bad.jsonl --output skipped --on-bad-row skip --threads $threads
+    says out '^skipped.bin: 8 tokens, 4 documents'
+    says err '^gpt_data: left out 6 bad rows, the first: bad.jsonl:2: '
+done
+tool "a word that is none" 2 tokenize bad.jsonl --output y --on-bad-row drop
+says err '--on-bad-row drop is none of stop and skip'
+tool "which show has not" 2 show t1 --on-bad-row skip
+printf '{"messages": [{"role": "user", "content": "a"}]}\n{"prompt": "ab", "completion": "cd"}\n{"prompt": "\\ud800"}\n' >badchat.jsonl
+tool "conversations that are left out" 0 chat badchat.jsonl --chat-template chatml --output badchat --on-bad-row skip
+says out ' 1 conversations by the template chatml$'
+says err 'left out 2 bad rows, the first: badchat.jsonl:1: no assistant says anything'
 
 # Conversations, and what of them is trained.
 awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"messages\": [{\"role\": \"user\", \"content\": \"q %d\"}, {\"role\": \"assistant\", \"content\": \"a %d\"}, {\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}]}\n", i, i * i }' >chats.jsonl

@@ -108,7 +108,9 @@ if abs(whole - merged) > 1e-4 or not whole < base - 0.001: print(whole, merged, 
 
 # What does not fit.
 for change in '"use_dora": true' '"bias": "all"' '"peft_type": "IA3"' '"rank_pattern": {"q_proj": 2}' '"r": 0' \
-    '"target_modules": "q.*"' '"target_modules": []' '"lora_alpha": "much"'; do
+    '"target_modules": "q.*"' '"target_modules": []' '"lora_alpha": "much"' '"init_lora_weights": "pissa_niter_4"' \
+    '"init_lora_weights": "olora"' '"init_lora_weights": "corda"' '"init_lora_weights": "loftq"' \
+    '"init_lora_weights": "lora_ga"' '"init_lora_weights": "new"' '"init_lora_weights": 2' '"novelty": true'; do
     rm -rf broken && cp -r peft broken
     python3 -c 'import json, sys
 config = json.load(open("broken/adapter_config.json"))
@@ -119,6 +121,58 @@ json.dump(config, open("broken/adapter_config.json", "w"))' "$change"
     result "a folder with $change" "$(grep -q "broken/adapter_config.json" err && { [ $got = 2 ] || [ $got = 3 ]; } ||
         echo "status $got")"
 done
+for change in '"init_lora_weights": true' '"init_lora_weights": false' '"init_lora_weights": "gaussian"' \
+    '"novelty": null, "use_dora": false, "rank_pattern": {}, "loftq_config": {"a": 1}'; do
+    rm -rf broken && cp -r peft broken
+    python3 -c 'import json, sys
+config = json.load(open("broken/adapter_config.json"))
+config.update(json.loads("{" + sys.argv[1] + "}"))
+json.dump(config, open("broken/adapter_config.json", "w"))' "$change"
+    run "a folder with $change" --init-from base --lora-init broken --steps 0
+done
+
+# A tied base: one embedding that is trained as the head too, or each apart from the other, as PEFT has it.
+tied=(--init-from "$reference/hf_llama_tied" --data text.txt --seq-len 16 --global-batch-size 4 --steps 2 --lr 1e-2
+    --eval-interval 0 --digest)
+embedding=(--lora-rank 2 --lora-targets q --modules-to-save embed_tokens)
+run "an embedding that is the head" "${tied[@]}" "${embedding[@]}" --save one
+result "for PEFT" "$("$bin/gpt_export" one one.peft 2>&1)"
+run "one that is not" "${tied[@]}" "${embedding[@]}" --tie-embeddings off --save two
+digests out >apart.txt
+result "for PEFT" "$("$bin/gpt_export" two two.peft 2>&1)"
+python "both as PEFT has them" '
+import json, struct
+for folder, heads in ("one.peft", 1), ("two.peft", 0):
+    data = open(folder + "/adapter_model.safetensors", "rb").read()
+    size = struct.unpack("<Q", data[:8])[0]
+    names = json.loads(data[8:8 + size])
+    config = json.load(open(folder + "/adapter_config.json"))
+    head, table = "base_model.model.lm_head.weight", "base_model.model.model.embed_tokens.weight"
+    if (head in names) != heads or table not in names or config["ensure_weight_tying"] != bool(heads) or \
+            config["modules_to_save"] != ["embed_tokens"]: print(folder, config, list(names))
+    bytes = [data[8 + size + names[n]["data_offsets"][0]:8 + size + names[n]["data_offsets"][1]] for n in (head, table)
+             if n in names]
+    if bytes[0] != bytes[-1]: print(folder, "head and embedding differ")'
+run "from PEFT, as one" "${tied[@]}" --lora-init one.peft
+run "from PEFT, apart, without a flag" "${tied[@]}" --lora-init two.peft --save two_again
+python "is untied" '
+import json
+if json.load(open("two_again/step-00000002/index.json"))["options"]["tie_embeddings"] != "\"off\"": print("tied")'
+refuse "apart and tied" 2 "--tie-embeddings on contradicts --lora-init two.peft" "${tied[@]}" --lora-init two.peft \
+    --tie-embeddings on
+result "merged" "$("$bin/gpt_export" two two.merged --merge 2>&1)"
+python "has both" '
+import json, struct
+data = open("two.merged/model.safetensors", "rb").read()
+names = json.loads(data[8:8 + struct.unpack("<Q", data[:8])[0]])
+if "lm_head.weight" not in names or json.load(open("two.merged/config.json"))["tie_word_embeddings"]: print(list(names))'
+python "a head that is not the embedding" '
+import struct
+data = bytearray(open("one.peft/adapter_model.safetensors", "rb").read())
+data[-1] ^= 64
+open("one.peft/adapter_model.safetensors", "wb").write(data)'
+refuse "is not one with it" 3 "tensor .*lm_head.weight. differs from" "${tied[@]}" --lora-init one.peft
+rm -rf broken && cp -r peft broken
 rm broken/adapter_config.json
 cp peft/adapter_config.json broken/
 head -c 4000 peft/adapter_model.safetensors >broken/adapter_model.safetensors

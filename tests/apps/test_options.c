@@ -44,7 +44,7 @@ static const struct {
     {"--data a --clip-grad -1", "--clip-grad -1 is not in [0, inf)"},
     {"--data a --clip-grad 1e999", "--clip-grad 1e999 is not in [0, inf)"},
     {"--data a --val-fraction 1", "--val-fraction 1 is not in [0, 1)"},
-    {"--data a --vocab-size 100", "--vocab-size 100 is not in [256, 16777216]"},
+    {"--data a --vocab-size 1", "--vocab-size 1 is not in [2, 16777216]"},
     {"--data a --arch bert", "--arch 'bert' is unknown; use one of: gpt2, llama, mistral"},
     {"--data a --optimizer adam",
      "--optimizer 'adam' is unknown; use one of: adamw, adamw8bit, sgd"},

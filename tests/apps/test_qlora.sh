@@ -141,6 +141,29 @@ done <<'END'
 .quant_state.bitsandbytes__nf4 48=49 matrix of another shape
 .quant_state.bitsandbytes__nf4 {=[ bitsandbytes__nf4
 END
+# A linear that the folder has left as floats stays one, or is refused.
+rm -rf mixed && cp -r base4 mixed
+python3 - <<'END'
+import json, struct
+def read(path):
+    data = open(path, "rb").read()
+    n = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + n])
+    return {k: (v, data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]]) for k, v in head.items()
+            if k != "__metadata__"}
+name = "model.layers.0.self_attn.q_proj.weight"
+tensors = {k: v for k, v in read("mixed/model.safetensors").items() if k != name and not k.startswith(name + ".")}
+tensors[name] = read("base/model.safetensors")[name]
+head, body = {}, b""
+for key, (entry, part) in sorted(tensors.items()):
+    head[key] = dict(entry, data_offsets=[len(body), len(body) + len(part)])
+    body += part
+text = json.dumps(head).encode()
+open("mixed/model.safetensors", "wb").write(struct.pack("<Q", len(text)) + text + body)
+END
+refuse "a linear that is left as floats" 2 "q_proj.weight\" is left as floats beside matrices of 4 bits" \
+    --init-from mixed "${rest[@]}" "${lora[@]}" --base-dtype nf4
+run "with a base of floats" --init-from mixed "${rest[@]}" "${lora[@]}"
 broken .quant_state.bitsandbytes__nf4 '"blocksize": 64="blocksize": 32'
 refuse "blocks of another size" 2 "has blocks of 32 numbers" --init-from broken "${rest[@]}" "${lora[@]}" --base-dtype nf4 --tp 2
 finish

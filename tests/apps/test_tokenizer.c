@@ -61,7 +61,7 @@ static void streams(subject *s)
 }
 
 /* The ids of all recorded strings, of files whose special tokens are recognised by those who recorded them. */
-static void check_recorded(const char *name, const char *ending, int special)
+static void check_strings(const char *tokenizer, const char *name, size_t count, int flags)
 {
     char path[512];
     app_tokenizer_ids wanted = {0};
@@ -70,14 +70,11 @@ static void check_recorded(const char *name, const char *ending, int special)
     FILE *file;
     subject s;
 
-    snprintf(path, sizeof path, "%s%s", name, ending);
-    open_subject(&s, path);
+    open_subject(&s, tokenizer);
     snprintf(path, sizeof path, WEFT_TOKENIZERS "/%s.ids", name);
     file = fopen(path, "r");
     CU_ASSERT_PTR_NOT_NULL_FATAL(file);
     while (read_line(file, &text, &bytes, &wanted)) {
-        int flags = APP_TOKENIZER_TEMPLATE | special;
-
         s.ids.count = 0;
         lines++;
         CU_ASSERT_EQUAL(app_tokenizer_encode(s.encoder, text, bytes, flags, &s.ids, &s.error),
@@ -91,11 +88,19 @@ static void check_recorded(const char *name, const char *ending, int special)
         streams(&s);
     }
     fclose(file);
-    CU_ASSERT_EQUAL(lines, 166);
+    CU_ASSERT_EQUAL(lines, count);
     CU_ASSERT_EQUAL(wrong, 0);
     free(text);
     app_tokenizer_ids_free(&wanted);
     close_subject(&s);
+}
+
+static void check_recorded(const char *name, const char *ending, int special)
+{
+    char tokenizer[64];
+
+    snprintf(tokenizer, sizeof tokenizer, "%s%s", name, ending);
+    check_strings(tokenizer, name, 166, APP_TOKENIZER_TEMPLATE | special);
 }
 
 /* What a tokenizer needs that was not there when this was built is named. */
@@ -113,11 +118,13 @@ static void check_lacks(const char *name, const char *package)
 
 static void ids_of_tokenizer_json(void)
 {
-    static const char *const names[] = {"gpt2",     "smollm", "llama3", "o200k",
-                                        "deepseek", "front",  "odd"};
+    static const char *const names[] = {"gpt2",  "smollm", "llama3", "o200k", "deepseek",
+                                        "front", "odd",    "gemma",  "dots"};
 
     check_recorded("metaspace", ".json", APP_TOKENIZER_SPECIAL);
     check_recorded("llama2", ".json", APP_TOKENIZER_SPECIAL);
+    check_recorded("across", ".json", APP_TOKENIZER_SPECIAL);
+    check_recorded("first", ".json", APP_TOKENIZER_SPECIAL);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (WEFT_HAS_PCRE2)
             check_recorded(names[i], ".json", APP_TOKENIZER_SPECIAL);
@@ -127,6 +134,42 @@ static void ids_of_tokenizer_json(void)
         check_recorded("qwen", ".json", APP_TOKENIZER_SPECIAL);
     else
         check_lacks("qwen", WEFT_HAS_UTF8PROC ? "libpcre2-dev" : "libutf8proc-dev");
+}
+
+/* Characters that Unicode got after some of PCRE2's versions. */
+static void ids_of_young_characters(void)
+{
+    static const char *const names[] = {"gpt2", "llama3", "o200k", "deepseek"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char tokenizer[64], name[64];
+
+        snprintf(tokenizer, sizeof tokenizer, "%s.json", names[i]);
+        snprintf(name, sizeof name, "%s_young", names[i]);
+        if (WEFT_HAS_PCRE2)
+            check_strings(tokenizer, name, 21, APP_TOKENIZER_TEMPLATE);
+    }
+}
+
+/* vocab.json with merges.txt, and tokens in each of the files beside them. */
+static void ids_of_a_folder(void)
+{
+    if (WEFT_HAS_PCRE2)
+        check_strings("merges", "merges", 166, APP_TOKENIZER_SPECIAL);
+}
+
+/* A character that is cut is one U+FFFD, and bytes that begin none one each. */
+static void cut_characters_are_mended(void)
+{
+    static const char cut[] = "a\xe4\xbd"
+                              "b\xff\xf0\x9f\x98",
+                      mended[] = "a\ufffdb\ufffd\ufffd";
+    app_tokenizer_bytes text = {0};
+
+    CU_ASSERT(app_tokenizer_mend(cut, sizeof cut - 1, &text));
+    CU_ASSERT_EQUAL(text.bytes, sizeof mended - 1);
+    CU_ASSERT_EQUAL(memcmp(text.data, mended, sizeof mended - 1), 0);
+    app_tokenizer_bytes_free(&text);
 }
 
 static void ids_of_other_files(void)
@@ -325,6 +368,9 @@ static const wf_test tests[] = {
 #endif
     {"ids of tokenizer.json", ids_of_tokenizer_json},
     {"ids of other files", ids_of_other_files},
+    {"ids of young characters", ids_of_young_characters},
+    {"ids of a folder", ids_of_a_folder},
+    {"cut characters are mended", cut_characters_are_mended},
     {"text comes back", text_comes_back},
     {"characters are held back", characters_are_held_back},
     {"bytes are tokens", bytes_are_tokens},

@@ -145,8 +145,17 @@ static void steps_that_are_refused(void)
 
 static void added_tokens_that_are_refused(void)
 {
-    check_json(json_with("", ", \"added_tokens\": [{\"id\": 2, \"content\": \"x\"}]"), WF_EDATA,
-               "added_tokens[0]: its id is there already, with another text");
+    check_json(json_with("", ", \"added_tokens\": [{\"id\": 2, \"content\": \"x\"}]"),
+               WF_EUNSUPPORTED, "added_tokens[0]: its id is 2, and tokenizers give it 3");
+    check_json(
+        "{\"model\": {\"type\": \"BPE\", \"vocab\": {\"<\xef\xbd\x9c>\": 0, \"a\": 1}, "
+        "\"merges\": []}, \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"use_regex\": "
+        "false}, \"added_tokens\": [{\"id\": 0, \"content\": \"<\xef\xbd\x9c>\"}, {\"id\": 3, "
+        "\"content\": \"x\"}]}",
+        WF_EUNSUPPORTED, "added_tokens[1]: its id is 3, and tokenizers give it 2");
+    check_json(json_with("", ", \"added_tokens\": [{\"id\": 9, \"content\": \"x\"}]"),
+               WF_EUNSUPPORTED,
+               "its id is 9, and tokenizers give it 3, whatever the file says");
     check_json(json_with("", ", \"added_tokens\": [{\"id\": 3, \"content\": \"x\"}, "
                              "{\"id\": 4, \"content\": \"x\"}]"),
                WF_EDATA, "added_tokens[1]: another id has the same text");
@@ -280,6 +289,23 @@ static void rank_file_of_a_known_size(void)
     free(text);
 }
 
+static void write_text(const char *name, const char *text)
+{
+    write_file(name, text, strlen(text));
+}
+
+/* The tokenizer of the folder has so many ids. */
+static void check_size(int32_t size)
+{
+    app_tokenizer *tokenizer = NULL;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(app_tokenizer_open(folder, &tokenizer, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(tokenizer);
+    CU_ASSERT_EQUAL(app_tokenizer_size(tokenizer), size);
+    app_tokenizer_close(tokenizer);
+}
+
 /* vocab.json with merges.txt; the folder's other files say where documents end. */
 static void vocabulary_and_merges(void)
 {
@@ -309,8 +335,26 @@ static void vocabulary_and_merges(void)
     write_file("merges.txt", "h x\n", 4);
     check_refused(path, WF_EDATA, "merges.txt: line 1: a token of it is not in vocab.json");
     write_file("merges.txt", merges, sizeof merges - 1);
+    write_file("added_tokens.json", "{\"<x>\": 5}", 10);
+    check_refused(folder, WF_EUNSUPPORTED,
+                  "added_tokens.json: <x>: its id is 5, and tokenizers give it");
+    unlink(path_of("added_tokens.json"));
+    write_text("tokenizer_config.json", "{\"added_tokens_decoder\": {\"3\": {\"content\": "
+                                        "\"<|endoftext|>\"}, \"4\": {\"content\": \"<x>\"}}}");
+    check_size(5);
+    write_text("tokenizer_config.json", "{\"additional_special_tokens\": [\"<x>\", \"he\"]}");
+    check_size(5);
+    write_text("tokenizer_config.json",
+               "{\"eos_token\": {\"content\": \"<x>\", \"lstrip\": true}}");
+    check_refused(folder, WF_EUNSUPPORTED,
+                  "tokenizer_config.json: eos_token: a token that takes");
+    write_text("tokenizer_config.json",
+               "{\"tokenizer_class\": \"Qwen2Tokenizer\", \"add_prefix_space\": true}");
+    check_refused(folder, WF_EUNSUPPORTED,
+                  WEFT_HAS_UTF8PROC ? "tokenizer_config.json: add_prefix_space: the tokenizer's"
+                                    : "utf8proc");
     write_file("tokenizer_config.json", "{\"tokenizer_class\": \"XTokenizer\"}", 33);
-    check_refused(path, WF_EUNSUPPORTED, "tokenizer_config.json: tokenizer_class: beside");
+    check_refused(folder, WF_EUNSUPPORTED, "tokenizer_config.json: tokenizer_class: beside");
 }
 #else
 static void rank_file_without_pcre2(void)

@@ -45,10 +45,10 @@ static int32_t find(const app_vocabulary *v, const char *text, size_t bytes)
 static void names_are_those_of_llama_cpp(void)
 {
     static const char *const names[][3] = {
-        {"smollm.json", "gpt2", "smollm"},   {"llama3.json", "gpt2", "llama-bpe"},
-        {"qwen.json", "gpt2", "qwen2"},      {"gpt2.json", "gpt2", "gpt-2"},
-        {"tekken.json", "gpt2", "tekken"},   {"o200k.json", "gpt2", "gpt-4o"},
-        {"front.json", "gpt2", "gpt-2"},     {"llama2.json", "llama", "default"},
+        {"smollm.json", "gpt2", "smollm"},    {"llama3.json", "gpt2", "llama-bpe"},
+        {"qwen_plain.json", "gpt2", "qwen2"}, {"gpt2.json", "gpt2", "gpt-2"},
+        {"tekken.json", "gpt2", "tekken"},    {"o200k.json", "gpt2", "gpt-4o"},
+        {"front.json", "gpt2", "gpt-2"},      {"llama2.json", "llama", "default"},
         {"pieces.model", "llama", "default"}};
     subject s;
 
@@ -67,7 +67,7 @@ static void names_are_those_of_llama_cpp(void)
 /* Both parts of a merge are tokens, and so is what it makes. */
 static void merges_are_of_tokens(void)
 {
-    static const char *const names[] = {"smollm.json", "qwen.json", "tekken.json"};
+    static const char *const names[] = {"smollm.json", "qwen_plain.json", "tekken.json"};
     subject s;
 
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -141,7 +141,15 @@ static void what_llama_cpp_has_not(void)
     CU_ASSERT_EQUAL(s.error.code, WF_EUNSUPPORTED);
     CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "llama.cpp has no name"));
     close_subject(&s);
-    open_subject(&s, "qwen.json", 100);
+    open_subject(&s, "qwen.json", 1000);
+    CU_ASSERT_EQUAL(s.error.code, WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "\"lstrip\""));
+    close_subject(&s);
+    open_subject(&s, "first.json", 1000);
+    CU_ASSERT_EQUAL(s.error.code, WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "\"prepend_scheme\": \"first\""));
+    close_subject(&s);
+    open_subject(&s, "qwen_plain.json", 100);
     CU_ASSERT_EQUAL(s.error.code, WF_EINVAL);
     CU_ASSERT_PTR_NOT_NULL(strstr(s.error.text, "ids and the model 100"));
     close_subject(&s);

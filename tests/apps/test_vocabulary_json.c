@@ -68,7 +68,7 @@ static void same_texts(const app_tokenizer *a, const app_tokenizer *b)
 
 static void ids_stay_the_same(void)
 {
-    static const char *const names[] = {"smollm.json", "llama3.json", "qwen.json",
+    static const char *const names[] = {"smollm.json", "llama3.json", "qwen_plain.json",
                                         "gpt2.json",   "tekken.json", "o200k.json",
                                         "front.json",  "llama2.json", "pieces.model"};
     static const char *const texts[] = {"The capital of France is Paris.",

@@ -2,10 +2,12 @@
  * tests/nn/test_gguf_load.c - GGUF files as models: loaded on any layout as the folder that they were made of, and
  * what they say that no model here has.
  */
+#include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 #include "parallel/train/measure.h"
 #include "tests/nn/gguf_file.h"
 #include "tests/nn/model_ranks.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,6 +75,107 @@ static void a_file_is_loaded_as_its_folder(void)
         }
 }
 
+/* Llama 3.1's scaling is in a file as factors of frequencies: what is read gives the same ones, whatever was written. */
+static void each_scaling_is_read_back(void)
+{
+    static const struct {
+        int64_t head;
+        double base, factor, low, high, length;
+    } scalings[] = {{64, 500000, 8, 1, 4, 8192},    {128, 500000, 32, 1, 4, 8192},
+                    {128, 500000, 8, 3, 4, 8192},   {128, 10000, 4, 2.5, 7, 5000},
+                    {12, 500, 8, 1, 4, 8},          {16, 10000, 8, 1, 4, 8192},
+                    {16, 10000, 3.3, 1.7, 2, 100},  {8, 10000, 8, 1, 4, 64},
+                    {8, 1e6, 8, 1, 1.01, 64},       {64, 500000, 8, 1, 4, 100000000},
+                    {64, 500000, 8, 1, 4, 2},       {64, 10000, 16, 0.001, 40, 8192},
+                    {64, 500000, 1, 1, 4, 8192},    {64, 500000, 0.5, 1, 4, 8192},
+                    {128, 500000, 1000, 1, 4, 8192}};
+
+    for (size_t i = 0; i < sizeof scalings / sizeof *scalings; i++) {
+        wf_nn_gpt_config m = *wf_nn_gpt_family("llama"), back;
+        float factors[2][64];
+
+        m.heads = m.kv_heads = 1;
+        m.width = m.head_dim = scalings[i].head;
+        m.rope_base = scalings[i].base;
+        m.rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
+                                           .factor = scalings[i].factor,
+                                           .low_freq_factor = scalings[i].low,
+                                           .high_freq_factor = scalings[i].high,
+                                           .original_positions = scalings[i].length};
+        wf_gguf_rope_factors(&m, factors[0]);
+        back = m;
+        back.rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_UNSCALED};
+        CU_ASSERT(wf_gguf_find_scaling(&back, factors[0]));
+        for (int64_t k = 0; k < m.head_dim / 2; k++)
+            factors[1][k] = 1;
+        if (back.rope_scaling.kind != WF_ROPE_UNSCALED)
+            wf_gguf_rope_factors(&back, factors[1]);
+        for (int64_t k = 0; k < m.head_dim / 2; k++)
+            if (!(fabsf(factors[0][k] - factors[1][k]) <= 1e-6f * factors[0][k])) {
+                printf("\n    scaling %zu, pair %lld: %.9g and %.9g\n", i, (long long)k,
+                       (double)factors[0][k], (double)factors[1][k]);
+                CU_FAIL("another scaling");
+                break;
+            }
+    }
+}
+
+/* How a factor is read that no type is beside, and the older key; as llama.cpp does. */
+static void a_factor_is_linear(void)
+{
+    static const wf_par_gguf_text none = {"none", 4};
+    static const struct {
+        const char *key;
+        float value;
+        bool none;
+        double factor; /* 0: unscaled */
+    } cases[] = {{"llama.rope.scaling.factor", 4, false, 4},
+                 {"llama.rope.scale_linear", 2.5f, false, 2.5},
+                 {"llama.rope.scaling.factor", 4, true, 0},
+                 {"llama.rope.scaling.factor", 0, false, 0},
+                 {"llama.rope.scale_linear", 1, false, 0}};
+
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const wf_par_gguf_key keys[] = {
+            {cases[i].key, WF_PAR_GGUF_F32, false, 0, &cases[i].value},
+            {"llama.rope.scaling.type", WF_PAR_GGUF_TEXT, false, 0, &none}};
+        wf_error error = {WF_OK, ""};
+        wf_nn_gpt_config c;
+
+        CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, keys,
+                                  1 + cases[i].none, path_in("linear.gguf"), &error),
+                        WF_OK);
+        CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("linear.gguf"), &c, &error), WF_OK);
+        CU_ASSERT_EQUAL(c.rope_scaling.kind,
+                        cases[i].factor > 0 ? WF_ROPE_LINEAR : WF_ROPE_UNSCALED);
+        CU_ASSERT_DOUBLE_EQUAL(c.rope_scaling.factor, cases[i].factor, 0);
+    }
+}
+
+/* llama.cpp needs the key, and nothing says what it would be. */
+static void an_epsilon_is_needed(void)
+{
+    static const char key[] = "llama.attention.layer_norm_rms_epsilon";
+    wf_error error = {WF_OK, ""};
+    wf_nn_gpt_config c;
+    gguf_file f;
+    FILE *out;
+    size_t at;
+
+    CU_ASSERT_EQUAL(gguf_save(WEFT_REFERENCE "/hf_llama", WF_PAR_GGUF_FLOAT32, NULL, 0,
+                              path_in("less.gguf"), &error),
+                    WF_OK);
+    gguf_read(&f, path_in("less.gguf"));
+    for (at = 0; memcmp(f.bytes + at, key, sizeof key - 1) != 0;)
+        at++;
+    memcpy(f.bytes + at, "general", 7); /* a key of no architecture */
+    out = fopen(path_in("less.gguf"), "w");
+    CU_ASSERT_FATAL(out && fwrite(f.bytes, 1, f.count, out) == f.count && fclose(out) == 0);
+    free(f.bytes);
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(path_in("less.gguf"), &c, &error), WF_EDATA);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "layer_norm_rms_epsilon\" is missing"));
+}
+
 static wf_status load_in_vain(model_rank *r, void *arg)
 {
     wf_rank *rank = r->rank;
@@ -117,8 +220,6 @@ static void refused_for(const char *key, wf_par_gguf_kind kind, const void *valu
 static void what_a_file_says_is_read_or_refused(void)
 {
     static const wf_par_gguf_text yarn = {"yarn", 4};
-    char text[300];
-    wf_error error = {WF_OK, ""};
 
     refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){8}, WF_EUNSUPPORTED);
     refused_for("llama.expert_count", WF_PAR_GGUF_U32, &(uint32_t){0}, WF_OK);
@@ -127,18 +228,24 @@ static void what_a_file_says_is_read_or_refused(void)
     refused_for("llama.final_logit_softcapping", WF_PAR_GGUF_F32, &(float){30},
                 WF_EUNSUPPORTED);
     refused_for("llama.rope.scaling.type", WF_PAR_GGUF_TEXT, &yarn, WF_EUNSUPPORTED);
-    refused_for("llama.attention.sliding_window", WF_PAR_GGUF_BOOL, &(bool){true}, WF_EDATA);
+    refused_for("llama.attention.sliding_window", WF_PAR_GGUF_BOOL, &(bool){true},
+                WF_EUNSUPPORTED);
     refused_for("llama.attention.scale", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
     refused_for("llama.rope.scaling.type", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EDATA);
-    refused_for("llama.some.new_thing", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_OK);
-    CU_ASSERT_EQUAL(wf_par_pretrained_unknown(path_in("more.gguf"), text, sizeof text, &error),
-                    WF_OK);
-    CU_ASSERT_PTR_NOT_NULL(
-        strstr(text, "not known for its architecture: llama.some.new_thing"));
+    refused_for("llama.some.new_thing", WF_PAR_GGUF_U32, &(uint32_t){1}, WF_EUNSUPPORTED);
+    refused_for("llama.some.new_thing", WF_PAR_GGUF_U32, &(uint32_t){0}, WF_OK);
+    refused_for("llama.attention.causal", WF_PAR_GGUF_BOOL, &(bool){false}, WF_EUNSUPPORTED);
+    refused_for("llama.attention.causal", WF_PAR_GGUF_BOOL, &(bool){true}, WF_OK);
+    refused_for("llama.rope.scaling.attn_factor", WF_PAR_GGUF_F32, &(float){1.5f},
+                WF_EUNSUPPORTED);
+    refused_for("llama.rope.scaling.attn_factor", WF_PAR_GGUF_F32, &(float){1}, WF_OK);
 }
 
 static const wf_test tests[] = {
     {"a file is loaded as its folder", a_file_is_loaded_as_its_folder},
+    {"each scaling is read back", each_scaling_is_read_back},
+    {"a factor is linear", a_factor_is_linear},
+    {"an epsilon is needed", an_epsilon_is_needed},
     {"another model is refused", another_model_is_refused},
     {"what a file says is read or refused", what_a_file_says_is_read_or_refused},
     {NULL, NULL}};

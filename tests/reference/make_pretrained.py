@@ -10,7 +10,7 @@ writes, beside this file,
     hf_gpt2/    config.json, model.safetensors (fp32)
     hf_llama/   config.json, model.safetensors.index.json and its files (bf16)
     hf_llama31/, hf_mistral/, hf_qwen2/, hf_qwen3/, hf_smollm3/,
-    hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/,
+    hf_granite/, hf_gemma/, hf_olmo2/, hf_phi3/, hf_mistral_layers/,
     hf_phi35/                                    what each has beside a Llama's
 
 and in each logits.safetensors: tokens [batch, seq] i32 and logits [batch, seq, vocab] f32, computed
@@ -66,6 +66,16 @@ def mistral():
         head_dim=6, intermediate_size=48, vocab_size=256, max_position_embeddings=64,
         rms_norm_eps=1e-5, tie_word_embeddings=False, sliding_window=24, bos_token_id=0,
         eos_token_id=0))
+
+
+def mistral_layers():
+    """A Mistral with layer_types, which AutoModel takes for a Ministral: two of its layers have a window of 5."""
+    return transformers.MinistralForCausalLM(transformers.MinistralConfig(
+        num_hidden_layers=3, num_attention_heads=2, num_key_value_heads=1, hidden_size=16,
+        head_dim=8, intermediate_size=24, vocab_size=256, max_position_embeddings=64,
+        rms_norm_eps=1e-5, tie_word_embeddings=True, sliding_window=5, bos_token_id=0,
+        eos_token_id=0,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"]))
 
 
 def qwen2():
@@ -148,6 +158,10 @@ def make(name, model, dtype, shard):
     initialise(model, generator)
     model.to(dtype).save_pretrained(folder, max_shard_size=shard)
     (folder / "generation_config.json").unlink(missing_ok=True)
+    if name == "hf_mistral_layers":
+        config = json.loads((folder / "config.json").read_text())
+        config.update(model_type="mistral", architectures=["MistralForCausalLM"])
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     tokens = torch.randint(model.config.vocab_size, (BATCH, SEQ), generator=generator).int()
     save_file({"tokens": tokens, "logits": logits(folder, tokens).contiguous()},
               folder / "logits.safetensors")
@@ -185,6 +199,7 @@ if __name__ == "__main__":
     models = {"hf_gpt2": (gpt2, torch.float32, "5GB"), "hf_llama": (llama, torch.bfloat16, "20KB"),
               "hf_llama31": (llama31, torch.bfloat16, "5GB"),
               "hf_mistral": (mistral, torch.bfloat16, "5GB"),
+              "hf_mistral_layers": (mistral_layers, torch.bfloat16, "5GB"),
               "hf_qwen2": (qwen2, torch.float32, "5GB"),
               "hf_qwen3": (qwen3, torch.float32, "5GB"),
               "hf_smollm3": (smollm3, torch.bfloat16, "5GB"),

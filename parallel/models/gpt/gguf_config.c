@@ -51,6 +51,7 @@ static double as_decimal(double x)
     return strtod(text, NULL);
 }
 
+/* A number from 0 on; what is there where the key is not, or, with NAN there, an error. */
 static double number_or(source *s, const char *key, double standard)
 {
     char text[KEY];
@@ -58,6 +59,8 @@ static double number_or(source *s, const char *key, double standard)
         wf_par_gguf_find(s->g, full(s, key, text), WF_PAR_GGUF_F64, false, s->error);
     double value = k ? as_decimal(*(const double *)k->values) : standard;
 
+    if (s->error->code == WF_OK && !k && isnan(value))
+        wf_error_set(s->error, WF_EDATA, "%.900s: key \"%s\" is missing", s->path, text);
     if (s->error->code == WF_OK && (!isfinite(value) || value < 0))
         wf_error_set(s->error, WF_EDATA, "%.900s: key \"%s\" is no number from 0 on", s->path,
                      text);
@@ -69,93 +72,9 @@ static bool has_tensor(const source *s, const char *name)
     return wf_gguf_tensor_find(s->g, name) != NULL;
 }
 
-/* Keys of an architecture that are read here, or by tokenizers, or say nothing of the computation. */
-static const char *const known[] = {"block_count",
-                                    "context_length",
-                                    "embedding_length",
-                                    "feed_forward_length",
-                                    "attention.head_count",
-                                    "attention.head_count_kv",
-                                    "attention.key_length",
-                                    "attention.value_length",
-                                    "attention.layer_norm_rms_epsilon",
-                                    "attention.layer_norm_epsilon",
-                                    "attention.scale",
-                                    "embedding_scale",
-                                    "residual_scale",
-                                    "logit_scale",
-                                    "vocab_size",
-                                    "rope.freq_base",
-                                    "rope.dimension_count",
-                                    "rope.scaling.type",
-                                    "rope.scaling.factor",
-                                    "rope.scaling.finetuned",
-                                    "rope.scaling.original_context_length",
-                                    "rope.scaling.attn_factor",
-                                    "tensor_data_layout"};
-
-/* Keys that change the computation, and may be there as long as they are 0. */
-static const char *const refused[] = {"expert_count",
-                                      "attention.sliding_window",
-                                      "attn_logit_softcapping",
-                                      "final_logit_softcapping",
-                                      "attention.max_alibi_bias",
-                                      "attention.clamp_kqv",
-                                      "attention.relative_buckets_count"};
-
 static bool is_phi3(const source *s)
 {
     return strcmp(s->arch, "phi3") == 0;
-}
-
-static wf_status check_refused(source *s)
-{
-    char text[KEY];
-
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-        wf_error other = {WF_OK, ""};
-        const wf_par_gguf_key *whole =
-            wf_par_gguf_find(s->g, full(s, refused[i], text), WF_PAR_GGUF_I64, false, &other);
-        const wf_par_gguf_key *real =
-            other.code == WF_OK
-                ? NULL
-                : wf_par_gguf_find(s->g, text, WF_PAR_GGUF_F64, false, s->error);
-
-        if (s->error->code != WF_OK)
-            return s->error->code;
-        if (is_phi3(s) && strcmp(refused[i], "attention.sliding_window") == 0)
-            continue; /* read_rotation has it */
-        if ((whole && *(const int64_t *)whole->values != 0) ||
-            (real && *(const double *)real->values != 0))
-            return wf_error_set(s->error, WF_EUNSUPPORTED,
-                                "%.900s: key \"%s\" says of the model what no model here has",
-                                s->path, text);
-    }
-    return WF_OK;
-}
-
-static bool is_listed(const char *key, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i], key) == 0)
-            return true;
-    return false;
-}
-
-static void find_unknown(const source *s, char *text, size_t size)
-{
-    size_t n = strlen(s->arch), used = 0;
-
-    for (int64_t i = 0; i < s->g->keys; i++) {
-        const char *key = s->g->key[i].key;
-
-        if (strncmp(key, s->arch, n) != 0 || key[n] != '.' || used + 80 > size ||
-            is_listed(key + n + 1, known, sizeof known / sizeof *known) ||
-            is_listed(key + n + 1, refused, sizeof refused / sizeof *refused))
-            continue;
-        used += (size_t)snprintf(text + used, size - used, "%s%.60s", used ? ", " : "", key);
-    }
-    wf_text_visible(text);
 }
 
 static void read_sizes(source *s, wf_nn_gpt_config *m)
@@ -186,23 +105,37 @@ static void read_sizes(source *s, wf_nn_gpt_config *m)
                      s->path, (long long)m->layers, (long long)s->g->tensors);
 }
 
+/* llama.cpp's reader: without a type a factor is linear, and an older key stands in for it; 0 is none. */
 static void read_scaling(source *s, wf_nn_gpt_config *m)
 {
     char text[KEY];
     const wf_par_gguf_key *k = wf_par_gguf_find(s->g, full(s, "rope.scaling.type", text),
                                                 WF_PAR_GGUF_TEXT, false, s->error);
     const wf_par_gguf_text *type = k ? k->values : NULL;
+    double factor;
 
-    if (!type || (type->bytes == 4 && memcmp(type->text, "none", 4) == 0))
+    if (type && type->bytes == 4 && memcmp(type->text, "none", 4) == 0)
         return;
-    if (type->bytes != 6 || memcmp(type->text, "linear", 6) != 0) {
+    if (type && (type->bytes != 6 || memcmp(type->text, "linear", 6) != 0)) {
         wf_error_set(s->error, WF_EUNSUPPORTED,
                      "%.900s: key \"%s\" is neither none nor linear, which are what is read",
                      s->path, text);
         return;
     }
-    m->rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_LINEAR,
-                                        .factor = number_or(s, "rope.scaling.factor", 1)};
+    factor = number_or(s, "rope.scaling.factor", number_or(s, "rope.scale_linear", 0));
+    if (factor != 0 && factor != 1)
+        m->rope_scaling = (wf_rope_scaling){.kind = WF_ROPE_LINEAR, .factor = factor};
+}
+
+/* Refuses a factor of cosines and sines where nothing here multiplies with one. */
+static void check_attention_factor(source *s, const wf_nn_gpt_config *m)
+{
+    if (m->rope_scaling.kind != WF_ROPE_LONG && s->error->code == WF_OK &&
+        number_or(s, "rope.scaling.attn_factor", 1) != 1 && s->error->code == WF_OK)
+        wf_error_set(s->error, WF_EUNSUPPORTED,
+                     "%.900s: key \"%s.rope.scaling.attn_factor\" is read beside two lists of "
+                     "factors alone",
+                     s->path, s->arch);
 }
 
 /* A vector of one F32 for each of some pairs of a head; false: it is not there, or an error. */
@@ -290,6 +223,7 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
     read_scaling(s, m);
     if (is_phi3(s))
         read_long_factors(s, file, m);
+    check_attention_factor(s, m);
     wrong = s->error->code == WF_OK ? wf_nn_gpt_rope_wrong(m) : NULL;
     if (wrong)
         wf_error_set(s->error, WF_EDATA, "%.900s: its keys of RoPE: %s", s->path, wrong);
@@ -306,7 +240,7 @@ static void read_properties(source *s, wf_nn_gpt_config *m)
     m->eps = (float)number_or(s,
                               m->norm == WF_NN_RMSNORM ? "attention.layer_norm_rms_epsilon"
                                                        : "attention.layer_norm_epsilon",
-                              1e-5);
+                              NAN);
     if (m->position == WF_NN_ROPE)
         m->rope_base = number_or(s, "rope.freq_base", 10000);
     m->attention_scale = number_or(s, "attention.scale", 0);
@@ -347,14 +281,14 @@ wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error)
                 .error = error};
     wf_nn_gpt_config *m = &w->model;
 
-    if (find_architecture(&s, w->architecture, m) != WF_OK || check_refused(&s) != WF_OK)
+    if (find_architecture(&s, w->architecture, m) != WF_OK ||
+        wf_gguf_keys_check(&w->header, s.path, s.arch, error) != WF_OK)
         return error->code;
     read_sizes(&s, m);
     if (error->code == WF_OK)
         read_properties(&s, m);
     if (error->code == WF_OK)
         read_rotation(&s, &w->file, m);
-    find_unknown(&s, w->unknown, sizeof w->unknown);
     if (error->code == WF_OK && !wf_gguf_fits(s.arch, m))
         wf_error_set(error, WF_EUNSUPPORTED,
                      "%.900s: it has biases, norms or scales that a %s of llama.cpp has in no "

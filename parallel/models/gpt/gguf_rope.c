@@ -60,41 +60,81 @@ static double rounded(double x, int digits)
     return strtod(text, NULL);
 }
 
+/* What is kept of a frequency is a line over its turns, which ends where all or nothing is kept. */
+typedef struct line {
+    const wf_nn_gpt_config *model;
+    int64_t count, fast,
+        slow; /* pairs before `fast` are kept, those from `slow` on are divided */
+    double factor;
+    const float *factors;
+} line;
+
+static double kept_of(const line *l, int64_t i)
+{
+    return (1 / (double)l->factors[i] - 1 / l->factor) / (1 - 1 / l->factor);
+}
+
+/* The turns of a pair in one position, also of those that would come before the first or after the last one. */
+static double turns_in_one(const line *l, int64_t i)
+{
+    return turns_of(l->model, i, 1);
+}
+
+/* The line through the pairs between: of several the two farthest apart; of one, or none, as steep as the pairs beside
+   it need. It is 1 at turns[0], 0 at turns[1]. */
+static void find_line(const line *l, double turns[2])
+{
+    const double above = turns_in_one(l, l->fast - 1), below = turns_in_one(l, l->slow);
+    double first, last, rate;
+
+    turns[0] = above;
+    turns[1] = below;
+    if (l->slow == l->fast)
+        return;
+    first = turns_in_one(l, l->fast);
+    last = turns_in_one(l, l->slow - 1);
+    rate = fmax(kept_of(l, l->fast) / (first - below),
+                (1 - kept_of(l, l->fast)) / (above - first));
+    if (l->slow - l->fast > 1)
+        rate = (kept_of(l, l->fast) - kept_of(l, l->slow - 1)) / (first - last);
+    turns[0] = last + (1 - kept_of(l, l->slow - 1)) / rate;
+    turns[1] = last - kept_of(l, l->slow - 1) / rate;
+}
+
 /*
- * What is kept of a frequency is a line over turns where factors go over, and is the same where positions and both
- * bounds are multiplied with one number: so the lower bound is 1, as in all of Meta's configs. The upper one is 4, as
- * there, or what two factors on the line say; one of them then gives the positions.
+ * The bounds and the original length are given up to one number that all are multiplied with. As in all of Meta's
+ * configs, the lower bound is tried as 1 and the upper one as 4, and the lower one as 1 with a whole length; else the
+ * length is 8192, and the bounds are what the line says.
  */
 bool wf_gguf_find_scaling(wf_nn_gpt_config *model, const float *factors)
 {
-    wf_nn_gpt_config m = wf_nn_gpt_complete(model);
-    wf_rope_scaling *s = &m.rope_scaling;
-    const int64_t count = m.head_dim / 2;
-    const double factor = count ? (double)factors[count - 1] : 0;
-    double turns[2], kept[2], rate;
-    int found = 0;
+    const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
+    line l = {.model = &m, .count = m.head_dim / 2, .factors = factors};
+    wf_nn_gpt_config found = m;
+    double turns[2], length;
 
-    *s = (wf_rope_scaling){.kind = WF_ROPE_LLAMA3,
-                           .factor = factor,
-                           .low_freq_factor = 1,
-                           .high_freq_factor = 4,
-                           .original_positions = 8192};
-    if (!(factor > 1 && factor < 1e6))
-        return false;
-    for (int64_t i = 0; i < count && found < 2; i++)
-        if (factors[i] > 1 && (double)factors[i] < factor) {
-            turns[found] = turns_of(&m, i, 1);
-            kept[found++] = (1 / (double)factors[i] - 1 / factor) / (1 - 1 / factor);
-        }
-    for (int attempt = 0; attempt <= found; attempt++) {
-        if (attempt == 2) {
-            rate = (kept[0] - kept[1]) / (turns[0] - turns[1]);
-            s->high_freq_factor = rounded(1 + 1 / (rate * turns[0] - kept[0]), 5);
-        }
-        if (attempt > 0)
-            s->original_positions = round((kept[0] * (s->high_freq_factor - 1) + 1) / turns[0]);
-        if (!wf_rope_scaling_wrong(s) && gives(&m, factors, count)) {
-            model->rope_scaling = *s;
+    l.factor = l.count ? (double)factors[l.count - 1] : 0;
+    while (l.fast < l.count && factors[l.fast] == 1)
+        l.fast++;
+    if (l.fast == l.count || !(l.factor > 0 && l.factor < 1e6))
+        return l.factor == 1; /* nothing is scaled */
+    for (l.slow = l.fast; l.slow < l.count && (double)factors[l.slow] != l.factor;)
+        l.slow++;
+    find_line(&l, turns);
+    length = round(1 / turns[1]);
+    for (int attempt = 0; attempt < 4; attempt++) {
+        const wf_rope_scaling scaling = {
+            .kind = WF_ROPE_LLAMA3,
+            .factor = l.factor,
+            .original_positions = attempt == 0 || attempt == 3 ? 8192 : length,
+            .low_freq_factor = attempt < 3 ? 1 : turns[1] * 8192,
+            .high_freq_factor = attempt < 2    ? 4
+                                : attempt == 2 ? rounded(turns[0] * length, 5)
+                                               : turns[0] * 8192};
+
+        found.rope_scaling = scaling;
+        if (!wf_rope_scaling_wrong(&scaling) && gives(&found, factors, l.count)) {
+            model->rope_scaling = scaling;
             return true;
         }
     }

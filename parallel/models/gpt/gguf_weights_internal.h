@@ -11,8 +11,7 @@ typedef struct wf_gguf_weights {
     bool open;
     char architecture[32];
     wf_nn_gpt_config model;
-    bool *used;        /* per tensor: a parameter, or the config, was read from it */
-    char unknown[400]; /* keys of the architecture of which nobody here knows what they mean */
+    bool *used; /* per tensor: a parameter, or the config, was read from it */
 } wf_gguf_weights;
 
 /* WF_EIO, WF_EDATA, WF_EUNSUPPORTED (another kind of model, by the key that says so), WF_ENOMEM. Owner: caller,
@@ -21,8 +20,12 @@ wf_status wf_gguf_weights_open(wf_gguf_weights *w, const wf_file_calls *calls, c
                                wf_error *error);
 void wf_gguf_weights_close(wf_gguf_weights *w);
 
-/* The config of a file whose header is read: config and unknown are filled. Errors as above. */
+/* The config of a file whose header is read. Errors as above. */
 wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error);
+
+/* WF_EUNSUPPORTED, with their names, where keys of the architecture are not known, and not 0 or false. */
+wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char *arch,
+                             wf_error *error);
 
 /* The elements of a parameter's part, row by row, as wf_hf_weights_read. */
 wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model,

@@ -204,6 +204,8 @@ static void print_value(const json_t *value, char text[WORD])
         snprintf(text, WORD, "%s", json_is_true(value) ? "true" : "false");
     else if (json_is_number(value))
         snprintf(text, WORD, "%.9g", json_number_value(value));
+    else if (json_is_object(value) && json_object_size(value) == 0)
+        snprintf(text, WORD, "{}");
     else
         snprintf(text, WORD, "%s", json_is_string(value) ? "a text" : "given");
 }
@@ -264,32 +266,6 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     return takes[row->kind](&p, row, (char *)&c->model + row->offset);
 }
 
-/* Keys that no row knows; those of an object that has known ones are looked at as well. */
-static void list_unknown(wf_hf_config *c, const char *above, const json_t *object)
-{
-    const char *key;
-    json_t *value;
-
-    json_object_foreach((json_t *)object, key, value)
-    {
-        char path[WF_HF_PATH];
-        size_t used = strlen(c->unknown);
-
-        if (used + 1 >= sizeof c->unknown)
-            return;
-        if (!wf_json_printable(key) ||
-            snprintf(path, sizeof path, "%s%s", above, key) >= (int)sizeof path)
-            snprintf(path, sizeof path, "a key that cannot be printed");
-        if (!wf_hf_key_known(c->family, path)) {
-            snprintf(c->unknown + used, sizeof c->unknown - used, "%s%s", used ? ", " : "",
-                     path);
-        } else if (json_is_object(value) && !*above) {
-            strncat(path, ".", sizeof path - strlen(path) - 1);
-            list_unknown(c, path, value);
-        }
-    }
-}
-
 /* What zeros stand for, and whether the numbers make a model. */
 static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
 {
@@ -345,7 +321,8 @@ wf_status wf_hf_config_take(wf_hf_config *c, const char *name, const json_t *obj
     for (const wf_hf_key *row = NULL;
          status == WF_OK && (row = wf_hf_key_next(c->family, row));)
         status = take(&s, row, c);
-    list_unknown(c, "", object);
+    if (status == WF_OK)
+        status = wf_hf_check_unknown(&s, c->family);
     return status == WF_OK ? finish(&s, &c->model) : status;
 }
 

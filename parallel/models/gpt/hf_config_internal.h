@@ -11,13 +11,10 @@
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/hf_family_internal.h"
 
-enum { WF_HF_UNKNOWN = 512 };
-
 typedef struct wf_hf_config {
     const wf_hf_family *family;
     wf_nn_gpt_config
         model; /* dropout 0: theirs is three numbers, and a run's own choice here */
-    char unknown[WF_HF_UNKNOWN]; /* keys that no row knows, with commas in between; "": none */
 } wf_hf_config;
 
 /* WF_EDATA where it is no such config, WF_EUNSUPPORTED where the model is one of another kind. */
@@ -30,7 +27,10 @@ wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, co
 wf_status wf_hf_config_json(json_t **object, const wf_file_calls *calls, const char *path,
                             wf_error *error);
 
-/* The same of JSON that is read already, and whose numbers are those of a file called `name`. */
+/* Refuses a config with keys of which nothing is known, by their names: WF_EUNSUPPORTED. */
+wf_status wf_hf_check_unknown(const wf_json_source *s, const wf_hf_family *family);
+
+/* wf_hf_config_read of JSON that is read already, and whose numbers are those of a file called `name`. */
 wf_status wf_hf_config_take(wf_hf_config *config, const char *name, const json_t *object,
                             wf_error *error);
 
@@ -42,7 +42,7 @@ wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
                               const wf_hf_family **family, wf_error *error);
 
 /*
- * like: NULL, or a folder. Where its config.json is the model's, it is written again, but for keys that nobody knows;
+ * like: NULL, or a folder. Where its config.json is the model's, it is written again,
  * else its token ids are taken. Owner: caller, free. WF_ENOMEM, WF_EUNSUPPORTED, those of the folder.
  */
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,

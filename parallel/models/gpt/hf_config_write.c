@@ -92,6 +92,15 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     }
 }
 
+/* Whether all layers have the window, or none has: other keys say that. */
+static bool have_one_window(const wf_nn_gpt_config *m)
+{
+    for (int64_t i = 0; i < m->layers; i++)
+        if (wf_nn_gpt_window(m, i) != m->window)
+            return false;
+    return true;
+}
+
 /* Rows that are not written: those that say nothing, and those of an object that say what goes without saying. */
 static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
 {
@@ -105,6 +114,8 @@ static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
         return true;
     if (row->kind == WF_HF_FACTORS)
         return m->rope_factors.count == 0;
+    if (row->kind == WF_HF_LAYER_TYPES)
+        return have_one_window(m);
     if (!strchr(row->key, '.') && row->kind != WF_HF_WHOLE)
         return false;
     return row->kind == WF_HF_WORD ? *(const unsigned *)field == 0 : number_of(row, field) == 0;
@@ -196,21 +207,6 @@ wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
     return status;
 }
 
-/* The keys of the folder's config.json that somebody knows. */
-static json_t *known_keys(const wf_hf_family *family, const json_t *like)
-{
-    json_t *object = json_object(), *value;
-    bool good = object;
-    const char *key;
-
-    json_object_foreach((json_t *)like, key, value) good =
-        good && (!wf_hf_key_known(family, key) || json_object_set(object, key, value) == 0);
-    if (good)
-        return object;
-    json_decref(object);
-    return NULL;
-}
-
 /* What transformers reads of a folder of bitsandbytes. */
 static json_t *nf4_config(void)
 {
@@ -254,8 +250,7 @@ wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtyp
     *text = NULL;
     if (read_like(like, path, &from, error) == WF_OK &&
         choose(model, from, &family, error) == WF_OK) {
-        object =
-            from && is_of(from, model) ? known_keys(family, from) : describe(family, model);
+        object = from && is_of(from, model) ? json_copy(from) : describe(family, model);
         no_ids(object);
         if (object && wf_hf_identity_ids(from, path, object, error) == WF_OK &&
             name(object, family, dtype))

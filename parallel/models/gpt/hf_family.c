@@ -67,7 +67,7 @@ static const wf_hf_key keys[] = {
 #define LAYER_TYPES(of, key) {ROW(of, LAYER_TYPES, key, "")},
 #define MUST(of, key, others, list) {ROW(of, MUST, key, others), .words = list},
 #define EACH(of, key, others, list) {ROW(of, EACH, key, others), .words = list},
-#define IGNORE(of, key, others) {ROW(of, IGNORE, key, others)},
+#define IGNORE(of, key, reason) {ROW(of, IGNORE, key, "")},
 #define TELL(of, key, field) {ROW(of, TELL, key, ""), FIELD(field)},
 #include "parallel/models/gpt/hf_config.def"
 };
@@ -142,7 +142,8 @@ bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_P
     return n > 0;
 }
 
-bool wf_hf_key_known(const wf_hf_family *family, const char *path)
+/* Whether a row of the family has this path, or, below it, one that begins with it and a dot. */
+static bool has_row(const wf_hf_family *family, const char *path, bool below)
 {
     size_t n = strlen(path);
 
@@ -153,10 +154,20 @@ bool wf_hf_key_known(const wf_hf_family *family, const char *path)
         if (wf_hf_family_distance(family, row->family) < 0)
             continue;
         while (wf_hf_key_path(row, &cursor, known))
-            if (strncmp(known, path, n) == 0 && (!known[n] || known[n] == '.'))
+            if (strncmp(known, path, n) == 0 && known[n] == (below ? '.' : 0))
                 return true;
     }
     return false;
+}
+
+bool wf_hf_key_known(const wf_hf_family *family, const char *path)
+{
+    return has_row(family, path, false);
+}
+
+bool wf_hf_key_has_members(const wf_hf_family *family, const char *path)
+{
+    return has_row(family, path, true);
 }
 
 void wf_hf_family_list(char *text, size_t size)

@@ -53,8 +53,9 @@ const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *pre
 /* The places of a row's value: its key, then others. `cursor` is NULL at first; false behind the last one. */
 bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH]);
 
-/* Whether a row of the family has a value at a path, or below it: "a.b" is b of the object a. */
+/* Whether a row of the family has a value at a path ("a.b" is b of the object a), or values below it. */
 bool wf_hf_key_known(const wf_hf_family *family, const char *path);
+bool wf_hf_key_has_members(const wf_hf_family *family, const char *path);
 
 /* All families, as "gpt2, llama, .. and qwen3". */
 void wf_hf_family_list(char *text, size_t size);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { GENERATION_BYTES = 1 << 20, GENERATION_DEPTH = 16 };
+enum { GENERATION_BYTES = 1 << 20, GENERATION_DEPTH = 16, UNKNOWN = 512 };
 
 typedef struct key_row {
     const char *key;
@@ -20,7 +20,7 @@ static const key_row rows[] = {
 #define IDS(key)             {key, true, 0},
 #define FLAG(key)            {key, true, 0},
 #define NEUTRAL(key, number) {key, false, number},
-#define IGNORE(key)          {key, true, 0},
+#define IGNORE(key, reason)  {key, true, 0},
 #include "parallel/models/gpt/hf_generation.def"
 #undef IDS
 #undef FLAG
@@ -28,31 +28,46 @@ static const key_row rows[] = {
 #undef IGNORE
 };
 
+/* Whether a value says nothing: null, false, 0, or nothing in a list or an object. */
+static bool is_off(const json_t *value)
+{
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_number(value) && json_number_value(value) == 0) ||
+           (json_is_array(value) && json_array_size(value) == 0) ||
+           (json_is_object(value) && json_object_size(value) == 0);
+}
+
 static bool is_known(const char *key, const json_t *value)
 {
     if (json_is_null(value))
         return true;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].key, key) == 0)
-            return rows[i].quiet ||
+            return rows[i].quiet || (rows[i].neutral == 0 && is_off(value)) ||
                    (json_is_number(value) && json_number_value(value) == rows[i].neutral);
     return false;
 }
 
-static void list_unknown(wf_par_pretrained_ends *ends, const json_t *object)
+static wf_status check_unknown(const json_t *object, const char *name, wf_error *error)
 {
+    char list[UNKNOWN] = "";
     const char *key;
     json_t *value;
 
     json_object_foreach((json_t *)object, key, value)
     {
-        size_t used = strlen(ends->unknown);
+        size_t used = strlen(list);
 
         if (!is_known(key, value))
-            snprintf(ends->unknown + used, sizeof ends->unknown - used, "%s%.80s",
-                     used ? ", " : "",
+            snprintf(list + used, sizeof list - used, "%s%.80s", used ? ", " : "",
                      wf_json_printable(key) ? key : "a key that cannot be printed");
     }
+    if (!*list)
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "%s: Weft does not do what these keys ask for, or does not know them: "
+                        "%s; remove them from the file to generate without",
+                        name, list);
 }
 
 static void add(wf_par_pretrained_ends *ends, const json_t *id)
@@ -86,10 +101,10 @@ wf_status wf_hf_generation_parse(wf_par_pretrained_ends *ends, const char *name,
 
     if (status == WF_OK)
         status = wf_hf_identity_check(object, name, error);
-    if (status == WF_OK) {
+    if (status == WF_OK)
+        status = check_unknown(object, name, error);
+    if (status == WF_OK)
         take_ends(ends, object);
-        list_unknown(ends, object);
-    }
     json_decref(object);
     return status;
 }

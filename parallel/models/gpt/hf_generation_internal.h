@@ -7,8 +7,8 @@
 
 #include "parallel/models/gpt/pretrained.h"
 
-/* The ends that a text of generation_config.json says come behind those that are there, and the keys that no row knows
-   are listed. WF_EDATA where it is no such file, with its name and the key. */
+/* The ends that a text of generation_config.json says come behind those that are there. WF_EDATA where it is no such
+   file, with its name and the key; WF_EUNSUPPORTED where a key asks for what Weft does not do. */
 wf_status wf_hf_generation_parse(wf_par_pretrained_ends *ends, const char *name,
                                  const char *text, size_t bytes, wf_error *error);
 

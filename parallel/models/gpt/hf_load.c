@@ -90,17 +90,6 @@ static wf_status read_part(source *s, const wf_hf_place *place, const wf_part *p
     return status;
 }
 
-/* The tensor of a place: under its name, or under the one that a model without its head gives. */
-static const wf_safetensors_entry *find(wf_hf_files *files, const wf_hf_place *place,
-                                        int64_t *file)
-{
-    size_t n = strlen(place->base);
-    const char *name = place->name;
-    const wf_safetensors_entry *e = wf_hf_find(files, name, file);
-
-    return e || strncmp(name, place->base, n) != 0 ? e : wf_hf_find(files, name + n, file);
-}
-
 static wf_status check_entry(const wf_hf_files *files, int64_t file,
                              const wf_safetensors_entry *e, const wf_hf_place *place,
                              const char *path, wf_error *error)
@@ -137,7 +126,7 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
         return wf_error_set(s->error, WF_EUNSUPPORTED,
                             "parameter %s has no name in a %s of transformers", p->path,
                             w->config.family->type);
-    s->entry = find(&w->files, place, &file);
+    s->entry = wf_hf_weights_find(w, place, &file);
     if (!s->entry)
         return wf_error_set(s->error, WF_EDATA,
                             "%s has no tensor \"%s\", which parameter %s would be read from",
@@ -184,8 +173,9 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
 
         return type == WF_GGUF_F16 ? WF_ST_F16 : type == WF_GGUF_BF16 ? WF_ST_BF16 : WF_ST_F32;
     }
-    entry = wf_hf_place_of(w->config.family, model, p, &place) ? find(&w->files, &place, &file)
-                                                               : NULL;
+    entry = wf_hf_place_of(w->config.family, model, p, &place)
+                ? wf_hf_weights_find(w, &place, &file)
+                : NULL;
     return entry && entry->dtype != WF_ST_U8 ? entry->dtype : WF_ST_F32;
 }
 
@@ -205,14 +195,46 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     return error->code;
 }
 
+/* Whether a folder has matrices of 4 bits, as bitsandbytes stores them. */
+static bool has_nf4(const wf_hf_weights *w)
+{
+    for (int64_t i = 0; !w->is_gguf && i < w->files.count; i++)
+        for (int64_t k = 0; k < w->files.file[i].header.count; k++)
+            if (strstr(w->files.file[i].header.entry[k].name, ".quant_state.bitsandbytes__nf4"))
+                return true;
+    return false;
+}
+
+/* Refuses to quantise what a folder in 4 bits has left as floats, as its llm_int8_skip_modules say. */
+static wf_status check_left(wf_hf_weights *w, const wf_nn_gpt_config *model,
+                            const wf_nn_parameter *p, wf_error *error)
+{
+    wf_hf_place place;
+    int64_t file;
+    const wf_safetensors_entry *e =
+        !w->is_gguf && has_nf4(w) && wf_hf_place_of(w->config.family, model, p, &place)
+            ? wf_hf_weights_find(w, &place, &file)
+            : NULL;
+
+    if (!e || e->dtype == WF_ST_U8)
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "%s: \"%s\" is left as floats beside matrices of 4 bits, and would be "
+                        "quantised with the rest of the base: store the base as floats (its "
+                        "numbers stay those of the files)",
+                        w->files.folder, e->name);
+}
+
 /* Numbers of any file become nf4 here. */
 static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                           wf_nn_parameter *p, wf_error *error)
 {
     float *values;
     bool done = false;
-    wf_status status = load_stored(w, model, p, &done, error);
+    wf_status status = check_left(w, model, p, error);
 
+    if (status == WF_OK)
+        status = load_stored(w, model, p, &done, error);
     if (status != WF_OK || done)
         return status;
     values = malloc((size_t)wf_tensor_local_count(p->tensor) * sizeof *values + 1);
@@ -247,111 +269,6 @@ static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_c
     status = wf_hf_weights_read(w, model, p, wf_data_write_f32(p->tensor, &view), error);
     wf_data_close(&view);
     return status;
-}
-
-/* A head of its own would be trained apart from the embedding that it is, and the other way round. */
-static wf_status check_tie(const char *folder, bool theirs, bool tied, wf_error *error)
-{
-    if (tied == theirs)
-        return WF_OK;
-    return wf_error_set(
-        error, WF_EINVAL,
-        "%s: its model has %s, and the one that it is loaded into has %s: build "
-        "that with wf_nn_gpt_config.tied %s",
-        folder, theirs ? "a head tied to its embedding" : "a head of its own",
-        tied ? "a tied one" : "one of its own", theirs ? "true" : "false");
-}
-
-/* Everything in the files has a place in the model, or it is another model. */
-wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error)
-{
-    const char *unused;
-    int64_t file;
-
-    if (w->is_gguf)
-        return wf_gguf_weights_check_unused(&w->gguf, error);
-    if (w->config.model.tied)
-        wf_hf_find(&w->files, "lm_head.weight", &file); /* the embedding once more */
-    unused = wf_hf_unused(&w->files, wf_hf_idle);
-    if (!unused)
-        return WF_OK;
-    return wf_error_set(
-        error, WF_EDATA,
-        "%s: tensor \"%s\" belongs to no parameter of the model that config.json "
-        "describes",
-        w->files.folder, unused);
-}
-
-static wf_status read_config(const char *folder, const wf_file_calls *calls,
-                             wf_hf_config *config, wf_error *error)
-{
-    char path[PATH_MAX];
-
-    if (snprintf(path, sizeof path, "%s/config.json", folder) >= (int)sizeof path)
-        return wf_error_set(error, WF_EIO, "the name of folder %.100s.. is too long", folder);
-    return wf_hf_config_read(config, calls, path, error);
-}
-
-wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
-                                   wf_error *error)
-{
-    wf_gguf_weights gguf = {.open = false};
-    wf_hf_config read;
-
-    if (wf_par_gguf_there(folder)) {
-        wf_gguf_weights_open(&gguf, &wf_system_files, folder, error);
-        *config = gguf.model;
-        wf_gguf_weights_close(&gguf);
-        return error->code;
-    }
-    read_config(folder, &wf_system_files, &read, error);
-    *config = read.model;
-    return error->code;
-}
-
-wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
-                                    wf_error *error)
-{
-    static const char warning[] =
-        "%s: not known for %s: %s; if it changes the computation, results are wrong";
-    wf_gguf_weights gguf = {.open = false};
-    wf_hf_config read;
-    char path[PATH_MAX];
-
-    *text = 0;
-    if (wf_par_gguf_there(folder)) {
-        if (wf_gguf_weights_open(&gguf, &wf_system_files, folder, error) == WF_OK &&
-            *gguf.unknown)
-            snprintf(text, size, warning, folder, "its architecture", gguf.unknown);
-        wf_gguf_weights_close(&gguf);
-        return error->code;
-    }
-    snprintf(path, sizeof path, "%.4000s/config.json", folder);
-    if (read_config(folder, &wf_system_files, &read, error) == WF_OK && *read.unknown)
-        snprintf(text, size, warning, path, read.family->type, read.unknown);
-    return error->code;
-}
-
-wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
-                             const wf_nn_gpt_config *model, wf_error *error)
-{
-    *w = (wf_hf_weights){.is_gguf = wf_par_gguf_there(folder), .files.open = -1};
-    if (w->is_gguf)
-        return wf_gguf_weights_open(&w->gguf, calls, folder, error) == WF_OK
-                   ? check_tie(folder, w->gguf.model.tied, model->tied, error)
-                   : error->code;
-    if (read_config(folder, calls, &w->config, error) != WF_OK ||
-        check_tie(folder, w->config.model.tied, model->tied, error) != WF_OK)
-        return error->code;
-    return wf_hf_files_open(&w->files, calls, folder, error);
-}
-
-void wf_hf_weights_close(wf_hf_weights *w)
-{
-    if (w->is_gguf)
-        wf_gguf_weights_close(&w->gguf);
-    else
-        wf_hf_files_close(&w->files);
 }
 
 static wf_status load_all(wf_par *par, wf_nn_gpt *model, const wf_file_calls *calls,

@@ -107,6 +107,16 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     return true;
 }
 
+bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF_NAME])
+{
+    int64_t block = 0;
+    const name_row *row = find(family, path, &block);
+
+    if (row)
+        wf_hf_write_name(name, row->theirs, block);
+    return row != NULL;
+}
+
 wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter)
 {
     wf_part part = {.ndim = place->ndim};

@@ -27,6 +27,9 @@ typedef struct wf_hf_place {
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                     const wf_nn_parameter *parameter, wf_hf_place *place);
 
+/* The name of the tensor that a parameter without a block's number lies in; false: the family has none. */
+bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF_NAME]);
+
 /* Where a rank's part of the parameter lies in theirs: [start, start + local) of each dim. */
 wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);
 

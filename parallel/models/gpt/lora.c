@@ -234,6 +234,10 @@ static wf_status add_whole(list *l, wf_nn_parameter *p)
         refuse(l, p->path, "transformers keep it in another shape");
     else
         add(l, p, place.name, "", "");
+    if (l->error->code == WF_OK && l->config->tied && strcmp(p->path, "embed.table") == 0) {
+        add(l, p, "lm_head.weight", "", "");
+        l->tensor[l->count - 1].copy = true;
+    }
     return l->error->code;
 }
 
@@ -245,7 +249,7 @@ wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **t
     int64_t all = 0;
     wf_nn_parameter **p = wf_nn_parameters(&model->base, &all);
 
-    l.tensor = calloc((size_t)all + 1, sizeof *l.tensor);
+    l.tensor = calloc((size_t)all + 2, sizeof *l.tensor); /* a head more */
     if (!p || !l.tensor)
         wf_error_set(error, WF_ENOMEM, "no memory for the names of adapters");
     else if (wf_hf_config_family(&config, like, &l.family, error) == WF_OK)

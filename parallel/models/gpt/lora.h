@@ -2,7 +2,8 @@
  * parallel/models/gpt/lora.h - adapters of a GPT as users of PEFT know them: names of modules, files, and merging.
  *
  * A folder of adapters has adapter_config.json and adapter_model.safetensors, as PEFT's save_pretrained writes and
- * from_pretrained reads them (PEFT 0.21). Families whose files have several linears in one tensor (GPT-2's c_attn,
+ * from_pretrained reads them (PEFT 0.21). Of a tied model, an embedding that is trained whole is the head too; PEFT calls
+ * that "ensure_weight_tying". Without it PEFT trains a copy of the one and leaves the other, as an untied model does. Families whose files have several linears in one tensor (GPT-2's c_attn,
  * Phi-3's qkv_proj) share one factor A among them there, which adapters of each linear are not.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_LORA_H
@@ -21,6 +22,9 @@ typedef struct wf_par_lora {
     int64_t rank; /* 0: none */
     double alpha, dropout;
     bool rank_stabilized;
+    /* Of a folder of PEFT: it trains the embedding or the head, each apart from the other, so that the model has to be
+       built untied (wf_nn_gpt_config.tied false) whatever the base is. */
+    bool untied;
     /* With commas in between. Targets: the end of a linear's path ("q"), that of its name in transformers
        ("q_proj"), or WF_NN_ALL_LINEAR. Modules: ends of names in transformers ("norm": all that end so), else paths as
        of wf_nn_freeze; "" or "none": no module. */
@@ -49,7 +53,8 @@ WF_API wf_status wf_par_lora_config(const char *folder, wf_par_lora *lora, wf_er
  * Layout:       any; a rank reads its own parts
  * Collective:   no
  * Errors:       in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or type, or belongs to
- *               nothing that is trained), WF_EUNSUPPORTED, WF_ENOMEM
+ *               nothing that is trained), WF_EINVAL (the model is tied, and wf_par_lora.untied), WF_EUNSUPPORTED,
+ *               WF_ENOMEM
  */
 WF_API wf_status wf_par_lora_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 

@@ -1,6 +1,6 @@
 /*
  * parallel/models/gpt/lora_config.c - adapter_config.json, read: what adapters there are, and that they compute what
- * Weft's do. Keys that change the computation have to be as PEFT has them where nobody says anything.
+ * Weft's do. A key that is not in the table has to be off, or is refused by its name.
  */
 #include "parallel/formats/json_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
@@ -11,12 +11,41 @@
 
 enum { MOST_BYTES = 1 << 20, DEPTH = 8 };
 
-/* Keys that must be absent, null, false, 0 or empty. */
-static const char *const must_be_off[] = {
-    "use_dora",     "lora_bias",     "layers_to_transform",     "layer_replication",
-    "rank_pattern", "alpha_pattern", "exclude_modules",         "target_parameters",
-    "use_qalora",   "use_bdlora",    "trainable_token_indices", "alora_invocation_tokens",
-    "arrow_config", "kasa_config",   "monteclora_config",       "velora_config"};
+/* A key of PEFT, and why its value changes nothing; NULL: the value is read below. */
+typedef struct harmless {
+    const char *key, *reason;
+} harmless;
+
+static const harmless known[] = {
+    {"peft_type", NULL},
+    {"bias", NULL},
+    {"r", NULL},
+    {"lora_alpha", NULL},
+    {"lora_dropout", NULL},
+    {"use_rslora", NULL},
+    {"target_modules", NULL},
+    {"modules_to_save", NULL},
+    {"ensure_weight_tying", NULL},
+    {"init_lora_weights", NULL},
+    {"task_type", "which class PEFT wraps around the model"},
+    {"auto_mapping", "which class PEFT wraps around the model"},
+    {"base_model_name_or_path", "where the base was; the user names it"},
+    {"revision", "where the base was; the user names it"},
+    {"inference_mode", "whether PEFT trains the adapters"},
+    {"peft_version", "who wrote the file"},
+    {"fan_in_fan_out", "how the base stores linears, which its config says"},
+    {"layers_pattern", "of layers_to_transform alone, which is refused"},
+    {"megatron_core", "of megatron_config alone, which is refused"},
+    {"qalora_group_size", "of use_qalora alone, which is refused"},
+    {"loftq_config", "how adapters began, as init_lora_weights says"},
+    {"eva_config", "how adapters began, as init_lora_weights says"},
+    {"corda_config", "how adapters began, as init_lora_weights says"},
+    {"lora_ga_config", "how adapters began, as init_lora_weights says"},
+    {"runtime_config", "where PEFT computes"},
+};
+
+/* How adapters begin, where that leaves the base as it is. */
+static const char *const beginnings[] = {"gaussian", "orthogonal", "eva"};
 
 static bool is_off(const json_t *value)
 {
@@ -24,6 +53,50 @@ static bool is_off(const json_t *value)
            (json_is_number(value) && json_number_value(value) == 0) ||
            (json_is_object(value) && json_object_size(value) == 0) ||
            (json_is_array(value) && json_array_size(value) == 0);
+}
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* Refuses a key that is neither read, nor known, nor off: it may make of adapters what Weft does not compute. */
+static wf_status check_keys(const wf_json_source *from)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)from->object, key, value)
+    {
+        if (!is_known(key) && !is_off(value))
+            return wf_error_set(from->error, WF_EUNSUPPORTED,
+                                "%s: \"%.80s\" makes of adapters something that Weft does not "
+                                "compute, or does not know",
+                                from->name, wf_json_printable(key) ? key : "?");
+    }
+    return WF_OK;
+}
+
+/* Refuses beginnings in which PEFT changes the base when it loads the adapters (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA). */
+static wf_status check_beginning(const wf_json_source *from)
+{
+    const json_t *value = json_object_get(from->object, "init_lora_weights");
+    const char *text = json_string_value(value);
+
+    if (!value || json_is_null(value) || json_is_boolean(value))
+        return WF_OK;
+    for (size_t i = 0; text && i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strcmp(text, beginnings[i]) == 0)
+            return WF_OK;
+    return wf_error_set(
+        from->error, WF_EUNSUPPORTED,
+        "%s: \"init_lora_weights\" is %.40s, for which PEFT takes a part of the "
+        "base away when it loads the adapters: save them as plain LoRA, by "
+        "save_pretrained(.., path_initial_model_for_weight_conversion=..)",
+        from->name, text && wf_json_printable(text) ? text : "no text");
 }
 
 static wf_status check(const wf_json_source *from)
@@ -42,13 +115,7 @@ static wf_status check(const wf_json_source *from)
             from->error, WF_EUNSUPPORTED,
             "%s: \"bias\" is %s: adapters are read whose biases are not trained", from->name,
             bias);
-    for (size_t i = 0; i < sizeof must_be_off / sizeof *must_be_off; i++)
-        if (!is_off(json_object_get(from->object, must_be_off[i])))
-            return wf_error_set(from->error, WF_EUNSUPPORTED,
-                                "%s: \"%s\" makes of adapters something that Weft does not "
-                                "compute",
-                                from->name, must_be_off[i]);
-    return WF_OK;
+    return check_keys(from) == WF_OK ? check_beginning(from) : from->error->code;
 }
 
 /* A list of names, a name, or null; of names that commas may stand between. */
@@ -79,10 +146,31 @@ static wf_status take_names(const wf_json_source *from, const char *key, char *n
                                from->name, key);
 }
 
+/* Whether a list of modules has the embedding or the head of some family. */
+static bool has_ends(const char *names)
+{
+    static const char *const ends[] = {"embed.table", "head.weight"};
+    char name[WF_HF_NAME], module[WF_HF_NAME];
+
+    while (wf_peft_next(&names, name, sizeof name))
+        for (int i = 0; wf_hf_family_at(i); i++)
+            for (int k = 0; k < 2; k++)
+                if (wf_hf_name_of(wf_hf_family_at(i), ends[k], module)) {
+                    size_t n = strlen(name), m;
+
+                    *strrchr(module, '.') = 0;
+                    m = strlen(module);
+                    if (n <= m && strcmp(module + m - n, name) == 0)
+                        return true;
+                }
+    return false;
+}
+
 static wf_status take(const wf_json_source *from, wf_par_lora *lora)
 {
     static const double nothing = 0, standard = 8;
     static const bool no = false;
+    bool tying = false;
 
     if (check(from) != WF_OK)
         return from->error->code;
@@ -90,12 +178,14 @@ static wf_status take(const wf_json_source *from, wf_par_lora *lora)
     wf_json_real(from, "lora_alpha", 1e-9, 1e9, &standard, &lora->alpha);
     wf_json_real(from, "lora_dropout", 0, 0.999, &nothing, &lora->dropout);
     wf_json_bool(from, "use_rslora", &no, &lora->rank_stabilized);
+    wf_json_bool(from, "ensure_weight_tying", &no, &tying);
     if (from->error->code == WF_OK &&
         take_names(from, "target_modules", lora->targets) == WF_OK)
         take_names(from, "modules_to_save", lora->modules_to_save);
     if (from->error->code == WF_OK && !*lora->targets)
         wf_error_set(from->error, WF_EDATA, "%s: \"target_modules\" names no module",
                      from->name);
+    lora->untied = !tying && has_ends(lora->modules_to_save);
     return from->error->code;
 }
 

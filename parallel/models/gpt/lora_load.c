@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SLAB = 1 << 20 }; /* bytes that are compared at a time */
+
 typedef struct source {
     wf_file file;
     wf_safetensors header;
@@ -78,6 +80,51 @@ static wf_status load_one(source *s, const wf_peft_tensor *t)
     return s->error->code;
 }
 
+/* Refuses a head that is not the embedding, where both are one. */
+static wf_status check_copy(source *s, const wf_peft_tensor *t)
+{
+    const wf_safetensors_entry *copy = wf_safetensors_find(&s->header, t->name);
+    const wf_safetensors_entry *e = wf_safetensors_find(&s->header, t[-1].name);
+    int64_t bytes = copy ? copy->end - copy->begin : 0;
+    bool same = !copy || (e && copy->dtype == e->dtype && bytes == e->end - e->begin);
+    char *slab = malloc((size_t)SLAB * 2);
+
+    if (!slab)
+        wf_error_set(s->error, WF_ENOMEM, "no memory to compare %s", t->name);
+    for (int64_t at = 0; same && slab && at < bytes && s->error->code == WF_OK; at += SLAB) {
+        const size_t n = (size_t)(bytes - at < SLAB ? bytes - at : SLAB);
+
+        same = wf_file_read(&s->file, slab, n, s->header.data + copy->begin + at, s->error) ==
+                   WF_OK &&
+               wf_file_read(&s->file, slab + SLAB, n, s->header.data + e->begin + at,
+                            s->error) == WF_OK &&
+               memcmp(slab, slab + SLAB, n) == 0;
+    }
+    free(slab);
+    if (!same && s->error->code == WF_OK)
+        wf_error_set(s->error, WF_EDATA,
+                     "%s: tensor \"%s\" differs from \"%s\", and both are one in a model that "
+                     "ties its head to the embedding",
+                     s->file.path, t->name, t[-1].name);
+    return s->error->code;
+}
+
+/* Refuses what PEFT keeps apart and the model has as one. */
+static wf_status check_tie(const wf_nn_gpt *model, const char *folder, wf_error *error)
+{
+    wf_par_lora lora;
+
+    if (wf_par_lora_config(folder, &lora, error) != WF_OK || !lora.untied ||
+        !model->config.tied)
+        return error->code;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "%s: its \"modules_to_save\" train the embedding or the head apart from "
+        "the other (\"ensure_weight_tying\" is false), and the model ties them: "
+        "build it untied",
+        folder);
+}
+
 /* All that the file has is of something that is trained, or it is for another model. */
 static wf_status check_unused(const source *s, const wf_peft_tensor *list, int64_t count)
 {
@@ -103,12 +150,13 @@ static wf_status load(wf_par *par, wf_nn_gpt *model, const char *folder, wf_erro
     int64_t count = 0;
 
     snprintf(path, sizeof path, "%.4000s/adapter_model.safetensors", folder);
-    if (wf_peft_tensors(model, NULL, &list, &count, error) == WF_OK &&
+    if (check_tie(model, folder, error) == WF_OK &&
+        wf_peft_tensors(model, NULL, &list, &count, error) == WF_OK &&
         wf_file_open(&s.file, &wf_system_files, path, WF_FILE_READ, error) == WF_OK) {
         if (wf_safetensors_read(&s.header, &s.file, error) == WF_OK) {
             wf_par_models_change(par);
             for (int64_t i = 0; i < count && error->code == WF_OK; i++)
-                load_one(&s, &list[i]);
+                list[i].copy ? check_copy(&s, &list[i]) : load_one(&s, &list[i]);
             if (error->code == WF_OK)
                 check_unused(&s, list, count);
             wf_safetensors_close(&s.header);

@@ -14,9 +14,10 @@ typedef struct wf_peft_tensor {
     char name
         [WF_PEFT_NAME]; /* "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight" */
     char module[WF_HF_NAME]; /* "q_proj" of a factor A, else "" */
+    bool copy;               /* a tied head, whose numbers are those of the tensor before it */
 } wf_peft_tensor;
 
-/* All that is trained, in the order of the model. WF_EUNSUPPORTED where PEFT keeps something in another shape. Owner:
+/* All that is trained, in the order of the model; an embedding that is the head too, under both names. WF_EUNSUPPORTED where PEFT keeps something in another shape. Owner:
    caller, free. */
 wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **list,
                           int64_t *count, wf_error *error);

@@ -114,7 +114,7 @@ static json_t *modules_json(const writer *w)
     for (int64_t i = 0; i < w->count; i++) {
         char name[WF_PEFT_NAME], *end, *last;
 
-        if (w->list[i].parameter->adapter)
+        if (w->list[i].parameter->adapter || w->list[i].copy)
             continue;
         memcpy(name, w->list[i].name, sizeof name);
         end = strrchr(name, '.');
@@ -134,6 +134,15 @@ static bool is_transposed(const writer *w)
     return false;
 }
 
+/* Whether an embedding is trained that is the head too. */
+static bool is_tying(const writer *w)
+{
+    for (int64_t i = 0; i < w->count; i++)
+        if (w->list[i].copy)
+            return true;
+    return false;
+}
+
 /* PEFT's own are whole. */
 static json_t *number(double x)
 {
@@ -142,13 +151,13 @@ static json_t *number(double x)
 
 static wf_output *write_config(writer *w, const char *base)
 {
-    json_t *json =
-        json_pack("{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:o?, s:o?}",
-                  "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path",
-                  base, "r", (json_int_t)w->lora->rank, "lora_alpha", number(w->lora->alpha),
-                  "lora_dropout", w->lora->dropout, "use_rslora", w->lora->rank_stabilized,
-                  "bias", "none", "fan_in_fan_out", is_transposed(w), "inference_mode", true,
-                  "target_modules", targets_json(w), "modules_to_save", modules_json(w));
+    json_t *json = json_pack(
+        "{s:s, s:s, s:s?, s:I, s:o?, s:f, s:b, s:s, s:b, s:b, s:b, s:o?, s:o?}", "peft_type",
+        "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", base, "r",
+        (json_int_t)w->lora->rank, "lora_alpha", number(w->lora->alpha), "lora_dropout",
+        w->lora->dropout, "use_rslora", w->lora->rank_stabilized, "bias", "none",
+        "fan_in_fan_out", is_transposed(w), "inference_mode", true, "ensure_weight_tying",
+        is_tying(w), "target_modules", targets_json(w), "modules_to_save", modules_json(w));
     char *text = json ? json_dumps(json, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     wf_output *o = NULL;
 

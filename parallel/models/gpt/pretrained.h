@@ -17,22 +17,16 @@ WF_BEGIN_DECLS
 /**
  * wf_par_pretrained_config - what model a folder holds
  *
+ * Where a tied config (tie_word_embeddings) stands beside files with a head that differs from the embedding, the model
+ * is not tied, as transformers have it.
+ *
  * @param config  filled; dropout is 0
  * Collective:  no
- * Errors:      WF_EIO (no such file), WF_EDATA (damaged), WF_EUNSUPPORTED (another kind of model)
+ * Errors:      WF_EIO (no such file), WF_EDATA (damaged), WF_EUNSUPPORTED (another kind of model, or keys of which Weft
+ *              does not know what they mean, by name)
  */
 WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
                                           wf_error *error);
-
-/**
- * wf_par_pretrained_unknown - the keys of a folder's config.json of which Weft does not know what they mean, as a
- * warning for the user; "" where there are none
- *
- * Collective:  no
- * Errors:      those of wf_par_pretrained_config
- */
-WF_API wf_status wf_par_pretrained_unknown(const char *folder, char *text, size_t size,
-                                           wf_error *error);
 
 enum { WF_PAR_PRETRAINED_ENDS = 128 };
 
@@ -40,7 +34,6 @@ enum { WF_PAR_PRETRAINED_ENDS = 128 };
 typedef struct wf_par_pretrained_ends {
     int64_t count;
     int32_t id[WF_PAR_PRETRAINED_ENDS]; /* each once; the model need not have them all */
-    char unknown[512]; /* keys of generation_config.json that Weft does not know; "": none */
 } wf_par_pretrained_ends;
 
 /**
@@ -48,7 +41,9 @@ typedef struct wf_par_pretrained_ends {
  *
  * @param ends  filled, also where an error is returned
  * Collective:  no
- * Errors:      WF_EIO (no config.json), WF_EDATA (damaged, or ids that are none; with the file and the key), WF_ENOMEM
+ * Errors:      WF_EIO (no config.json), WF_EDATA (damaged, or ids that are none; with the file and the key),
+ *              WF_EUNSUPPORTED (keys of which Weft does not know what they mean, or that ask for what it does not do, by
+ *              name), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrained_ends *ends,
                                              wf_error *error);
@@ -57,13 +52,14 @@ WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrain
  * wf_par_pretrained_load - fill a materialised model with the weights of a folder
  *
  * F32, BF16 and F16 are read, into f32; of a GGUF file also Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K. A model that ties its head to the embedding
- * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied).
+ * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied), or into one whose head begins as the
+ * embedding.
  *
  * @param model  built from the folder's config, planned and materialised
  * Layout:      any; a rank reads the runs of its own parts
  * Collective:  no
  * Errors:      in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or type,
- *              or belongs to no parameter), WF_EINVAL (one of the two models is tied),
+ *              or belongs to no parameter), WF_EINVAL (a head of its own, and `model` is tied),
  *              WF_EUNSUPPORTED (a pickle), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);

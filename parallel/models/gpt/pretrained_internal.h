@@ -8,6 +8,7 @@
 #include "parallel/formats/hf_files_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 
 /* wf_par_pretrained_load by these calls. */
@@ -22,7 +23,7 @@ typedef struct wf_hf_weights {
     wf_gguf_weights gguf;
 } wf_hf_weights;
 
-/* WF_EINVAL where one of the folder's model and `model` is tied; else as of the files. Owner: caller,
+/* WF_EINVAL where `model` is tied and the folder's has a head of its own; else as of the files. Owner: caller,
    wf_hf_weights_close, always. */
 wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
                              const wf_nn_gpt_config *model, wf_error *error);
@@ -35,6 +36,11 @@ wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
 /* The type that the files have it in; F32 where they have none, which reading it tells. */
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
                                          const wf_nn_parameter *p);
+
+/* Finds the tensor of a place, and its file; of a tied config head and embedding stand in for each other. NULL: there
+   is none. */
+const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_place *place,
+                                               int64_t *file);
 
 /* WF_EDATA where a tensor of the files has not been read. */
 wf_status wf_hf_weights_check_unused(wf_hf_weights *w, wf_error *error);

@@ -4,6 +4,10 @@ make.py TEXT - writes the small tokenizers of this folder and, beside each, stri
 tokenizers, sentencepiece and tiktoken give them. Run it with the environment that scripts/tokenizers.py
 makes: build/tokenizers/venv/bin/python tests/apps/tokenizers/make.py TEXT, where TEXT is some prose.
 
+    .. make.py --more
+
+writes those that are made of the others, and of characters that are younger than some PCRE2's: that takes transformers, too.
+
 A line of NAME.ids is the string in hexadecimal, "|" and its ids; special tokens in it are recognised where
 NAME is a tokenizer.json, and the ids of a template are there.
 """
@@ -11,6 +15,7 @@ import base64
 import importlib.util
 import json
 import pathlib
+import re
 import sys
 
 import sentencepiece
@@ -63,10 +68,13 @@ def train(texts, size, pre, **model):
 
 
 def record(name, encode, special):
+    write(name, encode, [*ORACLE.random_strings(160, special, sum(map(ord, name))), b"", b"a" * 300, b" " * 200, "é".encode() * 120, b"Hello, world! I'll DON'T  go.\n\n x",
+                 "nai\u0308ve words word's 'word' naïveté".encode()])
+
+
+def write(name, encode, strings):
     lines = []
-    strings = list(ORACLE.random_strings(160, special, sum(map(ord, name))))
-    for text in [*strings, b"", b"a" * 300, b" " * 200, "é".encode() * 120, b"Hello, world! I'll DON'T  go.\n\n x",
-                 "nai\u0308ve words word's 'word' naïveté".encode()]:
+    for text in strings:
         ids = encode(text.decode("utf-8", "replace"))
         lines.append(f"{text.hex()}|{' '.join(map(str, ids))}\n")
     (HERE / f"{name}.ids").write_text("".join(lines))
@@ -174,7 +182,66 @@ def letters_of_bytes():
     return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
+def young():
+    """Strings of characters that Unicode 15 to 16 has added, as regular expressions of tokenizers know them."""
+    rows = re.findall(r"YOUNG\((0x\w+), (0x\w+)", (HERE.parents[2] / "apps/tokenizer/young.def").read_text())
+    letters = [chr(int(c, 16)) for row in rows for c in row]
+    strings = ["".join(f"A{c}1 {c}{c}b" for c in letters[i:i + 12]).encode() for i in range(0, len(letters), 12)]
+    for name in ("gpt2", "llama3", "o200k", "deepseek"):
+        tokenizer = tokenizers.Tokenizer.from_file(str(HERE / f"{name}.json"))
+        write(f"{name}_young", lambda text, tokenizer=tokenizer: tokenizer.encode(text).ids, strings)
+
+
+def more():
+    def read(name):
+        return json.loads((HERE / f"{name}.json").read_text())
+
+    young()
+    plain = read("qwen")
+    plain["added_tokens"] = added({"<left>": 360, "<right>": 361})
+    hf("qwen_plain", plain)
+    gemma = read("llama2")  # as Gemma's: cut at a text, no space in front
+    gemma["normalizer"] = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    gemma["pre_tokenizer"] = {"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious", "invert": False}
+    gemma["decoder"]["decoders"].pop()
+    hf("gemma", gemma)
+    first = read("llama2")  # a space in front of texts alone, and not behind special tokens
+    first.update(normalizer=None, pre_tokenizer={"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first",
+                                                 "split": False})
+    hf("first", first)
+    dots = read("gpt2")
+    dots["pre_tokenizer"] = sequence("pretokenizers", {"type": "Split", "pattern": {"String": ".*"}, "behavior": "Isolated",
+                                                       "invert": False}, CUT_LEVEL)
+    hf("dots", dots)
+    across = read("llama2")  # unknown characters are left out, and merges go across
+    across["model"].update(byte_fallback=False, unk_token=None, fuse_unk=False)
+    across["post_processor"] = None
+    hf("across", across)
+    folder()
+
+
+def folder():
+    """vocab.json with merges.txt, and more tokens in each of the files beside them."""
+    import transformers
+    model = json.loads((HERE / "gpt2.json").read_text())["model"]
+    files = HERE / "merges"
+    files.mkdir(exist_ok=True)
+    (files / "vocab.json").write_text(json.dumps(model["vocab"] | {"<|endoftext|>": 400}, ensure_ascii=False) + "\n")
+    merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in model["merges"]]
+    (files / "merges.txt").write_text("#version: 0.2\n" + "\n".join(merges) + "\n")
+    for name, value in {"added_tokens": {"<new>": 401, "<also>": 402}, "special_tokens_map": {"pad_token": "<pad>"},
+                        "tokenizer_config": {"tokenizer_class": "GPT2Tokenizer", "add_prefix_space": True,
+                                             "additional_special_tokens": ["<more>", "<also>"], "eos_token": "<end>"}}.items():
+        (files / f"{name}.json").write_text(json.dumps(value) + "\n")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(files)
+    record("merges", lambda text: tokenizer(text, add_special_tokens=False)["input_ids"],
+           ["<new>", "<also>", "<more>", "<end>", "<pad>", "<|endoftext|>"])
+
+
 def main():
+    if sys.argv[1:] == ["--more"]:
+        more()
+        return
     text = pathlib.Path(sys.argv[1]).read_text(encoding="utf-8", errors="replace")[:60000]
     texts = [line for line in text.split("\n") if line] + ["été déjà 12 34 naïve ça", "Привет мир", "你好世界"] * 3
     byte_level(texts)

@@ -1,0 +1,100 @@
+/* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see gguf_weights_internal.h. */
+#include "parallel/models/gpt/gguf_weights_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { LIST = 400 };
+
+/* A key of an architecture, and why its value changes nothing; NULL: gguf_config.c reads it. */
+static const struct {
+    const char *key, *reason;
+} known[] = {
+    {"block_count", NULL},
+    {"context_length", NULL},
+    {"embedding_length", NULL},
+    {"feed_forward_length", NULL},
+    {"attention.head_count", NULL},
+    {"attention.head_count_kv", NULL},
+    {"attention.key_length", NULL},
+    {"attention.value_length", NULL},
+    {"attention.layer_norm_rms_epsilon", NULL},
+    {"attention.layer_norm_epsilon", NULL},
+    {"attention.scale", NULL},
+    {"embedding_scale", NULL},
+    {"residual_scale", NULL},
+    {"logit_scale", NULL},
+    {"vocab_size", NULL},
+    {"rope.freq_base", NULL},
+    {"rope.dimension_count", NULL},
+    {"rope.scaling.type", NULL},
+    {"rope.scaling.factor", NULL},
+    {"rope.scale_linear", NULL},
+    {"rope.scaling.original_context_length", NULL},
+    {"rope.scaling.attn_factor", NULL},
+    {"rope.scaling.finetuned", "whether weights were trained with the scaling"},
+    {"tensor_data_layout", "llama.cpp's reader has one layout of each architecture"},
+    {"attention.causal", "checked below: anything but true is refused"},
+};
+
+static bool is_known(const char *key)
+{
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+        if (strcmp(known[i].key, key) == 0)
+            return true;
+    return false;
+}
+
+/* Whether a value says nothing: 0, false, or an array of such. */
+static bool is_off(const wf_par_gguf_key *k)
+{
+    const int64_t n = k->array ? k->count : 1;
+
+    for (int64_t i = 0; i < n; i++)
+        if ((k->kind == WF_PAR_GGUF_BOOL && ((const bool *)k->values)[i]) ||
+            (k->kind == WF_PAR_GGUF_I64 && ((const int64_t *)k->values)[i]) ||
+            (k->kind == WF_PAR_GGUF_F64 && ((const double *)k->values)[i] != 0) ||
+            k->kind == WF_PAR_GGUF_TEXT)
+            return false;
+    return true;
+}
+
+/* A Phi-3's window is read; that of others has to be off. */
+static bool is_read_window(const char *arch, const char *key)
+{
+    return strcmp(arch, "phi3") == 0 && strcmp(key, "attention.sliding_window") == 0;
+}
+
+static bool is_causal(const wf_par_gguf *g, const char *arch, wf_error *error)
+{
+    char text[128];
+    const wf_par_gguf_key *k;
+
+    snprintf(text, sizeof text, "%s.attention.causal", arch);
+    k = wf_par_gguf_find(g, text, WF_PAR_GGUF_BOOL, false, error);
+    return !k || *(const bool *)k->values;
+}
+
+wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char *arch,
+                             wf_error *error)
+{
+    const size_t n = strlen(arch);
+    char list[LIST] = "";
+    size_t used = 0;
+
+    for (int64_t i = 0; i < g->keys && used + 80 < sizeof list; i++) {
+        const char *key = g->key[i].key;
+
+        if (strncmp(key, arch, n) == 0 && key[n] == '.' && !is_known(key + n + 1) &&
+            !is_read_window(arch, key + n + 1) && !is_off(&g->key[i]))
+            used += (size_t)snprintf(list + used, sizeof list - used, "%s\"%.60s\"",
+                                     used ? ", " : "", key);
+    }
+    if (!is_causal(g, arch, error) && error->code == WF_OK)
+        snprintf(list, sizeof list, "\"%s.attention.causal\"", arch);
+    if (*list && error->code == WF_OK)
+        wf_error_set(error, WF_EUNSUPPORTED,
+                     "%.600s: key %s says of the model what no model here has, or what is not "
+                     "known",
+                     path, wf_text_visible(list));
+    return error->code;
+}
