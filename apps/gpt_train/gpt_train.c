@@ -325,7 +325,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = app_choose_device(o, error);
     if (status == WF_OK)
         status = app_choose_threads(o, &launcher, error);
-    if (status == WF_OK)
+    if (status == WF_OK && !o->plan) /* a plan has its own choice for each strategy */
         app_choose_sums(o, launcher.process <= 0 && !o->fit_nodes);
     if (status == WF_OK && o->fit_nodes)
         return tell_fit(o, error);

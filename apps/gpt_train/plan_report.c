@@ -219,36 +219,50 @@ static void print_strategies(FILE *out, const plan_report *p)
     char peak[32];
 
     for (int i = 0; i < p->n_strategies; i++) {
-        const dry_run *run = &p->strategy_run[i];
+        const plan_strategy *s = &p->strategy[i];
 
-        fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n",
-                p->strategy[i], app_size_text(peak, (double)run->report.memory.peak),
-                state_of(&run->report),
-                !p->options->device_memory   ? ""
-                : plan_fits(p->options, run) ? ": fits"
-                                             : ": does not fit");
+        if (s->refused.code != WF_OK) {
+            fprintf(out, "  --strategy %-20s refused: %s\n", s->name, s->refused.text);
+            continue;
+        }
+        fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n", s->name,
+                app_size_text(peak, (double)s->run.report.memory.peak),
+                state_of(&s->run.report),
+                !p->options->device_memory       ? ""
+                : plan_fits(p->options, &s->run) ? ": fits"
+                                                 : ": does not fit");
     }
+}
+
+static json_t *strategies_json(const plan_report *p)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < p->n_strategies; i++) {
+        const plan_strategy *s = &p->strategy[i];
+
+        json_array_append_new(
+            list,
+            s->refused.code != WF_OK
+                ? json_pack("{s:s, s:s}", "name", s->name, "refused", s->refused.text)
+                : json_pack("{s:s, s:I, s:f, s:b}", "name", s->name, "peak",
+                            (json_int_t)s->run.report.memory.peak, "bytes_per_parameter",
+                            state_of(&s->run.report), "fits", plan_fits(p->options, &s->run)));
+    }
+    return list;
 }
 
 /* What a plan alone knows comes first, so that a diff with a run's report shows just that. */
 static json_t *plan_json(const plan_report *p)
 {
     const app_options *o = p->options;
-    json_t *list = json_array(), *report = app_step_report_json(o, &p->run.report), *json;
+    json_t *report = app_step_report_json(o, &p->run.report), *json;
 
-    for (int i = 0; i < p->n_strategies; i++) {
-        const dry_run *run = &p->strategy_run[i];
-
-        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:b}", "name", p->strategy[i],
-                                              "peak", (json_int_t)run->report.memory.peak,
-                                              "bytes_per_parameter", state_of(&run->report),
-                                              "fits", plan_fits(o, run)));
-    }
     json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?, s:o?}}", "plan", "device_memory",
                      (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
                      p->model_flops, "above_mean", above_the_mean(o, &p->run.report), "stages",
-                     app_stage_plans_json(&p->stages), "strategies", list, "advice",
-                     plan_advice_json(&p->advice));
+                     app_stage_plans_json(&p->stages), "strategies", strategies_json(p),
+                     "advice", plan_advice_json(&p->advice));
     if (json && p->time.seconds > 0)
         json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {
