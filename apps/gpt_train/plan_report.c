@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan_report.c - a plan as text and as JSON. */
 #include "apps/gpt_train/plan.h"
+#include "apps/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
@@ -76,6 +77,10 @@ static void print_memory(FILE *out, const wf_par_report *r)
                 app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
     fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
             app_moment_text(moment, sizeof moment, m));
+    if (!r->share) { /* a stage that hands on what it gets */
+        fprintf(out, "  %-24s %14s\n\n", "bytes per parameter", "no parameters");
+        return;
+    }
     fprintf(out,
             "  %-24s %14.2f = %.2f parameters%s + %.2f gradients + %.2f optimizer state\n\n",
             "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
@@ -177,11 +182,13 @@ static json_t *time_json(const plan_report *p)
     json_t *path = json_object();
 
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
-        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
-                            json_real(p->time.path.of[t]));
-    return json_pack("{s:s, s:f, s:f, s:f, s:o?}", "machine", p->machine, "seconds",
-                     p->time.seconds, "utilisation", p->time.utilisation, "bubble",
-                     p->time.bubble, "path", path);
+        json_object_set_new(
+            path, wf_sim_term_name((wf_sim_term)t),
+            app_json_number(wf_sim_term_name((wf_sim_term)t), p->time.path.of[t]));
+    return json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "machine", p->machine, "seconds",
+                     app_json_number("seconds", p->time.seconds), "utilisation",
+                     app_json_number("utilisation", p->time.utilisation), "bubble",
+                     app_json_number("bubble", p->time.bubble), "path", path);
 }
 
 static void print_left_out(FILE *out, const app_options *o)
@@ -216,7 +223,7 @@ static void print_fit(FILE *out, const plan_report *p)
 
 static void print_strategies(FILE *out, const plan_report *p)
 {
-    char peak[32];
+    char peak[32], each[64];
 
     for (int i = 0; i < p->n_strategies; i++) {
         const plan_strategy *s = &p->strategy[i];
@@ -225,13 +232,20 @@ static void print_strategies(FILE *out, const plan_report *p)
             fprintf(out, "  --strategy %-20s refused: %s\n", s->name, s->refused.text);
             continue;
         }
-        fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n", s->name,
-                app_size_text(peak, (double)s->run.report.memory.peak),
-                state_of(&s->run.report),
+        *each = 0;
+        if (s->run.report.share)
+            snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
+        fprintf(out, "  --strategy %-20s %14s peak%s%s\n", s->name,
+                app_size_text(peak, (double)s->run.report.memory.peak), each,
                 !p->options->device_memory       ? ""
                 : plan_fits(p->options, &s->run) ? ": fits"
                                                  : ": does not fit");
     }
+}
+
+static json_t *state_json(const wf_par_report *r)
+{
+    return r->share ? app_json_number("bytes_per_parameter", state_of(r)) : json_null();
 }
 
 static json_t *strategies_json(const plan_report *p)
@@ -242,12 +256,12 @@ static json_t *strategies_json(const plan_report *p)
         const plan_strategy *s = &p->strategy[i];
 
         json_array_append_new(
-            list,
-            s->refused.code != WF_OK
-                ? json_pack("{s:s, s:s}", "name", s->name, "refused", s->refused.text)
-                : json_pack("{s:s, s:I, s:f, s:b}", "name", s->name, "peak",
-                            (json_int_t)s->run.report.memory.peak, "bytes_per_parameter",
-                            state_of(&s->run.report), "fits", plan_fits(p->options, &s->run)));
+            list, s->refused.code != WF_OK
+                      ? json_pack("{s:s, s:s}", "name", s->name, "refused", s->refused.text)
+                      : json_pack("{s:s, s:I, s:o?, s:b}", "name", s->name, "peak",
+                                  (json_int_t)s->run.report.memory.peak, "bytes_per_parameter",
+                                  state_json(&s->run.report), "fits",
+                                  plan_fits(p->options, &s->run)));
     }
     return list;
 }
@@ -258,9 +272,10 @@ static json_t *plan_json(const plan_report *p)
     const app_options *o = p->options;
     json_t *report = app_step_report_json(o, &p->run.report), *json;
 
-    json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?, s:o?}}", "plan", "device_memory",
+    json = json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
                      (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
-                     p->model_flops, "above_mean", above_the_mean(o, &p->run.report), "stages",
+                     app_json_number("model_flops", p->model_flops), "above_mean",
+                     app_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
                      app_stage_plans_json(&p->stages), "strategies", strategies_json(p),
                      "advice", plan_advice_json(&p->advice));
     if (json && p->time.seconds > 0)

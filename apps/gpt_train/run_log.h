@@ -11,8 +11,8 @@
  *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
  *
  * Behind val_loss, with --eval-requests, "acc", "acc_norm" and "answer_bits_per_byte" are what gpt_eval choices says of the
- * model. val_loss is null on steps without an evaluation, a number that is not finite is null, and
- * digest is there only if the record has one. With digests of tensors it is followed by
+ * model. loss is null where nothing of the batch counts, val_loss on steps without an evaluation, as is any number that
+ * is not finite; digest is there only if the record has one. With digests of tensors it is followed by
  * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
  */
 #ifndef WF_APPS_RUN_LOG_H

@@ -50,8 +50,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
 static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
 {
     const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
-    int64_t batches =
-        l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
+    int64_t batches = app_job_evaluations(l->o, l->job->data);
 
     if (!app_setup_evaluates(l->o, step))
         return WF_OK;

@@ -141,6 +141,17 @@ wf_status wf_par_count(const wf_par_data *data, int64_t step, int64_t *count, wf
     return status;
 }
 
+wf_status wf_par_step_count(wf_par_trainer *t, const wf_par_data *data)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_error error = {WF_OK, "the data gave no reason"};
+
+    if (wf_context_status(ctx) == WF_OK && !wf_context_dry_run(ctx) &&
+        wf_par_count(data, t->step.number, &t->step.counted, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return wf_context_status(ctx);
+}
+
 wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
                             int64_t step, int64_t k)
 {
@@ -163,6 +174,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
+        if (t->step.at == WF_PAR_AT_MICRO_STEPS)
+            t->step.counted = batch->counted;
     }
     for (int i = 0; i < t->fields; i++)
         wf_data_close(&view[i]);

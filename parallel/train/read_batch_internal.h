@@ -17,6 +17,9 @@ wf_par_batch wf_par_batch_new(wf_par_trainer *t);
 /* What the data say of how many elements of the losses of a step count; -1 where they say nothing. */
 wf_status wf_par_count(const wf_par_data *data, int64_t step, int64_t *count, wf_error *error);
 
+/* Finds the same for the step under way, on a rank that may read nothing of it. */
+wf_status wf_par_step_count(wf_par_trainer *t, const wf_par_data *data);
+
 /* Bring this rank's sequences of micro-step k of a step there; in a plan nothing is read. */
 wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
                             int64_t step, int64_t k);

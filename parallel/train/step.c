@@ -85,6 +85,7 @@ void wf_par_step_drop(wf_par_trainer *t)
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
+    t->step.counted = -1;
     t->step.of_graph = false;
 }
 
@@ -237,6 +238,8 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
     if (!may_come(t, "wf_par_forward_backward",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
+    if (t->stages && data) /* ranks between both ends read none */
+        wf_par_step_count(t, data);
     return t->stages  ? wf_par_stages_run(t->stages, data)
            : t->graph ? wf_par_graph_forward_backward(t, data)
                       : wf_par_run_micro_steps(t, data, NULL);
@@ -270,6 +273,8 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         wf_par_losses_mean(t, s->total, mean_loss);
     if (mean_loss && t->stages)
         wf_par_pipeline_share(t, mean_loss, sizeof *mean_loss);
+    if (mean_loss && s->counted == 0)
+        *mean_loss = NAN;
     wf_tensor_release(s->total);
     s->total = NULL;
     if (t->buddies && wf_context_status(ctx) == WF_OK)
