@@ -282,6 +282,7 @@ void wf_par_close(wf_par *par)
 {
     if (!par)
         return;
+    wf_par_report_inexact(par);
     wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
@@ -332,4 +333,15 @@ const wf_layout *wf_par_batch_layout(const wf_par *par)
 const char *wf_par_inexact(const wf_par *par)
 {
     return wf_context_inexact(par->ctx);
+}
+
+void wf_par_report_inexact(wf_par *par)
+{
+    const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
+
+    if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
+        wf_context_rank(par->ctx) != 0)
+        return;
+    par->reported_inexact = true;
+    fprintf(stderr, "%s\n", inexact);
 }

@@ -166,15 +166,6 @@ static wf_status train_step(app_loop *l, int64_t step)
     return end_step(l, &made, flops);
 }
 
-void app_loop_tell_inexact(app_loop *l)
-{
-    const char *inexact = wf_par_inexact(l->par);
-
-    if (inexact && !l->told && l->rank->index == 0)
-        fprintf(stderr, "%s\n", inexact);
-    l->told = l->told || inexact != NULL;
-}
-
 /* A line for each checkpoint, when it has been published. */
 static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 {
@@ -196,7 +187,6 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 /* Behind a step: checkpoints, and a line for each. */
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
-    app_loop_tell_inexact(l);
     app_saving_step(&l->saving, step, l->requests, stop);
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);

@@ -78,6 +78,7 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
         sum += count * (double)one;
         counted += count;
     }
+    wf_par_report_inexact(t->par);
     wf_context_phase(ctx, NULL);
     wf_context_storage(ctx, storage);
     wf_context_training(ctx, training);

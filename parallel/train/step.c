@@ -354,6 +354,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale, false};
     wf_par_zero_grad(t);
+    wf_par_report_inexact(t->par);
     wf_pace_sleep(&t->par->pace);
     if (t->stages && wf_context_status(ctx) == WF_OK)
         wf_par_stages_rest(t->stages);

@@ -179,6 +179,19 @@ for line in '{"request": {"context": "a"}, "doc_id": 1}' '{"request": {"context"
     "$bin/gpt_eval" choices llama --requests bad.jsonl >out 2>err
     result "refused: $line" "$([ $? = 3 ] && grep -q "bad.jsonl: line 2: " err || cat err)"
 done
+# Sums that no exact layout has: other bits, of which every program says the line of gpt_train, once.
+for tp in 3 5 6 7; do
+    for command in "gpt_eval perplexity llama --data book.txt" "gpt_eval choices llama --requests choices.jsonl" \
+        "gpt_generate llama --prompt ab --max-new-tokens 2"; do
+        # shellcheck disable=SC2086
+        "$bin"/$command --tp $tp --dp 2 --threads-per-rank 1 >out 2>err
+        result "$command --tp $tp" "$([ $? = 0 ] && [ -s out ] &&
+            [ "$(cat err)" = "not layout-exact: tp $tp does not nest in the 8 chunks" ] || cat err)"
+    done
+done
+"$bin/gpt_generate" llama --prompt ab --max-new-tokens 2 --tp 8 --dp 2 --threads-per-rank 1 >out 2>err
+result "nothing is said of tp 8" "$(cat err)"
+
 # What is dropped or miscounted nowhere else is refused: by the line, of the file and of what is trained.
 ask()
 {
