@@ -139,7 +139,7 @@ void wf_par_tell_axis(wf_par *par, int axis);
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h);
 
-/* Writes to stderr, from the first rank and once, why the layout is not exact; nothing in a plan, and while it is exact
+/* Writes to standard error, from the first rank and once, why the layout is not exact; nothing in a plan, and while it is exact
    as far as is known. */
 void wf_par_report_inexact(wf_par *par);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void wf_par_tell_axis(wf_par *par, int axis)
 {
@@ -338,10 +339,14 @@ const char *wf_par_inexact(const wf_par *par)
 void wf_par_report_inexact(wf_par *par)
 {
     const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
+    char line[WF_INEXACT + 1];
+    int n;
 
     if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
         wf_context_rank(par->ctx) != 0)
         return;
     par->reported_inexact = true;
-    fprintf(stderr, "%s\n", inexact);
+    n = snprintf(line, sizeof line, "%s\n", inexact);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0)
+        return; /* wf_par_inexact has it */
 }
