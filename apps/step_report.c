@@ -155,7 +155,7 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
 
     return json_pack(
         "{s:o?, s:i, s:s, s:o?, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, "
-        "s:o?, s:o?, s:o?}",
+        "s:o?, s:o?, s:o?, s:o?}",
         "mesh", mesh_json(r), "rank", r->rank, "strategy", o->strategy, "model",
         model_json(o, r), "parameters", parts_json(r), "units", units_json(r), "batch",
         "global", (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size,
@@ -163,7 +163,8 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         "moment", app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
-        app_json_number("flops", r->flops));
+        app_json_number("flops", r->flops), "model_flops",
+        app_json_number("model_flops", r->model_flops));
 }
 
 static wf_status cannot_write(const char *path, wf_error *error)

@@ -259,6 +259,9 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     par->group = 1;
     cut_finely(par);
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (axis != par->pp_axis && !wf_par_is_dp(par, axis))
+            wf_mesh_shares_model(par->mesh, axis);
     find_inexact(par);
     return WF_OK;
 }

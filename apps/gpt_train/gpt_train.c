@@ -76,6 +76,8 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
     *log = NULL;
+    if (status == WF_OK)
+        status = app_setup_peak(o, &options.peak, error);
     if (status != WF_OK || launcher->process > 0)
         return status;
     axes[1].size = replicate;

@@ -120,21 +120,6 @@ static void plan_strategies(plan_report *p, const app_options *asked)
     }
 }
 
-/* The FLOPs of the same step where nothing is recomputed. */
-static wf_status plan_model_flops(plan_report *p, wf_error *error)
-{
-    app_options none = *p->options;
-    dry_run run;
-
-    p->model_flops = p->run.report.flops;
-    if (strcmp(none.recompute, "none") == 0)
-        return WF_OK;
-    snprintf(none.recompute, sizeof none.recompute, "none");
-    if (dry_run_step(&none, &run, error) == WF_OK)
-        p->model_flops = run.report.flops;
-    return error->code;
-}
-
 /* Of the rank that is asked for; of a pipeline else of the one that takes most. */
 static wf_status plan_rank(plan_report *p, app_options *o, wf_error *error)
 {
@@ -149,7 +134,7 @@ static wf_status plan_rank(plan_report *p, app_options *o, wf_error *error)
 
 static wf_status make(plan_report *p, app_options *o, const app_options *asked, wf_error *error)
 {
-    if (plan_rank(p, o, error) != WF_OK || plan_model_flops(p, error) != WF_OK)
+    if (plan_rank(p, o, error) != WF_OK)
         return error->code;
     plan_strategies(p, asked);
     if (!plan_fits(o, &p->run)) {

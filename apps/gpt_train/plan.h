@@ -21,9 +21,8 @@ typedef struct plan_report {
     dry_run
         run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     app_stage_plans
-        stages; /* one rank's for each coordinate on axis pp, where there is a pipeline */
-    double model_flops; /* without recomputation */
-    int n_strategies;   /* all others; none where there is no data parallelism */
+        stages;       /* one rank's for each coordinate on axis pp, where there is a pipeline */
+    int n_strategies; /* all others; none where there is no data parallelism */
     plan_strategy strategy[PLAN_STRATEGIES];
     search_found time; /* the step on --machine; 0 s: nobody asks */
     char machine[WF_SIM_NAME];

@@ -146,18 +146,19 @@ static void print_unit_notes(FILE *out, const app_options *o, const wf_par_repor
     fputc('\n', out);
 }
 
-static void print_flops(FILE *out, const plan_report *p)
+static void print_flops(FILE *out, const wf_par_report *r)
 {
-    double all = p->run.report.flops, again = all - p->model_flops;
+    double again = r->flops - r->model_flops;
 
-    fprintf(out, "  %.4g FLOPs of matrix products a step, of this rank: %.4g of the model", all,
-            p->model_flops);
-    if (again > 0)
-        fprintf(out, " and %.4g (%.0f %% more) of recomputation", again,
-                100 * again / p->model_flops);
-    fputs(
-        "\n  (in backward, attention makes its scores again, which counts as the model's)\n\n",
-        out);
+    fprintf(out, "  %.4g model FLOPs a step, of this rank", r->model_flops);
+    if (again > 1e-9 * r->flops && r->model_flops > 0)
+        fprintf(
+            out,
+            "; %.4g (%.0f %% more) are done again: what is recomputed, scores of attention in "
+            "backward,\n  what tensor-parallel ranks all compute, and products of the "
+            "optimizer",
+            again, 100 * again / r->model_flops);
+    fputs("\n\n", out);
 }
 
 static void print_time(FILE *out, const plan_report *p)
@@ -169,7 +170,7 @@ static void print_time(FILE *out, const plan_report *p)
         return;
     fprintf(out,
             "  on %s, by its figures (docs/planning.md):\n  a step takes %.4g s, %.4g "
-            "tokens/s, %.1f %% of the peak",
+            "tokens/s, MFU %.1f %%",
             p->machine, t->seconds, tokens / t->seconds, 100 * t->utilisation);
     if (p->options->pp > 1)
         fprintf(out, "; the pipeline is idle %.1f %% of it", 100 * t->bubble);
@@ -272,9 +273,8 @@ static json_t *plan_json(const plan_report *p)
     const app_options *o = p->options;
     json_t *report = app_step_report_json(o, &p->run.report), *json;
 
-    json = json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
-                     (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
-                     app_json_number("model_flops", p->model_flops), "above_mean",
+    json = json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
+                     (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "above_mean",
                      app_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
                      app_stage_plans_json(&p->stages), "strategies", strategies_json(p),
                      "advice", plan_advice_json(&p->advice));
@@ -304,7 +304,7 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     print_left_out(out, o);
     app_step_report_collectives(out, r);
     fputc('\n', out);
-    print_flops(out, p);
+    print_flops(out, r);
     print_time(out, p);
     print_fit(out, p);
     print_strategies(out, p);

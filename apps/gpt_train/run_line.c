@@ -52,20 +52,26 @@ static int digits_of(int64_t n)
     return snprintf(NULL, 0, "%" PRId64, n);
 }
 
-void app_run_line(char line[APP_RUN_LINE], const app_step_log *r, int64_t steps, double mean_ms)
+void app_run_line(char line[APP_RUN_LINE], const app_step_log *r, int64_t steps, double mean_ms,
+                  double mfu)
 {
     static const char *const counts[] = {"", "k", "M", "G"};
     static const char *const bytes[] = {" B", " KiB", " MiB", " GiB", " TiB"};
     char rate[32], memory[32], left[32], loss[32], acc[32], norm[32];
+    char part[32] = "";
     double seconds = (double)(steps - r->step) * mean_ms / 1e3;
-    int used = snprintf(
+    int used;
+
+    if (!isnan(mfu))
+        snprintf(part, sizeof part, "  mfu %.1f %%", 100 * mfu);
+    used = snprintf(
         line, APP_RUN_LINE,
-        "step %*" PRId64 "/%" PRId64
-        "  loss %s  norm %.3f  lr %.2e  %.0f ms  %s tok/s  %.1f GFLOP/s  mem %s  eta %s",
+        "step %*" PRId64 "/%" PRId64 "  loss %s  norm %.3f  lr %.2e  %.0f ms  %s tok/s  %.1f "
+                                     "model GFLOP/s%s  mem %s  eta %s",
         digits_of(steps), r->step, steps, or_none(loss, (double)r->loss, 4),
         (double)r->grad_norm, r->lr, r->ms, with_unit(rate, r->tokens_per_s, 1e3, counts, 4),
-        r->gflops, with_unit(memory, (double)r->memory_peak, 1024, bytes, 5),
-        duration(left, seconds));
+        r->model_flops_per_s / 1e9, part,
+        with_unit(memory, (double)r->memory_peak, 1024, bytes, 5), duration(left, seconds));
 
     if (r->has_val_loss)
         used += snprintf(line + used, (size_t)(APP_RUN_LINE - used), "  val %.4f",

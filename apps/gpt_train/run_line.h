@@ -6,9 +6,10 @@
 
 enum { APP_RUN_LINE = 512 };
 
-/* Writes the line of a step of `steps`, each of which takes about mean_ms. What is a mean over nothing is "none". */
+/* Writes the line of a step of `steps`, each of which takes about mean_ms. What is a mean over nothing is "none".
+   mfu: NaN where it is not known */
 void app_run_line(char line[APP_RUN_LINE], const app_step_log *record, int64_t steps,
-                  double mean_ms);
+                  double mean_ms, double mfu);
 
 /* Returns how many of the questions with a label are right, as a share; NaN where none has one. */
 double app_run_share(const app_score *score, int64_t right);

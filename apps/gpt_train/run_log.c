@@ -28,7 +28,7 @@ struct app_run_log {
     char *path;
     app_event_file *events; /* NULL: none */
     bool events_failing;
-    double world;
+    double world, peak;
 };
 
 void app_run_log_console(app_run_log_options *options, FILE *console)
@@ -144,6 +144,7 @@ wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log
     l->interval = options->steps <= EVERY_STEP_UP_TO ? 1 : interval_for(options->steps, lines);
     l->file = -1;
     l->world = 1;
+    l->peak = options->peak;
     for (int i = 0; i < options->axis_count; i++)
         l->world *= (double)options->axes[i].size;
     if (options->path)
@@ -167,6 +168,12 @@ static const char *number(char out[32], double value, int digits)
     return out;
 }
 
+/* Model FLOPs utilization; NaN where no peak is known. */
+static double mfu_of(const app_run_log *log, const app_step_log *r)
+{
+    return log->peak > 0 ? r->model_flops_per_s / log->peak : NAN;
+}
+
 /* Paths are made of letters, digits, dots and underscores. */
 static void write_digests(FILE *row, const app_step_log *r)
 {
@@ -182,7 +189,7 @@ static void write_digests(FILE *row, const app_step_log *r)
 static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *error)
 {
     wf_error unwritten = {WF_OK, ""};
-    char *line = NULL, t[6][32];
+    char *line = NULL, t[8][32];
     uint32_t bits;
     size_t length = 0;
     FILE *row = open_memstream(&line, &length);
@@ -194,9 +201,10 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
     fprintf(row,
             "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_bits\": \"%08" PRIx32 "\", "
             "\"grad_norm\": %s, \"lr\": %s, \"ms\": %s, \"tokens_per_s\": %s, "
-            "\"val_loss\": %s",
+            "\"model_flops_per_s\": %s, \"mfu\": %s, \"val_loss\": %s",
             r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
             number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
+            number(t[6], r->model_flops_per_s, 6), number(t[7], mfu_of(log, r), 6),
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
     if (r->has_score)
         fprintf(row, ", \"acc\": %s, \"acc_norm\": %s, \"answer_bits_per_byte\": %s",
@@ -228,7 +236,8 @@ static void write_events(app_run_log *log, const app_step_log *r)
         {"grad_norm", r->grad_norm},
         {"lr", (float)r->lr},
         {"throughput(tps)", (float)(r->tokens_per_s / log->world)},
-        {"tflops", (float)(r->gflops / 1e3 / log->world)},
+        {"tflops", (float)(r->model_flops_per_s / 1e12 / log->world)},
+        {"mfu(%)", (float)(100 * mfu_of(log, r))},
         {"time_metrics/end_to_end(s)", (float)(r->ms / 1e3)},
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
         {"validation_metrics/loss", r->has_val_loss ? r->val_loss : none},
@@ -259,7 +268,7 @@ static void show_step(app_run_log *log, const app_step_log *r)
 
     if (!keep && !log->terminal)
         return;
-    app_run_line(line, r, log->steps, log->mean_ms);
+    app_run_line(line, r, log->steps, log->mean_ms, mfu_of(log, r));
     if (log->terminal)
         fputs("\r\033[K", log->console);
     /* A line that wraps could not be rewritten. */

@@ -247,7 +247,7 @@ void search_print(search *s, FILE *out)
         search_print_ways(s, out);
         return;
     }
-    fputs("        step                      of the peak  bubble        peak        flags\n",
+    fputs("        step                              MFU  bubble        peak        flags\n",
           out);
     for (int i = 0; i < s->n_top; i++)
         print_found(s, &s->top[i], i + 1, out);

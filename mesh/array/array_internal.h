@@ -22,7 +22,8 @@ struct wf_mesh {
     int n_axes, ranks, rank;
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
-    uint8_t fine; /* a bit per axis: its cuts ignore grains */
+    uint8_t sharing; /* a bit per axis: wf_mesh_shares_model */
+    uint8_t fine;    /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
     void *gathered; /* what wf_mesh_gather brought last */

@@ -90,6 +90,15 @@ static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int6
     return t->apart && number > last ? first - (number - last) : first;
 }
 
+double wf_par_share_of(const wf_par_trainer *t, int64_t first, int64_t last)
+{
+    int64_t own = 0, rank = t->apart ? wf_par_dp_rank(t->par) % t->ranks : 0;
+
+    for (int64_t k = first; k <= last; k++)
+        own += !t->apart || k * t->ranks + rank < t->sequences;
+    return (double)own / (double)(last - first + 1);
+}
+
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
 {
     return (wf_par_batch){.ctx = t->par->ctx,

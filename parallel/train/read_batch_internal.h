@@ -10,6 +10,9 @@ wf_status wf_par_fields_check(wf_par_trainer *t);
 /* The global sequences of micro-step k, of all ranks. */
 wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k);
 
+/* Which part of this rank's sequences of micro-steps first .. last are its own; it has none where it is idle. */
+double wf_par_share_of(const wf_par_trainer *t, int64_t first, int64_t last);
+
 /* A batch without tensors; with room for the sequences of a micro-step, which is the scope's. */
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t);
 wf_par_batch wf_par_batch_new(wf_par_trainer *t);

@@ -64,6 +64,7 @@ static void close_tape(wf_par_trainer *t)
 static void end_micro_step(wf_par_trainer *t)
 {
     wf_context_rows_apart(t->par->ctx, false);
+    wf_context_model_share(t->par->ctx, 1);
     wf_scope_close(t->par->ctx);
 }
 
@@ -137,6 +138,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_context_micro_steps(ctx, t->micros);
     wf_context_rows_apart(ctx, t->apart > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");
+    wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
         s->batch = *given;
     else if (!reads)
@@ -332,6 +334,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
 {
     wf_context *ctx = t->par->ctx;
     float scale = t->step.grad_scale;
+    double share;
 
     if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
@@ -345,12 +348,14 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
         return wf_context_status(ctx);
     t->committed.under_way = true;
     wf_par_units_change(t->units);
+    share = wf_context_model_share(ctx, 0);
     if (t->graph)
         wf_par_graph_update(t, lr, scale);
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
     if (t->buddies)
         wf_par_buddies_update(t->buddies);
+    wf_context_model_share(ctx, share);
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale, false};
     wf_par_zero_grad(t);
