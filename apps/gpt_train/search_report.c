@@ -251,7 +251,13 @@ void search_print(search *s, FILE *out)
           out);
     for (int i = 0; i < s->n_top; i++)
         print_found(s, &s->top[i], i + 1, out);
-    fputc('\n', out);
+    fprintf(
+        out,
+        "  these times are known to be off by %.1f %% in the median, %.1f %% at most, beside "
+        "runs at a machine's pace,\n  and their tokens/s by %d %% in the median, %+d to %+d "
+        "%%, beside %d published runs (docs/planning.md)\n\n",
+        SEARCH_PACED_MEDIAN, SEARCH_PACED_WORST, SEARCH_PUBLISHED_MEDIAN,
+        SEARCH_PUBLISHED_LEAST, SEARCH_PUBLISHED_MOST, SEARCH_PUBLISHED_RUNS);
     print_plain(s, out);
     search_print_ways(s, out);
     search_print_path(&s->top[0].path, s->top[0].seconds, out);
@@ -283,11 +289,14 @@ wf_status search_write_json(const search *s, const char *path, wf_error *error)
         json_array_append_new(top, found_json(s, &s->top[i]));
     for (int r = 0; left && r < SEARCH_REASONS; r++)
         json_object_set_new(left, reason_words(r), json_integer(s->left_out[r]));
-    json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}", "machine", s->machine.name,
-                  "ranks", (json_int_t)s->ranks, "considered", (json_int_t)s->considered,
-                  "simulated", (json_int_t)s->simulated, "planned", (json_int_t)s->planned,
-                  "work", s->seconds, "left_out", left, "top", top, "plain",
-                  s->plain.fits ? found_json(s, &s->plain) : json_null());
+    json = json_pack(
+        "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
+        "machine", s->machine.name, "known_error_percent", "paced_median", SEARCH_PACED_MEDIAN,
+        "paced_worst", SEARCH_PACED_WORST, "published_runs", SEARCH_PUBLISHED_RUNS,
+        "published_median", SEARCH_PUBLISHED_MEDIAN, "published_least", SEARCH_PUBLISHED_LEAST,
+        "published_most", SEARCH_PUBLISHED_MOST, "ranks", (json_int_t)s->ranks, "considered",
+        (json_int_t)s->considered, "simulated", (json_int_t)s->simulated, "planned",
+        (json_int_t)s->planned, "work", s->seconds, "left_out", left, "top", top, "plain",
+        s->plain.fits ? found_json(s, &s->plain) : json_null());
     return app_step_report_write(json, path, error);
 }

@@ -289,13 +289,14 @@ if [ "$sanitized" != --sanitized ]; then
     result "nor where nothing is trained" "$([ $? = 1 ] && grep -q "this run does not fit" err || cat err)"
 fi
 
-# Sizes of Llama 3.1 405B on 16,384 ranks: seconds, on any machine, and twice the memory that is promised.
+# Sizes of Llama 3.1 405B on 16,384 ranks, all strategies: 0.4 s, three times that on any machine, and twice the memory that is
+# promised.
 if [ "$sanitized" != --sanitized ]; then
     python "a plan of 405 billion parameters" '
 import json, resource, subprocess, sys
 subprocess.run(sys.argv[1:] + ["--json", "big.json"], stdout=subprocess.DEVNULL, check=True)
 used = resource.getrusage(resource.RUSAGE_CHILDREN)
-if used.ru_utime + used.ru_stime > 3 or used.ru_maxrss > 400000: print(used)
+if used.ru_utime + used.ru_stime > 1.2 or used.ru_maxrss > 400000: print(used)
 big = json.load(open("big.json"))
 if big["model"]["parameters"] != 405853388800: print(big["model"])' \
         "$gpt_train" --plan --arch llama --n-layer 126 --n-embd 16384 --n-head 128 --n-kv-head 8 \
