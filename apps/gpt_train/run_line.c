@@ -67,7 +67,7 @@ void app_run_line(char line[APP_RUN_LINE], const app_step_log *r, int64_t steps,
     used = snprintf(
         line, APP_RUN_LINE,
         "step %*" PRId64 "/%" PRId64 "  loss %s  norm %.3f  lr %.2e  %.0f ms  %s tok/s  %.1f "
-                                     "model GFLOP/s%s  mem %s  eta %s",
+        "model GFLOP/s%s  mem %s  eta %s",
         digits_of(steps), r->step, steps, or_none(loss, (double)r->loss, 4),
         (double)r->grad_norm, r->lr, r->ms, with_unit(rate, r->tokens_per_s, 1e3, counts, 4),
         r->model_flops_per_s / 1e9, part,
