@@ -24,6 +24,7 @@ static void flags_of(const search *s, const search_candidate *c, char *text, siz
 {
     app_options from = *s->options, o = search_options(s, c);
 
+    o.warmup_steps = from.warmup_steps;
     o.steps = from.steps; /* what a search leaves out of its plans stays as it was asked for */
     o.sample = from.sample;
     o.eval_interval = from.eval_interval;
