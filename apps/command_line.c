@@ -1,5 +1,6 @@
 /* apps/command_line.c - see the header. */
 #include "apps/command_line.h"
+#include "apps/float_value.h"
 #include <getopt.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -31,6 +32,11 @@ static wf_status take(const app_flag *f, const char *text, wf_error *error)
         if (end == text || *end || !(real >= f->least && real <= f->most))
             return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %g to %g", f->name,
                                 text, f->least, f->most);
+        if (!app_float_holds(real))
+            return wf_error_set(error, WF_EINVAL,
+                                "--%s %s becomes %g as a 32-bit float: a number from %g to %g, "
+                                "of %g or more where it is not 0",
+                                f->name, text, (double)(float)real, f->least, f->most, 1.2e-38);
         *(double *)f->value = real;
         return WF_OK;
     }

@@ -7,7 +7,7 @@
 
 #include "core/job.h"
 
-/* What a value is: const char *, int64_t, double, bool. */
+/* What a value is: const char *, int64_t, double, bool. A REAL has to be one that a float holds. */
 typedef enum app_flag_kind {
     APP_FLAG_TEXT,
     APP_FLAG_COUNT,

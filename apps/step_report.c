@@ -1,5 +1,6 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
+#include "apps/json_number.h"
 #include "parallel/files/output.h"
 #include <inttypes.h>
 #include <string.h>
@@ -84,10 +85,11 @@ static json_t *state_json(const wf_par_report *r)
     for (int i = 0; i < 4; i++) {
         double bytes = app_bytes_per_parameter(r, state[i]);
 
-        json_object_set_new(object, key_of(key, state[i]), json_real(bytes));
+        key_of(key, state[i]);
+        json_object_set_new(object, key, r->share ? app_json_number(key, bytes) : json_null());
         sum += bytes;
     }
-    json_object_set_new(object, "sum", json_real(sum));
+    json_object_set_new(object, "sum", r->share ? app_json_number("sum", sum) : json_null());
     return object;
 }
 
@@ -152,7 +154,7 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
 
     return json_pack(
         "{s:o?, s:i, s:s, s:o?, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, "
-        "s:o?, s:o?, s:f}",
+        "s:o?, s:o?, s:o?, s:o?}",
         "mesh", mesh_json(r), "rank", r->rank, "strategy", o->strategy, "model",
         model_json(o, r), "parameters", parts_json(r), "units", units_json(r), "batch",
         "global", (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size,
@@ -160,7 +162,8 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         "moment", app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
-        r->flops);
+        app_json_number("flops", r->flops), "model_flops",
+        app_json_number("model_flops", r->model_flops));
 }
 
 wf_status app_step_report_check(const char *path, wf_error *error)
@@ -170,10 +173,10 @@ wf_status app_step_report_check(const char *path, wf_error *error)
 
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
-    wf_output *output = json ? wf_output_open(path, error) : NULL;
+    wf_output *output = NULL;
 
-    if (!json)
-        return wf_error_set(error, WF_ENOMEM, "no memory for a report as JSON");
+    if (app_json_check(json, "a report", error) == WF_OK)
+        output = wf_output_open(path, error);
     if (output && (json_dumpf(json, wf_output_stream(output),
                               JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 ||
                    fputc('\n', wf_output_stream(output)) == EOF)) {

@@ -204,6 +204,19 @@ double wf_context_flops(const wf_context *ctx)
     return ctx->flops;
 }
 
+double wf_context_model_flops(const wf_context *ctx)
+{
+    return ctx->model_flops;
+}
+
+double wf_context_model_share(wf_context *ctx, double share)
+{
+    double before = 1 - ctx->repeated;
+
+    ctx->repeated = 1 - share;
+    return before;
+}
+
 void wf_distribution_set(wf_context *ctx, const wf_distribution *distribution, void *mesh)
 {
     ctx->distribution = distribution;

@@ -152,6 +152,20 @@ WF_API bool wf_context_is_training(const wf_context *ctx);
 /** wf_context_flops - the work of all ops so far that say how much theirs is (wf_op.flops). */
 WF_API double wf_context_flops(const wf_context *ctx);
 
+/**
+ * wf_context_model_flops - model FLOPs: what of that a model takes by itself, on any layout and whatever is recomputed. Over
+ * all ranks they are those of one rank
+ *
+ * Not counted: forward passes that are recomputed, scores that attention makes again in backward, products that ranks of
+ * tensor parallelism all make, sequences that a rank without one computes again, and the optimizer's products. They are
+ * what model FLOPs utilization (MFU, PaLM 2022) is made of, with attention over the scores that a mask leaves.
+ */
+WF_API double wf_context_model_flops(const wf_context *ctx);
+
+/** wf_context_model_share - which part of the work from now on is the model's: 1, or 0 where it is done again. Returns
+ * the part until now. */
+WF_API double wf_context_model_share(wf_context *ctx, double share);
+
 /** wf_uses - how uses of leaves are numbered, in the order of a forward pass. */
 typedef struct wf_uses {
     int64_t next; /* the number of the next use */

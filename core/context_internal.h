@@ -43,7 +43,8 @@ struct wf_context {
     int64_t micro_steps;
     bool rows_apart;
     bool evaluating;
-    double flops;
+    double flops, model_flops;
+    double repeated;           /* 1 - wf_context_model_share */
     wf_trace *trace;           /* NULL: none is kept */
     wf_pace *pace;             /* NULL: ops take what they take */
     const wf_journal *journal; /* NULL: nobody writes down what is done */

@@ -29,6 +29,8 @@ typedef struct wf_distribution {
     void (*print)(const wf_layout *layout, char *text, size_t size);
     /* The same tensor in another layout, nothing recorded. */
     wf_tensor *(*move)(wf_tensor *x, const wf_layout *to);
+    /* How many ranks compute the same as this one in a call, 1 or more. */
+    double (*alike)(const void *mesh, const wf_call *call);
     /* True where a tensor of this layout still has a sum or max to be taken. */
     bool (*partial)(const wf_layout *layout);
 } wf_distribution;

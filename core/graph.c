@@ -7,7 +7,7 @@ struct wf_graph {
     wf_context *ctx;
     void *captured; /* the device's; NULL in a plan */
     size_t held;    /* bytes that a run needs beside the tensors that are still there */
-    double flops;
+    double flops, model_flops;
     bool counted; /* flops, once: by the calls that were captured */
 };
 
@@ -37,7 +37,7 @@ wf_status wf_graph_begin(wf_context *ctx)
     graph = calloc(1, sizeof *graph);
     if (!graph)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a graph");
-    *graph = (wf_graph){.ctx = ctx, .flops = ctx->flops};
+    *graph = (wf_graph){.ctx = ctx, .flops = ctx->flops, .model_flops = ctx->model_flops};
     if (begin(ctx) != WF_OK) {
         free(graph);
         return ctx->error.code;
@@ -70,6 +70,7 @@ wf_graph *wf_graph_end(wf_context *ctx)
     graph->held = wf_pool_most(ctx->pool) - report.in_use;
     wf_pool_hold(ctx->pool, graph->held, WF_MEMORY_GRAPH);
     graph->flops = ctx->flops - graph->flops;
+    graph->model_flops = ctx->model_flops - graph->model_flops;
     graph->counted = true;
     return graph;
 }
@@ -86,8 +87,10 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
 
     if (ctx->error.code != WF_OK)
         return ctx->error.code;
-    if (!graph->counted)
+    if (!graph->counted) {
         ctx->flops += graph->flops;
+        ctx->model_flops += graph->model_flops;
+    }
     graph->counted = false;
     if (!ctx->options.plan &&
         ctx->device->graphs->run(ctx->device, graph->captured, now, bytes, &error) != WF_OK)

@@ -147,6 +147,7 @@ struct wf_op {
        them first.want asks for is wanted; the others' are alike. */
     void (*backward_joined)(int passes, wf_gradient *const *grad);
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
+    double repeats;    /* the part of that which the forward pass has done already */
     unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
                           stored as bf16 unless the op writes to an operand */
     unsigned shapes;   /* bit i: of operand i only the shape is read */

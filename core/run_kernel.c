@@ -154,6 +154,18 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     return status;
 }
 
+/* Counts what the call takes, and what of it is the model's: once where several ranks do the same. */
+static void count_work(const wf_call *call)
+{
+    wf_context *ctx = call->ctx;
+    double flops = call->op->flops(call), model = flops * (1 - call->op->repeats);
+
+    ctx->flops += flops;
+    if (ctx->distribution)
+        model /= ctx->distribution->alike(ctx->mesh, call);
+    ctx->model_flops += model * (1 - ctx->repeated);
+}
+
 wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
 {
     wf_context *ctx = asked->ctx;
@@ -187,7 +199,7 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
     if (status == WF_OK && ctx->journal)
         ctx->journal->op(ctx->journal->self, call);
     if (asked->op->flops)
-        ctx->flops += asked->op->flops(asked);
+        count_work(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);
     return status;
 }

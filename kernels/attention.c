@@ -262,7 +262,8 @@ static wf_status reference_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Two products over the scores, the causal half of them, or what a window leaves of that; backward makes five. */
+/* Two products over the scores, the causal half of them, or what a window leaves of that; backward makes five, of which the
+   scores are one that forward had made. */
 static double product_flops(const wf_call *call, int products)
 {
     const wf_attention_attr *a = call->attr;
@@ -288,7 +289,8 @@ static double grad_flops(const wf_call *call)
 #define FORWARD                                                                                \
     .keep_fp32 = 1 << 1, .reference = {.run = reference, .workspace = reference_workspace},    \
     .backward = backward, .shape = shape, .flops = forward_flops
-#define GRADIENT .reference = {.run = reference_grad}, .shape = shape, .flops = grad_flops
+#define GRADIENT                                                                               \
+    .reference = {.run = reference_grad}, .shape = shape, .flops = grad_flops, .repeats = .2
 
 enum {
     SAVED = WF_SAVE_IN(0) | WF_SAVE_IN(1) | WF_SAVE_IN(2) | WF_SAVE_OUT(0) | WF_SAVE_OUT(1)

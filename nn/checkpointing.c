@@ -34,6 +34,7 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *x = wf_source(g->in[INPUT]), *y;
+    double share;
 
     *uses = (wf_uses){.next = r->first,
                       .recompute = true,
@@ -42,7 +43,9 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
                       .first = g->n_in > 1 ? g->in[FIRST] : NULL,
                       .positions = g->n_in > 1 ? g->in[POSITIONS] : NULL};
     wf_scope_open(ctx);
+    share = wf_context_model_share(ctx, 0);
     y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
+    wf_context_model_share(ctx, share);
     if (y)
         check_uses(r, uses->next);
     *uses = outside;

@@ -49,8 +49,9 @@ struct wf_par {
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
     unsigned
         reduced; /* over which gradients are summed in every micro-step, or group; 0: once a step */
-    int group;            /* micro-steps whose gradients are summed together there, 1 or more */
-    struct place *places; /* what plans have put into models */
+    int group; /* micro-steps whose gradients are summed together there, 1 or more */
+    bool reported_inexact;              /* wf_par_report_inexact has written its line */
+    struct place *places;               /* what plans have put into models */
     struct wf_par_holding *holdings;    /* the parameters that it is cut into */
     struct wf_par_units *models;        /* the units of every planned model */
     struct wf_par_sharding_plan *plans; /* what has been asked for, model by model */
@@ -137,6 +138,10 @@ void wf_par_tell_axis(wf_par *par, int axis);
 
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h);
+
+/* Writes to standard error, from the first rank and once, why the layout is not exact; nothing in a plan, and while it is exact
+   as far as is known. */
+void wf_par_report_inexact(wf_par *par);
 
 /* Of the ranks that hold the same part of a parameter, of its gradient or of a moment, the one that is first
    on every other axis counts it; on the axis of a pipeline, the one of its first stage. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 void wf_par_tell_axis(wf_par *par, int axis)
 {
@@ -258,6 +259,9 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     par->group = 1;
     cut_finely(par);
+    for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
+        if (axis != par->pp_axis && !wf_par_is_dp(par, axis))
+            wf_mesh_shares_model(par->mesh, axis);
     find_inexact(par);
     return WF_OK;
 }
@@ -282,6 +286,7 @@ void wf_par_close(wf_par *par)
 {
     if (!par)
         return;
+    wf_par_report_inexact(par);
     wf_par_drop_plans(par);
     wf_mesh_close(par->mesh);
     wf_context_close(par->ctx);
@@ -332,4 +337,19 @@ const wf_layout *wf_par_batch_layout(const wf_par *par)
 const char *wf_par_inexact(const wf_par *par)
 {
     return wf_context_inexact(par->ctx);
+}
+
+void wf_par_report_inexact(wf_par *par)
+{
+    const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
+    char line[WF_INEXACT + 1];
+    int n;
+
+    if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
+        wf_context_rank(par->ctx) != 0)
+        return;
+    par->reported_inexact = true;
+    n = snprintf(line, sizeof line, "%s\n", inexact);
+    if (write(STDERR_FILENO, line, (size_t)n) < 0)
+        return; /* wf_par_inexact has it */
 }

@@ -117,21 +117,13 @@ static wf_status read_window(const app_data_set *d, const stretch *s, int64_t at
                                 : WF_OK;
 }
 
-/* scratch: 2 (seq_len + 1) */
-static wf_status read_one(const app_data_set *d, app_data_part part, int64_t batch,
-                          int64_t index, int32_t *scratch, int32_t *tokens, int32_t *targets,
-                          wf_error *error)
+/* Reads the sequence that begins at token `at` of a stretch. scratch: 2 (seq_len + 1) */
+static wf_status read_at(const app_data_set *d, const stretch *s, int64_t at, int32_t *scratch,
+                         int32_t *tokens, int32_t *targets, wf_error *error)
 {
-    int64_t length = d->options.seq_len, at;
+    int64_t length = d->options.seq_len;
     int32_t *ids = scratch, *begins = scratch + length + 1;
-    const stretch *s;
 
-    if (is_filling(d, part, batch, index)) {
-        memset(tokens, 0, (size_t)length * sizeof *tokens);
-        memset(targets, -1, (size_t)length * sizeof *targets);
-        return WF_OK;
-    }
-    s = place_of(d, part, batch, index, &at);
     if (read_window(d, s, at, ids, begins, error) != WF_OK)
         return error->code;
     memcpy(tokens, ids, (size_t)length * sizeof *ids);
@@ -145,6 +137,22 @@ static wf_status read_one(const app_data_set *d, app_data_part part, int64_t bat
     for (int64_t i = 0; i < length; i++)
         targets[i] = ids[i] ? targets[i] : -1;
     return WF_OK;
+}
+
+static wf_status read_one(const app_data_set *d, app_data_part part, int64_t batch,
+                          int64_t index, int32_t *scratch, int32_t *tokens, int32_t *targets,
+                          wf_error *error)
+{
+    int64_t length = d->options.seq_len, at;
+    const stretch *s;
+
+    if (is_filling(d, part, batch, index)) {
+        memset(tokens, 0, (size_t)length * sizeof *tokens);
+        memset(targets, -1, (size_t)length * sizeof *targets);
+        return WF_OK;
+    }
+    s = place_of(d, part, batch, index, &at);
+    return read_at(d, s, at, scratch, tokens, targets, error);
 }
 
 static wf_status lay_out_one(const app_data_set *d, app_data_part part, int64_t batch,
@@ -225,29 +233,38 @@ bool app_data_set_counts(const app_data_set *data, app_data_part part)
             app_data_set_windows(data, part) % data->options.global_batch != 0);
 }
 
-/* Targets of a sequence that are trained on; scratch: room for 4 (seq_len + 1). */
+/* Counts the targets that are trained on of the sequence at token `at` of a stretch; scratch: 4 (seq_len + 1). */
+static wf_status count_at(const app_data_set *d, const stretch *s, int64_t at, int32_t *scratch,
+                          int64_t *count, wf_error *error)
+{
+    int64_t length = d->options.seq_len;
+    int32_t *targets = scratch + 3 * (length + 1);
+
+    *count = 0;
+    if (!s->source->masked && !d->options.documents) {
+        *count = length;
+        return WF_OK;
+    }
+    if (d->options.documents)
+        read_at(d, s, at, scratch, scratch + 2 * (length + 1), targets, error);
+    else
+        app_source_read_mask(s->source, s->first + at + 1, length, targets, error);
+    for (int64_t i = 0; i < length && error->code == WF_OK; i++)
+        *count += d->options.documents ? targets[i] >= 0 : targets[i] != 0;
+    return error->code;
+}
+
 static wf_status count_one(const app_data_set *d, app_data_part part, int64_t batch,
                            int64_t index, int32_t *scratch, int64_t *count, wf_error *error)
 {
-    int64_t length = d->options.seq_len, at;
-    int32_t *targets = scratch + 3 * (length + 1);
+    int64_t at;
     const stretch *s;
 
     *count = 0;
     if (is_filling(d, part, batch, index))
         return WF_OK;
     s = place_of(d, part, batch, index, &at);
-    if (!s->source->masked && !d->options.documents) {
-        *count = length;
-        return WF_OK;
-    }
-    if (d->options.documents)
-        read_one(d, part, batch, index, scratch, scratch + 2 * (length + 1), targets, error);
-    else
-        app_source_read_mask(s->source, s->first + at + 1, length, targets, error);
-    for (int64_t i = 0; i < length && error->code == WF_OK; i++)
-        *count += d->options.documents ? targets[i] >= 0 : targets[i] != 0;
-    return error->code;
+    return count_at(d, s, at, scratch, count, error);
 }
 
 static wf_status count_all(const app_data_set *d, app_data_part part, int64_t batch,
@@ -282,6 +299,55 @@ wf_status app_data_set_counted(const app_data_set *data, app_data_part part, int
     *count = c->count[part];
     pthread_mutex_unlock(&c->lock);
     return status;
+}
+
+/* Looks for a window of the part that has a target which is trained on; mostly the first one has. */
+static wf_status find_counted(const app_data_set *d, app_data_part part, bool *found,
+                              wf_error *error)
+{
+    int32_t *scratch = malloc(4 * (size_t)(d->options.seq_len + 1) * sizeof *scratch);
+    int64_t count = 0;
+
+    *found = false;
+    if (!scratch)
+        wf_error_set(error, WF_ENOMEM, "no memory for a sequence of the data");
+    for (int64_t i = 0; i < d->stretches[part] && !*found && error->code == WF_OK; i++) {
+        const stretch *s = &d->part[part][i];
+
+        for (int64_t w = 0; w < s->windows && !*found && error->code == WF_OK; w++)
+            *found = count_at(d, s, w * d->options.seq_len, scratch, &count, error) == WF_OK &&
+                     count;
+    }
+    free(scratch);
+    return error->code;
+}
+
+wf_status app_data_set_check_counts(const app_data_set *d, int64_t batches, wf_error *error)
+{
+    bool found = true;
+    int64_t count = 0;
+
+    if (app_data_set_counts(d, APP_DATA_TRAIN) &&
+        find_counted(d, APP_DATA_TRAIN, &found, error) != WF_OK)
+        return error->code;
+    if (!found)
+        return wf_error_set(error, WF_EDATA,
+                            "no token of the data is trained on (loss masks, or documents of "
+                            "one token): there is nothing to learn from");
+    if (batches && app_data_check_part(d, APP_DATA_VALIDATION, error) != WF_OK)
+        return error->code;
+    found = !batches || !app_data_set_counts(d, APP_DATA_VALIDATION);
+    for (int64_t i = 0; i < batches && !found && error->code == WF_OK; i++)
+        found =
+            app_data_set_counted(d, APP_DATA_VALIDATION, i, &count, error) == WF_OK && count;
+    if (error->code != WF_OK || found)
+        return error->code;
+    return wf_error_set(error, WF_EDATA,
+                        "no token counts in the %" PRId64
+                        " batches of an evaluation (loss masks, or documents of one token), so "
+                        "that there is no validation loss: use other --val-data, more "
+                        "--eval-iters, or --eval-interval 0",
+                        batches);
 }
 
 /* How often so many samples of a mixture read a source. */

@@ -125,4 +125,13 @@ bool app_data_set_counts(const app_data_set *data, app_data_part part);
 wf_status app_data_set_counted(const app_data_set *data, app_data_part part, int64_t batch,
                                int64_t *count, wf_error *error);
 
+/**
+ * app_data_set_check_counts - that there is something to learn from, and something to evaluate
+ *
+ * @param batches  of an evaluation; 0: there is none
+ * Errors:         WF_EDATA where no token of the part to train on is trained on, or none counts in an evaluation;
+ *                 as of app_data_set_read
+ */
+wf_status app_data_set_check_counts(const app_data_set *data, int64_t batches, wf_error *error);
+
 #endif

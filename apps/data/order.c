@@ -1,6 +1,7 @@
 /* apps/data/order.c - see order.h. */
 #include "apps/data/order.h"
 #include "core/numerics/random.h"
+#include <math.h>
 #include <stdlib.h>
 
 enum { ROUNDS = 6 };
@@ -56,6 +57,13 @@ static wf_status divide(const double *weights, int64_t count, int64_t *quota, wf
                             (long long)count);
     for (int64_t s = 0; s < count; s++)
         sum += weights[s];
+    if (!isfinite(sum)) {
+        free(lost);
+        return wf_error_set(error, WF_EINVAL,
+                            "the weights of the %lld sources of a mixture have no finite sum: "
+                            "make them smaller",
+                            (long long)count);
+    }
     for (int64_t s = 0; s < count; s++) {
         double share = weights[s] / sum * APP_ORDER_PERIOD;
 

@@ -166,7 +166,7 @@ static void run_requests(desk *d)
     int64_t question = 0, taken = 0;
 
     for (int64_t begin = 0, end; begin < all->count; begin = end, question++) {
-        end = app_answers_next(all, begin);
+        end = app_requests_next(all, begin);
         if (question % d->o->copies != d->o->copy)
             continue;
         for (int64_t i = begin; d->answer && i < end; i++)

@@ -19,7 +19,7 @@ typedef struct app_answers_options {
 } app_answers_options;
 
 /*
- * The answers of this rank's questions, the same on any layout and batch. A context is computed once for all that follow it.
+ * The answers of this rank's questions, the same on any exact layout and batch. A context is computed once for all that follow it.
  * answer: [requests], written where the question is this rank's; NULL: the rank takes part alone.
  * Collective over the ranks of a copy; over all of them where parameters are sharded over copies: copies is 1 then.
  * Errors: those of the engine, WF_ENOMEM, in the context.

@@ -1,6 +1,7 @@
 /* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/answers.h"
+#include "apps/json_number.h"
 #include "apps/model/gather.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,36 +56,53 @@ static wf_status eval_rank(wf_rank *rank, void *arg)
     return app_model_run_rank(&j->q->run, &j->source, false, rank, run_model, j);
 }
 
-static void print_answer(const app_request *r, const app_answer *a)
+static wf_status print_answer(const app_request *r, const app_answer *a, wf_error *error)
 {
-    printf(
-        "{\"doc_id\": %lld, \"logprob\": %.17g, \"greedy\": %s, \"tokens\": %lld, \"bytes\": "
-        "%lld}\n",
-        (long long)r->doc, a->logprob, a->greedy ? "true" : "false",
-        (long long)(r->count - r->context), (long long)r->bytes);
+    char what[64];
+
+    snprintf(what, sizeof what, "the answer to line %lld", (long long)r->line);
+    return app_json_line(json_pack("{s:I, s:o?, s:b, s:I, s:I}", "doc_id", (json_int_t)r->doc,
+                                   "logprob", app_json_number("logprob", a->logprob), "greedy",
+                                   a->greedy, "tokens", (json_int_t)(r->count - r->context),
+                                   "bytes", (json_int_t)r->bytes),
+                         stdout, 17, what, error);
 }
 
-static void print(const job *j)
+static wf_status print_json(const job *j, const app_score *s, wf_error *error)
+{
+    const app_requests *all = &j->requests;
+
+    for (int64_t i = 0; i < all->count; i++)
+        if (print_answer(&all->list[i], &j->answer[i], error) != WF_OK)
+            return error->code;
+    return app_json_line(
+        json_pack("{s:I, s:I, s:I, s:I, s:o?}", "questions", (json_int_t)s->questions,
+                  "labelled", (json_int_t)s->labelled, "right", (json_int_t)s->right,
+                  "right_by_bytes", (json_int_t)s->right_by_bytes, "bits_per_byte",
+                  s->labelled ? app_json_number("bits_per_byte", s->bits_per_byte)
+                              : json_null()),
+        stdout, 17, "the sum of the answers", error);
+}
+
+static wf_status print(const job *j, wf_error *error)
 {
     const app_requests *all = &j->requests;
     const app_score s = app_answers_score(all, j->answer);
 
-    for (int64_t i = 0; i < all->count && j->q->json; i++)
-        print_answer(&all->list[i], &j->answer[i]);
+    if (app_answers_check(all, j->answer, j->q->requests, error) != WF_OK)
+        return error->code;
     if (j->q->json)
-        printf("{\"questions\": %lld, \"labelled\": %lld, \"right\": %lld, \"right_by_bytes\": "
-               "%lld, \"bits_per_byte\": %.17g}\n",
-               (long long)s.questions, (long long)s.labelled, (long long)s.right,
-               (long long)s.right_by_bytes, s.bits_per_byte);
-    else if (s.labelled)
-        printf("%lld requests, %lld questions with a right answer: acc %.4f, acc_norm %.4f, "
-               "%.6f bits a byte of it\n",
-               (long long)all->count, (long long)s.labelled,
+        return print_json(j, &s, error);
+    if (s.labelled)
+        printf("%lld requests, %lld of %lld questions with a right answer: acc %.4f, acc_norm "
+               "%.4f, %.6f bits a byte of it\n",
+               (long long)all->count, (long long)s.labelled, (long long)s.questions,
                (double)s.right / (double)s.labelled,
                (double)s.right_by_bytes / (double)s.labelled, s.bits_per_byte);
     else
         printf("%lld requests, of which none has a label: --json has what each comes to\n",
                (long long)all->count);
+    return WF_OK;
 }
 
 static wf_status check_batch(const app_choices_request *q, wf_error *error)
@@ -123,7 +141,7 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
                  &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
                  eval_rank, &j, error) == WF_OK &&
              wf_launcher_detected().process <= 0)
-        print(&j);
+        print(&j, error);
     app_tokenizer_close(j.tokenizer);
     app_model_source_close(&j.source);
     app_requests_free(&j.requests);

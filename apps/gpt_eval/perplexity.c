@@ -1,11 +1,14 @@
 /* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
 #include "apps/gpt_eval/perplexity.h"
+#include "apps/json_number.h"
 #include "apps/model/gather.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+
+#define LN2 0.693147180559945309417
 
 enum { STANDARD_LENGTH = 1024 };
 
@@ -149,12 +152,27 @@ static wf_status eval_rank(wf_rank *rank, void *arg)
     return app_model_run_rank(&j->q->run, &j->source, false, rank, run_windows, j);
 }
 
-/* In the order of the text, so that the sum has no layout. */
-static void print(const job *j)
+static wf_status print_json(const job *j, double nats, int64_t count, wf_error *error)
 {
-    const double ln2 = 0.693147180559945309417;
     const app_perplexity_data *d = &j->data;
-    const app_perplexity_request *q = j->q;
+    double each = nats / (double)count;
+
+    return app_json_line(
+        json_pack("{s:I, s:I, s:I, s:I, s:o?, s:o?, s:o?, s:o?}", "tokens", (json_int_t)count,
+                  "bytes", (json_int_t)d->bytes, "seq_length", (json_int_t)j->windows.length,
+                  "stride", (json_int_t)j->windows.stride, "nats",
+                  app_json_number("nats", nats), "nats_per_token",
+                  app_json_number("nats_per_token", each), "perplexity",
+                  app_json_number("perplexity", exp(each)), "bits_per_byte",
+                  d->bytes ? app_json_number("bits_per_byte", nats / LN2 / (double)d->bytes)
+                           : json_null()),
+        stdout, 17, "the perplexity", error);
+}
+
+/* Prints the losses' mean. They are added in the order of the text, so that the sum has no layout. */
+static wf_status print(const job *j, wf_error *error)
+{
+    const app_perplexity_data *d = &j->data;
     double nats = 0;
     int64_t count = 0;
 
@@ -163,24 +181,22 @@ static void print(const job *j)
             nats += (double)j->loss[i];
             count++;
         }
-    if (q->json) {
-        printf("{\"tokens\": %lld, \"bytes\": %lld, \"seq_length\": %lld, \"stride\": %lld, "
-               "\"nats\": %.17g, \"nats_per_token\": %.17g, \"perplexity\": %.17g, "
-               "\"bits_per_byte\": ",
-               (long long)count, (long long)d->bytes, (long long)j->windows.length,
-               (long long)j->windows.stride, nats, nats / (double)count,
-               exp(nats / (double)count));
-        printf(d->bytes ? "%.17g}\n" : "null}\n", nats / ln2 / (double)d->bytes);
-        return;
-    }
+    if (isnan(nats))
+        return wf_error_set(error, WF_ENONFINITE,
+                            "the losses of --data %s are not finite: the model's weights, or "
+                            "what it makes of this text, are not",
+                            j->q->data);
+    if (j->q->json)
+        return print_json(j, nats, count, error);
     printf("%lld tokens in windows of %lld, each foretold once: %.6f nats a token, perplexity "
            "%.4f",
            (long long)count, (long long)j->windows.length, nats / (double)count,
            exp(nats / (double)count));
     if (d->bytes)
-        printf("; %.6f bits a byte of %lld", nats / ln2 / (double)d->bytes,
+        printf("; %.6f bits a byte of %lld", nats / LN2 / (double)d->bytes,
                (long long)d->bytes);
     printf("\n");
+    return WF_OK;
 }
 
 static wf_status choose_windows(job *j, app_perplexity_request *q, wf_error *error)
@@ -237,7 +253,7 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
                  &(wf_launch_options){.ranks = (int)(q->run.tp * q->run.dp), .job = q->run.job},
                  eval_rank, &j, error) == WF_OK &&
              launcher.process <= 0)
-        print(&j);
+        print(&j, error);
     app_tokenizer_close(j.tokenizer);
     app_model_source_close(&j.source);
     app_perplexity_data_free(&j.data);

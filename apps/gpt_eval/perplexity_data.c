@@ -50,6 +50,15 @@ static wf_status read_ids(const app_source *source, const char *path, app_perple
     return error->code;
 }
 
+static bool any_counts(const app_perplexity_data *d)
+{
+    bool any = !d->counted;
+
+    for (int64_t i = 1; i < d->tokens && !any; i++)
+        any = d->counted[i];
+    return any;
+}
+
 /* Of the tokens that count, which the first never does. */
 static wf_status count_bytes(const app_tokenizer *tokenizer, app_perplexity_data *d,
                              wf_error *error)
@@ -101,6 +110,11 @@ wf_status app_perplexity_data_read(const char *path, const app_tokenizer *tokeni
     if (error->code == WF_OK && d->tokens < 2)
         wf_error_set(error, WF_EINVAL, "--data %s has %lld token%s, and none to foretell", path,
                      (long long)d->tokens, d->tokens == 1 ? "" : "s");
+    if (error->code == WF_OK && !any_counts(d))
+        wf_error_set(error, WF_EDATA,
+                     "--data %s: its loss mask lets none of the %lld tokens count, so that "
+                     "there is no mean",
+                     path, (long long)d->tokens);
     return error->code == WF_OK && tokenizer ? count_bytes(tokenizer, d, error) : error->code;
 }
 

@@ -1,6 +1,7 @@
 /* apps/gpt_eval/requests.c - see the header. */
 #include "apps/gpt_eval/requests.h"
 #include <errno.h>
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,7 +70,8 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
                                           .begin = (int64_t)to->ids.count,
                                           .context = (int64_t)r->context.count - cut,
                                           .count = count - cut,
-                                          .bytes = bytes};
+                                          .bytes = bytes,
+                                          .line = r->line};
     if (to->list[to->count - 1].context < 1)
         return refuse(r, "its continuation has more tokens than the model has positions");
     for (int64_t i = cut; i < count && r->error->code == WF_OK; i++)
@@ -151,6 +153,85 @@ static wf_status read_line(reading *r, const char *text, size_t bytes)
     return r->error->code;
 }
 
+int64_t app_requests_next(const app_requests *all, int64_t begin)
+{
+    int64_t end = begin + 1;
+
+    while (end < all->count && all->list[end].doc == all->list[begin].doc)
+        end++;
+    return end;
+}
+
+/* Checks that the choices of a question have one label, and that one of them is the one it says. */
+static wf_status check_label(reading *r, int64_t begin, int64_t end)
+{
+    const app_request *q = r->to->list;
+    int64_t choices = end - begin, label = q[begin].label;
+    char text[256];
+
+    for (int64_t i = begin + 1; i < end; i++)
+        if (q[i].label != label) {
+            r->line = q[i].line;
+            snprintf(text, sizeof text,
+                     "\"label\" is %" PRId64 " and not %" PRId64 " as on line %" PRId64
+                     ", of the same doc_id %" PRId64
+                     " (-1: there is none): all choices of a question have one label",
+                     q[i].label, label, q[begin].line, q[i].doc);
+            return refuse(r, text);
+        }
+    if (label < choices)
+        return WF_OK;
+    r->line = q[begin].line;
+    snprintf(text, sizeof text,
+             "\"label\" %" PRId64 " is none of the %" PRId64 " choices of doc_id %" PRId64
+             ", which are numbered from 0 to %" PRId64,
+             label, choices, q[begin].doc, choices - 1);
+    return refuse(r, text);
+}
+
+typedef struct question {
+    int64_t doc, line;
+} question;
+
+static int by_document(const void *a, const void *b)
+{
+    const question *x = a, *y = b;
+
+    if (x->doc != y->doc)
+        return x->doc < y->doc ? -1 : 1;
+    return x->line < y->line ? -1 : x->line > y->line;
+}
+
+/* Checks that the lines of each question stand together, and their labels. */
+static wf_status check_questions(reading *r)
+{
+    const app_requests *all = r->to;
+    question *q = calloc((size_t)all->count + 1, sizeof *q);
+    int64_t n = 0;
+    char text[160];
+
+    if (!q)
+        return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s", r->path);
+    for (int64_t begin = 0; begin < all->count; begin = app_requests_next(all, begin))
+        q[n++] = (question){.doc = all->list[begin].doc, .line = all->list[begin].line};
+    qsort(q, (size_t)n, sizeof *q, by_document);
+    for (int64_t i = 1; i < n && r->error->code == WF_OK; i++)
+        if (q[i].doc == q[i - 1].doc) {
+            r->line = q[i].line;
+            snprintf(text, sizeof text,
+                     "doc_id %" PRId64 " is that of line %" PRId64
+                     " too, with others between: the choices of a question stand together",
+                     q[i].doc, q[i - 1].line);
+            refuse(r, text);
+        }
+    free(q);
+    for (int64_t begin = 0, end; begin < all->count && r->error->code == WF_OK; begin = end) {
+        end = app_requests_next(all, begin);
+        check_label(r, begin, end);
+    }
+    return r->error->code;
+}
+
 static wf_status read_lines(reading *r, FILE *file)
 {
     char *line = NULL;
@@ -167,7 +248,7 @@ static wf_status read_lines(reading *r, FILE *file)
         wf_error_set(r->error, WF_EIO, "%s: %s", r->path, strerror(errno));
     if (r->error->code == WF_OK && !r->to->count)
         wf_error_set(r->error, WF_EINVAL, "%s has no requests", r->path);
-    return r->error->code;
+    return r->error->code == WF_OK ? check_questions(r) : r->error->code;
 }
 
 wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,

@@ -5,13 +5,15 @@
 #include "apps/tokenizer/tokenizer.h"
 
 /*
- * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines of one doc_id come one
- * behind the other: they are the choices of a question, and label says which of them, from 0 on, is right.
+ * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines of one doc_id stand one
+ * after the other: they are the choices of a question, and label, the same on all, is the number of the right one, from
+ * 0. Without a label, or with null, the right one is not known.
  */
 typedef struct app_request {
     int64_t doc, label;            /* label -1: nobody says */
     int64_t begin, context, count; /* its tokens in `ids`: of the context, and of all */
-    int64_t bytes;                 /* the continuation's, as the line has it */
+    int64_t bytes;                 /* bytes of the continuation as written */
+    int64_t line;                  /* its line in the file */
 } app_request;
 
 typedef struct app_requests {
@@ -29,10 +31,14 @@ typedef struct app_requests {
  *
  * @param positions  of the model: longer requests keep their last positions + 1 tokens
  * Owner:   the caller, app_requests_free in any case
- * Errors:  WF_EIO; WF_EDATA (file, line, and key); WF_EINVAL (no token to foretell); WF_ENOMEM
+ * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that stand apart, labels that differ, and
+ *          one that none of the choices has); WF_EINVAL (no token to foretell); WF_ENOMEM
  */
 wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,
                             app_requests *requests, wf_error *error);
+/* Returns the first request after those of the question that begins at request `begin`. */
+int64_t app_requests_next(const app_requests *requests, int64_t begin);
+
 void app_requests_free(app_requests *requests);
 
 #endif

@@ -1,14 +1,6 @@
 /* apps/gpt_eval/score.c - see the header. */
 #include "apps/gpt_eval/score.h"
-
-int64_t app_answers_next(const app_requests *all, int64_t begin)
-{
-    int64_t end = begin + 1;
-
-    while (end < all->count && all->list[end].doc == all->list[begin].doc)
-        end++;
-    return end;
-}
+#include <math.h>
 
 /* One question: requests from `begin` on to before `end`. */
 static void count_question(const app_requests *all, const app_answer *answer, int64_t begin,
@@ -19,7 +11,7 @@ static void count_question(const app_requests *all, const app_answer *answer, in
     int64_t best = begin, best_by_bytes = begin, right = r[begin].label;
 
     s->questions++;
-    if (right < 0 || right >= end - begin)
+    if (right < 0) /* not known; one that is none of them was refused (requests.c) */
         return;
     for (int64_t i = begin; i < end; i++) {
         const double *best_logprob = &answer[best].logprob;
@@ -35,15 +27,36 @@ static void count_question(const app_requests *all, const app_answer *answer, in
     s->bits_per_byte -= answer[begin + right].logprob / ln2 / (double)r[begin + right].bytes;
 }
 
+bool app_answers_labelled(const app_requests *all)
+{
+    bool any = false;
+
+    for (int64_t i = 0; i < all->count && !any; i++)
+        any = all->list[i].label >= 0;
+    return any;
+}
+
+wf_status app_answers_check(const app_requests *all, const app_answer *answer, const char *path,
+                            wf_error *error)
+{
+    for (int64_t i = 0; i < all->count; i++)
+        if (!isfinite(answer[i].logprob))
+            return wf_error_set(
+                error, WF_ENONFINITE,
+                "the answer to line %lld of %s has log-probability %g: the "
+                "model's weights, or what it makes of this text, are not finite",
+                (long long)all->list[i].line, path, answer[i].logprob);
+    return WF_OK;
+}
+
 app_score app_answers_score(const app_requests *all, const app_answer *answer)
 {
     app_score s = {.questions = 0};
 
     for (int64_t begin = 0, end; begin < all->count; begin = end) {
-        end = app_answers_next(all, begin);
+        end = app_requests_next(all, begin);
         count_question(all, answer, begin, end, &s);
     }
-    if (s.labelled)
-        s.bits_per_byte /= (double)s.labelled;
+    s.bits_per_byte = s.labelled ? s.bits_per_byte / (double)s.labelled : NAN;
     return s;
 }

@@ -1,6 +1,7 @@
 /* apps/gpt_generate/output.c - text, or lines of JSON; see the header. */
 #include "apps/gpt_generate/output.h"
-#include <jansson.h>
+#include "apps/json_number.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,12 +38,12 @@ static json_t *id_list(const int32_t *ids, int64_t count)
     return list;
 }
 
-static json_t *number_list(const float *x, int64_t count)
+static json_t *number_list(const char *key, const float *x, int64_t count)
 {
     json_t *list = json_array();
 
-    for (int64_t i = 0; i < count; i++)
-        list = append(list, json_real((double)x[i]));
+    for (int64_t i = 0; i < count && list; i++)
+        list = append(list, app_json_number(key, (double)x[i]));
     return list;
 }
 
@@ -66,8 +67,9 @@ static json_t *top_list(const app_output *o, const app_text *t)
     int64_t n = o->options->top;
 
     for (int64_t i = t->prompt; i < t->count; i++) {
-        list = append(list, json_pack("{s:o, s:o}", "ids", id_list(t->top + i * n, n),
-                                      "logprobs", number_list(t->top_logprob + i * n, n)));
+        list =
+            append(list, json_pack("{s:o, s:o}", "ids", id_list(t->top + i * n, n), "logprobs",
+                                   number_list("top_logprobs", t->top_logprob + i * n, n)));
     }
     return list;
 }
@@ -87,10 +89,14 @@ static json_t *line_of(const app_output *o, const app_text *t)
         {"ids", id_list(t->ids + t->prompt, t->count - t->prompt), true},
         {"finish_reason", json_string(t->finish), true},
         {"prompt_logprobs",
-         q->echo && q->logprobs >= 0 ? number_list(t->logprob + 1, t->prompt - 1) : NULL,
+         q->echo && q->logprobs >= 0
+             ? number_list("prompt_logprobs", t->logprob + 1, t->prompt - 1)
+             : NULL,
          q->echo && q->logprobs >= 0},
         {"logprobs",
-         q->logprobs >= 0 ? number_list(t->logprob + t->prompt, t->count - t->prompt) : NULL,
+         q->logprobs >= 0
+             ? number_list("logprobs", t->logprob + t->prompt, t->count - t->prompt)
+             : NULL,
          q->logprobs >= 0},
         {"top_logprobs", q->logprobs > 0 ? top_list(o, t) : NULL, q->logprobs > 0},
     };
@@ -109,11 +115,13 @@ static json_t *line_of(const app_output *o, const app_text *t)
 static void print_json(app_output *o, const app_text *t)
 {
     json_t *line = line_of(o, t);
+    char what[64];
 
-    if (line && json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0)
+    snprintf(what, sizeof what, "sample %" PRId64 " of prompt %" PRId64,
+             t->index % o->request->n, t->index / o->request->n);
+    if (app_json_check(line, what, &o->error) == WF_OK &&
+        json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0)
         fputc('\n', o->out);
-    else if (!ferror(o->out))
-        wf_error_set(&o->error, WF_ENOMEM, "no memory for a line of JSON");
     json_decref(line);
 }
 

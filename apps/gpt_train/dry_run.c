@@ -5,7 +5,9 @@
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/sample.h"
 #include "parallel/train/profile.h"
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { STEPS = 2 };
 
@@ -101,11 +103,21 @@ static wf_status run_rank(job *j, int rank, wf_error *error)
                      dry_rank, j, error);
 }
 
+/* Takes away the number of the rank that was planned: what is refused is refused of every rank. */
+static void drop_rank(wf_error *error)
+{
+    int rank, n = 0;
+
+    if (error->code != WF_OK && sscanf(error->text, "rank %d: %n", &rank, &n) == 1 && n)
+        memmove(error->text, error->text + n, strlen(error->text + n) + 1);
+}
+
 static wf_status launch(job *j, int rank, wf_error *error)
 {
     *error = (wf_error){WF_OK, ""};
     if (app_setup_pipeline(j->o, &j->pipeline, error) == WF_OK)
         run_rank(j, rank, error);
+    drop_rank(error);
     wf_par_pipeline_free(j->pipeline);
     j->pipeline = NULL;
     return error->code;

@@ -14,6 +14,12 @@ wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_e
             WF_OK &&
         app_requests_read(o->eval_requests, tokenizer, o->positions, &exam->requests, error) ==
             WF_OK) {
+        if (!app_answers_labelled(&exam->requests))
+            wf_error_set(
+                error, WF_EINVAL,
+                "--eval-requests %s: no question has a label, so that there is nothing "
+                "to count",
+                o->eval_requests);
         exam->answer = calloc((size_t)exam->requests.count, sizeof *exam->answer);
         if (!exam->answer)
             wf_error_set(error, WF_ENOMEM, "no memory for the answers to %s", o->eval_requests);
@@ -39,10 +45,15 @@ wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
                                          .requests = &exam->requests,
                                          .batch = APP_ANSWERS_BATCH,
                                          .copies = 1};
+    wf_context *ctx = wf_par_context(par);
+    wf_error error = {WF_OK, ""};
 
-    if (app_answers_find(&options, first_rank ? exam->answer : NULL) == WF_OK && first_rank)
-        *score = app_answers_score(&exam->requests, exam->answer);
-    return wf_context_status(wf_par_context(par));
+    if (app_answers_find(&options, first_rank ? exam->answer : NULL) != WF_OK || !first_rank)
+        return wf_context_status(ctx);
+    if (app_answers_check(&exam->requests, exam->answer, "--eval-requests", &error) != WF_OK)
+        return wf_fail(ctx, error.code, "%s", error.text);
+    *score = app_answers_score(&exam->requests, exam->answer);
+    return WF_OK;
 }
 
 wf_status app_exam_plan(const app_options *o, wf_par *par, wf_nn_gpt *model,

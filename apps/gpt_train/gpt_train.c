@@ -58,6 +58,8 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
     *log = NULL;
+    if (status == WF_OK)
+        status = app_setup_peak(o, &options.peak, error);
     if (status != WF_OK || launcher->process > 0)
         return status;
     axes[1].size = replicate;
@@ -310,7 +312,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         status = app_choose_device(o, error);
     if (status == WF_OK)
         status = app_choose_threads(o, &launcher, error);
-    if (status == WF_OK)
+    if (status == WF_OK && !o->plan) /* a plan has its own choice for each strategy */
         app_choose_sums(o, launcher.process <= 0 && !o->fit_nodes);
     if (status == WF_OK && o->fit_nodes)
         return tell_fit(o, error);

@@ -1,6 +1,7 @@
 /* apps/gpt_train/plan.c - see the header. */
 #include "apps/gpt_train/plan.h"
 #include "apps/gpt_train/chakra.h"
+#include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/search.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -85,46 +86,38 @@ static void print_batch(FILE *out, const app_options *o, const app_options *aske
     fputs("\n\n", out);
 }
 
-static wf_status plan_strategies(plan_report *p, wf_error *error)
+/* Plans a strategy as a run with these flags would take it: with the sums that it chooses. */
+static void plan_strategy_as_run(app_options *o, plan_strategy *to)
+{
+    to->refused = (wf_error){WF_OK, ""};
+    plan_set_strategy(o, to->name); /* one that cannot be set is refused by its plan */
+    app_choose_sums(o, false);
+    dry_run_step(o, &to->run, &to->refused);
+}
+
+/* Plans all other strategies. Of a refused one the plan has the reason; it is no error of the plan. */
+static void plan_strategies(plan_report *p, const app_options *asked)
 {
     const app_options *o = p->options;
     const char *name;
 
     p->n_strategies = 0;
     for (int s = 0; o->dp > 1 && p->n_strategies < PLAN_STRATEGIES; s++) {
-        app_options other = *o;
+        app_options other = *asked;
 
         name = wf_par_strategy_name(s);
         if (!name)
             break;
-        if (strcmp(name, o->strategy) == 0 || !plan_set_strategy(&other, name))
+        if (strcmp(name, o->strategy) == 0)
             continue;
-        if (dry_run_step(&other, &p->strategy_run[p->n_strategies], error) ==
-            WF_EUNSUPPORTED) { /* zero1 with buddies, for instance */
-            *error = (wf_error){WF_OK, ""};
-            continue;
+        if (o->find_batch) {
+            other.micro_batch_size = o->micro_batch_size;
+            other.global_batch_size = o->global_batch_size;
         }
-        if (error->code != WF_OK)
-            return error->code;
-        p->strategy[p->n_strategies++] = name;
+        other.rank = o->rank;
+        p->strategy[p->n_strategies].name = name;
+        plan_strategy_as_run(&other, &p->strategy[p->n_strategies++]);
     }
-    *error = (wf_error){WF_OK, ""};
-    return WF_OK;
-}
-
-/* The FLOPs of the same step where nothing is recomputed. */
-static wf_status plan_model_flops(plan_report *p, wf_error *error)
-{
-    app_options none = *p->options;
-    dry_run run;
-
-    p->model_flops = p->run.report.flops;
-    if (strcmp(none.recompute, "none") == 0)
-        return WF_OK;
-    snprintf(none.recompute, sizeof none.recompute, "none");
-    if (dry_run_step(&none, &run, error) == WF_OK)
-        p->model_flops = run.report.flops;
-    return error->code;
 }
 
 /* Of the rank that is asked for; of a pipeline else of the one that takes most. */
@@ -139,11 +132,11 @@ static wf_status plan_rank(plan_report *p, app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status make(plan_report *p, app_options *o, wf_error *error)
+static wf_status make(plan_report *p, app_options *o, const app_options *asked, wf_error *error)
 {
-    if (plan_rank(p, o, error) != WF_OK || plan_model_flops(p, error) != WF_OK ||
-        plan_strategies(p, error) != WF_OK)
+    if (plan_rank(p, o, error) != WF_OK)
         return error->code;
+    plan_strategies(p, asked);
     if (!plan_fits(o, &p->run)) {
         p->limits = (plan_advice_limits){.room = (double)o->device_memory,
                                          .more_ranks = true,
@@ -175,6 +168,7 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
         return error->code;
     if (strcmp(o.search, "off") != 0)
         return search_run(&o, out, error);
+    app_choose_sums(&o, true);
     if (o.find_batch && find_batch(&o, &found, error) != WF_OK)
         return error->code;
     p = calloc(1, sizeof *p);
@@ -183,7 +177,7 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
     p->options = &o;
     if (o.machine)
         search_time(&o, &p->time, p->machine, error);
-    if (error->code == WF_OK && make(p, &o, error) == WF_OK) {
+    if (error->code == WF_OK && make(p, &o, options, error) == WF_OK) {
         if (o.find_batch)
             print_batch(out, &o, options, found);
         if (plan_report_write(p, out, error) == WF_OK)

@@ -8,17 +8,22 @@
 
 enum { PLAN_STRATEGIES = 16 };
 
+/* The same step under another strategy, with what else a run of that strategy chooses by itself. */
+typedef struct plan_strategy {
+    const char *name;
+    dry_run run;
+    wf_error refused; /* WF_OK, or why such a run is refused: then `run` is empty */
+} plan_strategy;
+
 /* A plan as it is printed. */
 typedef struct plan_report {
     const app_options *options;
     dry_run
         run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     app_stage_plans
-        stages; /* one rank's for each coordinate on axis pp, where there is a pipeline */
-    double model_flops; /* without recomputation */
-    int n_strategies;   /* all others; none where there is no data parallelism */
-    const char *strategy[PLAN_STRATEGIES];
-    dry_run strategy_run[PLAN_STRATEGIES];
+        stages;       /* one rank's for each coordinate on axis pp, where there is a pipeline */
+    int n_strategies; /* all others; none where there is no data parallelism */
+    plan_strategy strategy[PLAN_STRATEGIES];
     search_found time; /* the step on --machine; 0 s: nobody asks */
     char machine[WF_SIM_NAME];
     plan_advice_limits limits;
@@ -27,7 +32,7 @@ typedef struct plan_report {
 
 /*
  * Plan what the flags say; print it, and write it where --json says. With --find-batch the
- * micro-batch is looked for first.
+ * micro-batch is looked for first. What a run chooses by itself (app_choose_sums) is chosen here.
  */
 wf_status plan_run(const app_options *options, FILE *out, wf_error *error);
 

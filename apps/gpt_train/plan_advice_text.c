@@ -1,4 +1,5 @@
 /* apps/gpt_train/plan_advice_text.c - advice as lines, as a phrase of an error, and as JSON. */
+#include "apps/json_number.h"
 #include "apps/gpt_train/plan_advice.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -86,11 +87,13 @@ json_t *plan_advice_json(const plan_advice *a)
     for (int i = 0; list && i < a->n; i++) {
         const plan_advice_line *line = &a->line[i];
 
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:I, s:I, s:f, s:f, s:f}", "flags", line->flags, "cost",
-                            line->cost, "ranks", (json_int_t)line->ranks, "peak",
-                            (json_int_t)line->peak, "flops", line->flops, "traffic",
-                            line->traffic, "seconds", line->seconds));
+        json_array_append_new(list,
+                              json_pack("{s:s, s:s, s:I, s:I, s:o?, s:o?, s:o?}", "flags",
+                                        line->flags, "cost", line->cost, "ranks",
+                                        (json_int_t)line->ranks, "peak", (json_int_t)line->peak,
+                                        "flops", app_json_number("flops", line->flops),
+                                        "traffic", app_json_number("traffic", line->traffic),
+                                        "seconds", app_json_number("seconds", line->seconds)));
     }
     return list;
 }

@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan_report.c - a plan as text and as JSON. */
 #include "apps/gpt_train/plan.h"
+#include "apps/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
@@ -76,6 +77,10 @@ static void print_memory(FILE *out, const wf_par_report *r)
                 app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
     fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
             app_moment_text(moment, sizeof moment, m));
+    if (!r->share) { /* a stage that hands on what it gets */
+        fprintf(out, "  %-24s %14s\n\n", "bytes per parameter", "no parameters");
+        return;
+    }
     fprintf(out,
             "  %-24s %14.2f = %.2f parameters%s + %.2f gradients + %.2f optimizer state\n\n",
             "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
@@ -141,18 +146,19 @@ static void print_unit_notes(FILE *out, const app_options *o, const wf_par_repor
     fputc('\n', out);
 }
 
-static void print_flops(FILE *out, const plan_report *p)
+static void print_flops(FILE *out, const wf_par_report *r)
 {
-    double all = p->run.report.flops, again = all - p->model_flops;
+    double again = r->flops - r->model_flops;
 
-    fprintf(out, "  %.4g FLOPs of matrix products a step, of this rank: %.4g of the model", all,
-            p->model_flops);
-    if (again > 0)
-        fprintf(out, " and %.4g (%.0f %% more) of recomputation", again,
-                100 * again / p->model_flops);
-    fputs(
-        "\n  (in backward, attention makes its scores again, which counts as the model's)\n\n",
-        out);
+    fprintf(out, "  %.4g model FLOPs a step, of this rank", r->model_flops);
+    if (again > 1e-9 * r->flops && r->model_flops > 0)
+        fprintf(
+            out,
+            "; %.4g (%.0f %% more) are done again: what is recomputed, scores of attention in "
+            "backward,\n  what tensor-parallel ranks all compute, and products of the "
+            "optimizer",
+            again, 100 * again / r->model_flops);
+    fputs("\n\n", out);
 }
 
 static void print_time(FILE *out, const plan_report *p)
@@ -164,7 +170,7 @@ static void print_time(FILE *out, const plan_report *p)
         return;
     fprintf(out,
             "  on %s, by its figures (docs/planning.md):\n  a step takes %.4g s, %.4g "
-            "tokens/s, %.1f %% of the peak",
+            "tokens/s, MFU %.1f %%",
             p->machine, t->seconds, tokens / t->seconds, 100 * t->utilisation);
     if (p->options->pp > 1)
         fprintf(out, "; the pipeline is idle %.1f %% of it", 100 * t->bubble);
@@ -177,11 +183,13 @@ static json_t *time_json(const plan_report *p)
     json_t *path = json_object();
 
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
-        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
-                            json_real(p->time.path.of[t]));
-    return json_pack("{s:s, s:f, s:f, s:f, s:o?}", "machine", p->machine, "seconds",
-                     p->time.seconds, "utilisation", p->time.utilisation, "bubble",
-                     p->time.bubble, "path", path);
+        json_object_set_new(
+            path, wf_sim_term_name((wf_sim_term)t),
+            app_json_number(wf_sim_term_name((wf_sim_term)t), p->time.path.of[t]));
+    return json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "machine", p->machine, "seconds",
+                     app_json_number("seconds", p->time.seconds), "utilisation",
+                     app_json_number("utilisation", p->time.utilisation), "bubble",
+                     app_json_number("bubble", p->time.bubble), "path", path);
 }
 
 static void print_left_out(FILE *out, const app_options *o)
@@ -216,39 +224,60 @@ static void print_fit(FILE *out, const plan_report *p)
 
 static void print_strategies(FILE *out, const plan_report *p)
 {
-    char peak[32];
+    char peak[32], each[64];
 
     for (int i = 0; i < p->n_strategies; i++) {
-        const dry_run *run = &p->strategy_run[i];
+        const plan_strategy *s = &p->strategy[i];
 
-        fprintf(out, "  --strategy %-20s %14s peak, %.2f bytes per parameter%s\n",
-                p->strategy[i], app_size_text(peak, (double)run->report.memory.peak),
-                state_of(&run->report),
-                !p->options->device_memory   ? ""
-                : plan_fits(p->options, run) ? ": fits"
-                                             : ": does not fit");
+        if (s->refused.code != WF_OK) {
+            fprintf(out, "  --strategy %-20s refused: %s\n", s->name, s->refused.text);
+            continue;
+        }
+        *each = 0;
+        if (s->run.report.share)
+            snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
+        fprintf(out, "  --strategy %-20s %14s peak%s%s\n", s->name,
+                app_size_text(peak, (double)s->run.report.memory.peak), each,
+                !p->options->device_memory       ? ""
+                : plan_fits(p->options, &s->run) ? ": fits"
+                                                 : ": does not fit");
     }
+}
+
+static json_t *state_json(const wf_par_report *r)
+{
+    return r->share ? app_json_number("bytes_per_parameter", state_of(r)) : json_null();
+}
+
+static json_t *strategies_json(const plan_report *p)
+{
+    json_t *list = json_array();
+
+    for (int i = 0; i < p->n_strategies; i++) {
+        const plan_strategy *s = &p->strategy[i];
+
+        json_array_append_new(
+            list, s->refused.code != WF_OK
+                      ? json_pack("{s:s, s:s}", "name", s->name, "refused", s->refused.text)
+                      : json_pack("{s:s, s:I, s:o?, s:b}", "name", s->name, "peak",
+                                  (json_int_t)s->run.report.memory.peak, "bytes_per_parameter",
+                                  state_json(&s->run.report), "fits",
+                                  plan_fits(p->options, &s->run)));
+    }
+    return list;
 }
 
 /* What a plan alone knows comes first, so that a diff with a run's report shows just that. */
 static json_t *plan_json(const plan_report *p)
 {
     const app_options *o = p->options;
-    json_t *list = json_array(), *report = app_step_report_json(o, &p->run.report), *json;
+    json_t *report = app_step_report_json(o, &p->run.report), *json;
 
-    for (int i = 0; i < p->n_strategies; i++) {
-        const dry_run *run = &p->strategy_run[i];
-
-        json_array_append_new(list, json_pack("{s:s, s:I, s:f, s:b}", "name", p->strategy[i],
-                                              "peak", (json_int_t)run->report.memory.peak,
-                                              "bytes_per_parameter", state_of(&run->report),
-                                              "fits", plan_fits(o, run)));
-    }
-    json = json_pack("{s:{s:I, s:b, s:f, s:f, s:o?, s:o?, s:o?}}", "plan", "device_memory",
-                     (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "model_flops",
-                     p->model_flops, "above_mean", above_the_mean(o, &p->run.report), "stages",
-                     app_stage_plans_json(&p->stages), "strategies", list, "advice",
-                     plan_advice_json(&p->advice));
+    json = json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
+                     (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "above_mean",
+                     app_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
+                     app_stage_plans_json(&p->stages), "strategies", strategies_json(p),
+                     "advice", plan_advice_json(&p->advice));
     if (json && p->time.seconds > 0)
         json_object_set_new(json_object_get(json, "plan"), "time", time_json(p));
     if (!report || !json || json_object_update(json, report)) {
@@ -275,7 +304,7 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     print_left_out(out, o);
     app_step_report_collectives(out, r);
     fputc('\n', out);
-    print_flops(out, p);
+    print_flops(out, r);
     print_time(out, p);
     print_fit(out, p);
     print_strategies(out, p);

@@ -1,6 +1,7 @@
 /* apps/gpt_train/run_log.c - the console line and the JSONL row of a step. */
 #include "apps/gpt_train/run_log.h"
 #include "apps/gpt_train/event_file.h"
+#include "apps/gpt_train/run_line.h"
 #include "apps/gpt_train/whole_write.h"
 #include "parallel/train/measure.h"
 #include <errno.h>
@@ -12,21 +13,22 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-enum { LINE_SIZE = 512, KEPT_ON_TERMINAL = 20, KEPT_IN_FILE = 100, EVERY_STEP_UP_TO = 50 };
+enum { KEPT_ON_TERMINAL = 20, KEPT_IN_FILE = 100, EVERY_STEP_UP_TO = 50 };
 
 struct app_run_log {
     FILE *console;
     bool terminal, line_open;
     int columns;
     int64_t steps, interval;
-    bool any; /* a step was logged */
+    bool any;     /* a step was logged */
+    bool nothing; /* a step without a loss was warned of */
     double mean_ms;
     int file;
     bool failing; /* rows found no room; that has been told */
     char *path;
     app_event_file *events; /* NULL: none */
     bool events_failing;
-    double world;
+    double world, peak;
 };
 
 void app_run_log_console(app_run_log_options *options, FILE *console)
@@ -142,6 +144,7 @@ wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log
     l->interval = options->steps <= EVERY_STEP_UP_TO ? 1 : interval_for(options->steps, lines);
     l->file = -1;
     l->world = 1;
+    l->peak = options->peak;
     for (int i = 0; i < options->axis_count; i++)
         l->world *= (double)options->axes[i].size;
     if (options->path)
@@ -165,10 +168,10 @@ static const char *number(char out[32], double value, int digits)
     return out;
 }
 
-/* Of questions whose right answer is known; NAN where there are none. */
-static double share_of(int64_t right, const app_score *s)
+/* Model FLOPs utilization; NaN where no peak is known. */
+static double mfu_of(const app_run_log *log, const app_step_log *r)
 {
-    return s->labelled ? (double)right / (double)s->labelled : NAN;
+    return log->peak > 0 ? r->model_flops_per_s / log->peak : NAN;
 }
 
 /* Paths are made of letters, digits, dots and underscores. */
@@ -186,7 +189,7 @@ static void write_digests(FILE *row, const app_step_log *r)
 static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *error)
 {
     wf_error unwritten = {WF_OK, ""};
-    char *line = NULL, t[6][32];
+    char *line = NULL, t[8][32];
     uint32_t bits;
     size_t length = 0;
     FILE *row = open_memstream(&line, &length);
@@ -198,14 +201,15 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
     fprintf(row,
             "{\"step\": %" PRId64 ", \"loss\": %s, \"loss_bits\": \"%08" PRIx32 "\", "
             "\"grad_norm\": %s, \"lr\": %s, \"ms\": %s, \"tokens_per_s\": %s, "
-            "\"val_loss\": %s",
+            "\"model_flops_per_s\": %s, \"mfu\": %s, \"val_loss\": %s",
             r->step, number(t[0], r->loss, 9), bits, number(t[1], r->grad_norm, 9),
             number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
+            number(t[6], r->model_flops_per_s, 6), number(t[7], mfu_of(log, r), 6),
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
     if (r->has_score)
         fprintf(row, ", \"acc\": %s, \"acc_norm\": %s, \"answer_bits_per_byte\": %s",
-                number(t[0], share_of(r->score.right, &r->score), 9),
-                number(t[1], share_of(r->score.right_by_bytes, &r->score), 9),
+                number(t[0], app_run_share(&r->score, r->score.right), 9),
+                number(t[1], app_run_share(&r->score, r->score.right_by_bytes), 9),
                 number(t[2], r->score.labelled ? r->score.bits_per_byte : NAN, 17));
     if (r->has_digest)
         fprintf(row, ", \"digest\": \"%016" PRIx64 "\"", r->digest);
@@ -223,89 +227,36 @@ static wf_status write_step(app_run_log *log, const app_step_log *r, wf_error *e
     return status;
 }
 
-/* The tags of torchtitan, whose rates are those of a device. */
+/* Writes the tags of torchtitan, whose rates are those of a device. What has no value has no point. */
 static void write_events(app_run_log *log, const app_step_log *r)
 {
+    const float none = NAN;
     const app_event_scalar scalars[] = {
         {"loss_metrics/global_avg_loss", r->loss},
         {"grad_norm", r->grad_norm},
         {"lr", (float)r->lr},
         {"throughput(tps)", (float)(r->tokens_per_s / log->world)},
-        {"tflops", (float)(r->gflops / 1e3 / log->world)},
+        {"tflops", (float)(r->model_flops_per_s / 1e12 / log->world)},
+        {"mfu(%)", (float)(100 * mfu_of(log, r))},
         {"time_metrics/end_to_end(s)", (float)(r->ms / 1e3)},
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
-        {"validation_metrics/loss", r->val_loss},
-        {"validation_metrics/acc", (float)share_of(r->score.right, &r->score)},
-        {"validation_metrics/acc_norm", (float)share_of(r->score.right_by_bytes, &r->score)},
+        {"validation_metrics/loss", r->has_val_loss ? r->val_loss : none},
+        {"validation_metrics/acc",
+         r->has_score ? (float)app_run_share(&r->score, r->score.right) : none},
+        {"validation_metrics/acc_norm",
+         r->has_score ? (float)app_run_share(&r->score, r->score.right_by_bytes) : none},
     };
-    int count = (int)(sizeof scalars / sizeof *scalars) - (r->has_score      ? 0
-                                                           : r->has_val_loss ? 2
-                                                                             : 3);
+    app_event_scalar known[sizeof scalars / sizeof *scalars];
     wf_error unwritten = {WF_OK, ""};
+    int count = 0;
 
-    if (app_event_file_scalars(log->events, r->step, scalars, count, &unwritten) != WF_OK &&
+    for (size_t i = 0; i < sizeof scalars / sizeof *scalars; i++)
+        if (!isnan(scalars[i].value))
+            known[count++] = scalars[i];
+    if (app_event_file_scalars(log->events, r->step, known, count, &unwritten) != WF_OK &&
         !log->events_failing)
         warn(&unwritten);
     log->events_failing |= unwritten.code != WF_OK;
-}
-
-/* 1234567 as "1.23M": three digits and a unit. */
-static const char *with_unit(char out[32], double value, double base, const char *const *units,
-                             int count)
-{
-    int unit = 0;
-
-    while (value >= base && unit < count - 1) {
-        value /= base;
-        unit++;
-    }
-    snprintf(out, 32, "%.*f%s", unit && value < 100 ? 1 : 0, value, units[unit]);
-    return out;
-}
-
-static const char *duration(char out[32], double seconds)
-{
-    double whole = ceil(seconds);
-    long long s;
-
-    if (!(whole >= 0 && whole < 1e9))
-        return "?";
-    s = (long long)whole;
-    if (s >= 3600)
-        snprintf(out, 32, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
-    else
-        snprintf(out, 32, "%lld:%02lld", s / 60, s % 60);
-    return out;
-}
-
-static int digits_of(int64_t n)
-{
-    return snprintf(NULL, 0, "%" PRId64, n);
-}
-
-static void format_line(char line[LINE_SIZE], const app_run_log *log, const app_step_log *r)
-{
-    static const char *const counts[] = {"", "k", "M", "G"};
-    static const char *const bytes[] = {" B", " KiB", " MiB", " GiB", " TiB"};
-    char rate[32], memory[32], left[32];
-    double seconds = (double)(log->steps - r->step) * log->mean_ms / 1e3;
-    int used = snprintf(
-        line, LINE_SIZE,
-        "step %*" PRId64 "/%" PRId64
-        "  loss %.4f  norm %.3f  lr %.2e  %.0f ms  %s tok/s  %.1f GFLOP/s  mem %s  eta %s",
-        digits_of(log->steps), r->step, log->steps, (double)r->loss, (double)r->grad_norm,
-        r->lr, r->ms, with_unit(rate, r->tokens_per_s, 1e3, counts, 4), r->gflops,
-        with_unit(memory, (double)r->memory_peak, 1024, bytes, 5), duration(left, seconds));
-
-    if (r->has_val_loss)
-        used += snprintf(line + used, (size_t)(LINE_SIZE - used), "  val %.4f",
-                         (double)r->val_loss);
-    if (r->has_score)
-        used += snprintf(line + used, (size_t)(LINE_SIZE - used), "  acc %.4f  acc_norm %.4f",
-                         share_of(r->score.right, &r->score),
-                         share_of(r->score.right_by_bytes, &r->score));
-    if (r->has_digest)
-        snprintf(line + used, (size_t)(LINE_SIZE - used), "  digest %016" PRIx64, r->digest);
 }
 
 static void show_step(app_run_log *log, const app_step_log *r)
@@ -313,15 +264,15 @@ static void show_step(app_run_log *log, const app_step_log *r)
     wf_error error = {WF_OK, ""};
     bool keep =
         !log->any || r->step % log->interval == 0 || r->step >= log->steps || r->has_val_loss;
-    char line[LINE_SIZE];
+    char line[APP_RUN_LINE];
 
     if (!keep && !log->terminal)
         return;
-    format_line(line, log, r);
+    app_run_line(line, r, log->steps, log->mean_ms, mfu_of(log, r));
     if (log->terminal)
         fputs("\r\033[K", log->console);
     /* A line that wraps could not be rewritten. */
-    fprintf(log->console, "%.*s", keep ? LINE_SIZE : log->columns - 1, line);
+    fprintf(log->console, "%.*s", keep ? APP_RUN_LINE : log->columns - 1, line);
     if (keep)
         fputc('\n', log->console);
     log->line_open = !keep;
@@ -352,10 +303,25 @@ int64_t app_run_log_last(const char *path)
     return last;
 }
 
+/* Warns once of a step whose batch has no target that counts: it has no loss, and gradients of 0. */
+static void warn_of_nothing(app_run_log *log, const app_step_log *r)
+{
+    if (!isnan(r->loss) || log->nothing)
+        return;
+    log->nothing = true;
+    app_run_log_clear(log);
+    fprintf(stderr,
+            "gpt_train: warning: no token of the batch of step %" PRId64
+            " is trained on (loss masks, or documents of one token): it has no loss, and "
+            "gradients of 0\n",
+            r->step);
+}
+
 wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_error *error)
 {
     wf_status status = WF_OK;
 
+    warn_of_nothing(log, record);
     /* The first step is slow (caches, page faults): the mean soon forgets it. */
     log->mean_ms = log->any ? 0.8 * log->mean_ms + 0.2 * record->ms : record->ms;
     if (log->file >= 0)

@@ -8,11 +8,11 @@
  *     {"mesh": {"dp": 2, "tp": 2}, "world": 4, "transport": "threads", "numerics": "3f2a..",
  *      "options": {...}}
  *     {"step": 1, "loss": 5.54528999, "loss_bits": "40b17301", "grad_norm": ..., "lr": ...,
- *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
+ *      "ms": ..., "tokens_per_s": ..., "model_flops_per_s": ..., "mfu": null, "val_loss": null, "digest": "91c4..."}
  *
  * Behind val_loss, with --eval-requests, "acc", "acc_norm" and "answer_bits_per_byte" are what gpt_eval choices says of the
- * model. val_loss is null on steps without an evaluation, a number that is not finite is null, and
- * digest is there only if the record has one. With digests of tensors it is followed by
+ * model. loss is null where nothing of the batch counts, val_loss on steps without an evaluation, as is any number that
+ * is not finite; digest is there only if the record has one. With digests of tensors it is followed by
  * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
  */
 #ifndef WF_APPS_RUN_LOG_H
@@ -37,6 +37,7 @@ typedef struct app_run_log_options {
     int64_t steps;           /* the last step's number */
     const char *path;        /* JSONL file; NULL: none */
     bool append;             /* to what it has: a run goes on; else it is replaced */
+    double peak;             /* FLOP/s of all devices at their peak, for MFU; 0: not known */
     const char *tensorboard; /* directory for a new file of events (event_file.h); NULL: none */
 
     const app_run_axis *axes; /* outermost first; borrowed for the call, as what follows */
@@ -53,8 +54,10 @@ typedef struct app_step_log {
     int64_t step;    /* from 1 */
     float loss;      /* mean over the global batch */
     float grad_norm; /* before clipping */
-    double lr, ms, tokens_per_s, gflops;
-    size_t memory_peak; /* bytes, of the rank with most */
+    double lr, ms, tokens_per_s;
+    double
+        model_flops_per_s; /* model FLOPs of all ranks in a second (wf_context_model_flops) */
+    size_t memory_peak;    /* bytes, of the rank with most */
     bool has_val_loss, has_digest, has_score;
     float val_loss;
     app_score score; /* what --eval-requests came to */

@@ -39,6 +39,7 @@ app_options search_options(const search *s, const search_candidate *c)
         o.pp_virtual = c->per_rank;
     }
     o.steps = 2;
+    o.warmup_steps = 0; /* longer than the run is refused */
     o.sample = 0;
     o.eval_interval = 0;
     o.rank = app_options_ranks(&o) - 1;

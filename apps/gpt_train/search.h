@@ -72,6 +72,15 @@ typedef struct search {
     double seconds; /* work of this process */
 } search;
 
+/* What simulated times are known to be off by, in per cent (docs/planning.md): beside runs of ranks that take a machine's
+   pace, and beside the published tokens/s of real machines, as scripts/paced.py and scripts/planning.py find it. */
+#define SEARCH_PACED_MEDIAN     0.2
+#define SEARCH_PACED_WORST      2.3
+#define SEARCH_PUBLISHED_RUNS   35
+#define SEARCH_PUBLISHED_MEDIAN 40
+#define SEARCH_PUBLISHED_LEAST  -80
+#define SEARCH_PUBLISHED_MOST   86
+
 /* Lists of what may be chosen; of the schedules a search tries the first SEARCH_SCHEDULES. */
 enum { SEARCH_SCHEDULES = 9 };
 

@@ -1,6 +1,7 @@
 /* apps/gpt_train/search_report.c - what a search has found, and why the first of the list wins. */
 #include "apps/gpt_train/plan_knobs.h"
 #include "apps/gpt_train/search.h"
+#include "apps/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
@@ -23,6 +24,7 @@ static void flags_of(const search *s, const search_candidate *c, char *text, siz
 {
     app_options from = *s->options, o = search_options(s, c);
 
+    o.warmup_steps = from.warmup_steps;
     o.steps = from.steps; /* what a search leaves out of its plans stays as it was asked for */
     o.sample = from.sample;
     o.eval_interval = from.eval_interval;
@@ -246,11 +248,17 @@ void search_print(search *s, FILE *out)
         search_print_ways(s, out);
         return;
     }
-    fputs("        step                      of the peak  bubble        peak        flags\n",
+    fputs("        step                              MFU  bubble        peak        flags\n",
           out);
     for (int i = 0; i < s->n_top; i++)
         print_found(s, &s->top[i], i + 1, out);
-    fputc('\n', out);
+    fprintf(
+        out,
+        "  these times are known to be off by %.1f %% in the median, %.1f %% at most, beside "
+        "runs at a machine's pace,\n  and their tokens/s by %d %% in the median, %+d to %+d "
+        "%%, beside %d published runs (docs/planning.md)\n\n",
+        SEARCH_PACED_MEDIAN, SEARCH_PACED_WORST, SEARCH_PUBLISHED_MEDIAN,
+        SEARCH_PUBLISHED_LEAST, SEARCH_PUBLISHED_MOST, SEARCH_PUBLISHED_RUNS);
     print_plain(s, out);
     search_print_ways(s, out);
     search_print_path(&s->top[0].path, s->top[0].seconds, out);
@@ -264,11 +272,13 @@ static json_t *found_json(const search *s, const search_found *f)
 
     flags_of(s, &f->candidate, flags, sizeof flags);
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
-        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t), json_real(f->path.of[t]));
-    json =
-        json_pack("{s:s, s:f, s:f, s:f, s:I, s:i, s:o?}", "flags", flags, "seconds", f->seconds,
-                  "utilisation", f->utilisation, "bubble", f->candidate.pp > 1 ? f->bubble : 0,
-                  "peak", (json_int_t)f->peak, "rank", f->rank, "path", path);
+        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
+                            app_json_number(wf_sim_term_name((wf_sim_term)t), f->path.of[t]));
+    json = json_pack("{s:s, s:o?, s:o?, s:o?, s:I, s:i, s:o?}", "flags", flags, "seconds",
+                     app_json_number("seconds", f->seconds), "utilisation",
+                     app_json_number("utilisation", f->utilisation), "bubble",
+                     app_json_number("bubble", f->candidate.pp > 1 ? f->bubble : 0), "peak",
+                     (json_int_t)f->peak, "rank", f->rank, "path", path);
     return json;
 }
 
@@ -280,11 +290,14 @@ wf_status search_write_json(const search *s, const char *path, wf_error *error)
         json_array_append_new(top, found_json(s, &s->top[i]));
     for (int r = 0; left && r < SEARCH_REASONS; r++)
         json_object_set_new(left, reason_words(r), json_integer(s->left_out[r]));
-    json =
-        json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}", "machine", s->machine.name,
-                  "ranks", (json_int_t)s->ranks, "considered", (json_int_t)s->considered,
-                  "simulated", (json_int_t)s->simulated, "planned", (json_int_t)s->planned,
-                  "work", s->seconds, "left_out", left, "top", top, "plain",
-                  s->plain.fits ? found_json(s, &s->plain) : json_null());
+    json = json_pack(
+        "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
+        "machine", s->machine.name, "known_error_percent", "paced_median", SEARCH_PACED_MEDIAN,
+        "paced_worst", SEARCH_PACED_WORST, "published_runs", SEARCH_PUBLISHED_RUNS,
+        "published_median", SEARCH_PUBLISHED_MEDIAN, "published_least", SEARCH_PUBLISHED_LEAST,
+        "published_most", SEARCH_PUBLISHED_MOST, "ranks", (json_int_t)s->ranks, "considered",
+        (json_int_t)s->considered, "simulated", (json_int_t)s->simulated, "planned",
+        (json_int_t)s->planned, "work", s->seconds, "left_out", left, "top", top, "plain",
+        s->plain.fits ? found_json(s, &s->plain) : json_null());
     return app_step_report_write(json, path, error);
 }

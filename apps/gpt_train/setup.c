@@ -170,6 +170,23 @@ bool app_setup_evaluates(const app_options *o, int64_t step)
     return o->eval_interval && (step % o->eval_interval == 0 || step == o->steps);
 }
 
+wf_status app_setup_peak(const app_options *o, double *peak, wf_error *error)
+{
+    const char *file = o->machine ? o->machine : o->paced;
+    bool bf16 = strcmp(o->compute, "bf16") == 0;
+    wf_sim_machine machine;
+
+    *peak = 0;
+    if (!file || wf_sim_machine_read(file, &machine, error) != WF_OK)
+        return error->code;
+    if (!bf16 && machine.rate_fp32 <= 0)
+        return wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16", file);
+    *peak = (bf16 ? machine.rate_bf16 : machine.rate_fp32) * (double)app_options_ranks(o);
+    if (!o->machine) /* steps take so many times as long */
+        *peak /= o->paced_scale;
+    return WF_OK;
+}
+
 wf_status app_setup_pace(const app_options *o, wf_sim_paced *paced, wf_error *error)
 {
     wf_sim_machine machine = {.memory = 0};

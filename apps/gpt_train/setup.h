@@ -20,6 +20,10 @@ wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
 /* Which ranks the processes of a launcher run. */
 wf_rank_order app_setup_rank_order(const app_options *options);
 /* The machine whose time a run takes with --paced; nothing without. */
+/* FLOP/s of all devices of a run at their peak, for MFU: those of --machine, or of the machine whose pace it takes; 0: no
+   figures are given. Errors: WF_EINVAL where they have none of this type */
+wf_status app_setup_peak(const app_options *options, double *peak, wf_error *error);
+
 wf_status app_setup_pace(const app_options *options, wf_sim_paced *paced, wf_error *error);
 /* Whether a run evaluates behind this step. */
 bool app_setup_evaluates(const app_options *options, int64_t step);

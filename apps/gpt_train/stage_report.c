@@ -1,6 +1,7 @@
 /* apps/gpt_train/stage_report.c - see the header. */
 #include "apps/gpt_train/stage_report.h"
 #include "apps/gpt_train/setup.h"
+#include "apps/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -130,11 +131,12 @@ json_t *app_stage_plans_json(const app_stage_plans *plans)
         const wf_par_report *r = &plans->run[pp].report;
         char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
 
-        json_array_append_new(list,
-                              json_pack("{s:i, s:i, s:I, s:s, s:I, s:f}", "pp", pp, "rank",
-                                        r->rank, "peak", (json_int_t)r->memory.peak, "moment",
-                                        app_moment_text(moment, sizeof moment, &r->memory),
-                                        "parameters", (json_int_t)r->share, "flops", r->flops));
+        json_array_append_new(
+            list, json_pack("{s:i, s:i, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank", r->rank,
+                            "peak", (json_int_t)r->memory.peak, "moment",
+                            app_moment_text(moment, sizeof moment, &r->memory), "parameters",
+                            (json_int_t)r->share, "flops", app_json_number("flops", r->flops),
+                            "model_flops", app_json_number("model_flops", r->model_flops)));
     }
     return list;
 }

@@ -64,7 +64,16 @@ wf_status app_job_open_data(const app_options *o, app_data_set **data, wf_error 
         return error->code;
     if (check_tokens(o, app_data_set_is_text(*data), error) != WF_OK)
         return error->code;
-    return app_options_masks_documents(o) ? find_ends(o, *data, error) : WF_OK;
+    if (app_options_masks_documents(o) && find_ends(o, *data, error) != WF_OK)
+        return error->code;
+    return app_data_set_check_counts(*data, app_job_evaluations(o, *data), error);
+}
+
+int64_t app_job_evaluations(const app_options *o, const app_data_set *data)
+{
+    return !o->eval_interval ? 0
+           : o->eval_iters   ? o->eval_iters
+                             : app_data_set_evaluations(data);
 }
 
 static wf_status read_part(void *self, app_data_part part, int64_t step, int64_t first,

@@ -34,8 +34,12 @@ typedef struct app_train_job {
     app_elastic *elastic;
 } app_train_job;
 
-/* What --data and --val-data name; NULL without steps. Owner: caller. */
+/* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of app_data_set_open,
+   app_data_set_check_counts */
 wf_status app_job_open_data(const app_options *options, app_data_set **data, wf_error *error);
+
+/* Returns how many batches an evaluation has; 0: there is none. */
+int64_t app_job_evaluations(const app_options *options, const app_data_set *data);
 
 /* A part of it as the trainer's steps read it; the job stays where it is. */
 wf_par_data app_job_data(const app_train_job *job, app_data_part part);

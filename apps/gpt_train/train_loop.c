@@ -21,10 +21,8 @@ static void tell_shared_devices(const app_loop *l)
 /* Once, and not by those who go on. */
 static void introduce(app_loop *l)
 {
-    l->told = l->again;
-    if (l->told)
+    if (l->again)
         return;
-    app_loop_tell_inexact(l);
     tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
@@ -138,7 +136,6 @@ static wf_status run(app_loop *l)
         return wf_context_status(ctx);
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
-        app_loop_tell_inexact(l);
         if (l->trainer && l->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
             return wf_context_status(ctx);
         if (rank_trace_open(&l->trace) != WF_OK)

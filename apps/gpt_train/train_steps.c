@@ -17,7 +17,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
-/* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
+/* The largest of all ranks' memory peaks, the model FLOPs of all since they were counted last, and what any
    of them was asked for. */
 static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
 {
@@ -32,7 +32,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
 
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak,
-                   .flops = wf_context_flops(ctx) - flops,
+                   .flops = wf_context_model_flops(ctx) - flops,
                    .requests = app_saving_requests(&l->saving)};
     if (l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir))
         mine.requests |= APP_SIGNAL_STOP;
@@ -41,7 +41,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     for (int i = 0; all && i < l->rank->size; i++) {
         if ((size_t)all[i].peak > record->memory_peak)
             record->memory_peak = (size_t)all[i].peak;
-        record->gflops += all[i].flops / record->ms / 1e6;
+        record->model_flops_per_s += all[i].flops / record->ms * 1e3;
         l->requests |= (unsigned)all[i].requests;
     }
     return wf_context_status(ctx);
@@ -50,8 +50,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
 static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
 {
     const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
-    int64_t batches =
-        l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
+    int64_t batches = app_job_evaluations(l->o, l->job->data);
 
     if (!app_setup_evaluates(l->o, step))
         return WF_OK;
@@ -147,7 +146,7 @@ static wf_status train_step(app_loop *l, int64_t step)
 {
     const wf_par_data train = app_job_data(l->job, APP_DATA_TRAIN);
     wf_context *ctx = wf_par_context(l->par);
-    double start = now_ms(), flops = wf_context_flops(ctx);
+    double start = now_ms(), flops = wf_context_model_flops(ctx);
     app_made_step made = {.step = step};
     wf_par_report report;
     wf_status status;
@@ -163,15 +162,6 @@ static wf_status train_step(app_loop *l, int64_t step)
         tell_step(l, step, &report);
     made.ms = now_ms() - start;
     return end_step(l, &made, flops);
-}
-
-void app_loop_tell_inexact(app_loop *l)
-{
-    const char *inexact = wf_par_inexact(l->par);
-
-    if (inexact && !l->told && l->rank->index == 0)
-        fprintf(stderr, "%s\n", inexact);
-    l->told = l->told || inexact != NULL;
 }
 
 /* A line for each checkpoint, when it has been published. */
@@ -195,7 +185,6 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 /* Behind a step: checkpoints, and a line for each. */
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
-    app_loop_tell_inexact(l);
     app_saving_step(&l->saving, step, l->requests, stop);
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
@@ -274,7 +263,7 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
     l->ready = true;
     if (made.step != *step)
         return WF_OK;
-    if (end_step(l, &made, wf_context_flops(ctx)) == WF_OK)
+    if (end_step(l, &made, wf_context_model_flops(ctx)) == WF_OK)
         save_step(l, *step, stop);
     return wf_context_status(ctx);
 }

@@ -19,7 +19,6 @@ typedef struct app_loop {
     unsigned requests; /* those of all ranks, at the end of a step */
     rank_trace trace;
     rank_parts parts;
-    bool told;                     /* true once it is said that the layout is not exact */
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */
     bool
         again; /* other launches or starts were before: there is something to take up, or to be told */
@@ -35,9 +34,5 @@ typedef struct app_loop {
 /* All steps, on from a checkpoint or from what lost ranks left. The trainer is open. Collective. Errors: in the
    context. */
 wf_status app_loop_train(app_loop *loop);
-
-/* Say that the layout is not exact, once: by the mesh, by what its trainer makes of the batch, or by a sum that has
-   run. */
-void app_loop_tell_inexact(app_loop *loop);
 
 #endif

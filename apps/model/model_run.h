@@ -38,7 +38,9 @@ typedef struct app_model_run {
         "base-dtype", APP_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL                       \
     }
 #define APP_MODEL_RUN_HELP                                                                     \
-    "  --tp N                   ranks that share a model (default: 1)\n"                       \
+    "  --tp N                   ranks that share a model (default: 1); 1, 2, 4 and 8 have "    \
+    "the "                                                                                     \
+    "same bits\n"                                                                              \
     "  --threads-per-rank N     (default: the machine's cores, shared out)\n"                  \
     "  --device auto|cpu|cuda   auto: on the GPU where there is one, ranks in turn on "        \
     "several\n"                                                                                \

@@ -30,6 +30,7 @@ typedef struct app_steps {
 /* The C type of each kind of row. Texts belong to the options; an absent one is NULL. */
 typedef int64_t app_option_INT;
 typedef double app_option_REAL;
+typedef double app_option_FLOAT;
 typedef bool app_option_BOOL;
 typedef bool app_option_SWITCH;
 typedef char app_option_CHOICE[APP_CHOICE_LENGTH];

@@ -76,9 +76,13 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--chakra writes one layout, and --search looks for it: use the "
                             "flags of a line that it finds");
-    if ((o->ranks && strcmp(o->search, "off") == 0) || (o->machine && !o->plan))
-        return wf_error_set(error, WF_EINVAL, "%s belongs to --plan%s",
-                            o->ranks ? "--ranks" : "--machine", o->ranks ? " --search" : "");
+    if (o->ranks && strcmp(o->search, "off") == 0)
+        return wf_error_set(error, WF_EINVAL, "--ranks belongs to --plan --search");
+    if (o->machine && !o->plan && (!o->steps || o->paced))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--machine is for a plan, and for the MFU of steps that run, and %s",
+            o->paced ? "--paced has figures of its own" : "--steps is 0");
     if (o->report_json && !o->steps)
         return wf_error_set(
             error, WF_EINVAL,

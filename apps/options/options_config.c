@@ -15,6 +15,7 @@ static const char *kind_name(app_option_kind kind)
     static const char *const names[APP_KIND_COUNT] = {
         [APP_KIND_INT] = "a whole number",
         [APP_KIND_REAL] = "a number",
+        [APP_KIND_FLOAT] = "a number",
         [APP_KIND_BOOL] = "true or false",
         [APP_KIND_SWITCH] = "true or false, \"on\" or \"off\"",
         [APP_KIND_CHOICE] = "a word in quotes",
@@ -33,6 +34,11 @@ static bool is_words(app_option_kind kind)
     return kind >= APP_KIND_SWITCH;
 }
 
+static bool is_real(app_option_kind kind)
+{
+    return kind == APP_KIND_REAL || kind == APP_KIND_FLOAT;
+}
+
 /* A JSON value as a user would type it, in buffer or in place; NULL if the row can't take it.
  */
 static const char *typed(const app_option_row *row, const json_t *value, char buffer[32])
@@ -41,10 +47,10 @@ static const char *typed(const app_option_row *row, const json_t *value, char bu
         return json_string_value(value);
     if (json_is_boolean(value) && (app_option_is_bare(row) || row->kind == APP_KIND_SWITCH))
         return json_is_true(value) ? "on" : "off";
-    if (json_is_integer(value) && (row->kind == APP_KIND_INT || row->kind == APP_KIND_REAL ||
-                                   row->kind == APP_KIND_BYTES))
+    if (json_is_integer(value) &&
+        (row->kind == APP_KIND_INT || is_real(row->kind) || row->kind == APP_KIND_BYTES))
         snprintf(buffer, 32, "%lld", (long long)json_integer_value(value));
-    else if (json_is_real(value) && row->kind == APP_KIND_REAL)
+    else if (json_is_real(value) && is_real(row->kind))
         snprintf(buffer, 32, "%.17g", json_real_value(value));
     else
         return NULL;
@@ -222,11 +228,12 @@ static json_t *json_list(const void *field)
 json_t *app_options_json(const app_options *options)
 {
     static json_t *(*const as_json[APP_KIND_COUNT])(const void *) = {
-        [APP_KIND_INT] = json_int,     [APP_KIND_REAL] = json_number,
-        [APP_KIND_BOOL] = json_bool,   [APP_KIND_SWITCH] = json_bool,
-        [APP_KIND_CHOICE] = json_word, [APP_KIND_LEVEL] = json_word,
-        [APP_KIND_TEXT] = json_words,  [APP_KIND_FILE] = json_words,
-        [APP_KIND_FILES] = json_list,  [APP_KIND_BYTES] = json_int,
+        [APP_KIND_INT] = json_int,      [APP_KIND_REAL] = json_number,
+        [APP_KIND_FLOAT] = json_number, [APP_KIND_BOOL] = json_bool,
+        [APP_KIND_SWITCH] = json_bool,  [APP_KIND_CHOICE] = json_word,
+        [APP_KIND_LEVEL] = json_word,   [APP_KIND_TEXT] = json_words,
+        [APP_KIND_FILE] = json_words,   [APP_KIND_FILES] = json_list,
+        [APP_KIND_BYTES] = json_int,
     };
     json_t *root = json_object();
 

@@ -23,7 +23,7 @@ static const char *value_text(const app_options *o, const app_option_row *row, c
 
     if (row->kind == APP_KIND_INT)
         snprintf(text, VALUE, "%lld", (long long)*(const int64_t *)field);
-    else if (row->kind == APP_KIND_REAL)
+    else if (row->kind == APP_KIND_REAL || row->kind == APP_KIND_FLOAT)
         snprintf(text, VALUE, "%.15g", *(const double *)field);
     else if (row->kind == APP_KIND_BOOL)
         snprintf(text, VALUE, "%s", *(const bool *)field ? "on" : "off");

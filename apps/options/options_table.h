@@ -8,6 +8,7 @@ typedef enum app_option_kind {
     APP_KIND_GROUP,
     APP_KIND_INT,
     APP_KIND_REAL,
+    APP_KIND_FLOAT, /* a double here, and a float where it is used */
     APP_KIND_BOOL,
     APP_KIND_SWITCH,
     APP_KIND_CHOICE,

@@ -1,5 +1,6 @@
 /* apps/options/options_value.c - one value: text to a field of app_options, checked against its domain.
  */
+#include "apps/float_value.h"
 #include "apps/options/options_table.h"
 #include <ctype.h>
 #include <errno.h>
@@ -62,6 +63,29 @@ static wf_status set_real(void *field, const app_option_row *row, const char *wh
         return outside(row, where, text, error);
     *(double *)field = value;
     return WF_OK;
+}
+
+/* Sets a number that is used as a float: the float, too, is in the domain, and is 0 only where the number is. */
+static wf_status set_float(void *field, const app_option_row *row, const char *where,
+                           const char *text, wf_error *error)
+{
+    double before = *(double *)field;
+    char rounded[32];
+
+    if (set_real(field, row, where, text, error) != WF_OK)
+        return error->code;
+    snprintf(rounded, sizeof rounded, "%.9g", (double)(float)*(double *)field);
+    if (app_float_holds(*(double *)field) &&
+        set_real(&(double){0}, row, where, rounded, &(wf_error){WF_OK, ""}) == WF_OK)
+        return WF_OK;
+    *(double *)field = before;
+    return wf_error_set(
+        error, WF_EINVAL,
+        "%s %s becomes %s as the 32-bit float that it is used as%s: it takes one "
+        "in %s, and %g or more where it is not 0 (%s)",
+        where, text, rounded,
+        strcmp(rounded, "0") == 0 ? ", which would mean the opposite or nothing" : "",
+        row->domain, 1.2e-38, row->help);
 }
 
 static wf_status set_bool(void *field, const app_option_row *row, const char *where,
@@ -218,17 +242,12 @@ static const struct {
                      wf_error *);
     void (*clear)(void *field);
 } kinds[APP_KIND_COUNT] = {
-    [APP_KIND_INT] = {set_int, NULL},
-    [APP_KIND_REAL] = {set_real, NULL},
-    [APP_KIND_BOOL] = {set_bool, NULL},
-    [APP_KIND_SWITCH] = {set_bool, NULL},
-    [APP_KIND_CHOICE] = {set_choice, NULL},
-    [APP_KIND_LEVEL] = {set_choice, NULL},
-    [APP_KIND_TEXT] = {set_text, clear_text},
-    [APP_KIND_FILE] = {set_text, clear_text},
-    [APP_KIND_FILES] = {set_files, clear_files},
-    [APP_KIND_BYTES] = {set_bytes, NULL},
-    [APP_KIND_STEPS] = {set_steps, NULL},
+    [APP_KIND_INT] = {set_int, NULL},         [APP_KIND_REAL] = {set_real, NULL},
+    [APP_KIND_FLOAT] = {set_float, NULL},     [APP_KIND_BOOL] = {set_bool, NULL},
+    [APP_KIND_SWITCH] = {set_bool, NULL},     [APP_KIND_CHOICE] = {set_choice, NULL},
+    [APP_KIND_LEVEL] = {set_choice, NULL},    [APP_KIND_TEXT] = {set_text, clear_text},
+    [APP_KIND_FILE] = {set_text, clear_text}, [APP_KIND_FILES] = {set_files, clear_files},
+    [APP_KIND_BYTES] = {set_bytes, NULL},     [APP_KIND_STEPS] = {set_steps, NULL},
 };
 
 wf_status app_option_set(app_options *options, const app_option_row *row, const char *where,

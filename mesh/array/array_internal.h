@@ -22,7 +22,8 @@ struct wf_mesh {
     int n_axes, ranks, rank;
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
-    uint8_t fine; /* a bit per axis: its cuts ignore grains */
+    uint8_t sharing; /* a bit per axis: wf_mesh_shares_model */
+    uint8_t fine;    /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
     void *gathered; /* what wf_mesh_gather brought last */
@@ -58,6 +59,9 @@ wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_
 
 /* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
+
+/* In how many parts a layout cuts a dim, where all of them are of one size; 0: they are not. */
+int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim);
 
 /* Tells the context where outputs of these layouts are not the sums of one rank (mesh/array/exact.c). */
 void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,

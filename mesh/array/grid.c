@@ -68,17 +68,40 @@ static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
     return parts;
 }
 
-int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
+/* What the axes from the first fine one on cut, or all of a dim: part `place` begins at start + wf_cut(..). */
+typedef struct pieces {
+    int64_t start, size, grain, parts, place;
+} pieces;
+
+static pieces pieces_of(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = coarse(dim, n, axis);
     int64_t place, parts = parts_of(k, axis, &place);
-    int64_t start = wf_cut(dim->size, dim->grain, parts, place), end;
+    pieces p = {0, dim->size, dim->grain, parts, place};
 
     if (k == n)
-        return start;
-    end = wf_cut(dim->size, dim->grain, parts, place + 1);
-    parts = parts_of(n - k, axis + k, &place);
-    return start + wf_cut(end - start, 1, parts, place);
+        return p;
+    p.start = wf_cut(dim->size, dim->grain, parts, place);
+    p.size = wf_cut(dim->size, dim->grain, parts, place + 1) - p.start;
+    p.grain = 1;
+    p.parts = parts_of(n - k, axis + k, &p.place);
+    return p;
+}
+
+int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis)
+{
+    pieces p = pieces_of(dim, n, axis);
+
+    return p.start + wf_cut(p.size, p.grain, p.parts, p.place);
+}
+
+void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts)
+{
+    pieces p = pieces_of(dim, n, axis);
+    int64_t first = p.place - axis[n - 1].place;
+
+    for (int64_t i = 0; i <= axis[n - 1].parts; i++)
+        cuts[i] = p.start + wf_cut(p.size, p.grain, p.parts, first + i);
 }
 
 /* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows with n: the

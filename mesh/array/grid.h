@@ -47,6 +47,9 @@ typedef struct wf_cutter {
  */
 WF_API int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
 
+/** wf_cut_along - the same of all places along the last axis, whatever its place is: cuts [its parts + 1] */
+WF_API void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts);
+
 /** wf_cut_largest - indices in the largest part that n axes cut a dim into. */
 WF_API int64_t wf_cut_largest(const wf_dim *dim, int n, const wf_cutter *axis);
 

@@ -218,6 +218,15 @@ int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int
     return wf_cut_largest(dim, n, axis);
 }
 
+int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim)
+{
+    int64_t n = 1;
+
+    for (int a = 0; a < layout->n_axes[d]; a++)
+        n *= layout->mesh->size[layout->axis[d][a]];
+    return dim->size % (dim->grain * n) == 0 ? n : 0;
+}
+
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim)
 {
     char text[192];

@@ -31,12 +31,40 @@ static int64_t parts(const wf_layout *layout, int i)
     return n;
 }
 
+/* The axes that a layout splits, or is partial over. */
+static unsigned axes_of(const wf_layout *layout)
+{
+    unsigned axes = layout ? layout->sum | layout->max : 0;
+
+    for (int d = 0; layout && d < WF_MAX_DIMS; d++)
+        for (int a = 0; a < layout->n_axes[d]; a++)
+            axes |= 1u << layout->axis[d][a];
+    return axes;
+}
+
+/* Along an axis of ranks that share a model, on which all operands are whole, they all compute the whole. */
+static double alike(const void *of, const wf_call *call)
+{
+    const wf_mesh *mesh = of;
+    unsigned used = 0;
+    double ranks = 1;
+
+    for (int i = 0; i < call->n_in && mesh->sharing; i++)
+        used |= axes_of(call->in[i]->layout);
+    for (int o = 0; o < call->n_out && mesh->sharing; o++)
+        used |= call->out[o] ? axes_of(call->out[o]->layout) : 0;
+    for (int a = 0; a < mesh->n_axes; a++)
+        ranks *= (mesh->sharing & ~used) >> a & 1 ? mesh->size[a] : 1;
+    return ranks;
+}
+
 static const wf_distribution distribution = {.rule = wf_layout_rule,
                                              .view = wf_layout_view,
                                              .part = part_here,
                                              .parts = parts,
                                              .print = print,
                                              .partial = partial,
+                                             .alike = alike,
                                              .move = wf_move_one};
 
 static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf_error *error)
@@ -261,6 +289,12 @@ int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes)
         rank = first;
     }
     return -1;
+}
+
+void wf_mesh_shares_model(wf_mesh *mesh, int axis)
+{
+    if (wf_mesh_has_axis(mesh, axis))
+        mesh->sharing |= (uint8_t)(1u << axis);
 }
 
 void wf_mesh_cut_finely(wf_mesh *mesh, int axis)

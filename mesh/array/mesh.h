@@ -80,6 +80,10 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
+/** wf_mesh_shares_model - ranks along this axis share a model and its sequences: what they all compute counts once in
+ * wf_context_model_flops. Nothing for axis -1. */
+WF_API void wf_mesh_shares_model(wf_mesh *mesh, int axis);
+
 /**
  * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
  *

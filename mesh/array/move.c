@@ -105,10 +105,9 @@ static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, size_t s
     int64_t unit =
         wf_outer_count(t, d) * wf_inner_count(t, d) * (int64_t)(wf_dtype_size(t->dtype) / size);
 
-    for (int64_t i = 0; i <= axis[n - 1].parts; i++) {
-        axis[n - 1].place = i;
-        cuts[i] = (wf_cut_together(&t->dim[d], n, axis) - t->start[d]) * unit;
-    }
+    wf_cut_along(&t->dim[d], n, axis, cuts);
+    for (int64_t i = 0; i <= axis[n - 1].parts; i++)
+        cuts[i] = (cuts[i] - t->start[d]) * unit;
 }
 
 /* Fill one buffer of the round's collective, whose elements have `size` bytes. */

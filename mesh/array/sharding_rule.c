@@ -342,7 +342,11 @@ static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int t
 {
     const wf_mesh *mesh = wf_mesh_of(x->ctx);
     unsigned axes = axes_of_dim(x->layout, d);
+    int64_t even = wf_layout_even_parts(x->layout, d, &x->dim[d]);
 
+    if (even && even == wf_layout_even_parts(
+                            layout, to, dim)) /* without a look at each rank of thousands */
+        return true;
     for (int rank = 0; rank >= 0; rank = wf_mesh_next(mesh, rank, axes)) {
         int64_t start, n, view_n;
 

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The actions of all rows; sizes and places are known when all have been read. */
+/* The actions of all rows; sizes and places are known when all have been read. What lowering derives has kind
+   WF_PIPE_KINDS, and is looked at for its stage alone. */
 typedef struct csv {
     wf_pipe_text *text;
     struct csv_action {
@@ -13,6 +14,11 @@ typedef struct csv {
     int64_t n, room;
     int ranks;
 } csv;
+
+static bool is_derived(const wf_pipe_action *a)
+{
+    return a->kind == WF_PIPE_KINDS;
+}
 
 static wf_status add(csv *c, wf_pipe_action action)
 {
@@ -45,11 +51,13 @@ static bool begins(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
-/* Reads "3I2"; *derived: it is one that lowering derives. */
+/* Reads "3I2"; *derived: it is one of the compute_comms format that lowering derives anew from the others, as
+   PyTorch's does, of which the stage alone is kept. */
 static bool read_action(const char *at, const char *end, wf_pipe_action *a, bool *derived)
 {
-    static const char *const passed_over[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD", "SEND_F",
-                                              "RECV_F",  "SEND_B",  "RECV_B"};
+    static const char *const passed_over[] = {
+        "UNSHARD", "RESHARD", "REDUCE_GRAD", "WAIT_REDUCE_GRAD", "SEND_F",
+        "RECV_F",  "SEND_B",  "RECV_B",      "WAIT_SEND_F",      "WAIT_SEND_B"};
     static const wf_pipe_kind kinds[] = {WF_PIPE_F, WF_PIPE_I, WF_PIPE_W, WF_PIPE_B};
     int stage, micro;
 
@@ -61,6 +69,7 @@ static bool read_action(const char *at, const char *end, wf_pipe_action *a, bool
         if (begins(at, end, passed_over[i])) {
             at += strlen(passed_over[i]);
             *derived = true;
+            a->stage = (int16_t)stage;
             return at == end || (wf_pipe_text_number(&at, &micro) && at == end);
         }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -109,7 +118,7 @@ static wf_status read_cell(csv *c, const char *at, const char *end)
         return read_pair(c, at, end);
     if (!read_action(at, end, &a, &derived))
         return refuse_cell(c, at, end);
-    return derived ? WF_OK : add(c, a);
+    return add(c, a);
 }
 
 static wf_status read_lines(csv *c)
@@ -136,11 +145,29 @@ static wf_status read_lines(csv *c)
     return status;
 }
 
+/* Checks that messages, gathers and reductions are of stages of their row: they are made again from what is computed. */
+static wf_status check_derived(const csv *c, const wf_pipe_table *t)
+{
+    for (int64_t i = 0; i < c->n; i++) {
+        int stage = c->read[i].action.stage, rank = c->read[i].rank;
+
+        if (is_derived(&c->read[i].action) &&
+            (stage >= t->shape.stages || t->place[stage] != rank))
+            return wf_error_set(c->text->error, WF_EDATA,
+                                "%s: row %d has a message, gather or reduction of stage %d, "
+                                "and computes nothing of that stage",
+                                c->text->name, rank, stage);
+    }
+    return WF_OK;
+}
+
 static wf_status place(const csv *c, wf_pipe_table *t)
 {
     for (int64_t i = 0; i < c->n; i++) {
         int stage = c->read[i].action.stage, rank = c->read[i].rank;
 
+        if (is_derived(&c->read[i].action))
+            continue;
         if (t->place[stage] >= 0 && t->place[stage] != rank)
             return wf_error_set(c->text->error, WF_EDATA,
                                 "%s: stage %d has actions in rows %d and %d: a stage is on one "
@@ -155,7 +182,7 @@ static wf_status place(const csv *c, wf_pipe_table *t)
                 "%s: stage %d has no action in any row, and there are %d stages: "
                 "a stage is on one rank",
                 c->text->name, stage, t->shape.stages);
-    return WF_OK;
+    return check_derived(c, t);
 }
 
 wf_status wf_pipe_csv_parse(wf_pipe_text *text, wf_pipe_table **table)
@@ -168,6 +195,8 @@ wf_status wf_pipe_csv_parse(wf_pipe_text *text, wf_pipe_table **table)
     for (int64_t i = 0; i < c.n; i++) {
         const wf_pipe_action *a = &c.read[i].action;
 
+        if (is_derived(a))
+            continue;
         shape.stages = a->stage >= shape.stages ? a->stage + 1 : shape.stages;
         shape.micro = a->micro >= shape.micro ? a->micro + 1 : shape.micro;
     }
@@ -180,7 +209,8 @@ wf_status wf_pipe_csv_parse(wf_pipe_text *text, wf_pipe_table **table)
     if (status == WF_OK)
         status = place(&c, *table);
     for (int64_t i = 0; status == WF_OK && i < c.n; i++)
-        status = wf_pipe_table_append(*table, c.read[i].rank, &c.read[i].action);
+        if (!is_derived(&c.read[i].action))
+            status = wf_pipe_table_append(*table, c.read[i].rank, &c.read[i].action);
     if (status != WF_OK) {
         if (*table)
             wf_error_set(text->error, status, "%s", (*table)->error.text);

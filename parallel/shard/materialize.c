@@ -145,6 +145,7 @@ wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
     if (each(par, module, is_planned) == WF_EINVAL)
         wf_par_plan(par, module, NULL);
     each(par, module, make_real);
+    wf_par_report_inexact(par);
     wf_context_phase(par->ctx, phase);
     return wf_context_status(par->ctx);
 }

@@ -22,7 +22,7 @@ double wf_sim_head_weights(const wf_sim_model *m)
 double wf_sim_flops(const wf_sim_model *m, const wf_sim_layout *l)
 {
     double tokens = (double)(l->micro * l->micros * l->replicate * l->shard) * (double)m->seq;
-    double attention = 7.0 * (double)m->seq * head_width(m);
+    double attention = 6.0 * (double)m->seq * head_width(m); /* scores are made once */
 
     return tokens * ((double)m->layers * (6 * wf_sim_block_weights(m) + attention) +
                      6 * wf_sim_head_weights(m));

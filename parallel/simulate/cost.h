@@ -58,7 +58,7 @@ typedef struct wf_sim_layout {
 WF_API double wf_sim_block_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
 
-/** wf_sim_flops - of products and attention of a step without recomputation, of all ranks. */
+/** wf_sim_flops - model FLOPs of a step: of products and attention, nothing of it done again, of all ranks. */
 WF_API double wf_sim_flops(const wf_sim_model *model, const wf_sim_layout *layout);
 
 /**

@@ -2,6 +2,7 @@
 #include "parallel/files/output.h"
 #include "parallel/simulate/machine.h"
 #include <jansson.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
@@ -141,9 +142,17 @@ wf_status wf_sim_machine_write(const wf_sim_machine *m, const char *path, wf_err
 
     for (int i = 0; json && i < FIELDS; i++) {
         const char *at = (const char *)m + fields[i].offset;
-        json_t *value = fields[i].kind == NUMBER  ? json_real(*(const double *)at)
-                        : fields[i].kind == WHOLE ? json_integer(*(const int *)at)
-                                                  : json_boolean(*(const bool *)at);
+        json_t *value;
+
+        if (fields[i].kind == NUMBER && !isfinite(*(const double *)at)) {
+            json_decref(json);
+            return wf_error_set(error, WF_ENONFINITE,
+                                "machine file %s: %s.%s is %g, which JSON cannot hold", path,
+                                fields[i].group, fields[i].name, *(const double *)at);
+        }
+        value = fields[i].kind == NUMBER  ? json_real(*(const double *)at)
+                : fields[i].kind == WHOLE ? json_integer(*(const int *)at)
+                                          : json_boolean(*(const bool *)at);
 
         json_object_set_new(json_object_get(json, fields[i].group), fields[i].name, value);
     }

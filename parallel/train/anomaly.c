@@ -197,7 +197,9 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
     char where[480], gradient[WF_NN_PATH + 64] = "";
     int64_t bad;
 
-    if (wf_context_status(ctx) != WF_OK || (isfinite(loss) && isfinite(norm)))
+    if (wf_context_status(ctx) != WF_OK ||
+        ((isfinite(loss) || (t->step.at != WF_PAR_AT_NONE && t->step.counted == 0)) &&
+         isfinite(norm)))
         return wf_context_status(ctx);
     if (t->step.at != WF_PAR_AT_REDUCED)
         return wf_par_misplaced(t, "wf_par_check_finite");

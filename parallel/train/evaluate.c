@@ -3,6 +3,7 @@
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
+#include <inttypes.h>
 
 /* Of one global batch. */
 static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data,
@@ -54,6 +55,10 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     double sum = 0, counted = 0;
 
     *mean = 0;
+    if (batches < 1)
+        return wf_fail(ctx, WF_EINVAL,
+                       "an evaluation of %" PRId64 " batches has no mean: take 1 at least",
+                       batches);
     if (t->step.at == WF_PAR_AT_MICRO_STEPS)
         return wf_par_misplaced(t, "wf_par_evaluate");
     if (metric && t->stages)
@@ -73,10 +78,17 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
         sum += count * (double)one;
         counted += count;
     }
+    wf_par_report_inexact(t->par);
     wf_context_phase(ctx, NULL);
     wf_context_storage(ctx, storage);
     wf_context_training(ctx, training);
-    if (counted > 0)
+    if (wf_context_status(ctx) == WF_OK && counted <= 0)
+        return wf_fail(ctx, WF_EDATA,
+                       "nothing of the %" PRId64
+                       " batches of the evaluation counts (all targets are -1), so that there "
+                       "is no mean: take other data, or more batches",
+                       batches);
+    if (wf_context_status(ctx) == WF_OK)
         *mean = (float)(sum / counted);
     return wf_context_status(ctx);
 }

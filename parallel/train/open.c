@@ -229,6 +229,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         wf_par_trainer_close(t);
         return NULL;
     }
+    wf_par_report_inexact(par);
     return t;
 }
 

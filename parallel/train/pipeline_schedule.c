@@ -90,14 +90,7 @@ static wf_status generate(wf_par_pipeline *p, int ranks, wf_pipe_table **table, 
 
     *table = p->given;
     p->given = NULL;
-    if (!*table)
-        return wf_pipe_generate(name_of(p), &shape, table, error);
-    if (wf_pipe_table_shape(*table).micro != p->micros)
-        return wf_error_set(error, WF_EINVAL,
-                            "schedule %s is for %d micro-batches, and a step has %d: change "
-                            "the global batch or the micro-batch size, or the schedule",
-                            name_of(p), wf_pipe_table_shape(*table).micro, p->micros);
-    return WF_OK;
+    return *table ? WF_OK : wf_pipe_generate(name_of(p), &shape, table, error);
 }
 
 /* The most stages that a rank has. */
@@ -187,12 +180,30 @@ static wf_status prepare(const wf_par_pipeline *p, wf_pipe_table **table, wf_pip
     return wf_error_set(error, why.code, "schedule %s: %s", name_of(p), why.text);
 }
 
+/* Refuses a table of another number of micro-batches: by the proof's words where it is none of any number, for instance
+   since one of them is left out. */
+static wf_status check_micros(const wf_par_pipeline *p, wf_pipe_table **table, wf_error *error)
+{
+    wf_par_pipeline of_table = *p;
+    wf_pipe_proof proof;
+
+    of_table.micros = wf_pipe_table_shape(*table).micro;
+    if (of_table.micros == p->micros || prepare(&of_table, table, &proof, error) != WF_OK)
+        return error->code;
+    return wf_error_set(error, WF_EINVAL,
+                        "schedule %s is for %d micro-batches, and a step has %d: change "
+                        "the global batch or the micro-batch size, or the schedule",
+                        name_of(p), of_table.micros, p->micros);
+}
+
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error)
 {
     wf_pipe_table *table = NULL;
     wf_pipe_proof proof;
     wf_status status = generate(p, ranks, &table, error);
 
+    if (status == WF_OK)
+        status = check_micros(p, &table, error);
     if (status == WF_OK)
         status = prepare(p, &table, &proof, error);
     if (status == WF_OK)

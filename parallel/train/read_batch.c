@@ -93,6 +93,15 @@ static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int6
     return t->apart && number > last ? first - (number - last) : first;
 }
 
+double wf_par_share_of(const wf_par_trainer *t, int64_t first, int64_t last)
+{
+    int64_t own = 0, rank = t->apart ? wf_par_dp_rank(t->par) % t->ranks : 0;
+
+    for (int64_t k = first; k <= last; k++)
+        own += !t->apart || k * t->ranks + rank < t->sequences;
+    return (double)own / (double)(last - first + 1);
+}
+
 wf_par_batch wf_par_batch_without_tensors(const wf_par_trainer *t)
 {
     return (wf_par_batch){.ctx = t->par->ctx,
@@ -160,6 +169,17 @@ static uint64_t hash_of(const wf_par_trainer *t, const wf_par_batch *batch, void
     return hash;
 }
 
+wf_status wf_par_step_count(wf_par_trainer *t, const wf_par_data *data)
+{
+    wf_context *ctx = t->par->ctx;
+    wf_error error = {WF_OK, "the data gave no reason"};
+
+    if (wf_context_status(ctx) == WF_OK && !wf_context_dry_run(ctx) &&
+        wf_par_count(data, t->step.number, &t->step.counted, &error) != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return wf_context_status(ctx);
+}
+
 wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par_data *data,
                             int64_t step, int64_t k)
 {
@@ -182,6 +202,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
+        if (t->step.at == WF_PAR_AT_MICRO_STEPS)
+            t->step.counted = batch->counted;
     }
     if (status == WF_OK && wf_context_status(ctx) == WF_OK)
         wf_par_alike_read(t, step, k, hash_of(t, batch, room));

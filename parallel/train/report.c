@@ -15,6 +15,7 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
 {
     *report = (wf_par_report){.rank = wf_context_rank(par->ctx),
                               .flops = wf_context_flops(par->ctx),
+                              .model_flops = wf_context_model_flops(par->ctx),
                               .n_traffic = wf_mesh_axes(par->mesh) + 1};
     for (int i = 0; i < report->n_traffic; i++)
         wf_comm_ledger_reset(group_of(par->mesh, i));
@@ -114,6 +115,7 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
     count_units(par, model, report);
     wf_pool_report(wf_context_pool(par->ctx), &report->memory);
     report->flops = wf_context_flops(par->ctx) - report->flops;
+    report->model_flops = wf_context_model_flops(par->ctx) - report->model_flops;
     for (int i = 0; i < report->n_traffic; i++) {
         const wf_comm *group = group_of(par->mesh, i);
         wf_par_traffic *t = &report->traffic[i];

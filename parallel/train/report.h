@@ -47,7 +47,8 @@ typedef struct wf_par_report {
     int64_t share;      /* those that this rank would hold if data parallelism split none */
     wf_par_part trained, frozen, adapters; /* adapters are among what is trained */
     wf_memory_report memory;               /* since the context was opened */
-    double flops;
+    double flops;                          /* the work of this rank (wf_context_flops) */
+    double model_flops; /* what of it is the model's (wf_context_model_flops) */
     int64_t units;
     int n_groups; /* groups of units, in the order of the first of each; beyond the last, left out */
     wf_par_unit_group group[WF_PAR_UNIT_GROUPS];

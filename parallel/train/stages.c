@@ -292,8 +292,14 @@ static void begin_action(wf_par_stages *s, int64_t i)
 {
     const wf_par *par = s->t->par;
 
+    const wf_pipe_action *a = &s->row[i];
+
     wf_comm_action(wf_mesh_world(par->mesh), s->name[i], i + 1, s->actions);
     wf_context_action(par->ctx, s->name[i]);
+    wf_context_model_share(par->ctx, a->kind > WF_PIPE_R ? 1
+                                     : a->kind == WF_PIPE_R
+                                         ? 0
+                                         : wf_par_share_of(s->t, a->micro, a->last));
 }
 
 void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind)
@@ -312,6 +318,7 @@ void wf_par_stages_rest(wf_par_stages *s)
 
     wf_comm_action(wf_mesh_world(par->mesh), NULL, 0, 0);
     wf_context_action(par->ctx, NULL);
+    wf_context_model_share(par->ctx, 1);
 }
 
 /* A reduction that has begun brings a bucket home behind each action that computes. */

@@ -66,6 +66,7 @@ static void close_tape(wf_par_trainer *t)
 static void end_micro_step(wf_par_trainer *t)
 {
     wf_context_rows_apart(t->par->ctx, false);
+    wf_context_model_share(t->par->ctx, 1);
     wf_scope_close(t->par->ctx);
 }
 
@@ -87,6 +88,7 @@ void wf_par_step_drop(wf_par_trainer *t)
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
+    t->step.counted = -1;
     t->step.of_graph = false;
 }
 
@@ -139,6 +141,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_context_micro_steps(ctx, t->micros);
     wf_context_rows_apart(ctx, t->apart > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");
+    wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
         s->batch = *given;
     else if (!reads)
@@ -240,6 +243,8 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
     if (!may_come(t, "wf_par_forward_backward",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
+    if (t->stages && data) /* ranks between both ends read none */
+        wf_par_step_count(t, data);
     return t->stages  ? wf_par_stages_run(t->stages, data)
            : t->graph ? wf_par_graph_forward_backward(t, data)
                       : wf_par_run_micro_steps(t, data, NULL);
@@ -273,6 +278,8 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         wf_par_losses_mean(t, s->total, mean_loss);
     if (mean_loss && t->stages)
         wf_par_pipeline_share(t, mean_loss, sizeof *mean_loss);
+    if (mean_loss && s->counted == 0)
+        *mean_loss = NAN;
     wf_tensor_release(s->total);
     s->total = NULL;
     if (t->buddies && wf_context_status(ctx) == WF_OK)
@@ -335,6 +342,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
 {
     wf_context *ctx = t->par->ctx;
     float scale = t->step.grad_scale;
+    double share;
 
     if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
@@ -352,15 +360,18 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
         return wf_context_status(ctx);
     t->committed.under_way = true;
     wf_par_units_change(t->units);
+    share = wf_context_model_share(ctx, 0);
     if (t->graph)
         wf_par_graph_update(t, lr, scale);
     else
         wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
     if (t->buddies)
         wf_par_buddies_update(t->buddies);
+    wf_context_model_share(ctx, share);
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale, false};
     wf_par_zero_grad(t);
+    wf_par_report_inexact(t->par);
     if (t->options.check_replicas && t->step.number % t->options.check_replicas == 0)
         wf_par_trainer_check_replicas(t);
     wf_pace_sleep(&t->par->pace);

@@ -72,7 +72,8 @@ typedef struct wf_par_train_options {
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */
 typedef struct wf_par_step {
-    float loss; /* mean over the whole global batch, before the update */
+    float loss; /* mean over the whole global batch, before the update; NaN where nothing of the
+                   batch counts (wf_par_data.counted), which is no mean */
     float lr;
     double grad_norm; /* before clipping */
 } wf_par_step;
@@ -116,7 +117,8 @@ WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
  * @param mean    over the batches, each of which counts alike, or by how many of its elements do where the
  *                data say so
  * Collective:    over the mesh
- * Errors:        WF_EINVAL in the middle of a step's micro-steps
+ * Errors:        WF_EINVAL in the middle of a step's micro-steps, or without batches; WF_EDATA where nothing
+ *                of the batches counts
  */
 WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
                                  const wf_par_data *data, wf_par_loss_function *metric,
@@ -176,7 +178,7 @@ WF_API wf_status wf_par_forward_backward(wf_par_trainer *trainer, const wf_par_d
 /**
  * wf_par_reduce - gradients and loss are summed over ranks and micro-steps
  *
- * @param mean_loss  over the global batch; NULL: nobody wants it
+ * @param mean_loss  over the global batch, NaN where nothing of it counts; NULL: not wanted
  * Collective:       over the mesh
  * Errors:           WF_EINVAL while micro-steps are left
  */

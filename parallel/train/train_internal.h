@@ -29,9 +29,10 @@ typedef struct wf_par_losses {
 
 typedef struct wf_par_step_state {
     wf_par_at at;
-    int64_t number;     /* 1, 2, .. */
-    int64_t micro;      /* micro-steps that are done */
-    bool running;       /* one has begun, and its backward pass not ended */
+    int64_t number;  /* 1, 2, .. */
+    int64_t micro;   /* micro-steps that are done */
+    int64_t counted; /* what its data count (wf_par_data.counted); less than 0: all elements */
+    bool running;    /* one has begun, and its backward pass not ended */
     wf_par_batch batch; /* its own */
     wf_tape *tape;
     wf_dtype storage; /* the context's, outside of it */

@@ -130,6 +130,32 @@ refuse "no ranks" 2 "--tp 0 is not in \[1, 4096\]" --tp 0
 refuse "negative ranks" 2 "--dp -1 is not in" --dp -1
 refuse "a number beyond 64 bits" 2 "does not fit in 64 bits" --steps 99999999999999999999
 refuse "no number" 2 "--lr 'nan' is not a number" --lr nan
+# Numbers that a float does not hold would mean the opposite: never clip, divide by 0, keep nothing.
+while read -r flag value float; do
+    refuse "$flag $value" 2 "^gpt_train: $flag $value becomes $float as the 32-bit float that it is used as" "${tiny[@]}" "$flag" "$value"
+done <<'END'
+--clip-grad 1e-46 0
+--clip-grad 1e39 inf
+--lr 1e-60 0
+--eps 1e-50 0
+--weight-decay 1e-46 0
+--beta1 0.999999999 1
+--beta2 0.99999999999 1
+--dropout 0.999999999 1
+--norm-eps 1e-320 0
+--lora-alpha 1e-300 0
+--attention-scale 1e-46 0
+--sample-temperature 1e-308 0
+END
+echo '{"clip_grad": 1e-46}' >tiny.json
+refuse "the same of a config file" 2 "clip_grad.* 1e-46|becomes 0 as the 32-bit float" "${tiny[@]}" --config tiny.json
+run "what a float just holds" "${tiny[@]}" --clip-grad 1e-37 --beta2 0.9999999 --eps 1e-37 --steps 1 --eval-interval 0
+other "a temperature of generation" 2 "--temperature 1e-308 becomes 0 as a 32-bit float: a number from 0 to 100" gpt_generate m \
+    --prompt a --temperature 1e-308
+other "NaN of generation" 2 "--temperature nan: a number from 0 to 100" gpt_generate m --prompt a --temperature nan
+refuse "weights without a sum" 2 "the weights of the 2 sources of a mixture have no finite sum" --data a=1e308:text.txt b=1e308:text.txt
+refuse "a weight that is never read" 2 "the weight 1e-09 of source b is less than one sequence in 65536" \
+    --data a=1:text.txt b=1e-9:text.txt
 refuse "an infinite rate" 2 "--lr 1e999 is not in" --lr 1e999
 refuse "a dropout of all" 2 "--dropout 1 is not in \[0, 1\)" --dropout 1
 refuse "a vocabulary of one token" 2 "--vocab-size 1 is not in \[2" --vocab-size 1
@@ -209,7 +235,7 @@ first, *rows = [json.loads(line) for line in open("run.jsonl")]
 if first["mesh"] != {"pp": 1, "replicate": 1, "shard": 2, "tp": 2}: print(first["mesh"])
 if (first["world"], first["transport"]) != (4, "threads"): print(first["world"])
 if (first["options"]["n_embd"], first["options"]["ffn"]) != (16, 64): print(first["options"])
-keys = "step loss loss_bits grad_norm lr ms tokens_per_s val_loss digest".split()
+keys = "step loss loss_bits grad_norm lr ms tokens_per_s model_flops_per_s mfu val_loss digest".split()
 if len(rows) != 3: print(len(rows), "rows")
 for i, row in enumerate(rows):
     if list(row) != keys: print("keys:", *row)

@@ -127,6 +127,9 @@ for name in "chat", "same":
     open(name + ".idx", "wb").write(open("u16.idx", "rb").read())
 mask = bytes(i % 50 > i // 50 for i in range(2001))
 open("chat.loss.bin", "wb").write(mask); open("chat.loss.idx", "wb").write(idx(1, 1, [2001]))
+for name, marks in ("none", bytes(2001)), ("few", bytes(16 * 60) + bytes([1] * (2001 - 16 * 60))):
+    for end in "bin", "idx": open(f"{name}.{end}", "wb").write(open(f"u16.{end}", "rb").read())
+    open(name + ".loss.bin", "wb").write(marks); open(name + ".loss.idx", "wb").write(idx(1, 1, [2001]))
 open("same.loss.bin", "wb").write(bytes([1] * 2001)); open("same.loss.idx", "wb").write(idx(1, 1, [2001]))
 END
 masked=("${model[@]}" --data chat.idx --steps 12 --eval-interval 12 --eval-iters 0 --global-batch-size 16)
@@ -150,6 +153,25 @@ done <<'END'
 END
 run "a mask that masks nothing" "${model[@]}" --data same.idx --steps 3 --log-jsonl nothing.jsonl
 python "changes nothing" "$same" raw.jsonl nothing.jsonl
+# A mean over nothing is none: of a step, which is reported; of a run and of an evaluation, which are refused.
+few=("${model[@]}" --data few.idx --steps 6 --eval-interval 0 --global-batch-size 1)
+run "steps of which nothing counts" "${few[@]}" --log-jsonl few.jsonl --tensorboard few --digest
+shows "they have no loss" "^step [1-6]/6  loss none  norm 0.000 " "^step [1-6]/6  loss [0-9.]+  norm [0-9.]*[1-9]"
+result "which is said once" "$(grep -c "warning: no token of the batch of step [1-6] is trained on" err | grep -vx 1)"
+python "nor in the log" '
+import json
+rows = [row for row in map(json.loads, open("few.jsonl")) if "step" in row]
+if not {row["loss"] is None for row in rows} == {True, False}: print(rows)
+if any((row["loss"] is None) != (row["grad_norm"] == 0) for row in rows): print(rows)'
+grep -o '^step.*  lr\|digest .*' out >few.txt
+for way in "--tp 2" "--pp 2" "--pp 3 --pp-schedule zb-h1"; do
+    # shellcheck disable=SC2086
+    run "the same with $way" "${few[@]}" $way --digest
+    result "no other digest" "$(grep -o '^step.*  lr\|digest .*' out | diff few.txt -)"
+done
+refuse "data of which nothing is trained on" 3 "no token of the data is trained on .loss masks" "${model[@]}" --data none.idx
+refuse "validation of which nothing counts" 3 "no token counts in the 8 batches of an evaluation .loss masks.*no validation loss" \
+    "${model[@]}" --data same.idx --val-data none.idx --save-best --save none_best
 cp same.loss.idx u16.loss.idx
 head -c 2000 same.loss.bin >u16.loss.bin
 refuse "a mask that is cut short" 3 "u16.loss.idx: .*2001 tokens of 1 bytes it ends outside" "${model[@]}" --data u16.idx

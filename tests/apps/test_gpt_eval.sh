@@ -109,7 +109,7 @@ best = max(range(3), key=lambda i: rows[1 + i]["logprob"])
 norm = max(range(3), key=lambda i: rows[1 + i]["logprob"] / rows[1 + i]["bytes"])
 if summary["right"] != 3 or summary["right_by_bytes"] != 3: print(best, norm, summary)'
 choose "as a sentence" llama --requests choices.jsonl
-result "acc and acc_norm" "$(grep -qE '^12 requests, 5 questions with a right answer: acc 0.6000, acc_norm 0.6000, [0-9.]+ bits a byte of it$' out || cat out)"
+result "acc and acc_norm" "$(grep -qE '^12 requests, 5 of 6 questions with a right answer: acc 0.6000, acc_norm 0.6000, [0-9.]+ bits a byte of it$' out || cat out)"
 
 # While a model is trained: the score that gpt_eval has of what is saved, on any layout, and no bit of the training changes.
 small=(--data text.txt --arch llama --n-layer 2 --n-head 6 --n-kv-head 3 --n-embd 24 --seq-len 160 --global-batch-size 4 --steps 4
@@ -179,6 +179,74 @@ for line in '{"request": {"context": "a"}, "doc_id": 1}' '{"request": {"context"
     "$bin/gpt_eval" choices llama --requests bad.jsonl >out 2>err
     result "refused: $line" "$([ $? = 3 ] && grep -q "bad.jsonl: line 2: " err || cat err)"
 done
+# Sums that no exact layout has: other bits, of which every program says the line of gpt_train, once.
+for tp in 3 5 6 7; do
+    for command in "gpt_eval perplexity llama --data book.txt" "gpt_eval choices llama --requests choices.jsonl" \
+        "gpt_generate llama --prompt ab --max-new-tokens 2"; do
+        # shellcheck disable=SC2086
+        "$bin"/$command --tp $tp --dp 2 --threads-per-rank 1 >out 2>err
+        result "$command --tp $tp" "$([ $? = 0 ] && [ -s out ] &&
+            [ "$(cat err)" = "not layout-exact: tp $tp does not nest in the 8 chunks" ] || cat err)"
+    done
+done
+"$bin/gpt_generate" llama --prompt ab --max-new-tokens 2 --tp 8 --dp 2 --threads-per-rank 1 >out 2>err
+result "nothing is said of tp 8" "$(cat err)"
+
+# What is dropped or miscounted nowhere else is refused: by the line, of the file and of what is trained.
+ask()
+{
+    python3 -c '
+import json, sys
+for doc, label in json.loads(sys.argv[1]):
+    print(json.dumps({"request": {"context": "a", "continuation": "b"}, "doc_id": doc, "label": label}))' "$1" >bad.jsonl
+}
+while IFS='|' read -r name rows words; do
+    ask "$rows"
+    "$bin/gpt_eval" choices llama --requests bad.jsonl >out 2>err
+    result "refused: $name" "$([ $? = 3 ] && [ ! -s out ] && grep -qE "bad.jsonl: $words" err || cat err)"
+    refuse "while training, too: $name" 3 "bad.jsonl: $words" "${small[@]}" --eval-requests bad.jsonl
+done <<'END'
+labels from 1|[[0, 2], [0, 2], [1, 1], [1, 1]]|line 1: "label" 2 is none of the 2 choices of doc_id 0, which are numbered from 0 to 1
+a label that is too large|[[0, 0], [7, 9]]|line 2: "label" 9 is none of the 1 choices of doc_id 7
+two labels|[[0, 0], [0, 1]]|line 2: "label" is 1 and not 0 as on line 1, of the same doc_id 0
+a label on some lines|[[0, 0], [0, null]]|line 2: "label" is -1 and not 0 as on line 1
+lines that stand apart|[[0, 0], [1, 0], [0, 0], [1, 0]]|line 3: doc_id 0 is that of line 1 too, with others between
+END
+ask '[[0, null], [0, null], [1, null]]'
+choose "without labels" llama --requests bad.jsonl --json
+python "there is no mean" '
+import json
+total = json.loads(open("out").read().splitlines()[-1])
+if total != {"questions": 2, "labelled": 0, "right": 0, "right_by_bytes": 0, "bits_per_byte": None}: print(total)'
+refuse "nothing to count while training" 2 "--eval-requests bad.jsonl: no question has a label" "${small[@]}" --eval-requests bad.jsonl
+cp chats.bin none.bin && cp chats.idx none.idx && cp chats.loss.idx none.loss.idx
+head -c "$(stat -c %s chats.loss.bin)" /dev/zero >none.loss.bin
+for json in "" --json; do
+    # shellcheck disable=SC2086
+    "$bin/gpt_eval" perplexity llama --data none.idx $json >out 2>err
+    result "a mask that leaves nothing $json" "$([ $? = 3 ] && [ ! -s out ] &&
+        grep -q "its loss mask lets none of the .* tokens count" err || cat out err)"
+done
+# Weights that are no numbers: no word of memory, and no NaN in JSON.
+result "as a folder" "$("$bin/gpt_export" llama nans 2>&1)"
+python3 - <<'END'
+from pathlib import Path
+file = Path("nans/model.safetensors")
+data = bytearray(file.read_bytes())
+data[-4:] = b"\0\0\xc0\x7f"
+file.write_bytes(data)
+END
+for command in "perplexity nans --tokenizer bytes --data book.txt" "choices nans --tokenizer bytes --requests choices.jsonl"; do
+    for json in "" --json; do
+        # shellcheck disable=SC2086
+        "$bin/gpt_eval" $command $json >out 2>err
+        result "not finite: $command $json" "$([ $? != 0 ] && [ ! -s out ] && grep -qE "not finite|NaN" err || cat out err)"
+    done
+done
+"$bin/gpt_generate" nans --tokenizer bytes --prompt ab --max-new-tokens 2 --json --logprobs 1 >out 2>err
+result "generated from them" "$([ $? != 0 ] && [ ! -s out ] &&
+    grep -q "sample 0 of prompt 0: logprobs is NaN, which JSON cannot hold" err || cat out err)"
+
 cp -r llama spoiled
 python3 - <<'END'
 from pathlib import Path

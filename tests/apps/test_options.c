@@ -301,7 +301,8 @@ static void table_is_sound(void)
         CU_ASSERT_TRUE(strlen(app_option_flag(row).text) == strlen(row->name) + 2);
         CU_ASSERT_TRUE(row->metavar || row->kind == APP_KIND_BOOL);
         CU_ASSERT_TRUE(row->domain ||
-                       (row->kind != APP_KIND_INT && row->kind != APP_KIND_REAL));
+                       (row->kind != APP_KIND_INT && row->kind != APP_KIND_REAL &&
+                        row->kind != APP_KIND_FLOAT));
         while (row->kind == APP_KIND_CHOICE && app_choice_next(&cursor, &choice)) {
             CU_ASSERT_TRUE(strlen(choice.name) < APP_CHOICE_LENGTH - 1);
             CU_ASSERT_TRUE(choice.alias == (strcmp(choice.name, choice.means) != 0));

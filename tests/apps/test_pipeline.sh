@@ -82,6 +82,13 @@ shows "of which there are three at a time" "^schedule lowered.sched: .*, at most
 same "stages forward again" --pp 4 --pp-schedule zb-h1 --recompute stage
 same "one stage forward again" --pp 2 --pp-schedule again.sched
 same "a table of PyTorch" --pp 2 --pp-schedule torch.csv
+# As torch 2.15 writes them (scripts/torch_schedules.py): messages, waits, gathers and reductions too.
+torch=$(cd "$(dirname "$0")/../parallel/torch_schedules" && pwd)
+for name in gpipe looped_bfs interleaved interleaved_zb zbv dualpipe_v; do
+    same "PyTorch's $name" --pp 2 --pp-schedule "$torch/$name.csv"
+done
+refuse "PyTorch's 1f1b, whose last rank leaves out the first micro-batch" 2 \
+    "1f1b.csv: rank 0, at the end of its row: F0.8 is not in it" "${small[@]}" --pp 2 --pp-schedule "$torch/1f1b.csv"
 same "two stages on one rank, gathered where they overlap" --pp 2 --dp 2 --strategy shard_grad_op \
     --pp-schedule overlap.sched
 

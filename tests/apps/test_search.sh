@@ -120,7 +120,7 @@ done
 grep -q '^gradients: --accumulate local, which moves least of what fits' out && grep -q 'a step takes' out &&
     result "sums once a step where that fits" "" || result "sums once a step where that fits" "$(head -c 300 out)"
 refused "a search without a machine" "--search simulates layouts on a machine" --plan --search
-refused "a machine without a plan" "--machine belongs to --plan" --machine "$h100" --steps 0
+refused "a machine without a plan" "--machine is for a plan, and for the MFU of steps that run, and --steps is 0" --machine "$h100" --steps 0
 refused "ranks without a search" "--ranks belongs to --plan --search" --plan --ranks 8
 refused "a machine that is not there" "machine file nowhere.json" --plan --machine nowhere.json
 refused "fp32 on a machine without" "has no device.fp32" --plan --machine "$machines/tpu-v5p.json"

@@ -74,10 +74,29 @@ static void largest_of_all_parts(void)
         }
 }
 
+/* All cuts along the last axis at once are those of one place after the other. */
+static void cuts_along_an_axis(void)
+{
+    for (int64_t size = 0; size < 60; size += 4)
+        for (int k = 0; k < 16; k++) {
+            const wf_dim dim = {size, k & 1 ? 4 : 1, WF_CHUNKS_8};
+            wf_cutter axis[] = {{3, k % 3, k >> 1 & 1}, {5, k % 5, k >> 2 & 1}};
+            int n = 1 + (k >> 3);
+            int64_t cuts[6], parts = axis[n - 1].parts;
+
+            wf_cut_along(&dim, n, axis, cuts);
+            for (int64_t i = 0; i <= parts; i++) {
+                axis[n - 1].place = i;
+                CU_ASSERT_EQUAL(cuts[i], wf_cut_together(&dim, n, axis));
+            }
+        }
+}
+
 static const wf_test tests[] = {
     {"ranks count the innermost axis first", ranks_count_innermost_first},
     {"groups along an axis have a stride", groups_have_a_stride},
     {"the largest part", largest_of_all_parts},
+    {"cuts along an axis", cuts_along_an_axis},
     {NULL, NULL},
 };
 

@@ -149,16 +149,21 @@ static wf_status read_none(void *self, int64_t step, int64_t first, int64_t coun
     return status;
 }
 
-/* A step with nothing to learn has a loss and a gradient of 0. */
+/* A step with nothing to learn has no loss, which is NaN, and gradients of 0. It is no error. */
 static void nothing_counts(void)
 {
     const wf_par_data none = {.read = read_none, .counted = count_none};
-    training t = on_row(run_of(GPT2, &none), &rows[2]);
+    training t = on_row(run_of(GPT2, &none), &rows[2]), cut = t;
 
-    if (!train(&t))
+    cut.layout.pp = 2;
+    cut.pipeline.schedule = "1f1b";
+    if (!train(&t) || !train(&cut))
         return;
-    for (int i = 0; i < STEPS; i++)
-        CU_ASSERT(t.loss[i] == 0 && t.grad_norm[i] == 0);
+    for (int i = 0; i < STEPS; i++) {
+        CU_ASSERT(isnan(t.loss[i]) && t.grad_norm[i] == 0);
+        CU_ASSERT(isnan(cut.loss[i]) && cut.grad_norm[i] == 0);
+    }
+    CU_ASSERT_EQUAL(t.digest, cut.digest);
 }
 
 static wf_status count_badly(void *self, int64_t step, int64_t *count, wf_error *error)
@@ -193,6 +198,7 @@ static wf_status evaluate(part *p, wf_par_trainer *trainer)
 {
     static const int64_t number[] = {0, 1};
     const wf_par_data bad = {.read = count_up, .counted = count_badly};
+    const wf_par_data none = {.read = read_none, .counted = count_none};
     wf_par_data uneven = {.read = read_uneven, .counted = count_uneven};
     wf_rank *rank = p->rank;
     float mean[2], both;
@@ -211,6 +217,13 @@ static wf_status evaluate(part *p, wf_par_trainer *trainer)
     NEED(wf_par_evaluate(trainer, 3, &bad, NULL, &both) == WF_EINVAL);
     NEED(strstr(wf_context_error(p->ctx)->text,
                 "the data say that -3 elements of the losses of step 2 count"));
+    wf_context_clear(p->ctx);
+    NEED(wf_par_evaluate(trainer, 2, &none, NULL, &both) == WF_EDATA);
+    NEED(strstr(wf_context_error(p->ctx)->text,
+                "nothing of the 2 batches of the evaluation counts"));
+    wf_context_clear(p->ctx);
+    NEED(wf_par_evaluate(trainer, 0, &none, NULL, &both) == WF_EINVAL);
+    NEED(strstr(wf_context_error(p->ctx)->text, "an evaluation of 0 batches has no mean"));
     wf_context_clear(p->ctx);
     return WF_OK;
 }

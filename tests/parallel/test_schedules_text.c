@@ -121,6 +121,30 @@ static void tables_of_pytorch(void)
     wf_pipe_table_free(table);
 }
 
+/* Cells of the compute_comms format: they are made again by lowering, and are of stages of their row. */
+static void cells_of_torch(void)
+{
+    static const char waits[] =
+        "0UNSHARD,0F0,0SEND_F0,0RECV_B0,0B0,0WAIT_SEND_F0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,"
+        "0RESHARD\r\n"
+        "1UNSHARD,1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0,1REDUCE_GRAD,1WAIT_REDUCE_GRAD\r\n";
+    wf_pipe_table *table = parse("torch.csv", waits),
+                  *bare = parse("bare.csv", "0F0,0B0\n1F0,1B0\n");
+    const wf_pipe_action *row, *other;
+    int64_t n, m;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(table);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(bare);
+    for (int r = 0; r < 2; r++) {
+        row = wf_pipe_table_row(table, r, &n);
+        other = wf_pipe_table_row(bare, r, &m);
+        CU_ASSERT_FATAL(n == 2 && m == 2);
+        CU_ASSERT(memcmp(row, other, 2 * sizeof *row) == 0);
+    }
+    wf_pipe_table_free(table);
+    wf_pipe_table_free(bare);
+}
+
 static void mistakes(void)
 {
 #define HEAD "weft-schedule 1\nstages 2 micro 2 place 0 1\n"
@@ -158,6 +182,11 @@ static void mistakes(void)
         {"a.csv", "0F0\n1F0,(1F0;0B0)OVERLAP\n", "a.csv:2:5: (1F0;0B0)OVERLAP, where a cell"},
         {"a.csv", "0F0\n0B0\n", "a.csv: stage 0 has actions in rows 0 and 1"},
         {"a.csv", "0F0\n2F0\n", "a.csv: stage 1 has no action in any row, and there are 3"},
+        {"a.csv", "0F0,1WAIT_SEND_F0\n1F0\n",
+         "a.csv: row 0 has a message, gather or reduction of stage 1, and"},
+        {"a.csv", "0F0,7UNSHARD\n1F0\n",
+         "a.csv: row 0 has a message, gather or reduction of stage 7, and"},
+        {"a.csv", "0F0,0WAIT_SEND\n", "a.csv:1:5: 0WAIT_SEND, where a cell"},
         {"a.csv", "\n,,\n", "a.csv: a schedule has 1 to 32767 stages, not 0"},
         {"a.csv", "F0\n", "a.csv:1:1: F0, where a cell"},
     };
@@ -213,6 +242,7 @@ int main(void)
         {"every schedule comes back", every_schedule_comes_back},
         {"by hand", by_hand},
         {"tables of PyTorch", tables_of_pytorch},
+        {"cells of torch", cells_of_torch},
         {"mistakes", mistakes},
         {"damaged texts", damaged},
         {NULL, NULL},

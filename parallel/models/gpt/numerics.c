@@ -2,6 +2,7 @@
 #include "parallel/models/gpt/numerics.h"
 #include "mesh/cluster/launch.h"
 #include "parallel/models/gpt/gpt.h"
+#include "parallel/parallel_internal.h"
 #include "parallel/shard/materialize.h"
 
 /* More tokens than attention takes keys at once, and sizes that no chunk, vector or tile divides. */
@@ -57,6 +58,7 @@ static wf_status train(wf_par *par, const program *p, uint64_t *identity)
     wf_par_step result;
     uint64_t digest = 0;
 
+    par->reported_inexact = true; /* by rules that the run itself reports */
     wf_par_plan(par, model, wf_par_gpt_plan);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &p->training);
