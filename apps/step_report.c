@@ -169,14 +169,6 @@ static wf_status cannot_write(const char *path, wf_error *error)
     return wf_error_set(error, WF_EIO, "cannot write report %s: %s", path, strerror(errno));
 }
 
-wf_status app_step_report_check(const char *path, wf_error *error)
-{
-    FILE *file =
-        app_program_file(path, "a"); /* what it holds stays until there is something else */
-
-    return file && fclose(file) == 0 ? WF_OK : cannot_write(path, error);
-}
-
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
     FILE *file;

@@ -9,7 +9,6 @@
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/step_report.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <errno.h>
@@ -55,8 +54,8 @@ static wf_status know_numerics(const app_options *o, char text[17], wf_error *er
     return error->code;
 }
 
-/* Rank 0 alone writes it. */
-static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
+/* Opens the log, to which rank 0 alone writes, and changes nothing in it. */
+static wf_status open_log(const app_options *o, bool continues, const wf_launcher *launcher,
                           const char *numerics, app_run_log **log, wf_error *error)
 {
     app_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
@@ -64,7 +63,7 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
     int replicate, shard;
     app_run_log_options options = {.steps = o->steps,
                                    .path = o->log_jsonl,
-                                   .append = append,
+                                   .continues = continues,
                                    .tensorboard = o->tensorboard,
                                    .axes = axes,
                                    .axis_count = 4,
@@ -96,8 +95,8 @@ static void report(const wf_error *error, void *arg)
     wf_error told = *error;
 
     app_elastic_lost(job->elastic, 0);
-    if (job->elastic->into && job->launcher->processes == 1)
-        return; /* the others go on, and say so, or this comes again */
+    if (job->elastic->into && !job->options->recovery_dir)
+        return; /* the next launch of this process reports it, or it comes again */
     app_recordings_directory(job->options, directory, sizeof directory);
     if (app_elastic_whole(job->elastic))
         snprintf(more, sizeof more, "; the run had come to its end");
@@ -189,7 +188,7 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
                                  .job = job};
     wf_status status;
 
-    if (job->launcher->processes > 1) {
+    if (o->recovery_dir) { /* of one process too: its hosts are what is left of several */
         signal_requests_outlast(true);
         status = app_elastic_train_process(&run, end, error);
         signal_requests_outlast(false);
@@ -256,12 +255,11 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        (!o->recovery_dir || launcher->processes == 1 ||
+        (!o->recovery_dir ||
          elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),
-                 launcher, job->numerics, &job->log, failed) == WF_OK &&
+        open_log(o, resume->count > 0 || o->recovery_dir, launcher, job->numerics, &job->log, failed) == WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
@@ -274,7 +272,7 @@ static wf_status fit_processes(app_options *o, const wf_launcher *launcher, wf_e
 {
     int processes = launcher->processes;
 
-    if (!o->recovery_dir || launcher->processes == 1)
+    if (!o->recovery_dir || o->fit_nodes)
         return WF_OK;
     if (app_elastic_processes(o, &processes, error) == WF_OK && processes < launcher->processes)
         wf_error_set(error, WF_EINVAL,
@@ -331,8 +329,6 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         return tell_fit(o, error);
     if (status == WF_OK && (o->plan || o->calibrate))
         return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
-    if (status == WF_OK && o->report_json)
-        status = app_step_report_check(o->report_json, error);
     if (status == WF_OK)
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
@@ -376,6 +372,8 @@ int main(int argc, char **argv)
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
+    if (status == WF_OK && !app_options_asks(&options) && !end.reported && !options.fit_nodes)
+        status = app_options_prepare_outputs(&options, &error);
     if (status == WF_OK && !app_options_asks(&options) && !end.reported)
         status = app_options_show(&options, stdout, &error);
     if (status == WF_OK && !app_options_asks(&options) && !options.print_config)

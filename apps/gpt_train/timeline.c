@@ -1,5 +1,6 @@
 /* apps/gpt_train/timeline.c - see the header. */
 #include "apps/gpt_train/timeline.h"
+#include "apps/outputs.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -46,25 +47,34 @@ static wf_status cannot_write(const char *path, wf_error *error)
     return wf_error_set(error, WF_EIO, "cannot write timeline %s: %s", path, strerror(errno));
 }
 
-/* A timeline of nothing, so that the file is whole from the beginning. */
-static wf_status begin(const char *path, wf_error *error)
+/* Checks the file, which changes nothing: the timeline replaces it later. */
+static wf_status check(const char *path, wf_error *error)
 {
-    /* This does not wait for a reader where the name is a pipe's. */
-    int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
     struct stat s;
-    bool good = fd >= 0 && fstat(fd, &s) == 0;
 
-    if (good && !S_ISREG(s.st_mode)) {
-        close(fd);
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
         return wf_error_set(error, WF_EIO,
                             "cannot write timeline %s: it is no regular file, which a timeline "
                             "replaces",
                             path);
-    }
-    good = good && ftruncate(fd, 0) == 0 && write(fd, "[]\n", 3) == 3;
-    if (fd >= 0 && close(fd))
-        good = false;
-    return good ? WF_OK : cannot_write(path, error);
+    return app_output_prepare("--trace", path, error);
+}
+
+/* Returns a path without symbolic links, of a file that may not be there yet; NULL where memory ran out. */
+static char *real_path(const char *path)
+{
+    char *whole = realpath(path, NULL), *folder, *real = NULL;
+    const char *slash = strrchr(path, '/');
+
+    if (whole)
+        return whole;
+    folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    whole = folder ? realpath(folder, NULL) : NULL;
+    if (whole && asprintf(&real, "%s/%s", whole, slash ? slash + 1 : path) < 0)
+        real = NULL;
+    free(folder);
+    free(whole);
+    return real;
 }
 
 static void free_timeline(app_timeline *t)
@@ -82,12 +92,12 @@ wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline
     app_timeline *t;
 
     *timeline = NULL;
-    if (begin(path, error) != WF_OK)
+    if (check(path, error) != WF_OK)
         return error->code;
     t = calloc(1, sizeof *t + (size_t)ranks * sizeof *t->of);
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "no memory for a timeline");
-    t->path = realpath(path, NULL);
+    t->path = real_path(path);
     if (!t->path || asprintf(&t->partial, "%s.partial", t->path) < 0) {
         t->partial = NULL;
         free_timeline(t);
@@ -319,6 +329,16 @@ static wf_status replace(app_timeline *t, wf_error *error)
     if (fd >= 0)
         unlink(t->partial);
     return error->code;
+}
+
+wf_status app_timeline_begin(app_timeline *t, wf_error *error)
+{
+    wf_status status;
+
+    pthread_mutex_lock(&t->lock);
+    status = replace(t, error);
+    pthread_mutex_unlock(&t->lock);
+    return status;
 }
 
 void app_timeline_put(app_timeline *t, int rank, char *text, size_t bytes)

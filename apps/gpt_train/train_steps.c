@@ -17,6 +17,27 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
+/* Returns what this rank's process was asked for. */
+static uint64_t own_requests(const app_loop *l)
+{
+    bool leaves = l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir);
+
+    return app_saving_requests(&l->saving) | (leaves ? APP_SIGNAL_STOP : 0);
+}
+
+/* Returns whether any rank is asked to stop, on all ranks alike, and takes up what any is asked for. In an evaluation, which
+   may take longer than a scheduler waits. */
+static bool stop_asked(void *arg)
+{
+    app_loop *l = arg;
+    const uint64_t mine = own_requests(l);
+    const uint64_t *all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+
+    for (int i = 0; all && i < l->rank->size; i++)
+        l->requests |= (unsigned)all[i];
+    return l->requests & APP_SIGNAL_STOP;
+}
+
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
    of them was asked for. */
 static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
@@ -33,9 +54,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak,
                    .flops = wf_context_flops(ctx) - flops,
-                   .requests = app_saving_requests(&l->saving)};
-    if (l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir))
-        mine.requests |= APP_SIGNAL_STOP;
+                   .requests = own_requests(l)};
     l->requests = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
@@ -47,23 +66,37 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     return wf_context_status(ctx);
 }
 
+/* Returns whether requests can come: else evaluations need no agreement of the ranks. */
+static bool may_be_asked(const app_options *o)
+{
+    return o->save || o->recovery_dir || o->exit_duration_in_mins > 0;
+}
+
+/* Evaluates behind a step, but not where ranks are asked to stop, before it or within: nothing is logged of a part. */
 static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
 {
     const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
     int64_t batches =
         l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
+    wf_context *ctx = wf_par_context(l->par);
+    bool (*stop)(void *) = may_be_asked(l->o) ? stop_asked : NULL;
 
-    if (!app_setup_evaluates(l->o, step))
-        return WF_OK;
-    record->has_val_loss = true;
-    if (wf_par_evaluate(l->trainer, batches, &validation, NULL, &record->val_loss) == WF_OK)
-        app_saving_validated(&l->saving, record->val_loss);
-    if (l->job->exam.requests.count && wf_context_status(wf_par_context(l->par)) == WF_OK) {
-        record->has_score = true;
-        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
-                      l->rank->index == 0, &record->score);
+    if (!app_setup_evaluates(l->o, step) || (l->requests & APP_SIGNAL_STOP)) {
+        l->unevaluated = app_setup_evaluates(l->o, step);
+        return wf_context_status(ctx);
     }
-    return wf_context_status(wf_par_context(l->par));
+    wf_par_evaluate_until(l->trainer, batches, &validation, NULL, stop, l, &record->val_loss);
+    record->has_val_loss =
+        wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
+    if (record->has_val_loss)
+        app_saving_validated(&l->saving, record->val_loss);
+    if (record->has_val_loss && l->job->exam.requests.count) {
+        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
+                      l->rank->index == 0, stop, l, &record->score);
+        record->has_score = wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
+    }
+    l->unevaluated = l->requests & APP_SIGNAL_STOP;
+    return wf_context_status(ctx);
 }
 
 /* The first step may make what later ones find, so the second one is told, as in a plan. */
@@ -199,6 +232,8 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
 {
     app_loop_tell_inexact(l);
     app_saving_step(&l->saving, step, l->requests, stop);
+    if (l->unevaluated) /* the last step too: not all is done that was asked for */
+        l->job->saved->preempted = true;
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
     if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {
@@ -245,7 +280,7 @@ static wf_status load_checkpoint(app_loop *l, int64_t *step)
 static wf_status give_up(app_loop *l, int64_t *step)
 {
     wf_context *ctx = wf_par_context(l->par);
-    bool apart = l->job->launcher->processes > 1;
+    bool apart = l->o->recovery_dir != NULL;
 
     if (apart && l->checkpoint < 0)
         return wf_fail(
@@ -304,6 +339,12 @@ static void tell_elastic(app_loop *l, int64_t step)
                 (long long)step, l->o->recovery_dir, mesh);
 }
 
+/* Returns whether steps of this run were made before: up to `step`, or by a launch or start before this one. */
+static bool goes_on(const app_loop *l, int64_t step)
+{
+    return step > 0 || l->again || elastic_files_restarts() > 0;
+}
+
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     app_elastic *e = l->job->elastic;
@@ -319,6 +360,34 @@ static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
     return load_checkpoint(l, step);
 }
 
+/* Of a run that was started before, steps have their rows already. */
+static void know_logged(app_loop *l)
+{
+    app_elastic *e = l->job->elastic;
+
+    if (l->rank->index == 0 && goes_on(l, 0) && app_run_log_logged(l->job->log) > e->logged)
+        e->logged = app_run_log_logged(l->job->log);
+}
+
+/* Outputs that were prepared are begun, behind the step after which the run goes on: nothing can fail any more by what it was
+   asked. */
+static wf_status begin_outputs(app_loop *l, int64_t step)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    app_elastic *e = l->job->elastic;
+    wf_error error = {WF_OK, ""};
+
+    if (rank_parts_begin(&l->parts, goes_on(l, step)) != WF_OK || l->rank->index != 0)
+        return wf_context_status(ctx);
+    if ((goes_on(l, step) || app_run_log_fresh(l->job->log, &error) == WF_OK) &&
+        app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
+        l->job->timeline)
+        app_timeline_begin(l->job->timeline, &error);
+    if (error.code != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return wf_context_status(ctx);
+}
+
 wf_status app_loop_train(app_loop *l)
 {
     wf_context *ctx = wf_par_context(l->par);
@@ -332,12 +401,14 @@ wf_status app_loop_train(app_loop *l)
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);
     }
+    know_logged(l);
     rank_parts_open(&l->parts);
-    if (go_on(l, &step, &stop) == WF_OK) {
+    if (go_on(l, &step, &stop) == WF_OK && begin_outputs(l, step) == WF_OK) {
         tell_elastic(l, step);
         app_elastic_hold(l->job->elastic, l->trainer);
     }
     l->resumed = step;
+    l->leaves = stop && l->o->recovery_dir; /* asked in what was made up for */
     while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             save_step(l, step, &stop);

@@ -217,14 +217,14 @@ for path in nowhere/folder text.txt; do
         "${tiny[@]}" --steps 1 --recorder-dir "$path"
 done
 train "--recorder-dir that can be made" --steps 1 --recorder-dir made
-ends "a log that cannot be written" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save unused \
-    --save-best --eval-interval 1 --log-jsonl nowhere/log
+ends "a log that cannot be written" 3 'text.txt: Not a directory' gpt_train "${tiny[@]}" --steps 1 --save unused \
+    --save-best --eval-interval 1 --log-jsonl text.txt/log
 result "leaves no folder" "$(ls -d unused 2>&1 | grep -v 'No such')"
 ends "nor one that fails later" 7 'is not finite' gpt_train "${tiny[@]}" --steps 99 --save unused \
     --lr 1000 --warmup-steps 0 --optimizer sgd --clip-grad 0
 result "before it has saved" "$(ls -d unused 2>&1 | grep -v 'No such')"
 mkdir empty
-ends "the same" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl nowhere/log
+ends "the same" 3 'text.txt: Not a directory' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl text.txt/log
 result "leaves one that was there" "$([ -d empty ] || echo gone)"
 mkfifo pipe
 ends "a plan that is a pipe" 3 'pipe is not a plan' mesh_info --plan pipe

@@ -128,6 +128,41 @@ END
 stopped SIGHUP
 stopped SIGINT
 stopped SIGTERM
+# unevaluated NAME FLAG..: SIGTERM in an evaluation of many minutes ends it at once: the step that was made is saved and logged,
+# without a value of a part, and no other one is made.
+unevaluated()
+{
+    local name=$1 problem
+    shift
+    rm -rf halt halt.jsonl
+    problem=$(python3 - "$gpt_train" "${tiny[@]}" --save halt --log-jsonl halt.jsonl --steps 3 --eval-interval 1 "$@" 2>&1 <<'END'
+import json, os, signal, subprocess, sys, time
+run = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE, text=True)
+next((line for line in run.stdout if line.startswith("data:")), None)
+time.sleep(1)
+run.send_signal(signal.SIGTERM)
+asked = time.time()
+try:
+    status = run.wait(timeout=20)
+except subprocess.TimeoutExpired:
+    run.kill()
+    status = "waits"
+rows = [json.loads(line) for line in open("halt.jsonl")][1:]
+said = [status, [(row["step"], row["val_loss"], row.get("acc")) for row in rows], os.listdir("halt")]
+if status != 75 or time.time() - asked > 5 or [row["step"] for row in rows] != [1] or "acc" in rows[0] or \
+        not os.path.exists("halt/step-00000001") or (rows[0]["val_loss"] is None) != ("--eval-requests" not in sys.argv):
+    print(said, time.time() - asked)
+END
+    )
+    result "$name" "$problem"
+}
+unevaluated "stopped in an evaluation" --eval-iters 1000000
+unevaluated "of stages and replicas" --eval-iters 1000000 --pp 2 --n-layer 2 --dp 2
+unevaluated "behind the last step" --eval-iters 1000000 --steps 1
+for ((i = 0; i < 60000; i++)); do
+    echo "{\"doc_id\": $i, \"label\": 0, \"request\": {\"context\": \"On day\", \"continuation\": \" five\"}}"
+done >questions.jsonl
+unevaluated "in questions" --eval-iters 1 --eval-requests questions.jsonl
 # what an MPI that cannot start has allocated is its own to free
 ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
     "belongs to another MPI|transport mpi (is not here|cannot be loaded)" "${tiny[@]}" --tp 2
@@ -188,6 +223,7 @@ for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite p
     timeout -s KILL 60 "$bin/gpt_export" "$reference/hf_$model" "out_$model" \
         >out 2>err
     result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
+    rm -f again.jsonl
     run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
     python "the same digests from all three" '
 import json
@@ -362,6 +398,9 @@ other "gpt_diff of a folder" 3 "folder, row 1: Is a directory.*two checkpoints" 
 other "gpt_diff of a text" 3 "text.txt, row 1: .*it takes two files of --log-jsonl" gpt_diff a.jsonl text.txt
 head -c -9 a.jsonl >cut.jsonl
 other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
+cat cut.jsonl <(echo) a.jsonl >on.jsonl
+"$bin/gpt_diff" a.jsonl on.jsonl >out 2>err
+result "gpt_diff of a log that went on after a cut row" "$([ $? = 0 ] && [ ! -s err ] || cat out err)"
 for step in 1 2 1000000000 9000000000000000000 1; do
     echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
 done >far.jsonl
