@@ -6,6 +6,7 @@
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/gpt_train/rank_parts.h"
+#include "apps/outputs.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
@@ -207,17 +208,20 @@ static wf_status prepare_saving(const app_options *o, const wf_launcher *launche
                                 app_resume *resume, app_saving_result *result, wf_error *error)
 {
     wf_status status = WF_OK;
-    int lock; /* kept until the process ends */
 
     if (o->steps == 0 && o->sample == 0 && !o->resume)
         return WF_OK;
     if (o->steps && o->save) {
         result->made = mkdir(o->save, 0755) == 0;
-        if (!result->made && errno != EEXIST)
+        if (!result->made && errno == ENOENT) {
+            status = app_output_prepare_folder("--save", o->save, error);
+            result->made = status == WF_OK;
+        } else if (!result->made && errno != EEXIST) {
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
                                   strerror(errno));
-        else if (launcher->process == 0) /* it stands for all processes */
-            status = app_lock_directory(o->save, &lock, error);
+        }
+        if (status == WF_OK && launcher->process == 0) /* it stands for all processes */
+            status = app_lock_directory(o->save, &result->lock, error);
         signal_requests_listen();
     }
     if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
@@ -362,7 +366,7 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     app_options options;
-    app_saving_result saved = {.failed = false};
+    app_saving_result saved = {.failed = false, .lock = -1};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     wf_status status;
     int result;

@@ -30,7 +30,7 @@ struct app_timeline {
     char *path;    /* without symbolic links */
     char *partial; /* what is written, and then renamed */
     pthread_mutex_t lock;
-    bool changed; /* since the file was written */
+    bool begun, changed; /* changed: since the file was written */
     int ranks, come;
     part of[];
 };
@@ -336,6 +336,7 @@ wf_status app_timeline_begin(app_timeline *t, wf_error *error)
     wf_status status;
 
     pthread_mutex_lock(&t->lock);
+    t->begun = true;
     status = replace(t, error);
     pthread_mutex_unlock(&t->lock);
     return status;
@@ -348,7 +349,7 @@ void app_timeline_put(app_timeline *t, int rank, char *text, size_t bytes)
     pthread_mutex_lock(&t->lock);
     t->of[rank] = (part){text, bytes};
     t->changed = true;
-    if (++t->come == t->ranks)
+    if (++t->come == t->ranks && t->begun)
         replace(t, &later);
     pthread_mutex_unlock(&t->lock);
 }
@@ -359,7 +360,7 @@ wf_status app_timeline_close(app_timeline *t, wf_error *error)
 
     if (!t)
         return WF_OK;
-    if (t->changed)
+    if (t->changed && t->begun)
         status = replace(t, error);
     pthread_mutex_destroy(&t->lock);
     free_timeline(t);

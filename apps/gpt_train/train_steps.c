@@ -222,6 +222,7 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
         return;
     wf_comm_at_files(l->rank->world, true);
     app_run_log_clear(l->job->log);
+    app_saving_moved(&l->saving);
     printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
     fflush(stdout);
     wf_comm_at_files(l->rank->world, false);
@@ -377,7 +378,10 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
     app_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
 
-    if (rank_parts_begin(&l->parts, goes_on(l, step)) != WF_OK || l->rank->index != 0)
+    rank_parts_begin(&l->parts, goes_on(l, step));
+    if (l->o->log_digests) /* of all ranks, before the first one begins */
+        wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
+    if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
         return wf_context_status(ctx);
     if ((goes_on(l, step) || app_run_log_fresh(l->job->log, &error) == WF_OK) &&
         app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
@@ -396,7 +400,7 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        l->rank->index == 0 && !l->again) {
+        app_saving_check(&l->saving) == WF_OK && l->rank->index == 0 && !l->again) {
         wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);

@@ -71,7 +71,7 @@ refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpo
     --resume nothing
 refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
 refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
-refuse "a place that cannot be made" 8 "cannot make directory no/where" "${tiny[@]}" --save no/where
+refuse "a place that cannot be made" 8 "cannot make directory text.txt/where" "${tiny[@]}" --save text.txt/where
 mkdir locked && exec 9>locked/lock && flock 9
 refuse "a place where another run saves" 8 "another run saves to locked .*use another --save" \
     "${tiny[@]}" --save locked
@@ -128,6 +128,25 @@ END
 stopped SIGHUP
 stopped SIGINT
 stopped SIGTERM
+# gone NAME HOW PATTERN WHERE: a directory that is moved or removed under a run, before its first save; what it says then,
+# and where the checkpoint is, with the lock.
+gone()
+{
+    local name=$1 how=$2 pattern=$3 where=$4 got
+    begun "^step" "${tiny[@]}" --steps 1000000 --save gone --eval-interval 0 --dp 2
+    eval "$how"
+    kill -TERM $!
+    wait $!
+    got=$?
+    result "$name" "$([ $got = 75 ] && [ -f "$where/latest" ] && [ -f "$where/lock" ] && grep -qE "$pattern" err &&
+        [ "$(wc -l <err)" = 1 ] && tail -n 1 out | grep -q "^saved .*$where/step-" || cat err out)"
+    rm -rf gone moved
+}
+gone "a directory that is moved" "mv gone moved" "warning: gone was moved to /.*/moved while the run saves there" moved
+result "is not made again" "$([ ! -e gone ] || ls gone)"
+gone "and replaced" "mv gone moved; mkdir gone" "warning: gone was moved to /.*/moved while" moved
+gone "a directory that is removed" "rm -r gone" "warning: gone was removed while the run saves there: it is made again" gone
+
 # unevaluated NAME FLAG..: SIGTERM in an evaluation of many minutes ends it at once: the step that was made is saved and logged,
 # without a value of a part, and no other one is made.
 unevaluated()
@@ -159,10 +178,10 @@ END
 unevaluated "stopped in an evaluation" --eval-iters 1000000
 unevaluated "of stages and replicas" --eval-iters 1000000 --pp 2 --n-layer 2 --dp 2
 unevaluated "behind the last step" --eval-iters 1000000 --steps 1
-for ((i = 0; i < 60000; i++)); do
+for ((i = 0; i < 20000; i++)); do
     echo "{\"doc_id\": $i, \"label\": 0, \"request\": {\"context\": \"On day\", \"continuation\": \" five\"}}"
 done >questions.jsonl
-unevaluated "in questions" --eval-iters 1 --eval-requests questions.jsonl
+unevaluated "in questions" --eval-iters 1 --eval-requests questions.jsonl --n-layer 8 --n-embd 64
 # what an MPI that cannot start has allocated is its own to free
 ASAN_OPTIONS=detect_leaks=0 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_RANK=1 refuse "variables of another job" 2 \
     "belongs to another MPI|transport mpi (is not here|cannot be loaded)" "${tiny[@]}" --tp 2
@@ -216,6 +235,7 @@ refuse "a sample of such a model" 3 "hf_gpt2.*no tokenizer.*--sample 9 needs the
 refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
     "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"
 for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite phi3 gemma olmo2; do
+    rm -f one.jsonl four.jsonl again.jsonl
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
@@ -223,7 +243,6 @@ for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite p
     timeout -s KILL 60 "$bin/gpt_export" "$reference/hf_$model" "out_$model" \
         >out 2>err
     result "gpt_export of the $model" "$([ $? = 0 ] || echo "exit status $?")"
-    rm -f again.jsonl
     run "from what was exported" "${from[@]}" --init-from "out_$model" --log-jsonl again.jsonl
     python "the same digests from all three" '
 import json
