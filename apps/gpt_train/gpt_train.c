@@ -263,7 +263,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
          elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, resume->count > 0 || o->recovery_dir, launcher, job->numerics, &job->log, failed) == WF_OK &&
+        open_log(o, app_resume_looks(o) || o->recovery_dir, launcher, job->numerics, &job->log, failed) == WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)

@@ -39,7 +39,7 @@ wf_status app_parts_log_fresh(const app_parts_log *log, wf_error *error)
     if (log->file.file < 0 || log->file.empty)
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
-                        "--log-digests: %s has rows of a run, and this run does not go on from a "
+                        "--log-digests: %s has rows of a run, and this run goes on from no "
                         "checkpoint: give another folder, remove that one, or go on with "
                         "--resume",
                         log->file.path);

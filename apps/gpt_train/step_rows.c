@@ -97,8 +97,8 @@ wf_status app_step_rows_fresh(const app_step_rows *rows, wf_error *error)
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
                         "--log-jsonl %s has rows of a run, up to step %" PRId64
-                        ", and this run does not go on from a checkpoint: give another name, "
-                        "remove the file, or go on with --resume",
+                        ", and this run goes on from no checkpoint: give another name, remove "
+                        "the file, or go on with --resume",
                         rows->file.path, rows->logged);
 }
 

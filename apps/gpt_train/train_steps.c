@@ -377,13 +377,15 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
     wf_context *ctx = wf_par_context(l->par);
     app_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
+    /* the same command begins again where it ended before it could save: its rows follow */
+    bool continues = goes_on(l, step) || app_resume_looks(l->o);
 
-    rank_parts_begin(&l->parts, goes_on(l, step));
+    rank_parts_begin(&l->parts, continues);
     if (l->o->log_digests) /* of all ranks, before the first one begins */
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
         return wf_context_status(ctx);
-    if ((goes_on(l, step) || app_run_log_fresh(l->job->log, &error) == WF_OK) &&
+    if ((continues || app_run_log_fresh(l->job->log, &error) == WF_OK) &&
         app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
         l->job->timeline)
         app_timeline_begin(l->job->timeline, &error);
