@@ -24,7 +24,7 @@ import sys
 import tempfile
 import time
 
-from elastic import MODEL, STRATEGIES
+from elastic import MODEL, STRATEGIES, numbers_of
 from training_runs import Failure, ROOT, write_text
 
 STEPS, EACH = 60, 8
@@ -114,7 +114,7 @@ def trial(options, random_, number, expected):
         if arch not in expected:
             subprocess.run([options.build / "apps/gpt_train", "--data", folder / "text", *model_of(arch), "--log-jsonl",
                             folder / "log"], check=True, capture_output=True)
-            expected[arch] = [row["digest"] for row in rows_of(folder / "log")]
+            expected[arch] = numbers_of(rows_of(folder / "log"))
             (folder / "log").unlink()
         saving = ["--save", str(folder / "run"), "--save-interval", "5"] if options.save else []
         job = start(options, folder, model_of(arch) + flags + saving)
@@ -142,7 +142,7 @@ def trial(options, random_, number, expected):
         raise Failure(f"{told}: status {status}: {out}")
     if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
         raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged: {out}")
-    if [row["digest"] for row in rows] != expected[arch]:
+    if numbers_of(rows) != expected[arch]:
         raise Failure(f"{told}: other digests: {out}")
     return float(back[0][2]), int(back[0][1]) < dp, [float(one[2]) for one in back[1:] if int(one[1]) == dp]
 

@@ -1,23 +1,20 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
+#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/lock.h"
-#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/gpt_train/rank_parts.h"
-#include "apps/outputs.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
-#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -189,7 +186,7 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
                                  .job = job};
     wf_status status;
 
-    if (o->recovery_dir) { /* of one process too: its hosts are what is left of several */
+    if (o->recovery_dir) { /* one process too may be what is left of several */
         signal_requests_outlast(true);
         status = app_elastic_train_process(&run, end, error);
         signal_requests_outlast(false);
@@ -200,45 +197,6 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
     if (status != WF_OK)
         report(error, job);
     end->reported = status != WF_OK;
-    return status;
-}
-
-/* The directory of --save has to be there before hours of work are to go into it. */
-static wf_status prepare_saving(const app_options *o, const wf_launcher *launcher,
-                                app_resume *resume, app_saving_result *result, wf_error *error)
-{
-    wf_status status = WF_OK;
-
-    if (o->steps == 0 && o->sample == 0 && !o->resume)
-        return WF_OK;
-    if (o->steps && o->save) {
-        result->made = mkdir(o->save, 0755) == 0;
-        if (!result->made && errno == ENOENT) {
-            status = app_output_prepare_folder("--save", o->save, error);
-            result->made = status == WF_OK;
-        } else if (!result->made && errno != EEXIST) {
-            status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
-                                  strerror(errno));
-        }
-        if (status == WF_OK && launcher->process == 0) /* it stands for all processes */
-            status = app_lock_directory(o->save, &result->lock, error);
-        signal_requests_listen();
-    }
-    if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
-        char kept[WF_ERROR_TEXT];
-
-        snprintf(kept, sizeof kept, "%.900s/" WF_PAR_PRETRAINED_KEPT, o->save);
-        status = wf_par_pretrained_keep(o->init_from, kept, error);
-    }
-    if (status == WF_OK)
-        status = app_resume_open(o, resume, error);
-    if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
-        status =
-            wf_error_set(error, WF_EINVAL,
-                         "--sample %lld with --steps 0 needs weights that were trained "
-                         "before, and there are none: use --resume PATH or --init-from DIR",
-                         (long long)o->sample);
-    result->failed = status == WF_EIO || status == WF_EDATA;
     return status;
 }
 
@@ -255,7 +213,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                                failed) == WF_OK &&
         app_exam_open(o, !job->data || app_data_set_is_text(job->data), &job->exam, failed) ==
             WF_OK &&
-        prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
+        app_saving_prepare(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
@@ -263,7 +221,8 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
          elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, app_resume_looks(o) || o->recovery_dir, launcher, job->numerics, &job->log, failed) == WF_OK &&
+        open_log(o, app_resume_looks(o) || o->recovery_dir, launcher, job->numerics, &job->log,
+                 failed) == WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
@@ -347,6 +306,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (status != WF_OK && result->made)
         app_lock_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
+    wf_par_snapshot_close(elastic.from); /* left by a start that failed */
     app_data_set_close(job.data);
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);

@@ -84,7 +84,8 @@ json_t *app_row_after_cut(FILE *file, long start)
     while (c == ' ' || c == '\n' || c == '\r' || c == '\t');
     while (c != EOF && c != '\n')
         c = fgetc(file);
-    return c == EOF ? NULL : json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
+    return c == EOF ? NULL
+                    : json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, NULL);
 }
 
 wf_status app_row_file_close(app_row_file *f, wf_error *error)

@@ -140,7 +140,8 @@ static void write_events(app_run_log *log, const app_step_log *r)
         {"memory/max_active(GiB)", (float)((double)r->memory_peak / (1 << 30))},
         {"validation_metrics/loss", r->val_loss},
         {"validation_metrics/acc", (float)app_score_share(r->score.right, &r->score)},
-        {"validation_metrics/acc_norm", (float)app_score_share(r->score.right_by_bytes, &r->score)},
+        {"validation_metrics/acc_norm",
+         (float)app_score_share(r->score.right_by_bytes, &r->score)},
     };
     int count = (int)(sizeof scalars / sizeof *scalars) - (r->has_score      ? 0
                                                            : r->has_val_loss ? 2

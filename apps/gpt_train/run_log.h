@@ -34,12 +34,12 @@ typedef struct app_run_axis {
 } app_run_axis;
 
 typedef struct app_run_log_options {
-    FILE *console;           /* NULL: no lines */
-    bool terminal;           /* the console is one: rewrite a line */
-    int columns;             /* columns of the terminal; 0: 80 */
-    int64_t steps;           /* the last step's number */
-    const char *path;        /* JSONL file; NULL: none */
-    bool continues;          /* a run goes on, or may: behind rows that the file has; else it must have none of a step */
+    FILE *console;    /* NULL: no lines */
+    bool terminal;    /* the console is one: rewrite a line */
+    int columns;      /* columns of the terminal; 0: 80 */
+    int64_t steps;    /* the last step's number */
+    const char *path; /* JSONL file; NULL: none */
+    bool continues;   /* behind rows that the file has; else it must have none of a step */
     const char *tensorboard; /* directory for a new file of events (event_file.h); NULL: none */
 
     const app_run_axis *axes; /* outermost first; borrowed for the call, as what follows */

@@ -1,15 +1,12 @@
 /* apps/gpt_train/saving.c - checkpoints of a rank's training loop; see the header. */
 #include "apps/gpt_train/saving.h"
-#include "apps/gpt_train/lock.h"
 #include "apps/gpt_train/signal_requests.h"
-#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* What checkpoints keep behind the flags. */
 static char numerics_key[] = "numerics", best_key[] = "best_val_loss";
@@ -46,28 +43,6 @@ static wf_par_checkpoint_kind kind_of(const app_options *o)
                                                  : WF_PAR_SAVE_SHARDED;
 }
 
-/* The directory of --save was removed under the run: it is made again, with a lock of its own. wf_par_save_options.remake */
-static wf_status remake(void *arg, wf_error *error)
-{
-    app_saving *s = arg;
-    const char *dir = s->options->save;
-    struct stat is;
-
-    if (s->result->lock >= 0 && fstat(s->result->lock, &is) == 0 && is.st_nlink > 0)
-        return WF_OK; /* by the other saver */
-    if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "%s was removed, and cannot be made again: %s", dir,
-                            strerror(errno));
-    if (s->result->lock >= 0)
-        close(s->result->lock);
-    if (app_lock_directory(dir, &s->result->lock, error) == WF_OK)
-        fprintf(stderr,
-                "gpt_train: warning: %s was removed while the run saves there: it is made again, "
-                "without the checkpoints that it had\n",
-                dir);
-    return error->code;
-}
-
 static wf_status open_savers(app_saving *s)
 {
     const app_options *o = s->options;
@@ -79,7 +54,7 @@ static wf_status open_savers(app_saving *s)
                                    .async = o->async_save,
                                    .option_count = s->text_count,
                                    .option = (const char *const *)s->texts,
-                                   .remake = remake,
+                                   .remake = app_saving_remake,
                                    .remake_arg = s};
 
     s->saver = wf_par_saver_open(s->trainer, &options);
@@ -151,38 +126,6 @@ wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par
     if (!s->texts)
         return wf_fail(wf_par_context(par), WF_ENOMEM, "no memory for the flags");
     return open_savers(s);
-}
-
-wf_status app_saving_check(app_saving *s)
-{
-    wf_context *ctx = wf_par_context(s->par);
-    wf_error error = {WF_OK, ""};
-
-    if (!s->saver || wf_context_status(ctx) != WF_OK ||
-        (wf_par_saver_check(s->saver, &error) == WF_OK &&
-         (!s->best || wf_par_saver_check(s->best, &error) == WF_OK)))
-        return wf_context_status(ctx);
-    if (wf_context_status(ctx) == WF_OK)
-        s->result->failed = true;
-    return wf_fail(ctx, error.code, "%s", error.text);
-}
-
-void app_saving_moved(app_saving *s)
-{
-    size_t n = strlen(s->options->save);
-    char path[4096];
-
-    if (!s->saver || s->moved)
-        return;
-    wf_par_saver_path(s->saver, 0, path, sizeof path);
-    if (strncmp(path, s->options->save, n) == 0 && path[n] == '/')
-        return;
-    s->moved = true;
-    *strrchr(path, '/') = 0;
-    fprintf(stderr,
-            "gpt_train: warning: %s was moved to %s while the run saves there: checkpoints "
-            "follow it\n",
-            s->options->save, path);
 }
 
 void app_saving_close(app_saving *s)

@@ -30,6 +30,11 @@ typedef struct app_saving {
     app_saving_result *result;
 } app_saving;
 
+/* Makes and locks the directory of --save, before hours of work are to go into it, listens to signals from then on, and opens the
+   checkpoints that there are. In every process. Errors: WF_EIO, WF_EDATA, those of app_resume_open. */
+wf_status app_saving_prepare(const app_options *options, const wf_launcher *launcher,
+                             app_resume *resume, app_saving_result *result, wf_error *error);
+
 /* Take what saving needs. numerics: the run's identity, or "". Collective. Errors: in the context. In a plan too, since
    it is memory. */
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
@@ -43,6 +48,10 @@ wf_status app_saving_check(app_saving *s);
 /* Load the first of these that is valid; *step is what it has done, 0 where there is none.
    Collective. Errors: in the context. */
 wf_status app_saving_resume(app_saving *s, const app_resume *resume, int64_t *step);
+
+/* Makes the directory again, with a lock of its own, after it was removed under the run; wf_par_save_options.remake, of an
+   app_saving. Errors: WF_EIO, where another run has it by now too. */
+wf_status app_saving_remake(void *saving, wf_error *error);
 
 /* Reports, once, that the directory was moved while the run saves there. */
 void app_saving_moved(app_saving *s);

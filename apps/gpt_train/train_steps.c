@@ -1,6 +1,7 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
 #include "apps/gpt_train/elastic_files.h"
+#include "apps/gpt_train/evaluation.h"
 #include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
@@ -15,27 +16,6 @@ static double now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-/* Returns what this rank's process was asked for. */
-static uint64_t own_requests(const app_loop *l)
-{
-    bool leaves = l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir);
-
-    return app_saving_requests(&l->saving) | (leaves ? APP_SIGNAL_STOP : 0);
-}
-
-/* Returns whether any rank is asked to stop, on all ranks alike, and takes up what any is asked for. In an evaluation, which
-   may take longer than a scheduler waits. */
-static bool stop_asked(void *arg)
-{
-    app_loop *l = arg;
-    const uint64_t mine = own_requests(l);
-    const uint64_t *all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
-
-    for (int i = 0; all && i < l->rank->size; i++)
-        l->requests |= (unsigned)all[i];
-    return l->requests & APP_SIGNAL_STOP;
 }
 
 /* The largest of all ranks' memory peaks, the work of all since it was counted last, and what any
@@ -54,7 +34,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak,
                    .flops = wf_context_flops(ctx) - flops,
-                   .requests = own_requests(l)};
+                   .requests = app_loop_requests(l)};
     l->requests = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
@@ -63,39 +43,6 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
         record->gflops += all[i].flops / record->ms / 1e6;
         l->requests |= (unsigned)all[i].requests;
     }
-    return wf_context_status(ctx);
-}
-
-/* Returns whether requests can come: else evaluations need no agreement of the ranks. */
-static bool may_be_asked(const app_options *o)
-{
-    return o->save || o->recovery_dir || o->exit_duration_in_mins > 0;
-}
-
-/* Evaluates behind a step, but not where ranks are asked to stop, before it or within: nothing is logged of a part. */
-static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
-{
-    const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
-    int64_t batches =
-        l->o->eval_iters ? l->o->eval_iters : app_data_set_evaluations(l->job->data);
-    wf_context *ctx = wf_par_context(l->par);
-    bool (*stop)(void *) = may_be_asked(l->o) ? stop_asked : NULL;
-
-    if (!app_setup_evaluates(l->o, step) || (l->requests & APP_SIGNAL_STOP)) {
-        l->unevaluated = app_setup_evaluates(l->o, step);
-        return wf_context_status(ctx);
-    }
-    wf_par_evaluate_until(l->trainer, batches, &validation, NULL, stop, l, &record->val_loss);
-    record->has_val_loss =
-        wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
-    if (record->has_val_loss)
-        app_saving_validated(&l->saving, record->val_loss);
-    if (record->has_val_loss && l->job->exam.requests.count) {
-        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
-                      l->rank->index == 0, stop, l, &record->score);
-        record->has_score = wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
-    }
-    l->unevaluated = l->requests & APP_SIGNAL_STOP;
     return wf_context_status(ctx);
 }
 
@@ -162,7 +109,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
     if (sum_up(l, flops, &record) != WF_OK ||
         rank_parts_step(&l->parts, l->trainer, made->step) != WF_OK ||
-        verify(l, made->step) != WF_OK || evaluate(l, made->step, &record) != WF_OK)
+        verify(l, made->step) != WF_OK || app_loop_evaluate(l, made->step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         made->step > e->logged) {
@@ -232,6 +179,8 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
     app_loop_tell_inexact(l);
+    if (l->requests & APP_SIGNAL_LEAVE)
+        l->requests |= APP_SIGNAL_STOP;
     app_saving_step(&l->saving, step, l->requests, stop);
     if (l->unevaluated) /* the last step too: not all is done that was asked for */
         l->job->saved->preempted = true;
@@ -381,7 +330,7 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
     bool continues = goes_on(l, step) || app_resume_looks(l->o);
 
     rank_parts_begin(&l->parts, continues);
-    if (l->o->log_digests) /* of all ranks, before the first one begins */
+    if (l->o->log_digests) /* every rank is through before the first one begins */
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
         return wf_context_status(ctx);

@@ -17,7 +17,8 @@ typedef struct app_loop {
     app_saving saving;
     int64_t resumed;   /* steps that were done before */
     unsigned requests; /* those of all ranks, at the end of a step */
-    bool unevaluated;  /* the run is to stop, and the evaluation behind the step was not made, or not whole */
+    bool
+        unevaluated; /* the run is to stop, and the evaluation behind the step was not made, or not whole */
     rank_trace trace;
     rank_parts parts;
     bool told;                     /* true once it is said that the layout is not exact */

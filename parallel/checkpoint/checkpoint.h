@@ -28,7 +28,8 @@ typedef enum wf_par_checkpoint_kind {
 } wf_par_checkpoint_kind;
 
 typedef struct wf_par_save_options {
-    const char *dir; /* made where it is not there; its parent is. It is kept open, and followed where it is moved */
+    const char *
+        dir; /* made where it is not there; its parent is. It is kept open, and followed where it is moved */
     wf_par_checkpoint_kind kind;
     /* Checkpoints that stay, 0: all, else at least 2. Only those of this run are counted and deleted:
        what this saver has saved, and steps up to the one that the trainer went on from. */

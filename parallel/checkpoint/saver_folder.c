@@ -25,7 +25,8 @@ static void follow(wf_par_saver *s)
     char *now;
 
     if (fstat(s->folder.fd, &open) != 0 ||
-        (stat(s->dir, &named) == 0 && named.st_dev == open.st_dev && named.st_ino == open.st_ino))
+        (stat(s->dir, &named) == 0 && named.st_dev == open.st_dev &&
+         named.st_ino == open.st_ino))
         return;
     snprintf(link, sizeof link, "/proc/self/fd/%d", s->folder.fd);
     n = readlink(link, path, sizeof path - 1);

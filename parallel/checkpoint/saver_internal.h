@@ -40,7 +40,8 @@ struct wf_par_saver {
     wf_par *par;
     wf_par_save_options options;
     char *dir;
-    wf_folder folder; /* that, open from the first time on: saves go where it is moved to */
+    wf_folder
+        folder; /* the open directory, from the first save on: saves go where it is moved to */
     const wf_file_calls *calls; /* the system's; a test may set others before the first save */
     wf_state state;
     wf_pieces pieces;
