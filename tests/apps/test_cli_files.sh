@@ -238,6 +238,11 @@ fails()
         a/digests --report-json a/report/r --tensorboard a/events/of "$@"
     result "and all is as it was" "$( (cd a && find . -type f | sort | xargs md5sum) | diff before - 2>&1)"
 }
+for flag in --trace --tensorboard --log-digests; do
+    ends "$flag where nothing can be" 3 "$flag: cannot make folder text.txt: Not a directory" gpt_train "${tiny[@]}" --steps 9 \
+        --resume a/saved/here --log-jsonl a/new/log --report-json a/report/r --save-config a/config/c $flag text.txt/no/t
+    result "and all is as it was" "$( (cd a && find . -type f | sort | xargs md5sum) | diff before - 2>&1)"
+done
 fails "data that are not there" 3 'cannot open data file nothing' --resume a/saved/here --data nothing
 fails "a checkpoint that is not there" 8 'there is no checkpoint' --resume nothing
 fails "a prompt of no tokenizer" 3 'nothing.*tokenizer|tokenizer.*nothing' --resume a/saved/here --sample 3 --tokenizer nothing
