@@ -221,13 +221,28 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
          elastic_files_load(job->elastic, o->recovery_dir, failed) == WF_OK) &&
         know_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, app_resume_looks(o) || o->recovery_dir, launcher, job->numerics, &job->log,
-                 failed) == WF_OK &&
+        open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==
+            WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
     return o->elastic ? train_elastic(o, job, end, error) : train(o, job, end, error);
+}
+
+/* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are elsewhere. */
+static void warn_of_stages(const app_options *o, const wf_launcher *launcher)
+{
+    int64_t each = app_options_ranks(o) / launcher->processes;
+
+    if (launcher->process == 0 && launcher->processes > 1 && o->pp > 1 &&
+        o->dp * o->tp <= each && !o->given[APP_OPTION_rank_order] && !elastic_files_restarts())
+        fprintf(
+            stderr,
+            "gpt_train: warning: all %" PRId64 " ranks of a stage are in one process, so that "
+            "a host that is lost takes its part of the model along, and the run goes on from "
+            "a checkpoint: use a smaller --pp, or more hosts than stages\n",
+            o->dp * o->tp);
 }
 
 /* Of an elastic run fewer processes may have been started than its mesh is for. */
@@ -242,6 +257,8 @@ static wf_status fit_processes(app_options *o, const wf_launcher *launcher, wf_e
                      "%d processes are started, and this run can use %d of them: start so many "
                      "(--fit-nodes tells)",
                      launcher->processes, processes);
+    else if (error->code == WF_OK)
+        warn_of_stages(o, launcher);
     return error->code;
 }
 

@@ -105,11 +105,6 @@ wf_status app_run_log_begin(app_run_log *log, int64_t after, wf_error *error)
     return status == WF_OK && log->rows ? app_step_rows_begin(log->rows, after, error) : status;
 }
 
-wf_status app_run_log_fresh(const app_run_log *log, wf_error *error)
-{
-    return log->rows ? app_step_rows_fresh(log->rows, error) : WF_OK;
-}
-
 int64_t app_run_log_logged(const app_run_log *log)
 {
     return log->rows ? app_step_rows_logged(log->rows) : 0;

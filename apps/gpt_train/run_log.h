@@ -11,7 +11,7 @@
  *      "ms": ..., "tokens_per_s": ..., "val_loss": null, "digest": "91c4..."}
  *
  * "after" is the step behind which these rows go on: 0 of a run from its beginning. A file that has rows of steps is continued
- * by a run that goes on, and refused by another one.
+ * by a run that goes on, or may, and refused by another one.
  *
  * Behind val_loss, with --eval-requests, "acc", "acc_norm" and "answer_bits_per_byte" are what gpt_eval choices says of the
  * model. val_loss is null on steps without an evaluation, a number that is not finite is null, and
@@ -85,9 +85,6 @@ wf_status app_run_log_open(const app_run_log_options *options, app_run_log **log
 
 /** app_run_log_logged - returns the last step of which the file had a row when it was opened; 0 where it had none. */
 int64_t app_run_log_logged(const app_run_log *log);
-
-/** app_run_log_fresh - refuses rows that the file has, of a run that turned out not to go on: WF_EINVAL. */
-wf_status app_run_log_fresh(const app_run_log *log, wf_error *error);
 
 /**
  * app_run_log_begin - writes the first row and makes the file of events, once the run has all that it needs; calls after

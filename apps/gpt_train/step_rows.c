@@ -88,18 +88,13 @@ static wf_status check_rows(app_step_rows *rows, const app_run_log_options *o, w
                             "--log-jsonl %s is a file of something else, with no row of a run: "
                             "give another name",
                             o->path);
-    return o->continues ? WF_OK : app_step_rows_fresh(rows, error);
-}
-
-wf_status app_step_rows_fresh(const app_step_rows *rows, wf_error *error)
-{
-    if (!rows->logged)
+    if (o->continues || !rows->logged)
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
                         "--log-jsonl %s has rows of a run, up to step %" PRId64
                         ", and this run goes on from no checkpoint: give another name, remove "
                         "the file, or go on with --resume",
-                        rows->file.path, rows->logged);
+                        o->path, rows->logged);
 }
 
 int64_t app_step_rows_logged(const app_step_rows *rows)

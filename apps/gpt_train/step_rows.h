@@ -10,9 +10,8 @@ typedef struct app_step_rows app_step_rows;
 wf_status app_step_rows_open(const app_run_log_options *options, app_step_rows **rows,
                              wf_error *error);
 
-/* Returns the last step that it had; refuses to write behind it where that is not 0. */
+/* Returns the last step that it had; 0: none. */
 int64_t app_step_rows_logged(const app_step_rows *rows);
-wf_status app_step_rows_fresh(const app_step_rows *rows, wf_error *error);
 
 /* Writes the row of the run. */
 wf_status app_step_rows_begin(app_step_rows *rows, int64_t after, wf_error *error);

@@ -289,12 +289,6 @@ static void tell_elastic(app_loop *l, int64_t step)
                 (long long)step, l->o->recovery_dir, mesh);
 }
 
-/* Returns whether steps of this run were made before: up to `step`, or by a launch or start before this one. */
-static bool goes_on(const app_loop *l, int64_t step)
-{
-    return step > 0 || l->again || elastic_files_restarts() > 0;
-}
-
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     app_elastic *e = l->job->elastic;
@@ -315,7 +309,8 @@ static void know_logged(app_loop *l)
 {
     app_elastic *e = l->job->elastic;
 
-    if (l->rank->index == 0 && goes_on(l, 0) && app_run_log_logged(l->job->log) > e->logged)
+    if (l->rank->index == 0 && (l->again || elastic_files_restarts()) &&
+        app_run_log_logged(l->job->log) > e->logged)
         e->logged = app_run_log_logged(l->job->log);
 }
 
@@ -326,16 +321,13 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
     wf_context *ctx = wf_par_context(l->par);
     app_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
-    /* the same command begins again where it ended before it could save: its rows follow */
-    bool continues = goes_on(l, step) || app_resume_looks(l->o);
 
-    rank_parts_begin(&l->parts, continues);
+    rank_parts_begin(&l->parts, l->again || app_resume_continues(l->o));
     if (l->o->log_digests) /* every rank is through before the first one begins */
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
         return wf_context_status(ctx);
-    if ((continues || app_run_log_fresh(l->job->log, &error) == WF_OK) &&
-        app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
+    if (app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
         l->job->timeline)
         app_timeline_begin(l->job->timeline, &error);
     if (error.code != WF_OK)
