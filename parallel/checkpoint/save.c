@@ -147,6 +147,7 @@ void wf_par_saver_close(wf_par_saver *s)
     wf_folder_close(&s->folder);
     free(s->published);
     free(s->sum);
+    free(s->moved);
     free(s->dir);
     free(s);
 }
@@ -327,6 +328,6 @@ char *wf_par_saver_path(const wf_par_saver *s, int64_t step, char *text, size_t 
 {
     char name[WF_CKPT_NAME];
 
-    snprintf(text, size, "%s/%s", s->dir, wf_ckpt_name(name, step));
+    snprintf(text, size, "%s/%s", s->moved ? s->moved : s->dir, wf_ckpt_name(name, step));
     return text;
 }

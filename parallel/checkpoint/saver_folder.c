@@ -16,7 +16,7 @@ static bool is_removed(const wf_folder *folder)
     return fstat(folder->fd, &s) != 0 || s.st_nlink == 0;
 }
 
-/* Takes the path at which the open directory is now, where that is not the one it was opened by. */
+/* Keeps the path at which the open directory is now, where that is not the one it was opened by. */
 static void follow(wf_par_saver *s)
 {
     struct stat open, named;
@@ -36,8 +36,8 @@ static void follow(wf_par_saver *s)
     now = strdup(path);
     if (!now)
         return;
-    free(s->dir);
-    s->dir = now;
+    free(s->moved);
+    s->moved = now;
     snprintf(s->folder.path, sizeof s->folder.path, "%s", now);
 }
 
@@ -62,6 +62,8 @@ wf_status wf_saver_folder(wf_par_saver *s, bool first, wf_error *error)
         return WF_OK;
     }
     wf_folder_close(&s->folder);
+    free(s->moved); /* it is made where it was asked for */
+    s->moved = NULL;
     if (removed && first)
         status = make_again(s, error);
     if (first && status == WF_OK)

@@ -40,6 +40,7 @@ struct wf_par_saver {
     wf_par *par;
     wf_par_save_options options;
     char *dir;
+    char *moved; /* rank 0: where that is now, if elsewhere; NULL */
     wf_folder
         folder; /* the open directory, from the first save on: saves go where it is moved to */
     const wf_file_calls *calls; /* the system's; a test may set others before the first save */
