@@ -55,6 +55,7 @@ def layout_of(random_, ranks):
 
 
 def run(program, where, flags, environment=()):
+    (where / "log").unlink(missing_ok=True)
     done = subprocess.run([program, "--data", where / "text", *MODEL, *flags, "--log-jsonl", "log"], cwd=where, text=True,
                           capture_output=True, timeout=TIMEOUT, env=dict(os.environ, **dict(environment)))
     rows = [json.loads(line) for line in (where / "log").read_text().splitlines()] if done.returncode == 0 else []
