@@ -166,11 +166,6 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         app_json_number("model_flops", r->model_flops));
 }
 
-wf_status app_step_report_check(const char *path, wf_error *error)
-{
-    return wf_output_check(path, error);
-}
-
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
     wf_output *output = NULL;

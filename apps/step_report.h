@@ -35,9 +35,6 @@ void app_step_report_collectives(FILE *out, const wf_par_report *report);
 /* The object above; NULL where memory ran out. Owner: the caller. */
 json_t *app_step_report_json(const app_options *options, const wf_par_report *report);
 
-/* Whether the file can be written, before a run that will: WF_EIO with path and reason. */
-wf_status app_step_report_check(const char *path, wf_error *error);
-
 /* Write it to a file, replacing that; takes json. WF_EIO with path and reason. */
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error);
 

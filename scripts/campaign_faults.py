@@ -144,6 +144,8 @@ class Trial:
         self.number += 1
         self.out, err = self.folder / f"out{self.number}", self.folder / f"err{self.number}"
         (self.folder / "acted").unlink(missing_ok=True)
+        if not self.saving and "--recovery-dir" not in self.flags:  # it begins again, and rows of another run are not added to
+            self.log.unlink(missing_ok=True)
         for fault in faults:
             fault.before()
         words, found = self.command(faults)

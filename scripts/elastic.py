@@ -31,6 +31,11 @@ LOST = re.compile(r"(?:goes on after step (\d+) with what \d+ ranks hold|begins 
 GROWN = re.compile(r"ranks are there again: going on after step (\d+), --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
+def numbers_of(rows):
+    """What a run that lost nobody has alike, of each step."""
+    return [(row["digest"], row["loss_bits"], row["val_loss"]) for row in rows]
+
+
 def layout_of(random_, ranks):
     """Flags of so many ranks, and their numbers."""
     dp = random_.choice([n for n in (2, 4, 8) if ranks % n == 0])
@@ -50,6 +55,7 @@ def layout_of(random_, ranks):
 
 
 def run(program, where, flags, environment=()):
+    (where / "log").unlink(missing_ok=True)
     done = subprocess.run([program, "--data", where / "text", *MODEL, *flags, "--log-jsonl", "log"], cwd=where, text=True,
                           capture_output=True, timeout=TIMEOUT, env=dict(os.environ, **dict(environment)))
     rows = [json.loads(line) for line in (where / "log").read_text().splitlines()] if done.returncode == 0 else []
@@ -68,9 +74,9 @@ def trial(options, random_, number, expected):
         write_text(where / "text")
         if tuple(model) not in expected:
             _, rows = run(f"{options.build}/apps/gpt_train", where, model)
-            expected[tuple(model)] = [row["digest"] for row in rows]
+            expected[tuple(model)] = numbers_of(rows)
         whole, rows = run(f"{options.build}/apps/gpt_train", where, model + flags)
-        if [row["digest"] for row in rows] != expected[tuple(model)]:
+        if numbers_of(rows) != expected[tuple(model)]:
             raise Failure(f"{told}: without a loss it has other digests: {whole.stderr}")
         time = max(row["ms"] for row in rows[1:])
         done, rows = run(f"{options.build}/tests/hosts/gpt_train_faulty", where, model + flags,
@@ -80,7 +86,7 @@ def trial(options, random_, number, expected):
         raise Failure(f"{told}: status {done.returncode}: {done.stderr}")
     if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
         raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged")
-    if [row["digest"] for row in rows] != expected[tuple(model)]:
+    if numbers_of(rows) != expected[tuple(model)]:
         raise Failure(f"{told}: other digests: {done.stderr}")
     returns = absent > 0 and int(lost[1] or 0) + absent < STEPS
     if (int(lost[2]) < dp) != (absent > 0) or bool(grown) != returns:

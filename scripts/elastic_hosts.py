@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """
-elastic_hosts.py [--trials N] [--seed S] [--silent] [BUILD] - proves that a lost host costs no step and no bit: each
-trial trains on four simulated hosts of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
+elastic_hosts.py [--trials N] [--seed S] [--hosts N] [--save] [--silent] [BUILD] - proves that a lost host costs no step and no bit:
+each trial trains on four simulated hosts (--hosts 2: on two, the smallest cluster) of eight ranks each, started by mpirun_hosts.sh --elastic, kills all that runs on a random
 one at a random moment and wipes its memory, and has to end with the digests of a run that lost none, each step logged once.
 The host stays away, or comes back after some seconds and is taken in again. With --silent it loses its network first, as by
-a loss of power: no connection is closed. Nothing is saved to a disk.
+a loss of power: no connection is closed. Nothing is saved
+to a disk, but with --save, whose checkpoints are older than what hosts hold.
 
 Hosts are network namespaces (tests/hosts/hosts.sh), which takes root; mpirun runs on a fifth one. Prints how long it took to
 return to work. Status 1 with the first trial that fails, 77 where hosts cannot be made.
@@ -23,11 +24,10 @@ import sys
 import tempfile
 import time
 
-from elastic import MODEL, STRATEGIES
+from elastic import MODEL, STRATEGIES, numbers_of
 from training_runs import Failure, ROOT, write_text
 
-STEPS, RANKS, EACH, HEAD = 60, 32, 8, "node4"
-HOSTS = ["node0", "node1", "node2", "node3"]
+STEPS, EACH = 60, 8
 MAKE = ROOT / "tests/hosts/hosts.sh"
 AGENT = """#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
@@ -37,14 +37,17 @@ exec {make} --on "$@"
 BACK = re.compile(r"going on after step (\d+) with what hosts have kept in \S+ --pp \d+ --dp (\d+) --tp \d+, ([\d.]+) s later")
 
 
-def layout_of(random_):
-    """Flags of 32 ranks, eight of them on a host."""
-    pp, tp, dp = random_.choice(((1, 8, 4), (1, 4, 8), (1, 2, 16), (2, 4, 4)))
+def layout_of(random_, hosts):
+    """Flags of so many hosts with eight ranks each."""
+    layouts = [(1, 8, hosts), (1, 4, 2 * hosts), (1, 2, 4 * hosts)]
+    if hosts > 2:  # of two hosts each would be a stage, with its buddies
+        layouts.append((2, 4, hosts))
+    pp, tp, dp = random_.choice(layouts)
     strategy = random_.choice(STRATEGIES)
     flags = ["--pp", pp] if pp > 1 else []
     flags += ["--tp", tp, "--dp", dp, "--strategy", *strategy.split()]
     if strategy == "hybrid_shard":
-        flags += ["--dp-replicate", 4 if dp > 4 else 2]
+        flags += ["--dp-replicate", min(4 if dp > 4 else 2, hosts)]
     return [str(flag) for flag in flags], dp
 
 
@@ -89,18 +92,19 @@ def start(options, folder, flags):
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", PROBE="1",
                        WEFT_PLUGINS=str(options.build), OMPI_MCA_plm_rsh_agent=f"{folder}/agent",
                        OMPI_MCA_btl_tcp_if_include="10.77.0.0/24", OMPI_MCA_oob_tcp_if_include="10.77.0.0/24")
-    command = [ROOT / "scripts/mpirun_hosts.sh", "--elastic", ",".join(HOSTS), EACH, options.build / "apps/gpt_train",
+    hosts = [f"node{host}" for host in range(options.hosts)]
+    command = [ROOT / "scripts/mpirun_hosts.sh", "--elastic", ",".join(hosts), EACH, options.build / "apps/gpt_train",
                "--data", folder / "text", *flags, "--log-jsonl", folder / "log"]
     words = " ".join(str(word) for word in command)
     with open(folder / "out", "w") as out:
-        return subprocess.Popen([MAKE, "--on", HEAD, f"cd {folder} && exec {words}"], stdout=out, stderr=subprocess.STDOUT,
+        return subprocess.Popen([MAKE, "--on", f"node{options.hosts}", f"cd {folder} && exec {words}"], stdout=out, stderr=subprocess.STDOUT,
                                 env=environment, start_new_session=True)
 
 
 def trial(options, random_, number, expected):
     arch = random_.choice(("gpt2", "llama"))
-    flags, dp = layout_of(random_)
-    host, after, returns = random_.choice(HOSTS), random_.randint(3, 9), random_.random() < 0.5
+    flags, dp = layout_of(random_, options.hosts)
+    host, after, returns = f"node{random_.randrange(options.hosts)}", random_.randint(3, 9), random_.random() < 0.5
     told = f"trial {number}: {arch} {' '.join(flags)}, {host} lost after step {after}, {'back' if returns else 'away'}"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -110,9 +114,10 @@ def trial(options, random_, number, expected):
         if arch not in expected:
             subprocess.run([options.build / "apps/gpt_train", "--data", folder / "text", *model_of(arch), "--log-jsonl",
                             folder / "log"], check=True, capture_output=True)
-            expected[arch] = [row["digest"] for row in rows_of(folder / "log")]
+            expected[arch] = numbers_of(rows_of(folder / "log"))
             (folder / "log").unlink()
-        job = start(options, folder, model_of(arch) + flags)
+        saving = ["--save", str(folder / "run"), "--save-interval", "5"] if options.save else []
+        job = start(options, folder, model_of(arch) + flags + saving)
         try:
             limit = time.time() + 60
             while len(rows_of(folder / "log")) < after and time.time() < limit:
@@ -137,7 +142,7 @@ def trial(options, random_, number, expected):
         raise Failure(f"{told}: status {status}: {out}")
     if [row["step"] for row in rows] != list(range(1, STEPS + 1)):
         raise Failure(f"{told}: steps {[row['step'] for row in rows]} were logged: {out}")
-    if [row["digest"] for row in rows] != expected[arch]:
+    if numbers_of(rows) != expected[arch]:
         raise Failure(f"{told}: other digests: {out}")
     return float(back[0][2]), int(back[0][1]) < dp, [float(one[2]) for one in back[1:] if int(one[1]) == dp]
 
@@ -155,7 +160,7 @@ def campaign(options):
     except Failure as failure:
         print(f"\nelastic_hosts.py: {failure}", file=sys.stderr)
         return 1
-    print(f"\n{len(times)} hosts lost of four with eight ranks each, no step lost, all digests those of runs without a loss\n"
+    print(f"\n{len(times)} hosts lost of {options.hosts} with eight ranks each, no step lost, all digests those of runs without a loss\n"
           f"back at work after {statistics.median(times):.2f} s in the median, {max(times):.2f} s at most, {smaller} times on a "
           f"smaller mesh; grown again {len(grown)} times" + (f", in {statistics.median(grown):.2f} s" if grown else ""))
     return 0
@@ -165,14 +170,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--trials", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--hosts", type=int, default=4, choices=(2, 4))
+    parser.add_argument("--save", action="store_true")
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("build", nargs="?", default=ROOT / "build", type=pathlib.Path)
     options = parser.parse_args()
     options.build = options.build.resolve()
     if os.environ.get("WEFT_INSIDE") == "yes":
         return campaign(options)
-    return subprocess.run([MAKE, "5", "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
-                           str(options.seed), *["--silent"] * options.silent, options.build],
+    return subprocess.run([MAKE, str(options.hosts + 1), "-", sys.executable, __file__, "--trials", str(options.trials), "--seed",
+                           str(options.seed), "--hosts", str(options.hosts), *["--save"] * options.save,
+                           *["--silent"] * options.silent, options.build],
                           env=dict(os.environ, WEFT_INSIDE="yes"), check=False).returncode
 
 

@@ -24,6 +24,7 @@ typedef struct desk {
     app_engine_part *part; /* [batch], of one pass; and whose they are */
     const app_request **of;
     float *logits, *logsumexp;
+    bool stopped;
 } desk;
 
 static const int32_t *ids_of(const desk *d, const app_request *r)
@@ -145,8 +146,11 @@ static wf_status run_questions(desk *d, int64_t questions)
     for (int64_t i = 0; i < questions; i++)
         if (d->slot[i].end - d->slot[i].begin > most)
             most = d->slot[i].end - d->slot[i].begin;
-    for (int64_t choice = 0; choice < most && status == WF_OK; choice++)
-        status = run_choice(d, questions, choice);
+    for (int64_t choice = 0; choice < most && status == WF_OK && !d->stopped; choice++) {
+        d->stopped = d->o->stop && d->o->stop(d->o->arg);
+        if (!d->stopped)
+            status = run_choice(d, questions, choice);
+    }
     return status;
 }
 
@@ -175,7 +179,7 @@ static void run_requests(desk *d)
         d->slot[taken++].end = end;
         if (taken < d->o->batch)
             continue;
-        if (run_questions(d, taken) != WF_OK)
+        if (run_questions(d, taken) != WF_OK || d->stopped)
             return;
         taken = 0;
     }

@@ -16,6 +16,10 @@ typedef struct app_answers_options {
     const app_requests *requests;
     int64_t batch;        /* questions at once */
     int64_t copies, copy; /* every copies-th question is this rank's, from number `copy` on */
+    /* Called before each choice of a batch of questions: true, on all ranks of the copy alike, ends them there, and
+       answers that are not found yet stay as they are. NULL: all are found. */
+    bool (*stop)(void *arg);
+    void *arg;
 } app_answers_options;
 
 /*

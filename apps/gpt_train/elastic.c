@@ -1,7 +1,6 @@
 /* apps/gpt_train/elastic.c - launch after launch; see the header. */
 #include "apps/gpt_train/elastic.h"
 #include "apps/gpt_train/elastic_files.h"
-#include "apps/gpt_train/run_log.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,15 +14,6 @@ static double now(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-bool app_elastic_again(app_elastic *e, const char *log)
-{
-    bool again = (e->from && wf_par_snapshot_ranks(e->from)) || elastic_files_restarts() > 0;
-
-    if (again && log)
-        e->logged = app_run_log_last(log);
-    return again;
 }
 
 void app_elastic_hold(app_elastic *e, wf_par_trainer *trainer)
@@ -312,7 +302,7 @@ wf_status app_elastic_train_process(const app_elastic_run *r, wf_launch_end *end
             fprintf(stderr, "gpt_train: what ranks held is not kept: %s\n", keeping.text);
         else if (status != WF_OK)
             elastic_files_wait(r->asked->recovery_dir);
-    } else if (status == WF_OK) {
+    } else if (status == WF_OK && app_elastic_whole(e)) {
         elastic_files_remove(r->asked->recovery_dir);
     }
     if (!end->stuck) {

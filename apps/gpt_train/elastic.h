@@ -96,9 +96,6 @@ wf_status app_elastic_processes(app_options *options, int *processes, wf_error *
  */
 wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error);
 
-/* Whether an earlier start of this run has written rows to its log, by the step of which this one goes on with them. */
-bool app_elastic_again(app_elastic *elastic, const char *log);
-
 /* A rank has something to leave from now on, and no longer: for who leaves it in its place where it does not return. */
 void app_elastic_hold(app_elastic *elastic, wf_par_trainer *trainer);
 void app_elastic_release(app_elastic *elastic, wf_par_trainer *trainer);

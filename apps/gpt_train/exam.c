@@ -37,14 +37,17 @@ void app_exam_close(app_exam *exam)
 }
 
 wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
-                        wf_par_trainer *pipelined, bool first_rank, app_score *score)
+                        wf_par_trainer *pipelined, bool first_rank, bool (*stop)(void *arg),
+                        void *arg, app_score *score)
 {
     const app_answers_options options = {.par = par,
                                          .model = model,
                                          .pipelined = pipelined,
                                          .requests = &exam->requests,
                                          .batch = APP_ANSWERS_BATCH,
-                                         .copies = 1};
+                                         .copies = 1,
+                                         .stop = stop,
+                                         .arg = arg};
     wf_context *ctx = wf_par_context(par);
     wf_error error = {WF_OK, ""};
 

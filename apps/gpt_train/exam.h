@@ -16,10 +16,11 @@ wf_status app_exam_open(app_options *options, bool data_are_text, app_exam *exam
                         wf_error *error);
 void app_exam_close(app_exam *exam);
 
-/* Every rank goes through all questions; rank 0 has the score. pipelined: as app_answers_options has it. Collective over the
+/* Every rank goes through all questions; rank 0 has the score, unless stop(arg) ended them early, as in app_answers_options. pipelined: as app_answers_options has it. Collective over the
    world. */
 wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
-                        wf_par_trainer *pipelined, bool first_rank, app_score *score);
+                        wf_par_trainer *pipelined, bool first_rank, bool (*stop)(void *arg),
+                        void *arg, app_score *score);
 
 /* What that takes, in a plan; nothing where there are no questions. */
 wf_status app_exam_plan(const app_options *options, wf_par *par, wf_nn_gpt *model,

@@ -1,7 +1,7 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
+#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/lock.h"
-#include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/memory_check.h"
 #include "apps/gpt_train/plan.h"
@@ -10,15 +10,12 @@
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/run_job.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/step_report.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/signal_requests.h"
-#include <errno.h>
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,8 +34,8 @@ static const char *unless_auto(const char *choice)
     return strcmp(choice, "auto") == 0 ? NULL : choice;
 }
 
-/* Rank 0 alone writes it. */
-static wf_status open_log(const app_options *o, bool append, const wf_launcher *launcher,
+/* Opens the log, to which rank 0 alone writes, and changes nothing in it. */
+static wf_status open_log(const app_options *o, bool continues, const wf_launcher *launcher,
                           const char *numerics, app_run_log **log, wf_error *error)
 {
     app_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
@@ -46,7 +43,7 @@ static wf_status open_log(const app_options *o, bool append, const wf_launcher *
     int replicate, shard;
     app_run_log_options options = {.steps = o->steps,
                                    .path = o->log_jsonl,
-                                   .append = append,
+                                   .continues = continues,
                                    .tensorboard = o->tensorboard,
                                    .axes = axes,
                                    .axis_count = 4,
@@ -80,8 +77,8 @@ static void report(const wf_error *error, void *arg)
     wf_error told = *error;
 
     app_elastic_lost(job->elastic, 0);
-    if (job->elastic->into && job->launcher->processes == 1)
-        return; /* the others go on, and say so, or this comes again */
+    if (job->elastic->into && !job->options->recovery_dir)
+        return; /* the next launch of this process reports it, or it comes again */
     app_recordings_directory(job->options, directory, sizeof directory);
     if (app_elastic_whole(job->elastic))
         snprintf(more, sizeof more, "; the run had come to its end");
@@ -176,7 +173,7 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
                                  .job = job};
     wf_status status;
 
-    if (job->launcher->processes > 1) {
+    if (o->recovery_dir) { /* one process too may be what is left of several */
         signal_requests_outlast(true);
         status = app_elastic_train_process(&run, end, error);
         signal_requests_outlast(false);
@@ -187,42 +184,6 @@ static wf_status train_elastic(const app_options *o, app_train_job *job, wf_laun
     if (status != WF_OK)
         report(error, job);
     end->reported = status != WF_OK;
-    return status;
-}
-
-/* The directory of --save has to be there before hours of work are to go into it. */
-static wf_status prepare_saving(const app_options *o, const wf_launcher *launcher,
-                                app_resume *resume, app_saving_result *result, wf_error *error)
-{
-    wf_status status = WF_OK;
-    int lock; /* kept until the process ends */
-
-    if (o->steps == 0 && o->sample == 0 && !o->resume)
-        return WF_OK;
-    if (o->steps && o->save) {
-        result->made = mkdir(o->save, 0755) == 0;
-        if (!result->made && errno != EEXIST)
-            status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,
-                                  strerror(errno));
-        else if (launcher->process == 0) /* it stands for all processes */
-            status = app_lock_directory(o->save, &lock, error);
-        signal_requests_listen();
-    }
-    if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
-        char kept[WF_ERROR_TEXT];
-
-        snprintf(kept, sizeof kept, "%.900s/" WF_PAR_PRETRAINED_KEPT, o->save);
-        status = wf_par_pretrained_keep(o->init_from, kept, error);
-    }
-    if (status == WF_OK)
-        status = app_resume_open(o, resume, error);
-    if (status == WF_OK && o->steps == 0 && o->sample && !o->init_from && !resume->count)
-        status =
-            wf_error_set(error, WF_EINVAL,
-                         "--sample %lld with --steps 0 needs weights that were trained "
-                         "before, and there are none: use --resume PATH or --init-from DIR",
-                         (long long)o->sample);
-    result->failed = status == WF_EIO || status == WF_EDATA;
     return status;
 }
 
@@ -239,16 +200,16 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
                                failed) == WF_OK &&
         app_exam_open(o, !job->data || app_data_set_is_text(job->data), &job->exam, failed) ==
             WF_OK &&
-        prepare_saving(o, launcher, resume, job->saved, failed) == WF_OK &&
+        app_saving_prepare(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        (!o->recovery_dir || launcher->processes == 1 ||
+        (!o->recovery_dir ||
          elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
         app_run_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, resume->count > 0 || app_elastic_again(job->elastic, o->log_jsonl),
-                 launcher, job->numerics, &job->log, failed) == WF_OK &&
+        open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==
+            WF_OK &&
         o->trace && launcher->process == 0)
         app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
@@ -256,18 +217,35 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
     return o->elastic ? train_elastic(o, job, end, error) : train(o, job, end, error);
 }
 
+/* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are elsewhere. */
+static void warn_of_stages(const app_options *o, const wf_launcher *launcher)
+{
+    int64_t each = app_options_ranks(o) / launcher->processes;
+
+    if (launcher->process == 0 && launcher->processes > 1 && o->pp > 1 &&
+        o->dp * o->tp <= each && !o->given[APP_OPTION_rank_order] && !elastic_files_restarts())
+        fprintf(
+            stderr,
+            "gpt_train: warning: all %" PRId64 " ranks of a stage are in one process, so that "
+            "a host that is lost takes its part of the model along, and the run goes on from "
+            "a checkpoint: use a smaller --pp, or more hosts than stages\n",
+            o->dp * o->tp);
+}
+
 /* Of an elastic run fewer processes may have been started than its mesh is for. */
 static wf_status fit_processes(app_options *o, const wf_launcher *launcher, wf_error *error)
 {
     int processes = launcher->processes;
 
-    if (!o->recovery_dir || launcher->processes == 1)
+    if (!o->recovery_dir || o->fit_nodes)
         return WF_OK;
     if (app_elastic_processes(o, &processes, error) == WF_OK && processes < launcher->processes)
         wf_error_set(error, WF_EINVAL,
                      "%d processes are started, and this run can use %d of them: start so many "
                      "(--fit-nodes tells)",
                      launcher->processes, processes);
+    else if (error->code == WF_OK)
+        warn_of_stages(o, launcher);
     return error->code;
 }
 
@@ -318,8 +296,6 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         return tell_fit(o, error);
     if (status == WF_OK && (o->plan || o->calibrate))
         return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
-    if (status == WF_OK && o->report_json)
-        status = app_step_report_check(o->report_json, error);
     *launched = *launched || status == WF_OK;
     if (status == WF_OK)
         status = launch(o, &job, &resume, &launcher, end, error);
@@ -335,6 +311,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (status != WF_OK && result->made)
         app_lock_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
+    wf_par_snapshot_close(elastic.from); /* left by a start that failed */
     app_data_set_close(job.data);
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);
@@ -355,7 +332,7 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     app_options options;
-    app_saving_result saved = {.failed = false};
+    app_saving_result saved = {.failed = false, .lock = -1};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     bool launched; /* the other processes know of this one */
     wf_status status;
@@ -366,6 +343,8 @@ int main(int argc, char **argv)
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;
+    if (status == WF_OK && !app_options_asks(&options) && !end.reported && !options.fit_nodes)
+        status = app_options_prepare_outputs(&options, &error);
     launched = status != WF_OK || app_run_task(&options) != NULL;
     if (launched)
         status = app_run_meet(&options, &end, &error);

@@ -1,13 +1,8 @@
 /* apps/gpt_train/parts_log.c - the file of one rank; see parts_log.h. */
 #include "apps/gpt_train/parts_log.h"
-#include "apps/gpt_train/whole_write.h"
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 wf_status app_flip_read(const char *text, app_flip *flip, wf_error *error)
 {
@@ -32,34 +27,27 @@ wf_status app_flip_read(const char *text, app_flip *flip, wf_error *error)
 
 wf_status app_parts_log_open(app_parts_log *log, const char *folder, int rank, wf_error *error)
 {
-    struct stat s;
+    char path[4096];
 
-    *log = (app_parts_log){.file = -1};
-    if (mkdir(folder, 0755) != 0 && errno != EEXIST)
-        return wf_error_set(error, WF_EIO, "--log-digests: cannot make folder %s: %s", folder,
-                            strerror(errno));
-    snprintf(log->path, sizeof log->path, "%.4000s/rank-%05d.jsonl", folder, rank);
-    log->file = open(log->path,
-                     O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0644);
-    if (log->file < 0)
-        return wf_error_set(error, WF_EIO, "--log-digests: cannot write %s: %s", log->path,
-                            strerror(errno));
-    if (fstat(log->file, &s) == 0 && S_ISREG(s.st_mode) && s.st_nlink == 1 &&
-        s.st_uid == geteuid())
+    *log = (app_parts_log){.file = {.file = -1}};
+    snprintf(path, sizeof path, "%.4000s/rank-%05d.jsonl", folder, rank);
+    return app_row_file_open(&log->file, "--log-digests", path, error);
+}
+
+wf_status app_parts_log_fresh(const app_parts_log *log, wf_error *error)
+{
+    if (log->file.file < 0 || log->file.empty)
         return WF_OK;
-    app_parts_log_close(log);
-    return wf_error_set(error, WF_EIO,
-                        "--log-digests: %s is no file of its own, but a link, a special file "
-                        "or another user's: "
-                        "remove it",
-                        log->path);
+    return wf_error_set(error, WF_EINVAL,
+                        "--log-digests: %s has rows of a run, and this run goes on from no "
+                        "checkpoint: give another folder, remove that one, or go on with "
+                        "--resume",
+                        log->file.path);
 }
 
 void app_parts_log_close(app_parts_log *log)
 {
-    if (log->file >= 0)
-        close(log->file);
-    log->file = -1;
+    app_row_file_close(&log->file, NULL);
 }
 
 static void write_dims(FILE *row, const int64_t *of, int n)
@@ -105,8 +93,7 @@ wf_status app_parts_log_step(app_parts_log *log, int64_t step, const wf_rank *ra
     fputs("]}\n", row);
     if (fclose(row)) /* memory that it grew into */
         wf_error_set(error, WF_ENOMEM, "no memory for a row of digests");
-    else if (app_write_whole(log->file, log->path, text, bytes, &unwritten) != WF_OK &&
-             !log->told) {
+    else if (app_row_file_write(&log->file, text, bytes, &unwritten) != WF_OK && !log->told) {
         log->told = true;
         fprintf(stderr, "gpt_train: warning: %s\n", unwritten.text);
     }

@@ -8,6 +8,7 @@
 #ifndef WF_APPS_PARTS_LOG_H
 #define WF_APPS_PARTS_LOG_H
 
+#include "apps/gpt_train/row_file.h"
 #include <stdio.h>
 #include <weft/parallel/train/parts.h>
 #include <weft/weft.h>
@@ -27,14 +28,16 @@ wf_status app_flip_read(const char *text, app_flip *flip, wf_error *error);
 /* ---- --log-digests, of one rank ---- */
 
 typedef struct app_parts_log {
-    char path[4096];
-    int file;     /* -1: none */
+    app_row_file file;
     bool told;    /* once that it cannot be written, which stops nothing */
     int64_t rows; /* since it was opened */
 } app_parts_log;
 
-/* Opens the rank's file, at its end where there is one, and makes the folder. */
+/* Opens the rank's file, and makes the folder. */
 wf_status app_parts_log_open(app_parts_log *log, const char *folder, int rank, wf_error *error);
+
+/* Refuses a file that has rows, for a run that does not go on: WF_EINVAL. */
+wf_status app_parts_log_fresh(const app_parts_log *log, wf_error *error);
 void app_parts_log_close(app_parts_log *log);
 
 /* The row of a step, behind what says which parts they are. */

@@ -164,8 +164,6 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error)
     bool found = false;
     plan_report *p;
 
-    if (o.json && app_step_report_check(o.json, error) != WF_OK)
-        return error->code;
     if (strcmp(o.search, "off") != 0)
         return search_run(&o, out, error);
     app_choose_sums(&o, true);

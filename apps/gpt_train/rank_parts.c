@@ -29,6 +29,15 @@ wf_status rank_parts_open(rank_parts *p)
     return wf_context_status(wf_par_context(p->par));
 }
 
+wf_status rank_parts_begin(rank_parts *p, bool continues)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (!continues && app_parts_log_fresh(&p->log, &error) != WF_OK)
+        wf_fail(wf_par_context(p->par), error.code, "%s", error.text);
+    return wf_context_status(wf_par_context(p->par));
+}
+
 wf_status rank_parts_step(rank_parts *p, wf_par_trainer *trainer, int64_t step)
 {
     const app_flip *flip = &p->flip;

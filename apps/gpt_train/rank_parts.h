@@ -23,8 +23,11 @@ wf_status rank_parts_read(const app_options *options, const char *numerics, app_
 /* The last step of the loop: a replay ends with what was logged, or before. */
 int64_t rank_parts_last(const rank_parts *p);
 
-/* Opens the log. Errors: in the context. */
+/* Opens the log, and changes nothing in it. Errors: in the context. */
 wf_status rank_parts_open(rank_parts *p);
+
+/* Refuses rows of another run where this one does not go on. Errors: in the context. */
+wf_status rank_parts_begin(rank_parts *p, bool continues);
 
 /* After a step: the bit is turned; what the rank holds is written down, or is what it was in the run whose
    step this is. Collective. Errors: in the context. */

@@ -100,6 +100,15 @@ static wf_status check_head(app_replay *r, const json_t *head, const char *path,
     return WF_OK;
 }
 
+/* Returns the next row, behind one that was cut where a run went on there; NULL at the end, or where that is cut. */
+static json_t *next_row(FILE *file)
+{
+    long start = ftell(file);
+    json_t *row = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+
+    return row ? row : app_row_after_cut(file, start);
+}
+
 static wf_status read_file(app_replay *r, const char *path, const char *numerics,
                            wf_error *error)
 {
@@ -111,7 +120,7 @@ static wf_status read_file(app_replay *r, const char *path, const char *numerics
     if (!file)
         return wf_error_set(error, WF_EIO, "--replay: cannot read %s: %s", path,
                             strerror(errno));
-    while (status == WF_OK && (row = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL))) {
+    while (status == WF_OK && (row = next_row(file))) {
         bool heads = is_head(row), steps = !heads && is_step(row, head);
 
         if (json_array_append_new(r->rows, row) != 0)

@@ -327,6 +327,11 @@ bool app_resume_looks(const app_options *o)
     return is_automatic(o) ? o->save != NULL : strcmp(o->resume, "none") != 0;
 }
 
+bool app_resume_continues(const app_options *o)
+{
+    return app_resume_looks(o) || o->recovery_dir;
+}
+
 static wf_status open_all(const app_options *o, app_resume *r, wf_error *error)
 {
     wf_status status;

@@ -29,6 +29,10 @@ void app_resume_close(app_resume *resume);
 /* Whether checkpoints are looked for at all. */
 bool app_resume_looks(const app_options *options);
 
+/* Returns whether the run may continue one before it, and so its logs: it looks for checkpoints or for what hosts have kept. It may
+   begin again all the same, where it was ended before there were any. */
+bool app_resume_continues(const app_options *options);
+
 /* Tell on stderr which flags differ from those of a checkpoint. */
 void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkpoint);
 

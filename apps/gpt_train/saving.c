@@ -53,7 +53,9 @@ static wf_status open_savers(app_saving *s)
                                    .keep = (int)o->keep,
                                    .async = o->async_save,
                                    .option_count = s->text_count,
-                                   .option = (const char *const *)s->texts};
+                                   .option = (const char *const *)s->texts,
+                                   .remake = app_saving_remake,
+                                   .remake_arg = s};
 
     s->saver = wf_par_saver_open(s->trainer, &options);
     if (s->saver && o->save_best) {

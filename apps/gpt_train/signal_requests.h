@@ -8,7 +8,8 @@
 
 #include <stdbool.h>
 
-enum { APP_SIGNAL_SAVE = 1, APP_SIGNAL_STOP = 2 };
+/* LEAVE comes from no signal, but from --recovery-dir: to stop for a start with more processes, and to lose nothing by it. */
+enum { APP_SIGNAL_SAVE = 1, APP_SIGNAL_STOP = 2, APP_SIGNAL_LEAVE = 4 };
 
 /* From now on these signals are requests; a second SIGINT ends the process. */
 void signal_requests_listen(void);

@@ -1,20 +1,20 @@
 /* apps/gpt_train/timeline.c - see the header. */
 #include "apps/gpt_train/timeline.h"
+#include "apps/outputs.h"
 #include "parallel/files/output.h"
-#include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 enum {
     COMPUTE,
     COMMUNICATION, /* the first of the rows for collectives */
     MOST_ROWS = 16,
-    PIPELINE = COMMUNICATION + MOST_ROWS,                /* shown above them */
-    MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS /* axes, and the world */
+    PIPELINE = COMMUNICATION + MOST_ROWS /* shown above them */
 };
 
 /* The rows of a rank, until those of all ranks are there. */
@@ -26,7 +26,7 @@ typedef struct part {
 struct app_timeline {
     char *path;
     pthread_mutex_t lock;
-    bool changed; /* since the file was written */
+    bool begun, changed; /* changed: since the file was written */
     int ranks, come;
     part of[];
 };
@@ -38,22 +38,17 @@ typedef struct rows {
     bool empty;
 } rows;
 
-/* A timeline of nothing, so that the file is whole from the beginning. */
-static wf_status begin(const char *path, wf_error *error)
+/* Checks the file, which changes nothing: the timeline replaces it later. */
+static wf_status check(const char *path, wf_error *error)
 {
-    wf_output *output = wf_output_open(path, error);
+    struct stat s;
 
-    if (!output)
-        return error->code;
-    if (wf_output_replaces(output)) {
-        fputs("[]\n", wf_output_stream(output));
-        return wf_output_publish(output, error);
-    }
-    wf_output_discard(output);
-    return wf_error_set(error, WF_EIO,
-                        "cannot write timeline %s: it is no regular file, which a timeline "
-                        "replaces",
-                        path);
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode))
+        return wf_error_set(error, WF_EIO,
+                            "cannot write timeline %s: it is no regular file, which a timeline "
+                            "replaces",
+                            path);
+    return app_output_prepare("--trace", path, error);
 }
 
 static void free_timeline(app_timeline *t)
@@ -70,7 +65,7 @@ wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline
     app_timeline *t;
 
     *timeline = NULL;
-    if (begin(path, error) != WF_OK)
+    if (check(path, error) != WF_OK)
         return error->code;
     t = calloc(1, sizeof *t + (size_t)ranks * sizeof *t->of);
     if (!t)
@@ -302,6 +297,17 @@ static wf_status replace(app_timeline *t, wf_error *error)
     return error->code;
 }
 
+wf_status app_timeline_begin(app_timeline *t, wf_error *error)
+{
+    wf_status status;
+
+    pthread_mutex_lock(&t->lock);
+    t->begun = true;
+    status = replace(t, error);
+    pthread_mutex_unlock(&t->lock);
+    return status;
+}
+
 void app_timeline_put(app_timeline *t, int rank, char *text, size_t bytes)
 {
     wf_error later = {WF_OK, ""};
@@ -309,7 +315,7 @@ void app_timeline_put(app_timeline *t, int rank, char *text, size_t bytes)
     pthread_mutex_lock(&t->lock);
     t->of[rank] = (part){text, bytes};
     t->changed = true;
-    if (++t->come == t->ranks)
+    if (++t->come == t->ranks && t->begun)
         replace(t, &later);
     pthread_mutex_unlock(&t->lock);
 }
@@ -320,53 +326,9 @@ wf_status app_timeline_close(app_timeline *t, wf_error *error)
 
     if (!t)
         return WF_OK;
-    if (t->changed)
+    if (t->changed && t->begun)
         status = replace(t, error);
     pthread_mutex_destroy(&t->lock);
     free_timeline(t);
     return status;
-}
-
-/* What one kind of transfers took, over all its events, in nanoseconds. */
-typedef struct line {
-    const char *axis, *name;
-    int64_t count, total, hidden, waited;
-} line;
-
-static line *line_of(line *lines, int *n, const wf_trace_event *e)
-{
-    for (int i = 0; i < *n; i++)
-        if (strcmp(lines[i].axis, e->place) == 0 && strcmp(lines[i].name, e->name) == 0)
-            return &lines[i];
-    lines[*n] = (line){.axis = e->place, .name = e->name};
-    return &lines[(*n)++];
-}
-
-void app_timeline_summary(FILE *out, const wf_trace *trace)
-{
-    line lines[MOST_LINES];
-    int n = 0;
-
-    for (int64_t i = 0; i < wf_trace_count(trace); i++) {
-        const wf_trace_event *e = wf_trace_at(trace, i);
-        line *l;
-
-        if (e->kind != WF_TRACE_TRANSFER && e->kind != WF_TRACE_WAIT)
-            continue;
-        l = line_of(lines, &n, e);
-        if (e->kind == WF_TRACE_WAIT) {
-            l->waited += e->end - e->start;
-            continue;
-        }
-        l->count++;
-        l->total += e->end - e->start;
-        l->hidden += wf_trace_hidden(trace, i);
-    }
-    fprintf(out, "  %-10s %-16s %8s %12s %16s %12s\n", "axis", "collective", "times", "ms",
-            "behind kernels", "waited ms");
-    for (int i = 0; i < n; i++)
-        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %14.0f %% %12.3f\n", lines[i].axis,
-                lines[i].name, lines[i].count, (double)lines[i].total / 1e6,
-                lines[i].total ? 100.0 * (double)lines[i].hidden / (double)lines[i].total : 0.0,
-                (double)lines[i].waited / 1e6);
 }

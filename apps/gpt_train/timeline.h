@@ -23,6 +23,9 @@ typedef struct app_timeline app_timeline; /* one for all ranks, where rank 0 run
 wf_status app_timeline_open(const char *path, int ranks, app_timeline **timeline,
                             wf_error *error);
 
+/** app_timeline_begin - replaces the file by a timeline of nothing, which is whole; before it nothing is written. Errors: WF_EIO with path and reason */
+wf_status app_timeline_begin(app_timeline *timeline, wf_error *error);
+
 /** app_timeline_clock - nanoseconds since 1970: what the hosts of a run have in common. */
 int64_t app_timeline_clock(void);
 

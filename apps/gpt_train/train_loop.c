@@ -112,6 +112,15 @@ static wf_status end_together(app_loop *l)
     return wf_context_status(wf_par_context(l->par));
 }
 
+static void begin_without_steps(app_loop *l)
+{
+    wf_error error = {WF_OK, ""};
+
+    app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, NULL);
+    if (app_run_log_begin(l->job->log, 0, &error) != WF_OK)
+        wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+}
+
 static wf_status run(app_loop *l)
 {
     wf_par_train_options options = app_setup_training(l->o);
@@ -124,7 +133,7 @@ static wf_status run(app_loop *l)
         return wf_context_status(ctx);
     introduce(l);
     if (l->o->steps == 0 && l->rank->index == 0)
-        app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, NULL);
+        begin_without_steps(l);
     if (l->o->steps == 0 && l->o->sample == 0)
         return WF_OK;
     options.pipeline = l->job->pipeline;
@@ -188,7 +197,7 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
                            .numerics = job->numerics,
                            .replay = job->replay,
                            .flip = job->flip,
-                           .log = {.file = -1}};
+                           .log = {.file = {.file = -1}}};
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);

@@ -1,6 +1,7 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
 #include "apps/gpt_train/elastic_files.h"
+#include "apps/gpt_train/evaluation.h"
 #include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
@@ -33,9 +34,7 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
     wf_pool_report(wf_context_pool(ctx), &report);
     mine = (share){.peak = (double)report.peak,
                    .flops = wf_context_model_flops(ctx) - flops,
-                   .requests = app_saving_requests(&l->saving)};
-    if (l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir))
-        mine.requests |= APP_SIGNAL_STOP;
+                   .requests = app_loop_requests(l)};
     l->requests = 0;
     all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
     for (int i = 0; all && i < l->rank->size; i++) {
@@ -45,24 +44,6 @@ static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
         l->requests |= (unsigned)all[i].requests;
     }
     return wf_context_status(ctx);
-}
-
-static wf_status evaluate(app_loop *l, int64_t step, app_step_log *record)
-{
-    const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
-    int64_t batches = app_job_evaluations(l->o, l->job->data);
-
-    if (!app_setup_evaluates(l->o, step))
-        return WF_OK;
-    record->has_val_loss = true;
-    if (wf_par_evaluate(l->trainer, batches, &validation, NULL, &record->val_loss) == WF_OK)
-        app_saving_validated(&l->saving, record->val_loss);
-    if (l->job->exam.requests.count && wf_context_status(wf_par_context(l->par)) == WF_OK) {
-        record->has_score = true;
-        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
-                      l->rank->index == 0, &record->score);
-    }
-    return wf_context_status(wf_par_context(l->par));
 }
 
 /* The first step may make what later ones find, so the second one is told, as in a plan. */
@@ -127,7 +108,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
     record.tokens_per_s = (double)(l->o->global_batch_size * l->o->seq_len) / record.ms * 1e3;
     if (sum_up(l, flops, &record) != WF_OK ||
         rank_parts_step(&l->parts, l->trainer, made->step) != WF_OK ||
-        verify(l, made->step) != WF_OK || evaluate(l, made->step, &record) != WF_OK)
+        verify(l, made->step) != WF_OK || app_loop_evaluate(l, made->step, &record) != WF_OK)
         return wf_context_status(ctx);
     if (take_digests(l, &record, &digests) == WF_OK && l->rank->index == 0 &&
         made->step > e->logged) {
@@ -177,6 +158,7 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
         return;
     wf_comm_at_files(l->rank->world, true);
     app_run_log_clear(l->job->log);
+    app_saving_moved(&l->saving);
     printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
     fflush(stdout);
     wf_comm_at_files(l->rank->world, false);
@@ -185,7 +167,11 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 /* Behind a step: checkpoints, and a line for each. */
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
+    if (l->requests & APP_SIGNAL_LEAVE)
+        l->requests |= APP_SIGNAL_STOP;
     app_saving_step(&l->saving, step, l->requests, stop);
+    if (l->unevaluated) /* the last step too: not all is done that was asked for */
+        l->job->saved->preempted = true;
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
     if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {
@@ -232,7 +218,7 @@ static wf_status load_checkpoint(app_loop *l, int64_t *step)
 static wf_status give_up(app_loop *l, int64_t *step)
 {
     wf_context *ctx = wf_par_context(l->par);
-    bool apart = l->job->launcher->processes > 1;
+    bool apart = l->o->recovery_dir != NULL;
 
     if (apart && l->checkpoint < 0)
         return wf_fail(
@@ -306,6 +292,37 @@ static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
     return load_checkpoint(l, step);
 }
 
+/* Of a run that was started before, steps have their rows already. */
+static void know_logged(app_loop *l)
+{
+    app_elastic *e = l->job->elastic;
+
+    if (l->rank->index == 0 && (l->again || elastic_files_restarts()) &&
+        app_run_log_logged(l->job->log) > e->logged)
+        e->logged = app_run_log_logged(l->job->log);
+}
+
+/* Outputs that were prepared are begun, behind the step after which the run goes on: nothing can fail any more by what it was
+   asked. */
+static wf_status begin_outputs(app_loop *l, int64_t step)
+{
+    wf_context *ctx = wf_par_context(l->par);
+    app_elastic *e = l->job->elastic;
+    wf_error error = {WF_OK, ""};
+
+    rank_parts_begin(&l->parts, l->again || app_resume_continues(l->o));
+    if (l->o->log_digests) /* every rank is through before the first one begins */
+        wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
+    if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
+        return wf_context_status(ctx);
+    if (app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
+        l->job->timeline)
+        app_timeline_begin(l->job->timeline, &error);
+    if (error.code != WF_OK)
+        wf_fail(ctx, error.code, "%s", error.text);
+    return wf_context_status(ctx);
+}
+
 wf_status app_loop_train(app_loop *l)
 {
     wf_context *ctx = wf_par_context(l->par);
@@ -314,17 +331,19 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        l->rank->index == 0 && !l->again) {
+        app_saving_check(&l->saving) == WF_OK && l->rank->index == 0 && !l->again) {
         wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);
     }
+    know_logged(l);
     rank_parts_open(&l->parts);
-    if (go_on(l, &step, &stop) == WF_OK) {
+    if (go_on(l, &step, &stop) == WF_OK && begin_outputs(l, step) == WF_OK) {
         tell_elastic(l, step);
         app_elastic_hold(l->job->elastic, l->trainer);
     }
     l->resumed = step;
+    l->leaves = stop && l->o->recovery_dir; /* asked in what was made up for */
     while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             save_step(l, step, &stop);

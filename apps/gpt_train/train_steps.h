@@ -17,6 +17,8 @@ typedef struct app_loop {
     app_saving saving;
     int64_t resumed;   /* steps that were done before */
     unsigned requests; /* those of all ranks, at the end of a step */
+    bool
+        unevaluated; /* the run is to stop, and the evaluation behind the step was not made, or not whole */
     rank_trace trace;
     rank_parts parts;
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */

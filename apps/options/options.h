@@ -135,6 +135,14 @@ void app_options_answer(const app_options *options, FILE *out);
 void app_options_job(const app_options *options, wf_job *job);
 
 /**
+ * app_options_prepare_outputs - makes the folders of what the options name to be written, and checks that it can be; what is
+ * there stays (apps/outputs.h)
+ *
+ * Errors:  WF_EIO with flag, path and reason, WF_ENOMEM
+ */
+wf_status app_options_prepare_outputs(const app_options *options, wf_error *error);
+
+/**
  * app_options_show - what --save-config and --print-config ask for, of complete options; without them nothing
  *
  * Errors:  WF_EIO (the file), WF_ENOMEM

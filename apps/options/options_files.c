@@ -1,6 +1,7 @@
 /* apps/options/options_files.c - no file is written that is read, or written as another one too. */
 #include "apps/options/options_table.h"
 #include "apps/data/source_list.h"
+#include "apps/outputs.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -46,18 +47,51 @@ static wf_status check_data(app_option_id id, const char *path, app_option_id da
     return status;
 }
 
+typedef struct written_path {
+    app_option_id id;
+    const char *path;
+} written_path;
+
+enum { FILES = 6, FOLDERS = 3 };
+
+/* Lists the files that the options name, NULL for those that they do not. */
+static void list_files(const app_options *o, written_path files[FILES])
+{
+    const written_path all[FILES] = {
+        {APP_OPTION_log_jsonl, o->log_jsonl},     {APP_OPTION_json, o->json},
+        {APP_OPTION_report_json, o->report_json}, {APP_OPTION_trace, o->trace},
+        {APP_OPTION_calibrate, o->calibrate},     {APP_OPTION_save_config, o->save_config}};
+
+    memcpy(files, all, sizeof all);
+}
+
+wf_status app_options_prepare_outputs(const app_options *o, wf_error *error)
+{
+    const written_path folders[FOLDERS] = {{APP_OPTION_tensorboard, o->tensorboard},
+                                           {APP_OPTION_log_digests, o->log_digests},
+                                           {APP_OPTION_chakra, o->chakra}};
+    written_path files[FILES];
+
+    list_files(o, files);
+    for (int i = 0; i < FILES; i++)
+        if (files[i].path &&
+            app_output_prepare(app_option_flag(&app_option_rows[files[i].id]).text,
+                               files[i].path, error) != WF_OK)
+            return error->code;
+    for (int i = 0; i < FOLDERS; i++)
+        if (folders[i].path &&
+            app_output_prepare_folder(app_option_flag(&app_option_rows[folders[i].id]).text,
+                                      folders[i].path, error) != WF_OK)
+            return error->code;
+    return WF_OK;
+}
+
 wf_status app_options_files(app_options *o, wf_error *error)
 {
-    const struct {
-        app_option_id id;
-        const char *path;
-    } written[] = {{APP_OPTION_log_jsonl, o->log_jsonl},
-                   {APP_OPTION_json, o->json},
-                   {APP_OPTION_report_json, o->report_json},
-                   {APP_OPTION_trace, o->trace},
-                   {APP_OPTION_save_config, o->save_config}};
+    written_path written[FILES];
 
-    for (size_t i = 0; i < sizeof written / sizeof *written; i++) {
+    list_files(o, written);
+    for (int i = 0; i < FILES; i++) {
         const char *path = written[i].path;
 
         if (path && (check_data(written[i].id, path, APP_OPTION_data, &o->data, error) ||
@@ -68,7 +102,7 @@ wf_status app_options_files(app_options *o, wf_error *error)
         if (path && o->eval_requests && is_same(path, o->eval_requests))
             return refuse(written[i].id, path, APP_OPTION_eval_requests, o->eval_requests,
                           error);
-        for (size_t k = 0; path && k < i; k++)
+        for (int k = 0; path && k < i; k++)
             if (written[k].path && is_same(path, written[k].path))
                 return refuse(written[i].id, path, written[k].id, written[k].path, error);
     }

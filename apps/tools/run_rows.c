@@ -1,5 +1,6 @@
 /* apps/tools/run_rows.c - see the header. */
 #include "apps/tools/run_rows.h"
+#include "apps/gpt_train/row_file.h"
 #include "apps/program.h"
 #include "core/status.h"
 #include <errno.h>
@@ -69,6 +70,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
 {
     int c;
     json_t *row;
+    long start;
 
     do
         c = fgetc(file);
@@ -77,7 +79,15 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
     if (c == EOF)
         return ferror(file) ? strerror(errno) : NULL;
     ungetc(c, file);
+    start = ftell(file);
     row = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, why);
+    if (!row && c == '{') {
+        row = app_row_after_cut(file, start);
+        if (row && !json_object_get(row, "mesh")) { /* no run goes on there */
+            json_decref(row);
+            row = NULL;
+        }
+    }
     if (!row)
         return why->text;
     if (!json_is_object(row)) {

@@ -28,7 +28,8 @@ typedef enum wf_par_checkpoint_kind {
 } wf_par_checkpoint_kind;
 
 typedef struct wf_par_save_options {
-    const char *dir; /* made where it is not there; its parent is */
+    const char *
+        dir; /* made where it is not there; its parent is. It is kept open, and followed where it is moved */
     wf_par_checkpoint_kind kind;
     /* Checkpoints that stay, 0: all, else at least 2. Only those of this run are counted and deleted:
        what this saver has saved, and steps up to the one that the trainer went on from. */
@@ -37,6 +38,10 @@ typedef struct wf_par_save_options {
     /* Texts to be kept with it: key, value, key, value, ..; read whenever a save begins. */
     int64_t option_count;
     const char *const *option;
+    /* Called on rank 0 where dir was removed since it was opened, before it is made again: whoever has locked it locks it
+       anew, and says so. An error is that of the save. NULL: each save after that is an error. */
+    wf_status (*remake)(void *arg, wf_error *error);
+    void *remake_arg;
 } wf_par_save_options;
 
 typedef struct wf_par_saver wf_par_saver;
@@ -54,6 +59,14 @@ typedef struct wf_par_saver wf_par_saver;
  */
 WF_API wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer,
                                        const wf_par_save_options *options);
+
+/**
+ * wf_par_saver_check - makes the directory and sees that all ranks can write to it, before hours of work are to go there
+ *
+ * Collective:  over the world
+ * Errors:      on every rank alike, in `error`, naming a rank: WF_EIO, where a host does not share the directory too
+ */
+WF_API wf_status wf_par_saver_check(wf_par_saver *saver, wf_error *error);
 
 /** wf_par_saver_close - waits for what is being written, and drops it if nobody finished it. NULL
  * is allowed. */
@@ -88,7 +101,7 @@ WF_API bool wf_par_saver_busy(const wf_par_saver *saver);
 /** wf_par_saver_saved - the step that was published last, 0 before. */
 WF_API int64_t wf_par_saver_saved(const wf_par_saver *saver);
 
-/** wf_par_saver_path - directory of the checkpoint of a step; returns text. */
+/** wf_par_saver_path - directory of the checkpoint of a step, on rank 0 where dir was moved to; returns text. */
 WF_API char *wf_par_saver_path(const wf_par_saver *saver, int64_t step, char *text,
                                size_t size);
 

@@ -109,56 +109,40 @@ static void tidy(const wf_folder *dir, char *const *names, int64_t n)
     }
 }
 
-wf_status wf_ckpt_begin(const wf_file_calls *calls, const char *dir, int64_t step,
-                        uint64_t *mark, wf_error *error)
+wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error)
 {
     char name[WF_CKPT_NAME], **names;
-    wf_folder folder = {.fd = -1};
     int64_t n;
-    wf_status status = wf_files_make_directory(calls, dir, error);
+    wf_status status = wf_folder_list(dir, &names, &n, error);
 
-    if (status == WF_OK)
-        status = wf_folder_open(&folder, calls, dir, error);
-    if (status == WF_OK)
-        status = wf_folder_list(&folder, &names, &n, error);
     if (status == WF_OK) {
-        tidy(&folder, names, n);
+        tidy(dir, names, n);
         wf_folder_free_names(names, n);
         *mark = new_mark();
-        status = wf_folder_make(&folder, wf_ckpt_partial(name, step, *mark), error);
+        status = wf_folder_make(dir, wf_ckpt_partial(name, step, *mark), error);
     }
-    wf_folder_close(&folder);
     return status;
 }
 
-wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_file_calls *calls, const char *dir,
-                        int64_t step, uint64_t mark, wf_error *error)
+wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step, uint64_t mark,
+                        wf_error *error)
 {
     char name[WF_CKPT_NAME];
-    wf_status status;
 
-    place->partial.fd = -1;
-    status = wf_folder_open(&place->dir, calls, dir, error);
-    if (status == WF_OK)
-        status = wf_folder_enter(&place->partial, &place->dir,
-                                 wf_ckpt_partial(name, step, mark), error);
-    return status;
+    place->dir = dir;
+    return wf_folder_enter(&place->partial, dir, wf_ckpt_partial(name, step, mark), error);
 }
 
 void wf_ckpt_leave(wf_ckpt_place *place)
 {
     wf_folder_close(&place->partial);
-    wf_folder_close(&place->dir);
 }
 
-void wf_ckpt_abandon(const wf_file_calls *calls, const char *dir, int64_t step, uint64_t mark)
+void wf_ckpt_abandon(const wf_folder *dir, int64_t step, uint64_t mark)
 {
     char name[WF_CKPT_NAME];
-    wf_folder folder;
 
-    if (wf_folder_open(&folder, calls, dir, NULL) == WF_OK)
-        wf_folder_remove(&folder, wf_ckpt_partial(name, step, mark), NULL);
-    wf_folder_close(&folder);
+    wf_folder_remove(dir, wf_ckpt_partial(name, step, mark), NULL);
 }
 
 /* A new file with these bytes, on the disk when it returns. */
@@ -321,10 +305,10 @@ wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_in
     if (status == WF_OK)
         status = write_index(&place->partial, index, error);
     if (status == WF_OK)
-        status = show(&place->dir, index->step, mark, error);
+        status = show(place->dir, index->step, mark, error);
     if (status == WF_OK)
-        status = move_latest(&place->dir, index->step, error);
+        status = move_latest(place->dir, index->step, error);
     if (status == WF_OK)
-        remove_old(&place->dir, index->step, keep);
+        remove_old(place->dir, index->step, keep);
     return status;
 }

@@ -31,23 +31,23 @@ char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank);
 int64_t wf_ckpt_step(const char *name);
 int64_t wf_ckpt_replaced_step(const char *name);
 
-/* What a save writes to: DIR, and in it DIR/step-*.partial. */
+/* What a save writes to: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
 typedef struct wf_ckpt_place {
-    wf_folder dir, partial;
+    const wf_folder *dir;
+    wf_folder partial;
 } wf_ckpt_place;
 
 /*
- * Make DIR where it is not there, and in it a new directory for a save, with a mark of its own.
+ * Make a new directory for a save in DIR, with a mark of its own.
  * What other saves have left is put away: what they replaced comes back if it is the only one of
  * its step, and what they did not publish goes. One rank does this, and no other save into DIR may
  * be under way.
  */
-wf_status wf_ckpt_begin(const wf_file_calls *calls, const char *dir, int64_t step,
-                        uint64_t *mark, wf_error *error);
+wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error);
 
-/* Open the two, from any rank once it is there. Owner: caller, wf_ckpt_leave (also a failed one). */
-wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_file_calls *calls, const char *dir,
-                        int64_t step, uint64_t mark, wf_error *error);
+/* Open it, from any rank once it is there. Owner: caller, wf_ckpt_leave (also a failed one). */
+wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step, uint64_t mark,
+                        wf_error *error);
 void wf_ckpt_leave(wf_ckpt_place *place);
 
 /*
@@ -73,7 +73,7 @@ wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_in
                           const wf_ckpt_keep *keep, wf_error *error);
 
 /* Remove what was begun and will not be published. */
-void wf_ckpt_abandon(const wf_file_calls *calls, const char *dir, int64_t step, uint64_t mark);
+void wf_ckpt_abandon(const wf_folder *dir, int64_t step, uint64_t mark);
 
 /* WF_EDATA where a folder has not just the data files that an index speaks of, of the size that it
    says, all together. */

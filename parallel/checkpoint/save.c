@@ -9,13 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-wf_status wf_saver_file(const wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
+wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
                         wf_error *error)
 {
     char name[WF_CKPT_NAME];
-    wf_ckpt_place place;
-    wf_status status = wf_ckpt_enter(&place, s->calls, s->dir, s->step, s->mark, error);
+    wf_ckpt_place place = {.partial = {.fd = -1}};
+    wf_status status = wf_saver_folder(s, false, error);
 
+    if (status == WF_OK)
+        status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);
     if (status == WF_OK)
         status = wf_folder_file(&place.partial, wf_ckpt_file(name, rank), mode, file, error);
     wf_ckpt_leave(&place);
@@ -105,6 +107,7 @@ wf_par_saver *wf_par_saver_open(wf_par_trainer *trainer, const wf_par_save_optio
     s->options = *options;
     s->dir = strdup(options->dir);
     s->calls = &wf_system_files;
+    s->folder.fd = -1;
     if (wf_state_open(&s->state, trainer, &error) != WF_OK ||
         wf_pieces_open(&s->pieces, &s->state, kind, &error) != WF_OK ||
         wf_header_open(&s->header, &s->state, kind == WF_INDEX_FULL ? NULL : &s->pieces,
@@ -141,8 +144,10 @@ void wf_par_saver_close(wf_par_saver *s)
     wf_header_close(&s->header);
     wf_pieces_close(&s->pieces);
     wf_state_close(&s->state);
+    wf_folder_close(&s->folder);
     free(s->published);
     free(s->sum);
+    free(s->moved);
     free(s->dir);
     free(s);
 }
@@ -269,11 +274,22 @@ static wf_status end_stage(wf_par_saver *s, wf_error *error)
         }
         s->saved = s->step;
     } else if (wf_context_rank(s->par->ctx) == 0 && s->mark) {
-        wf_ckpt_abandon(s->calls, s->dir, s->step, s->mark);
+        wf_ckpt_abandon(&s->folder, s->step, s->mark);
     }
     s->mark = 0;
     s->stage = NULL;
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
+}
+
+wf_status wf_par_saver_check(wf_par_saver *s, wf_error *error)
+{
+    const wf_error none = {WF_OK, ""};
+
+    if (!s || s->stage)
+        return wf_error_set(error, WF_EINVAL, "a saver is checked before it saves");
+    s->step = 0;
+    begin_stage(s, wf_saver_check_stages(), &none);
+    return wf_par_saver_finish(s, error);
 }
 
 wf_status wf_par_saver_poll(wf_par_saver *s, wf_error *error)
@@ -312,6 +328,6 @@ char *wf_par_saver_path(const wf_par_saver *s, int64_t step, char *text, size_t 
 {
     char name[WF_CKPT_NAME];
 
-    snprintf(text, size, "%s/%s", s->dir, wf_ckpt_name(name, step));
+    snprintf(text, size, "%s/%s", s->moved ? s->moved : s->dir, wf_ckpt_name(name, step));
     return text;
 }

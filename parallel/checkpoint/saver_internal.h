@@ -14,6 +14,7 @@
 
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/pieces_internal.h"
+#include "parallel/files/folder_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -39,6 +40,9 @@ struct wf_par_saver {
     wf_par *par;
     wf_par_save_options options;
     char *dir;
+    char *moved; /* rank 0: where that is now, if elsewhere; NULL */
+    wf_folder
+        folder; /* the open directory, from the first save on: saves go where it is moved to */
     const wf_file_calls *calls; /* the system's; a test may set others before the first save */
     wf_state state;
     wf_pieces pieces;
@@ -66,8 +70,15 @@ struct wf_par_saver {
 /* The stages of a kind. */
 const wf_save_stage *wf_save_stages(wf_index_kind kind);
 
+/* Opens the directory and keeps it open; `first`, of rank 0: makes it where it is not there, follows it where it was moved, and
+   asks for another one where it was removed. */
+wf_status wf_saver_folder(wf_par_saver *s, bool first, wf_error *error);
+
+/* The stages of wf_par_saver_check. */
+const wf_save_stage *wf_saver_check_stages(void);
+
 /* A file of DIR/step-*.partial of the save that is under way, `rank` as in wf_ckpt_file. */
-wf_status wf_saver_file(const wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
+wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
                         wf_error *error);
 
 /* Where the elements of a piece lie: in the staging memory or in the tensor; NULL: not side by

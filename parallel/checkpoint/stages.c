@@ -153,7 +153,9 @@ wf_status wf_save_begin(wf_par_saver *s, wf_error *error)
     s->mark = 0;
     if (status != WF_OK || wf_context_rank(s->par->ctx) != 0)
         return status;
-    status = wf_ckpt_begin(s->calls, s->dir, s->step, &s->mark, error);
+    status = wf_saver_folder(s, true, error);
+    if (status == WF_OK)
+        status = wf_ckpt_begin(&s->folder, s->step, &s->mark, error);
     s->sum[WF_BEGUN_MARK] = s->mark;
     return status;
 }
@@ -203,8 +205,8 @@ wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
     keep.began = wf_nn_optimizer_began(s->state.trained.optimizer);
     keep.saved = s->published;
     keep.count = s->published_count + 1;
-    status = wf_ckpt_enter(&place, s->calls, s->dir, s->step, s->mark, error);
-    place.dir.need = place.partial.need = s->need;
+    status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);
+    s->folder.need = place.partial.need = s->need;
     if (status == WF_OK)
         status = wf_ckpt_publish(&place, s->mark, &index, &keep, error);
     wf_ckpt_leave(&place);

@@ -4,6 +4,7 @@
 #include "parallel/train/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
+#include <math.h>
 
 /* Of one global batch. */
 static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data,
@@ -45,12 +46,19 @@ static int64_t count_batch(wf_par_trainer *t, int64_t number, const wf_par_data 
     return count < 0 ? 1 : count;
 }
 
-/* Batch by batch, so that the tree over sequences is that of a training step. */
 wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data *data,
                           wf_par_loss_function *metric, float *mean)
 {
+    return wf_par_evaluate_until(t, batches, data, metric, NULL, NULL, mean);
+}
+
+/* Batch by batch, so that the tree over sequences is that of a training step. */
+wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par_data *data,
+                                wf_par_loss_function *metric, bool (*stop)(void *arg),
+                                void *arg, float *mean)
+{
     wf_context *ctx = t->par->ctx;
-    bool training = wf_context_is_training(ctx);
+    bool training = wf_context_is_training(ctx), stopped = false;
     wf_dtype storage;
     double sum = 0, counted = 0;
 
@@ -72,8 +80,12 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     wf_context_phase(ctx, "evaluation");
     for (int64_t i = 0; i < batches && wf_context_status(ctx) == WF_OK; i++) {
         float one = 0;
-        double count = (double)count_batch(t, i, data);
+        double count;
 
+        stopped = stop && stop(arg);
+        if (stopped)
+            break;
+        count = (double)count_batch(t, i, data);
         evaluate_batch(t, i, data, metric, &one);
         sum += count * (double)one;
         counted += count;
@@ -82,6 +94,10 @@ wf_status wf_par_evaluate(wf_par_trainer *t, int64_t batches, const wf_par_data 
     wf_context_phase(ctx, NULL);
     wf_context_storage(ctx, storage);
     wf_context_training(ctx, training);
+    if (stopped) { /* a mean of fewer batches is another number */
+        *mean = NAN;
+        return wf_context_status(ctx);
+    }
     if (wf_context_status(ctx) == WF_OK && counted <= 0)
         return wf_fail(ctx, WF_EDATA,
                        "nothing of the %" PRId64

@@ -124,6 +124,20 @@ WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
                                  const wf_par_data *data, wf_par_loss_function *metric,
                                  float *mean);
 
+/**
+ * wf_par_evaluate_until - wf_par_evaluate, which ends early where it is asked to
+ *
+ * @param stop  called before each batch, on every rank: true, on all of them alike, ends the evaluation, whose mean
+ *              is NAN then, since that of fewer batches would be another number. Ranks agree by wf_mesh_gather, or by
+ *              what they have in common. NULL: it goes to its end
+ * @param arg   given to stop
+ * Collective:  over the mesh
+ * Errors:      those of wf_par_evaluate
+ */
+WF_API wf_status wf_par_evaluate_until(wf_par_trainer *trainer, int64_t batches,
+                                       const wf_par_data *data, wf_par_loss_function *metric,
+                                       bool (*stop)(void *arg), void *arg, float *mean);
+
 /** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch), rounded up. */
 WF_API int64_t wf_par_micro_steps(const wf_par_trainer *trainer);
 

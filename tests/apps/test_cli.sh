@@ -79,14 +79,14 @@ refuse "a sequence longer than the data" 2 "--seq-len 4096 needs 4097 bytes.*has
     --data short.txt --seq-len 4096
 refuse "a sequence longer than the validation part" 2 "validation part has 10 of" \
     --data short.txt --seq-len 16
-refuse "a log where nobody can write" 3 "cannot open log file folder/no/log.jsonl" "${tiny[@]}" \
-    --log-jsonl folder/no/log.jsonl
-refuse "a log that is a directory" 3 "log file folder: " "${tiny[@]}" --log-jsonl folder
+for flag in --log-jsonl --trace --report-json --save-config --tensorboard --log-digests; do
+    refuse "$flag where nothing can be" 3 "$flag: cannot make folder text.txt: Not a directory" "${tiny[@]}" \
+        $flag text.txt/no/file
+done
+refuse "a log that is a directory" 3 "--log-jsonl: cannot write folder: Is a directory" "${tiny[@]}" --log-jsonl folder
 refuse "a log on a full disk" 3 "log file /dev/full: No space left" "${tiny[@]}" \
     --log-jsonl /dev/full
-refuse "a report where nobody can write" 3 "cannot write report folder/no/r.json: No such file" \
-    "${tiny[@]}" --report-json folder/no/r.json
-refuse "a plan's file where nobody can write" 3 "cannot write report folder: Is a directory" \
+refuse "a plan's file where nobody can write" 3 "--json: cannot write folder: Is a directory" \
     "${tiny[@]}" --plan --json folder
 refuse "a missing config file" 3 "--config missing.json: No such file" --config missing.json
 refuse "a config file that is no JSON" 2 "--config broken.json, line 2, column" \
@@ -108,10 +108,10 @@ echo '{"global-batch-size": 2, "global_batch_size": 4}' >twice.json
 refuse "a key that is there twice" 2 "twice.json: \"global_batch_size\" is there as \"global-batch-size\"" \
     --config twice.json
 mkfifo pipe
-refuse "a log into a pipe that nobody reads" 3 "log file pipe: No such device" "${tiny[@]}" --log-jsonl pipe
-refuse "a report into one" 3 "report pipe: No such device" "${tiny[@]}" --report-json pipe
+refuse "a log into a pipe that nobody reads" 3 "--log-jsonl: cannot write pipe: No such device" "${tiny[@]}" --log-jsonl pipe
+refuse "a report into one" 3 "--report-json: cannot write pipe: No such device" "${tiny[@]}" --report-json pipe
 refuse "a config file that nobody writes" 2 "--config pipe, line 1" --config pipe
-refuse "a timeline that is a pipe" 3 "cannot write timeline pipe: " "${tiny[@]}" --trace pipe
+refuse "a timeline that is a pipe" 3 "--trace: cannot write pipe: No such device" "${tiny[@]}" --trace pipe
 
 # Flags
 refuse "an unknown flag" 2 "unknown flag --tq; did you mean --tp" --tq 2
@@ -255,8 +255,6 @@ run "the saved config" --config saved.json --print-config
 result "has the same options" "$(diff <(awk '{ print $1, $2 }' shown) <(awk '{ print $1, $2 }' out) | head -3)"
 refuse "a config that is saved over itself" 2 "--save-config some.json is the file of --config" \
     "${tiny[@]}" --config some.json --save-config some.json
-refuse "a config that is saved nowhere" 3 "cannot write --save-config nowhere/a.json: No such file" \
-    "${tiny[@]}" --save-config nowhere/a.json
 
 python "options to a config file" '
 import json

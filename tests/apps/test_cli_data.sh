@@ -105,8 +105,9 @@ refuse "epochs that are other steps" 2 "--steps 9 contradicts --epochs 2, which 
     "${model[@]}" --data raw.bin --val-data val.bin --epochs 2 --steps 9
 run "a plan of them" "${model[@]}" --data raw.bin --val-data val.bin --epochs 2 --eval-iters 0 --plan
 python "each window of validation once, in batches of any size" '
-import json, subprocess, sys
+import json, pathlib, subprocess, sys
 def val(batch):
+    pathlib.Path("val.jsonl").unlink(missing_ok=True)
     subprocess.run([*sys.argv[1:], "--global-batch-size", batch, "--log-jsonl", "val.jsonl"], check=True,
                    stdout=subprocess.DEVNULL)
     return json.loads(open("val.jsonl").readlines()[-1])["val_loss"]
@@ -143,6 +144,7 @@ for row in map(json.loads, open("masked.jsonl")):
             if abs((row.get(key) or 5.7) - math.log(301)) > 0.1: print(row["step"], key, row[key])'
 while read -r mesh; do
     # shellcheck disable=SC2086 # flags and their values
+    rm -f other.jsonl
     run "on $mesh" "${masked[@]}" $mesh --log-jsonl other.jsonl
     python "the same bits" "$same" masked.jsonl other.jsonl
 done <<'END'
@@ -216,6 +218,7 @@ run "documents ignored" "${documents[@]}" --documents ignore --log-jsonl ignored
 result "are another computation" "$(cmp -s apart.jsonl ignored.jsonl && echo the same; python3 -c "$same" apart.jsonl ignored.jsonl | grep digest >/dev/null || echo no other digest)"
 while read -r layout; do
     # shellcheck disable=SC2086
+    rm -f apart2.jsonl
     run "documents apart, $layout" "${documents[@]}" $layout --log-jsonl apart2.jsonl
     python "the same numbers: $layout" "$same" apart.jsonl apart2.jsonl
 done <<'END'

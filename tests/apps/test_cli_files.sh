@@ -217,15 +217,39 @@ for path in nowhere/folder text.txt; do
         "${tiny[@]}" --steps 1 --recorder-dir "$path"
 done
 train "--recorder-dir that can be made" --steps 1 --recorder-dir made
-ends "a log that cannot be written" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save unused \
-    --save-best --eval-interval 1 --log-jsonl nowhere/log
+ends "a log that cannot be written" 3 'text.txt: Not a directory' gpt_train "${tiny[@]}" --steps 1 --save unused \
+    --save-best --eval-interval 1 --log-jsonl text.txt/log
 result "leaves no folder" "$(ls -d unused 2>&1 | grep -v 'No such')"
 ends "nor one that fails later" 7 'is not finite' gpt_train "${tiny[@]}" --steps 99 --save unused \
     --lr 1000 --warmup-steps 0 --optimizer sgd --clip-grad 0
 result "before it has saved" "$(ls -d unused 2>&1 | grep -v 'No such')"
 mkdir empty
-ends "the same" 3 'nowhere/log' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl nowhere/log
+ends "the same" 3 'text.txt: Not a directory' gpt_train "${tiny[@]}" --steps 1 --save empty --log-jsonl text.txt/log
 result "leaves one that was there" "$([ -d empty ] || echo gone)"
+# A start that fails leaves what is there, whatever it fails by; folders above outputs are made.
+train "a run with all its outputs" --steps 2 --log-jsonl a/new/log --trace a/other/trace --log-digests a/digests --report-json \
+    a/report/r --tensorboard a/events/of --save-config a/config/c --save a/saved/here
+(cd a && find . -type f | sort | xargs md5sum) >before
+fails()
+{
+    local name=$1 status=$2 words=$3
+    shift 3
+    ends "$name" "$status" "$words" gpt_train "${tiny[@]}" --steps 9 --log-jsonl a/new/log --trace a/other/trace --log-digests \
+        a/digests --report-json a/report/r --tensorboard a/events/of "$@"
+    result "and all is as it was" "$( (cd a && find . -type f | sort | xargs md5sum) | diff before - 2>&1)"
+}
+for flag in --trace --tensorboard --log-digests; do
+    ends "$flag where nothing can be" 3 "$flag: cannot make folder text.txt: Not a directory" gpt_train "${tiny[@]}" --steps 9 \
+        --resume a/saved/here --log-jsonl a/new/log --report-json a/report/r --save-config a/config/c $flag text.txt/no/t
+    result "and all is as it was" "$( (cd a && find . -type f | sort | xargs md5sum) | diff before - 2>&1)"
+done
+fails "data that are not there" 3 'cannot open data file nothing' --resume a/saved/here --data nothing
+fails "a checkpoint that is not there" 8 'there is no checkpoint' --resume nothing
+fails "a prompt of no tokenizer" 3 'nothing.*tokenizer|tokenizer.*nothing' --resume a/saved/here --sample 3 --tokenizer nothing
+fails "a log of another run" 2 'a/new/log has rows of a run, up to step 2, .*or go on with --resume' --resume none
+rm a/new/log
+(cd a && find . -type f | sort | xargs md5sum) >before
+fails "digests of another run" 2 'a/digests/rank-00000.jsonl has rows of a run, .*or go on with --resume' --resume none
 mkfifo pipe
 ends "a plan that is a pipe" 3 'pipe is not a plan' mesh_info --plan pipe
 ends "a topology that is one" 3 'pipe: it is no regular file' mesh_info --topology pipe

@@ -71,7 +71,7 @@ refuse "a checkpoint that is not there" 8 "--resume nothing: there is no checkpo
     --resume nothing
 refuse "saving without a place" 2 "--save-interval belongs to --save" "${tiny[@]}" --save-interval 2
 refuse "one checkpoint alone" 2 "--keep 1 would leave none" "${tiny[@]}" --save saved --keep 1
-refuse "a place that cannot be made" 8 "cannot make directory no/where" "${tiny[@]}" --save no/where
+refuse "a place that cannot be made" 8 "cannot make directory text.txt/where" "${tiny[@]}" --save text.txt/where
 mkdir locked && exec 9>locked/lock && flock 9
 refuse "a place where another run saves" 8 "another run saves to locked .*use another --save" \
     "${tiny[@]}" --save locked
@@ -181,6 +181,7 @@ refuse "a sample of such a model" 3 "hf_gpt2.*no tokenizer.*--sample 9 needs the
 refuse "a folder and a name" 2 "--model gpt2 and --init-from .* both say what model it is" \
     "${from[@]}" --model gpt2 --init-from "$reference/hf_gpt2"
 for model in gpt2 llama llama_tied llama31 mistral qwen2 qwen3 smollm3 granite phi3 gemma olmo2; do
+    rm -f one.jsonl four.jsonl again.jsonl
     run "from a $model of transformers" "${from[@]}" --init-from "$reference/hf_$model" \
         --log-jsonl one.jsonl
     run "from the same on 2 x 2" "${from[@]}" --init-from "$reference/hf_$model" --tp 2 --dp 2 \
@@ -368,6 +369,9 @@ other "gpt_diff of a folder" 3 "folder, row 1: Is a directory.*two checkpoints" 
 other "gpt_diff of a text" 3 "text.txt, row 1: .*it takes two files of --log-jsonl" gpt_diff a.jsonl text.txt
 head -c -9 a.jsonl >cut.jsonl
 other "gpt_diff of a log that is cut short" 3 "cut.jsonl, row 4: " gpt_diff a.jsonl cut.jsonl
+cat cut.jsonl <(echo) a.jsonl >on.jsonl
+"$bin/gpt_diff" a.jsonl on.jsonl >out 2>err
+result "gpt_diff of a log that went on after a cut row" "$([ $? = 0 ] && [ ! -s err ] || cat out err)"
 for step in 1 2 1000000000 9000000000000000000 1; do
     echo "{\"step\": $step, \"loss_bits\": \"$step\"}"
 done >far.jsonl

@@ -98,6 +98,7 @@ refuse "an elastic run of muon" 2 "ranks make the update of .* together \(muon\)
     --optimizer muon --elastic on
 refuse "fewest ranks of no elastic run" 2 "--min-dp belongs to --elastic on" "${small[@]}" --min-dp 2
 refuse "more than there are" 2 "--min-dp 8 is more than --dp 4" "${small[@]}" "${buddy[@]}" --elastic on --min-dp 8
+rm lost.jsonl
 run "copies that are the same" "${small[@]}" "${buddy[@]}" --verify-every 1 --log-jsonl lost.jsonl
 result "and change nothing" "$(steps lost.jsonl | cmp - whole 2>&1)"
 "$gpt_train" "${small[@]}" "${buddy[@]}" --verify-every 2 --flip-bit 4:2:block.0.mlp.up.weight.v:5:20 >out 2>err

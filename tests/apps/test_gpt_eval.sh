@@ -134,6 +134,7 @@ if mine[2] != said[2] or any(abs(a - b) > 1e-8 for a, b in zip(mine, said)): pri
 open("said", "w").write(json.dumps([[r.get("acc"), r.get("answer_bits_per_byte"), r["digest"]] for r in rows]))'
 for way in "--tp 2" "--dp 2" "--dp 2 --tp 2 --sequence-parallel" "--dp 4 --strategy zero1" "--pp 2" "--pp 2 --tp 2"; do
     # shellcheck disable=SC2086
+    rm -f way.jsonl
     run "questions with $way" "${small[@]}" --eval-requests asked.jsonl --log-jsonl way.jsonl $way
     python "the same score with $way" '
 import json

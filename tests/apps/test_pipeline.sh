@@ -16,6 +16,7 @@ same()
 {
     local name=$1
     shift
+    rm -f log.jsonl
     run "$name" "${small[@]}" --sample 12 "$@" --log-jsonl log.jsonl
     sed -n '/^--- sample/,$p' out >sample.txt
     [ -s one_sample.txt ] || cp log.jsonl one.jsonl

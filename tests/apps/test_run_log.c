@@ -140,14 +140,16 @@ static void failing_files(void)
     wf_error error = {0};
     app_run_log *log = (app_run_log *)&o;
 
-    o.path = "/nowhere/at/all.jsonl";
+    o.path = "/dev/null/at/all.jsonl";
     CU_ASSERT_EQUAL(app_run_log_open(&o, &log, &error), WF_EIO);
     CU_ASSERT_PTR_NULL(log);
-    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/nowhere/at/all.jsonl: No such file"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/dev/null: Not a directory"));
     error = (wf_error){0};
     o.path = "/dev/full";
-    CU_ASSERT_EQUAL(app_run_log_open(&o, &log, &error), WF_EIO);
+    CU_ASSERT_EQUAL_FATAL(app_run_log_open(&o, &log, &error), WF_OK);
+    CU_ASSERT_EQUAL(app_run_log_begin(log, 0, &error), WF_EIO);
     CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/dev/full: No space left on device"));
+    app_run_log_close(log, NULL);
     json_decref(options);
 }
 

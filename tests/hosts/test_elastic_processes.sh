@@ -43,6 +43,7 @@ goes_on()
 write_text
 "$gpt_train" "${model[@]}" --steps 8 --log-jsonl log >out 2>err
 digests log >alone
+rm log
 
 # refused NAME STATUS WORDS FLAG..: what is left is not taken up, and stays as it is.
 refused()
@@ -89,8 +90,34 @@ goes_on "three go on with it" 0 3 'after step 3 .*--dp 3'
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6" --save saved --save-interval 3
 result "a process is killed, and the one with its buddy" "$([ $? != 0 ] || cat err)"
-cat <(head -5 alone) <(tail -n +4 alone) >expected # steps 4 and 5 again
-goes_on "the run goes on from its checkpoint" 0 4 'going on after step 3 with a checkpoint' --save saved --save-interval 3
+goes_on "the run goes on from its checkpoint, steps 4 and 5 are made again and logged once" 0 4 'going on after step 3 with a checkpoint' --save saved --save-interval 3
+
+# Two hosts are the smallest cluster: down to one process, which is asked to leave at once and is started again, and
+# back to two. Each step is logged once, with and without checkpoints, which are older than what the survivor holds.
+two_of_two()
+{
+    local how=$1 got
+    shift
+    rm -rf log saved
+    start 2 "kill forward 1 4" --nnodes 2 "$@"
+    result "one process of two is killed, $how" "$([ $? != 0 ] && [ -n "$(find "$dir/held" -name '*.safetensors')" ] || cat err)"
+    touch "$dir/held/leave"
+    start 1 '' --nnodes 2 "$@"
+    got=$?
+    result "the other one is asked to leave before it has made a step" "$([ $got = 75 ] &&
+        [ -n "$(find "$dir/held" -name '*.safetensors')" ] || cat out err)"
+    rm "$dir/held/leave"
+    start 1 'term forward 0 6' --nnodes 2 "$@"
+    got=$?
+    if [ $# = 0 ]; then # without --save SIGTERM ends it; what it took up is still there
+        result "goes on alone, and is killed" "$([ $got != 0 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
+    else
+        result "goes on alone, and is asked to stop" "$([ $got = 75 ] && grep -q 'after step 3 with .*--dp 2' err || cat out err)"
+    fi
+    goes_on "both go on, $how" 0 2 'after step [3-7] .*--dp 4' --nnodes 2 "$@"
+}
+two_of_two "nothing is saved"
+two_of_two "the run saves" --save saved --save-interval 2
 
 rm -f log
 start 4 "kill forward 1 6;kill forward 2 6"

@@ -61,6 +61,7 @@ result "tp 4 inside the host that has room for it, rank 0 in the first process" 
 write_text
 "$gpt_train" "${model[@]}" --steps 3 --log-jsonl log >out 2>err
 digests log >alone
+rm log
 problem=''
 [ "$(wc -l <alone)" = 3 ] || problem+=" one rank has $(wc -l <alone) steps;"
 OMPI_MCA_plm_rsh_agent="$here/hosts.sh --on" OMPI_MCA_btl_tcp_if_include=10.77.0.0/24 \

@@ -77,6 +77,13 @@ timeout -s KILL 100 "${mpirun[@]}" -np 2 "${both[@]}" : -np 2 -wdir "$work/other
 result "two processes have a newer one" "$([ $? = 0 ] || echo "exit status is not 0")"
 rest "its digests" 15
 
+# A directory that hosts do not share is noticed before the first step.
+alone=("$gpt_train" --data "$work/text" "${model[@]:2}" --steps 20 "${tp[@]}" --save apart)
+timeout -s KILL 100 "${mpirun[@]}" -np 2 "${alone[@]}" : -np 2 -wdir "$work/other" "${alone[@]}" >out 2>err
+result "a directory that is another one elsewhere" "$([ $? = 8 ] && [ "$(lines '^step')" = 0 ] &&
+    [ "$(lines 'rank 2: apart is not seen here as rank 0 sees it: .* has to be the same on all hosts')" = 1 ] || cat out err)"
+result "keeps nothing" "$(find apart other/apart -name 'step-*' 2>/dev/null)"
+
 # Any process may be told to end: all save first. (mpirun itself would kill them a second later.)
 "${four[@]}" "$gpt_train" "${model[@]}" --steps 100000 "${tp[@]}" --save ended >out 2>err &
 job=$!

@@ -40,6 +40,7 @@ started()
 write_text
 "$gpt_train" "${model[@]}" --steps 3 --log-jsonl log >out 2>err
 digests log >alone
+rm log
 problem=''
 [ "$(wc -l <alone)" = 3 ] || problem="$(wc -l <alone) steps"
 result "one rank" "$problem"
@@ -74,6 +75,7 @@ while [[ \$1 == -* ]]; do shift; done
 exec $here/hosts.sh --on "\$@"
 EOF
 chmod +x agent
+rm -f log
 "$gpt_train" "${model[@]}" --steps 30 --log-jsonl log >out 2>err
 digests log >alone
 rm -f log

@@ -7,6 +7,7 @@
  * exact (test_inexact.c), and have other bits, so that equality here says something.
  */
 #include "tests/parallel/checkpoint_harness.h"
+#include <math.h>
 
 enum { STEPS = UNDER_SANITIZER ? 2 : 4 };
 
@@ -230,17 +231,29 @@ static void masked_tokens(void)
     }
 }
 
-/* The mean loss over three other batches, of rank 0; between two steps. */
+/* Counts down to a stop; on every rank alike. */
+static bool count_down(void *left)
+{
+    return --*(int *)left < 0;
+}
+
+/* The mean loss over three other batches, of rank 0; between two steps. One that is stopped is no number, and leaves nothing. */
 static wf_status validated(part *p, wf_par_trainer *trainer)
 {
     training *t = p->arg;
     int64_t length = TOKENS;
     const wf_par_data data = {.read = count_up, .self = &length};
     wf_par_step result;
-    float mean = 0;
+    wf_rank *rank = p->rank;
+    float mean = 0, again = 0;
+    int two = 2, three = 3;
 
     GOOD(wf_par_train_step(trainer, 1, &data, &result));
+    GOOD(wf_par_evaluate_until(trainer, 3, &data, NULL, count_down, &two, &mean));
+    NEED(isnan(mean) && two == -1);
+    GOOD(wf_par_evaluate_until(trainer, 3, &data, NULL, count_down, &three, &again));
     GOOD(wf_par_evaluate(trainer, 3, &data, NULL, &mean));
+    NEED(again == mean && three == 0);
     if (p->rank->index == 0)
         t->loss[0] = mean;
     return WF_OK;

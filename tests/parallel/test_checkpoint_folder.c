@@ -259,9 +259,75 @@ static void headers_belong_to_their_index(void)
     }
 }
 
+/* ---- a directory that moves ---- */
+
+static wf_status count_remakes(void *arg, wf_error *error)
+{
+    (void)error;
+    ++*(int *)arg;
+    return WF_OK;
+}
+
+static wf_status move_and_remove(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    int remade = 0;
+    wf_par_save_options options = {.dir = t->dir,
+                                   .kind = t->kind,
+                                   .async = t->async,
+                                   .remake = count_remakes,
+                                   .remake_arg = &remade};
+    wf_par_saver *saver = wf_par_saver_open(trainer, &options);
+    wf_error error = {WF_OK, ""};
+    text moved, path;
+
+    snprintf(moved, sizeof moved, "%s.moved", t->dir);
+    GOOD(wf_par_saver_check(saver, &rank->error));
+    NEED(!is_there(t->dir, "latest") && wf_par_saver_saved(saver) == 0);
+    GOOD(barrier(rank));
+    NEED(rank->index != 0 || (rename(t->dir, moved) == 0 && mkdir(t->dir, 0755) == 0));
+    GOOD(barrier(rank));
+    GOOD(save_steps(t, rank, saver, 1, 1));
+    NEED(is_there(moved, "step-00000001") && !is_there(t->dir, "latest") && remade == 0);
+    wf_par_saver_path(saver, 1, path, sizeof path);
+    NEED(rank->index != 0 || strstr(path, ".moved/step-00000001"));
+    GOOD(barrier(rank));
+    if (rank->index == 0)
+        remove_directory(moved);
+    GOOD(barrier(rank));
+    GOOD(save_steps(t, rank, saver, 2, 2));
+    NEED(is_there(t->dir, "step-00000002") && access(moved, F_OK) != 0);
+    NEED(remade == (rank->index == 0));
+    wf_par_saver_close(saver);
+    options.remake = NULL;
+    saver = wf_par_saver_open(trainer, &options);
+    GOOD(wf_par_saver_check(saver, &rank->error));
+    GOOD(barrier(rank));
+    if (rank->index == 0)
+        remove_directory(t->dir);
+    GOOD(barrier(rank));
+    NEED(wf_par_saver_save(saver, 3, &error) == WF_EIO || t->async);
+    NEED(wf_par_saver_finish(saver, &error) == WF_EIO || !t->async);
+    NEED(strstr(error.text, "was removed while the run saves there"));
+    wf_par_saver_close(saver);
+    return barrier(rank);
+}
+
+static void a_directory_is_followed(void)
+{
+    for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_LOCAL; kind++) {
+        char dir[64];
+        trial t = {.dir = dir, .kind = kind, .async = kind == WF_PAR_SAVE_FULL};
+
+        fresh_directory(dir);
+        run_trial(&t, move_and_remove);
+        CU_ASSERT(access(dir, F_OK) != 0);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
+        {"a directory that moves is followed", a_directory_is_followed},
         {"links are not followed", links_are_not_followed},
         {"what was left is not written to", leftovers_are_not_written_to},
         {"a file too many is found", a_file_too_many_is_found},

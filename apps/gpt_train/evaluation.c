@@ -1,0 +1,54 @@
+/* apps/gpt_train/evaluation.c - see the header. */
+#include "apps/gpt_train/evaluation.h"
+#include "apps/gpt_train/elastic_files.h"
+#include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/signal_requests.h"
+
+uint64_t app_loop_requests(const app_loop *l)
+{
+    bool leaves = l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir);
+
+    return app_saving_requests(&l->saving) | (leaves ? APP_SIGNAL_LEAVE : 0);
+}
+
+/* Returns whether any rank is asked to stop, on all ranks alike, and takes up what any is asked for. */
+static bool stop_asked(void *arg)
+{
+    app_loop *l = arg;
+    const uint64_t mine = app_loop_requests(l);
+    const uint64_t *all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
+
+    for (int i = 0; all && i < l->rank->size; i++)
+        l->requests |= (unsigned)all[i];
+    return l->requests & APP_SIGNAL_STOP;
+}
+
+/* Returns whether requests can come: else evaluations need no agreement of the ranks. */
+static bool may_be_asked(const app_options *o)
+{
+    return o->save || o->exit_duration_in_mins > 0;
+}
+
+wf_status app_loop_evaluate(app_loop *l, int64_t step, app_step_log *record)
+{
+    const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
+    int64_t batches = app_job_evaluations(l->o, l->job->data);
+    wf_context *ctx = wf_par_context(l->par);
+    bool (*stop)(void *) = may_be_asked(l->o) ? stop_asked : NULL;
+
+    if (!app_setup_evaluates(l->o, step) || (l->requests & APP_SIGNAL_STOP)) {
+        l->unevaluated = app_setup_evaluates(l->o, step);
+        return wf_context_status(ctx);
+    }
+    wf_par_evaluate_until(l->trainer, batches, &validation, NULL, stop, l, &record->val_loss);
+    record->has_val_loss = wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
+    if (record->has_val_loss)
+        app_saving_validated(&l->saving, record->val_loss);
+    if (record->has_val_loss && l->job->exam.requests.count) {
+        app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
+                      l->rank->index == 0, stop, l, &record->score);
+        record->has_score = wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
+    }
+    l->unevaluated = l->requests & APP_SIGNAL_STOP;
+    return wf_context_status(ctx);
+}
