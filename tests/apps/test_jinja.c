@@ -1,0 +1,131 @@
+/*
+ * tests/apps/test_jinja.c - templates as transformers renders them (tests/apps/jinja/make.py records them), what is
+ * refused and where, and limits. With the name of a file of cases: those, and how many are equal.
+ */
+#include "apps/chat/json_value.h"
+#include "apps/tokenizer/load_internal.h"
+#include "tests/harness.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct variables {
+    const app_json *json;
+    uint32_t value;
+    app_jinja_value made;
+} variables;
+
+static void make_variables(app_jinja_run *run, void *arg)
+{
+    variables *v = arg;
+
+    v->made = app_chat_json_value(run, v->json, v->value);
+}
+
+/* What of a case differs from what was recorded. */
+static const char *differs(const app_json *json, uint32_t one, const app_jinja_output *out)
+{
+    uint32_t spans = app_json_get(json, one, "spans"), i;
+    size_t bytes, span = 0;
+    const char *text = app_json_text(json, app_json_get(json, one, "text"), &bytes);
+
+    if (bytes != out->bytes || memcmp(text, out->text, bytes) != 0)
+        return "the text";
+    if (spans == APP_JSON_NONE)
+        return NULL;
+    for (i = spans + 1; i < json->values[spans].next; i = app_json_after(json, i), span++) {
+        uint32_t begin = i + 1, end = app_json_after(json, begin);
+
+        if (span >= out->span_count ||
+            app_json_int(json, begin, 0, 1 << 30) != (int64_t)out->spans[span].begin ||
+            app_json_int(json, end, 0, 1 << 30) != (int64_t)out->spans[span].end)
+            return "a span";
+    }
+    return span == out->span_count ? NULL : "the number of spans";
+}
+
+/* Renders a case; true: as recorded. An error is recorded as "error": true. */
+static bool check_case(const app_json *json, uint32_t one, app_jinja_run *run,
+                       const app_jinja *template, const char *name)
+{
+    variables v = {.json = json, .value = app_json_get(json, one, "variables")};
+    bool fails = app_json_bool(json, one, "error", false);
+    wf_error error = {WF_OK, ""};
+    app_jinja_output out = {.text = ""};
+    const char *what = NULL;
+    size_t bytes;
+
+    app_jinja_run_reset(run);
+    if (app_jinja_protect(run, make_variables, &v, &error) == WF_OK)
+        app_jinja_render(run, template, v.made, &out, &error);
+    if (fails != (error.code != WF_OK))
+        what = fails ? "an error is missing" : error.text;
+    else if (!fails)
+        what = differs(json, one, &out);
+    if (what && !fails && error.code == WF_OK)
+        printf("\n    %s: %s differs: %.*s\n    wanted: %s\n", name, what, (int)out.bytes, out.text,
+               app_json_text(json, app_json_get(json, one, "text"), &bytes));
+    else if (what)
+        printf("\n    %s: %s\n", name, what);
+    return !what;
+}
+
+/* Renders the cases of a file: [{"name", "template", "cases": [{"variables", "text"}, ..]}, ..]. */
+static int check_file(const char *path, size_t *equal, size_t *refused)
+{
+    wf_error error = {WF_OK, ""};
+    app_jinja_run *run = NULL;
+    char *text;
+    size_t bytes, name_bytes, cases_there = 0;
+    app_json json;
+
+    *equal = *refused = 0;
+    CU_ASSERT_EQUAL_FATAL(app_file_read(path, &text, &bytes, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_json_open(&json, path, text, bytes, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_jinja_run_new(&run, &error), WF_OK);
+    for (uint32_t i = 1; i < json.values[0].next; i = app_json_after(&json, i)) {
+        uint32_t cases = app_json_get(&json, i, "cases");
+        const char *source = app_json_text(&json, app_json_get(&json, i, "template"), &bytes);
+        const char *name = app_json_text(&json, app_json_get(&json, i, "name"), &name_bytes);
+        wf_error why = {WF_OK, ""};
+        app_jinja *template;
+
+        if (app_jinja_compile(name, source, bytes, &template, &why) != WF_OK) {
+            printf("\n    %s\n", why.text);
+            ++*refused;
+        }
+        for (uint32_t c = cases + 1; c < json.values[cases].next; c = app_json_after(&json, c)) {
+            cases_there++;
+            *equal += template && check_case(&json, c, run, template, name);
+        }
+        app_jinja_free(template);
+    }
+    app_jinja_run_free(run);
+    app_json_close(&json);
+    return (int)cases_there;
+}
+
+static const char *path = WEFT_JINJA "/cases.json";
+
+static void as_transformers(void)
+{
+    size_t equal, refused;
+    int there = check_file(path, &equal, &refused);
+
+    printf("%zu of %d equal; %zu templates refused ", equal, there, refused);
+    CU_ASSERT(there >= 100);
+    CU_ASSERT_EQUAL(equal, there);
+    CU_ASSERT_EQUAL(refused, 0);
+}
+
+static const wf_test tests[] = {{"templates render as by transformers", as_transformers},
+                                {NULL, NULL}};
+
+int main(int argc, char **argv)
+{
+    setenv("SOURCE_DATE_EPOCH", "1750000000", 1);
+    setenv("TZ", "UTC", 1);
+    if (argc > 1)
+        path = argv[1];
+    return wf_test_main("jinja", tests);
+}
