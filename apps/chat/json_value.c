@@ -21,8 +21,8 @@ static app_jinja_value number(app_jinja_run *run, const app_json *json, uint32_t
     integer = strtoll(copy, NULL, 10);
     if (errno == ERANGE)
         app_jinja_abort(run, WF_EUNSUPPORTED,
-                        "%s: the number %.40s is beyond 64 bits, which is not supported", json->name,
-                        copy);
+                        "%s: the number %.40s is beyond 64 bits, which is not supported",
+                        json->name, copy);
     return app_jinja_integer(integer);
 }
 
@@ -31,7 +31,8 @@ static app_jinja_value object(app_jinja_run *run, const app_json *json, uint32_t
     app_jinja_value dict = app_jinja_dict(run);
     size_t bytes;
 
-    for (uint32_t i = value + 1; i < json->values[value].next; i = app_json_after(json, i + 1)) {
+    for (uint32_t i = value + 1; i < json->values[value].next;
+         i = app_json_after(json, i + 1)) {
         const char *key = app_json_text(json, i, &bytes);
 
         app_jinja_dict_set(run, dict, app_jinja_text(run, key, bytes),
@@ -47,15 +48,21 @@ app_jinja_value app_chat_json_value(app_jinja_run *run, const app_json *json, ui
     size_t bytes;
 
     switch (app_json_is(json, value)) {
-    case APP_JSON_NULL: return app_jinja_none();
-    case APP_JSON_FALSE: return app_jinja_bool(false);
-    case APP_JSON_TRUE: return app_jinja_bool(true);
-    case APP_JSON_NUMBER: return number(run, json, value);
+    case APP_JSON_NULL:
+        return app_jinja_none();
+    case APP_JSON_FALSE:
+        return app_jinja_bool(false);
+    case APP_JSON_TRUE:
+        return app_jinja_bool(true);
+    case APP_JSON_NUMBER:
+        return number(run, json, value);
     case APP_JSON_STRING:
         text = app_json_text(json, value, &bytes);
         return app_jinja_text(run, text, bytes);
-    case APP_JSON_OBJECT: return object(run, json, value);
-    default: break;
+    case APP_JSON_OBJECT:
+        return object(run, json, value);
+    default:
+        break;
     }
     list = app_jinja_list(run);
     for (uint32_t i = value + 1; i < json->values[value].next; i = app_json_after(json, i))

@@ -17,8 +17,11 @@ static value loop_attribute(const jinja_loop *loop, const char *name)
                  {"length", app_jinja_integer(count)},
                  {"depth", app_jinja_integer(loop->depth + 1)},
                  {"depth0", app_jinja_integer(loop->depth)},
-                 {"previtem", at ? loop->items[at - 1] : jinja_undefined("loop.previtem of the first item")},
-                 {"nextitem", at + 1 < count ? loop->items[at + 1] : jinja_undefined("loop.nextitem of the last item")}};
+                 {"previtem", at ? loop->items[at - 1]
+                                 : jinja_undefined("loop.previtem of the first item")},
+                 {"nextitem", at + 1 < count
+                                  ? loop->items[at + 1]
+                                  : jinja_undefined("loop.nextitem of the last item")}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (strcmp(known[i].name, name) == 0)
@@ -36,7 +39,8 @@ static value own_attribute(app_jinja_run *run, value of, const char *name)
     if (of.kind == APP_JINJA_UNDEFINED)
         jinja_fail(run, "'%.80s' is undefined, so it has no attribute %.80s", of.text, name);
     if (row) {
-        found = (value){.kind = APP_JINJA_METHOD, .method = jinja_take(run, sizeof *found.method)};
+        found =
+            (value){.kind = APP_JINJA_METHOD, .method = jinja_take(run, sizeof *found.method)};
         *found.method = (jinja_method){row, of};
         return found;
     }
@@ -48,7 +52,8 @@ static value own_attribute(app_jinja_run *run, value of, const char *name)
         (e = jinja_dict_find(of.dict, app_jinja_text(run, name, strlen(name)), true)))
         found = e->value;
     if (found.kind == APP_JINJA_MISSING && jinja_is_python_attribute(of, name))
-        jinja_unsupported(run, "the attribute %.80s of a %s is not supported", name, jinja_type(of));
+        jinja_unsupported(run, "the attribute %.80s of a %s is not supported", name,
+                          jinja_type(of));
     return found;
 }
 
@@ -141,7 +146,8 @@ value jinja_by_path(app_jinja_run *run, value of, value path)
 }
 
 /* A bound of a slice within what there is, as Python's slice.indices has it. */
-static int64_t bound(app_jinja_run *run, value v, int64_t standard, int64_t count, bool backward)
+static int64_t bound(app_jinja_run *run, value v, int64_t standard, int64_t count,
+                     bool backward)
 {
     int64_t at;
 
@@ -171,7 +177,9 @@ static size_t *beginnings(app_jinja_run *run, value text, size_t count)
 
 value jinja_slice(app_jinja_run *run, value of, const value part[3])
 {
-    const int64_t step = part[2].kind == APP_JINJA_NONE ? 1 : jinja_is_integer(part[2]) ? jinja_integer_of(part[2]) : 0;
+    const int64_t step = part[2].kind == APP_JINJA_NONE ? 1
+                         : jinja_is_integer(part[2])    ? jinja_integer_of(part[2])
+                                                        : 0;
     const bool text = jinja_is_text(of), back = step < 0;
     jinja_builder b = {.run = run};
     size_t *begin;
@@ -179,7 +187,8 @@ value jinja_slice(app_jinja_run *run, value of, const value part[3])
     value list;
 
     if (!text && of.kind != APP_JINJA_LIST && of.kind != APP_JINJA_TUPLE)
-        return of.kind == APP_JINJA_UNDEFINED ? jinja_item(run, of, part[0]) : jinja_undefined("a slice");
+        return of.kind == APP_JINJA_UNDEFINED ? jinja_item(run, of, part[0])
+                                              : jinja_undefined("a slice");
     if (step == 0 || step > INT32_MAX || step < -INT32_MAX)
         jinja_fail(run, "the step of a slice is to be a number that is not 0");
     count = (int64_t)jinja_length(run, of);
@@ -188,7 +197,8 @@ value jinja_slice(app_jinja_run *run, value of, const value part[3])
     if (text) {
         begin = beginnings(run, of, (size_t)count);
         if (step == 1)
-            return app_jinja_text(run, of.text + begin[at], at < end ? begin[end] - begin[at] : 0);
+            return app_jinja_text(run, of.text + begin[at],
+                                  at < end ? begin[end] - begin[at] : 0);
         for (; back ? at > end : at < end; at += step)
             jinja_build(&b, of.text + begin[at], begin[at + 1] - begin[at]);
         return jinja_built(&b);

@@ -28,30 +28,30 @@ typedef struct jinja_token {
 
 typedef enum jinja_node_kind {
     /* Expressions. */
-    JINJA_CONST,      /* value */
-    JINJA_VARIABLE,   /* name */
-    JINJA_LITERAL,    /* list: op '[', '(' or '{' (keys and values in turn) */
-    JINJA_ATTRIBUTE,  /* a.name */
-    JINJA_ITEM,       /* a[b] */
-    JINJA_SLICE,      /* list[0]:list[1]:list[2], of which each may be NULL */
-    JINJA_CALL,       /* a(args) */
-    JINJA_FILTER,     /* a | row(args); a is NULL at the head of a filter of set */
-    JINJA_TEST,       /* a is row(args) */
-    JINJA_UNARY,      /* op a */
-    JINJA_BINARY,     /* a op b */
-    JINJA_COMPARE,    /* a, then a chain of `list` with `op` in each node */
-    JINJA_AND,        /* a and b */
-    JINJA_OR,         /* a or b */
+    JINJA_CONST,     /* value */
+    JINJA_VARIABLE,  /* name */
+    JINJA_LITERAL,   /* list: op '[', '(' or '{' (keys and values in turn) */
+    JINJA_ATTRIBUTE, /* a.name */
+    JINJA_ITEM,      /* a[b] */
+    JINJA_SLICE,     /* list[0]:list[1]:list[2], of which each may be NULL */
+    JINJA_CALL,      /* a(args) */
+    JINJA_FILTER, /* a | row(args); a is NULL at the head of a filter of set; row NULL: there is none */
+    JINJA_TEST,        /* a is row(args) */
+    JINJA_UNARY,       /* op a */
+    JINJA_BINARY,      /* a op b */
+    JINJA_COMPARE,     /* a, then a chain of `list` with `op` in each node */
+    JINJA_AND,         /* a and b */
+    JINJA_OR,          /* a or b */
     JINJA_CONDITIONAL, /* a if b else c; c may be NULL */
     /* Statements. */
-    JINJA_PRINT,       /* a */
-    JINJA_WRITE,       /* value: data */
-    JINJA_IF,          /* a, body, other */
-    JINJA_FOR,         /* target a, in b, if c; body, other */
-    JINJA_SET,         /* target a, value b */
-    JINJA_SET_BLOCK,   /* target a, filters b, body */
-    JINJA_DEFINE,      /* macro name; list: parameters (a NULL or its standard), body */
-    JINJA_GENERATION,  /* body */
+    JINJA_PRINT,        /* a */
+    JINJA_WRITE,        /* value: data */
+    JINJA_IF,           /* a, body, other */
+    JINJA_FOR,          /* target a, in b, if c; body, other */
+    JINJA_SET,          /* target a, value b */
+    JINJA_SET_BLOCK,    /* target a, filters b, body */
+    JINJA_DEFINE,       /* macro name; list: parameters (a NULL or its standard), body */
+    JINJA_GENERATION,   /* body */
     JINJA_FILTER_BLOCK, /* filters b, body */
     JINJA_BREAK,
     JINJA_CONTINUE,
@@ -81,7 +81,6 @@ struct jinja_node {
     jinja_nodes list, body, other;
     jinja_call args;
     const struct jinja_row *row;
-    bool rewritten; /* FOR: the body reads `loop` */
 };
 
 /* Operators of more than one character, and words. */
@@ -123,7 +122,7 @@ typedef struct jinja_reader {
     size_t bytes;
     jinja_token *tokens;
     uint32_t count, room, at;
-    int nesting, loops, macros, tests;
+    int nesting, loops, macros, tests, conditions;
 } jinja_reader;
 
 void *jinja_reader_take(jinja_reader *r, size_t bytes);
@@ -132,6 +131,9 @@ const char *jinja_intern(jinja_reader *r, const char *text, size_t bytes);
 const char *jinja_find_word(const app_jinja *t, const char *text, size_t bytes);
 _Noreturn void jinja_refuse(jinja_reader *r, wf_status status, uint32_t line, uint32_t column,
                             const char *format, ...) WF_PRINTF(5, 6);
+
+/* Reads a text constant without its quotes into `data`, which has as many bytes; NULL, or what is wrong with it. */
+const char *jinja_unescape(const char *text, size_t bytes, char *data, size_t *written);
 
 /* Reads the tokens of a source. */
 void jinja_lex(jinja_reader *r);
@@ -149,9 +151,15 @@ void jinja_nodes_add(jinja_reader *r, jinja_nodes *nodes, jinja_node *node);
 void jinja_enter(jinja_reader *r); /* one level deeper; JINJA_MOST_NESTING is the limit */
 void jinja_leave(jinja_reader *r);
 
-/* Expressions; a tuple needs no parentheses. `in` ends a tuple where `until_in` is true. */
+jinja_node *jinja_node_of(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,
+                          jinja_node *a, jinja_node *b);
+/* An operand: a value with a sign, what follows it, and where they may stand, filters and tests. */
+jinja_node *jinja_parse_unary(jinja_reader *r, bool with_filters);
+
+/* Expressions; a tuple needs no parentheses. */
 jinja_node *jinja_parse_expression(jinja_reader *r);
-jinja_node *jinja_parse_without_condition(jinja_reader *r); /* without `x if y else z` at the top */
+jinja_node *jinja_parse_without_condition(
+    jinja_reader *r); /* without `x if y else z` at the top */
 jinja_node *jinja_parse_tuple(jinja_reader *r, bool conditions);
 jinja_node *jinja_parse_target(jinja_reader *r, bool attributes);
 jinja_node *jinja_parse_filters(jinja_reader *r, jinja_node *input, bool first);

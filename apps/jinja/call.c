@@ -13,7 +13,8 @@ static int number_of(const char *parameters, const char *name)
 {
     int number = 0;
 
-    for (const char *p = parameters; *p; number += word_length(p) > 0, p += word_length(p), p += *p != 0)
+    for (const char *p = parameters; *p;
+         number += word_length(p) > 0, p += word_length(p), p += *p != 0)
         if (word_length(p) == strlen(name) && strncmp(p, name, word_length(p)) == 0)
             return number;
     return -1;
@@ -36,7 +37,8 @@ void jinja_bind(app_jinja_run *run, const char *name, const char *parameters,
     for (int i = 0; i < JINJA_MOST_ARGS; i++)
         bound[i] = (value){.kind = APP_JINJA_MISSING};
     for (size_t i = 0; i < args->count; i++) {
-        int number = args->names && args->names[i] ? number_of(parameters, args->names[i]) : (int)i;
+        int number =
+            args->names && args->names[i] ? number_of(parameters, args->names[i]) : (int)i;
 
         if (number < 0)
             jinja_unsupported(run, "%s has no parameter %s here", name, args->names[i]);
@@ -51,7 +53,8 @@ void jinja_bind(app_jinja_run *run, const char *name, const char *parameters,
             jinja_fail(run, "%s needs %d arguments", name, needed);
 }
 
-value jinja_call_row(app_jinja_run *run, const jinja_row *row, value input, const jinja_args *args)
+value jinja_call_row(app_jinja_run *run, const jinja_row *row, value input,
+                     const jinja_args *args)
 {
     value bound[JINJA_MOST_ARGS];
 
@@ -79,7 +82,8 @@ static value raise(app_jinja_run *run, const jinja_args *args)
 
     jinja_bind(run, "raise_exception", "message", args, bound);
     text = jinja_string(run, bound[0]);
-    jinja_fail(run, "the template refuses this: %.*s", (int)(text.bytes < 800 ? text.bytes : 800), text.text);
+    jinja_fail(run, "the template refuses this: %.*s",
+               (int)(text.bytes < 800 ? text.bytes : 800), text.text);
 }
 
 static value now(app_jinja_run *run, const jinja_args *args)
@@ -96,9 +100,11 @@ static value now(app_jinja_run *run, const jinja_args *args)
     format = jinja_take(run, bound[0].bytes + 1);
     memcpy(format, bound[0].text, bound[0].bytes);
     if (strlen(format) > 200 || strstr(format, "%f") || strstr(format, "%s"))
-        jinja_unsupported(run, "strftime_now with this format is not supported: %.200s", format);
+        jinja_unsupported(run, "strftime_now with this format is not supported: %.200s",
+                          format);
     if (!localtime_r(&seconds, &parts))
-        jinja_fail(run, "strftime_now: there is no such time: SOURCE_DATE_EPOCH is %.40s", epoch);
+        jinja_fail(run, "strftime_now: there is no such time: SOURCE_DATE_EPOCH is %.40s",
+                   epoch);
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
     return jinja_text_copy(run, text, strftime(text, sizeof text, format, &parts));
@@ -121,8 +127,9 @@ static value range(app_jinja_run *run, const jinja_args *args)
     }
     if (bound[2].kind != APP_JINJA_MISSING)
         step = jinja_integer_of(bound[2]);
-    if (step == 0 || step < -JINJA_MOST_OUTPUT || step > JINJA_MOST_OUTPUT || from < INT64_MIN / 4 ||
-        from > INT64_MAX / 4 || to < INT64_MIN / 4 || to > INT64_MAX / 4)
+    if (step == 0 || step < -JINJA_MOST_OUTPUT || step > JINJA_MOST_OUTPUT ||
+        from < INT64_MIN / 4 || from > INT64_MAX / 4 || to < INT64_MIN / 4 ||
+        to > INT64_MAX / 4)
         jinja_fail(run, "range: the numbers are out of range, or the step is 0");
     list = jinja_list_of(run, APP_JINJA_RANGE, 4);
     for (; step > 0 ? from < to : from > to; from += step) {
@@ -142,15 +149,16 @@ static value dict_of(app_jinja_run *run, const char *name, const jinja_args *arg
         const value given = args->values[i];
 
         if (args->names && args->names[i]) {
-            app_jinja_dict_set(run, dict,
-                               app_jinja_text(run, args->names[i], strlen(args->names[i])), given);
+            app_jinja_dict_set(
+                run, dict, app_jinja_text(run, args->names[i], strlen(args->names[i])), given);
             continue;
         }
         if (i > 0 || given.kind != APP_JINJA_DICT)
             jinja_unsupported(run, "%s of a %s is not supported", name, jinja_type(given));
         for (size_t k = 0; k < given.dict->count; k++) {
             given.dict->entries[k].read = true;
-            app_jinja_dict_set(run, dict, given.dict->entries[k].key, given.dict->entries[k].value);
+            app_jinja_dict_set(run, dict, given.dict->entries[k].key,
+                               given.dict->entries[k].value);
         }
     }
     return dict;

@@ -6,7 +6,8 @@
 static _Noreturn void no_operation(app_jinja_run *run, const char *op, value a, value b)
 {
     if (a.kind == APP_JINJA_UNDEFINED || b.kind == APP_JINJA_UNDEFINED)
-        jinja_fail(run, "'%.80s' is undefined", a.kind == APP_JINJA_UNDEFINED ? a.text : b.text);
+        jinja_fail(run, "'%.80s' is undefined",
+                   a.kind == APP_JINJA_UNDEFINED ? a.text : b.text);
     jinja_fail(run, "%s of a %s and a %s is not possible", op, jinja_type(a), jinja_type(b));
 }
 
@@ -50,50 +51,6 @@ static value repeated(app_jinja_run *run, value v, int64_t times)
             app_jinja_list_add(run, list, v.list->items[i]);
         }
     return list;
-}
-
-/* Writes a text with %s, %d, %i, %r and %%. */
-static value formatted(app_jinja_run *run, value format, value given)
-{
-    const value one = {.kind = APP_JINJA_TUPLE, .list = &(jinja_list){.items = &given, .count = 1}};
-    const jinja_list *args = given.kind == APP_JINJA_TUPLE ? given.list : one.list;
-    jinja_builder b = {.run = run};
-    size_t next = 0;
-
-    if (given.kind == APP_JINJA_DICT)
-        jinja_unsupported(run, "%% of a text and a dictionary is not supported");
-    for (size_t i = 0; i < format.bytes; i++) {
-        const char c = format.text[i], kind = i + 1 < format.bytes ? format.text[i + 1] : 0;
-        value text;
-
-        if (c != '%') {
-            jinja_build(&b, &c, 1);
-            continue;
-        }
-        i++;
-        if (kind == '%') {
-            jinja_build(&b, "%", 1);
-            continue;
-        }
-        if (kind != 's' && kind != 'd' && kind != 'i' && kind != 'r')
-            jinja_unsupported(run, "a format supports %%s, %%d, %%i, %%r and %%%% alone");
-        if (next == args->count)
-            jinja_fail(run, "a format has more fields than there are values");
-        text = args->items[next++];
-        if ((kind == 'd' || kind == 'i') && !jinja_is_integer(text))
-            jinja_unsupported(run, "%%%c of a %s is not supported", kind, jinja_type(text));
-        if (kind == 'd' || kind == 'i')
-            text = app_jinja_integer(jinja_integer_of(text));
-        if (kind == 'r') {
-            jinja_build_repr(&b, text);
-        } else {
-            text = jinja_string(run, text);
-            jinja_build(&b, text.text, text.bytes);
-        }
-    }
-    if (next < args->count)
-        jinja_fail(run, "a format has fewer fields than there are values");
-    return jinja_built(&b);
 }
 
 static _Noreturn void too_large(app_jinja_run *run)
@@ -146,10 +103,14 @@ static value real(app_jinja_run *run, int op, double a, double b)
     if ((op == '/' || op == JINJA_OP_FLOOR || op == '%') && b == 0)
         jinja_fail(run, "division by zero");
     switch (op) {
-    case '+': return app_jinja_real(a + b);
-    case '-': return app_jinja_real(a - b);
-    case '*': return app_jinja_real(a * b);
-    case '/': return app_jinja_real(a / b);
+    case '+':
+        return app_jinja_real(a + b);
+    case '-':
+        return app_jinja_real(a - b);
+    case '*':
+        return app_jinja_real(a * b);
+    case '/':
+        return app_jinja_real(a / b);
     case JINJA_OP_POWER:
         if (a < 0 && b != floor(b))
             jinja_unsupported(run, "complex numbers are not supported");
@@ -164,7 +125,13 @@ static value real(app_jinja_run *run, int op, double a, double b)
 
 static const char *spelled(int op)
 {
-    return op == '+' ? "+" : op == '-' ? "-" : op == '*' ? "*" : op == '/' ? "/" : op == '%' ? "%" : op == JINJA_OP_FLOOR ? "//" : "**";
+    return op == '+'              ? "+"
+           : op == '-'            ? "-"
+           : op == '*'            ? "*"
+           : op == '/'            ? "/"
+           : op == '%'            ? "%"
+           : op == JINJA_OP_FLOOR ? "//"
+                                  : "**";
 }
 
 value jinja_binary(app_jinja_run *run, int op, value a, value b)
@@ -172,13 +139,19 @@ value jinja_binary(app_jinja_run *run, int op, value a, value b)
     value list;
 
     if (op == '~')
-        return joined(run, (value){.kind = APP_JINJA_TEXT, .bytes = (list = jinja_string(run, a)).bytes, .text = list.text},
-                      (value){.kind = APP_JINJA_TEXT, .bytes = (list = jinja_string(run, b)).bytes, .text = list.text});
+        return joined(run,
+                      (value){.kind = APP_JINJA_TEXT,
+                              .bytes = (list = jinja_string(run, a)).bytes,
+                              .text = list.text},
+                      (value){.kind = APP_JINJA_TEXT,
+                              .bytes = (list = jinja_string(run, b)).bytes,
+                              .text = list.text});
     if (op == '+' && jinja_is_text(a) && jinja_is_text(b))
         return joined(run, a, b);
     if (op == '%' && a.kind == APP_JINJA_TEXT)
-        return formatted(run, a, b);
-    if (op == '+' && a.kind == b.kind && (a.kind == APP_JINJA_LIST || a.kind == APP_JINJA_TUPLE)) {
+        return jinja_formatted(run, a, b);
+    if (op == '+' && a.kind == b.kind &&
+        (a.kind == APP_JINJA_LIST || a.kind == APP_JINJA_TUPLE)) {
         list = repeated(run, a, 1);
         for (size_t i = 0; i < b.list->count; i++) {
             jinja_work(run, 0);
@@ -186,13 +159,16 @@ value jinja_binary(app_jinja_run *run, int op, value a, value b)
         }
         return list;
     }
-    if (op == '*' && jinja_is_integer(b) && (jinja_is_text(a) || a.kind == APP_JINJA_LIST || a.kind == APP_JINJA_TUPLE))
+    if (op == '*' && jinja_is_integer(b) &&
+        (jinja_is_text(a) || a.kind == APP_JINJA_LIST || a.kind == APP_JINJA_TUPLE))
         return repeated(run, a, jinja_integer_of(b));
-    if (op == '*' && jinja_is_integer(a) && (jinja_is_text(b) || b.kind == APP_JINJA_LIST || b.kind == APP_JINJA_TUPLE))
+    if (op == '*' && jinja_is_integer(a) &&
+        (jinja_is_text(b) || b.kind == APP_JINJA_LIST || b.kind == APP_JINJA_TUPLE))
         return repeated(run, b, jinja_integer_of(a));
     if (!jinja_is_number(a) || !jinja_is_number(b))
         no_operation(run, spelled(op), a, b);
-    if (jinja_is_integer(a) && jinja_is_integer(b) && op == JINJA_OP_POWER && jinja_integer_of(b) >= 0)
+    if (jinja_is_integer(a) && jinja_is_integer(b) && op == JINJA_OP_POWER &&
+        jinja_integer_of(b) >= 0)
         return power(run, jinja_integer_of(a), jinja_integer_of(b));
     if (jinja_is_integer(a) && jinja_is_integer(b) && op != '/' && op != JINJA_OP_POWER)
         return whole(run, op, jinja_integer_of(a), jinja_integer_of(b));
@@ -212,17 +188,26 @@ value jinja_unary(app_jinja_run *run, int op, value a)
 
 bool jinja_compare(app_jinja_run *run, int op, value a, value b)
 {
-    const bool nan = (a.kind == APP_JINJA_REAL && isnan(a.real)) || (b.kind == APP_JINJA_REAL && isnan(b.real));
+    const bool nan = (a.kind == APP_JINJA_REAL && isnan(a.real)) ||
+                     (b.kind == APP_JINJA_REAL && isnan(b.real));
 
     switch (op) {
-    case JINJA_OP_EQ: return jinja_equal(run, a, b);
-    case JINJA_OP_NE: return !jinja_equal(run, a, b);
-    case JINJA_OP_IN: return jinja_contains(run, b, a);
-    case JINJA_OP_NOT_IN: return !jinja_contains(run, b, a);
-    case '<': return jinja_order(run, a, b) < 0 && !nan;
-    case '>': return jinja_order(run, a, b) > 0 && !nan;
-    case JINJA_OP_LE: return jinja_order(run, a, b) <= 0 && !nan;
-    default: return jinja_order(run, a, b) >= 0 && !nan;
+    case JINJA_OP_EQ:
+        return jinja_equal(run, a, b);
+    case JINJA_OP_NE:
+        return !jinja_equal(run, a, b);
+    case JINJA_OP_IN:
+        return jinja_contains(run, b, a);
+    case JINJA_OP_NOT_IN:
+        return !jinja_contains(run, b, a);
+    case '<':
+        return jinja_order(run, a, b) < 0 && !nan;
+    case '>':
+        return jinja_order(run, a, b) > 0 && !nan;
+    case JINJA_OP_LE:
+        return jinja_order(run, a, b) <= 0 && !nan;
+    default:
+        return jinja_order(run, a, b) >= 0 && !nan;
     }
 }
 
@@ -250,13 +235,15 @@ static value variable(app_jinja_run *run, const char *name)
             if (v->name == name)
                 return v->value;
     function = jinja_find_function(name);
-    return function ? (value){.kind = APP_JINJA_FUNCTION, .function = function} : jinja_undefined(name);
+    return function ? (value){.kind = APP_JINJA_FUNCTION, .function = function}
+                    : jinja_undefined(name);
 }
 
 static value literal(app_jinja_run *run, const jinja_node *n)
 {
     value v = n->op == '{' ? app_jinja_dict(run)
-                           : jinja_list_of(run, n->op == '(' ? APP_JINJA_TUPLE : APP_JINJA_LIST, n->list.count);
+                           : jinja_list_of(run, n->op == '(' ? APP_JINJA_TUPLE : APP_JINJA_LIST,
+                                           n->list.count);
 
     for (uint32_t i = 0; i < n->list.count; i++) {
         value item = jinja_evaluate(run, n->list.node[i]);
@@ -279,22 +266,28 @@ static value item(app_jinja_run *run, const jinja_node *n)
         return jinja_item(run, of, part[0]);
     }
     for (int i = 0; i < 3; i++)
-        part[i] = n->b->list.node[i] ? jinja_evaluate(run, n->b->list.node[i]) : app_jinja_none();
+        part[i] =
+            n->b->list.node[i] ? jinja_evaluate(run, n->b->list.node[i]) : app_jinja_none();
     run->at = n;
     return jinja_slice(run, of, part);
 }
 
 static value call(app_jinja_run *run, const jinja_node *n)
 {
-    value *values = jinja_take(run, (n->args.values.count + 1) * sizeof *values), of = {.kind = APP_JINJA_MISSING};
+    value *values = jinja_take(run, (n->args.values.count + 1) * sizeof *values),
+          of = {.kind = APP_JINJA_MISSING};
     const jinja_args args = {values, n->args.names, n->args.values.count};
 
+    if (n->kind != JINJA_CALL && !n->row)
+        jinja_unsupported(run, "the %s %s is not supported",
+                          n->kind == JINJA_FILTER ? "filter" : "test", n->name);
     if (n->a)
         of = jinja_evaluate(run, n->a);
     for (uint32_t i = 0; i < n->args.values.count; i++)
         values[i] = jinja_evaluate(run, n->args.values.node[i]);
     run->at = n;
-    return n->kind == JINJA_CALL ? jinja_call_value(run, of, &args) : jinja_call_row(run, n->row, of, &args);
+    return n->kind == JINJA_CALL ? jinja_call_value(run, of, &args)
+                                 : jinja_call_row(run, n->row, of, &args);
 }
 
 value jinja_evaluate(app_jinja_run *run, const jinja_node *n)
@@ -305,18 +298,28 @@ value jinja_evaluate(app_jinja_run *run, const jinja_node *n)
     jinja_deeper(run);
     run->at = n;
     switch (n->kind) {
-    case JINJA_CONST: v = n->value; break;
-    case JINJA_VARIABLE: v = variable(run, n->name); break;
-    case JINJA_LITERAL: v = literal(run, n); break;
+    case JINJA_CONST:
+        v = n->value;
+        break;
+    case JINJA_VARIABLE:
+        v = variable(run, n->name);
+        break;
+    case JINJA_LITERAL:
+        v = literal(run, n);
+        break;
     case JINJA_ATTRIBUTE:
         v = jinja_evaluate(run, n->a);
         run->at = n;
         v = jinja_attribute(run, v, n->name);
         break;
-    case JINJA_ITEM: v = item(run, n); break;
+    case JINJA_ITEM:
+        v = item(run, n);
+        break;
     case JINJA_CALL:
     case JINJA_FILTER:
-    case JINJA_TEST: v = call(run, n); break;
+    case JINJA_TEST:
+        v = call(run, n);
+        break;
     case JINJA_UNARY:
         v = jinja_evaluate(run, n->a);
         run->at = n;
@@ -328,7 +331,9 @@ value jinja_evaluate(app_jinja_run *run, const jinja_node *n)
         run->at = n;
         v = jinja_binary(run, n->op, v, other);
         break;
-    case JINJA_COMPARE: v = compare(run, n); break;
+    case JINJA_COMPARE:
+        v = compare(run, n);
+        break;
     case JINJA_AND:
         v = jinja_evaluate(run, n->a);
         v = jinja_truth(run, v) ? jinja_evaluate(run, n->b) : v;
@@ -343,7 +348,8 @@ value jinja_evaluate(app_jinja_run *run, const jinja_node *n)
         else
             v = n->c ? jinja_evaluate(run, n->c) : jinja_undefined("the else of an inline if");
         break;
-    default: jinja_fail(run, "this is no expression");
+    default:
+        jinja_fail(run, "this is no expression");
     }
     run->depth--;
     return v;

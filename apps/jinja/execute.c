@@ -46,7 +46,8 @@ static void assign(app_jinja_run *run, const jinja_node *target, value v)
                                                   .column = target->column});
         run->at = target;
         if (space.kind != APP_JINJA_NAMESPACE)
-            jinja_fail(run, "%s is no namespace: attributes of a namespace alone can be set", target->name);
+            jinja_fail(run, "%s is no namespace: attributes of a namespace alone can be set",
+                       target->name);
         if (target->value.text[0] == '_')
             jinja_fail(run, "a namespace cannot have attributes that begin with _");
         app_jinja_dict_set(run, space, target->value, v);
@@ -55,7 +56,8 @@ static void assign(app_jinja_run *run, const jinja_node *target, value v)
     run->at = target;
     list = jinja_iterate(run, v);
     if (list->count != target->list.count)
-        jinja_fail(run, "%zu values cannot be assigned to %u names", list->count, target->list.count);
+        jinja_fail(run, "%zu values cannot be assigned to %u names", list->count,
+                   target->list.count);
     for (uint32_t i = 0; i < target->list.count; i++)
         assign(run, target->list.node[i], list->items[i]);
 }
@@ -113,7 +115,8 @@ value jinja_call_macro(app_jinja_run *run, const jinja_macro *macro, const jinja
             jinja_fail(run, "the macro %s takes no such argument: %s", macro->node->name,
                        args->names && args->names[i] ? args->names[i] : "there are too many");
         if (bound[number].kind != APP_JINJA_MISSING)
-            jinja_fail(run, "the macro %s has two values for %s", macro->node->name, args->names[i]);
+            jinja_fail(run, "the macro %s has two values for %s", macro->node->name,
+                       args->names[i]);
         bound[number] = args->values[i];
     }
     jinja_deeper(run);
@@ -160,7 +163,8 @@ static outcome execute_for(app_jinja_run *run, const jinja_node *n, const char *
     jinja_scope *before = run->scope;
     outcome out = DONE;
 
-    *loop = (jinja_loop){.items = items->items, .count = items->count, .changed = {.kind = APP_JINJA_MISSING}};
+    *loop = (jinja_loop){
+        .items = items->items, .count = items->count, .changed = {.kind = APP_JINJA_MISSING}};
     for (; loop->at < items->count && out != BROKEN; loop->at++) {
         jinja_work(run, 0);
         enter(run, before);
@@ -184,7 +188,8 @@ static void execute_generation(app_jinja_run *run, const jinja_node *n)
     jinja_scope *before = enter(run, run->scope);
 
     if (run->captures)
-        jinja_unsupported(run, "a generation block in a macro, a filter or a set block is not supported: transformers "
+        jinja_unsupported(run, "a generation block in a macro, a filter or a set block is not "
+                               "supported: transformers "
                                "does not find its text, either");
     run->captures++;
     execute(run, &n->body);
@@ -215,26 +220,41 @@ static outcome execute_one(app_jinja_run *run, const jinja_node *n)
     value v;
 
     switch (n->kind) {
-    case JINJA_WRITE: jinja_put(run, n->value.text, n->value.bytes); return DONE;
+    case JINJA_WRITE:
+        jinja_put(run, n->value.text, n->value.bytes);
+        return DONE;
     case JINJA_PRINT:
         v = jinja_evaluate(run, n->a);
         run->at = n;
         v = jinja_string(run, v);
         jinja_put(run, v.text, v.bytes);
         return DONE;
-    case JINJA_IF: return execute(run, jinja_truth(run, jinja_evaluate(run, n->a)) ? &n->body : &n->other);
-    case JINJA_FOR: return execute_for(run, n, jinja_find_word(run->template, "loop", 4));
-    case JINJA_SET: assign(run, n->a, jinja_evaluate(run, n->b)); return DONE;
-    case JINJA_SET_BLOCK: assign(run, n->a, filtered(run, n->b, capture(run, &n->body))); return DONE;
+    case JINJA_IF:
+        return execute(run, jinja_truth(run, jinja_evaluate(run, n->a)) ? &n->body : &n->other);
+    case JINJA_FOR:
+        return execute_for(run, n, jinja_find_word(run->template, "loop", 4));
+    case JINJA_SET:
+        assign(run, n->a, jinja_evaluate(run, n->b));
+        return DONE;
+    case JINJA_SET_BLOCK:
+        assign(run, n->a, filtered(run, n->b, capture(run, &n->body)));
+        return DONE;
     case JINJA_FILTER_BLOCK:
         v = jinja_string(run, filtered(run, n->b, capture(run, &n->body)));
         jinja_put(run, v.text, v.bytes);
         return DONE;
-    case JINJA_DEFINE: define(run, n); return DONE;
-    case JINJA_GENERATION: execute_generation(run, n); return DONE;
-    case JINJA_BREAK: return BROKEN;
-    case JINJA_CONTINUE: return CONTINUED;
-    default: jinja_fail(run, "this is no statement");
+    case JINJA_DEFINE:
+        define(run, n);
+        return DONE;
+    case JINJA_GENERATION:
+        execute_generation(run, n);
+        return DONE;
+    case JINJA_BREAK:
+        return BROKEN;
+    case JINJA_CONTINUE:
+        return CONTINUED;
+    default:
+        jinja_fail(run, "this is no statement");
     }
 }
 

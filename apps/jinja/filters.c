@@ -16,7 +16,8 @@ static value trim(app_jinja_run *run, value v, const value *args)
 {
     v = jinja_string(run, v);
     if (v.kind == APP_JINJA_MARKUP && jinja_is_text(args[0]))
-        jinja_unsupported(run, "trim of characters of a text that is marked as safe is not supported");
+        jinja_unsupported(
+            run, "trim of characters of a text that is marked as safe is not supported");
     return jinja_strip(run, v, args[0], true, true);
 }
 
@@ -58,8 +59,8 @@ static value replace(app_jinja_run *run, value v, const value *args)
         count = jinja_integer_of(args[2]);
     else if (args[2].kind != APP_JINJA_MISSING && args[2].kind != APP_JINJA_NONE)
         jinja_fail(run, "replace: count is a %s", jinja_type(args[2]));
-    return jinja_replace(run, jinja_string(run, v), jinja_string(run, args[0]), jinja_string(run, args[1]),
-                         count);
+    return jinja_replace(run, jinja_string(run, v), jinja_string(run, args[0]),
+                         jinja_string(run, args[1]), count);
 }
 
 static value safe(app_jinja_run *run, value v, const value *args)
@@ -93,7 +94,9 @@ static value indent(app_jinja_run *run, value v, const value *args)
     if (jinja_is_text(args[0])) {
         jinja_build(&with, args[0].text, args[0].bytes);
     } else {
-        int64_t width = args[0].kind == APP_JINJA_MISSING ? 4 : jinja_is_integer(args[0]) ? jinja_integer_of(args[0]) : -1;
+        int64_t width = args[0].kind == APP_JINJA_MISSING ? 4
+                        : jinja_is_integer(args[0])       ? jinja_integer_of(args[0])
+                                                          : -1;
 
         if (width < 0 || width > 1000)
             jinja_unsupported(run, "indent by this width is not supported");
@@ -120,7 +123,8 @@ static bool read_number(app_jinja_run *run, value v, bool whole, int64_t *intege
     char copy[64], *end;
 
     v = jinja_strip(run, v, app_jinja_none(), true, true);
-    if (v.bytes == 0 || v.bytes >= sizeof copy || memchr(v.text, 'x', v.bytes) || memchr(v.text, 'X', v.bytes) || memchr(v.text, 0, v.bytes))
+    if (v.bytes == 0 || v.bytes >= sizeof copy || memchr(v.text, 'x', v.bytes) ||
+        memchr(v.text, 'X', v.bytes) || memchr(v.text, 0, v.bytes))
         return false;
     if (memchr(v.text, '_', v.bytes))
         jinja_unsupported(run, "numbers with _ in texts are not supported");
@@ -180,22 +184,23 @@ static value abs_(app_jinja_run *run, value v, const value *args)
     return app_jinja_integer(llabs(jinja_integer_of(v)));
 }
 
-const jinja_row jinja_filters[] = {{"trim", "|chars", trim},
-                                   {"upper", "", upper},
-                                   {"lower", "", lower},
-                                   {"capitalize", "", capitalize},
-                                   {"title", "", title},
-                                   {"string", "", string},
-                                   {"replace", "old new|count", replace},
-                                   {"safe", "", safe},
-                                   {"tojson", "|ensure_ascii indent separators sort_keys", tojson},
-                                   {"default", "|default_value boolean", default_},
-                                   {"d", "|default_value boolean", default_},
-                                   {"indent", "|width first blank", indent},
-                                   {"int", "|default base", int_},
-                                   {"float", "|default", float_},
-                                   {"abs", "", abs_},
-                                   {NULL, NULL, NULL}};
+const jinja_row jinja_filters[] = {
+    {"trim", "|chars", trim},
+    {"upper", "", upper},
+    {"lower", "", lower},
+    {"capitalize", "", capitalize},
+    {"title", "", title},
+    {"string", "", string},
+    {"replace", "old new|count", replace},
+    {"safe", "", safe},
+    {"tojson", "|ensure_ascii indent separators sort_keys", tojson},
+    {"default", "|default_value boolean", default_},
+    {"d", "|default_value boolean", default_},
+    {"indent", "|width first blank", indent},
+    {"int", "|default base", int_},
+    {"float", "|default", float_},
+    {"abs", "", abs_},
+    {NULL, NULL, NULL}};
 
 #define TEST(name, condition)                                                                  \
     static value test_##name(app_jinja_run *run, value v, const value *args)                   \
@@ -219,9 +224,11 @@ TEST(float, v.kind == APP_JINJA_REAL)
 TEST(iterable, jinja_is_text(v) || jinja_is_list(v) || v.kind == APP_JINJA_DICT ||
                    v.kind == APP_JINJA_UNDEFINED || v.kind == APP_JINJA_LOOP)
 TEST(sequence, jinja_is_text(v) || v.kind == APP_JINJA_LIST || v.kind == APP_JINJA_TUPLE ||
-                   v.kind == APP_JINJA_RANGE || v.kind == APP_JINJA_DICT || v.kind == APP_JINJA_UNDEFINED)
-TEST(callable, v.kind == APP_JINJA_MACRO || v.kind == APP_JINJA_FUNCTION || v.kind == APP_JINJA_METHOD ||
-                   v.kind == APP_JINJA_UNDEFINED || v.kind == APP_JINJA_LOOP)
+                   v.kind == APP_JINJA_RANGE || v.kind == APP_JINJA_DICT ||
+                   v.kind == APP_JINJA_UNDEFINED)
+TEST(callable, v.kind == APP_JINJA_MACRO || v.kind == APP_JINJA_FUNCTION ||
+                   v.kind == APP_JINJA_METHOD || v.kind == APP_JINJA_UNDEFINED ||
+                   v.kind == APP_JINJA_LOOP)
 TEST(in, jinja_contains(run, args[0], v))
 TEST(eq, jinja_compare(run, JINJA_OP_EQ, v, args[0]))
 TEST(ne, jinja_compare(run, JINJA_OP_NE, v, args[0]))
@@ -230,8 +237,10 @@ TEST(le, jinja_compare(run, JINJA_OP_LE, v, args[0]))
 TEST(gt, jinja_compare(run, '>', v, args[0]))
 TEST(ge, jinja_compare(run, JINJA_OP_GE, v, args[0]))
 TEST(divisibleby, jinja_integer_of(jinja_binary(run, '%', v, args[0])) == 0)
-TEST(odd, jinja_equal(run, jinja_binary(run, '%', v, app_jinja_integer(2)), app_jinja_integer(1)))
-TEST(even, jinja_equal(run, jinja_binary(run, '%', v, app_jinja_integer(2)), app_jinja_integer(0)))
+TEST(odd,
+     jinja_equal(run, jinja_binary(run, '%', v, app_jinja_integer(2)), app_jinja_integer(1)))
+TEST(even,
+     jinja_equal(run, jinja_binary(run, '%', v, app_jinja_integer(2)), app_jinja_integer(0)))
 
 const jinja_row jinja_tests[] = {{"defined", "", test_defined},
                                  {"undefined", "", test_undefined},

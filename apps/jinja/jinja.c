@@ -11,7 +11,8 @@ static void read_template(jinja_reader *r, const char *name)
 
     r->template->name = strcpy(copy, name);
     if (r->bytes > JINJA_MOST_SOURCE)
-        jinja_refuse(r, WF_EDATA, 1, 1, "the template has more than %d bytes", JINJA_MOST_SOURCE);
+        jinja_refuse(r, WF_EDATA, 1, 1, "the template has more than %d bytes",
+                     JINJA_MOST_SOURCE);
     jinja_lex(r);
     jinja_parse(r);
 }
@@ -135,7 +136,8 @@ void *jinja_take(app_jinja_run *run, size_t bytes)
     void *data = jinja_arena_take(&run->arena, bytes);
 
     if (!data && run->arena.used + bytes > run->arena.most)
-        jinja_fail(run, "more than %d MiB of values: the template or the conversation is too large",
+        jinja_fail(run,
+                   "more than %d MiB of values: the template or the conversation is too large",
                    JINJA_MOST_MEMORY >> 20);
     if (!data)
         leave(run, WF_ENOMEM, "no memory for values");
@@ -196,8 +198,7 @@ static void render(app_jinja_run *run, void *arg)
 }
 
 wf_status app_jinja_render(app_jinja_run *run, const app_jinja *template,
-                           app_jinja_value variables, app_jinja_output *output,
-                           wf_error *error)
+                           app_jinja_value variables, app_jinja_output *output, wf_error *error)
 {
     const jinja_mark mark = jinja_arena_mark(&run->arena);
     wf_status status;

@@ -169,74 +169,26 @@ static void add_raw(scanner *s, size_t begin)
     REFUSE(s, WF_EDATA, "a raw block has no end: {%% endraw %%} is missing");
 }
 
-static int hexadecimal(scanner *s, size_t at, size_t end, int digits, uint32_t *character)
-{
-    *character = 0;
-    for (int i = 0; i < digits; i++, at++) {
-        char c = at < end ? s->text[at] : 0;
-
-        if (c >= '0' && c <= '9')
-            *character = *character * 16 + (uint32_t)(c - '0');
-        else if ((c | 32) >= 'a' && (c | 32) <= 'f')
-            *character = *character * 16 + (uint32_t)((c | 32) - 'a' + 10);
-        else
-            REFUSE(s, WF_EDATA, "an escape in a text needs %d hexadecimal digits", digits);
-    }
-    if (*character > 0x10ffff || (*character >= 0xd800 && *character < 0xe000))
-        REFUSE(s, WF_EDATA, "an escape in a text is no character");
-    return digits;
-}
-
-/* Reads the escape behind a backslash; returns its bytes. */
-static size_t escape(scanner *s, size_t at, size_t end, char **to)
-{
-    static const char from[] = "\\'\"abfnrtv", with[] = "\\'\"\a\b\f\n\r\t\v";
-    const char c = s->text[at], *found = strchr(from, c);
-    uint32_t character = 0;
-    size_t n = 1;
-
-    if (found) {
-        *(*to)++ = with[found - from];
-        return 1;
-    }
-    if (c == '\n')
-        return 1;
-    if (c == 'N' || (unsigned char)c >= 0x80)
-        REFUSE(s, WF_EUNSUPPORTED, "the escape \\%c of a text is not supported", c == 'N' ? 'N' : '?');
-    if (c == 'x' || c == 'u' || c == 'U') {
-        n += (size_t)hexadecimal(s, at + 1, end, c == 'x' ? 2 : c == 'u' ? 4 : 8, &character);
-    } else if (c >= '0' && c <= '7') {
-        for (n = 0; n < 3 && at + n < end && s->text[at + n] >= '0' && s->text[at + n] <= '7'; n++)
-            character = character * 8 + (uint32_t)(s->text[at + n] - '0');
-    } else {
-        *(*to)++ = '\\';
-        *(*to)++ = c;
-        return 1;
-    }
-    *to += jinja_put_utf8(*to, character);
-    return n;
-}
-
 static void add_text(scanner *s)
 {
     const char quote = s->text[s->at];
     size_t begin = s->at + 1, end = begin;
+    const char *wrong;
     jinja_token *t;
-    char *data, *to;
+    char *data;
+    size_t bytes;
 
     while (end < s->bytes && s->text[end] != quote)
         end += s->text[end] == '\\' ? 2 : 1;
     if (end >= s->bytes)
         REFUSE(s, WF_EDATA, "a text has no end: %c is missing", quote);
-    data = to = jinja_reader_take(s->r, end - begin + 1);
-    for (size_t i = begin; i < end;)
-        if (s->text[i] == '\\')
-            i += 1 + escape(s, i + 1, end, &to);
-        else
-            *to++ = s->text[i++];
+    data = jinja_reader_take(s->r, end - begin + 1);
+    wrong = jinja_unescape(s->text + begin, end - begin, data, &bytes);
+    if (wrong)
+        REFUSE(s, WF_EDATA, "%s", wrong);
     t = add(s, JINJA_CONSTANT, s->at, end + 1);
-    t->value = (app_jinja_value){
-        .kind = APP_JINJA_TEXT, .bytes = (uint32_t)(to - data), .text = data};
+    t->value =
+        (app_jinja_value){.kind = APP_JINJA_TEXT, .bytes = (uint32_t)bytes, .text = data};
     s->at = end + 1;
 }
 
@@ -247,8 +199,9 @@ static bool is_digit(char c)
 
 static size_t digits(const scanner *s, size_t at)
 {
-    while (at < s->bytes && (is_digit(s->text[at]) || (s->text[at] == '_' && at + 1 < s->bytes &&
-                                                       is_digit(s->text[at + 1]))))
+    while (at < s->bytes &&
+           (is_digit(s->text[at]) ||
+            (s->text[at] == '_' && at + 1 < s->bytes && is_digit(s->text[at + 1]))))
         at++;
     return at;
 }
@@ -263,7 +216,8 @@ static void add_number(scanner *s)
     size_t n = 0;
     jinja_token *t;
 
-    if (!behind_dot && stands(s, end, ".") && end + 1 < s->bytes && is_digit(s->text[end + 1])) {
+    if (!behind_dot && stands(s, end, ".") && end + 1 < s->bytes &&
+        is_digit(s->text[end + 1])) {
         end = digits(s, end + 1);
         real = true;
     }
@@ -279,11 +233,13 @@ static void add_number(scanner *s)
         if (s->text[i] != '_')
             copy[n++] = s->text[i];
     copy[n] = '\0';
-    if (n + 1 == sizeof copy || (!real && (n > 18 || (n > 1 && strspn(copy, "0") < n && copy[0] == '0'))) ||
+    if (n + 1 == sizeof copy ||
+        (!real && (n > 18 || (n > 1 && strspn(copy, "0") < n && copy[0] == '0'))) ||
         (end < s->bytes && (s->text[end] | 32) >= 'a' && (s->text[end] | 32) <= 'z'))
         REFUSE(s, WF_EUNSUPPORTED, "a number of this form is not supported: %.40s", copy);
     t = add(s, JINJA_CONSTANT, s->at, end);
-    t->value = real ? app_jinja_real(strtod(copy, &stop)) : app_jinja_integer(strtoll(copy, &stop, 10));
+    t->value = real ? app_jinja_real(strtod(copy, &stop))
+                    : app_jinja_integer(strtoll(copy, &stop, 10));
     s->at = end;
 }
 
@@ -306,16 +262,17 @@ static void add_name(scanner *s)
 
 static void add_operator(scanner *s)
 {
-    static const char *const known[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/", "*",
-                                        "%",  "~",  "[",  "]",  "(",  ")",  "{", "}", ">", "<",
-                                        "=",  ".",  ":",  "|",  ",",  NULL};
+    static const char *const known[] = {"//", "**", "==", "!=", ">=", "<=", "+", "-", "/",
+                                        "*",  "%",  "~",  "[",  "]",  "(",  ")", "{", "}",
+                                        ">",  "<",  "=",  ".",  ":",  "|",  ",", NULL};
     int i = 0;
     char c;
 
     while (known[i] && !stands(s, s->at, known[i]))
         i++;
     if (!known[i])
-        REFUSE(s, WF_EDATA, "the byte 0x%02x means nothing here", (unsigned char)s->text[s->at]);
+        REFUSE(s, WF_EDATA, "the byte 0x%02x means nothing here",
+               (unsigned char)s->text[s->at]);
     c = *known[i];
     if (c == '(' || c == '[' || c == '{') {
         if (s->opened == JINJA_MOST_NESTING)

@@ -15,7 +15,8 @@ static value first(app_jinja_run *run, value v, const value *args)
     if (v.kind == APP_JINJA_GENERATOR && v.list->taken < v.list->count)
         return v.list->items[v.list->taken++];
     list = jinja_iterate(run, v);
-    return list->count ? list->items[0] : jinja_undefined("the first item of an empty sequence");
+    return list->count ? list->items[0]
+                       : jinja_undefined("the first item of an empty sequence");
 }
 
 static value last(app_jinja_run *run, value v, const value *args)
@@ -26,7 +27,8 @@ static value last(app_jinja_run *run, value v, const value *args)
     if (v.kind == APP_JINJA_GENERATOR)
         jinja_fail(run, "last of a %s is not possible", jinja_type(v));
     list = jinja_iterate(run, v);
-    return list->count ? list->items[list->count - 1] : jinja_undefined("the last item of an empty sequence");
+    return list->count ? list->items[list->count - 1]
+                       : jinja_undefined("the last item of an empty sequence");
 }
 
 /* Copies what iterating has into a value of a kind. */
@@ -68,7 +70,8 @@ static value key_of(app_jinja_run *run, value v, value attribute, bool ignore_ca
 static value join(app_jinja_run *run, value v, const value *args)
 {
     const jinja_list *list = jinja_iterate(run, v);
-    value by = args[0].kind == APP_JINJA_MISSING ? app_jinja_text(run, "", 0) : jinja_string(run, args[0]);
+    value by = args[0].kind == APP_JINJA_MISSING ? app_jinja_text(run, "", 0)
+                                                 : jinja_string(run, args[0]);
     jinja_builder b = {.run = run};
 
     for (size_t i = 0; i < list->count; i++) {
@@ -99,7 +102,8 @@ static value reverse(app_jinja_run *run, value v, const value *args)
 }
 
 /* Sorts numbers of items by their keys, and keeps the order of those that are equal. */
-static void merge_sort(app_jinja_run *run, const value *keys, size_t *order, size_t *room, size_t n, int sign)
+static void merge_sort(app_jinja_run *run, const value *keys, size_t *order, size_t *room,
+                       size_t n, int sign)
 {
     const size_t half = n / 2;
     size_t a = 0, b = half, at = 0;
@@ -109,7 +113,8 @@ static void merge_sort(app_jinja_run *run, const value *keys, size_t *order, siz
     merge_sort(run, keys, order, room, half, sign);
     merge_sort(run, keys, order + half, room, n - half, sign);
     while (a < half && b < n)
-        room[at++] = sign * jinja_order(run, keys[order[b]], keys[order[a]]) < 0 ? order[b++] : order[a++];
+        room[at++] = sign * jinja_order(run, keys[order[b]], keys[order[a]]) < 0 ? order[b++]
+                                                                                 : order[a++];
     while (a < half)
         room[at++] = order[a++];
     memcpy(order, room, at * sizeof *order);
@@ -156,8 +161,8 @@ static value dictsort(app_jinja_run *run, value v, const value *args)
     list = jinja_dict_view(run, v, 'i', APP_JINJA_LIST).list;
     keys = jinja_take(run, (list->count + 1) * sizeof *keys);
     for (size_t i = 0; i < list->count; i++)
-        keys[i] = key_of(run, list->items[i].list->items[by_value], (value){.kind = APP_JINJA_NONE},
-                         !jinja_truth(run, args[0]));
+        keys[i] = key_of(run, list->items[i].list->items[by_value],
+                         (value){.kind = APP_JINJA_NONE}, !jinja_truth(run, args[0]));
     return sorted(run, list, keys, jinja_truth(run, args[2]));
 }
 
@@ -186,7 +191,8 @@ static value extreme(app_jinja_run *run, value v, const value *args, int sign)
 
     for (size_t i = 1; i < list->count; i++)
         if (sign * jinja_order(run, key_of(run, list->items[i], args[1], ignore),
-                               key_of(run, list->items[best], args[1], ignore)) > 0)
+                               key_of(run, list->items[best], args[1], ignore)) >
+            0)
             best = i;
     return list->count ? list->items[best] : jinja_undefined("an item of an empty sequence");
 }
@@ -212,7 +218,8 @@ static value sum(app_jinja_run *run, value v, const value *args)
 }
 
 /* Calls a filter or a test whose name is a value, with the arguments behind it. */
-static value call_named(app_jinja_run *run, bool filter, value name, value input, const value *args, size_t most)
+static value call_named(app_jinja_run *run, bool filter, value name, value input,
+                        const value *args, size_t most)
 {
     const jinja_row *row;
     jinja_args given = {.values = args};

@@ -35,7 +35,8 @@ static value rstrip(app_jinja_run *run, value v, const value *args)
 
 static value separator(app_jinja_run *run, value v)
 {
-    return v.kind == APP_JINJA_NONE || v.kind == APP_JINJA_MISSING ? app_jinja_none() : text_of(run, "split", v);
+    return v.kind == APP_JINJA_NONE || v.kind == APP_JINJA_MISSING ? app_jinja_none()
+                                                                   : text_of(run, "split", v);
 }
 
 static value split(app_jinja_run *run, value v, const value *args)
@@ -135,8 +136,8 @@ static value title(app_jinja_run *run, value v, const value *args)
 
 static value replace(app_jinja_run *run, value v, const value *args)
 {
-    return jinja_replace(run, v, text_of(run, "replace", args[0]), text_of(run, "replace", args[1]),
-                         count_of(run, args[2]));
+    return jinja_replace(run, v, text_of(run, "replace", args[0]),
+                         text_of(run, "replace", args[1]), count_of(run, args[2]));
 }
 
 static value find(app_jinja_run *run, value v, const value *args)
@@ -145,7 +146,8 @@ static value find(app_jinja_run *run, value v, const value *args)
 
     if (!found)
         return app_jinja_integer(-1);
-    return app_jinja_integer((int64_t)jinja_characters(run, app_jinja_text(run, v.text, (size_t)(found - v.text))));
+    return app_jinja_integer(
+        (int64_t)jinja_characters(run, app_jinja_text(run, v.text, (size_t)(found - v.text))));
 }
 
 static value count(app_jinja_run *run, value v, const value *args)
@@ -231,7 +233,8 @@ static value isdigit_(app_jinja_run *run, value v, const value *args)
 static value isspace_(app_jinja_run *run, value v, const value *args)
 {
     (void)args;
-    return app_jinja_bool(v.bytes && jinja_strip(run, v, app_jinja_none(), true, false).bytes == 0);
+    return app_jinja_bool(v.bytes &&
+                          jinja_strip(run, v, app_jinja_none(), true, false).bytes == 0);
 }
 
 static value get(app_jinja_run *run, value v, const value *args)
@@ -331,8 +334,9 @@ const jinja_row *jinja_find_method(value of, const char *name)
     const jinja_row *rows = of.kind == APP_JINJA_TEXT   ? text_rows
                             : of.kind == APP_JINJA_DICT ? dict_rows
                             : of.kind == APP_JINJA_LOOP ? loop_rows
-                            : of.kind == APP_JINJA_LIST || of.kind == APP_JINJA_TUPLE ? list_rows
-                                                                                      : NULL;
+                            : of.kind == APP_JINJA_LIST || of.kind == APP_JINJA_TUPLE
+                                ? list_rows
+                                : NULL;
 
     for (; rows && rows->name; rows++)
         if (strcmp(rows->name, name) == 0)
@@ -353,29 +357,37 @@ static bool is_one_of(const char *name, const char *list)
 bool jinja_is_python_attribute(value of, const char *name)
 {
     static const char *const text =
-        "capitalize casefold center count encode endswith expandtabs find format format_map index isalnum isalpha "
-        "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle isupper join ljust lower "
-        "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust rpartition rsplit rstrip split "
+        "capitalize casefold center count encode endswith expandtabs find format format_map "
+        "index isalnum isalpha "
+        "isascii isdecimal isdigit isidentifier islower isnumeric isprintable isspace istitle "
+        "isupper join ljust lower "
+        "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust "
+        "rpartition rsplit rstrip split "
         "splitlines startswith strip swapcase title translate upper zfill";
     static const char *const number =
-        "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex imag is_integer numerator "
+        "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex "
+        "imag is_integer numerator "
         "real to_bytes";
 
     if (name[0] == '_' && name[1] == '_')
         return true;
     if (jinja_is_text(of))
-        return is_one_of(name, text) || (of.kind == APP_JINJA_MARKUP && is_one_of(name, "escape striptags unescape"));
+        return is_one_of(name, text) ||
+               (of.kind == APP_JINJA_MARKUP && is_one_of(name, "escape striptags unescape"));
     if (of.kind == APP_JINJA_DICT)
         return is_one_of(name, "copy fromkeys");
     if (of.kind == APP_JINJA_LIST)
         return is_one_of(name, "copy");
     return (jinja_is_number(of) && is_one_of(name, number)) || of.kind == APP_JINJA_VIEW ||
-           of.kind == APP_JINJA_RANGE || of.kind == APP_JINJA_GENERATOR || of.kind == APP_JINJA_MACRO ||
-           of.kind == APP_JINJA_METHOD || of.kind == APP_JINJA_FUNCTION;
+           of.kind == APP_JINJA_RANGE || of.kind == APP_JINJA_GENERATOR ||
+           of.kind == APP_JINJA_MACRO || of.kind == APP_JINJA_METHOD ||
+           of.kind == APP_JINJA_FUNCTION;
 }
 
 bool jinja_changes_object(value of, const char *name)
 {
-    return (of.kind == APP_JINJA_LIST && is_one_of(name, "append clear extend insert pop remove reverse sort")) ||
-           (of.kind == APP_JINJA_DICT && is_one_of(name, "clear pop popitem setdefault update"));
+    return (of.kind == APP_JINJA_LIST &&
+            is_one_of(name, "append clear extend insert pop remove reverse sort")) ||
+           (of.kind == APP_JINJA_DICT &&
+            is_one_of(name, "clear pop popitem setdefault update"));
 }

@@ -21,7 +21,8 @@ void *jinja_reader_take(jinja_reader *r, size_t bytes)
     void *data = jinja_arena_take(&r->template->arena, bytes);
 
     if (!data) {
-        wf_error_set(r->error, WF_ENOMEM, "%.400s: no memory for the template", r->template->name);
+        wf_error_set(r->error, WF_ENOMEM, "%.400s: no memory for the template",
+                     r->template->name);
         longjmp(r->jump, 1);
     }
     return data;
@@ -96,7 +97,8 @@ void jinja_unexpected(jinja_reader *r, const char *wanted)
     const jinja_token *t = jinja_peek(r);
 
     if (t->kind == JINJA_END)
-        jinja_refuse(r, WF_EDATA, t->line, t->column, "the template ends where %s is needed", wanted);
+        jinja_refuse(r, WF_EDATA, t->line, t->column, "the template ends where %s is needed",
+                     wanted);
     jinja_refuse(r, WF_EDATA, t->line, t->column, "%s is needed, not `%.*s`", wanted,
                  (int)(t->bytes < 40 ? t->bytes : 40), t->text);
 }
@@ -193,12 +195,14 @@ static const char *block(jinja_reader *r, jinja_nodes *body, const char *const *
 
 static void parse_if(jinja_reader *r, jinja_node *n)
 {
-    static const char *const ends[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif", NULL};
+    static const char *const ends[] = {"endif", "elif", "else", NULL}, *const end[] = {"endif",
+                                                                                       NULL};
     const char *word;
 
     jinja_enter(r);
     n->a = jinja_parse_tuple(r, false);
     expect_end(r);
+    r->conditions++;
     word = block(r, &n->body, ends);
     if (strcmp(word, "elif") == 0) {
         jinja_node *next = jinja_node_new(r, JINJA_IF, jinja_peek(r));
@@ -212,6 +216,7 @@ static void parse_if(jinja_reader *r, jinja_node *n)
         }
         expect_end(r);
     }
+    r->conditions--;
     jinja_leave(r);
 }
 
@@ -229,7 +234,8 @@ static void parse_for(jinja_reader *r, jinja_node *n)
         r->tests--;
     }
     if (jinja_is_name(jinja_peek(r), "recursive"))
-        jinja_refuse(r, WF_EUNSUPPORTED, n->line, n->column, "a recursive loop is not supported");
+        jinja_refuse(r, WF_EUNSUPPORTED, n->line, n->column,
+                     "a recursive loop is not supported");
     expect_end(r);
     r->loops++;
     if (strcmp(block(r, &n->body, ends), "else") == 0) {

@@ -1,7 +1,7 @@
 /* apps/jinja/parse_expression.c - expressions, with Jinja's grammar: its parser has a function of the same name for each. */
 #include "apps/jinja/run_internal.h"
 
-static jinja_node *binary(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,
+jinja_node *jinja_node_of(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,
                           jinja_node *a, jinja_node *b)
 {
     jinja_node *n = jinja_node_new(r, kind, at);
@@ -12,7 +12,6 @@ static jinja_node *binary(jinja_reader *r, jinja_node_kind kind, const jinja_tok
     return n;
 }
 
-static jinja_node *unary(jinja_reader *r, bool filters);
 static jinja_node *primary(jinja_reader *r);
 static jinja_node *postfix(jinja_reader *r, jinja_node *n);
 
@@ -34,7 +33,8 @@ static void arguments(jinja_reader *r, jinja_call *args)
             jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column,
                          "arguments by * and ** are not supported");
         if (args->values.count == sizeof names / sizeof *names)
-            jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column, "a call has more than 256 arguments");
+            jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column,
+                         "a call has more than 256 arguments");
         if (t->kind == JINJA_NAME && jinja_is_operator(t + 1, "=")) {
             names[args->values.count] = t->text;
             r->at += 2;
@@ -79,10 +79,10 @@ static jinja_node *attribute(jinja_reader *r, jinja_node *of)
     jinja_node *n;
 
     if (t->kind == JINJA_CONSTANT && t->value.kind == APP_JINJA_INTEGER) {
-        n = binary(r, JINJA_ITEM, dot, 0, of, jinja_node_new(r, JINJA_CONST, t));
+        n = jinja_node_of(r, JINJA_ITEM, dot, 0, of, jinja_node_new(r, JINJA_CONST, t));
         n->b->value = t->value;
     } else if (t->kind == JINJA_NAME) {
-        n = binary(r, JINJA_ATTRIBUTE, dot, 0, of, NULL);
+        n = jinja_node_of(r, JINJA_ATTRIBUTE, dot, 0, of, NULL);
         n->name = t->text;
     } else {
         jinja_unexpected(r, "the name of an attribute");
@@ -99,13 +99,13 @@ static jinja_node *postfix(jinja_reader *r, jinja_node *n)
         if (jinja_skip_operator(r, ".")) {
             n = attribute(r, n);
         } else if (jinja_skip_operator(r, "[")) {
-            n = binary(r, JINJA_ITEM, t, 0, n, subscript(r));
+            n = jinja_node_of(r, JINJA_ITEM, t, 0, n, subscript(r));
             if (jinja_is_operator(jinja_peek(r), ","))
                 jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column,
                              "a subscript of several parts is not supported");
             jinja_expect_operator(r, "]");
         } else if (jinja_is_operator(t, "(")) {
-            n = binary(r, JINJA_CALL, t, 0, n, NULL);
+            n = jinja_node_of(r, JINJA_CALL, t, 0, n, NULL);
             arguments(r, &n->args);
         } else {
             return n;
@@ -117,13 +117,15 @@ static jinja_node *postfix(jinja_reader *r, jinja_node *n)
 static jinja_node *named(jinja_reader *r, jinja_node_kind kind, jinja_node *input)
 {
     const jinja_token *t = jinja_peek(r);
-    jinja_node *n = binary(r, kind, t, 0, input, NULL);
+    jinja_node *n = jinja_node_of(r, kind, t, 0, input, NULL);
 
     if (t->kind != JINJA_NAME)
-        jinja_unexpected(r, kind == JINJA_FILTER ? "the name of a filter" : "the name of a test");
+        jinja_unexpected(r,
+                         kind == JINJA_FILTER ? "the name of a filter" : "the name of a test");
     n->name = t->text;
     n->row = kind == JINJA_FILTER ? jinja_find_filter(t->text) : jinja_find_test(t->text);
-    if (!n->row)
+    if (!n->row &&
+        !r->conditions) /* in an if it is an error where it is reached, as in Jinja */
         jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column, "the %s %s is not supported",
                      kind == JINJA_FILTER ? "filter" : "test", t->text);
     r->at++;
@@ -150,13 +152,16 @@ static jinja_node *test(jinja_reader *r, jinja_node *input)
     t = jinja_peek(r);
     if (jinja_is_operator(t, "(")) {
         arguments(r, &n->args);
+    } else if (jinja_is_name(t, "is")) {
+        jinja_unexpected(r, "no second test: tests cannot be chained");
     } else if ((t->kind == JINJA_NAME && !jinja_is_name(t, "else") && !jinja_is_name(t, "or") &&
-                !jinja_is_name(t, "and") && !jinja_is_name(t, "is")) ||
-               t->kind == JINJA_CONSTANT || jinja_is_operator(t, "[") || jinja_is_operator(t, "{")) {
+                !jinja_is_name(t, "and")) ||
+               t->kind == JINJA_CONSTANT || jinja_is_operator(t, "[") ||
+               jinja_is_operator(t, "{")) {
         jinja_nodes_add(r, &n->args.values, postfix(r, primary(r)));
         n->args.names = jinja_reader_take(r, sizeof *n->args.names);
     }
-    return not ? binary(r, JINJA_UNARY, at, JINJA_OP_NOT, n, NULL) : n;
+    return not ? jinja_node_of(r, JINJA_UNARY, at, JINJA_OP_NOT, n, NULL) : n;
 }
 
 static jinja_node *filters(jinja_reader *r, jinja_node *n)
@@ -169,7 +174,7 @@ static jinja_node *filters(jinja_reader *r, jinja_node *n)
         } else if (jinja_skip_name(r, "is")) {
             n = test(r, n);
         } else if (jinja_is_operator(t, "(")) {
-            n = binary(r, JINJA_CALL, t, 0, n, NULL);
+            n = jinja_node_of(r, JINJA_CALL, t, 0, n, NULL);
             arguments(r, &n->args);
         } else {
             return n;
@@ -231,8 +236,8 @@ static jinja_node *name(jinja_reader *r, const jinja_token *t)
                  {"False", {.kind = APP_JINJA_BOOL}},
                  {"none", {.kind = APP_JINJA_NONE}},
                  {"None", {.kind = APP_JINJA_NONE}}};
-    static const char *const refused[] = {"varargs", "kwargs", "caller", "self", "super",
-                                          "lipsum",  "cycler", "joiner"};
+    static const char *const refused[] = {"varargs", "kwargs", "caller", "self",
+                                          "super",   "lipsum", "cycler", "joiner"};
     jinja_node *n = jinja_node_new(r, JINJA_VARIABLE, t);
 
     n->name = t->text;
@@ -244,9 +249,11 @@ static jinja_node *name(jinja_reader *r, const jinja_token *t)
         }
     for (size_t i = r->macros ? 0 : 3; i < sizeof refused / sizeof *refused; i++)
         if (jinja_is_name(t, refused[i]))
-            jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column, "%s is not supported", t->text);
+            jinja_refuse(r, WF_EUNSUPPORTED, t->line, t->column, "%s is not supported",
+                         t->text);
     if (r->tests && jinja_is_name(t, "loop"))
-        jinja_refuse(r, WF_EDATA, t->line, t->column, "loop is not there in the condition of a for");
+        jinja_refuse(r, WF_EDATA, t->line, t->column,
+                     "loop is not there in the condition of a for");
     return n;
 }
 
@@ -279,16 +286,16 @@ static jinja_node *primary(jinja_reader *r)
     return n;
 }
 
-static jinja_node *unary(jinja_reader *r, bool with_filters)
+jinja_node *jinja_parse_unary(jinja_reader *r, bool with_filters)
 {
     const jinja_token *t = jinja_peek(r);
     jinja_node *n;
 
     jinja_enter(r);
     if (jinja_skip_operator(r, "-"))
-        n = binary(r, JINJA_UNARY, t, '-', unary(r, false), NULL);
+        n = jinja_node_of(r, JINJA_UNARY, t, '-', jinja_parse_unary(r, false), NULL);
     else if (jinja_skip_operator(r, "+"))
-        n = binary(r, JINJA_UNARY, t, '+', unary(r, false), NULL);
+        n = jinja_node_of(r, JINJA_UNARY, t, '+', jinja_parse_unary(r, false), NULL);
     else
         n = primary(r);
     n = postfix(r, n);
@@ -296,123 +303,17 @@ static jinja_node *unary(jinja_reader *r, bool with_filters)
     return with_filters ? filters(r, n) : n;
 }
 
-/* Binary operators by how tightly they bind, the loosest first. */
-static jinja_node *operation(jinja_reader *r, int level)
-{
-    static const struct {
-        const char *text;
-        int op;
-    } levels[4][5] = {{{"+", '+'}, {"-", '-'}},
-                      {{"~", '~'}},
-                      {{"*", '*'}, {"/", '/'}, {"//", JINJA_OP_FLOOR}, {"%", '%'}},
-                      {{"**", JINJA_OP_POWER}}};
-    jinja_node *n;
-    int i;
-
-    if (level == 4)
-        return unary(r, true);
-    n = operation(r, level + 1);
-    do {
-        const jinja_token *t = jinja_peek(r);
-
-        for (i = 0; levels[level][i].text; i++)
-            if (jinja_skip_operator(r, levels[level][i].text)) {
-                n = binary(r, JINJA_BINARY, t, levels[level][i].op, n, operation(r, level + 1));
-                break;
-            }
-    } while (levels[level][i].text);
-    return n;
-}
-
-static int comparison(jinja_reader *r)
-{
-    static const struct {
-        const char *text;
-        int op;
-    } ops[] = {{"==", JINJA_OP_EQ}, {"!=", JINJA_OP_NE}, {"<=", JINJA_OP_LE},
-               {">=", JINJA_OP_GE}, {"<", '<'},          {">", '>'}};
-
-    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        if (jinja_skip_operator(r, ops[i].text))
-            return ops[i].op;
-    if (jinja_skip_name(r, "in"))
-        return JINJA_OP_IN;
-    if (jinja_is_name(jinja_peek(r), "not") && jinja_is_name(jinja_peek(r) + 1, "in")) {
-        r->at += 2;
-        return JINJA_OP_NOT_IN;
-    }
-    return 0;
-}
-
-static jinja_node *compare(jinja_reader *r)
-{
-    const jinja_token *t = jinja_peek(r);
-    jinja_node *n = operation(r, 0), *chain = NULL;
-    int op;
-
-    while ((t = jinja_peek(r), op = comparison(r))) {
-        if (!chain)
-            chain = binary(r, JINJA_COMPARE, t, 0, n, NULL);
-        jinja_nodes_add(r, &chain->list, binary(r, JINJA_UNARY, t, op, operation(r, 0), NULL));
-    }
-    return chain ? chain : n;
-}
-
-static jinja_node *negation(jinja_reader *r)
-{
-    const jinja_token *t = jinja_peek(r);
-    jinja_node *n;
-
-    if (!jinja_skip_name(r, "not"))
-        return compare(r);
-    jinja_enter(r);
-    n = binary(r, JINJA_UNARY, t, JINJA_OP_NOT, negation(r), NULL);
-    jinja_leave(r);
-    return n;
-}
-
-static jinja_node *conjunction(jinja_reader *r)
-{
-    jinja_node *n = negation(r);
-
-    for (const jinja_token *t = jinja_peek(r); jinja_skip_name(r, "and"); t = jinja_peek(r))
-        n = binary(r, JINJA_AND, t, 0, n, negation(r));
-    return n;
-}
-
-jinja_node *jinja_parse_without_condition(jinja_reader *r)
-{
-    jinja_node *n = conjunction(r);
-
-    for (const jinja_token *t = jinja_peek(r); jinja_skip_name(r, "or"); t = jinja_peek(r))
-        n = binary(r, JINJA_OR, t, 0, n, conjunction(r));
-    return n;
-}
-
-jinja_node *jinja_parse_expression(jinja_reader *r)
-{
-    jinja_node *n;
-
-    jinja_enter(r);
-    n = jinja_parse_without_condition(r);
-    for (const jinja_token *t = jinja_peek(r); jinja_skip_name(r, "if"); t = jinja_peek(r)) {
-        n = binary(r, JINJA_CONDITIONAL, t, 0, n, jinja_parse_without_condition(r));
-        if (jinja_skip_name(r, "else"))
-            n->c = jinja_parse_expression(r);
-    }
-    jinja_leave(r);
-    return n;
-}
-
 static bool ends_tuple(const jinja_token *t)
 {
-    return t->kind == JINJA_VARIABLE_END || t->kind == JINJA_BLOCK_END || jinja_is_operator(t, ")");
+    return t->kind == JINJA_VARIABLE_END || t->kind == JINJA_BLOCK_END ||
+           jinja_is_operator(t, ")");
 }
 
 jinja_node *jinja_parse_tuple(jinja_reader *r, bool conditions)
 {
     const jinja_token *t = jinja_peek(r);
-    jinja_node *n = conditions ? jinja_parse_expression(r) : jinja_parse_without_condition(r), *tuple;
+    jinja_node *n = conditions ? jinja_parse_expression(r) : jinja_parse_without_condition(r),
+               *tuple;
 
     if (!jinja_is_operator(jinja_peek(r), ","))
         return n;
@@ -421,7 +322,8 @@ jinja_node *jinja_parse_tuple(jinja_reader *r, bool conditions)
     jinja_nodes_add(r, &tuple->list, n);
     while (jinja_skip_operator(r, ",") && !ends_tuple(jinja_peek(r)))
         jinja_nodes_add(r, &tuple->list,
-                        conditions ? jinja_parse_expression(r) : jinja_parse_without_condition(r));
+                        conditions ? jinja_parse_expression(r)
+                                   : jinja_parse_without_condition(r));
     return tuple;
 }
 

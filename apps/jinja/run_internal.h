@@ -10,7 +10,7 @@ typedef app_jinja_value value;
 typedef struct jinja_list {
     value *items;
     size_t count, room;
-    size_t taken; /* GENERATOR: items that were read */
+    size_t taken;     /* GENERATOR: items that were read */
     const char *name; /* VIEW: dict_items, dict_keys or dict_values */
 } jinja_list;
 
@@ -133,13 +133,15 @@ value jinja_list_of(app_jinja_run *run, app_jinja_kind kind, size_t room);
 const char *jinja_type(value v); /* as Python calls it */
 bool jinja_truth(app_jinja_run *run, value v);
 bool jinja_equal(app_jinja_run *run, value a, value b);
-int jinja_order(app_jinja_run *run, value a, value b); /* -1, 0, 1; an error where Python has one */
+int jinja_order(app_jinja_run *run, value a,
+                value b); /* -1, 0, 1; an error where Python has one */
 bool jinja_contains(app_jinja_run *run, value in, value what);
 size_t jinja_length(app_jinja_run *run, value v);
 /* Returns what iterating has: the items of lists, the keys of dictionaries, the characters of texts. */
 jinja_list *jinja_iterate(app_jinja_run *run, value v);
 const jinja_entry *jinja_dict_find(const jinja_dict *dict, value key, bool mark);
 value jinja_dict_view(app_jinja_run *run, value dict, char part, app_jinja_kind kind);
+bool jinja_same_key(value a, value b);
 void jinja_check_key(app_jinja_run *run, value key);
 
 /* Attributes and items. */
@@ -151,7 +153,8 @@ value jinja_by_path(app_jinja_run *run, value of, value path);
 
 /* Texts. */
 bool jinja_is_space(uint32_t character);
-size_t jinja_character(const char *text, size_t bytes, uint32_t *character); /* bytes of the first one */
+size_t jinja_character(const char *text, size_t bytes,
+                       uint32_t *character); /* bytes of the first one */
 size_t jinja_characters(app_jinja_run *run, value text);
 size_t jinja_put_utf8(char *to, uint32_t character);
 value jinja_string(app_jinja_run *run, value v); /* str(v) */
@@ -160,8 +163,11 @@ value jinja_split(app_jinja_run *run, value text, value separator, int64_t most)
 value jinja_split_lines(app_jinja_run *run, value text, bool ends);
 value jinja_replace(app_jinja_run *run, value text, value old, value with, int64_t most);
 const char *jinja_search(app_jinja_run *run, value text, value what, size_t from);
-value jinja_case(app_jinja_run *run, value text, char how); /* 'l'ower, 'u'pper, 'c'apitalize, 't'itle, 'w': the filter's title */
+value jinja_case(
+    app_jinja_run *run, value text,
+    char how); /* 'l'ower, 'u'pper, 'c'apitalize, 't'itle, 'w': the filter's title */
 value jinja_escape(app_jinja_run *run, value text);
+value jinja_formatted(app_jinja_run *run, value format, value given); /* format % given */
 value jinja_json(app_jinja_run *run, value v, const value *args);
 size_t jinja_real_text(double real, char to[40]);
 
@@ -180,7 +186,8 @@ value jinja_built(const jinja_builder *b);
 void jinja_bind(app_jinja_run *run, const char *name, const char *parameters,
                 const jinja_args *args, value bound[JINJA_MOST_ARGS]);
 value jinja_call_value(app_jinja_run *run, value what, const jinja_args *args);
-value jinja_call_row(app_jinja_run *run, const jinja_row *row, value input, const jinja_args *args);
+value jinja_call_row(app_jinja_run *run, const jinja_row *row, value input,
+                     const jinja_args *args);
 const jinja_row *jinja_find_filter(const char *name);
 const jinja_row *jinja_find_test(const char *name);
 const jinja_row *jinja_find_method(value of, const char *name);

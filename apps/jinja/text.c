@@ -110,7 +110,8 @@ const char *jinja_search(app_jinja_run *run, value text, value what, size_t from
     if (what.bytes == 0)
         return text.text + from;
     for (size_t i = from; what.bytes <= text.bytes && i <= text.bytes - what.bytes; i++) {
-        const char *found = memchr(text.text + i, what.text[0], text.bytes - what.bytes - i + 1);
+        const char *found =
+            memchr(text.text + i, what.text[0], text.bytes - what.bytes - i + 1);
 
         if (!found || memcmp(found, what.text, what.bytes) == 0)
             return found;
@@ -128,7 +129,9 @@ static bool is_stripped(app_jinja_run *run, const char *at, size_t bytes, value 
         jinja_character(at, bytes, &character);
         return jinja_is_space(character);
     }
-    return jinja_search(run, characters, (value){.kind = APP_JINJA_TEXT, .bytes = (uint32_t)bytes, .text = at}, 0);
+    return jinja_search(run, characters,
+                        (value){.kind = APP_JINJA_TEXT, .bytes = (uint32_t)bytes, .text = at},
+                        0);
 }
 
 value jinja_strip(app_jinja_run *run, value text, value characters, bool left, bool right)
@@ -161,7 +164,8 @@ value jinja_strip(app_jinja_run *run, value text, value characters, bool left, b
 
 static value part(value text, size_t begin, size_t end)
 {
-    return (value){.kind = APP_JINJA_TEXT, .bytes = (uint32_t)(end - begin), .text = text.text + begin};
+    return (value){
+        .kind = APP_JINJA_TEXT, .bytes = (uint32_t)(end - begin), .text = text.text + begin};
 }
 
 /* Splits at stretches of white space, of which there is none at the ends. */
@@ -181,8 +185,7 @@ static value split_words(app_jinja_run *run, value text, int64_t most)
             return list;
         begin = i;
         if (most >= 0 && list.list->count == (size_t)most) {
-            i = begin + jinja_strip(run, part(text, begin, text.bytes), app_jinja_none(), false, true).bytes;
-            app_jinja_list_add(run, list, part(text, begin, i));
+            app_jinja_list_add(run, list, part(text, begin, text.bytes));
             return list;
         }
         for (; i < text.bytes; i += n) {
@@ -217,7 +220,8 @@ value jinja_split(app_jinja_run *run, value text, value separator, int64_t most)
 
 static bool ends_line(uint32_t c)
 {
-    return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
+    return (c >= 10 && c <= 13) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 ||
+           c == 0x2029;
 }
 
 value jinja_split_lines(app_jinja_run *run, value text, bool ends)
@@ -287,8 +291,11 @@ value jinja_case(app_jinja_run *run, value text, char how)
                            ((how == 't' || how == 'w') && begins_word(text.text, i, how));
 
         if ((unsigned char)c >= 0x80)
-            jinja_unsupported(run, "upper and lower case of characters beyond ASCII are not supported");
-        to[i] = upper && c >= 'a' && c <= 'z' ? c - 32 : !upper && c >= 'A' && c <= 'Z' ? c + 32 : c;
+            jinja_unsupported(
+                run, "upper and lower case of characters beyond ASCII are not supported");
+        to[i] = upper && c >= 'a' && c <= 'z'    ? c - 32
+                : !upper && c >= 'A' && c <= 'Z' ? c + 32
+                                                 : c;
     }
     return app_jinja_text(run, to, text.bytes);
 }
@@ -299,12 +306,62 @@ value jinja_escape(app_jinja_run *run, value text)
 
     for (size_t i = 0; i < text.bytes; i++) {
         const char c = text.text[i];
-        const char *word = c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '\'' ? "&#39;" : c == '"' ? "&#34;" : NULL;
+        const char *word = c == '&'    ? "&amp;"
+                           : c == '<'  ? "&lt;"
+                           : c == '>'  ? "&gt;"
+                           : c == '\'' ? "&#39;"
+                           : c == '"'  ? "&#34;"
+                                       : NULL;
 
         if (word)
             jinja_build_word(&b, word);
         else
             jinja_build(&b, &c, 1);
     }
+    return jinja_built(&b);
+}
+
+/* Writes a text with %s, %d, %i, %r and %%. */
+value jinja_formatted(app_jinja_run *run, value format, value given)
+{
+    const value one = {.kind = APP_JINJA_TUPLE,
+                       .list = &(jinja_list){.items = &given, .count = 1}};
+    const jinja_list *args = given.kind == APP_JINJA_TUPLE ? given.list : one.list;
+    jinja_builder b = {.run = run};
+    size_t next = 0;
+
+    if (given.kind == APP_JINJA_DICT)
+        jinja_unsupported(run, "%% of a text and a dictionary is not supported");
+    for (size_t i = 0; i < format.bytes; i++) {
+        const char c = format.text[i], kind = i + 1 < format.bytes ? format.text[i + 1] : 0;
+        value text;
+
+        if (c != '%') {
+            jinja_build(&b, &c, 1);
+            continue;
+        }
+        i++;
+        if (kind == '%') {
+            jinja_build(&b, "%", 1);
+            continue;
+        }
+        if (kind != 's' && kind != 'd' && kind != 'i' && kind != 'r')
+            jinja_unsupported(run, "a format supports %%s, %%d, %%i, %%r and %%%% alone");
+        if (next == args->count)
+            jinja_fail(run, "a format has more fields than there are values");
+        text = args->items[next++];
+        if ((kind == 'd' || kind == 'i') && !jinja_is_integer(text))
+            jinja_unsupported(run, "%%%c of a %s is not supported", kind, jinja_type(text));
+        if (kind == 'd' || kind == 'i')
+            text = app_jinja_integer(jinja_integer_of(text));
+        if (kind == 'r') {
+            jinja_build_repr(&b, text);
+        } else {
+            text = jinja_string(run, text);
+            jinja_build(&b, text.text, text.bytes);
+        }
+    }
+    if (next < args->count)
+        jinja_fail(run, "a format has fewer fields than there are values");
     return jinja_built(&b);
 }

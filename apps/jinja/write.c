@@ -21,7 +21,8 @@ size_t jinja_real_text(double real, char to[40])
     exponent = (int)strtol(e + 1, NULL, 10);
     *e = '\0';
     if (exponent < -4 || exponent >= 16)
-        return (size_t)snprintf(to, 40, "%se%c%02d", digits, exponent < 0 ? '-' : '+', abs(exponent));
+        return (size_t)snprintf(to, 40, "%se%c%02d", digits, exponent < 0 ? '-' : '+',
+                                abs(exponent));
     n = precision - exponent > 1 ? precision - exponent : 1;
     if (precision <= exponent)
         n = 1;
@@ -35,7 +36,10 @@ static void build_real(jinja_builder *b, double real, bool json)
 
     jinja_real_text(real, text);
     if (json && (isnan(real) || isinf(real)))
-        snprintf(text, sizeof text, "%s", isnan(real) ? "NaN" : real < 0 ? "-Infinity" : "Infinity");
+        snprintf(text, sizeof text, "%s",
+                 isnan(real) ? "NaN"
+                 : real < 0  ? "-Infinity"
+                             : "Infinity");
     jinja_build_word(b, text);
 }
 
@@ -60,7 +64,8 @@ static bool is_printable(uint32_t c)
 
 static void build_quoted(jinja_builder *b, value v)
 {
-    const bool single = v.bytes && memchr(v.text, '\'', v.bytes), both = v.bytes && memchr(v.text, '"', v.bytes);
+    const bool single = v.bytes && memchr(v.text, '\'', v.bytes),
+               both = v.bytes && memchr(v.text, '"', v.bytes);
     const char quote = single && !both ? '"' : '\'';
 
     jinja_build(b, &quote, 1);
@@ -76,13 +81,18 @@ static void build_quoted(jinja_builder *b, value v)
         else if (is_printable(c))
             snprintf(text, sizeof text, "%.*s", (int)n, v.text + i);
         else
-            snprintf(text, sizeof text, c < 0x100 ? "\\x%02" PRIx32 : c < 0x10000 ? "\\u%04" PRIx32 : "\\U%08" PRIx32, c);
+            snprintf(text, sizeof text,
+                     c < 0x100     ? "\\x%02" PRIx32
+                     : c < 0x10000 ? "\\u%04" PRIx32
+                                   : "\\U%08" PRIx32,
+                     c);
         jinja_build_word(b, text);
     }
     jinja_build(b, &quote, 1);
 }
 
-static void build_items(jinja_builder *b, const jinja_list *list, const char *open, const char *close)
+static void build_items(jinja_builder *b, const jinja_list *list, const char *open,
+                        const char *close)
 {
     jinja_build_word(b, open);
     for (size_t i = 0; i < list->count; i++) {
@@ -114,23 +124,40 @@ void jinja_build_repr(jinja_builder *b, value v)
     jinja_work(b->run, 0);
     jinja_deeper(b->run);
     switch (v.kind) {
-    case APP_JINJA_UNDEFINED: jinja_build_word(b, "Undefined"); break;
-    case APP_JINJA_NONE: jinja_build_word(b, "None"); break;
-    case APP_JINJA_BOOL: jinja_build_word(b, v.truth ? "True" : "False"); break;
+    case APP_JINJA_UNDEFINED:
+        jinja_build_word(b, "Undefined");
+        break;
+    case APP_JINJA_NONE:
+        jinja_build_word(b, "None");
+        break;
+    case APP_JINJA_BOOL:
+        jinja_build_word(b, v.truth ? "True" : "False");
+        break;
     case APP_JINJA_INTEGER:
         snprintf(text, sizeof text, "%" PRId64, v.integer);
         jinja_build_word(b, text);
         break;
-    case APP_JINJA_REAL: build_real(b, v.real, false); break;
-    case APP_JINJA_TEXT: build_quoted(b, v); break;
-    case APP_JINJA_LIST: build_items(b, v.list, "[", "]"); break;
-    case APP_JINJA_TUPLE: build_items(b, v.list, "(", v.list->count == 1 ? ",)" : ")"); break;
+    case APP_JINJA_REAL:
+        build_real(b, v.real, false);
+        break;
+    case APP_JINJA_TEXT:
+        build_quoted(b, v);
+        break;
+    case APP_JINJA_LIST:
+        build_items(b, v.list, "[", "]");
+        break;
+    case APP_JINJA_TUPLE:
+        build_items(b, v.list, "(", v.list->count == 1 ? ",)" : ")");
+        break;
     case APP_JINJA_VIEW:
         jinja_build_word(b, v.list->name);
         build_items(b, v.list, "([", "])");
         break;
-    case APP_JINJA_DICT: build_dict(b, v.dict); break;
-    default: jinja_unsupported(b->run, "a %s as text is not supported", jinja_type(v));
+    case APP_JINJA_DICT:
+        build_dict(b, v.dict);
+        break;
+    default:
+        jinja_unsupported(b->run, "a %s as text is not supported", jinja_type(v));
     }
     b->run->depth--;
 }
@@ -170,8 +197,8 @@ static void build_json_text(json *j, value v)
         else if (c < 0x20 || (j->ascii && c > 0x7e && c < 0x10000))
             snprintf(text, sizeof text, "\\u%04" PRIx32, c);
         else if (j->ascii && c >= 0x10000)
-            snprintf(text, sizeof text, "\\u%04" PRIx32 "\\u%04" PRIx32, 0xd800 + ((c - 0x10000) >> 10),
-                     0xdc00 + ((c - 0x10000) & 0x3ff));
+            snprintf(text, sizeof text, "\\u%04" PRIx32 "\\u%04" PRIx32,
+                     0xd800 + ((c - 0x10000) >> 10), 0xdc00 + ((c - 0x10000) & 0x3ff));
         else {
             jinja_build(&j->b, v.text + i, n);
             continue;
