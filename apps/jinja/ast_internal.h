@@ -135,6 +135,8 @@ _Noreturn void jinja_refuse(jinja_reader *r, wf_status status, uint32_t line, ui
 /* Reads a text constant without its quotes into `data`, which has as many bytes; NULL, or what is wrong with it. */
 const char *jinja_unescape(const char *text, size_t bytes, char *data, size_t *written);
 
+bool jinja_is_utf8(const char *text, size_t bytes);
+
 /* Reads the tokens of a source. */
 void jinja_lex(jinja_reader *r);
 

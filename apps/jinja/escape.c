@@ -1,5 +1,25 @@
-/* apps/jinja/escape.c - escapes of text constants, as Python has them. */
+/* apps/jinja/escape.c - escapes of text constants, as Python has them; UTF-8. */
 #include "apps/jinja/run_internal.h"
+
+bool jinja_is_utf8(const char *text, size_t bytes)
+{
+    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    uint32_t character;
+
+    for (size_t i = 0, n; i < bytes; i += n) {
+        const unsigned char first = (unsigned char)text[i];
+
+        n = jinja_character(text + i, bytes - i, &character);
+        if (n == 1 ? first >= 0x80
+                   : first < 0xc2 || first > 0xf4 || character < least[n] ||
+                         character > 0x10ffff || (character >= 0xd800 && character < 0xe000))
+            return false;
+        for (size_t k = 1; k < n; k++)
+            if (((unsigned char)text[i + k] & 0xc0) != 0x80)
+                return false;
+    }
+    return true;
+}
 
 /* Reads hexadecimal digits; false: they are too few, or no character. */
 static bool hexadecimal(const char *text, size_t bytes, size_t digits, uint32_t *character)

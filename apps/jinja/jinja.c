@@ -13,6 +13,8 @@ static void read_template(jinja_reader *r, const char *name)
     if (r->bytes > JINJA_MOST_SOURCE)
         jinja_refuse(r, WF_EDATA, 1, 1, "the template has more than %d bytes",
                      JINJA_MOST_SOURCE);
+    if (!jinja_is_utf8(r->source, r->bytes))
+        jinja_refuse(r, WF_EDATA, 1, 1, "the template is no UTF-8");
     jinja_lex(r);
     jinja_parse(r);
 }
