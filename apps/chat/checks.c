@@ -44,6 +44,11 @@ static wf_status check_message(const app_chat_writer *w, size_t i, wf_error *err
     const app_chat_message *m = &w->row->messages[i];
     const char *name = json->name;
 
+    if (m->role && json->values[m->value].count &&
+        !app_jinja_was_read(w->messages[i], "content", 7))
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s: the chat template %s does not write what a %s says", name,
+                            w->t->name, m->role);
     for (uint32_t k = m->value + 1; !m->role && k < json->values[m->value].next;
          k = app_json_after(json, k + 1)) {
         const app_json_value *v = &json->values[k + 1];

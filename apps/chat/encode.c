@@ -53,18 +53,16 @@ wf_status app_chat_encode(app_tokenizer_encoder *encoder, const app_chat_written
     wf_status status = app_tokenizer_encode(encoder, w->text.data, w->text.bytes,
                                             APP_TOKENIZER_SPECIAL, ids, error);
     const size_t all = ids->count - base;
+    const int32_t *first = all ? ids->data + base : NULL;
 
     for (size_t i = 0; trained && status == WF_OK && i < w->count; i++) {
         size_t begin, end;
 
-        status =
-            ids_before(encoder, w, w->spans[i].begin, ids->data + base, all, &begin, error);
+        status = ids_before(encoder, w, w->spans[i].begin, first, all, &begin, error);
         if (status == WF_OK)
-            status =
-                ids_before(encoder, w, w->spans[i].end, ids->data + base, all, &end, error);
+            status = ids_before(encoder, w, w->spans[i].end, first, all, &end, error);
         if (status == WF_OK)
-            status =
-                trim_end(encoder, w, &w->spans[i], ids->data + base, all, begin, &end, error);
+            status = trim_end(encoder, w, &w->spans[i], first, all, begin, &end, error);
         if (status == WF_OK)
             status = mark(trained, marked + begin, 0, error);
         if (status == WF_OK)

@@ -266,10 +266,12 @@ jinja_list *jinja_iterate(app_jinja_run *run, value v)
         rest = jinja_take(run, sizeof *rest);
         rest->items = v.list->items + v.list->taken;
         rest->count = rest->room = v.list->count - v.list->taken;
+        jinja_work(run, 64 * rest->count);
         v.list->taken = v.list->count;
         return rest;
     }
     if (!jinja_is_list(v))
         jinja_fail(run, "a %s cannot be iterated", jinja_type(v));
+    jinja_work(run, 64 * v.list->count);
     return v.list;
 }

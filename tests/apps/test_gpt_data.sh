@@ -101,7 +101,7 @@ tool "no template" 2 chat pair.jsonl --tokenizer folder --output z
 says err 'no chat template beside folder: --chat-template takes one of smollm2, '
 echo "{% for m in messages %}{{ '<|im_start|>' + m.role + '<|im_end|>' }}{% endfor %}" >folder/chat_template.jinja
 tool "one that drops what is said" 2 chat pair.jsonl --tokenizer folder --output z
-says err 'nothing of message|does not write its field content|pair.jsonl:1: '
+says err 'pair.jsonl:1: the chat template folder/chat_template.jinja does not write what a user says'
 echo "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}{% if name %}{{ name }}{% endif %}" >folder/chat_template.jinja
 printf '{"bos_token": "<s>", "eos_token": {"content": "</s>"}}' >folder/tokenizer_config.json
 tool "the folder's" 0 chat pair.jsonl --tokenizer folder --output z

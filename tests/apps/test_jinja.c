@@ -126,7 +126,73 @@ static void as_transformers(void)
     CU_ASSERT_EQUAL(refused, 0);
 }
 
+static void no_variables(app_jinja_run *run, void *arg)
+{
+    *(app_jinja_value *)arg = app_jinja_dict(run);
+}
+
+/* A template is refused with these words, at its place, when it is read or when it is rendered. */
+static void check_refused(const char *text, wf_status wanted, const char *words)
+{
+    wf_error error = {WF_OK, ""};
+    app_jinja_output out;
+    app_jinja_value given;
+    app_jinja *template;
+    app_jinja_run *run = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(app_jinja_run_new(&run, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(app_jinja_protect(run, no_variables, &given, &error), WF_OK);
+    if (app_jinja_compile("t", text, strlen(text), &template, &error) == WF_OK)
+        app_jinja_render(run, template, given, &out, &error);
+    if (error.code != wanted || !strstr(error.text, words))
+        printf("\n    %.60s gave %d: %s\n", text, error.code, error.text);
+    CU_ASSERT_EQUAL(error.code, wanted);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, words));
+    app_jinja_run_free(run);
+    app_jinja_free(template);
+}
+
+static void what_is_refused(void)
+{
+    check_refused("a\n {% include 'x' %}", WF_EUNSUPPORTED, "t:2:5: the statement include");
+    check_refused("{{ 1 is sameas 1 }}", WF_EUNSUPPORTED, "t:1:9: the test sameas");
+    check_refused("{{ 'a' | wordwrap }}", WF_EUNSUPPORTED, "t:1:10: the filter wordwrap");
+    check_refused("{% for a in b recursive %}", WF_EUNSUPPORTED, "a recursive loop");
+    check_refused("{{ f(*a) }}", WF_EUNSUPPORTED, "t:1:6: arguments by *");
+    check_refused("{% macro f() %}{{ caller() }}{% endmacro %}", WF_EUNSUPPORTED, "caller");
+    check_refused("{{ 'x'.__class__ }}", WF_EUNSUPPORTED, "__class__");
+    check_refused("{{ 'x'.zfill(3) }}", WF_EUNSUPPORTED, "the attribute zfill of a str");
+    check_refused("{{ '\xc3\xa9' | upper }}", WF_EUNSUPPORTED, "beyond ASCII");
+    check_refused("{{ 9223372036854775807 + 1 }}", WF_EUNSUPPORTED, "number of this form");
+    check_refused("{{ 2 ** 80 }}", WF_EUNSUPPORTED, "beyond 64 bits");
+    check_refused("{% macro f() %}{% generation %}a{% endgeneration %}{% endmacro %}{{ f() }}",
+                  WF_EUNSUPPORTED, "a generation block in a macro");
+    check_refused("\xff", WF_EDATA, "no UTF-8");
+    check_refused("{{ raise_exception('no ' ~ 1) }}", WF_EDATA, "refuses this: no 1");
+}
+
+static void limits(void)
+{
+    static char deep[4096];
+
+    check_refused(
+        "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+        WF_EDATA, "more than 20000000 steps");
+    check_refused("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", WF_EDATA, "nested deeper");
+    check_refused("{{ 'a' * 999999999 }}", WF_EDATA, "t:1:8: ");
+    check_refused("{% set n = namespace(x='abcdefgh') %}{% for i in range(99) %}"
+                  "{% set n.x = n.x + n.x %}{% endfor %}",
+                  WF_EDATA, "MiB");
+    check_refused("{% set x = 'a' * 1000000 %}{% for i in range(99) %}{{ x }}{% endfor %}",
+                  WF_EDATA, "writes more than 64 MiB");
+    memset(deep, '(', 2000);
+    memcpy(deep, "{{ ", 3);
+    check_refused(deep, WF_EDATA, "nested deeper than 150");
+}
+
 static const wf_test tests[] = {{"templates render as by transformers", as_transformers},
+                                {"what is refused", what_is_refused},
+                                {"limits", limits},
                                 {NULL, NULL}};
 
 int main(int argc, char **argv)
