@@ -75,14 +75,14 @@ typedef struct app_chat_written {
     app_tokenizer_bytes text;
     app_chat_span *spans;
     size_t count, room;
-    bool exact; /* spans end with what ends a turn: a template's generation blocks say so */
+    bool exact; /* spans end as turns do: generation blocks say so */
 } app_chat_written;
 
 void app_chat_written_free(app_chat_written *written);
 
 /* How a conversation is written, and what of it is trained. */
 typedef enum app_chat_train {
-    APP_CHAT_PROMPT,    /* with what asks for an answer behind it; nothing is trained */
+    APP_CHAT_PROMPT,    /* the text asks for an answer at its end; nothing is trained */
     APP_CHAT_ASSISTANT, /* all that assistants say, with the end of each turn */
     APP_CHAT_LAST,      /* the last of it */
     APP_CHAT_EACH, /* a text of each turn of an assistant, which ends with it and of which it is trained */

@@ -3,7 +3,7 @@
 #define WF_APPS_CHAT_CHAT_INTERNAL_H
 
 #include "apps/chat/chat.h"
-#include "apps/chat/json_value.h"
+#include "apps/chat/json_value_internal.h"
 #include "apps/chat/sources.h"
 
 struct app_chat_template {
@@ -12,13 +12,13 @@ struct app_chat_template {
     app_chat_specials specials;
     app_json variables; /* no values: none */
     char *ignored;      /* ",a,b," */
-    wf_error why;       /* of `variables` */
+    wf_error why;       /* for errors in `variables` */
 };
 
 /* A message of a row. */
 typedef struct app_chat_message {
     uint32_t value;   /* in the row's JSON; of a text that stands for a message: its content */
-    const char *role; /* of such a text; NULL: the message has one */
+    const char *role; /* where a text stands for the message; NULL: it has one */
     bool assistant, trained;
 } app_chat_message;
 
@@ -34,7 +34,7 @@ struct app_chat_writer {
     const app_chat_template *t;
     app_jinja_run *run;
     const app_chat_row *row;
-    const app_jinja *jinja; /* of the row: the one for tools, or the other */
+    const app_jinja *jinja; /* the template for this row */
     app_jinja_value *messages, all, variables;
     size_t room;
     /* What is rendered: so many messages, and whether an answer is asked for. */

@@ -1,5 +1,5 @@
 /* apps/chat/json_value.c - see the header. */
-#include "apps/chat/json_value.h"
+#include "apps/chat/json_value_internal.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -118,7 +118,7 @@ value jinja_item(app_jinja_run *run, value of, value key)
     name[key.bytes] = '\0';
     found = own_attribute(run, of, name);
     if (found.kind == APP_JINJA_MISSING || found.kind == APP_JINJA_UNDEFINED) {
-        key = jinja_text_copy(run, key.text, key.bytes); /* with an end */
+        key = jinja_text_copy(run, key.text, key.bytes); /* zero-terminated */
         return jinja_undefined(key.text);
     }
     return found;

@@ -23,7 +23,7 @@ typedef struct jinja_token {
     uint32_t line, column; /* from 1 on */
     const char *text;      /* as it stands there; of a name: interned */
     uint32_t bytes;
-    app_jinja_value value; /* of a constant, or data */
+    app_jinja_value value; /* a constant or data */
 } jinja_token;
 
 typedef enum jinja_node_kind {
@@ -55,7 +55,7 @@ typedef enum jinja_node_kind {
     JINJA_FILTER_BLOCK, /* filters b, body */
     JINJA_BREAK,
     JINJA_CONTINUE,
-    JINJA_TARGET_ATTRIBUTE /* of set: name.attribute, with the attribute as `value` */
+    JINJA_TARGET_ATTRIBUTE /* name.attribute; `value` is the attribute's name */
 } jinja_node_kind;
 
 typedef struct jinja_node jinja_node;

@@ -335,12 +335,10 @@ value jinja_evaluate(app_jinja_run *run, const jinja_node *n)
         v = compare(run, n);
         break;
     case JINJA_AND:
-        v = jinja_evaluate(run, n->a);
-        v = jinja_truth(run, v) ? jinja_evaluate(run, n->b) : v;
-        break;
     case JINJA_OR:
         v = jinja_evaluate(run, n->a);
-        v = jinja_truth(run, v) ? v : jinja_evaluate(run, n->b);
+        if (jinja_truth(run, v) == (n->kind == JINJA_AND))
+            v = jinja_evaluate(run, n->b);
         break;
     case JINJA_CONDITIONAL:
         if (jinja_truth(run, jinja_evaluate(run, n->b)))

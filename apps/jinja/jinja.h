@@ -48,14 +48,14 @@ typedef enum app_jinja_kind {
 
 typedef struct app_jinja_value {
     app_jinja_kind kind;
-    uint32_t bytes; /* of a text */
+    uint32_t bytes; /* a text's */
     union {
         bool truth;
         int64_t integer;
         double real;
         const char *text; /* UTF-8, without an end */
         struct jinja_list *list;
-        struct jinja_dict *dict; /* of a namespace too */
+        struct jinja_dict *dict; /* a namespace's too */
         struct jinja_loop *loop;
         struct jinja_macro *macro;
         struct jinja_method *method;
@@ -126,7 +126,7 @@ typedef struct app_jinja_span {
 } app_jinja_span;
 
 typedef struct app_jinja_output {
-    const char *text; /* with an end behind it */
+    const char *text; /* zero-terminated */
     size_t bytes;
     const app_jinja_span *spans;
     size_t span_count;

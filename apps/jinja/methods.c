@@ -18,7 +18,7 @@ static int64_t count_of(app_jinja_run *run, value v)
     return jinja_integer_of(v);
 }
 
-static value strip(app_jinja_run *run, value v, const value *args)
+static value strip_both(app_jinja_run *run, value v, const value *args)
 {
     return jinja_strip(run, v, args[0], true, true);
 }
@@ -295,7 +295,7 @@ static value changed(app_jinja_run *run, value v, const value *args)
     return app_jinja_bool(true);
 }
 
-static const jinja_row text_rows[] = {{"strip", "|chars", strip},
+static const jinja_row text_rows[] = {{"strip", "|chars", strip_both},
                                       {"lstrip", "|chars", lstrip},
                                       {"rstrip", "|chars", rstrip},
                                       {"split", "|sep maxsplit", split},
@@ -363,7 +363,9 @@ bool jinja_is_python_attribute(value of, const char *name)
         "isupper join ljust lower "
         "lstrip maketrans partition removeprefix removesuffix replace rfind rindex rjust "
         "rpartition rsplit rstrip split "
-        "splitlines startswith strip swapcase title translate upper zfill";
+        "splitlines startswith "
+        "strip"
+        " swapcase title translate upper zfill";
     static const char *const number =
         "as_integer_ratio bit_count bit_length conjugate denominator from_bytes fromhex hex "
         "imag is_integer numerator "

@@ -115,10 +115,10 @@ says err 'think: is no variable of the chat template folder/chat_template.jinja'
 echo '{{ messages }}{% include "a" %}' >folder/chat_template.jinja
 tool "one that cannot be run" 2 chat pair.jsonl --tokenizer folder --output y
 says err 'folder/chat_template.jinja:1:18: the statement include is not supported'
-printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "ab", "weight": 0}, {"role": "assistant", "content": "cd"}], "mood": 1}\n' >weights.jsonl
+printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "ab", "weight": 0}, {"role": "assistant", "content": "cd"}], "rating": 1}\n' >weights.jsonl
 tool "a field that is not known" 2 chat weights.jsonl --chat-template chatml --output y
-says err 'weights.jsonl:1: mood: is a field that is not known here .* --ignore-fields mood'
-tool "a weight" 0 chat weights.jsonl --chat-template chatml --ignore-fields mood --output z
+says err 'weights.jsonl:1: rating: is a field that is not known here .* --ignore-fields rating'
+tool "a weight" 0 chat weights.jsonl --chat-template chatml --ignore-fields rating --output z
 says out ' of which 12 are trained, '
 tool "a text of each turn" 0 chat chats.jsonl --chat-template chatml --output each --train each
 says out ', 40000 conversations by the template chatml$'

@@ -2,7 +2,7 @@
  * tests/fuzz/fuzz_jinja.c - a chat template from strangers: what compiles is rendered, and ends within its limits; spans
  * lie in the text, one after another; the same template renders the same text again.
  */
-#include "apps/chat/json_value.h"
+#include "apps/chat/json_value_internal.h"
 #include "tests/fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>

@@ -87,7 +87,7 @@ l.0 ~ l.1
 x | trim + '!' ~ 'a' + 'b' | upper
 (x | trim)[0] ~ x.strip().split('l')[0].upper()
 'a' ~ 1 ~ none ~ 1.50 ~ [1] ~ true
-{'strip': 1}.strip ~ {'items': 2}['items'] ~ ({'x': 1}.items is callable)
+{'upper': 1}.zz ~ {'items': 2}['items'] ~ ({'x': 1}.items is callable)
 raise_exception('no') if false else 'fine'
 messages|length ~ messages
 x is none or x is not string

@@ -1,6 +1,6 @@
-/* apps/chat/json_value.h - JSON as values of a chat template. */
-#ifndef WF_APPS_CHAT_JSON_VALUE_H
-#define WF_APPS_CHAT_JSON_VALUE_H
+/* apps/chat/json_value_internal.h - JSON as values of a chat template. */
+#ifndef WF_APPS_CHAT_JSON_VALUE_INTERNAL_H
+#define WF_APPS_CHAT_JSON_VALUE_INTERNAL_H
 
 #include "apps/jinja/jinja.h"
 #include "apps/tokenizer/json_internal.h"
