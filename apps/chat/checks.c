@@ -65,8 +65,12 @@ static wf_status check_message(const app_chat_writer *w, size_t i, wf_error *err
                                 "%s: message %zu: content is a list of parts, which the chat "
                                 "template %s does not read: give a text",
                                 name, i, w->t->name);
-        if (content ? !app_jinja_was_read(w->messages[i], field, bytes)
-                    : !is_read(w, w->messages[i], field, bytes))
+        if (content && !app_jinja_was_read(w->messages[i], field, bytes))
+            return wf_error_set(
+                error, WF_EUNSUPPORTED,
+                "%s: message %zu: the chat template %s does not write its content", name, i,
+                w->t->name);
+        if (!content && !is_read(w, w->messages[i], field, bytes))
             return wf_error_set(error, WF_EUNSUPPORTED,
                                 "%s: message %zu: the chat template %s does not write its "
                                 "field %.*s: --ignore-fields %.*s leaves it out",

@@ -59,7 +59,9 @@ static app_jinja_value message_value(app_chat_writer *w, const app_chat_message 
     for (int i = 0; i < APP_CHAT_REASONING && thought.kind == APP_JINJA_NONE; i++)
         for (uint32_t k = m->value + 1; k < json->values[m->value].next;
              k = app_json_after(json, k + 1))
-            if (app_json_equals(json, k, app_chat_reasoning[i]))
+            if (app_json_equals(json, k, app_chat_reasoning[i]) &&
+                !app_chat_is_ignored(w->t, app_chat_reasoning[i],
+                                     strlen(app_chat_reasoning[i])))
                 thought = app_chat_json_value(w->run, json, k + 1);
     if (thought.kind != APP_JINJA_NONE)
         app_jinja_dict_set(w->run, dict, word(w->run, "thinking"), thought);
@@ -67,7 +69,7 @@ static app_jinja_value message_value(app_chat_writer *w, const app_chat_message 
          k = app_json_after(json, k + 1)) {
         const char *key = app_json_text(json, k, &bytes);
 
-        if (app_json_is(json, k + 1) != APP_JSON_NULL)
+        if (app_json_is(json, k + 1) != APP_JSON_NULL && !app_chat_is_ignored(w->t, key, bytes))
             app_jinja_dict_set(w->run, dict, app_jinja_text(w->run, key, bytes),
                                app_chat_json_value(w->run, json, k + 1));
     }
