@@ -1,5 +1,8 @@
 #!/usr/bin/env python3
-"""chat_check.py GPT_DATA FOLDER.. - what gpt_data chat writes for models of Hugging Face, against transformers.
+"""chat_check.py GPT_DATA FOLDER.. | --templates TEST_JINJA FILE.. - chat templates, against transformers.
+
+With --templates: conversations with tools, reasoning and parts, rendered from files of Jinja by tests/test_jinja of a build
+and by transformers; how many are equal is printed.
 
 For each folder with a tokenizer and a chat template: 300 random conversations have the ids of apply_chat_template, and
 what is trained of them is what the assistant says, with the token that ends its turn. It needs transformers.
@@ -70,4 +73,10 @@ def check(program, folder):
     return wrong
 
 
+if sys.argv[1] == "--templates":
+    make = pathlib.Path(__file__).parent.parent / "tests/apps/jinja/make.py"
+    with tempfile.TemporaryDirectory() as where:
+        cases = pathlib.Path(where) / "cases.json"
+        subprocess.run([sys.executable, str(make), str(cases), *sys.argv[3:]], check=True, stderr=subprocess.DEVNULL)
+        sys.exit(subprocess.run([sys.argv[2], str(cases)]).returncode)
 sys.exit(1 if sum(check(sys.argv[1], folder) for folder in sys.argv[2:]) else 0)

@@ -1,11 +1,12 @@
 /*
- * apps/chat/chat.h - conversations as the text, and the token ids, that a model was trained on.
+ * apps/chat/chat.h - conversations as the text, and the token ids, that a model was trained on: its own chat template is
+ * rendered.
  *
- *     app_chat_template_find("smollm2", NULL, &template, &error);
- *     app_chat_text(template, messages, 2, APP_CHAT_PROMPT, &text, &error);
- *     app_chat_encode(encoder, &text, &ids, NULL, &error);
- *
- * Jinja is not run: a folder's template is known by what stands in it, as templates.def says.
+ *     app_chat_template_open(&(app_chat_options){.tokenizer = "smollm2"}, &template, &error);
+ *     app_chat_writer_new(template, &writer, &error);
+ *     app_chat_row_read(template, "line 1", line, bytes, &row, &error);
+ *     app_chat_write(writer, row, APP_CHAT_ASSISTANT, 0, &written, &error);
+ *     app_chat_encode(encoder, &written, &ids, &trained, &error);
  */
 #ifndef WF_APPS_CHAT_CHAT_H
 #define WF_APPS_CHAT_CHAT_H
@@ -14,32 +15,57 @@
 
 typedef struct app_chat_template app_chat_template;
 
-/** app_chat_template_name - as --chat-template takes it. */
-const char *app_chat_template_name(const app_chat_template *t);
+typedef struct app_chat_options {
+    const char *
+        tokenizer; /* a folder, or a file in one, with a template and special tokens; NULL: none */
+    const char *
+        name; /* a template of the folder, one of templates.def, or a file of Jinja; NULL: the folder's */
+    const char *variables; /* an object of JSON: variables of the template; NULL: none */
+    const char *
+        ignored; /* fields of rows and messages that may be left out, with commas between; NULL: none */
+} app_chat_options;
 
 /**
- * app_chat_template_find - the template of a name, or of a model
+ * app_chat_template_open - finds a template and compiles it; where the folder has one that is called "tool_use" and no
+ * name is given, conversations with tools are written by that one
  *
- * @param tokenizer  a folder, or a file in one, whose template is looked for where there is no name; NULL: none
- * Errors:  WF_EINVAL (no such name; no folder), WF_EUNSUPPORTED (a template that is not known), and those of
- *          app_chat_template_text; the text says which names there are
+ * Owner:   the caller, app_chat_template_close
+ * Errors:  WF_EINVAL (no such template; the text says which there are), WF_EDATA, WF_EUNSUPPORTED (file, line, column),
+ *          WF_EIO, WF_ENOMEM
  */
-wf_status app_chat_template_find(const char *tokenizer, const char *name,
-                                 const app_chat_template **t, wf_error *error);
+wf_status app_chat_template_open(const app_chat_options *options, app_chat_template **t,
+                                 wf_error *error);
+void app_chat_template_close(app_chat_template *t);
 
-typedef enum app_chat_role { APP_CHAT_SYSTEM, APP_CHAT_USER, APP_CHAT_ASSISTANT } app_chat_role;
-enum { APP_CHAT_ROLES = 3 };
+/** app_chat_template_name - a name of templates.def, or the file of the template */
+const char *app_chat_template_name(const app_chat_template *t);
 
-typedef struct app_chat_message {
-    app_chat_role role;
-    const char *content;
-    size_t bytes;
-} app_chat_message;
+/** app_chat_is_ignored - says whether the options say to ignore a field */
+bool app_chat_is_ignored(const app_chat_template *t, const char *field, size_t bytes);
 
-/** app_chat_role_of - of "system", "user" or "assistant"; false: of none of them. */
-bool app_chat_role_of(const char *text, size_t bytes, app_chat_role *role);
+/** app_chat_is_harmless - says whether a field of a row is one that trains nothing: id, source, metadata, .. */
+bool app_chat_is_harmless(const char *field);
 
-/* What of a text an assistant says, the end of its turn included. */
+/* A line of chat data. */
+typedef struct app_chat_row app_chat_row;
+
+/**
+ * app_chat_row_read - reads {"messages": [{"role", "content", ..}, ..]}, or {"prompt", "completion"}, whose values are such
+ * lists, or what a user says and what the assistant answers; of these two the completion alone is trained
+ *
+ * Beside them a row may have "tools", "documents" and "chat_template_kwargs" (variables of the template), and fields that
+ * train nothing (id, source, metadata, ..). A message may have "weight" (0 or 1) or "train", which say whether it is
+ * trained, and what its template reads. Any other field is refused, unless the template's options say to ignore it.
+ *
+ * @param name  of the line, for errors
+ * Owner:   the caller, app_chat_row_free
+ * Errors:  WF_EDATA (name and key), WF_EUNSUPPORTED (a field or a role that is not known), WF_ENOMEM; *row is then NULL
+ */
+wf_status app_chat_row_read(const app_chat_template *t, const char *name, const char *text,
+                            size_t bytes, app_chat_row **row, wf_error *error);
+void app_chat_row_free(app_chat_row *row);
+
+/* What of a text is trained. */
 typedef struct app_chat_span {
     size_t begin, end;
 } app_chat_span;
@@ -49,25 +75,48 @@ typedef struct app_chat_written {
     app_tokenizer_bytes text;
     app_chat_span *spans;
     size_t count, room;
+    bool exact; /* spans end as turns do: generation blocks say so */
 } app_chat_written;
 
 void app_chat_written_free(app_chat_written *written);
 
-enum { APP_CHAT_PROMPT = 1 /* the text ends with what asks for an answer */ };
+/* How a conversation is written, and what of it is trained. */
+typedef enum app_chat_train {
+    APP_CHAT_PROMPT,    /* the text asks for an answer at its end; nothing is trained */
+    APP_CHAT_ASSISTANT, /* all that assistants say, with the end of each turn */
+    APP_CHAT_LAST,      /* the last of it */
+    APP_CHAT_EACH, /* a text of each turn of an assistant, which ends with it and of which it is trained */
+    APP_CHAT_ALL /* the whole text */
+} app_chat_train;
+
+/* What a thread needs to write. */
+typedef struct app_chat_writer app_chat_writer;
+
+/** app_chat_writer_new - Owner: the caller, app_chat_writer_free, before the template is closed */
+wf_status app_chat_writer_new(const app_chat_template *t, app_chat_writer **writer,
+                              wf_error *error);
+void app_chat_writer_free(app_chat_writer *writer);
+
+/** app_chat_parts - how many texts a row becomes: more than one with APP_CHAT_EACH */
+size_t app_chat_parts(const app_chat_row *row, app_chat_train train);
 
 /**
- * app_chat_text - a conversation as text, in place of what `written` had
+ * app_chat_write - writes a part of a row, in place of what `written` had
  *
- * Errors: WF_EDATA (what the template does not allow: a system message that is not the first, or any where it has
- *         none; turns that do not alternate where they must), WF_ENOMEM
+ * A template with generation blocks says what is trained. Without them it is what an answer adds to the text that asks for
+ * it: the conversation is rendered up to each turn, and each of these texts has to begin the next one.
+ *
+ * Errors: WF_EDATA (what the template refuses; a row of which nothing is trained; a template that writes a turn in another
+ *         way once others follow), WF_EUNSUPPORTED (a field that the template does not read), WF_ENOMEM
  */
-wf_status app_chat_text(const app_chat_template *t, const app_chat_message *messages,
-                        size_t count, int flags, app_chat_written *written, wf_error *error);
+wf_status app_chat_write(app_chat_writer *writer, const app_chat_row *row, app_chat_train train,
+                         size_t part, app_chat_written *written, wf_error *error);
 
 /**
  * app_chat_encode - appends its ids; special tokens that stand in the text are such
  *
- * @param trained  NULL, or gets a 1 for each id that begins in a span, or at its begin, else a 0
+ * @param trained  NULL, or gets a 1 for each id that begins in a span, or at its begin, else a 0; of a span that is not
+ *                 exact, white space behind the special token that ends a turn is not trained
  * Errors: WF_EDATA, WF_ENOMEM
  */
 wf_status app_chat_encode(app_tokenizer_encoder *encoder, const app_chat_written *written,

@@ -1,5 +1,5 @@
 /* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
-#include "apps/chat/row.h"
+#include "apps/chat/chat.h"
 #include "apps/data/file_kind.h"
 #include "apps/data/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
@@ -11,13 +11,11 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef enum train { TRAIN_ASSISTANT, TRAIN_LAST, TRAIN_ALL } train;
-
 typedef struct job {
     const app_gpt_data_request *q;
-    train train;
+    app_chat_train train;
     app_tokenizer *tokenizer;
-    const app_chat_template *template;
+    app_chat_template *template;
     app_megatron_writer *writer, *mask;
     int64_t trained;
 } job;
@@ -34,6 +32,7 @@ typedef struct encoded {
 typedef struct worker {
     const job *job;
     app_tokenizer_encoder *encoder;
+    app_chat_writer *writer;
     app_chat_written written;
 } worker;
 
@@ -42,6 +41,7 @@ static void close_worker(void *own)
     worker *w = own;
 
     app_tokenizer_encoder_free(w->encoder);
+    app_chat_writer_free(w->writer);
     app_chat_written_free(&w->written);
     free(w);
 }
@@ -55,7 +55,8 @@ static void *open_worker(void *arg, wf_error *error)
         return NULL;
     }
     w->job = arg;
-    app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error);
+    if (app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error) == WF_OK)
+        app_chat_writer_new(w->job->template, &w->writer, error);
     return w;
 }
 
@@ -89,44 +90,24 @@ static wf_status end_conversation(encoded *e, wf_error *error)
     return WF_OK;
 }
 
-/* Which parts of what is written are trained. */
-static wf_status choose(const job *j, const char *name, app_chat_written *w, wf_error *error)
-{
-    if (w->count == 0)
-        return wf_error_set(error, WF_EDATA,
-                            "%s: no assistant says anything, so there is nothing to train on",
-                            name);
-    if (j->train == TRAIN_LAST)
-        w->spans[0] = w->spans[w->count - 1];
-    if (j->train == TRAIN_ALL)
-        w->spans[0] = (app_chat_span){0, w->text.bytes};
-    if (j->train != TRAIN_ASSISTANT)
-        w->count = 1;
-    return WF_OK;
-}
-
 static wf_status encode_row(void *own, const char *name, const char *text, size_t bytes,
                             bool ends, void *result, wf_error *error)
 {
     worker *w = own;
     const job *j = w->job;
     encoded *e = result;
-    const app_chat_message *messages;
-    wf_error why = {WF_OK, ""};
     app_chat_row *row;
-    size_t count, begin = e->trained.count;
+    size_t begin = e->trained.count;
     const size_t ids = e->ids.count, trained = begin;
 
     (void)ends; /* a line always does */
-    if (app_chat_row_read(name, text, bytes, &row, error) != WF_OK)
+    if (app_chat_row_read(j->template, name, text, bytes, &row, error) != WF_OK)
         return error->code;
-    messages = app_chat_row_messages(row, &count);
-    if (app_chat_text(j->template, messages, count, 0, &w->written, &why) != WF_OK)
-        wf_error_set(error, why.code, "%s: %s", name, why.text);
+    for (size_t i = 0; error->code == WF_OK && i < app_chat_parts(row, j->train); i++)
+        if (app_chat_write(w->writer, row, j->train, i, &w->written, error) == WF_OK &&
+            app_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
+            end_conversation(e, error);
     app_chat_row_free(row);
-    if (error->code == WF_OK && choose(j, name, &w->written, error) == WF_OK &&
-        app_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
-        end_conversation(e, error);
     for (; error->code == WF_OK && begin < e->trained.count; begin++)
         e->ones += e->trained.data[begin];
     if (error->code != WF_OK) {
@@ -204,16 +185,22 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
 
 static wf_status check(job *j, wf_error *error)
 {
-    static const char *const names[] = {"assistant", "last", "all"};
+    static const struct {
+        const char *name;
+        app_chat_train train;
+    } names[] = {{"assistant", APP_CHAT_ASSISTANT},
+                 {"last", APP_CHAT_LAST},
+                 {"each", APP_CHAT_EACH},
+                 {"all", APP_CHAT_ALL}};
     const app_gpt_data_request *q = j->q;
     int number = 0;
 
-    while (number < 3 && q->train && strcmp(names[number], q->train) != 0)
+    while (number < 4 && q->train && strcmp(names[number].name, q->train) != 0)
         number++;
-    if (number == 3)
-        return wf_error_set(error, WF_EINVAL, "--train %s is none of assistant, last and all",
-                            q->train);
-    j->train = (train)number;
+    if (number == 4)
+        return wf_error_set(error, WF_EINVAL,
+                            "--train %s is none of assistant, last, each and all", q->train);
+    j->train = names[number].train;
     for (int64_t i = 0; i < q->file_count; i++) {
         int fd = open(q->files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         const char *advice;
@@ -233,15 +220,20 @@ static wf_status check(job *j, wf_error *error)
 wf_status app_gpt_data_chat(const app_gpt_data_request *q, wf_error *error)
 {
     job j = {.q = q};
+    const app_chat_options options = {.tokenizer = q->tokenizer,
+                                      .name = q->chat_template,
+                                      .variables = q->chat_variables,
+                                      .ignored = q->ignored_fields};
     char mask_prefix[4096];
 
     if (snprintf(mask_prefix, sizeof mask_prefix, "%s.loss", q->output) >=
         (int)sizeof mask_prefix)
         return wf_error_set(error, WF_EINVAL, "--output: the name is too long");
     if (check(&j, error) == WF_OK &&
-        app_chat_template_find(q->tokenizer, q->chat_template, &j.template, error) == WF_OK &&
+        app_chat_template_open(&options, &j.template, error) == WF_OK &&
         app_tokenizer_open(q->tokenizer, &j.tokenizer, error) == WF_OK)
         write_all(&j, mask_prefix, error);
     app_tokenizer_close(j.tokenizer);
+    app_chat_template_close(j.template);
     return error->code;
 }

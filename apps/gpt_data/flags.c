@@ -53,13 +53,20 @@ const char app_gpt_data_help[] =
     "  --special-tokens      tokenize: special tokens that stand in texts become their ids; "
     "else "
     "they are text\n"
-    "  --chat-template NAME  chat: how turns are written (default: as the template beside the "
-    "tokenizer says);\n"
-    "                        a name that there is none of tells those that there are\n"
+    "  --chat-template NAME|FILE  chat: how turns are written: a name or a file of Jinja "
+    "(default: the\n"
+    "                        template beside the tokenizer); a wrong name prints the names\n"
+    "  --chat-template-kwargs JSON  chat: variables of the template, such as "
+    "'{\"enable_thinking\": false}'\n"
+    "  --ignore-fields NAMES chat: fields of rows and messages to leave out, with commas "
+    "between; others that\n"
+    "                        are not known, or that the template does not write, are refused\n"
     "  --train WHAT          chat: what is trained: assistant, all that assistants say, with "
     "the "
     "end of each turn;\n"
-    "                        last, of that the last turn; all (default: assistant)\n"
+    "                        last, of that the last turn; each, a text of each turn, which "
+    "ends with it and\n"
+    "                        of which it is trained; all (default: assistant)\n"
     "  --seq-len N           pack: tokens of a window\n"
     "  --long WHAT           pack: documents that are longer than a window: refuse, or cut "
     "them into "
@@ -118,8 +125,10 @@ static wf_status check(const app_gpt_data_request *q, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "%s is no command: there are tokenize, chat, pack, show and train-bpe", q->command);
-    if ((q->chat_template || q->train) && !chat)
-        return wf_error_set(error, WF_EINVAL, "--chat-template and --train are of chat");
+    if ((q->chat_template || q->train || q->chat_variables || q->ignored_fields) && !chat)
+        return wf_error_set(error, WF_EINVAL,
+                            "--chat-template, --chat-template-kwargs, --ignore-fields and "
+                            "--train are of chat");
     if (chat && q->key)
         return wf_error_set(error, WF_EINVAL,
                             "--jsonl-key is of texts: chat reads messages, or prompt and "
@@ -169,6 +178,12 @@ static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
     case 'c':
         q->chat_template = optarg;
         break;
+    case 'j':
+        q->chat_variables = optarg;
+        break;
+    case 'i':
+        q->ignored_fields = optarg;
+        break;
     case 'w':
         q->train = optarg;
         break;
@@ -204,21 +219,24 @@ static wf_status take(int flag, app_gpt_data_request *q, wf_error *error)
 
 wf_status app_gpt_data_parse(int argc, char **argv, app_gpt_data_request *q, wf_error *error)
 {
-    static const struct option flags[] = {{"tokenizer", required_argument, NULL, 't'},
-                                          {"output", required_argument, NULL, 'o'},
-                                          {"jsonl-key", required_argument, NULL, 'k'},
-                                          {"chat-template", required_argument, NULL, 'c'},
-                                          {"train", required_argument, NULL, 'w'},
-                                          {"on-bad-row", required_argument, NULL, 'b'},
-                                          {"append-eod", no_argument, NULL, 'e'},
-                                          {"special-tokens", no_argument, NULL, 's'},
-                                          {"document", required_argument, NULL, 'd'},
-                                          {"vocab-size", required_argument, NULL, 'v'},
-                                          {"seq-len", required_argument, NULL, 'q'},
-                                          {"long", required_argument, NULL, 'l'},
-                                          {"threads", required_argument, NULL, 'n'},
-                                          {"help", no_argument, NULL, 'h'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option flags[] = {
+        {"tokenizer", required_argument, NULL, 't'},
+        {"output", required_argument, NULL, 'o'},
+        {"jsonl-key", required_argument, NULL, 'k'},
+        {"chat-template", required_argument, NULL, 'c'},
+        {"chat-template-kwargs", required_argument, NULL, 'j'},
+        {"ignore-fields", required_argument, NULL, 'i'},
+        {"on-bad-row", required_argument, NULL, 'b'},
+        {"train", required_argument, NULL, 'w'},
+        {"append-eod", no_argument, NULL, 'e'},
+        {"special-tokens", no_argument, NULL, 's'},
+        {"document", required_argument, NULL, 'd'},
+        {"vocab-size", required_argument, NULL, 'v'},
+        {"seq-len", required_argument, NULL, 'q'},
+        {"long", required_argument, NULL, 'l'},
+        {"threads", required_argument, NULL, 'n'},
+        {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
     wf_status status = WF_OK;
     int c;
 

@@ -10,12 +10,13 @@ enum { APP_GPT_DATA_MOST_THREADS = 256 };
 
 typedef struct app_gpt_data_request {
     const char *command, *tokenizer, *output;
-    const char *key;                   /* NULL: "text" */
-    const char *on_bad_row;            /* NULL: "stop" */
-    const char *chat_template, *train; /* NULL: the tokenizer's; "assistant" */
-    char **files;                      /* FILES, or PREFIX */
-    int64_t file_count, document;      /* document -1: none */
-    int64_t vocabulary, seq_len;       /* 0: not given */
+    const char *key;                             /* NULL: "text" */
+    const char *on_bad_row;                      /* NULL: "stop" */
+    const char *chat_template, *train;           /* NULL: the tokenizer's; "assistant" */
+    const char *chat_variables, *ignored_fields; /* NULL: none */
+    char **files;                                /* FILES, or PREFIX */
+    int64_t file_count, document;                /* document -1: none */
+    int64_t vocabulary, seq_len;                 /* 0: not given */
     int threads;
     bool append_eod, special_tokens, cuts, skips, help;
     const char

@@ -24,8 +24,11 @@ const char app_generate_help[] =
     "                           lines may be {\"messages\": [{\"role\": .., \"content\": ..}, "
     "..]} too\n"
     "  --system TEXT            with --chat: what the system says first\n"
-    "  --chat-template NAME     not the one beside the model: chatml, llama3, .. (see gpt_data "
-    "--help)\n"
+    "  --chat-template NAME     not the one beside the model: chatml, llama3, .., or a file of "
+    "Jinja\n"
+    "  --chat-template-kwargs JSON  variables of the template: '{\"enable_thinking\": false}'\n"
+    "  --ignore-fields NAMES    with --chat: fields of lines and messages to leave out, with "
+    "commas between\n"
     "  --tokenizer PATH         not the tokenizer beside the model (see gpt_data --help)\n"
     "  --max-new-tokens N       tokens of each text, at most (default: 128)\n"
     "  --n N                    texts of each prompt (default: 1)\n"
@@ -79,9 +82,12 @@ static wf_status check(const app_generate_request *q, wf_error *error)
             error, WF_EINVAL, "%s",
             q->prompt ? "--prompt and --prompts: give one of them"
                       : "nothing to go on from: give --prompt TEXT or --prompts FILE");
-    if ((q->system || q->chat_template) && !q->chat)
+    if ((q->system || q->chat_template || q->chat_variables || q->ignored_fields) && !q->chat)
         return wf_error_set(error, WF_EINVAL, "--%s is for conversations: give --chat too",
-                            q->system ? "system" : "chat-template");
+                            q->system           ? "system"
+                            : q->chat_template  ? "chat-template"
+                            : q->chat_variables ? "chat-template-kwargs"
+                                                : "ignore-fields");
     if (q->logprobs >= 0 && !q->json)
         return wf_error_set(error, WF_EINVAL,
                             "--logprobs are printed as JSON: give --json too");
@@ -119,6 +125,8 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
         {"chat", APP_FLAG_SWITCH, &q->chat, 0, 0, NULL, NULL},
         {"system", APP_FLAG_TEXT, &q->system, 0, 0, NULL, NULL},
         {"chat-template", APP_FLAG_TEXT, &q->chat_template, 0, 0, NULL, NULL},
+        {"chat-template-kwargs", APP_FLAG_TEXT, &q->chat_variables, 0, 0, NULL, NULL},
+        {"ignore-fields", APP_FLAG_TEXT, &q->ignored_fields, 0, 0, NULL, NULL},
         {"max-new-tokens", APP_FLAG_COUNT, &q->most, 1, 1 << 24, NULL, NULL},
         {"n", APP_FLAG_COUNT, &q->n, 1, 1 << 20, NULL, NULL},
         {"temperature", APP_FLAG_REAL, &s->temperature, 0, 100, NULL, NULL},

@@ -1,6 +1,6 @@
 /* apps/gpt_generate/prompts.c - a prompt, or a file of them; see the header. */
 #include "apps/gpt_generate/prompts.h"
-#include "apps/chat/row.h"
+#include "apps/chat/chat.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <jansson.h>
@@ -31,7 +31,8 @@ typedef struct reading {
     const app_generate_request *request;
     app_prompts *prompts;
     app_tokenizer_encoder *encoder;
-    const app_chat_template *template; /* NULL: no conversations */
+    app_chat_template *template; /* NULL: no conversations */
+    app_chat_writer *writer;
     int64_t vocabulary;
     const char *name; /* where the prompt is from */
 } reading;
@@ -46,51 +47,62 @@ static wf_status end_ids(const reading *r, const app_tokenizer_ids *ids, wf_erro
     return error->code;
 }
 
-static wf_status add_chat(const reading *r, const app_chat_message *messages, size_t count,
-                          wf_error *error)
+/* Adds a conversation, a line of JSON, with what asks for an answer behind it. */
+static wf_status add_chat(const reading *r, const char *line, size_t bytes, wf_error *error)
 {
     app_tokenizer_ids *ids = add(r->prompts, error);
     app_chat_written written = {.count = 0};
-    wf_error why = {WF_OK, ""};
+    app_chat_row *row = NULL;
 
     if (!ids)
         return error->code;
-    if (app_chat_text(r->template, messages, count, APP_CHAT_PROMPT, &written, &why) != WF_OK ||
-        app_chat_encode(r->encoder, &written, ids, NULL, &why) != WF_OK)
-        wf_error_set(error, why.code, "%s: %s", r->name, why.text);
+    if (app_chat_row_read(r->template, r->name, line, bytes, &row, error) == WF_OK &&
+        app_chat_write(r->writer, row, APP_CHAT_PROMPT, 0, &written, error) == WF_OK)
+        app_chat_encode(r->encoder, &written, ids, NULL, error);
+    app_chat_row_free(row);
     app_chat_written_free(&written);
     return end_ids(r, ids, error);
 }
 
-static wf_status add_text(const reading *r, const char *text, size_t bytes, wf_error *error)
+/* Adds what a user says, behind what the system says. */
+static wf_status add_turn(const reading *r, const char *text, size_t bytes, wf_error *error)
 {
     const char *system = r->request->system;
-    const app_chat_message said[] = {
-        {APP_CHAT_SYSTEM, system ? system : "", system ? strlen(system) : 0},
-        {APP_CHAT_USER, text, bytes}};
+    json_t *messages = json_array(), *row = json_pack("{s:o}", "messages", messages);
+    json_t *said = json_stringn(text, bytes), *before = system ? json_string(system) : NULL;
+    char *line;
+
+    if (!said || (system && !before)) {
+        json_decref(row);
+        json_decref(said);
+        json_decref(before);
+        return wf_error_set(error, WF_EDATA,
+                            "%s or --system is no UTF-8, which a chat template needs", r->name);
+    }
+    if (system)
+        json_array_append_new(messages,
+                              json_pack("{s:s, s:o}", "role", "system", "content", before));
+    json_array_append_new(messages, json_pack("{s:s, s:o}", "role", "user", "content", said));
+    line = json_dumps(row, JSON_COMPACT);
+    json_decref(row);
+    if (!line)
+        return wf_error_set(error, WF_ENOMEM, "%s: no memory to write it", r->name);
+    add_chat(r, line, strlen(line), error);
+    free(line);
+    return error->code;
+}
+
+static wf_status add_text(const reading *r, const char *text, size_t bytes, wf_error *error)
+{
     app_tokenizer_ids *ids;
 
     if (r->template)
-        return add_chat(r, system ? said : said + 1, system ? 2 : 1, error);
+        return add_turn(r, text, bytes, error);
     ids = add(r->prompts, error);
     if (ids)
         app_tokenizer_encode(r->encoder, text, bytes,
                              APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, ids, error);
     return ids ? end_ids(r, ids, error) : error->code;
-}
-
-static wf_status add_messages(const reading *r, const char *line, size_t bytes, wf_error *error)
-{
-    app_chat_row *row;
-
-    if (app_chat_row_read(r->name, line, bytes, &row, error) == WF_OK) {
-        size_t count;
-        const app_chat_message *messages = app_chat_row_messages(row, &count);
-
-        add_chat(r, messages, count, error);
-    }
-    app_chat_row_free(row);
-    return error->code;
 }
 
 static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
@@ -119,6 +131,26 @@ static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
     return WF_OK;
 }
 
+/* Refuses fields of a line that nothing reads. */
+static wf_status check_fields(const reading *r, json_t *object, const char *own,
+                              wf_error *error)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach(object, key, value) if (
+        strcmp(key, own) != 0 && !json_is_null(value) && !app_chat_is_harmless(key) &&
+        !(r->template &&
+          app_chat_is_ignored(
+              r->template, key,
+              strlen(key)))) return wf_error_set(error, WF_EUNSUPPORTED,
+                                                 "%s: the field \"%.60s\" is not known here: a "
+                                                 "line has \"prompt\", \"ids\", "
+                                                 "or, with --chat, \"messages\"",
+                                                 r->name, key);
+    return WF_OK;
+}
+
 static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_error *error)
 {
     json_error_t why;
@@ -130,16 +162,16 @@ static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_e
         wf_error_set(error, WF_ENOMEM, "%s: no memory to read it", r->name);
     else if (!object)
         wf_error_set(error, WF_EDATA, "%s: no JSON: %s", r->name, why.text);
-    else if (ids)
+    else if (ids && check_fields(r, object, "ids", error) == WF_OK)
         add_ids(r, ids, error);
     else if (r->template && json_object_get(object, "messages"))
-        add_messages(r, line, bytes, error);
-    else if (!json_is_string(text))
+        add_chat(r, line, bytes, error);
+    else if (error->code == WF_OK && !json_is_string(text))
         wf_error_set(error, WF_EDATA,
                      "%s: neither a text \"prompt\" nor a list \"ids\"; \"messages\" are "
                      "read with --chat",
                      r->name);
-    else
+    else if (check_fields(r, object, "prompt", error) == WF_OK)
         add_text(r, json_string_value(text), json_string_length(text), error);
     json_decref(object);
     return error->code;
@@ -177,24 +209,29 @@ wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *t
                            const char *tokenizer_path, int64_t vocabulary, app_prompts *p,
                            wf_error *error)
 {
+    const app_chat_options chat = {.tokenizer = tokenizer_path,
+                                   .name = q->chat_template,
+                                   .variables = q->chat_variables,
+                                   .ignored = q->ignored_fields};
     reading r = {.request = q, .prompts = p, .vocabulary = vocabulary, .name = "--prompt"};
 
     *p = (app_prompts){.count = 0};
     if (!q->prompt && !q->prompts) /* for a plan */
         return WF_OK;
-    if (q->chat &&
-        app_chat_template_find(tokenizer_path, q->chat_template, &r.template, error) != WF_OK)
-        return error->code;
-    if (app_tokenizer_encoder_new(tokenizer, &r.encoder, error) != WF_OK)
-        return error->code;
-    if (q->prompt)
+    if (q->chat && app_chat_template_open(&chat, &r.template, error) == WF_OK)
+        app_chat_writer_new(r.template, &r.writer, error);
+    if (error->code == WF_OK)
+        app_tokenizer_encoder_new(tokenizer, &r.encoder, error);
+    if (error->code == WF_OK && q->prompt)
         add_text(&r, q->prompt, strlen(q->prompt), error);
-    else
+    else if (error->code == WF_OK)
         read_file(&r, q->prompts, error);
     for (int64_t i = 0; i < p->count; i++)
         if ((int64_t)p->ids[i].count > p->longest)
             p->longest = (int64_t)p->ids[i].count;
     app_tokenizer_encoder_free(r.encoder);
+    app_chat_writer_free(r.writer);
+    app_chat_template_close(r.template);
     return error->code;
 }
 

@@ -1,7 +1,7 @@
 /* apps/tools/gguf_export.c - see the header. */
 #include "apps/tools/gguf_export.h"
 #include "apps/program.h"
-#include "apps/chat/template_text.h"
+#include "apps/chat/sources.h"
 #include "apps/model/model_source.h"
 #include "apps/tokenizer/vocabulary.h"
 #include <stdio.h>
@@ -15,7 +15,7 @@ static const struct {
     wf_par_gguf_type type;
 } types[] = {
     {"f32", WF_PAR_GGUF_FLOAT32}, {"f16", WF_PAR_GGUF_FLOAT16}, {"q8_0", WF_PAR_GGUF_Q8_0}};
-enum { TYPES = sizeof types / sizeof *types, MOST_KEYS = 20 };
+enum { TYPES = sizeof types / sizeof *types, MOST_KEYS = 24 + APP_CHAT_MOST_SOURCES };
 
 static int type_number(const char *name)
 {
@@ -73,9 +73,11 @@ typedef struct keys {
     int count;
     app_tokenizer *tokenizer;
     app_vocabulary v;
-    wf_par_gguf_text model, pre, template;
+    wf_par_gguf_text model, pre, template[APP_CHAT_MOST_SOURCES],
+        template_name[APP_CHAT_MOST_SOURCES];
     int32_t ids[4];
-    char *template_text;
+    app_chat_sources templates;
+    char template_key[APP_CHAT_MOST_SOURCES][128];
 } keys;
 
 static void add(keys *k, const char *key, wf_par_gguf_kind kind, int64_t array,
@@ -131,13 +133,34 @@ static void add_no_vocabulary(keys *k)
     add(k, "tokenizer.ggml.model", WF_PAR_GGUF_TEXT, 0, &k->model);
 }
 
+/* Adds chat templates as llama.cpp names them: the default one, and others by their names. */
+static void add_templates(keys *k)
+{
+    int named = 0;
+
+    for (int i = 0; i < k->templates.count; i++) {
+        const app_chat_source *source = &k->templates.item[i];
+
+        k->template[i] = (wf_par_gguf_text){source->text, (int64_t)source->bytes};
+        if (strcmp(source->name, "default") == 0) {
+            add(k, "tokenizer.chat_template", WF_PAR_GGUF_TEXT, 0, &k->template[i]);
+            continue;
+        }
+        snprintf(k->template_key[i], sizeof k->template_key[i],
+                 "tokenizer.chat_template.%.100s", source->name);
+        add(k, k->template_key[i], WF_PAR_GGUF_TEXT, 0, &k->template[i]);
+        k->template_name[named++] = text_of(source->name);
+    }
+    if (named)
+        add(k, "tokenizer.chat_templates", WF_PAR_GGUF_TEXT, named, k->template_name);
+}
+
 /* Tokenizer and chat template of a folder, or of a file and what lies beside it. */
 static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *error)
 {
     wf_error why = {WF_OK, ""};
     char folder[4096];
     struct stat s;
-    size_t bytes;
 
     if (app_tokenizer_open(path, &k->tokenizer, error) != WF_OK)
         return error->code;
@@ -151,20 +174,16 @@ static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *er
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         snprintf(folder, sizeof folder, "%.*s.",
                  strrchr(path, '/') ? (int)(strrchr(path, '/') + 1 - path) : 0, path);
-    if (app_chat_template_text(folder, &k->template_text, &bytes, error) != WF_OK)
-        return error->code;
-    if (k->template_text) {
-        k->template = (wf_par_gguf_text){k->template_text, (int64_t)bytes};
-        add(k, "tokenizer.chat_template", WF_PAR_GGUF_TEXT, 0, &k->template);
-    }
-    return WF_OK;
+    if (app_chat_sources_read(folder, &k->templates, error) == WF_OK)
+        add_templates(k);
+    return error->code;
 }
 
 static void close_keys(keys *k)
 {
     app_vocabulary_close(&k->v);
     app_tokenizer_close(k->tokenizer);
-    free(k->template_text);
+    app_chat_sources_free(&k->templates);
 }
 
 /* The file's name without its folders and what ends it. */

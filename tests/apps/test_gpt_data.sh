@@ -138,25 +138,42 @@ mkdir folder && cp bpe1/tokenizer.json folder
 tool "no template" 2 chat pair.jsonl --tokenizer folder --output z
 says err 'no chat template beside folder: --chat-template takes one of smollm2, '
 echo "{% for m in messages %}{{ '<|im_start|>' + m.role + '<|im_end|>' }}{% endfor %}" >folder/chat_template.jinja
+tool "one that drops what is said" 2 chat pair.jsonl --tokenizer folder --output z
+says err 'pair.jsonl:1: the chat template folder/chat_template.jinja does not write what a user says'
+echo "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content | trim }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}{{ 'assistant:' }}{% endif %}{% if name %}{{ name }}{% endif %}" >folder/chat_template.jinja
+printf '{"bos_token": "<s>", "eos_token": {"content": "</s>"}}' >folder/tokenizer_config.json
 tool "the folder's" 0 chat pair.jsonl --tokenizer folder --output z
-says out 'by the template chatml$'
-echo '{{ messages }}' >folder/chat_template.jinja
-tool "one that is not known" 2 chat pair.jsonl --tokenizer folder --output z
-says err 'no template that is known is the one beside folder'
+says out 'by the template folder/chat_template.jinja$'
+tool "a file" 0 chat pair.jsonl --chat-template folder/chat_template.jinja --chat-template-kwargs '{"bos_token": "B", "eos_token": "E"}' --output z
+result "what the file writes and trains" "$(python3 -c '
+data, mask = (open("z" + end, "rb").read() for end in (".bin", ".loss.bin"))
+if data != b"Buser:abEassistant:cdE" or bytes(c for c, one in zip(data, mask) if one) != b"cdE": print(data, mask)' 2>&1)"
+tool "a variable that is none" 2 chat pair.jsonl --chat-template folder/chat_template.jinja --chat-template-kwargs '{"think": 1}' --output y
+says err 'think: is no variable of the chat template folder/chat_template.jinja'
+echo '{{ messages }}{% include "a" %}' >folder/chat_template.jinja
+tool "one that cannot be run" 2 chat pair.jsonl --tokenizer folder --output y
+says err 'folder/chat_template.jinja:1:18: the statement include is not supported'
+printf '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "ab", "weight": 0}, {"role": "assistant", "content": "cd"}], "rating": 1}\n' >weights.jsonl
+tool "a field that is not known" 2 chat weights.jsonl --chat-template chatml --output y
+says err 'weights.jsonl:1: rating: is a field that is not known here .* --ignore-fields rating'
+tool "a weight" 0 chat weights.jsonl --chat-template chatml --ignore-fields rating --output z
+says out ' of which 12 are trained, '
+tool "a text of each turn" 0 chat chats.jsonl --chat-template chatml --output each --train each
+says out ', 40000 conversations by the template chatml$'
 printf '{"messages": [{"role": "user", "content": "a"}]}\n' >only.jsonl
 tool "nobody answers" 3 chat only.jsonl --chat-template chatml --output y
-says err '^gpt_data: only.jsonl:1: no assistant says anything'
+says err '^gpt_data: only.jsonl:1: no turn of an assistant is trained'
 printf '\n{"messages": [{"role": "assistant", "content": "a"}]}\n' >only.jsonl
 tool "turns in the wrong order" 3 chat only.jsonl --chat-template gemma --output y
-says err '^gpt_data: only.jsonl:2: the conversation has turns that do not alternate'
+says err '^gpt_data: only.jsonl:2: gemma:1:[0-9]+: the template refuses this: roles must alternate'
 tool "a role that is none" 2 chat rows.jsonl --chat-template nobody --output y
 says err 'there is no chat template nobody'
 tool "a text" 2 chat text.txt --chat-template chatml --output y
 says err 'text.txt does not end in .jsonl'
 tool "what is trained" 2 chat pair.jsonl --chat-template chatml --output y --train some
-says err '--train some is none of assistant, last and all'
+says err '--train some is none of assistant, last, each and all'
 tool "flags of chat" 2 tokenize text.txt --output y --train all
-says err '--chat-template and --train are of chat'
+says err '--chat-template, --chat-template-kwargs, --ignore-fields and --train are of chat'
 tool "another key of chats" 2 chat pair.jsonl --chat-template chatml --output y --jsonl-key a
 says err '--jsonl-key is of texts'
 result "nothing is left of those" "$(find . -name 'y.*')"

@@ -151,7 +151,18 @@ import json
 text = bytes(json.loads(open("out").read())["prompt_ids"]).decode()
 if not text.startswith("<|im_start|>system\nBe.<|im_end|>\n<|im_start|>user\nHi<"): print(repr(text))'
 
+printf '{"messages": [{"role": "user", "content": "Hi"}], "tools": [{"name": "f"}], "id": 1}\n{"prompt": "Yo", "source": "s"}\n' >tools.jsonl
+printf '%s' '{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}{% if think %}{{ think }}{% endif %}' >tools.jinja
+generate "a chat with tools" llama --chat --chat-template tools.jinja --chat-template-kwargs '{"think": "T"}' --max-new-tokens 4 --echo --json --prompts tools.jsonl
+python "which the template gets" '
+import json
+texts = [bytes(json.loads(line)["prompt_ids"]).decode() for line in open("out")]
+if texts != ["[{\"name\": \"f\"}]HiT", "nullYoT"]: print(texts)'
+printf '{"prompt": "Hi", "max_tokens": 5}\n' >unknown.jsonl
+
 # Mistakes.
+other "a field of a prompt that is not known" 2 'line 1: the field .max_tokens. is not known' gpt_generate llama --prompts unknown.jsonl
+other "variables without a chat" 2 '--chat-template-kwargs is for conversations' gpt_generate llama --chat-template-kwargs '{}' --prompt x
 other "a template that is none" 2 'no chat template foo: .* chatml' gpt_generate llama --chat --chat-template foo --prompt x
 other "a system without a chat" 2 'give --chat too' gpt_generate llama --system x --prompt x
 other "messages without a chat" 3 'read with --chat' gpt_generate llama --prompts chats.jsonl

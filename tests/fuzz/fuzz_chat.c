@@ -1,8 +1,8 @@
 /*
  * tests/fuzz/fuzz_chat.c - a line of chat data from strangers: what is read becomes text by every template, of which
- * spans lie in the text, one behind another, and as many ids as bytes of it are said to be trained or not.
+ * spans lie in the text, one after another, and as many ids as bytes of it are said to be trained or not.
  */
-#include "apps/chat/row.h"
+#include "apps/chat/chat.h"
 #include "tests/fuzz/fuzz.h"
 
 static void encode(const app_chat_written *w)
@@ -31,30 +31,46 @@ static void encode(const app_chat_written *w)
     app_tokenizer_ids_free(&trained);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+/* Writes a row in each way. */
+static void write_row(const app_chat_template *t, const char *data, size_t size)
 {
-    static const char *const names[] = {"smollm2", "llama3", "llama2", "mistral-v3", "gemma"};
     app_chat_written written = {.count = 0};
     wf_error error = {WF_OK, ""};
-    const app_chat_message *messages;
+    app_chat_writer *writer = NULL;
     app_chat_row *row;
-    size_t count;
-    wf_status status = app_chat_row_read("line", (const char *)data, size, &row, &error);
+    wf_status status = app_chat_row_read(t, "line", data, size, &row, &error);
 
     ANSWERED(status, error);
     PROMISE((status == WF_OK) == (row != NULL));
-    for (size_t i = 0; row && i < sizeof names / sizeof *names; i++) {
-        const app_chat_template *t;
-
-        PROMISE(app_chat_template_find(NULL, names[i], &t, &error) == WF_OK);
-        messages = app_chat_row_messages(row, &count);
-        status = app_chat_text(t, messages, count, APP_CHAT_PROMPT, &written, &error);
-        ANSWERED(status, error);
-        if (status == WF_OK)
-            encode(&written);
-        error = (wf_error){WF_OK, ""};
-    }
+    if (row)
+        PROMISE(app_chat_writer_new(t, &writer, &error) == WF_OK);
+    for (int train = APP_CHAT_PROMPT; row && train <= APP_CHAT_ALL; train++)
+        for (size_t part = 0; part < app_chat_parts(row, (app_chat_train)train); part++) {
+            error = (wf_error){WF_OK, ""};
+            status = app_chat_write(writer, row, (app_chat_train)train, part, &written, &error);
+            ANSWERED(status, error);
+            if (status == WF_OK)
+                encode(&written);
+        }
+    app_chat_writer_free(writer);
     app_chat_row_free(row);
     app_chat_written_free(&written);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static const char *const names[] = {"smollm2",    "llama3.1", "llama2",
+                                        "mistral-v3", "gemma3",   "tests/fuzz/tools.jinja"};
+    enum { NAMES = sizeof names / sizeof *names };
+    static app_chat_template *templates[NAMES];
+    wf_error error = {WF_OK, ""};
+
+    for (int i = 0; i < NAMES; i++) {
+        const app_chat_options options = {.name = names[i], .ignored = "a"};
+
+        if (!templates[i])
+            PROMISE(app_chat_template_open(&options, &templates[i], &error) == WF_OK);
+        write_row(templates[i], (const char *)data, size);
+    }
     return 0;
 }

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """make.py - writes cases.json: conversations as transformers' apply_chat_template has them, for test_chat.c.
 
-The templates are those of models' folders, as far as they concern system, user and assistant. It needs transformers
-and jinja2.
+The templates are those of models' folders, as far as they concern system, user and assistant: each is what the one of
+its name in templates.def writes. It needs transformers and jinja2.
 """
 import json
 import pathlib
@@ -79,6 +79,20 @@ TEMPLATES = {
               "       {{ message['content'] | trim }}\n    {%- endif -%}\n    {{ '<end_of_turn>\n' }}\n{%- endfor -%}\n{%- if "
               "add_generation_prompt -%}\n    {{'<start_of_turn>model\n'}}\n{%- endif -%}\n",
 }
+# Templates that are like a known one and write something else.
+LIKE = {
+    "like phi-4": "{% for message in messages %}{% if (message['role'] == 'system') %}{{'<|im_start|>system<|im_sep|>' + message['content'] + "
+                  "'<|im_end|>'}}{% elif (message['role'] == 'user') %}{{'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'}}"
+                  "{% elif (message['role'] == 'assistant') %}{{'<|im_start|>assistant<|im_sep|>' + message['content'] + '<|im_end|>'}}"
+                  "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant<|im_sep|>' }}{% endif %}",
+    "like chatml with bos": "{{ bos_token }}{% for message in messages %}" + TURN + "{% endfor %}" + CHATML_END,
+    "like chatml with trim": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] | trim + "
+                             "'<|im_end|>' + '\n'}}{% endfor %}" + CHATML_END,
+    "like chatml with eos": "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + "
+                            "'\n'}}{% if message['role'] == 'assistant' %}{{ eos_token }}{% endif %}{% endfor %}" + CHATML_END,
+    "like a guard": "{% for message in messages %}{% if loop.last %}{{ '<|start_header_id|>user<|end_header_id|>\n\nTask: is this safe? <|eot_id|>' "
+                    "+ message['content'] | trim }}{% endif %}{% endfor %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}",
+}
 BEGINS = {"llama3": "<|begin_of_text|>", "llama3.1": "<|begin_of_text|>", "gemma": "<bos>", "gemma3": "<bos>"}
 
 
@@ -99,7 +113,7 @@ CONVERSATIONS = [
 
 def main():
     out = []
-    for name, jinja in TEMPLATES.items():
+    for name, jinja in {**TEMPLATES, **LIKE}.items():
         from tokenizers import Tokenizer, models
         tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE()), chat_template=jinja,
                                                          bos_token=BEGINS.get(name, "<s>"), eos_token="</s>")
@@ -111,7 +125,7 @@ def main():
                 except Exception as error:  # what the template raises
                     assert "alternate" in str(error) or "upported" in str(error), error
                     text = None
-                cases.append({"messages": conversation, "prompt": prompt, "text": text})
+                cases.append({"row": json.dumps({"messages": conversation}), "prompt": prompt, "text": text})
         out.append({"name": name, "jinja": jinja, "cases": cases})
     pathlib.Path(__file__).with_name("cases.json").write_text(json.dumps(out, indent=1) + "\n")
 

@@ -1,0 +1,72 @@
+/* apps/chat/encode.c - the text of a conversation as ids, and which of them are trained. */
+#include "apps/chat/chat.h"
+#include "apps/tokenizer/encode_internal.h"
+
+/* Counts the ids in front of the one that has byte `at` of the text: those that its beginning has, too. */
+static wf_status ids_before(app_tokenizer_encoder *encoder, const app_chat_written *w,
+                            size_t at, const int32_t *all, size_t most, size_t *count,
+                            wf_error *error)
+{
+    app_tokenizer_ids some = {0};
+    wf_status status =
+        app_tokenizer_encode(encoder, w->text.data, at, APP_TOKENIZER_SPECIAL, &some, error);
+
+    *count = 0;
+    while (*count < some.count && *count < most && some.data[*count] == all[*count])
+        ++*count;
+    app_tokenizer_ids_free(&some);
+    return status;
+}
+
+/* Marks ids up to a number of them. */
+static wf_status mark(app_tokenizer_ids *trained, size_t count, int32_t value, wf_error *error)
+{
+    while (trained->count < count)
+        if (app_tokenizer_ids_append(trained, value, error) != WF_OK)
+            return error->code;
+    return WF_OK;
+}
+
+/* Leaves out white space behind the special token that ends a turn, since no model is asked for it. */
+static wf_status trim_end(app_tokenizer_encoder *encoder, const app_chat_written *w,
+                          const app_chat_span *span, const int32_t *all, size_t most,
+                          size_t begin, size_t *end, wf_error *error)
+{
+    const char *text = w->text.data;
+    size_t at = span->end, before;
+
+    while (at > span->begin &&
+           (text[at - 1] == ' ' || (text[at - 1] >= '\t' && text[at - 1] <= '\r')))
+        at--;
+    if (w->exact || at == span->end || at == span->begin)
+        return WF_OK;
+    if (ids_before(encoder, w, at, all, most, &before, error) == WF_OK && before > begin &&
+        app_tokenizer_special(encoder->tokenizer, all[before - 1]))
+        *end = before;
+    return error->code;
+}
+
+wf_status app_chat_encode(app_tokenizer_encoder *encoder, const app_chat_written *w,
+                          app_tokenizer_ids *ids, app_tokenizer_ids *trained, wf_error *error)
+{
+    const size_t base = ids->count, marked = trained ? trained->count : 0;
+    wf_status status = app_tokenizer_encode(encoder, w->text.data, w->text.bytes,
+                                            APP_TOKENIZER_SPECIAL, ids, error);
+    const size_t all = ids->count - base;
+    const int32_t *first = all ? ids->data + base : NULL;
+
+    for (size_t i = 0; trained && status == WF_OK && i < w->count; i++) {
+        size_t begin, end;
+
+        status = ids_before(encoder, w, w->spans[i].begin, first, all, &begin, error);
+        if (status == WF_OK)
+            status = ids_before(encoder, w, w->spans[i].end, first, all, &end, error);
+        if (status == WF_OK)
+            status = trim_end(encoder, w, &w->spans[i], first, all, begin, &end, error);
+        if (status == WF_OK)
+            status = mark(trained, marked + begin, 0, error);
+        if (status == WF_OK)
+            status = mark(trained, marked + end, 1, error);
+    }
+    return status == WF_OK && trained ? mark(trained, marked + all, 0, error) : status;
+}
