@@ -18,13 +18,16 @@ static bool reads_a_leaf(const node *n)
     return any;
 }
 
+/* Gradients of a leaf with three uses or more have one order of sums, in which not all of them may be able to wait. */
 bool wf_node_can_wait(const node *n)
 {
-    bool owes = false;
+    bool owes = false, ordered = false;
 
-    for (int i = 0; i < n->n_in; i++)
+    for (int i = 0; i < n->n_in; i++) {
         owes |= wf_edge_owes(&n->from[i]);
-    return owes && n->op != &wf_source_op && !reads_a_leaf(n);
+        ordered |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->readers > 2;
+    }
+    return owes && !ordered && n->op != &wf_source_op && !reads_a_leaf(n);
 }
 
 void wf_tape_adopt(wf_gradient *g, wf_tape *inner)

@@ -71,7 +71,7 @@ static void source_backward(wf_gradient *g)
 }
 
 const wf_op wf_source_op = {
-    .name = "source", .signature = "...->...", .backward = source_backward};
+    .name = "source", .signature = "...->...", .flags = WF_OP_PASS, .backward = source_backward};
 
 wf_tensor *wf_source(wf_tensor *t)
 {
@@ -84,6 +84,20 @@ wf_tensor *wf_source(wf_tensor *t)
     call.ctx = source->ctx;
     source->requires_grad = true; /* a leaf, until it is recorded as made here */
     return wf_tape_record(&call) == WF_OK ? source : NULL;
+}
+
+wf_tensor *wf_source_of(wf_gradient *g, int i)
+{
+    wf_tensor *source = wf_source(g->in[i]);
+    edge *to;
+
+    if (!source || !source->tape)
+        return source;
+    to = &source->node->from[0];
+    wf_tensor_release(to->leaf);
+    *to = g->node->from[i];
+    wf_tensor_retain(to->leaf);
+    return source;
 }
 
 wf_tensor *wf_detach(wf_tensor *t)
@@ -241,8 +255,10 @@ static void note_wanted(const wf_call *call)
 {
     bool wanted = false;
 
-    for (int i = 0; i < call->n_in; i++)
+    for (int i = 0; i < call->n_in; i++) {
         wanted |= call->in[i]->requires_grad;
+        call->in[i]->readers += call->in[i]->requires_grad && !call->in[i]->tape;
+    }
     for (int o = 0; o < call->n_out; o++)
         call->out[o]->requires_grad |= wanted;
 }
@@ -301,7 +317,7 @@ wf_status wf_tape_record(const wf_call *call)
                 .made_by = t->node, .output = t->output, .narrow = t->rounds_to == WF_BF16};
         else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
-        t->readers += n->from[i].leaf != NULL;
+        wf_edge_count(&n->from[i], n->op->flags & WF_OP_REPLAY ? WF_REPLAYED_USES : 1);
     }
     for (int i = 0; i < call->n_in; i++)
         save_input(tape, call, n, i);

@@ -1,4 +1,4 @@
-/* core/tape_internal.h - the inside of a tape, for tape.c, backward.c and deferred.c. Not installed. */
+/* core/tape_internal.h - the inside of a tape, for tape.c, fan_in.c, backward.c and deferred.c. Not installed. */
 #ifndef WF_CORE_TAPE_INTERNAL_H
 #define WF_CORE_TAPE_INTERNAL_H
 
@@ -12,6 +12,7 @@ typedef struct edge {
     node *made_by; /* the producing node */
     int output;
     wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
+    bool reached;    /* a gradient has come to the leaf */
     bool given;      /* the leaf has it */
     bool narrow;     /* the operand is stored as bf16 */
 } edge;
@@ -22,6 +23,7 @@ struct wf_node {
     const wf_op *op;
     const char *path; /* the module that recorded it */
     int n_in, n_out;
+    int uses[WF_MAX_OUTPUTS]; /* of each output, those of what passes it on too */
     bool walked;   /* gradients went through it: once only */
     bool deferred; /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
@@ -71,6 +73,30 @@ bool wf_node_reads(const node *n, const wf_gradient *g, int i);
 static inline bool wf_edge_owes(const edge *e)
 {
     return e->leaf && !e->given;
+}
+
+/* The uses that a module has of its input until it runs again (WF_OP_REPLAY): several. */
+enum { WF_REPLAYED_USES = 2 };
+
+/* Count n more uses of what an operand came from. */
+void wf_edge_count(edge *e, int n);
+
+/* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
+wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad);
+
+/* Give a gradient to what operand i of a node came from. */
+wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
+
+/* Note the elements that gradients of a node's outputs have now. */
+void wf_node_note_versions(node *n);
+
+/* Give a backward function what was saved: as it was, and where it was moved from there again. */
+wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
+
+/* Whether an operand's gradient is to have its shape: not a row per sequence (wf_gradient.summed). */
+static inline bool wf_edge_summed(const edge *e)
+{
+    return e->made_by && !(e->made_by->op->flags & WF_OP_BORDER);
 }
 
 /* Ask an op for the gradients of those operands which are leaves, or of those which are not. */

@@ -42,7 +42,7 @@ struct wf_tensor {
         uint32_t version; /* what its data had then */
     } recomputed;         /* by whom it can be recomputed (wf_op.recompute), also as an alias */
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
-    int readers;            /* a leaf: how many calls on tapes take it */
+    int readers;            /* a leaf: its uses on tapes, those of what borders made of it too */
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */

@@ -26,14 +26,15 @@ static void check_uses(const run *r, int64_t end)
                 r->module->path, (long long)(r->end - r->first), (long long)(end - r->first));
 }
 
-static wf_tensor *gradient_of(wf_gradient *g, const run *r)
+/* The gradient of the input goes on as that of each use of it in the module. */
+static void walk_again(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
     wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
-    wf_tensor *x = wf_source(g->in[INPUT]), *y;
+    wf_tensor *x = wf_source_of(g, INPUT), *y;
 
     *uses = (wf_uses){.next = r->first,
                       .recompute = true,
@@ -52,7 +53,6 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
     if (y && y->requires_grad)
         wf_backward(y, g->dout[0], g->defer);
     wf_tape_adopt(g, tape);
-    return x ? x->grad : NULL;
 }
 
 static void backward(wf_gradient *g)
@@ -60,12 +60,13 @@ static void backward(wf_gradient *g)
     const run *r = g->attr;
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
-    g->din[0] = gradient_of(g, r);
+    walk_again(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
 
 static const wf_op run_op = {.name = "checkpoint",
                              .signature = "",
+                             .flags = WF_OP_REPLAY,
                              .integers = 1 << FIRST | 1 << POSITIONS,
                              .save =
                                  WF_SAVE_IN(INPUT) | WF_SAVE_IN(FIRST) | WF_SAVE_IN(POSITIONS),

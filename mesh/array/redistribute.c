@@ -191,7 +191,7 @@ static void border_backward(wf_gradient *g)
 
 static const wf_op border_op = {.name = "redistribute",
                                 .signature = "",
-                                .flags = WF_OP_BORDER,
+                                .flags = WF_OP_BORDER | WF_OP_PASS,
                                 .backward = border_backward};
 
 /* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
