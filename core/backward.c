@@ -129,11 +129,20 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
     give(tape, n);
 }
 
-/* What is asked of a node; false: nothing. */
-static bool ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
+/* Whether gradients of operands that are leaves are wanted, or of those that are not. */
+static bool wants(const node *n, unsigned of)
 {
     bool any = false;
 
+    for (int i = 0; i < n->n_in; i++)
+        any |= (of & WF_STEP_INPUTS && n->from[i].made_by) ||
+               (of & WF_STEP_LEAVES && wf_edge_owes(&n->from[i]));
+    return any;
+}
+
+/* What is asked of a node. */
+static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
+{
     *g = (wf_gradient){.ctx = tape->ctx,
                        .attr = n->attr,
                        .n_in = n->n_in,
@@ -145,29 +154,46 @@ static bool ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
 
         g->want[i] = leaves ? wf_edge_owes(e) : e->made_by != NULL;
         g->summed[i] = wf_edge_summed(e);
-        any |= g->want[i];
     }
-    return any;
 }
 
-wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
+/* Have an op make the gradients of operands that are leaves, or of those that are not, beside what is made. */
+static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
 {
     wf_context *ctx = tape->ctx;
     wf_memory_kind kind = ctx->kind;
-    const char *path;
     wf_gradient g;
 
-    if (!ask(tape, n, leaves, &g))
+    ask(tape, n, leaves, &g);
+    if (wf_node_recall(ctx, n, &g) != WF_OK)
+        return;
+    for (int i = 0; i < n->n_in; i++)
+        g.want[i] &= !made->din[i];
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
+    n->op->backward(&g);
+    ctx->kind = kind;
+    for (int i = 0; i < n->n_in; i++) {
+        made->want[i] |= g.want[i];
+        made->din[i] = made->din[i] ? made->din[i] : g.din[i];
+    }
+}
+
+wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of)
+{
+    wf_context *ctx = tape->ctx;
+    wf_gradient made = {.n_in = n->n_in};
+    const char *path;
+
+    if (!wants(n, of))
         return WF_OK;
     path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
-    if (wf_node_recall(ctx, n, &g) == WF_OK) {
-        if (leaves)
-            ctx->kind = WF_MEMORY_GRADIENT;
-        n->op->backward(&g);
-        ctx->kind = kind;
-        hand_out(tape, n, &g);
-    }
+    if (wants(n, of & WF_STEP_INPUTS))
+        make(tape, n, false, &made);
+    if (wants(n, of & WF_STEP_LEAVES) && ctx->error.code == WF_OK)
+        make(tape, n, true, &made);
+    hand_out(tape, n, &made);
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);
     return ctx->error.code;
@@ -233,6 +259,20 @@ wf_status wf_node_call_hook(wf_tape *tape, node *n)
 }
 
 /* Gradients of what ops made, and where they cannot wait those of leaves. */
+static wf_status step_back(wf_tape *tape, node *n)
+{
+    wf_status status;
+
+    wf_node_note_versions(n);
+    if (wf_node_has_order(n))
+        return wf_node_step_back(tape, n, WF_STEP_INPUTS | WF_STEP_LEAVES);
+    status = wf_node_step_back(tape, n, WF_STEP_INPUTS);
+    n->deferred = tape->defer && wf_node_can_wait(n);
+    if (status != WF_OK)
+        return status;
+    return n->deferred ? wf_node_keep(tape, n) : wf_node_step_back(tape, n, WF_STEP_LEAVES);
+}
+
 static wf_status visit(wf_tape *tape, node *n)
 {
     wf_status status = WF_OK;
@@ -242,13 +282,8 @@ static wf_status visit(wf_tape *tape, node *n)
         n->deferred = true;
     else if (n->hook)
         status = wf_node_call_hook(tape, n);
-    if (has_gradient(n)) {
-        wf_node_note_versions(n);
-        status = wf_node_step_back(tape, n, false);
-        n->deferred = tape->defer && wf_node_can_wait(n);
-        if (status == WF_OK)
-            status = n->deferred ? wf_node_keep(tape, n) : wf_node_step_back(tape, n, true);
-    }
+    if (has_gradient(n))
+        status = step_back(tape, n);
     n->deferred |= n->inner != NULL;
     give(tape, n);
     return status;

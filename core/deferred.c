@@ -18,16 +18,14 @@ static bool reads_a_leaf(const node *n)
     return any;
 }
 
-/* Gradients of a leaf with three uses or more have one order of sums, in which not all of them may be able to wait. */
+/* Where gradients of a leaf have an order, not all of them may be able to wait. */
 bool wf_node_can_wait(const node *n)
 {
-    bool owes = false, ordered = false;
+    bool owes = false;
 
-    for (int i = 0; i < n->n_in; i++) {
+    for (int i = 0; i < n->n_in; i++)
         owes |= wf_edge_owes(&n->from[i]);
-        ordered |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->readers > 2;
-    }
-    return owes && !ordered && n->op != &wf_source_op && !reads_a_leaf(n);
+    return owes && n->op != &wf_source_op && !wf_node_has_order(n) && !reads_a_leaf(n);
 }
 
 void wf_tape_adopt(wf_gradient *g, wf_tape *inner)
@@ -68,7 +66,7 @@ static wf_status visit(wf_tape *tape, node *n)
         return wf_node_call_hook(tape, n);
     status = walk_inner(n);
     if (status == WF_OK)
-        status = wf_node_step_back(tape, n, true);
+        status = wf_node_step_back(tape, n, WF_STEP_LEAVES);
     wf_node_forget(tape->ctx, n);
     return status;
 }

@@ -11,6 +11,8 @@
 #include "core/tape_internal.h"
 #include <inttypes.h>
 
+enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
+
 /* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
@@ -79,6 +81,15 @@ void wf_edge_count(edge *e, int n)
         e->leaf->readers += n;
 }
 
+bool wf_node_has_order(const node *n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n->n_in; i++)
+        any |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->readers > MOST_WITHOUT_ORDER;
+    return any;
+}
+
 /* Whether a node hands on each gradient of an output as it comes. */
 static bool passes(const node *n, int output)
 {
@@ -90,7 +101,7 @@ static bool passes(const node *n, int output)
     while (e->made_by && (e->made_by->op->flags & WF_OP_PASS))
         e = &e->made_by->from[e->output];
     uses = e->made_by ? e->made_by->uses[e->output] : e->leaf ? e->leaf->readers : 0;
-    return uses > 2 && uses > n->uses[output];
+    return uses > MOST_WITHOUT_ORDER && uses > n->uses[output];
 }
 
 static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)

@@ -250,17 +250,20 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
-/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted is noted. */
+/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted
+   is noted, and what is computed. */
 static void note_wanted(const wf_call *call)
 {
-    bool wanted = false;
+    bool wanted = false, passes = call->op->flags & WF_OP_PASS;
 
     for (int i = 0; i < call->n_in; i++) {
         wanted |= call->in[i]->requires_grad;
         call->in[i]->readers += call->in[i]->requires_grad && !call->in[i]->tape;
     }
-    for (int o = 0; o < call->n_out; o++)
+    for (int o = 0; o < call->n_out; o++) {
         call->out[o]->requires_grad |= wanted;
+        call->out[o]->computed = passes ? call->in[o]->computed : wanted;
+    }
 }
 
 /* An op computes on with what it has not yet rounded to bf16, which is not what is saved. */

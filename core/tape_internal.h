@@ -81,6 +81,9 @@ enum { WF_REPLAYED_USES = 2 };
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
+/* Whether a leaf that is owed a gradient here gets so many that their order counts. */
+bool wf_node_has_order(const node *n);
+
 /* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
 wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad);
 
@@ -99,8 +102,10 @@ static inline bool wf_edge_summed(const edge *e)
     return e->made_by && !(e->made_by->op->flags & WF_OP_BORDER);
 }
 
-/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
-wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves);
+/* Ask an op for the gradients of those operands which are leaves, of those which are not, or of all in their
+   order. */
+enum { WF_STEP_INPUTS = 1, WF_STEP_LEAVES = 2 };
+wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of);
 
 /* The same for the leaves of one call in several passes, which tape[0]'s get as a sum. */
 wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n);

@@ -33,6 +33,7 @@ struct wf_tensor {
     size_t offset;                /* where data begins in the storage */
     struct wf_tensor *next_alias; /* a ring of those that share the storage */
     bool requires_grad;
+    bool computed; /* in a run that will be recomputed: not an operand of it, as it is or moved */
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
     int output;

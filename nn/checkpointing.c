@@ -4,7 +4,6 @@
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
-#include "kernels/ops.h"
 #include <string.h>
 
 /* What is saved: the input, and documents where there are some. */
@@ -48,8 +47,6 @@ static void walk_again(wf_gradient *g, const run *r)
         check_uses(r, uses->next);
     *uses = outside;
     wf_context_phase(ctx, phase);
-    if (y && y->requires_grad && !y->tape)
-        y = wf_scale(y, 1); /* a parameter as it is: the walk begins with an op */
     if (y && y->requires_grad)
         wf_backward(y, g->dout[0], g->defer);
     wf_tape_adopt(g, tape);
@@ -92,13 +89,15 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;
+    if (!y->computed) { /* uses of y are uses of what it was before: there is nothing to recompute */
+        uses->next = attr.first;
+        return m->type->forward(m, x);
+    }
     call.in[INPUT] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
     call.in[FIRST] = uses->first;
     call.in[POSITIONS] = uses->positions;
-    call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
-    if (!call.in[INPUT] || !call.out[0] || wf_tape_record(&call) != WF_OK)
-        return NULL;
-    return call.out[0];
+    call.out[0] = y;
+    return call.in[INPUT] && wf_tape_record(&call) == WF_OK ? y : NULL;
 }
 
 typedef struct choice {
