@@ -86,7 +86,8 @@ bool wf_node_has_order(const node *n)
     bool any = false;
 
     for (int i = 0; i < n->n_in; i++)
-        any |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->readers > MOST_WITHOUT_ORDER;
+        any |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->prompt &&
+               n->from[i].leaf->readers > MOST_WITHOUT_ORDER;
     return any;
 }
 

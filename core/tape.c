@@ -258,7 +258,10 @@ static void note_wanted(const wf_call *call)
 
     for (int i = 0; i < call->n_in; i++) {
         wanted |= call->in[i]->requires_grad;
-        call->in[i]->readers += call->in[i]->requires_grad && !call->in[i]->tape;
+        if (call->in[i]->requires_grad && !call->in[i]->tape) {
+            call->in[i]->readers++;
+            call->in[i]->prompt = true;
+        }
     }
     for (int o = 0; o < call->n_out; o++) {
         call->out[o]->requires_grad |= wanted;
@@ -278,6 +281,16 @@ static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
     call->out[0]->recomputed.tape = tape->serial;
     call->out[0]->recomputed.node = n;
     call->out[0]->recomputed.version = wf_tensor_version(call->out[0]);
+}
+
+/* Whether a leaf's gradients can wait: all of them, or none. */
+static void note_prompt(node *n)
+{
+    bool prompt = n->op->flags & WF_OP_PASS || wf_node_reads_a_leaf(n);
+
+    for (int i = 0; i < n->n_in && prompt; i++)
+        if (n->from[i].leaf)
+            n->from[i].leaf->prompt = true;
 }
 
 wf_status wf_tape_record(const wf_call *call)
@@ -324,6 +337,7 @@ wf_status wf_tape_record(const wf_call *call)
     }
     for (int i = 0; i < call->n_in; i++)
         save_input(tape, call, n, i);
+    note_prompt(n);
     for (int o = 0; o < call->n_out; o++) {
         wf_tensor *t = call->out[o];
 

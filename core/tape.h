@@ -91,7 +91,8 @@ WF_API wf_tensor *wf_source_of(wf_gradient *g, int i);
  *                       that its op takes
  * @param defer_weights  true: leaves get theirs in wf_backward_weights; but those whose op reads
  *                       elements of a leaf to make them, since a parameter may be gathered in this
- *                       walk alone, those that come by the way, and leaves of three or more uses
+ *                       walk alone, those that come by the way, and all of a leaf that has such
+ *                       among three or more uses
  * Collective:  where borders are on the tape
  * Errors:      recorded in the context and returned
  */

@@ -81,8 +81,11 @@ enum { WF_REPLAYED_USES = 2 };
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
-/* Whether a leaf that is owed a gradient here gets so many that their order counts. */
+/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some that cannot wait. */
 bool wf_node_has_order(const node *n);
+
+/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
+bool wf_node_reads_a_leaf(const node *n);
 
 /* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
 wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad);

@@ -44,6 +44,7 @@ struct wf_tensor {
     } recomputed;         /* by whom it can be recomputed (wf_op.recompute), also as an alias */
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     int readers;            /* a leaf: its uses on tapes, those of what borders made of it too */
+    bool prompt;            /* a leaf: some of its gradients cannot wait for wf_backward_weights */
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
