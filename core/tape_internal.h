@@ -23,9 +23,9 @@ struct wf_node {
     const wf_op *op;
     const char *path; /* the module that recorded it */
     int n_in, n_out;
-    int uses[WF_MAX_OUTPUTS]; /* of each output, those of what passes it on too */
-    bool walked;   /* gradients went through it: once only */
-    bool deferred; /* the walk for weights is still to come by */
+    int uses[WF_MAX_OUTPUTS]; /* how many each output has, through what passes it on too */
+    bool walked;              /* gradients went through it: once only */
+    bool deferred;            /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
     /* how often they had been changed in place when they were saved, or last used */
@@ -55,6 +55,9 @@ extern const wf_op wf_source_op;
 
 /* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
 void wf_node_forget(wf_context *ctx, node *n);
+
+/* Keep operand i of a call, or what recomputes it, as far as the gradient reads it. */
+void wf_node_save_input(wf_tape *tape, const wf_call *call, node *n, int i);
 
 /* Let go of what recomputes an operand; NULL is nothing. */
 void wf_node_release(wf_context *ctx, node *n);

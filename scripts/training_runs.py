@@ -15,6 +15,16 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
+# Every row of nn/models/gpt/families.def, each with properties that a model of this size shows.
+FAMILIES = ARCHS | {name: ["--arch", name, *flags.split()] for name, flags in {
+    "mistral": "--n-kv-head 3 --sliding-window 9",
+    "qwen2": "--n-kv-head 3",
+    "qwen3": "--n-kv-head 3",
+    "smollm3": "--n-kv-head 3 --rope-skip 2",
+    "granite": "--n-kv-head 3 --embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2",
+    "phi3": "--n-kv-head 3 --rope-base 500",
+    "gemma": "--n-kv-head 3",
+    "olmo2": "--n-kv-head 3"}.items()}
 HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
 MPIRUN = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
 
@@ -76,6 +86,12 @@ class Trainer:
         if len(steps) != self.steps:
             raise Failure(f"{len(steps)} rows of {self.steps} steps: {' '.join(command)}")
         return steps
+
+
+def in_turn(runs):
+    """Runs with the other families in turn where they have a Llama."""
+    others = itertools.cycle([name for name in FAMILIES if name != "gpt2"])
+    return [{**run, "arch": next(others)} if run["arch"] == "llama" else run for run in runs]
 
 
 def first_difference(steps, reference):

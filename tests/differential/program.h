@@ -70,9 +70,9 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-    int axis;       /* WAY_BORDER's */
-    uint64_t key;   /* the key of a leaf's numbers */
-    bool positive;  /* they are */
+    int axis;      /* WAY_BORDER's */
+    uint64_t key;  /* the key of a leaf's numbers */
+    bool positive; /* they are */
     int module;    /* the module that the step is in, counted from 1; 0: none */
 } step;
 

@@ -187,7 +187,10 @@ static wf_status run_apply(run *r, const step *s)
     for (int i = 0; i < s->n_in; i++)
         in[i] = r->value[s->in[i]];
 
-    for (int attempt = r->again ? *tried : s->way == WAY_AS_IS ? 0 : 1; attempt < 3; attempt++) {
+    for (int attempt = r->again              ? *tried
+                       : s->way == WAY_AS_IS ? 0
+                                             : 1;
+         attempt < 3; attempt++) {
         static const char *const names[] = {"as it is", "as drawn", "whole"};
 
         r->rough_now = false;
