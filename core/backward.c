@@ -1,4 +1,5 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
+#include "core/handles.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -316,6 +317,9 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
                        "wf_backward: the %s is NULL, though nothing failed "
                        "before",
                        root ? "seed" : "tensor to start from");
+    if (wf_handle_check(root, "wf_backward: the tensor to start from") != WF_OK ||
+        wf_handle_check(seed, "wf_backward: the seed") != WF_OK)
+        return ctx->error.code;
     if (!ctx->tape || root->tape != ctx->tape->serial)
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "

@@ -30,6 +30,8 @@ typedef struct wf_context_options {
                             results are stored as (wf_op.follows) */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */
+    bool debug_handles; /* uses of tensors that have ended are found, and writes outside of outputs
+                           (core/handles.h) */
 } wf_context_options;
 
 /**

@@ -48,6 +48,7 @@ struct wf_context {
     wf_pace *pace;             /* NULL: ops take what they take */
     const wf_journal *journal; /* NULL: nobody writes down what is done */
     int64_t phase_start, action_start;
+    struct wf_handles *handles; /* NULL: ends of tensors are not kept (core/handles.h) */
     struct wf_graph *graph;  /* the graph that is being captured, or NULL */
     wf_op_observer *observe; /* NULL: nobody looks at results */
     void *observer_arg;

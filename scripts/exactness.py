@@ -47,7 +47,7 @@ import tempfile
 
 import pipeline_choices
 from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
-                           compare_choices, first_difference, in_turn)
+                           compare_choices, first_difference, goes_together, in_turn)
 
 STEPS = 30
 STRATEGY_STEPS = 20
@@ -163,6 +163,8 @@ def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
     group, dp = run.get("group", "open"), run.get("dp", 8)
     if run.get("accumulate") == "group:2" and BATCH // run.get("dp", 1) // run.get("micro", 1) < 2:
+        return False
+    if not goes_together(run):
         return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
