@@ -32,7 +32,8 @@ struct wf_handles {
 static void damaged(void *self, const char *what, size_t bytes)
 {
     wf_fail(self, WF_EINVAL,
-            "memory of a tensor, %zu bytes, %s: something writes through a pointer to data where it may not",
+            "memory of a tensor, %zu bytes, %s: something writes through a pointer to data "
+            "where it may not",
             bytes, what);
 }
 
@@ -44,7 +45,8 @@ static wf_status read_environment(bool *asked, wf_error *error)
     *asked = text && strcmp(text, "handles") == 0;
     if (!text || !*text || *asked)
         return WF_OK;
-    return wf_error_set(error, WF_EINVAL, "WEFT_DEBUG is %s: the one word that it may be is handles", text);
+    return wf_error_set(error, WF_EINVAL,
+                        "WEFT_DEBUG is %s: the one word that it may be is handles", text);
 }
 
 wf_status wf_handles_open(wf_context *ctx, wf_error *error)
@@ -59,7 +61,8 @@ wf_status wf_handles_open(wf_context *ctx, wf_error *error)
         return status;
     ctx->handles = calloc(1, sizeof *ctx->handles);
     if (!ctx->handles || wf_pool_guard(ctx->pool, damaged, ctx) != WF_OK)
-        return wf_error_set(error, WF_ENOMEM, "no memory for what is kept of tensors that have ended");
+        return wf_error_set(error, WF_ENOMEM,
+                            "no memory for what is kept of tensors that have ended");
     return WF_OK;
 }
 
@@ -145,13 +148,15 @@ static wf_status refuse(const wf_tensor *t, const char *what)
         }
     wf_tensor_describe(t, text, sizeof text);
     if (!e || !e->scope.number)
-        return wf_fail(t->ctx, WF_EINVAL,
-                       "%s is %s, which ended when it was released for the last time%s%s: hold it with "
-                       "wf_tensor_retain for as long as it is used",
-                       what, text, e && *e->path ? ", in " : "", e ? e->path : "");
+        return wf_fail(
+            t->ctx, WF_EINVAL,
+            "%s is %s, which ended when it was released for the last time%s%s: hold it with "
+            "wf_tensor_retain for as long as it is used",
+            what, text, e && *e->path ? ", in " : "", e ? e->path : "");
     name_function(e->scope.caller, by, sizeof by);
     return wf_fail(t->ctx, WF_EINVAL,
-                   "%s is %s, which ended when scope %" PRIu64 "%s%s closed, opened by %s (%" PRIu64
+                   "%s is %s, which ended when scope %" PRIu64
+                   "%s%s closed, opened by %s (%" PRIu64
                    " tensors have ended since): return it from there with wf_scope_return or "
                    "wf_scope_keep, or hold it with wf_tensor_retain",
                    what, text, e->scope.number, *e->path ? " of " : "", e->path, by, ago - 1);
@@ -167,9 +172,11 @@ wf_status wf_handles_look(const wf_call *call)
     for (int o = 0; o < call->n_out; o++) {
         const wf_storage *s = call->out[o] ? call->out[o]->storage : NULL;
 
-        if (s && s->data && !s->shared && !wf_pool_is_intact(call->ctx->pool, s->data, s->bytes))
+        if (s && s->data && !s->shared &&
+            !wf_pool_is_intact(call->ctx->pool, s->data, s->bytes))
             return wf_fail(call->ctx, WF_EINVAL,
-                           "%s: its kernel has written before the first or behind the last element of output %d: it "
+                           "%s: its kernel has written before the first or behind the last "
+                           "element of output %d: it "
                            "has as many as wf_tensor_local_count says, of this rank's part",
                            call->op->name, o);
     }

@@ -207,6 +207,24 @@ static void note_prompt(node *n)
             n->from[i].leaf->prompt = true;
 }
 
+/* An application's op that has no gradient where one is wanted. Ops of the library that have none are recorded in
+   another way. */
+static void warn_of_lost_gradient(const wf_call *call)
+{
+    bool wanted = false;
+
+    for (int i = 0; i < call->n_in; i++)
+        wanted |= call->in[i]->requires_grad;
+    if (wanted && call->op->id == 0 && call->n_out > 0)
+        wf_context_warn(
+            call->ctx, call->op,
+            "%s has no backward (wf_op.backward), and an operand of it wants a gradient: what "
+            "is "
+            "before it is not trained through it. If that is meant, pass the operand through "
+            "wf_detach first",
+            call->op->name);
+}
+
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
@@ -215,6 +233,8 @@ wf_status wf_tape_record(const wf_call *call)
 
     if (!tape && call->op->backward && call->ctx->uses.later)
         note_wanted(call);
+    if (tape && !call->op->backward)
+        warn_of_lost_gradient(call);
     if (!tape || !call->op->backward)
         return WF_OK;
     for (int i = 0; i < call->n_in; i++) {

@@ -331,28 +331,10 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     return wf_scope_adopt(source->ctx, t);
 }
 
-wf_tensor *wf_tensor_copy(const wf_tensor *t)
-{
-    wf_tensor *y = wf_tensor_like(t, t->storage->kind);
-    size_t bytes = wf_tensor_bytes(t);
-    wf_device *device = t->ctx->device;
-
-    if (!y || !bytes || t->ctx->options.plan)
-        return y;
-    if (device->memory)
-        device->memory->copy(
-            device, &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
-            false, NULL); /* it keeps a failure, and tells it */
-    else
-        memcpy(y->data, t->data, bytes);
-    return y;
-}
-
 wf_tensor *wf_tensor_alias(wf_tensor *source)
 {
-    bool good = source && wf_handle_check(source, "wf_tensor_alias: the tensor") == WF_OK;
     wf_tensor *t =
-        good ? wf_tensor_view(source, source->ndim, source->dim, source->layout) : NULL;
+        source ? wf_tensor_view(source, source->ndim, source->dim, source->layout) : NULL;
 
     if (t)
         t->recomputed = source->recomputed;

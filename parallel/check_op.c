@@ -201,11 +201,14 @@ static void note_constants(const wf_op_check *c, wf_op_check_report *report)
         constant += !integer && c->in[i].constant;
     }
     if (!c->op->backward && floats)
-        note(report, "%s has no backward: gradients end at it, so nothing before it is trained\n",
+        note(report,
+             "%s has no backward: gradients end at it, so nothing before it is trained\n",
              c->op->name);
     else if (constant)
-        note(report, "%s: %d of %d operands of numbers are constant in this check, so their gradients are not "
-                     "looked at\n",
+        note(report,
+             "%s: %d of %d operands of numbers are constant in this check, so their gradients "
+             "are not "
+             "looked at\n",
              c->op->name, constant, floats);
 }
 

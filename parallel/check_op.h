@@ -53,7 +53,8 @@ typedef struct wf_op_check_report {
     int64_t exact;   /* combinations of layouts with the bits of one rank */
     int64_t inexact; /* those of which the run tells that they are not: wf_context_inexact */
     int64_t refused; /* those that are told to be no layouts of the op, or of its gradient */
-    int64_t refused_gradients; /* those of them that are layouts of the op, whose outputs were compared */
+    int64_t
+        refused_gradients; /* those of them that are layouts of the op, whose outputs were compared */
     /* a line for each of them on one axis: "[*, a], whole: " and the reason; "" where there are none, and a
        last line of how many there was no room for */
     char refusals[WF_CHECK_REFUSALS];

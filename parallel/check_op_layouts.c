@@ -72,7 +72,8 @@ static const wf_layout *laid_out(const layouts *l, int i, const wf_layout *from,
 }
 
 /* The layouts of a run's operands, in words. */
-static const char *print_layouts(const layouts *l, const wf_op_run *run, char *text, size_t size)
+static const char *print_layouts(const layouts *l, const wf_op_run *run, char *text,
+                                 size_t size)
 {
     size_t n = 0;
 
@@ -142,8 +143,8 @@ static void list(layouts *l, const wf_op_run *run, bool gradient, const char *wh
     const char *said = strstr(why, ": "); /* behind rank and module */
 
     print_layouts(l, run, layout, sizeof layout);
-    n = (size_t)snprintf(line, sizeof line, "%s%s: %s\n", layout, gradient ? ", its gradient" : "",
-                         said ? said + 2 : why);
+    n = (size_t)snprintf(line, sizeof line, "%s%s: %s\n", layout,
+                         gradient ? ", its gradient" : "", said ? said + 2 : why);
     n = n < sizeof line ? n : sizeof line - 1;
     if (l->unlisted == 0 && used + n + ROOM_FOR_MORE < sizeof l->found.refusals) {
         memcpy(l->found.refusals + used, line, n + 1);

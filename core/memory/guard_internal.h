@@ -15,7 +15,8 @@ typedef struct wf_guarded {
 } wf_guarded;
 
 /* Open the guard of a pool; NULL: no memory. */
-wf_guard *wf_guard_open(void (*damaged)(void *self, const char *what, size_t bytes), void *self);
+wf_guard *wf_guard_open(void (*damaged)(void *self, const char *what, size_t bytes),
+                        void *self);
 void wf_guard_close(wf_guard *g);
 
 /* Write the zones of what the pool has taken with 2 WF_GUARD_ZONE bytes more; returns what its owner gets. */
