@@ -1,70 +1,8 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
+#include "core/handles.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>
-
-/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
-static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
-{
-    if ((*place)->dtype == (*grad)->dtype)
-        return WF_OK;
-    if ((*grad)->dtype == WF_BF16) {
-        *grad = wf_cast(*grad, ctx->device->dtype);
-    } else {
-        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
-
-        if (wide) {
-            wf_tensor_release(*place);
-            *place = wf_tensor_retain(wide);
-        }
-    }
-    return ctx->error.code;
-}
-
-/* Put a gradient where it belongs, adding it to what is there. */
-static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
-{
-    char text[256];
-
-    if (!grad)
-        return ctx->error.code;
-    if (!*place) {
-        *place = wf_tensor_retain(grad);
-        return WF_OK;
-    }
-    if (wf_tensor_is_partial(grad))
-        return wf_fail(ctx, WF_ELAYOUT,
-                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
-                       "with a border at each use",
-                       wf_tensor_describe(grad, text, sizeof text));
-    if ((*place)->ndim != grad->ndim)
-        return wf_fail(ctx, WF_ESHAPE,
-                       "two gradients of one vector meet, one with a row per sequence and one "
-                       "without, %s: give each place of use a wf_leaf of its own",
-                       wf_tensor_describe(grad, text, sizeof text));
-    if (grad->ndim && (*place)->dim[0].size != grad->dim[0].size)
-        return wf_fail(ctx, WF_ESHAPE,
-                       "two gradients of one vector meet, with rows of %" PRId64
-                       " and of %" PRId64 " sequences, %s: give each place of use a wf_leaf of "
-                       "its own, and add their gradients when each is summed (wf_batch_sum)",
-                       (*place)->dim[0].size, grad->dim[0].size,
-                       wf_tensor_describe(grad, text, sizeof text));
-    if (widen_either(ctx, place, &grad) != WF_OK)
-        return ctx->error.code;
-    return wf_partial_add(place, grad);
-}
-
-/* Give a gradient to an output of a node. */
-static wf_status deliver_to_node(wf_context *ctx, node *n, int output, wf_tensor *grad)
-{
-    if (n->walked)
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "%s: gradients went through it before, and what it saved is gone: run the "
-            "forward pass again, or add what you differentiate and go back once",
-            n->op->name);
-    return deliver(ctx, &n->dout[output], grad);
-}
 
 /* What was saved must have the elements that the op has seen. */
 static bool unchanged(const node *n, const wf_tensor *t, uint32_t version, const char *what,
@@ -95,15 +33,13 @@ bool wf_node_reads(const node *n, const wf_gradient *g, int i)
     return false;
 }
 
-static wf_status recall(wf_context *ctx, node *n, wf_gradient *g);
-
 /* What was not saved, since its op makes it again from what that saves. */
 static wf_tensor *recompute(wf_context *ctx, node *by)
 {
     wf_gradient g = {
         .ctx = ctx, .attr = by->attr, .n_in = by->n_in, .n_out = by->n_out, .node = by};
     const char *path = wf_context_enter(ctx, by->path);
-    wf_tensor *t = recall(ctx, by, &g) == WF_OK ? by->op->recompute(&g) : NULL;
+    wf_tensor *t = wf_node_recall(ctx, by, &g) == WF_OK ? by->op->recompute(&g) : NULL;
 
     wf_context_enter(ctx, path);
     return t;
@@ -124,8 +60,7 @@ wf_status wf_node_keep(wf_tape *tape, node *n)
     return tape->ctx->error.code;
 }
 
-/* Give a backward function what was saved: as it was, and where it was moved from there again. */
-static wf_status recall(wf_context *ctx, node *n, wf_gradient *g)
+wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
 {
     bool good = true;
 
@@ -161,38 +96,54 @@ static wf_tensor *stored_as_operand(const node *n, int i, wf_tensor *grad)
     return rounds ? wf_cast(grad, WF_BF16) : grad;
 }
 
-/* Leaves take what they are owed, asked for or made by the way; nodes what was asked for. */
-static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
+/* Leaves that have got gradients have them from this node. */
+static void give(wf_tape *tape, node *n)
 {
-    wf_context *ctx = tape->ctx;
-    bool listed = false;
+    bool listed = false, any = false;
 
-    for (int i = 0; i < n->n_in; i++)
-        listed |= n->from[i].given;
-    for (int i = 0; i < n->n_in && ctx->error.code == WF_OK; i++) {
+    for (int i = 0; i < n->n_in; i++) {
         edge *e = &n->from[i];
 
-        if (!g->din[i])
-            continue;
-        if (wf_edge_owes(e)) {
-            deliver(ctx, &e->leaf->grad, g->din[i]);
-            e->given = true;
-            if (!listed) {
-                n->given = tape->given;
-                tape->given = n;
-            }
-            listed = true;
-        } else if (g->want[i] && e->made_by) {
-            deliver_to_node(ctx, e->made_by, e->output, stored_as_operand(n, i, g->din[i]));
-        }
+        listed |= e->given;
+        any |= e->reached && !e->given;
+        e->given |= e->reached;
+    }
+    if (any && !listed) {
+        n->given = tape->given;
+        tape->given = n;
     }
 }
 
-/* What is asked of a node; false: nothing. */
-static bool ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
+/* Leaves take what they are owed, asked for or made by the way; nodes what was asked for. */
+static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
+{
+    for (int i = 0; i < n->n_in && tape->ctx->error.code == WF_OK; i++) {
+        const edge *e = &n->from[i];
+
+        if (!g->din[i])
+            continue;
+        if (wf_edge_owes(e))
+            wf_edge_deliver(tape->ctx, n, i, g->din[i]);
+        else if (g->want[i] && e->made_by)
+            wf_edge_deliver(tape->ctx, n, i, stored_as_operand(n, i, g->din[i]));
+    }
+    give(tape, n);
+}
+
+/* Whether gradients of operands that are leaves are wanted, or of those that are not. */
+static bool wants(const node *n, unsigned of)
 {
     bool any = false;
 
+    for (int i = 0; i < n->n_in; i++)
+        any |= (of & WF_STEP_INPUTS && n->from[i].made_by) ||
+               (of & WF_STEP_LEAVES && wf_edge_owes(&n->from[i]));
+    return any;
+}
+
+/* What is asked of a node. */
+static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
+{
     *g = (wf_gradient){.ctx = tape->ctx,
                        .attr = n->attr,
                        .n_in = n->n_in,
@@ -200,33 +151,50 @@ static bool ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
                        .defer = tape->defer,
                        .node = n};
     for (int i = 0; i < n->n_in; i++) {
-        const node *made_by = n->from[i].made_by;
+        const edge *e = &n->from[i];
 
-        g->want[i] = leaves ? wf_edge_owes(&n->from[i]) : made_by != NULL;
-        g->summed[i] = made_by && !(made_by->op->flags & WF_OP_BORDER);
-        any |= g->want[i];
+        g->want[i] = leaves ? wf_edge_owes(e) : e->made_by != NULL;
+        g->summed[i] = wf_edge_summed(e);
     }
-    return any;
 }
 
-wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves)
+/* Have an op make the gradients of operands that are leaves, or of those that are not, beside what is made. */
+static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
 {
     wf_context *ctx = tape->ctx;
     wf_memory_kind kind = ctx->kind;
-    const char *path;
     wf_gradient g;
 
-    if (!ask(tape, n, leaves, &g))
+    ask(tape, n, leaves, &g);
+    if (wf_node_recall(ctx, n, &g) != WF_OK)
+        return;
+    for (int i = 0; i < n->n_in; i++)
+        g.want[i] &= !made->din[i];
+    if (leaves)
+        ctx->kind = WF_MEMORY_GRADIENT;
+    n->op->backward(&g);
+    ctx->kind = kind;
+    for (int i = 0; i < n->n_in; i++) {
+        made->want[i] |= g.want[i];
+        made->din[i] = made->din[i] ? made->din[i] : g.din[i];
+    }
+}
+
+wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of)
+{
+    wf_context *ctx = tape->ctx;
+    wf_gradient made = {.n_in = n->n_in};
+    const char *path;
+
+    if (!wants(n, of))
         return WF_OK;
     path = wf_context_enter(ctx, n->path);
     wf_scope_open(ctx);
-    if (recall(ctx, n, &g) == WF_OK) {
-        if (leaves)
-            ctx->kind = WF_MEMORY_GRADIENT;
-        n->op->backward(&g);
-        ctx->kind = kind;
-        hand_out(tape, n, &g);
-    }
+    if (wants(n, of & WF_STEP_INPUTS))
+        make(tape, n, false, &made);
+    if (wants(n, of & WF_STEP_LEAVES) && ctx->error.code == WF_OK)
+        make(tape, n, true, &made);
+    hand_out(tape, n, &made);
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);
     return ctx->error.code;
@@ -258,7 +226,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
     for (int i = 0; i < passes && status == WF_OK; i++) {
         each[i] = &g[i];
         ask(tape[i], n[i], true, &g[i]);
-        status = recall(ctx, n[i], &g[i]);
+        status = wf_node_recall(ctx, n[i], &g[i]);
     }
     if (status == WF_OK) {
         ctx->kind = WF_MEMORY_GRADIENT;
@@ -272,8 +240,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
     return ctx->error.code;
 }
 
-/* What is left to be done with a node's gradients finds them as they are now. */
-static void note_versions(node *n)
+void wf_node_note_versions(node *n)
 {
     for (int o = 0; o < n->n_out; o++)
         n->dout_version[o] = n->dout[o] ? wf_tensor_version(n->dout[o]) : 0;
@@ -293,6 +260,20 @@ wf_status wf_node_call_hook(wf_tape *tape, node *n)
 }
 
 /* Gradients of what ops made, and where they cannot wait those of leaves. */
+static wf_status step_back(wf_tape *tape, node *n)
+{
+    wf_status status;
+
+    wf_node_note_versions(n);
+    if (wf_node_has_order(n))
+        return wf_node_step_back(tape, n, WF_STEP_INPUTS | WF_STEP_LEAVES);
+    status = wf_node_step_back(tape, n, WF_STEP_INPUTS);
+    n->deferred = tape->defer && wf_node_can_wait(n);
+    if (status != WF_OK)
+        return status;
+    return n->deferred ? wf_node_keep(tape, n) : wf_node_step_back(tape, n, WF_STEP_LEAVES);
+}
+
 static wf_status visit(wf_tape *tape, node *n)
 {
     wf_status status = WF_OK;
@@ -302,14 +283,10 @@ static wf_status visit(wf_tape *tape, node *n)
         n->deferred = true;
     else if (n->hook)
         status = wf_node_call_hook(tape, n);
-    if (has_gradient(n)) {
-        note_versions(n);
-        status = wf_node_step_back(tape, n, false);
-        n->deferred = tape->defer && wf_node_can_wait(n);
-        if (status == WF_OK)
-            status = n->deferred ? wf_node_keep(tape, n) : wf_node_step_back(tape, n, true);
-    }
+    if (has_gradient(n))
+        status = step_back(tape, n);
     n->deferred |= n->inner != NULL;
+    give(tape, n);
     return status;
 }
 
@@ -340,6 +317,9 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
                        "wf_backward: the %s is NULL, though nothing failed "
                        "before",
                        root ? "seed" : "tensor to start from");
+    if (wf_handle_check(root, "wf_backward: the tensor to start from") != WF_OK ||
+        wf_handle_check(seed, "wf_backward: the seed") != WF_OK)
+        return ctx->error.code;
     if (!ctx->tape || root->tape != ctx->tape->serial)
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "
@@ -372,7 +352,7 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     tape = ctx->tape;
     tape->defer = defer_weights;
     recording = wf_tape_switch(ctx, NULL);
-    status = deliver_to_node(ctx, root->node, root->output, seed);
+    status = wf_node_deliver(ctx, root->node, root->output, seed);
     if (status == WF_OK)
         status = walk(tape, root->node);
     if (status == WF_OK)

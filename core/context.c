@@ -1,5 +1,6 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
+#include "core/handles_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,10 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         free(ctx);
         return NULL;
     }
+    if (wf_handles_open(ctx, error) != WF_OK) {
+        wf_context_close(ctx);
+        return NULL;
+    }
     wf_scope_open(ctx); /* the outermost scope, closed with the context */
     if (ctx->error.code != WF_OK) {
         wf_error_set(error, ctx->error.code, "%s", ctx->error.text);
@@ -47,6 +52,7 @@ void wf_context_close(wf_context *ctx)
         wf_context_run(NULL);
     while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
+    wf_handles_close(ctx);
     wf_pool_close(
         ctx->pool); /* this frees the data of tensors that somebody still holds, too */
     wf_blocks_close(&ctx->blocks);

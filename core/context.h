@@ -30,6 +30,9 @@ typedef struct wf_context_options {
                             results are stored as (wf_op.follows) */
     bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
                   Tensors have no values, and their data must not be touched */
+    bool
+        debug_handles; /* uses of tensors that have ended are found, and writes outside of outputs
+                           (core/handles.h) */
 } wf_context_options;
 
 /**
@@ -57,6 +60,19 @@ WF_API void wf_context_clear(wf_context *ctx);
 /** wf_fail - record a failure with the module path and rank in front; returns code. */
 WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
+
+/**
+ * wf_context_warn - report once what is legal, and seldom meant: an op through which no gradient passes, say
+ *
+ * @param of  what it is about, by address: what was reported of it is not reported again; at most 32 are
+ */
+WF_API void wf_context_warn(wf_context *ctx, const void *of, const char *format, ...)
+    WF_PRINTF(3, 4);
+
+/** wf_context_on_warning - call a function with each warning, in place of writing it to standard error where the rank
+ * is 0; NULL: that again. */
+WF_API void wf_context_on_warning(wf_context *ctx,
+                                  void (*warning)(void *self, const char *text), void *self);
 
 /** wf_context_device, wf_context_pool, wf_context_rank, wf_context_seed, wf_context_exact,
  * wf_context_dry_run - what the context was opened with; exact is false under exact off. Owner:

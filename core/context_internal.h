@@ -19,6 +19,8 @@ struct wf_storage {
     const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
 };
 
+enum { WF_WARNINGS = 32 };
+
 struct wf_context {
     wf_device *device;
     wf_pool *pool;
@@ -49,9 +51,14 @@ struct wf_context {
     wf_pace *pace;             /* NULL: ops take what they take */
     const wf_journal *journal; /* NULL: nobody writes down what is done */
     int64_t phase_start, action_start;
-    struct wf_graph *graph;  /* the graph that is being captured, or NULL */
-    wf_op_observer *observe; /* NULL: nobody looks at results */
+    struct wf_handles *handles; /* NULL: ends of tensors are not kept (core/handles.h) */
+    struct wf_graph *graph;     /* the graph that is being captured, or NULL */
+    wf_op_observer *observe;    /* NULL: nobody looks at results */
     void *observer_arg;
+    void (*warning)(void *self, const char *text); /* NULL: standard error */
+    void *warning_self;
+    const void *warned[WF_WARNINGS]; /* of these .. */
+    int n_warned;
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 

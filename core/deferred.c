@@ -4,8 +4,7 @@
  */
 #include "core/tape_internal.h"
 
-/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
-static bool reads_a_leaf(const node *n)
+bool wf_node_reads_a_leaf(const node *n)
 {
     wf_gradient g = {.n_in = n->n_in};
     bool any = false;
@@ -18,13 +17,14 @@ static bool reads_a_leaf(const node *n)
     return any;
 }
 
+/* Gradients of a leaf that have an order wait together or not at all. */
 bool wf_node_can_wait(const node *n)
 {
     bool owes = false;
 
     for (int i = 0; i < n->n_in; i++)
         owes |= wf_edge_owes(&n->from[i]);
-    return owes && n->op != &wf_source_op && !reads_a_leaf(n);
+    return owes && n->op != &wf_source_op && !wf_node_has_order(n) && !wf_node_reads_a_leaf(n);
 }
 
 void wf_tape_adopt(wf_gradient *g, wf_tape *inner)
@@ -65,7 +65,7 @@ static wf_status visit(wf_tape *tape, node *n)
         return wf_node_call_hook(tape, n);
     status = walk_inner(n);
     if (status == WF_OK)
-        status = wf_node_step_back(tape, n, true);
+        status = wf_node_step_back(tape, n, WF_STEP_LEAVES);
     wf_node_forget(tape->ctx, n);
     return status;
 }

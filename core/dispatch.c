@@ -1,9 +1,11 @@
 /* core/dispatch.c - the one path of every op. */
 #include "core/context_internal.h"
+#include "core/handles_internal.h"
 #include "core/run_kernel_internal.h"
 #include "core/sharing_internal.h"
 #include "core/signature.h"
 #include "core/tape.h"
+#include <stdio.h>
 #include <string.h>
 
 /* What an application's op may get wrong before anything is read. */
@@ -18,6 +20,22 @@ static wf_status check_counts(const wf_call *call)
                        "%s: attributes of %zu bytes, at most %d are possible: leave a pointer "
                        "to what is larger",
                        call->op->name, call->attr_size, WF_MAX_ATTRIBUTES);
+    return WF_OK;
+}
+
+/* Whether all operands and what outputs go into are still there. */
+static wf_status check_handles(const wf_call *call)
+{
+    char what[96];
+
+    for (int i = 0; i < call->n_in + call->n_out; i++) {
+        bool in = i < call->n_in;
+
+        snprintf(what, sizeof what, "%s: %s %d", call->op->name, in ? "operand" : "output",
+                 in ? i : i - call->n_in);
+        if (wf_handle_check(in ? call->in[i] : call->into[i - call->n_in], what) != WF_OK)
+            return call->ctx->error.code;
+    }
     return WF_OK;
 }
 
@@ -36,6 +54,8 @@ static wf_status ready(wf_call *call)
     if (call->ctx->error.code != WF_OK)
         return call->ctx->error.code;
     status = check_counts(call);
+    if (status == WF_OK && call->ctx->handles)
+        status = check_handles(call);
     for (int i = 0; i < n && status == WF_OK; i++) {
         if (!call->in[i])
             status =
@@ -264,6 +284,8 @@ static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool f
         status = make_outputs(call, sig, fake, &share);
     if (status == WF_OK && !fake && !(call->op->flags & WF_OP_VIEW))
         status = wf_run_kernel(call, share.role);
+    if (status == WF_OK && call->ctx->handles)
+        status = wf_handles_look(call);
     wf_share_end(&share, status == WF_OK);
     return status;
 }

@@ -2,6 +2,7 @@
 #include "core/host_data.h"
 #include "core/context_internal.h"
 #include "core/dynamic8_tensor.h"
+#include "core/handles.h"
 #include "core/nf4_tensor.h"
 #include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"
@@ -29,6 +30,8 @@ static wf_status fetch(const wf_tensor *t, size_t at, size_t bytes, void *to)
 static void *open_view(wf_tensor *t, bool fill, wf_host_data *view)
 {
     *view = (wf_host_data){.t = t};
+    if (wf_handle_check(t, "the tensor whose data are asked for") != WF_OK)
+        return NULL;
     if (!t->ctx->device->memory)
         return t->data;
     view->copy = malloc(bytes_of(t) + 1);
@@ -49,7 +52,8 @@ const void *wf_data_read(const wf_tensor *t, wf_host_data *view)
 
 void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view)
 {
-    void *data = wf_tensor_own(t, keep) == WF_OK ? open_view(t, keep, view) : NULL;
+    bool good = wf_handle_check(t, "the tensor whose data are to be written") == WF_OK;
+    void *data = good && wf_tensor_own(t, keep) == WF_OK ? open_view(t, keep, view) : NULL;
 
     view->changed = data != NULL;
     if (data)

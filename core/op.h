@@ -46,7 +46,12 @@ enum {
     /* one term of the sum is picked, all others are zeros: any order has the same bits */
     WF_OP_SELECT = 1024,
     /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed too */
-    WF_OP_CHAIN = 2048
+    WF_OP_CHAIN = 2048,
+    /* output o is the value of operand o, moved or as it is: its uses are uses of the operand, whose
+       gradients are added in one order (core/fan_in.c) */
+    WF_OP_PASS = 4096,
+    /* its gradient runs forward again on a tape of its own, in which operands may have several uses */
+    WF_OP_REPLAY = 8192
 };
 
 /* Operand i, output o, in a mask of both. */

@@ -1,6 +1,7 @@
 /* core/scope.c - scopes: a stack of tensors with marks; closing one releases what lies above.
  */
 #include "core/context_internal.h"
+#include "core/handles_internal.h"
 #include <stdlib.h>
 
 static bool grow(void **array, size_t element, int64_t *capacity)
@@ -43,6 +44,8 @@ void wf_scope_open(wf_context *ctx)
         ctx->marks_capacity = (int)capacity;
     }
     ctx->marks[ctx->n_marks++] = ctx->n_owned;
+    if (ctx->handles)
+        wf_handles_scope(ctx, __builtin_return_address(0));
 }
 
 void wf_scope_close(wf_context *ctx)
@@ -60,15 +63,18 @@ void wf_scope_close(wf_context *ctx)
         return;
     }
     mark = ctx->marks[--ctx->n_marks];
+    if (ctx->handles)
+        wf_handles_scope_closes(ctx);
     while (ctx->n_owned > mark)
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
+    if (ctx->handles)
+        wf_handles_scope_closed(ctx);
 }
 
 void wf_scope_keep(wf_context *ctx, int count, wf_tensor **results)
 {
     for (int i = 0; i < count; i++)
-        if (results[i])
-            wf_tensor_retain(results[i]);
+        results[i] = wf_tensor_retain(results[i]);
     wf_scope_close(ctx);
     for (int i = 0; i < count; i++)
         results[i] = wf_scope_adopt(ctx, results[i]);

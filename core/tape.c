@@ -70,8 +70,10 @@ static void source_backward(wf_gradient *g)
     g->din[0] = g->dout[0];
 }
 
-const wf_op wf_source_op = {
-    .name = "source", .signature = "...->...", .backward = source_backward};
+const wf_op wf_source_op = {.name = "source",
+                            .signature = "...->...",
+                            .flags = WF_OP_PASS,
+                            .backward = source_backward};
 
 wf_tensor *wf_source(wf_tensor *t)
 {
@@ -84,6 +86,20 @@ wf_tensor *wf_source(wf_tensor *t)
     call.ctx = source->ctx;
     source->requires_grad = true; /* a leaf, until it is recorded as made here */
     return wf_tape_record(&call) == WF_OK ? source : NULL;
+}
+
+wf_tensor *wf_source_of(wf_gradient *g, int i)
+{
+    wf_tensor *source = wf_source(g->in[i]);
+    edge *to;
+
+    if (!source || !source->tape)
+        return source;
+    to = &source->node->from[0];
+    wf_tensor_release(to->leaf);
+    *to = g->node->from[i];
+    wf_tensor_retain(to->leaf);
+    return source;
 }
 
 wf_tensor *wf_detach(wf_tensor *t)
@@ -101,94 +117,6 @@ static node *append(wf_tape *tape)
         tape->newest = n;
     }
     return n;
-}
-
-/* Whether another operand than i wants a gradient. */
-static bool others_want(const node *n, int i)
-{
-    for (int j = 0; j < n->n_in; j++)
-        if (j != i && (n->from[j].leaf || n->from[j].made_by))
-            return true;
-    return false;
-}
-
-/* Whether one of a call's own parameters is there when another one is, for its gradient. */
-static bool comes_with(const wf_call *reader, const wf_tensor *t)
-{
-    if (!t->storage || !t->storage->comes_with)
-        return true;
-    for (int i = 0; i < reader->n_in; i++) {
-        const wf_storage *s = reader->in[i]->storage;
-
-        if ((reader->op->save | reader->op->save_others) & WF_SAVE_IN(i) && s &&
-            s->comes_with == t->storage->comes_with)
-            return true;
-    }
-    return false;
-}
-
-/* What recomputes a tensor, with all that it needs, whoever else lets go of it; NULL: keep the tensor. */
-static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
-{
-    node *made = t->recomputed.node, *n;
-
-    if (t->recomputed.tape != tape->serial || made->walked ||
-        t->recomputed.version != wf_tensor_version(t))
-        return NULL;
-    for (int i = 0; i < made->n_in; i++)
-        if (made->in[i] && !comes_with(reader, made->in[i]))
-            return NULL;
-    n = wf_blocks_take(&tape->ctx->blocks, sizeof *n);
-    if (!n) {
-        wf_fail(tape->ctx, WF_ENOMEM, "no memory for what recomputes an operand of %s",
-                reader->op->name);
-        return NULL;
-    }
-    *n = *made;
-    memset(n->from, 0, sizeof n->from);
-    memset(n->dout, 0, sizeof n->dout);
-    n->before = n->given = NULL;
-    n->inner = NULL;
-    n->holders = 1;
-    for (int i = 0; i < n->n_in; i++) {
-        wf_tensor_retain(n->in[i]);
-        if (n->again[i])
-            n->again[i]->holders++;
-    }
-    for (int o = 0; o < n->n_out; o++)
-        wf_tensor_retain(n->out[o]);
-    return n;
-}
-
-void wf_node_release(wf_context *ctx, node *n)
-{
-    if (!n || --n->holders > 0)
-        return;
-    wf_node_forget(ctx, n);
-    wf_blocks_give(&ctx->blocks, n, sizeof *n);
-}
-
-static void keep(wf_tape *tape, const wf_call *call, node *n, int i, wf_tensor *t)
-{
-    n->again[i] = recipe(tape, call, t);
-    if (!n->again[i])
-        n->in[i] = wf_tensor_retain(t);
-}
-
-static void save_input(wf_tape *tape, const wf_call *call, node *n, int i)
-{
-    wf_tensor *t = call->in[i];
-
-    if (n->op->save_shape & WF_SAVE_IN(i)) {
-        n->in[i] = wf_tensor_retain(t);
-    } else if (n->op->save & WF_SAVE_IN(i)) {
-        keep(tape, call, n, i, t);
-    } else if ((n->op->save_others & WF_SAVE_IN(i)) && others_want(n, i)) {
-        n->is_origin[i] = t->origin != NULL;
-        n->regather[i] = t->layout;
-        keep(tape, call, n, i, t->origin ? t->origin : t);
-    }
-    n->in_version[i] = n->in[i] ? wf_tensor_version(n->in[i]) : 0;
 }
 
 /* Whether a tensor is a leaf, whole or in part, wherever it was moved: its gradient then comes to the
@@ -236,15 +164,23 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
-/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted is noted. */
+/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted
+   is noted, and what is computed. */
 static void note_wanted(const wf_call *call)
 {
-    bool wanted = false;
+    bool wanted = false, passes = call->op->flags & WF_OP_PASS;
 
-    for (int i = 0; i < call->n_in; i++)
+    for (int i = 0; i < call->n_in; i++) {
         wanted |= call->in[i]->requires_grad;
-    for (int o = 0; o < call->n_out; o++)
+        if (call->in[i]->requires_grad && !call->in[i]->tape) {
+            call->in[i]->readers++;
+            call->in[i]->prompt = true;
+        }
+    }
+    for (int o = 0; o < call->n_out; o++) {
         call->out[o]->requires_grad |= wanted;
+        call->out[o]->computed = passes ? call->in[o]->computed : wanted;
+    }
 }
 
 /* An op computes on with what it has not yet rounded to bf16, which is not what is saved. */
@@ -261,6 +197,34 @@ static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
     call->out[0]->recomputed.version = wf_tensor_version(call->out[0]);
 }
 
+/* Whether a leaf's gradients can wait: all of them, or none. */
+static void note_prompt(node *n)
+{
+    bool prompt = n->op->flags & WF_OP_PASS || wf_node_reads_a_leaf(n);
+
+    for (int i = 0; i < n->n_in && prompt; i++)
+        if (n->from[i].leaf)
+            n->from[i].leaf->prompt = true;
+}
+
+/* An application's op that has no gradient where one is wanted. Ops of the library that have none are recorded in
+   another way. */
+static void warn_of_lost_gradient(const wf_call *call)
+{
+    bool wanted = false;
+
+    for (int i = 0; i < call->n_in; i++)
+        wanted |= call->in[i]->requires_grad;
+    if (wanted && call->op->id == 0 && call->n_out > 0)
+        wf_context_warn(
+            call->ctx, call->op,
+            "%s has no backward (wf_op.backward), and an operand of it wants a gradient: what "
+            "is "
+            "before it is not trained through it. If that is meant, pass the operand through "
+            "wf_detach first",
+            call->op->name);
+}
+
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
@@ -269,6 +233,8 @@ wf_status wf_tape_record(const wf_call *call)
 
     if (!tape && call->op->backward && call->ctx->uses.later)
         note_wanted(call);
+    if (tape && !call->op->backward)
+        warn_of_lost_gradient(call);
     if (!tape || !call->op->backward)
         return WF_OK;
     for (int i = 0; i < call->n_in; i++) {
@@ -301,10 +267,11 @@ wf_status wf_tape_record(const wf_call *call)
                 .made_by = t->node, .output = t->output, .narrow = t->rounds_to == WF_BF16};
         else if (t->requires_grad)
             n->from[i].leaf = wf_tensor_retain(t);
-        t->readers += n->from[i].leaf != NULL;
+        wf_edge_count(&n->from[i], n->op->flags & WF_OP_REPLAY ? WF_REPLAYED_USES : 1);
     }
     for (int i = 0; i < call->n_in; i++)
-        save_input(tape, call, n, i);
+        wf_node_save_input(tape, call, n, i);
+    note_prompt(n);
     for (int o = 0; o < call->n_out; o++) {
         wf_tensor *t = call->out[o];
 

@@ -2,6 +2,12 @@
  * core/tape.h - autograd, reverse-mode differentiation: a tape, the list of the ops that ran, walked backwards.
  *
  * A leaf is a tensor with requires_grad that no op made: a parameter at one place of use.
+ *
+ * Gradients of one value are added in the order of its uses in the forward pass, from the last use back
+ * to the first, one by one. Neither a border between layouts nor a recomputed module changes that order:
+ * uses of what a border returns, and uses inside of the module, are uses of the operand. A backward hook
+ * sees one sum, so gradients of the uses after it are added before it is called.
+ *
  * Gradients with respect to leaves are steps of their own and can be deferred, which is what
  * zero-bubble pipeline schedules need.
  */
@@ -60,6 +66,19 @@ WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 WF_API wf_tensor *wf_source(wf_tensor *t);
 
 /**
+ * wf_source_of - a source on the recording tape for operand i of an op whose gradient runs forward again
+ * (WF_OP_REPLAY)
+ *
+ * Gradients of its uses go to what the operand came from, in the order in which all uses of that are
+ * added: the op's backward gives none for the operand, and source->grad stays NULL.
+ *
+ * @param g  what the op's backward was given; the op saves operand i
+ * Owner:    the innermost scope
+ * Errors:   WF_ENOMEM in the context; result is then NULL
+ */
+WF_API wf_tensor *wf_source_of(wf_gradient *g, int i);
+
+/**
  * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
  *
  * Leaves have their gradient in leaf->grad afterwards (added to what was there), in memory of its
@@ -72,7 +91,8 @@ WF_API wf_tensor *wf_source(wf_tensor *t);
  *                       that its op takes
  * @param defer_weights  true: leaves get theirs in wf_backward_weights; but those whose op reads
  *                       elements of a leaf to make them, since a parameter may be gathered in this
- *                       walk alone, and those that come by the way
+ *                       walk alone, those that come by the way, and all of a leaf that has such
+ *                       among three or more uses
  * Collective:  where borders are on the tape
  * Errors:      recorded in the context and returned
  */

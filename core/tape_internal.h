@@ -1,4 +1,4 @@
-/* core/tape_internal.h - the inside of a tape, for tape.c, backward.c and deferred.c. Not installed. */
+/* core/tape_internal.h - the inside of a tape, for tape.c, fan_in.c, backward.c and deferred.c. Not installed. */
 #ifndef WF_CORE_TAPE_INTERNAL_H
 #define WF_CORE_TAPE_INTERNAL_H
 
@@ -12,6 +12,7 @@ typedef struct edge {
     node *made_by; /* the producing node */
     int output;
     wf_tensor *leaf; /* or the leaf; both absent where no gradient is wanted */
+    bool reached;    /* a gradient has come to the leaf */
     bool given;      /* the leaf has it */
     bool narrow;     /* the operand is stored as bf16 */
 } edge;
@@ -22,8 +23,9 @@ struct wf_node {
     const wf_op *op;
     const char *path; /* the module that recorded it */
     int n_in, n_out;
-    bool walked;   /* gradients went through it: once only */
-    bool deferred; /* the walk for weights is still to come by */
+    int uses[WF_MAX_OUTPUTS]; /* how many each output has, through what passes it on too */
+    bool walked;              /* gradients went through it: once only */
+    bool deferred;            /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
     /* how often they had been changed in place when they were saved, or last used */
@@ -54,6 +56,9 @@ extern const wf_op wf_source_op;
 /* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
 void wf_node_forget(wf_context *ctx, node *n);
 
+/* Keep operand i of a call, or what recomputes it, as far as the gradient reads it. */
+void wf_node_save_input(wf_tape *tape, const wf_call *call, node *n, int i);
+
 /* Let go of what recomputes an operand; NULL is nothing. */
 void wf_node_release(wf_context *ctx, node *n);
 
@@ -73,8 +78,40 @@ static inline bool wf_edge_owes(const edge *e)
     return e->leaf && !e->given;
 }
 
-/* Ask an op for the gradients of those operands which are leaves, or of those which are not. */
-wf_status wf_node_step_back(wf_tape *tape, node *n, bool leaves);
+/* The uses that a module has of its input until it runs again (WF_OP_REPLAY): several. */
+enum { WF_REPLAYED_USES = 2 };
+
+/* Count n more uses of what an operand came from. */
+void wf_edge_count(edge *e, int n);
+
+/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some that cannot wait. */
+bool wf_node_has_order(const node *n);
+
+/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
+bool wf_node_reads_a_leaf(const node *n);
+
+/* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
+wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad);
+
+/* Give a gradient to what operand i of a node came from. */
+wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
+
+/* Note the elements that gradients of a node's outputs have now. */
+void wf_node_note_versions(node *n);
+
+/* Give a backward function what was saved: as it was, and where it was moved from there again. */
+wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
+
+/* Whether an operand's gradient is to have its shape: not a row per sequence (wf_gradient.summed). */
+static inline bool wf_edge_summed(const edge *e)
+{
+    return e->made_by && !(e->made_by->op->flags & WF_OP_BORDER);
+}
+
+/* Ask an op for the gradients of those operands which are leaves, of those which are not, or of all in their
+   order. */
+enum { WF_STEP_INPUTS = 1, WF_STEP_LEAVES = 2 };
+wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of);
 
 /* The same for the leaves of one call in several passes, which tape[0]'s get as a sum. */
 wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const *n);

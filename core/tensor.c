@@ -1,5 +1,6 @@
 /* core/tensor.c - tensors, their storage and their parts. */
 #include "core/context_internal.h"
+#include "core/handles_internal.h"
 #include "core/sharing_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -260,7 +261,8 @@ static bool same_part(const wf_tensor *a, const wf_tensor *b)
 wf_tensor *wf_tensor_view(wf_tensor *source, int ndim, const wf_dim *dims,
                           const wf_layout *layout)
 {
-    wf_tensor *t = source ? view_of(source, ndim, dims, layout) : NULL;
+    bool good = source && wf_handle_check(source, "wf_tensor_view: the tensor") == WF_OK;
+    wf_tensor *t = good ? view_of(source, ndim, dims, layout) : NULL;
 
     if (!t)
         return NULL;
@@ -290,7 +292,7 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     char text[256];
     wf_tensor *t;
 
-    if (!source)
+    if (!source || wf_handle_check(source, "wf_tensor_rows: the tensor") != WF_OK)
         return NULL;
     if (source->ndim > 0 && source->dim[0].chunks == WF_CHUNKS_8) {
         wf_fail(
@@ -329,23 +331,6 @@ wf_tensor *wf_tensor_rows(wf_tensor *source, int64_t first, int64_t count)
     return wf_scope_adopt(source->ctx, t);
 }
 
-wf_tensor *wf_tensor_copy(const wf_tensor *t)
-{
-    wf_tensor *y = wf_tensor_like(t, t->storage->kind);
-    size_t bytes = wf_tensor_bytes(t);
-    wf_device *device = t->ctx->device;
-
-    if (!y || !bytes || t->ctx->options.plan)
-        return y;
-    if (device->memory)
-        device->memory->copy(
-            device, &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
-            false, NULL); /* it keeps a failure, and tells it */
-    else
-        memcpy(y->data, t->data, bytes);
-    return y;
-}
-
 wf_tensor *wf_tensor_alias(wf_tensor *source)
 {
     wf_tensor *t =
@@ -358,6 +343,8 @@ wf_tensor *wf_tensor_alias(wf_tensor *source)
 
 wf_tensor *wf_tensor_retain(wf_tensor *t)
 {
+    if (wf_handle_check(t, "wf_tensor_retain: the tensor") != WF_OK)
+        return NULL;
     if (t)
         t->refs++;
     return t;
@@ -384,11 +371,18 @@ void wf_tensor_release(wf_tensor *t)
 {
     if (!t || --t->refs > 0)
         return;
+    if (t->refs < 0) { /* once too often */
+        wf_handle_check(t, "wf_tensor_release: the tensor");
+        return;
+    }
     if (t->storage)
         leave_ring(t);
     storage_release(t->ctx, t->storage);
     wf_tensor_release(t->grad);
     wf_tensor_release(t->origin);
     wf_tensor_release(t->scales);
-    wf_blocks_give(&t->ctx->blocks, t, sizeof *t);
+    if (t->ctx->handles)
+        wf_handle_end(t);
+    else
+        wf_blocks_give(&t->ctx->blocks, t, sizeof *t);
 }

@@ -33,6 +33,8 @@ struct wf_tensor {
     size_t offset;                /* where data begins in the storage */
     struct wf_tensor *next_alias; /* a ring of those that share the storage */
     bool requires_grad;
+    bool
+        computed; /* in a run that will be recomputed: not an operand of it, as it is or moved */
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
     int output;
@@ -42,7 +44,8 @@ struct wf_tensor {
         uint32_t version; /* what its data had then */
     } recomputed;         /* by whom it can be recomputed (wf_op.recompute), also as an alias */
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
-    int readers;            /* a leaf: how many calls on tapes take it */
+    int readers; /* a leaf: its uses on tapes, those of what borders made of it too */
+    bool prompt; /* a leaf: some of its gradients cannot wait for wf_backward_weights */
     int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */

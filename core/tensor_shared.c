@@ -1,4 +1,4 @@
-/* core/tensor_shared.c - tensors over memory that ranks share, and memory of their own for them. */
+/* core/tensor_shared.c - tensors over memory that ranks share, and memory of their own for them; copies. */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include <string.h>
@@ -87,4 +87,21 @@ void wf_tensor_renew(wf_tensor *t, wf_shared *shared)
     t->storage->shared = shared;
     t->storage->data = wf_shared_data(shared);
     wf_tensor_show(t);
+}
+
+wf_tensor *wf_tensor_copy(const wf_tensor *t)
+{
+    wf_tensor *y = wf_tensor_like(t, t->storage->kind);
+    size_t bytes = wf_tensor_bytes(t);
+    wf_device *device = t->ctx->device;
+
+    if (!y || !bytes || t->ctx->options.plan)
+        return y;
+    if (device->memory)
+        device->memory->copy(
+            device, &(wf_copy){.from = t->data, .to = y->data, .bytes = bytes, .rows = 1},
+            false, NULL); /* it keeps a failure, and tells it */
+    else
+        memcpy(y->data, t->data, bytes);
+    return y;
 }

@@ -4,7 +4,6 @@
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
-#include "kernels/ops.h"
 #include <string.h>
 
 /* What is saved: the input, and documents where there are some. */
@@ -26,14 +25,15 @@ static void check_uses(const run *r, int64_t end)
                 r->module->path, (long long)(r->end - r->first), (long long)(end - r->first));
 }
 
-static wf_tensor *gradient_of(wf_gradient *g, const run *r)
+/* The gradient of the input goes on as that of each use of it in the module. */
+static void walk_again(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
     wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
-    wf_tensor *x = wf_source(g->in[INPUT]), *y;
+    wf_tensor *x = wf_source_of(g, INPUT), *y;
     double share;
 
     *uses = (wf_uses){.next = r->first,
@@ -50,12 +50,9 @@ static wf_tensor *gradient_of(wf_gradient *g, const run *r)
         check_uses(r, uses->next);
     *uses = outside;
     wf_context_phase(ctx, phase);
-    if (y && y->requires_grad && !y->tape)
-        y = wf_scale(y, 1); /* a parameter as it is: the walk begins with an op */
     if (y && y->requires_grad)
         wf_backward(y, g->dout[0], g->defer);
     wf_tape_adopt(g, tape);
-    return x ? x->grad : NULL;
 }
 
 static void backward(wf_gradient *g)
@@ -63,12 +60,13 @@ static void backward(wf_gradient *g)
     const run *r = g->attr;
     wf_memory_kind kind = wf_context_memory_kind(g->ctx, WF_MEMORY_ACTIVATION);
 
-    g->din[0] = gradient_of(g, r);
+    walk_again(g, r);
     wf_context_memory_kind(g->ctx, kind);
 }
 
 static const wf_op run_op = {.name = "checkpoint",
                              .signature = "",
+                             .flags = WF_OP_REPLAY,
                              .integers = 1 << FIRST | 1 << POSITIONS,
                              .save =
                                  WF_SAVE_IN(INPUT) | WF_SAVE_IN(FIRST) | WF_SAVE_IN(POSITIONS),
@@ -94,13 +92,15 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;
+    if (!y->computed) { /* uses of y are uses of what it was before: there is nothing to recompute */
+        uses->next = attr.first;
+        return m->type->forward(m, x);
+    }
     call.in[INPUT] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
     call.in[FIRST] = uses->first;
     call.in[POSITIONS] = uses->positions;
-    call.out[0] = y->origin ? y : wf_tensor_alias(y); /* it may be a parameter */
-    if (!call.in[INPUT] || !call.out[0] || wf_tape_record(&call) != WF_OK)
-        return NULL;
-    return call.out[0];
+    call.out[0] = y;
+    return call.in[INPUT] && wf_tape_record(&call) == WF_OK ? y : NULL;
 }
 
 typedef struct choice {

@@ -24,6 +24,8 @@
  * so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in both
  * runs alike. The hooks of the recomputed module itself lie outside of what runs again.
  *
+ * A backward hook is called with one gradient: those of all uses of the tensor behind it are added before.
+ *
  * In a dry run the tensors have no data; and a step that a device replays as a graph runs hooks when it
  * is captured, not when it is replayed.
  */

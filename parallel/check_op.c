@@ -5,11 +5,15 @@
 #include "kernels/devices.h"
 #include "parallel/check_op_internal.h"
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
 static wf_context *context_over(wf_device *device, wf_error *error)
 {
-    return device ? wf_context_open(device, NULL, error) : NULL;
+    const wf_context_options options = {.debug_handles = true};
+
+    return device ? wf_context_open(device, &options, error) : NULL;
 }
 
 /* What a context says has gone wrong. */
@@ -173,6 +177,41 @@ static wf_status check_kernels(const wf_op_check *c, const wf_op_results *refere
     return status;
 }
 
+static void note(wf_op_check_report *report, const char *format, ...) WF_PRINTF(2, 3);
+
+static void note(wf_op_check_report *report, const char *format, ...)
+{
+    size_t used = strlen(report->notes);
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(report->notes + used, sizeof report->notes - used, format, args);
+    va_end(args);
+}
+
+/* What is legal, and seldom meant: numbers that no gradient is asked of were not differentiated. */
+static void note_constants(const wf_op_check *c, wf_op_check_report *report)
+{
+    int floats = 0, constant = 0;
+
+    for (int i = 0; i < c->n_in; i++) {
+        bool integer = c->op->integers >> i & 1;
+
+        floats += !integer;
+        constant += !integer && c->in[i].constant;
+    }
+    if (!c->op->backward && floats)
+        note(report,
+             "%s has no backward: gradients end at it, so nothing before it is trained\n",
+             c->op->name);
+    else if (constant)
+        note(report,
+             "%s: %d of %d operands of numbers are constant in this check, so their gradients "
+             "are not "
+             "looked at\n",
+             c->op->name, constant, floats);
+}
+
 wf_status wf_check_op(const wf_op_check *check, wf_op_check_report *report, wf_error *error)
 {
     wf_op_results reference = {.n = {0}}, cpu = {.n = {0}};
@@ -184,6 +223,8 @@ wf_status wf_check_op(const wf_op_check *check, wf_op_check_report *report, wf_e
     error = error ? error : &own;
     memset(report, 0, sizeof *report);
     status = check_counts(check, error);
+    if (status == WF_OK)
+        note_constants(check, report);
     if (status == WF_OK)
         status = check_reference(check, &reference, report, error);
     if (status == WF_OK)

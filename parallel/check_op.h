@@ -43,6 +43,8 @@ typedef struct wf_op_check {
     double gradient_bound, kernel_bound;
 } wf_op_check;
 
+enum { WF_CHECK_REFUSALS = 2048 };
+
 /** wf_op_check_report - what was found, as far as it was looked for. */
 typedef struct wf_op_check_report {
     double
@@ -51,6 +53,13 @@ typedef struct wf_op_check_report {
     int64_t exact;   /* combinations of layouts with the bits of one rank */
     int64_t inexact; /* those of which the run tells that they are not: wf_context_inexact */
     int64_t refused; /* those that are told to be no layouts of the op, or of its gradient */
+    int64_t
+        refused_gradients; /* those of them that are layouts of the op, whose outputs were compared */
+    /* a line for each of them on one axis: "[*, a], whole: " and the reason; "" where there are none, and a
+       last line of how many there was no room for */
+    char refusals[WF_CHECK_REFUSALS];
+    /* "" or what no user would want, a line each: an op without backward, an operand that no gradient is asked of */
+    char notes[512];
 } wf_op_check_report;
 
 /**
@@ -61,7 +70,8 @@ typedef struct wf_op_check_report {
  *   3. on a small mesh, ranks as threads, each with two workers: every way to lay the operands out, split on any dim by
  *      either axis or both, and partial where the op takes that (WF_OP_LINEAR). Outputs and gradients
  *      have the bits of one rank, or are told to be layout-inexact and right but for rounding, or the
- *      layouts are refused (WF_ELAYOUT), by the op or where its gradient is taken
+ *      layouts are refused (WF_ELAYOUT), by the op or where its gradient is taken; outputs are compared
+ *      before their gradient is. Kernels that write outside of their outputs are found in 2 and 3
  *
  * Numbers are functions of operand and index, so every call checks the same ones.
  *

@@ -12,6 +12,7 @@ enum { WF_CHECK_RESULTS = WF_MAX_OUTPUTS + WF_MAX_INPUTS };
 typedef struct wf_op_results {
     double *x[WF_CHECK_RESULTS];
     int64_t n[WF_CHECK_RESULTS];
+    int n_outputs; /* so many were made, before gradients were asked for */
 } wf_op_results;
 
 /* How a run is made. */

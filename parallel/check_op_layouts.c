@@ -15,7 +15,7 @@
 #include <string.h>
 
 /* Workers of each rank here; the one rank that all are compared with has one. */
-enum { THREADS = 2 };
+enum { THREADS = 2, ROOM_FOR_MORE = 40 };
 
 /* What an axis does to each operand: 0 nothing, d + 1 splits dim d, ndim + 1 leaves it partial. */
 typedef struct combination {
@@ -32,6 +32,8 @@ typedef struct layouts {
     combination *accepted; /* on the first axis */
     int64_t n_accepted;
     wf_op_check_report found;
+    size_t listed;    /* bytes of found.refusals that are lines */
+    int64_t unlisted; /* refusals that there was no room for */
 } layouts;
 
 /* What all ranks are launched with. */
@@ -69,32 +71,30 @@ static const wf_layout *laid_out(const layouts *l, int i, const wf_layout *from,
     return wf_layout_partial(l->mesh, from, axis, WF_REDUCE_SUM);
 }
 
+/* The layouts of a run's operands, in words. */
+static const char *print_layouts(const layouts *l, const wf_op_run *run, char *text,
+                                 size_t size)
+{
+    size_t n = 0;
+
+    *text = 0;
+    for (int i = 0; i < l->check->n_in && n < size; i++) {
+        char layout[96];
+
+        n += (size_t)snprintf(text + n, size - n, "%s%s", i ? ", " : "",
+                              wf_layout_print(run->layout[i], layout, sizeof layout));
+    }
+    return text;
+}
+
 /* What is wrong with a run, shown with its layouts. */
 static wf_status blame(const layouts *l, const wf_op_run *run, const char *what)
 {
-    char text[384] = "";
-    size_t n = 0;
+    char text[384];
 
-    for (int i = 0; i < l->check->n_in && n < sizeof text; i++) {
-        char layout[96];
-
-        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", i ? ", " : "",
-                              wf_layout_print(run->layout[i], layout, sizeof layout));
-    }
+    print_layouts(l, run, text, sizeof text);
     return wf_error_set(&l->rank->error, WF_EINVAL, "%s with operands laid out as %s: %s",
                         l->check->op->name, text, what);
-}
-
-/* Layouts may be refused; any other failure is one of the op. */
-static wf_status check_refused(layouts *l, const wf_op_run *run)
-{
-    const wf_error *error = wf_context_error(l->ctx);
-
-    if (error->code != WF_ELAYOUT)
-        return blame(l, run, error->text);
-    l->found.refused++;
-    wf_context_clear(l->ctx);
-    return WF_OK;
 }
 
 static bool equal(double a, double b, bool exact)
@@ -102,12 +102,13 @@ static bool equal(double a, double b, bool exact)
     return exact ? memcmp(&a, &b, sizeof a) == 0 : fabs(a - b) <= 2e-5 * (1 + fabs(b));
 }
 
-static wf_status compare(layouts *l, const wf_op_run *run, const wf_op_results *r)
+/* The first `results` of a run, outputs and then gradients, against those of one rank. */
+static wf_status compare(layouts *l, const wf_op_run *run, const wf_op_results *r, int results)
 {
     bool exact = !wf_context_inexact(l->ctx);
     char name[48], text[320];
 
-    for (int k = 0; k < WF_CHECK_RESULTS; k++)
+    for (int k = 0; k < results; k++)
         for (int64_t i = 0; l->one->x[k] && i < l->one->n[k]; i++) {
             if (r->x[k] && r->n[k] == l->one->n[k] && equal(r->x[k][i], l->one->x[k][i], exact))
                 continue;
@@ -120,10 +121,60 @@ static wf_status compare(layouts *l, const wf_op_run *run, const wf_op_results *
                 r->x[k] && i < r->n[k] ? r->x[k][i] : (double)NAN, l->one->x[k][i]);
             return blame(l, run, text);
         }
-    if (exact)
-        l->found.exact++;
-    else
+    return WF_OK;
+}
+
+static wf_status check_accepted(layouts *l, const wf_op_run *run, const wf_op_results *r)
+{
+    wf_status status = compare(l, run, r, WF_CHECK_RESULTS);
+
+    if (status == WF_OK && wf_context_inexact(l->ctx))
         l->found.inexact++;
+    else if (status == WF_OK)
+        l->found.exact++;
+    return status;
+}
+
+/* Add a line to the list of what was refused on one axis, or count what there is no room for. */
+static void list(layouts *l, const wf_op_run *run, bool gradient, const char *why)
+{
+    char layout[256], line[640];
+    size_t used = strlen(l->found.refusals), n;
+    const char *said = strstr(why, ": "); /* behind rank and module */
+
+    print_layouts(l, run, layout, sizeof layout);
+    n = (size_t)snprintf(line, sizeof line, "%s%s: %s\n", layout,
+                         gradient ? ", its gradient" : "", said ? said + 2 : why);
+    n = n < sizeof line ? n : sizeof line - 1;
+    if (l->unlisted == 0 && used + n + ROOM_FOR_MORE < sizeof l->found.refusals) {
+        memcpy(l->found.refusals + used, line, n + 1);
+        l->listed = used + n;
+    } else {
+        l->unlisted++;
+        snprintf(l->found.refusals + l->listed, sizeof l->found.refusals - l->listed,
+                 "and %lld more\n", (long long)l->unlisted);
+    }
+}
+
+/* Layouts may be refused; any other failure is one of the op. What the op accepts and its gradient does not has the
+   outputs of one rank all the same. */
+static wf_status check_refused(layouts *l, const wf_op_run *run, const wf_op_results *r,
+                               bool one_axis)
+{
+    const wf_error *error = wf_context_error(l->ctx);
+    bool gradient = r->n_outputs == l->check->n_out;
+    wf_status status;
+
+    if (error->code != WF_ELAYOUT)
+        return blame(l, run, error->text);
+    status = gradient ? compare(l, run, r, WF_MAX_OUTPUTS) : WF_OK;
+    if (status != WF_OK)
+        return status;
+    if (one_axis)
+        list(l, run, gradient, error->text);
+    l->found.refused++;
+    l->found.refused_gradients += gradient;
+    wf_context_clear(l->ctx);
     return WF_OK;
 }
 
@@ -131,6 +182,8 @@ static wf_status compare(layouts *l, const wf_op_run *run, const wf_op_results *
 static wf_status try(layouts *l, const combination *first, const combination *second,
                      bool *accepted)
 {
+    static const combination none = {{0}};
+    bool one_axis = memcmp(second, &none, sizeof none) == 0;
     wf_op_run run = {.check = l->check, .ctx = l->ctx, .gradients = true};
     wf_op_results r;
     wf_status status;
@@ -140,7 +193,7 @@ static wf_status try(layouts *l, const combination *first, const combination *se
             laid_out(l, i, laid_out(l, i, NULL, first->choice[i], 0), second->choice[i], 1);
     wf_context_inexact_clear(l->ctx);
     *accepted = wf_op_run_once(&run, &r) == WF_OK;
-    status = *accepted ? compare(l, &run, &r) : check_refused(l, &run);
+    status = *accepted ? check_accepted(l, &run, &r) : check_refused(l, &run, &r, one_axis);
     wf_op_results_forget(&r);
     return status;
 }
@@ -181,7 +234,7 @@ static wf_status rank_main(wf_rank *rank, void *arg)
     const int *size = j->check->mesh;
     const wf_axis axes[] = {{"a", size[0] ? size[0] : 2}, {"b", size[1] ? size[1] : 2}};
     wf_device *device = wf_cpu_device(THREADS, &rank->error);
-    wf_context_options options = {.rank = rank->index};
+    wf_context_options options = {.rank = rank->index, .debug_handles = true};
     layouts l = {.check = j->check, .one = j->one, .rank = rank};
     wf_status status;
 
@@ -209,5 +262,7 @@ wf_status wf_check_op_layouts(const wf_op_check *check, const wf_op_results *one
     report->exact = found.exact;
     report->inexact = found.inexact;
     report->refused = found.refused;
+    report->refused_gradients = found.refused_gradients;
+    memcpy(report->refusals, found.refusals, sizeof report->refusals);
     return status;
 }

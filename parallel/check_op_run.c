@@ -222,6 +222,7 @@ static wf_status run_on(const wf_op_run *run, wf_op_results *r)
                            o);
         out[o] = whole(out[o]);
         status = keep(r, o, out[o]);
+        r->n_outputs += status == WF_OK;
     }
     if (status == WF_OK && wanted)
         status = differentiate(run, out);

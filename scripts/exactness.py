@@ -5,8 +5,9 @@ numbers: trains the same small model on every layout and compares each step's lo
 with those of one rank.
 
     gpt2, llama x tp 1, 2, 4, 8 x dp 1, 2, 4 x micro-batch 1, 2, 4 x sequence parallel off, on
-    x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16. Half of
-    them run under full_shard and half under no_shard; --strategies has the others.
+    x threads per rank 1, 2 x dropout 0, 0.1: 576 runs of 30 steps, global batch 16; and an eighth of
+    these for each of the other families. Half of them run under full_shard and half under no_shard;
+    --strategies has the others.
 
 exactness.py --strategies [--quick] - the same over what sharded data parallelism can choose:
 strategy, units, prefetch, freeing after forward, size of groups, accumulation, on tp and dp 1 to 8,
@@ -26,8 +27,9 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
-Nothing divides: 12 heads, 3 key-value heads (llama) and a vocabulary of 257. --quick takes every
-eleventh run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
+All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline in turn.
+Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 257. --quick takes every
+17th run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
 nothing: with --exact off, layouts have to differ.
 
 exactness.py --builds [--jobs N] - the same over builds: gcc and clang, -O1 and -O3, each with its
@@ -38,13 +40,14 @@ import collections
 import itertools
 import os
 import pathlib
+import random
 import subprocess
 import sys
 import tempfile
 
 import pipeline_choices
-from training_runs import (ARCHS, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
-                           compare_choices, first_difference)
+from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
+                           compare_choices, first_difference, goes_together, in_turn)
 
 STEPS = 30
 STRATEGY_STEPS = 20
@@ -70,7 +73,7 @@ CHOICES = {
     "dp": (1, 2, 4, 8),
     "micro": (1, 2),
     "sequence": (False, True),
-    "arch": ("gpt2", "llama"),
+    "arch": tuple(FAMILIES),
     "recompute": ("none", "block", "attention"),
     "dropout": (0, 0.1),
     "dtype": tuple(DTYPES),
@@ -113,12 +116,17 @@ def check_control(trainer):
 
 def compare_layouts(trainer, jobs, quick):
     """Every layout against one rank."""
-    runs = [(*run, "full_shard" if run[-2] == (run[-1] > 1) else "no_shard") for run in
-            itertools.product(ARCHS, (0, 0.1), TPS, DPS, MICROS, (False, True), (1, 2))]
+    layouts = list(itertools.product((0, 0.1), TPS, DPS, MICROS, (False, True), (1, 2)))
+    others = [arch for arch in FAMILIES if arch not in ARCHS]
+    runs = [(arch, *run) for arch in ARCHS for run in layouts]
+    runs += [(others[i % len(others)], *run)
+             for i, run in enumerate(random.Random(1).sample(layouts, len(layouts)))]
+    runs = [(*run, "full_shard" if run[-2] == (run[-1] > 1) else "no_shard") for run in runs]
     if quick:
-        runs = runs[::11]  # no divisor of any of the counts: all values of all options come
+        runs = runs[::17]  # no divisor of any of the counts: all values of all options come
     base = {(arch, dropout): [*flags, "--dropout", str(dropout)]
-            for arch, flags in ARCHS.items() for dropout in (0, 0.1)}
+            for arch, flags in FAMILIES.items() for dropout in (0, 0.1)
+            if (arch, dropout) in {run[:2] for run in runs}}
     progress = Progress(len(runs))
     reference = {key: trainer.run([*flags, "--threads-per-rank", "1"])
                  for key, flags in base.items()}
@@ -142,7 +150,7 @@ def compare_layouts(trainer, jobs, quick):
                                                   + ["--strategy", k[-1]]))
                   for key in runs], done)
     print(f"\n{'equal runs':12}" + "".join(f"{f'dp {dp}':>8}" for dp in DPS))
-    for arch, tp in itertools.product(ARCHS, TPS):
+    for arch, tp in itertools.product(FAMILIES, TPS):
         print(f"{f'{arch} tp {tp}':12}"
               + "".join(f"{passed.get((arch, tp, dp), 0):>8}" for dp in DPS))
     for (arch, dropout), steps in reference.items():
@@ -155,6 +163,8 @@ def possible(run):
     """Whether the values of a run, some of which may be open, go together."""
     group, dp = run.get("group", "open"), run.get("dp", 8)
     if run.get("accumulate") == "group:2" and BATCH // run.get("dp", 1) // run.get("micro", 1) < 2:
+        return False
+    if not goes_together(run):
         return False
     if "strategy" in run and group != "open" and (run["strategy"] in HYBRID) == (group is None):
         return False
@@ -170,12 +180,19 @@ def strategy_options(run):
             *layout_options(run["tp"], run["dp"], run["micro"], run["sequence"], 1)]
 
 
+def covering(choices, quick):
+    """Runs in which every three values meet, families among them; with quick every two, and families come in turn."""
+    if quick:
+        return in_turn(Covering({**choices, "arch": tuple(ARCHS)}, possible, 2).runs)
+    return Covering(choices, possible, 3).runs
+
+
 def compare_strategies(trainer, jobs, quick):
     """A covering part of all that sharded data parallelism can choose, against one rank."""
-    runs = Covering(CHOICES, possible, 2 if quick else 3).runs
+    runs = covering(CHOICES, quick)
     compare_choices(
         trainer, jobs, runs,
-        lambda run: [*ARCHS[run["arch"]], "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
+        lambda run: [*FAMILIES[run["arch"]], "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
                      "--optimizer", run["optimizer"]],
         lambda run: (strategy_options(run), 0))
     for name, count in collections.Counter(run["strategy"] for run in runs).items():
@@ -184,11 +201,11 @@ def compare_strategies(trainer, jobs, quick):
 
 def compare_adapters(trainer, jobs, quick, part):
     """A covering part of what adapters and their layouts can be, against one rank."""
-    runs = Covering(ADAPTED, possible, 2 if quick else 3).runs
+    runs = covering(ADAPTED, quick)
     runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
-        lambda run: [*ARCHS[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
+        lambda run: [*FAMILIES[run["arch"]], *DTYPES[run["dtype"]], "--lora-rank", str(run["rank"]), "--lora-alpha", "6",
                      "--lora-targets", run["targets"], "--base-dtype", run["base"], "--optimizer", run["optimizer"],
                      *run["adapter"].split()],
         lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
@@ -213,8 +230,8 @@ def compare_any_dp(trainer, jobs, quick):
                       ["--strategy", strategy, "--accumulate", way, *(["--shard-group-size", str(group)] if group else []),
                        *layout_options(tp, dp, 1, sequence, 1)],
                       "processes": dp * tp if i % 16 == 0 and dp * tp <= 6 else 0})
-    compare_choices(trainer, jobs, tasks,
-                    lambda run: [*ARCHS[run["arch"]], "--global-batch-size", str(run["batch"])],
+    compare_choices(trainer, jobs, in_turn(tasks),
+                    lambda run: [*FAMILIES[run["arch"]], "--global-batch-size", str(run["batch"])],
                     lambda run: (run["options"], run["processes"]))
     for name, count in collections.Counter(run[4] for run in runs).items():
         print(f"{name:20}{count:5} equal runs")

@@ -7,8 +7,8 @@ import random
 import shutil
 import subprocess
 
-from training_runs import (ARCHS, HYBRID, Covering, Failure, Trainer, compare_choices,
-                           first_difference)
+from training_runs import (ARCHS, FAMILIES, HYBRID, Covering, Failure, Trainer, compare_choices,
+                           first_difference, in_turn)
 
 STEPS, QUICK_STEPS = 4, 2
 LAYERS = 14  # with embedding and last norm, a step for each of 16 stages
@@ -108,7 +108,7 @@ def split_text(split, stages):
 def numbers(run):
     """Flags that change a run's numbers."""
     arch, _, tied = run["arch"].partition(" ")
-    return [*ARCHS[arch], *(["--tie-embeddings", "on"] if tied else []),
+    return [*FAMILIES[arch], *(["--tie-embeddings", "on"] if tied else []),
             *(["--freeze", run["frozen"]] if run["frozen"] else []), "--dropout", str(run["dropout"]), *DTYPES[run["dtype"]],
             "--optimizer", run["optimizer"], "--global-batch-size", str(run["batch"]),
             *(["--micro-batch-size", "1"] if run["batch"] == ODD else [])]
@@ -278,7 +278,7 @@ def compare(gpt_train, folder, jobs, quick):
         runs += in_processes(covering.runs, 1 if quick else 15)
     else:
         print("SKIPPED: runs in several processes, since there is no mpirun or no libweft_mpi.so")
-    runs = [{**run, "table": str(tables.of(run))} for run in runs]
+    runs = [{**run, "table": str(tables.of(run))} for run in in_turn(runs)]
     print(f"{covering.met} of every {'two' if quick else 'three'} values of as many choices meet, "
           f"{covering.left_out} cannot; {tables.drawn} tables were made by chance, and "
           f"{tables.refused} refused that need more room for messages than there is")

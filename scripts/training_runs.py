@@ -15,6 +15,16 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
+# Every row of nn/models/gpt/families.def, each with properties that a model of this size shows.
+FAMILIES = ARCHS | {name: ["--arch", name, *flags.split()] for name, flags in {
+    "mistral": "--n-kv-head 3 --sliding-window 9",
+    "qwen2": "--n-kv-head 3",
+    "qwen3": "--n-kv-head 3",
+    "smollm3": "--n-kv-head 3 --rope-skip 2",
+    "granite": "--n-kv-head 3 --embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2",
+    "phi3": "--n-kv-head 3 --norm-eps 0.001",
+    "gemma": "--n-kv-head 3",
+    "olmo2": "--n-kv-head 3"}.items()}
 HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
 MPIRUN = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
 
@@ -78,6 +88,18 @@ class Trainer:
         return steps
 
 
+def in_turn(runs):
+    """Runs with the other families in turn where they have a Llama."""
+    others = itertools.cycle([name for name in FAMILIES if name != "gpt2"])
+    return [{**run, "arch": next(name for name in others if goes_together({**run, "arch": name}))}
+            if run["arch"] == "llama" else run for run in runs]
+
+
+def goes_together(run):
+    """A residual stream in fp32 needs norms before attention and MLP."""
+    return (run.get("arch"), run.get("dtype")) != ("olmo2", "bf16, residual fp32")
+
+
 def first_difference(steps, reference):
     """Text about the first step that differs, or None."""
     for i, (mine, other) in enumerate(zip(steps, reference)):
@@ -135,8 +157,11 @@ def compare_choices(trainer, jobs, runs, numbers, layout):
 
     all_of(jobs, [(kind, lambda k=kind: trainer.run([*k, "--threads-per-rank", "1"]))
                   for kind in kinds], found)
-    if len({steps[-1] for steps in kinds.values()}) != len(kinds):
-        raise Failure("two models have the same digest: one of what they differ in has no effect")
+    seen = {}
+    for kind, steps in kinds.items():
+        if seen.setdefault(steps[-1], kind) != kind:
+            raise Failure(f"two models have the same digest: one of what they differ in has no effect:\n"
+                          f"{' '.join(kind)}\n{' '.join(seen[steps[-1]])}")
 
     def done(number, steps):
         kind = tuple(numbers(runs[number]))

@@ -3,6 +3,7 @@
  * kept by size class, large ones are ranges that split and join.
  */
 #include "core/memory/memory.h"
+#include "core/memory/guard_internal.h"
 #include "core/memory/ranges_internal.h"
 #include "core/memory/size_class_internal.h"
 #include <stdio.h>
@@ -15,6 +16,7 @@ struct wf_pool {
     wf_ranges ranges; /* none where the allocator is opaque */
     wf_ranges chunks; /* small blocks are cut from them; they stay, so that they lie apart */
     wf_blocks small;
+    wf_guard *guard; /* NULL: there is none */
     const char *phase, *place;
     size_t most;  /* in use since the mark */
     size_t other; /* counted as in use, and not in a block of the pool */
@@ -65,6 +67,7 @@ void wf_pool_close(wf_pool *pool)
         return;
     wf_ranges_close(&pool->ranges);
     wf_ranges_close(&pool->chunks);
+    wf_guard_close(pool->guard);
     free(pool);
 }
 
@@ -137,6 +140,16 @@ static void give_block(wf_pool *pool, void *block, size_t bytes)
         wf_ranges_give(&pool->ranges, block);
 }
 
+/* Into the quarantine, from which other blocks may come. */
+static void give_late(wf_pool *pool, void *block, size_t bytes)
+{
+    wf_guarded left;
+
+    wf_guard_put(pool->guard, block, bytes);
+    while (wf_guard_leave(pool->guard, &left))
+        give_block(pool, left.block - WF_GUARD_ZONE, left.bytes + 2 * WF_GUARD_ZONE);
+}
+
 void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)
 {
     size_t counted = wf_block_bytes(bytes);
@@ -144,11 +157,11 @@ void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *e
 
     if (bytes > SIZE_MAX / 4 || (pool->limit && pool->report.in_use + counted > pool->limit))
         return no_memory(pool, bytes, kind, error);
-    block = take_block(pool, bytes, kind);
+    block = take_block(pool, bytes + (pool->guard ? 2 * WF_GUARD_ZONE : 0), kind);
     if (!block)
         return no_memory(pool, bytes, kind, error);
     count(pool, counted, kind);
-    return block;
+    return pool->guard ? wf_guard_take(block, bytes) : block;
 }
 
 void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
@@ -157,8 +170,24 @@ void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind)
 
     if (!block)
         return;
-    give_block(pool, block, bytes);
+    if (pool->guard)
+        give_late(pool, block, bytes);
+    else
+        give_block(pool, block, bytes);
     wf_pool_let_go(pool, counted, kind);
+}
+
+wf_status wf_pool_guard(wf_pool *pool,
+                        void (*damaged)(void *self, const char *what, size_t bytes), void *self)
+{
+    if (!pool->allocator.opaque && !pool->guard)
+        pool->guard = wf_guard_open(damaged, self);
+    return pool->guard || pool->allocator.opaque ? WF_OK : WF_ENOMEM;
+}
+
+bool wf_pool_is_intact(const wf_pool *pool, const void *block, size_t bytes)
+{
+    return !pool->guard || wf_guard_is_intact(block, bytes);
 }
 
 wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error)

@@ -101,6 +101,23 @@ WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 WF_API wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_error *error);
 WF_API void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 
+/**
+ * wf_pool_guard - from now on blocks of a pool that is not opaque have zones around them that are in no block, and
+ * what is given back is filled with NaNs and kept for a while before it is taken again
+ *
+ * What is counted stays as it is. Called before anything is taken.
+ *
+ * @param damaged  called when a block that is given back, or leaves the quarantine, was written where
+ *                 its owner may not; "what" says so
+ * Errors:         WF_ENOMEM
+ */
+WF_API wf_status wf_pool_guard(wf_pool *pool,
+                               void (*damaged)(void *self, const char *what, size_t bytes),
+                               void *self);
+/** wf_pool_is_intact - whether nothing has been written right before or after a block in use, as far as the pool
+ * is guarded. */
+WF_API bool wf_pool_is_intact(const wf_pool *pool, const void *block, size_t bytes);
+
 /** wf_pool_mark - look for the most that is in use from now on; wf_pool_most - what it was. */
 WF_API void wf_pool_mark(wf_pool *pool);
 WF_API size_t wf_pool_most(const wf_pool *pool);

@@ -30,5 +30,6 @@ int main(void)
            "CPU kernels, to the reference    %.1e\n"
            "layouts with one rank's bits     %lld, and %lld refused\n",
            report.gradient, report.kernel, (long long)report.exact, (long long)report.refused);
+    printf("%s%s", report.refusals, report.notes);
     return 0;
 }

@@ -69,6 +69,7 @@ static void from_local_backward(wf_gradient *g)
 
 static const wf_op from_local_op = {.name = "from_local",
                                     .signature = "",
+                                    .flags = WF_OP_PASS,
                                     .save_shape = WF_SAVE_IN(0),
                                     .backward = from_local_backward};
 
@@ -133,6 +134,7 @@ static void to_local_backward(wf_gradient *g)
 
 static const wf_op to_local_op = {.name = "to_local",
                                   .signature = "",
+                                  .flags = WF_OP_PASS,
                                   .save_shape = WF_SAVE_IN(0),
                                   .backward = to_local_backward};
 

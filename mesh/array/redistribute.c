@@ -9,6 +9,7 @@
  * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
  * the mesh. Steps of several tensors with the same kind and axis share a collective.
  */
+#include "core/handles.h"
 #include "mesh/array/move_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -191,7 +192,7 @@ static void border_backward(wf_gradient *g)
 
 static const wf_op border_op = {.name = "redistribute",
                                 .signature = "",
-                                .flags = WF_OP_BORDER,
+                                .flags = WF_OP_BORDER | WF_OP_PASS,
                                 .backward = border_backward};
 
 /* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
@@ -212,7 +213,7 @@ static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
 static wf_context *operands_ready(int count, wf_tensor *const *x)
 {
     for (int i = 0; i < count; i++)
-        if (!x[i])
+        if (!x[i] || wf_handle_check(x[i], "redistribute: a tensor") != WF_OK)
             return NULL;
     if (count < 1 || wf_context_status(x[0]->ctx) != WF_OK)
         return NULL;

@@ -29,7 +29,7 @@ static void look_back(wf_gradient *g)
 
 static const wf_op look_op = {.name = "chain_border",
                               .signature = "...->...",
-                              .flags = WF_OP_BORDER,
+                              .flags = WF_OP_BORDER | WF_OP_PASS,
                               .backward = look_back};
 
 /* Write down a tensor that is carried; returns what the next step takes in its place. */

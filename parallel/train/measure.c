@@ -111,10 +111,11 @@ static uint64_t digest_here(const wf_par *par, const wf_nn_parameter *parameter,
                                                  : 0;
 }
 
+/* After a failure the parameters are those of no step. */
 static wf_status check_values(const wf_par *par)
 {
-    if (!wf_context_dry_run(par->ctx))
-        return WF_OK;
+    if (wf_context_status(par->ctx) != WF_OK || !wf_context_dry_run(par->ctx))
+        return wf_context_status(par->ctx);
     return wf_fail(par->ctx, WF_EINVAL,
                    "a plan has no values, and so no digest: open a context that does not plan");
 }

@@ -8,6 +8,10 @@ wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_
     wf_status status;
 
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&o->schedule, step)};
+    if (o->schedule.lr == 0)
+        wf_context_warn(trainer->par->ctx, &o->schedule,
+                        "the schedule's learning rate is 0 (wf_nn_schedule.lr), so no step "
+                        "changes a parameter");
     wf_par_step_begin(trainer, step);
     trainer->alike.rate = result->lr;
     wf_par_forward_backward(trainer, data);

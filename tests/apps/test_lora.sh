@@ -36,6 +36,20 @@ run "an adapter of bf16" "${lora[@]}" --dtype bf16 --save narrow
 digests out >bf16.txt
 run "on eight ranks" "${lora[@]}" --dtype bf16 --tp 4 --dp 2 --sequence-parallel
 result "has its digests" "$(digests out | diff bf16.txt -)"
+# Where adapters read what a residual adds, gradients of three and more uses meet.
+post=(--arch olmo2 --n-head 2 --n-embd 16 --n-layer 2 --data text.txt --seq-len 8 --global-batch-size 2 --steps 2
+    --eval-interval 0 --digest --lora-rank 2)
+for adapter in "--lora-targets q" "--lora-targets all-linear --lora-dropout 0.2"; do
+    # shellcheck disable=SC2086 # flags are words
+    run "adapters of a post-norm model: $adapter" "${post[@]}" $adapter
+    digests out >post.txt
+    for layout in "--recompute attention" "--recompute block --tp 2" "--dp 2" "--tp 2 --sequence-parallel" \
+        "--pp 2 --recompute block --micro-batch-size 1"; do
+        # shellcheck disable=SC2086 # flags are words
+        run "the same: $layout" "${post[@]}" $adapter $layout
+        result "has its digests" "$(digests out | diff post.txt -)"
+    done
+done
 run "one on another scale" "${lora[@]}" --rslora
 result "has other digests" "$(digests out | tail -n 5 | comm -12 <(sort one.txt) <(sort -) )"
 

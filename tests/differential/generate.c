@@ -151,20 +151,19 @@ bool run_on_one(maker *m)
     return good;
 }
 
-static void draw_move(maker *m)
+bool draw_move(maker *m)
 {
     program *p = m->p;
     int id = p->n_values ? draw_below(&m->d, p->n_values) : 0;
     const value *v = &p->value[id];
     step s = {.kind = STEP_MOVE, .round = m->round, .n_in = 1, .in = {id}, .n_out = 1};
 
-    if (!p->n_values)
-        return;
+    if (!p->n_values || !within_reach(m, id))
+        return false;
     s.to = place_dims(p, &m->d, v->ndim, v->dtype == WF_F32 && !draw_one_in(&m->d, 3));
     s.way = (way)(WAY_REDISTRIBUTE + draw_below(&m->d, WAYS - WAY_REDISTRIBUTE));
     s.axis = draw_below(&m->d, p->world->n_axes);
-    if (append(p, s))
-        run_on_one(m);
+    return append(m, s) && run_on_one(m);
 }
 
 /* The number that gradients are of: what nobody used, weighed and added up. */
@@ -177,7 +176,7 @@ static void draw_weighed_root(maker *m)
         const value *v = &p->value[id];
         step s = {.kind = STEP_APPLY, .round = ROUNDS, .op = &weigh_op, .n_in = 2, .n_out = 1};
 
-        if (!v->one->requires_grad || p->value[v->source].uses)
+        if (!v->one->requires_grad || v->hidden || p->value[v->source].uses)
             continue;
         s.in[0] = id;
         s.in[1] = make_leaf(m, WF_F32, v->ndim, v->dim, 0, false);
@@ -186,7 +185,7 @@ static void draw_weighed_root(maker *m)
         s.to = place_dims(p, &m->d, v->ndim, false);
         for (int a = 0; a < AXES; a++)
             s.to.at[a] = (int8_t)(s.to.at[a] + (s.to.at[a] >= 0 ? 26 : 0));
-        if (s.in[1] < 0 || !append(p, s) || !run_on_one(m))
+        if (s.in[1] < 0 || !append(m, s) || !run_on_one(m))
             continue;
         if (root >= 0) {
             step sum = {.kind = STEP_APPLY,
@@ -198,7 +197,7 @@ static void draw_weighed_root(maker *m)
                         .way = s.way};
 
             sum.to = place_dims(p, &m->d, 0, false);
-            if (!append(p, sum) || !run_on_one(m))
+            if (!append(m, sum) || !run_on_one(m))
                 return;
         }
         root = p->n_values - 1;
@@ -212,7 +211,7 @@ static void draw_plain_root(maker *m)
     program *p = m->p;
 
     for (int id = p->n_values - 1; id >= 0 && p->root < 0; id--)
-        if (p->value[id].one->tape)
+        if (p->value[id].one->tape && !p->value[id].hidden)
             p->root = id;
 }
 
@@ -272,8 +271,6 @@ static void run_backward(maker *m)
     program *p = m->p;
     wf_tensor *root = p->value[p->root].one;
 
-    for (int id = 0; id < p->n_values; id++)
-        p->many_uses |= p->value[id].uses > 2;
     if (p->strict)
         root = wf_redistribute(root, NULL);
     p->backward = wf_backward(root, p->value[p->seed].one, false);
@@ -300,7 +297,7 @@ static void run_backward(maker *m)
     }
 }
 
-static const wf_op *draw_row(maker *m)
+bool draw_row(maker *m)
 {
     const wf_op *op;
 
@@ -308,7 +305,7 @@ static const wf_op *draw_row(maker *m)
         op = wf_op_at(1 + draw_below(&m->d, wf_op_count()));
     while (op->flags & WF_OP_IN_PLACE ||
            op == &wf_op_attention_cached); /* reads what one wrote */
-    return op;
+    return draw_apply(m, op);
 }
 
 bool generate(wf_context *ctx, const selection *what, const world *w, int64_t number,
@@ -323,7 +320,6 @@ bool generate(wf_context *ctx, const selection *what, const world *w, int64_t nu
     p->storage = draw_one_in(&m.d, 3) ? WF_BF16 : WF_F32;
     p->strict = draw_below(&m.d, 3) > 0;
     p->deferred = draw_one_in(&m.d, 3);
-    m.twice = draw_below(&m.d, 4) > 0;
     rounds = 2 + draw_below(&m.d, ROUNDS - 2);
     wf_scope_open(ctx);
     tape = wf_tape_open(ctx);
@@ -334,8 +330,10 @@ bool generate(wf_context *ctx, const selection *what, const world *w, int64_t nu
             continue;
         if (draw_one_in(&m.d, 4))
             draw_move(&m);
+        else if (draw_one_in(&m.d, 4))
+            draw_module(&m);
         else
-            draw_apply(&m, draw_row(&m));
+            draw_row(&m);
     }
     draw_root(&m);
     if (p->root >= 0)

@@ -96,12 +96,15 @@ static bool bind(binding *b, int i, const value *v)
     return true;
 }
 
-step *append(program *p, step s)
+step *append(maker *m, step s)
 {
+    program *p = m->p;
+
     if (p->n_steps == STEPS || p->n_values + WF_MAX_OUTPUTS > VALUES)
         return NULL;
     for (int o = 0; o < s.n_out; o++)
         s.out[o] = p->n_values + o;
+    s.module = m->inside ? p->n_modules + 1 : 0;
     p->step[p->n_steps] = s;
     return &p->step[p->n_steps++];
 }
@@ -154,7 +157,7 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
     for (int a = 0; a < AXES; a++)
         if (maximum && s.to.at[a] == PLACE_SUM)
             s.to.at[a] = PLACE_MAX;
-    if (!append(p, s))
+    if (!append(m, s))
         return -1;
     p->value[id] =
         (value){.dtype = dtype, .ndim = ndim, .below = below, .wanted = wanted, .source = id};
@@ -194,10 +197,10 @@ static int compute_from(maker *m, int leaf)
         if (s.kind == STEP_APPLY && s.to.at[a] >= 0)
             s.to.at[a] = (int8_t)(s.to.at[a] + 26);
     id = p->n_values;
-    return append(p, s) && run_on_one(m) ? id : leaf;
+    return append(m, s) && run_on_one(m) ? id : leaf;
 }
 
-/* A value that fits operand i; such that no sum of three gradients is needed, mostly. */
+/* A value that fits operand i. */
 static int find_operand(maker *m, binding *b, int i)
 {
     int found = -1, n = 0;
@@ -207,7 +210,7 @@ static int find_operand(maker *m, binding *b, int i)
         const value *v = &m->p->value[id];
         int uses = m->p->value[v->source].uses;
 
-        if (!v->one || (uses > 1 && m->twice) || !bind(&after, i, v))
+        if (!v->one || !within_reach(m, id) || !bind(&after, i, v))
             continue;
         n += uses ? 1 : 4; /* rather what nobody uses yet */
         if (draw_below(&m->d, n) < (uses ? 1 : 4))
@@ -316,17 +319,6 @@ static way draw_way(maker *m)
                                    : WAY_REDISTRIBUTE;
 }
 
-/* A run that is recomputed has parameters of its own: no other op has made them. */
-static bool may_recompute(const maker *m, const step *s)
-{
-    const value *v = m->p->value;
-
-    for (int i = 1; i < s->n_in; i++)
-        if (v[s->in[i]].one->tape)
-            return false;
-    return m->p->strict && s->n_out == 1 && v[s->in[0]].dtype != WF_I32;
-}
-
 bool draw_apply(maker *m, const wf_op *op)
 {
     step s = {.kind = STEP_APPLY, .round = m->round, .op = op};
@@ -346,6 +338,5 @@ bool draw_apply(maker *m, const wf_op *op)
     s.to = draw_placing(m->p, &m->d, n, letters);
     s.tied = !draw_one_in(&m->d, 8);
     s.way = draw_way(m);
-    s.recompute = draw_one_in(&m->d, 3) && may_recompute(m, &s);
-    return append(m->p, s) && run_on_one(m);
+    return append(m, s) && run_on_one(m);
 }

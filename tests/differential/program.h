@@ -14,7 +14,7 @@
 #include "tests/mesh/op_operands.h"
 #include <stdatomic.h>
 
-enum { AXES = 3, STEPS = 64, VALUES = 192, ROUNDS = 14, NOTES = 1 << 16 };
+enum { AXES = 3, STEPS = 64, VALUES = 192, ROUNDS = 14, MODULES = 4, NOTES = 1 << 16 };
 
 /* Where an axis goes that splits nothing. */
 enum { PLACE_WHOLE = -1, PLACE_SUM = -2, PLACE_MAX = -3 };
@@ -70,10 +70,10 @@ typedef struct step {
     placing to;
     bool tied; /* members of a group, or heads and their groups, are split alike */
     way way;
-    int axis;       /* WAY_BORDER's */
-    uint64_t key;   /* the key of a leaf's numbers */
-    bool positive;  /* they are */
-    bool recompute; /* an op under activation checkpointing: its input alone is kept */
+    int axis;      /* WAY_BORDER's */
+    uint64_t key;  /* the key of a leaf's numbers */
+    bool positive; /* they are */
+    int module;    /* the module that the step is in, counted from 1; 0: none */
 } step;
 
 /* What one rank has for a value. */
@@ -89,12 +89,22 @@ typedef struct value {
     int below;    /* integers are all less */
     double terms; /* what was added up in a number on the way to the root, without signs */
     bool wanted;  /* a leaf whose gradient is compared */
+    bool hidden;  /* made in a module, whose result is another value */
     /* the gradient of a leaf, and the parameter after an update; NULL where there is none */
     wf_tensor *grad;
     wf_dtype grad_dtype;
     int64_t grad_count;
     void *grad_whole, *updated;
 } value;
+
+/*
+ * A part of a program that a mesh runs as a module under activation checkpointing: the input alone is kept,
+ * and backward runs it again. On one rank it is steps like others.
+ */
+typedef struct submodule {
+    int first, end; /* steps; leaves among them are made before it runs */
+    int in, out;    /* values */
+} submodule;
 
 typedef struct program {
     const world *world;
@@ -105,13 +115,14 @@ typedef struct program {
     int n_steps, n_values;
     step step[STEPS];
     value value[VALUES];
+    int n_modules;
+    submodule module[MODULES];
     int root, seed; /* what backward starts from; -1: there is none */
     wf_status backward;
     char backward_text[WF_ERROR_TEXT];
     int update;     /* the leaf that an optimizer changes, or -1 */
     bool adam;      /* by AdamW, else by SGD */
     bool overwrite; /* each gradient is written over when it has been compared */
-    bool many_uses; /* sums of three and more gradients have an order that layouts may change */
 } program;
 
 /* What a child tells its parent, in shared memory. */
@@ -146,7 +157,7 @@ typedef struct maker {
     board *b;
     draw d;
     int round;
-    bool twice; /* values are used twice at most, so that gradients have one order of sums */
+    submodule *inside; /* the module that is drawn, or NULL */
 } maker;
 
 /* generate.c */
@@ -157,10 +168,20 @@ bool generate(wf_context *ctx, const selection *what, const world *w, int64_t nu
 void forget_program(program *p);
 /* Runs the step that was appended last; takes it back where its result is of no use. */
 bool run_on_one(maker *m);
+/* One more move of a value. */
+bool draw_move(maker *m);
+/* One more op, a row of the table. */
+bool draw_row(maker *m);
+
+/* modules.c */
+/* Some more steps, as a module; fewer, or steps like others, where that fails. */
+void draw_module(maker *m);
+/* Whether the step that is drawn next may take a value. */
+bool within_reach(const maker *m, int id);
 
 /* operands.c */
 /* Appends a step whose outputs are the next values; NULL where the program is full. */
-step *append(program *p, step s);
+step *append(maker *m, step s);
 /* Each axis to one of n places, or to none; to a dim, or a sum if that may be. */
 placing draw_placing(const program *p, draw *d, int n, const int *places);
 placing place_dims(const program *p, draw *d, int ndim, bool partial);

@@ -7,12 +7,11 @@
 
 typedef struct run run;
 
-/* An op as a module, so that backward can recompute it. */
+/* A part of the program as a module, so that backward can recompute it. */
 typedef struct recomputed {
     wf_nn_module module;
     run *r;
-    const step *s;
-    bool whole;
+    const submodule *part;
 } recomputed;
 
 struct run {
@@ -24,9 +23,10 @@ struct run {
     wf_tensor *value[VALUES];
     bool rough[VALUES]; /* summed in another order than on one rank: close, not equal */
     bool rough_now, rough_any, rough_back;
-    bool
-        fell_back; /* an operand passed a border that one rank has not: gradients meet elsewhere */
-    recomputed recomputed[STEPS];
+    bool fell_back;      /* an operand passed a border that one rank has not */
+    bool again;          /* a module runs again, and does what it did */
+    int8_t tried[STEPS]; /* the attempt that went well */
+    recomputed recomputed[MODULES];
     uint64_t told; /* every refusal, in one number: alike on all ranks */
 };
 
@@ -36,6 +36,8 @@ const wf_layout *layout_of_operand(const run *r, const step *s, int i);
 
 /* steps.c: runs a step; anything but WF_OK ends the world. */
 wf_status run_step(run *r, int k);
+/* modules.c: all of a module's steps, from its first one. */
+wf_status run_module(run *r, const submodule *part);
 /* A refusal that all ranks must be told alike; an error where the failure is another one. */
 wf_status note_refusal(run *r, const char *what);
 

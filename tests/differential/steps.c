@@ -6,7 +6,7 @@ static void write_step(run *r, const step *s)
 {
     char text[256];
 
-    if (r->rank->index != 0)
+    if (r->rank->index != 0 || r->again)
         return;
     for (int o = 0; o < s->n_out; o++) {
         int id = s->out[o];
@@ -25,9 +25,9 @@ static void write_call(run *r, const step *s, const char *how, wf_tensor *const 
 {
     char text[256];
 
-    if (r->rank->index != 0)
+    if (r->rank->index != 0 || r->again)
         return;
-    note(r->b, "  round %d %s %s%s(", s->round, how, s->recompute ? "(recomputed) " : "",
+    note(r->b, "  round %d %s %s%s(", s->round, how, s->module ? "(recomputed) " : "",
          s->op->name);
     for (int i = 0; i < s->n_in; i++)
         note(r->b, "%sv%d %s", i ? ", " : "", s->in[i],
@@ -137,7 +137,7 @@ static wf_status run_move(run *r, const step *s)
         y = bring(r, x, layout_of_dims(r, &s->to, x->ndim), s->way);
     r->value[s->out[0]] = y;
     r->rough[s->out[0]] = r->rough_now || r->rough[s->in[0]];
-    if (r->rank->index == 0)
+    if (r->rank->index == 0 && !r->again)
         note(r->b, "  round %d move %d of v%d\n", s->round, (int)s->way, s->in[0]);
     return y ? WF_OK : failed(r, "a move");
 }
@@ -167,7 +167,7 @@ static wf_status give_results(run *r, const step *s, wf_tensor *const *out)
 {
     bool rough = r->rough_now;
 
-    atomic_fetch_add(&r->b->applied, r->rank->index == 0);
+    atomic_fetch_add(&r->b->applied, r->rank->index == 0 && !r->again);
     for (int i = 0; i < s->n_in; i++)
         rough |= r->rough[s->in[i]];
     for (int o = 0; o < s->n_out; o++) {
@@ -177,52 +177,29 @@ static wf_status give_results(run *r, const step *s, wf_tensor *const *out)
     return WF_OK;
 }
 
-/* What a module does whenever it runs: its parameters are brought inside. */
-static wf_tensor *recompute_forward(wf_nn_module *module, wf_tensor *x)
-{
-    const recomputed *a = (const recomputed *)module;
-    wf_tensor *in[WF_MAX_INPUTS] = {x}, *out[WF_MAX_OUTPUTS] = {NULL};
-
-    for (int i = 1; i < a->s->n_in; i++)
-        in[i] = bring(a->r, a->r->value[a->s->in[i]],
-                      a->whole ? NULL : layout_of_operand(a->r, a->s, i), WAY_REDISTRIBUTE);
-    apply(a->s, module->ctx, in, out);
-    return out[0];
-}
-
-static const wf_nn_type recompute_type = {.name = "recomputed", .forward = recompute_forward};
-
-/* The op itself, or as a module that keeps its input alone. */
-static wf_status apply_here(run *r, const step *s, bool whole, wf_tensor *const *in,
-                            wf_tensor **out)
-{
-    recomputed *a = &r->recomputed[s - r->p->step];
-
-    if (!s->recompute)
-        return apply(s, r->ctx, in, out);
-    *a = (recomputed){
-        .module = {.type = &recompute_type, .ctx = r->ctx}, .r = r, .s = s, .whole = whole};
-    out[0] = wf_nn_checkpoint(&a->module, in[0]);
-    return wf_context_status(r->ctx);
-}
-
 /* As it is where that was drawn; else, or where that is refused, as drawn; else whole, which
    nothing may refuse. */
 static wf_status run_apply(run *r, const step *s)
 {
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS] = {NULL};
+    int8_t *tried = &r->tried[s - r->p->step];
 
     for (int i = 0; i < s->n_in; i++)
         in[i] = r->value[s->in[i]];
-    for (int attempt = s->way == WAY_AS_IS ? 0 : 1; attempt < 3; attempt++) {
+
+    for (int attempt = r->again              ? *tried
+                       : s->way == WAY_AS_IS ? 0
+                                             : 1;
+         attempt < 3; attempt++) {
         static const char *const names[] = {"as it is", "as drawn", "whole"};
 
         r->rough_now = false;
         r->fell_back |= attempt && s->way == WAY_AS_IS;
+        *tried = (int8_t)attempt;
         if (attempt)
             GOOD(bring_operands(r, s, attempt == 2, in));
         write_call(r, s, names[attempt], in);
-        if (apply_here(r, s, attempt == 2, in, out) == WF_OK)
+        if (apply(s, r->ctx, in, out) == WF_OK)
             return give_results(r, s, out);
         if (attempt == 2)
             return failed(r, "refused though all operands are whole");

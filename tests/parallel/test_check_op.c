@@ -242,6 +242,79 @@ static void what_is_wrong(void)
     finds(squares_op(chunked, NULL), false, "squares: no output has a gradient");
 }
 
+/* y = x + x[first of the row], a row of which may not be split, though the signature says so; its gradient, the sum
+   of a row, is refused where the row is. */
+#define FIRSTS(name, type, y_of)                                                               \
+    static wf_status name(const wf_call *call, void *workspace)                                \
+    {                                                                                          \
+        const type *x = call->in[0]->data;                                                     \
+        type *y = call->out[0]->data;                                                          \
+        int64_t n = wf_tensor_local_count(call->out[0]), k = call->in[0]->local[1];            \
+                                                                                               \
+        (void)workspace;                                                                       \
+        for (int64_t i = 0; i < n; i++)                                                        \
+            y[i] = x[i];                                                                       \
+        for (int64_t i = 0; i < n; i++)                                                        \
+            y_of;                                                                              \
+        return WF_OK;                                                                          \
+    }
+FIRSTS(firsts_reference, double, y[i] += x[i - i % k])
+FIRSTS(firsts, float, y[i] += x[i - i % k])
+FIRSTS(firsts_grad_reference, double, y[i - i % k] += x[i])
+FIRSTS(firsts_grad, float, y[i - i % k] += x[i])
+
+static const wf_kernel firsts_kernel = {.run = firsts},
+                       firsts_grad_kernel = {.run = firsts_grad};
+static const wf_op firsts_grad_op = {.name = "firsts_grad",
+                                     .signature = "mk!->mk!",
+                                     .reference = {.run = firsts_grad_reference},
+                                     .kernels = WF_KERNELS({"cpu", &firsts_grad_kernel})};
+
+static void firsts_backward(wf_gradient *g)
+{
+    g->din[0] = wf_apply(&firsts_grad_op, NULL, 0, 1, g->dout[0]);
+}
+
+static const wf_device_kernel firsts_kernels[] = {{"cpu", &firsts_kernel}, {NULL, NULL}};
+
+static wf_op firsts_op(const char *signature)
+{
+    return (wf_op){.name = "firsts",
+                   .signature = signature,
+                   .reference = {.run = firsts_reference},
+                   .backward = firsts_backward,
+                   .kernels = firsts_kernels};
+}
+
+/* Squares, and one number more than there is room for. */
+static wf_status squares_and_one(const wf_call *call, void *workspace)
+{
+    squares_chunked(call, workspace);
+    ((float *)call->out[0]->data)[wf_tensor_local_count(call->out[0])] = 0;
+    return WF_OK;
+}
+
+static const wf_kernel one_more_kernel = {.run = squares_and_one};
+static const wf_device_kernel one_more[] = {{"cpu", &one_more_kernel}, {NULL, NULL}};
+
+static void what_gradients_hide(void)
+{
+    wf_op right = firsts_op("mk!->mk!"), sums = running_op("mk!->mk!");
+    wf_op_check_report report;
+    wf_error error;
+
+    finds(firsts_op("mk->mk"), false, "firsts with operands laid out as [*, a]: element ");
+    finds(squares_op(one_more, squares_backward), false,
+          "squares: its kernel has written before the first or behind the last element of "
+          "output 0");
+    CU_ASSERT_EQUAL(check(&right, false, &report, &error), WF_OK);
+    CU_ASSERT(report.refused == 1 && report.refused_gradients == 0 && !report.notes[0]);
+    CU_ASSERT_PTR_NOT_NULL(strstr(report.refusals, "[*, a]: "));
+    CU_ASSERT_EQUAL(check(&sums, true, &report, &error), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL(
+        strstr(report.notes, "running has no backward: gradients end at it"));
+}
+
 /* An op of the library, with an operand that may be partial and two that share a dim. */
 static void apply_linear(void *self, wf_tensor *const *in, wf_tensor **out)
 {
@@ -284,10 +357,12 @@ static void ops_of_the_library(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"what is right passes", what_is_right},
-                                    {"what is wrong is found", what_is_wrong},
-                                    {"ops of the library", ops_of_the_library},
-                                    {NULL, NULL}};
+    static const wf_test tests[] = {
+        {"what is right passes", what_is_right},
+        {"what is wrong is found", what_is_wrong},
+        {"what gradients that are refused hide", what_gradients_hide},
+        {"ops of the library", ops_of_the_library},
+        {NULL, NULL}};
 
     return wf_test_main("check of an op", tests);
 }

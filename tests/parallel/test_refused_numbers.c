@@ -2,6 +2,7 @@
  * tests/parallel/test_refused_numbers.c - steps, rates, bounds and schedules that would destroy a model or train
  * nothing are refused, and leave it as it was.
  */
+#include "nn/chain.h"
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/parallel_harness.h"
 
@@ -24,6 +25,10 @@ static wf_status numbers_refused(part *p, wf_par_trainer *t)
     uint64_t before, after;
 
     GOOD(wf_par_trainer_digest(t, &before));
+    after = 0;
+    NEED(wf_par_train_step(t, 0, &data, &result) == WF_EINVAL);
+    NEED(wf_par_trainer_digest(t, &after) == WF_EINVAL && after == 0); /* of no step */
+    GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "steps of training are counted"));
     for (int64_t step = 0; step > -3; step--) {
         SAYS(wf_par_step_begin(t, step), "steps of training are counted from 1");
         SAYS(wf_par_train_step(t, step, &data, &result), "steps of training are counted");
@@ -42,6 +47,62 @@ static wf_status numbers_refused(part *p, wf_par_trainer *t)
     GOOD(wf_par_trainer_digest(t, &after));
     NEED(before != after && result.loss > 1);
     return WF_OK;
+}
+
+typedef struct heard {
+    int n;
+    char text[2][512];
+} heard;
+
+static void hear(void *self, const char *text)
+{
+    heard *h = self;
+
+    if (h->n < 2)
+        snprintf(h->text[h->n], sizeof h->text[0], "%s", text);
+    h->n++;
+}
+
+/* The loss of a model without its second block. */
+static wf_tensor *loss_without_a_block(wf_nn_module *model, const wf_par_batch *batch)
+{
+    wf_tensor *x = wf_par_batch_tensor(batch, "tokens");
+
+    if (wf_nn_chain_run(model, 0, 2, 1, &x) > 0)
+        wf_nn_chain_run(model, 3, 4, 1, &x);
+    return wf_par_gpt_head_loss(model, x, batch);
+}
+
+/* What is legal and seldom meant: a rate of 0, parameters that the loss does not use. Each is reported once. */
+static wf_status warned_once(part *p, wf_par_trainer *t)
+{
+    const wf_par_data data = {.read = count_up};
+    heard h = {.n = 0};
+    wf_rank *rank = p->rank;
+    wf_par_step result;
+
+    wf_context_on_warning(p->ctx, hear, &h);
+    for (int64_t step = 1; step <= 3; step++)
+        GOOD(wf_par_train_step(t, step, &data, &result));
+    NEED(h.n == 2);
+    NEED(strstr(h.text[0], "the schedule's learning rate is 0"));
+    NEED(strstr(h.text[1], "parameters get no gradient in step 1, the first of them block.1."));
+    wf_context_on_warning(p->ctx, NULL, NULL);
+    return WF_OK;
+}
+
+static wf_status warned_rank(wf_rank *rank, void *arg)
+{
+    return on_trainer(rank, arg, warned_once, NULL);
+}
+
+static void what_is_seldom_meant(void)
+{
+    training t = new_training(LLAMA, 3, BATCH);
+
+    t.options.schedule = (wf_nn_schedule){.lr = 0, .steps = 4};
+    t.options.loss = loss_without_a_block;
+    run_ranks(1, warned_rank, &t);
 }
 
 static wf_status opened_in_vain(part *p)
@@ -101,6 +162,7 @@ int main(void)
     static const wf_test tests[] = {
         {"steps, rates and bounds that train nothing", numbers_that_train_nothing},
         {"schedules that are none", schedules_that_are_none},
+        {"what is legal and seldom meant", what_is_seldom_meant},
         {NULL, NULL},
     };
 

@@ -1,0 +1,159 @@
+/*
+ * core/fan_in.c - where gradients meet, and the order in which they are added: that of a value's uses in the
+ * forward pass, from the last one back.
+ *
+ * The walk back takes nodes in that order, so a sum that is added to as gradients come has it. But uses of
+ * what a border made of a value come to the border, which is walked later than uses of the value itself, and
+ * uses inside of a module that is recomputed are on another tape. Both are nodes that pass a value on
+ * (WF_OP_PASS). Where a value has three uses or more, they hand each gradient on as it comes; two have one
+ * sum in either order. Where all uses are behind one such node, it sums them itself, and moves once.
+ */
+#include "core/tape_internal.h"
+#include <inttypes.h>
+
+enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
+
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
+{
+    if ((*place)->dtype == (*grad)->dtype)
+        return WF_OK;
+    if ((*grad)->dtype == WF_BF16) {
+        *grad = wf_cast(*grad, ctx->device->dtype);
+    } else {
+        wf_tensor *wide = wf_cast(*place, ctx->device->dtype);
+
+        if (wide) {
+            wf_tensor_release(*place);
+            *place = wf_tensor_retain(wide);
+        }
+    }
+    return ctx->error.code;
+}
+
+/* Put a gradient where it belongs, adding it to what is there. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+{
+    char text[256];
+
+    if (!grad)
+        return ctx->error.code;
+    if (!*place) {
+        *place = wf_tensor_retain(grad);
+        return WF_OK;
+    }
+    if (wf_tensor_is_partial(grad))
+        return wf_fail(ctx, WF_ELAYOUT,
+                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
+                       "with a border at each use",
+                       wf_tensor_describe(grad, text, sizeof text));
+    if ((*place)->ndim != grad->ndim)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "two gradients of one vector meet, one with a row per sequence and one "
+                       "without, %s: give each place of use a wf_leaf of its own",
+                       wf_tensor_describe(grad, text, sizeof text));
+    if (grad->ndim && (*place)->dim[0].size != grad->dim[0].size)
+        return wf_fail(ctx, WF_ESHAPE,
+                       "two gradients of one vector meet, with rows of %" PRId64
+                       " and of %" PRId64 " sequences, %s: give each place of use a wf_leaf of "
+                       "its own, and add their gradients when each is summed (wf_batch_sum)",
+                       (*place)->dim[0].size, grad->dim[0].size,
+                       wf_tensor_describe(grad, text, sizeof text));
+    if (widen_either(ctx, place, &grad) != WF_OK)
+        return ctx->error.code;
+    return wf_partial_add(place, grad);
+}
+
+void wf_edge_count(edge *e, int n)
+{
+    while (n > 0 && e->made_by) {
+        node *by = e->made_by;
+        int *uses = &by->uses[e->output], before = *uses, counted;
+
+        *uses += n;
+        if (!(by->op->flags & WF_OP_PASS))
+            return;
+        counted = by->op == &wf_source_op ? WF_REPLAYED_USES : 1; /* when it was recorded */
+        n = (*uses > counted ? *uses : counted) - (before > counted ? before : counted);
+        e = &by->from[e->output];
+    }
+    if (e->leaf)
+        e->leaf->readers += n;
+}
+
+bool wf_node_has_order(const node *n)
+{
+    bool any = false;
+
+    for (int i = 0; i < n->n_in; i++)
+        any |= wf_edge_owes(&n->from[i]) && n->from[i].leaf->prompt &&
+               n->from[i].leaf->readers > MOST_WITHOUT_ORDER;
+    return any;
+}
+
+/* Whether a node hands on each gradient of an output as it comes. */
+static bool passes(const node *n, int output)
+{
+    const edge *e = &n->from[output];
+    int uses;
+
+    if (!(n->op->flags & WF_OP_PASS))
+        return false;
+    while (e->made_by && (e->made_by->op->flags & WF_OP_PASS))
+        e = &e->made_by->from[e->output];
+    uses = e->made_by ? e->made_by->uses[e->output] : e->leaf ? e->leaf->readers : 0;
+    return uses > MOST_WITHOUT_ORDER && uses > n->uses[output];
+}
+
+static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
+{
+    wf_gradient g = {
+        .ctx = ctx, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .node = n};
+    wf_memory_kind kind = ctx->kind;
+    const char *path = wf_context_enter(ctx, n->path);
+
+    g.want[output] = true;
+    g.summed[output] = wf_edge_summed(&n->from[output]);
+    n->dout[output] = wf_tensor_retain(grad);
+    wf_node_note_versions(n);
+    wf_scope_open(ctx);
+    if (wf_node_recall(ctx, n, &g) == WF_OK) {
+        if (n->from[output].leaf)
+            ctx->kind = WF_MEMORY_GRADIENT;
+        n->op->backward(&g);
+        ctx->kind = kind;
+        wf_edge_deliver(ctx, n, output, g.din[output]);
+    }
+    wf_scope_close(ctx);
+    wf_tensor_release(n->dout[output]);
+    n->dout[output] = NULL;
+    wf_context_enter(ctx, path);
+    return ctx->error.code;
+}
+
+wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad)
+{
+    if (!grad)
+        return ctx->error.code;
+    if (n->walked)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "%s: gradients went through it before, and what it saved is gone: run the "
+            "forward pass again, or add what you differentiate and go back once",
+            n->op->name);
+    if (passes(n, output))
+        return pass_on(ctx, n, output, grad);
+    return deliver(ctx, &n->dout[output], grad);
+}
+
+wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad)
+{
+    edge *e = &n->from[i];
+
+    if (e->made_by)
+        return wf_node_deliver(ctx, e->made_by, e->output, grad);
+    if (!grad || !e->leaf)
+        return ctx->error.code;
+    e->reached = true;
+    return deliver(ctx, &e->leaf->grad, grad);
+}

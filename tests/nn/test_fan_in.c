@@ -1,0 +1,152 @@
+/*
+ * tests/nn/test_fan_in.c - three gradients and more that meet at one value are added in the order of its uses, whether
+ * modules in between are recomputed or not, and whether gradients of leaves wait.
+ */
+#include "kernels/ops.h"
+#include "kernels/parameters.h"
+#include "nn/checkpointing.h"
+#include "tests/nn/model_ranks.h"
+
+enum { ROWS = 3, WIDTH = 41, N = ROWS * WIDTH };
+
+/* Modules inside of one another, each of which reads its input twice or more. */
+typedef struct outer {
+    wf_nn_module base;
+    wf_nn_module *inner;
+    wf_tensor *leaf; /* another operand that the program around it reads too, or NULL */
+} outer;
+
+static wf_tensor *twice(wf_nn_module *self, wf_tensor *x)
+{
+    (void)self;
+    return wf_add(wf_scale(wf_silu(x), 0.3f), wf_scale(wf_gelu(x), 0.7f));
+}
+
+static wf_tensor *twice_and_inside(wf_nn_module *self, wf_tensor *x)
+{
+    outer *m = (outer *)self;
+    wf_tensor *y = wf_add(wf_silu(x), wf_nn_call(m->inner, x));
+
+    y = wf_add(wf_scale(x, 0.9f), y);
+    return m->leaf ? wf_mul(y, m->leaf) : y;
+}
+
+static const wf_nn_field fields[] = {{"inner", WF_NN_CHILD, offsetof(outer, inner), 0},
+                                     {NULL, 0, 0, 0}};
+static const wf_nn_type inner_type = {
+    .name = "inner", .size = sizeof(wf_nn_module), .forward = twice};
+static const wf_nn_type outer_type = {
+    .name = "outer", .size = sizeof(outer), .fields = fields, .forward = twice_and_inside};
+
+/* How a pass is made: none of it may show. */
+typedef struct way {
+    const char *recompute;
+    bool both, deferred;
+} way;
+
+/* Gradients of the input and of a leaf that module and program share. */
+static void walk(wf_context *ctx, const way *w, bool is_leaf, bool shared, float grad[2][N])
+{
+    const wf_dim dims[] = {wf_dim_batch(ROWS), wf_dim_width(WIDTH)};
+    outer *m = wf_nn_new(ctx, &outer_type);
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *t[3], *x, *y;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+    m->inner = wf_nn_new(ctx, &inner_type);
+    wf_nn_name_tree(&m->base);
+    if (w->recompute)
+        CU_ASSERT_EQUAL(wf_nn_recompute(&m->base, w->recompute), WF_OK);
+    m->base.recompute |= w->both;
+    wf_scope_open(ctx);
+    for (int i = 0; i < 3; i++) {
+        t[i] = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+        wf_init_uniform(t[i], -2, 2, (uint64_t)i + 1);
+    }
+    t[0] = wf_leaf(t[0]);
+    t[1] = wf_leaf(t[1]);
+    m->leaf = shared ? t[1] : NULL;
+    x = is_leaf ? t[0] : wf_scale(t[0], 1.1f);
+    y = wf_mul(wf_scale(x, 0.37f), t[1]);
+    y = wf_add(y, wf_nn_call(m, x));
+    y = wf_add(x, wf_mul(y, t[1]));
+    y = wf_add(y, wf_mul(t[1], wf_mul(t[1], x)));
+    CU_ASSERT_EQUAL(wf_backward(y, t[2], w->deferred), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
+    for (int i = 0; i < 2; i++) {
+        CU_ASSERT_PTR_NOT_NULL_FATAL(t[i]->grad);
+        memcpy(grad[i], t[i]->grad->data, sizeof grad[i]);
+    }
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+    wf_nn_free(&m->base);
+}
+
+static void any_way_has_one_sum(void)
+{
+    static const way ways[] = {{"inner", false, false}, {"outer", false, false},
+                               {"inner", true, false},  {NULL, false, true},
+                               {"inner", false, true},  {"outer", false, true},
+                               {"inner", true, true}};
+    static const way plain = {NULL, false, false};
+    wf_context *ctx = lone_context(1);
+
+    for (int kind = 0; kind < 4; kind++) {
+        float grad[2][N], other[2][N];
+
+        walk(ctx, &plain, kind & 1, kind & 2, grad);
+        for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+            walk(ctx, &ways[i], kind & 1, kind & 2, other);
+            CU_ASSERT_EQUAL(memcmp(grad, other, sizeof grad), 0);
+        }
+    }
+    close_lone(ctx, WF_OK);
+}
+
+/* A module that only hands its input on is not recomputed, and its result's uses are the input's. */
+static wf_tensor *handed_on(wf_nn_module *self, wf_tensor *x)
+{
+    (void)self;
+    return wf_source(x);
+}
+
+static void what_is_handed_on(void)
+{
+    static const wf_nn_type type = {
+        .name = "handed on", .size = sizeof(wf_nn_module), .forward = handed_on};
+    const wf_dim dims[] = {wf_dim_width(N)};
+    wf_context *ctx = lone_context(1);
+    float grad[2][N];
+
+    for (int again = 0; again < 2; again++) {
+        wf_nn_module m = {.type = &type, .ctx = ctx, .recompute = again};
+        wf_tape *tape = wf_tape_open(ctx);
+        wf_tensor *x, *y, *z;
+
+        wf_scope_open(ctx);
+        x = wf_tensor_new(ctx, WF_F32, 1, dims, NULL, WF_MEMORY_ACTIVATION);
+        wf_init_uniform(x, -1, 1, 1);
+        x = wf_leaf(x);
+        y = wf_silu(x);
+        z = wf_nn_call(&m, y);
+        z = wf_add(wf_gelu(z),
+                   wf_add(wf_scale(y, 0.7f), wf_add(wf_silu(z), wf_scale(z, 0.1f))));
+        CU_ASSERT_EQUAL(wf_backward(z, wf_detach(x), false), WF_OK);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(x->grad);
+        memcpy(grad[again], x->grad->data, sizeof grad[again]);
+        wf_scope_close(ctx);
+        wf_tape_close(tape);
+    }
+    CU_ASSERT_EQUAL(memcmp(grad[0], grad[1], sizeof grad[0]), 0);
+    close_lone(ctx, WF_OK);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"recomputed, deferred, inside of one another", any_way_has_one_sum},
+        {"what a module hands on", what_is_handed_on},
+        {NULL, NULL}};
+
+    return wf_test_main("fan_in", tests);
+}
