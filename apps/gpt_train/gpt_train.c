@@ -204,8 +204,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK &&
-        (!o->recovery_dir ||
-         elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
+        (!o->recovery_dir || elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
         app_run_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==

@@ -205,6 +205,7 @@ wf_status app_run_log_step(app_run_log *log, const app_step_log *record, wf_erro
 {
     wf_status status = app_run_log_begin(log, record->step - 1, error);
 
+    warn_of_nothing(log, record);
     /* The first step is slow (caches, page faults): the mean soon forgets it. */
     log->mean_ms = log->any ? 0.8 * log->mean_ms + 0.2 * record->ms : record->ms;
     if (status == WF_OK && log->rows)

@@ -53,7 +53,7 @@ static json_t *first_row(const app_run_log_options *o)
 /* Reads what a file has: the last step, by its rows and those of the runs that wrote them. False: it has no row of ours. */
 static bool read_rows(const char *path, int64_t *last)
 {
-    FILE *file = app_program_file(path, "r");
+    FILE *file = app_program_file(path);
     char *line = NULL;
     size_t room = 0;
     bool any = false, ours = false;
@@ -160,8 +160,8 @@ static void write_digests(FILE *row, const app_step_log *r)
     fputc('}', row);
 }
 
-wf_status app_step_rows_write(app_step_rows *rows, const app_step_log *r, double mfu, wf_error *unwritten,
-                              wf_error *error)
+wf_status app_step_rows_write(app_step_rows *rows, const app_step_log *r, double mfu,
+                              wf_error *unwritten, wf_error *error)
 {
     char *line = NULL, t[8][32];
     uint32_t bits;
