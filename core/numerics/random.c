@@ -3,7 +3,7 @@
  */
 #include "core/numerics/random.h"
 #include "core/numerics/bits.h"
-#include "core/numerics/draw_internal.h"
+#include "core/numerics/draw.h"
 #include "core/numerics/math.h"
 
 void wf_philox(const uint32_t counter[4], uint64_t key, uint32_t out[4])

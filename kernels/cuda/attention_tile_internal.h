@@ -11,7 +11,7 @@
 #ifndef WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
 
-#include "core/numerics/draw_internal.h"
+#include "core/numerics/draw.h"
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/attention_internal.h"
 #include "kernels/cuda/launch_internal.h"

@@ -5,7 +5,7 @@
 #ifndef WF_KERNELS_CUDA_DROPOUT_INTERNAL_H
 #define WF_KERNELS_CUDA_DROPOUT_INTERNAL_H
 
-#include "core/numerics/draw_internal.h"
+#include "core/numerics/draw.h"
 #include "kernels/cuda/operands_internal.h"
 
 struct wf_dropper {

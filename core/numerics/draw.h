@@ -1,9 +1,10 @@
 /*
- * core/numerics/draw_internal.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
+ * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
  * own file, and for kernels of a GPU, which have the same bits by the same operations.
+ * Constants are in decimal with as many digits as the float needs, since C++ before 2017 knows no others.
  */
-#ifndef WF_CORE_NUMERICS_DRAW_INTERNAL_H
-#define WF_CORE_NUMERICS_DRAW_INTERNAL_H
+#ifndef WF_CORE_NUMERICS_DRAW_H
+#define WF_CORE_NUMERICS_DRAW_H
 
 #include "core/numerics/random.h"
 #include <math.h>
@@ -37,7 +38,7 @@ WF_HOST_DEVICE static inline void wf_draw_words(const uint32_t counter[4], uint6
 /* Uniform in [0, 1), a multiple of 2^-24. */
 WF_HOST_DEVICE static inline float wf_draw_uniform(uint32_t word)
 {
-    return (float)(word >> 8) * 0x1p-24f;
+    return (float)(word >> 8) * 5.9604645e-08f;
 }
 
 /*
@@ -66,22 +67,22 @@ WF_HOST_DEVICE static inline uint32_t wf_draw_bits_of(float x)
 /* word + 1/2, rounded once. */
 WF_HOST_DEVICE static inline float wf_draw_centre(uint32_t word)
 {
-    return fmaf((float)(word >> 16), 0x1p16f, (float)(word & 0xFFFFu) + 0.5f);
+    return fmaf((float)(word >> 16), 65536.0f, (float)(word & 0xFFFFu) + 0.5f);
 }
 
 WF_HOST_DEVICE static inline float wf_draw_log_of(float k, float f)
 {
-    float p = -0x1.38b576p-4f;
+    float p = -0.07634493f;
 
-    p = fmaf(p, f, 0x1.055b68p-3f);
-    p = fmaf(p, f, -0x1.0d8542p-3f);
-    p = fmaf(p, f, 0x1.22da1ep-3f);
-    p = fmaf(p, f, -0x1.547244p-3f);
-    p = fmaf(p, f, 0x1.99a008p-3f);
-    p = fmaf(p, f, -0x1.000226p-2f);
-    p = fmaf(p, f, 0x1.555554p-2f);
+    p = fmaf(p, f, 0.12761575f);
+    p = fmaf(p, f, -0.13160183f);
+    p = fmaf(p, f, 0.14201759f);
+    p = fmaf(p, f, -0.16623357f);
+    p = fmaf(p, f, 0.20001227f);
+    p = fmaf(p, f, -0.2500082f);
+    p = fmaf(p, f, 0.3333333f);
     p = fmaf(p, f, -0.5f);
-    return fmaf(k, 0x1.62e43p-1f, fmaf(f * f, p, f));
+    return fmaf(k, 0.6931472f, fmaf(f * f, p, f));
 }
 
 /* x > 0 is 2^k (1 + f). */
@@ -99,7 +100,7 @@ WF_HOST_DEVICE static inline float wf_draw_log_word(uint32_t word)
     float f, k = wf_draw_split(wf_draw_centre(word), &f);
 
     if (k == 32.0f)
-        f = wf_draw_centre(~word) * -0x1p-32f;
+        f = wf_draw_centre(~word) * -2.3283064e-10f;
     return wf_draw_log_of(k - 32.0f, f);
 }
 
@@ -111,15 +112,15 @@ WF_HOST_DEVICE static inline void wf_draw_normals(uint32_t first, uint32_t secon
 {
     float radius = sqrtf(wf_draw_log_word(first) * -2.0f), r, z, x, y;
     uint32_t shifted = second + 0x20000000u, quarter = shifted >> 30;
-    float s = -0x1.9943ep-13f, c = 0x1.99eb9cp-16f;
+    float s = -0.00019515282f, c = 2.4433157e-05f;
 
-    r = (float)((int32_t)(shifted & 0x3FFFFFFFu) - 0x20000000) * 0x1.921fb6p-30f;
+    r = (float)((int32_t)(shifted & 0x3FFFFFFFu) - 0x20000000) * 1.4629181e-09f;
     z = r * r;
-    s = fmaf(s, z, 0x1.11073ap-7f);
-    s = fmaf(s, z, -0x1.555546p-3f);
+    s = fmaf(s, z, 0.00833216f);
+    s = fmaf(s, z, -0.16666655f);
     s = fmaf(r * z, s, r);
-    c = fmaf(c, z, -0x1.6c0c34p-10f);
-    c = fmaf(c, z, 0x1.55554ap-5f);
+    c = fmaf(c, z, -0.0013887316f);
+    c = fmaf(c, z, 0.041666646f);
     c = fmaf(c, z, -0.5f);
     c = fmaf(c, z, 1.0f);
     x = radius * (quarter & 1 ? s : c);
@@ -137,34 +138,35 @@ WF_HOST_DEVICE static inline float wf_draw_quantile(float y, float low, float hi
     w = -wf_draw_log_of(k, f);
     w = w > 0.0f ? w : 0.0f;
     if (w >= 5.0f) {
-        p = 0x1.ea23eap-16f;
+        p = 2.9214638e-05f;
         t = sqrtf(w) - 3.75f;
-        p = fmaf(p, t, -0x1.66f6d2p-13f);
-        p = fmaf(p, t, 0x1.6bc44p-12f);
-        p = fmaf(p, t, -0x1.7cf214p-12f);
-        p = fmaf(p, t, 0x1.4d984p-11f);
-        p = fmaf(p, t, -0x1.dbbe36p-10f);
-        p = fmaf(p, t, 0x1.837d2ep-9f);
-        p = fmaf(p, t, 0x1.6d2e1ap+0f);
-        p = fmaf(p, t, 0x1.44b42p+2f);
+        p = fmaf(p, t, -0.00017116744f);
+        p = fmaf(p, t, 0.00034691487f);
+        p = fmaf(p, t, -0.00036329805f);
+        p = fmaf(p, t, 0.00063628145f);
+        p = fmaf(p, t, -0.0018148156f);
+        p = fmaf(p, t, 0.0029563063f);
+        p = fmaf(p, t, 1.4264847f);
+        p = fmaf(p, t, 5.073494f);
         return y * p;
     }
-    p = 0x1.5aa726p-25f;
+    p = 4.035571e-08f;
     t = w - 2.5f;
-    p = fmaf(p, t, 0x1.04f958p-21f);
-    p = fmaf(p, t, -0x1.4ee988p-18f);
-    p = fmaf(p, t, -0x1.a147dcp-18f);
-    p = fmaf(p, t, 0x1.442ae6p-12f);
-    p = fmaf(p, t, -0x1.d0c8b4p-10f);
-    p = fmaf(p, t, -0x1.8332aap-8f);
-    p = fmaf(p, t, 0x1.652c86p-2f);
-    p = fmaf(p, t, 0x1.0fc8bep+1f);
+    p = fmaf(p, t, 4.8610195e-07f);
+    p = fmaf(p, t, -4.990581e-06f);
+    p = fmaf(p, t, -6.217967e-06f);
+    p = fmaf(p, t, 0.0003091503f);
+    p = fmaf(p, t, -0.0017730102f);
+    p = fmaf(p, t, -0.005908171f);
+    p = fmaf(p, t, 0.34880266f);
+    p = fmaf(p, t, 2.1233137f);
     return y * p;
 }
 
 WF_HOST_DEVICE static inline float wf_draw_truncated(const wf_truncated *t, uint32_t word)
 {
-    float u = wf_draw_centre(word) * 0x1p-32f, rest = wf_draw_centre(~word) * 0x1p-32f;
+    float u = wf_draw_centre(word) * 2.3283064e-10f,
+          rest = wf_draw_centre(~word) * 2.3283064e-10f;
     float x = wf_draw_quantile(fmaf(u, t->span, t->first), fmaf(u, t->span, t->below),
                                fmaf(rest, t->span, t->above));
 
