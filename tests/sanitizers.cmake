@@ -1,28 +1,60 @@
-# tests/sanitizers.cmake - weft_elsewhere: tests that a sanitizer's build leaves out, since what it looks at in them is
-# looked at in others. Every one is run by the plain build.
-set(weft_elsewhere "")
-if(WEFT_SANITIZE MATCHES "address")
-    # Sums, counts and formulas over code that other tests run.
-    list(APPEND weft_elsewhere test_inexact test_collectives test_math test_rule test_plan_run test_placement
-        test_placement_packed test_reference test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline
-        test_profile test_numerics_portable)
-    # The search's plans, one by one; apps.search runs the same lines.
-    list(APPEND weft_elsewhere test_search_memory)
-    # The emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_graph_train, the program by apps.cli_runs.
-    list(APPEND weft_elsewhere cuda.gpt_train)
-elseif(WEFT_SANITIZE MATCHES "thread")
-    # What computes on one thread, or on a team that kernels.test_team covers.
-    list(APPEND weft_elsewhere test_ops_a test_ops_a_parts test_ops_a_rules test_ops_b test_ops_b_parts test_ops_b_rules
-        test_ops_computed test_ops_dims test_ops_in_place test_ops_products test_math test_gemm test_gemm_bf16
-        test_gemm_skinny test_simd_exact test_simd_sums test_random_simd test_fused test_attention_bf16
-        test_attention_cached test_attention_simd test_placement test_placement_packed test_rank_map test_safetensors
-        test_index test_numerics_portable test_schedules test_schedules_mutants test_vocabulary test_vocabulary_json)
-    # Other numbers, counts and formulas in the exchanges of test_exact, test_strategies and test_redistribute.
-    list(APPEND weft_elsewhere test_bf16 test_dtype test_recompute test_muon_ranks test_inexact test_plan_run
-        test_plan_pipeline test_profile test_freeze test_collectives test_shard_traffic test_steady test_reference
-        test_rule test_loss test_recipe test_recipe_numbers)
-    # Programs whose threads are those of apps.cli_runs, apps.witness (training), apps.gpt_eval and apps.logits_alike
-    # (generation), parallel.test_pipeline and parallel.test_lora; and what they plan, refuse and write, on one thread.
-    list(APPEND weft_elsewhere apps.cli apps.cli_data apps.cli_plans apps.cli_files apps.lora apps.qlora apps.pipeline
-        apps.plan_advice apps.search test_search_memory apps.gpt_generate apps.mesh_info apps.schedule apps.weft)
-endif()
+# tests/sanitizers.cmake - the tests that a sanitizer's build runs. The plain build runs all; a sanitized one runs those
+# in which there is something for it to see that no other of its tests shows.
+
+# AddressSanitizer with UndefinedBehaviorSanitizer runs all but these.
+set(weft_not_address
+    # sums, counts and formulas over code that other tests run
+    test_inexact test_collectives test_math test_rule test_plan_run test_placement test_placement_packed test_reference
+    test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline test_profile test_numerics_portable
+    test_any_dp test_bf16 test_dtype test_muon_ranks
+    # the search's plans, one by one: apps.search runs the same lines
+    test_search_memory
+    # the emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_ops, the program by apps.cli_runs
+    cuda.gpt_train test_cuda_math test_cuda_graph_train
+    # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora
+    test_lora apps.adamw8bit apps.pipeline apps.qlora)
+
+# ThreadSanitizer runs these alone, as patterns: ranks that meet, the transport's and the savers' own threads, teams,
+# the tokenizer's threads. What computes on one thread is AddressSanitizer's.
+set(weft_thread
+    "^mesh[.]test_(axes|border|comm|comm_faults|comm_groups|comm_ledger|comm_mismatch|comm_rows|computed|distribute)$"
+    "^mesh[.]test_(exchange_stress|failure_detector|failure_detector_meet|gradients|job_compare|last_word|launch)$"
+    "^mesh[.]test_(progress|recorder|redistribute|sharing|sum_bf16|sums|topology)$"
+    "^kernels[.]test_(linear_joined|team)$"
+    "^core[.]test_(memory|ranges|trace)$"
+    "^nn[.]test_(fan_in|module)$"
+    "^parallel[.]test_(alike|anomaly|borders|checkpoint|checkpoint_folder|checkpoint_kept|checkpoint_ranks)$"
+    "^parallel[.]test_(checkpoint_slow|exact|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
+    "^parallel[.]test_(pipeline_errors|recovery|replicas|strategies|units)$"
+    "^differential[.]" "^nccl[.]test_(comm_groups_nccl|nccl_faults|nccl_train)$"
+    "^apps[.](logits_alike|services|test_data_order|test_recorder_diff|test_tokenizer|witness)$")
+
+# weft_runs_elsewhere(TEST OUT): whether this build leaves a test, "folder.name", to another one.
+function(weft_runs_elsewhere test out)
+    string(REGEX REPLACE "^[a-z]+[.]" "" name ${test})
+    set(${out} NO PARENT_SCOPE)
+    if(WEFT_SANITIZE MATCHES "address")
+        if(name IN_LIST weft_not_address OR test IN_LIST weft_not_address)
+            set(${out} YES PARENT_SCOPE)
+        endif()
+    elseif(WEFT_SANITIZE MATCHES "thread")
+        set(${out} YES PARENT_SCOPE)
+        foreach(pattern IN LISTS weft_thread)
+            if(test MATCHES "${pattern}")
+                set(${out} NO PARENT_SCOPE)
+            endif()
+        endforeach()
+    endif()
+endfunction()
+
+# weft_leave_out(TEST [TARGET]): where another build runs it, the test has the label "elsewhere", and its program is
+# not built by itself.
+function(weft_leave_out test)
+    weft_runs_elsewhere(${test} elsewhere)
+    if(elsewhere)
+        set_property(TEST ${test} APPEND PROPERTY LABELS elsewhere)
+        if(ARGC GREATER 1)
+            set_target_properties(${ARGV1} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        endif()
+    endif()
+endfunction()
