@@ -1,5 +1,4 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
-#include "core/handles.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
 #include <string.h>

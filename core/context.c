@@ -1,6 +1,5 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
-#include "core/handles_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

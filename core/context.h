@@ -32,7 +32,7 @@ typedef struct wf_context_options {
                   Tensors have no values, and their data must not be touched */
     bool
         debug_handles; /* uses of tensors that have ended are found, and writes outside of outputs
-                           (core/handles.h) */
+                           (core/handles_internal.h) */
 } wf_context_options;
 
 /**
@@ -69,8 +69,8 @@ WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ..
 WF_API void wf_context_warn(wf_context *ctx, const void *of, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_context_on_warning - call a function with each warning, in place of writing it to standard error where the rank
- * is 0; NULL: that again. */
+/** wf_context_on_warning - call a function with each warning; NULL: with none, as at first. wf_par_open has them written
+ * to standard error by rank 0. */
 WF_API void wf_context_on_warning(wf_context *ctx,
                                   void (*warning)(void *self, const char *text), void *self);
 

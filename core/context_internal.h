@@ -51,16 +51,24 @@ struct wf_context {
     wf_pace *pace;             /* NULL: ops take what they take */
     const wf_journal *journal; /* NULL: nobody writes down what is done */
     int64_t phase_start, action_start;
-    struct wf_handles *handles; /* NULL: ends of tensors are not kept (core/handles.h) */
-    struct wf_graph *graph;     /* the graph that is being captured, or NULL */
-    wf_op_observer *observe;    /* NULL: nobody looks at results */
+    struct wf_handles
+        *handles;            /* NULL: ends of tensors are not kept (core/handles_internal.h) */
+    struct wf_graph *graph;  /* the graph that is being captured, or NULL */
+    wf_op_observer *observe; /* NULL: nobody looks at results */
     void *observer_arg;
-    void (*warning)(void *self, const char *text); /* NULL: standard error */
+    void (*warning)(void *self, const char *text); /* NULL: nothing is said */
     void *warning_self;
-    const void *warned[WF_WARNINGS]; /* of these .. */
+    const void *warned[WF_WARNINGS]; /* objects that were warned of .. */
     int n_warned;
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
+
+/* core/handles.c */
+/* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has another word. */
+wf_status wf_handles_open(wf_context *ctx, wf_error *error);
+void wf_handles_close(wf_context *ctx);
+/* Keeps a tensor's description, in place of giving it back. */
+void wf_handle_end(wf_tensor *t);
 
 /* core/tensor.c */
 /* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an error. */

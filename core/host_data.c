@@ -2,7 +2,6 @@
 #include "core/host_data.h"
 #include "core/context_internal.h"
 #include "core/dynamic8_tensor.h"
-#include "core/handles.h"
 #include "core/nf4_tensor.h"
 #include "core/numerics/bf16.h"
 #include "core/sharing_internal.h"

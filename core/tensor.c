@@ -1,6 +1,5 @@
 /* core/tensor.c - tensors, their storage and their parts. */
 #include "core/context_internal.h"
-#include "core/handles_internal.h"
 #include "core/sharing_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

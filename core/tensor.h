@@ -175,6 +175,21 @@ WF_API char *wf_tensor_describe(const wf_tensor *t, char *text, size_t size);
  */
 WF_API wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype);
 
+/** wf_handle_refuse - the error of a tensor that has ended; WF_OK outside of the mode. */
+WF_API wf_status wf_handle_refuse(const wf_tensor *t, const char *what);
+
+/**
+ * wf_handle_check - whether a tensor may be used
+ *
+ * @param t     a handle, or NULL, which is good
+ * @param what  who asks, for the error: "scale: operand 0"
+ * Errors:      WF_EINVAL in the context; only in the mode
+ */
+static inline wf_status wf_handle_check(const wf_tensor *t, const char *what)
+{
+    return !t || t->refs > 0 ? WF_OK : wf_handle_refuse(t, what);
+}
+
 WF_END_DECLS
 
 #endif

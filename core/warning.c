@@ -25,9 +25,6 @@ void wf_context_warn(wf_context *ctx, const void *of, const char *format, ...)
     va_end(args);
     if (ctx->warning)
         ctx->warning(ctx->warning_self, text);
-    else if (ctx->options.rank == 0 && !ctx->options.plan)
-        fprintf(stderr, "weft: warning: %s%s%s\n", ctx->path && *ctx->path ? ctx->path : "",
-                ctx->path && *ctx->path ? ": " : "", text);
 }
 
 void wf_context_on_warning(wf_context *ctx, void (*warning)(void *self, const char *text),

@@ -21,6 +21,27 @@ typedef struct job {
     void *arg;
 } job;
 
+void wf_par_report_inexact(wf_par *par)
+{
+    const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
+
+    if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
+        wf_context_rank(par->ctx) != 0)
+        return;
+    par->reported_inexact = true;
+    fprintf(stderr, "%s\n", inexact);
+}
+
+void wf_par_print_warning(void *self, const char *text)
+{
+    const wf_context *ctx = ((const wf_par *)self)->ctx;
+    const char *path = wf_context_path(ctx);
+
+    if (wf_context_rank(ctx) == 0 && !wf_context_dry_run(ctx))
+        fprintf(stderr, "weft: warning: %s%s%s\n", path ? path : "", path && *path ? ": " : "",
+                text);
+}
+
 int wf_par_exit_status(wf_status status)
 {
     switch (status) {

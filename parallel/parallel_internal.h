@@ -143,6 +143,9 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h);
    as far as is known. */
 void wf_par_report_inexact(wf_par *par);
 
+/* Writes a warning to standard error where the rank is 0, and not in a plan: for wf_context_on_warning. */
+void wf_par_print_warning(void *par, const char *text);
+
 /* Of the ranks that hold the same part of a parameter, of its gradient or of a moment, the one that is first
    on every other axis counts it; on the axis of a pipeline, the one of its first stage. */
 bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 void wf_par_tell_axis(wf_par *par, int axis)
 {
@@ -126,6 +125,8 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
                                                      .fp32_residual = o->fp32_residual,
                                                      .plan = o->plan},
                                error);
+    if (par->ctx)
+        wf_context_on_warning(par->ctx, wf_par_print_warning, par);
     if (par->ctx && o->pace)
         wf_context_pace(par->ctx, &par->pace);
     return par->ctx != NULL;
@@ -337,19 +338,4 @@ const wf_layout *wf_par_batch_layout(const wf_par *par)
 const char *wf_par_inexact(const wf_par *par)
 {
     return wf_context_inexact(par->ctx);
-}
-
-void wf_par_report_inexact(wf_par *par)
-{
-    const char *inexact = par->ctx ? wf_par_inexact(par) : NULL;
-    char line[WF_INEXACT + 1];
-    int n;
-
-    if (!inexact || par->reported_inexact || wf_context_dry_run(par->ctx) ||
-        wf_context_rank(par->ctx) != 0)
-        return;
-    par->reported_inexact = true;
-    n = snprintf(line, sizeof line, "%s\n", inexact);
-    if (write(STDERR_FILENO, line, (size_t)n) < 0)
-        return; /* wf_par_inexact has it */
 }

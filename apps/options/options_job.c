@@ -41,6 +41,7 @@ static void add_option(wf_job *job, const app_options *o, const app_option_row *
         wf_job_add(job, flag.text, "%" PRId64, *(const int64_t *)field);
         break;
     case APP_KIND_REAL:
+    case APP_KIND_FLOAT:
         add_real(job, flag.text, *(const double *)field);
         break;
     case APP_KIND_BOOL:
@@ -61,7 +62,8 @@ static void add_option(wf_job *job, const app_options *o, const app_option_row *
     case APP_KIND_STEPS:
         wf_job_add(job, flag.text, "%" PRId64 "-%" PRId64, steps->first, steps->last);
         break;
-    default:
+    case APP_KIND_GROUP: /* no default: a new kind is compared, or does not compile without a warning */
+    case APP_KIND_COUNT:
         break;
     }
 }

@@ -2,7 +2,8 @@
 #ifndef WF_CORE_MEMORY_GUARD_INTERNAL_H
 #define WF_CORE_MEMORY_GUARD_INTERNAL_H
 
-#include "core/memory/memory.h"
+#include <stdbool.h>
+#include <stddef.h>
 
 enum { WF_GUARD_ZONE = 64 };
 

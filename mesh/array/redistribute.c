@@ -9,7 +9,6 @@
  * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
  * the mesh. Steps of several tensors with the same kind and axis share a collective.
  */
-#include "core/handles.h"
 #include "mesh/array/move_internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -216,3 +216,22 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
                    "it begins here: %s%s",
                    (double)loss, norm, where, gradient);
 }
+
+void wf_par_warn_of_unused(wf_par_trainer *t)
+{
+    const wf_nn_parameter *first = NULL;
+    int64_t n = 0;
+
+    for (int64_t i = 0; i < t->count && !t->stages; i++)
+        if (!t->parameter[i]->frozen && !t->step.grad[i]) {
+            first = first ? first : t->parameter[i];
+            n++;
+        }
+    if (n)
+        wf_context_warn(t->par->ctx, t,
+                        "%" PRId64 " of %" PRId64 " parameters get no gradient in step %" PRId64
+                        ", the first of them %s: the loss does not use them, so they are not "
+                        "trained. If that "
+                        "is meant, freeze them (wf_nn_freeze)",
+                        n, t->count, t->step.number, first->path);
+}

@@ -250,26 +250,6 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
                       : wf_par_run_micro_steps(t, data, NULL);
 }
 
-/* Parameters that no use of the step has reached: of a pipeline each stage has its own. */
-static void warn_of_unused(wf_par_trainer *t)
-{
-    const wf_nn_parameter *first = NULL;
-    int64_t n = 0;
-
-    for (int64_t i = 0; i < t->count && !t->stages; i++)
-        if (!t->parameter[i]->frozen && !t->step.grad[i]) {
-            first = first ? first : t->parameter[i];
-            n++;
-        }
-    if (n)
-        wf_context_warn(t->par->ctx, t,
-                        "%" PRId64 " of %" PRId64 " parameters get no gradient in step %" PRId64
-                        ", the first of them %s: the loss does not use them, so they are not "
-                        "trained. If that "
-                        "is meant, freeze them (wf_nn_freeze)",
-                        n, t->count, t->step.number, first->path);
-}
-
 wf_status wf_par_reduce_sums(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
@@ -306,7 +286,7 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
         wf_par_buddies_gradients(t->buddies, s->grad);
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
-    warn_of_unused(t);
+    wf_par_warn_of_unused(t);
     s->at = WF_PAR_AT_REDUCED;
     return WF_OK;
 }

@@ -113,7 +113,7 @@ tool "which show has not" 2 show t1 --on-bad-row skip
 printf '{"messages": [{"role": "user", "content": "a"}]}\n{"prompt": "ab", "completion": "cd"}\n{"prompt": "\\ud800"}\n' >badchat.jsonl
 tool "conversations that are left out" 0 chat badchat.jsonl --chat-template chatml --output badchat --on-bad-row skip
 says out ' 1 conversations by the template chatml$'
-says err 'left out 2 bad rows, the first: badchat.jsonl:1: no assistant says anything'
+says err 'left out 2 bad rows, the first: badchat.jsonl:1: no turn of an assistant is trained'
 
 # Conversations, and what of them is trained.
 awk 'BEGIN { for (i = 0; i < 20000; i++) printf "{\"messages\": [{\"role\": \"user\", \"content\": \"q %d\"}, {\"role\": \"assistant\", \"content\": \"a %d\"}, {\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"assistant\", \"content\": \"y\"}]}\n", i, i * i }' >chats.jsonl

@@ -2,7 +2,7 @@
  * tests/core/test_handles.c - the mode that finds uses of tensors after their scope, and kernels that write outside of
  * what is theirs: errors name the scope, memory that was given back is not another tensor's.
  */
-#include "core/handles.h"
+#include "core/tensor.h"
 #include "core/host_data.h"
 #include "core/op.h"
 #include "core/tape.h"
@@ -80,7 +80,7 @@ static void after_a_scope(void)
     CU_ASSERT_EQUAL(wf_backward(stale, other, false), WF_EINVAL);
     CU_ASSERT_TRUE(refused(ctx, "wf_backward: the tensor to start from is ", ended));
     wf_tape_close(tape);
-    CU_ASSERT_TRUE(isnan(*(const float *)stale->data)); /* and no other tensor's number */
+    CU_ASSERT_TRUE(isnan(*(const float *)stale->data)); /* no other tensor's number */
     CU_ASSERT_EQUAL(*(const float *)kept->data, 5);
     wf_tensor_release(kept);
     CU_ASSERT_PTR_NULL(wf_scale(kept, 1));

@@ -127,7 +127,7 @@ links()
 import pathlib, re, sys
 dead, seen = 0, 0
 for page in sorted(pathlib.Path(sys.argv[1]).rglob("*.md")):
-    for target in re.findall(r"\]\(([^)#: ]+)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#: ]+)[)#]", page.read_text()):
         seen += 1
         if not (page.parent / target).exists():
             print(f"install: {page.name} has a link to {target}, which is not installed", file=sys.stderr)

@@ -27,7 +27,7 @@ static wf_status numbers_refused(part *p, wf_par_trainer *t)
     GOOD(wf_par_trainer_digest(t, &before));
     after = 0;
     NEED(wf_par_train_step(t, 0, &data, &result) == WF_EINVAL);
-    NEED(wf_par_trainer_digest(t, &after) == WF_EINVAL && after == 0); /* of no step */
+    NEED(wf_par_trainer_digest(t, &after) == WF_EINVAL && after == 0); /* there was no step */
     GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "steps of training are counted"));
     for (int64_t step = 0; step > -3; step--) {
         SAYS(wf_par_step_begin(t, step), "steps of training are counted from 1");
