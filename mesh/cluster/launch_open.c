@@ -86,6 +86,8 @@ static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_o
     wf_status status = t->processes ? t->processes(world, all, error) : WF_OK;
     int local = wf_launcher_detected().local_process;
 
+    if (status == WF_OK)
+        status = wf_launch_check(t, world, all, error);
     if (status != WF_OK)
         return status;
     if (all->n > 1 && t->gather)
@@ -128,13 +130,13 @@ static void prepare_process(const wf_launch_options *o)
     wf_launcher l = wf_launcher_detected();
 
     prctl(PR_SET_PDEATHSIG, o->grace > 0 ? SIGTERM : SIGKILL);
-    if (l.processes > 1) /* one connection more: what the muster listens to */
-        wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 1);
+    if (l.processes > 1) /* two connections more: what the muster and process 0 listen to */
+        wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 2);
 }
 
 /* A world that is open, and which of its ranks run here. */
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
-                            wf_error *error)
+                            wf_processes *of, wf_error *error)
 {
     wf_world_options options = {.ranks = o->ranks, .leave = wf_muster_leave};
     wf_processes all = {.n = 1};
@@ -153,6 +155,7 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
         return status;
     }
     status = map_ranks(t, world, o, &all, &map, error);
+    *of = all;
     if (status == WF_OK && !(*out = launch_new(t, world, &map)))
         status = wf_error_set(error, WF_ENOMEM, "no memory to start %d ranks", map.n);
     if (status == WF_OK && t->processes && o->threads > 0)
@@ -182,10 +185,11 @@ void wf_launch_close(launch *l)
     free(l);
 }
 
+/* *of: the processes, once the transport knows them. */
 static wf_status open_here(const wf_transport *t, const wf_launch_options *o, launch **out,
-                           wf_error *error)
+                           wf_processes *of, wf_error *error)
 {
-    wf_status status = open_world(t, o, out, error);
+    wf_status status = open_world(t, o, out, of, error);
 
     if (status == WF_OK)
         status = attach(*out, o, error);
@@ -204,6 +208,7 @@ typedef struct opening {
     wf_launch_options options;
     wf_place_axis *axis;
     launch *launch;
+    wf_processes processes; /* n is 0 until they are known */
     wf_status status;
     wf_error error;
     _Atomic uint32_t done;
@@ -216,7 +221,7 @@ static void *run_opening(void *arg)
 {
     opening *p = arg;
 
-    p->status = open_here(p->transport, &p->options, &p->launch, &p->error);
+    p->status = open_here(p->transport, &p->options, &p->launch, &p->processes, &p->error);
     atomic_store(&p->done, 1);
     wf_futex_wake(&p->done, 1);
     return NULL;
@@ -284,6 +289,8 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
         *error = p->error;
     if (wf_launch_is_own(status))
         end->reported = !wf_muster_claim();
+    else if (status != WF_OK && p->processes.n > 1) /* the environment may say something else */
+        end->reported = p->processes.mine > 0;
     free(p->axis);
     free(p);
     return status;
@@ -293,6 +300,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
                          wf_launch_end *end, wf_error *error)
 {
     wf_status status = check(o, t, error);
+    wf_processes processes = {.n = 0};
 
     *out = NULL;
     if (status != WF_OK)
@@ -302,5 +310,5 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
     wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
     return t->processes && wf_launcher_detected().processes > 1
                ? open_together(t, o, out, end, error)
-               : open_here(t, o, out, error);
+               : open_here(t, o, out, &processes, error);
 }
