@@ -224,14 +224,14 @@ wf_status wf_launch(const wf_launch_options *options,
                     wf_error *error)
 {
     const wf_transport *t = wf_launch_transport(options, error);
-    wf_launch_end end = {.stuck = 0};
+    wf_launch_end end = {.reported = options->end && options->end->reported};
     wf_status status;
     launch *l;
 
     if (!t)
         return error->code;
     status = wf_launch_open(t, options, &l, &end, error);
-    if (wf_launch_is_own(status) && t->processes && options->end)
+    if (status != WF_OK && t->processes && options->end)
         *options->end = end;
     if (status == WF_OK) {
         l->rank_main = rank_main;
