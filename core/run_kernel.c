@@ -5,6 +5,8 @@
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
 
+enum { PACED_MOST = 600 }; /* seconds of an op on the machine whose pace a run has */
+
 /* Whether the numbers of a tensor are those of bf16: nf4 stands for such, or for floats. */
 static bool is_bf16(const wf_tensor *t)
 {
@@ -30,13 +32,21 @@ unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel)
     return taken ? kernel->all_bf16 : 0;
 }
 
-/* What an op takes on the machine whose pace this run has, if it has one. */
-static void spend(const wf_call *call)
+/* Spends what an op takes on the machine whose pace this run has, if it has one. */
+static wf_status spend(const wf_call *call)
 {
     wf_pace *pace = call->ctx->pace;
+    double seconds = pace && pace->machine ? pace->machine->op(pace->machine->self, call) : 0;
 
-    if (pace && pace->machine)
-        wf_pace_spend(pace, pace->machine->op(pace->machine->self, call));
+    if (!(seconds <= PACED_MOST))
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "%s would take %.3g s on the machine whose pace this run has, and an op "
+                       "may take %d s: see to the machine's rates and bandwidth, which are in "
+                       "FLOP/s and bytes/s",
+                       call->op->name, seconds, PACED_MOST);
+    if (seconds > 0)
+        wf_pace_spend(pace, seconds);
+    return WF_OK;
 }
 
 static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
@@ -45,7 +55,8 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
     int64_t start = trace ? wf_trace_now() : 0;
     wf_status status = kernel->run(call, workspace);
 
-    spend(call);
+    if (status == WF_OK)
+        status = spend(call);
     if (trace)
         wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
                                               .name = call->op->name,

@@ -242,7 +242,7 @@ wf_status wf_launch(const wf_launch_options *options,
                     wf_error *error)
 {
     const wf_transport *t = wf_launch_transport(options, error);
-    wf_launch_end end = {.stuck = 0};
+    wf_launch_end end = {.reported = options->end && options->end->reported};
     wf_status status;
     launch *l;
 

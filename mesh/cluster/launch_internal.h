@@ -49,6 +49,13 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error);
 
+/* ---- launch_check.c ---- */
+
+/* Compares each process's number, and its number on its host, with what its environment says, by which it
+   has named itself to others. Collective over the processes; an error is the same on all of them. */
+wf_status wf_launch_check(const wf_transport *t, void *world, const wf_processes *all,
+                          wf_error *error);
+
 /* A failure to open that need not be that of all processes: one of them reports one. */
 static inline bool wf_launch_is_own(wf_status status)
 {

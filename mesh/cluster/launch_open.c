@@ -132,27 +132,35 @@ static void prepare_process(const wf_launch_options *o)
     wf_launcher l = wf_launcher_detected();
 
     prctl(PR_SET_PDEATHSIG, o->grace > 0 ? SIGTERM : SIGKILL);
-    if (l.processes > 1) /* one connection more: what the muster listens to */
-        wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 1);
+    if (l.processes > 1) /* two connections more: what the muster and process 0 listen to */
+        wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 2);
 }
 
-/* The processes that meet here, with one job; *alike where they find that they have not. */
-static wf_status meet(const wf_transport *t, void *world, const wf_launch_options *o,
-                      wf_processes *all, bool *alike, wf_error *error)
-{
-    wf_status status = t->processes ? t->processes(world, all, error) : WF_OK;
+/* What a process finds of the others, once the transport knows them. */
+typedef struct meeting {
+    wf_processes of; /* n is 1 until they are known */
+    bool alike;      /* all of them have the same error */
+} meeting;
 
-    if (status != WF_OK || all->n == 1 || !t->gather)
+/* Compares the environment of the processes that meet here with what they are, and their jobs. */
+static wf_status meet(const wf_transport *t, void *world, const wf_launch_options *o,
+                      meeting *met, wf_error *error)
+{
+    wf_status status = t->processes ? t->processes(world, &met->of, error) : WF_OK;
+
+    if (status != WF_OK || met->of.n == 1 || !t->gather)
         return status;
-    status =
-        wf_job_compare(o->job, &(wf_job_peers){all->n, all->mine, t->gather, world}, error);
-    *alike = status != WF_OK;
+    status = wf_launch_check(t, world, &met->of, error);
+    if (status == WF_OK)
+        status = wf_job_compare(
+            o->job, &(wf_job_peers){met->of.n, met->of.mine, t->gather, world}, error);
+    met->alike = status != WF_OK;
     return status;
 }
 
 /* A world that is open, and which of its ranks run here. */
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
-                            bool *alike, wf_error *error)
+                            meeting *met, wf_error *error)
 {
     wf_world_options options = {.ranks = o->ranks, .leave = wf_muster_leave};
     wf_processes all = {.n = 1};
@@ -170,7 +178,8 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
         wf_affinity_close(affinity);
         return status;
     }
-    status = meet(t, world, o, &all, alike, error);
+    status = meet(t, world, o, met, error);
+    all = met->of;
     if (status == WF_OK)
         status = map_ranks(t, world, o, &all, &map, error);
     if (status == WF_OK && !(*out = launch_new(t, world, &map)))
@@ -205,9 +214,9 @@ void wf_launch_close(launch *l)
 }
 
 static wf_status open_here(const wf_transport *t, const wf_launch_options *o, launch **out,
-                           bool *alike, wf_error *error)
+                           meeting *met, wf_error *error)
 {
-    wf_status status = open_world(t, o, out, alike, error);
+    wf_status status = open_world(t, o, out, met, error);
 
     if (status == WF_OK)
         status = attach(*out, o, error);
@@ -226,8 +235,8 @@ typedef struct opening {
     wf_launch_options options;
     wf_place_axis *axis;
     launch *launch;
+    meeting met;
     wf_status status;
-    bool alike; /* all processes have the same error */
     wf_error error;
     _Atomic uint32_t done;
     struct opening *next; /* the next of those left behind */
@@ -239,7 +248,7 @@ static void *run_opening(void *arg)
 {
     opening *p = arg;
 
-    p->status = open_here(p->transport, &p->options, &p->launch, &p->alike, &p->error);
+    p->status = open_here(p->transport, &p->options, &p->launch, &p->met, &p->error);
     atomic_store(&p->done, 1);
     wf_futex_wake(&p->done, 1);
     return NULL;
@@ -262,6 +271,7 @@ static opening *opening_new(const wf_transport *t, const wf_launch_options *o)
     p->transport = t;
     p->options = *o;
     p->options.axis = p->axis;
+    p->met.of.n = 1;
     return p;
 }
 
@@ -305,8 +315,10 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     *out = p->launch;
     if (status != WF_OK)
         *error = p->error;
-    if (wf_launch_is_own(status) && !p->alike)
+    if (wf_launch_is_own(status) && !p->met.alike)
         end->reported = !wf_muster_claim();
+    else if (status != WF_OK && p->met.of.n > 1) /* the environment may say something else */
+        end->reported = p->met.of.mine > 0;
     free(p->axis);
     free(p);
     return status;
@@ -336,7 +348,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
 {
     wf_status status = check(o, t, error);
     wf_launch_options with_job = *o;
-    bool alike = false;
+    meeting met = {.of = {.n = 1}};
     wf_job *job;
 
     *out = NULL;
@@ -351,7 +363,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
         return wf_error_set(error, WF_ENOMEM, "no memory for what processes compare");
     status = t->processes && wf_launcher_detected().processes > 1
                  ? open_together(t, &with_job, out, end, error)
-                 : open_here(t, &with_job, out, &alike, error);
+                 : open_here(t, &with_job, out, &met, error);
     if (status == WF_OK)
         (*out)->job = job;
     else if (!end->stuck) /* else a thread may still compare it */

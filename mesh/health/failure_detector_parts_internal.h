@@ -6,6 +6,7 @@
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
 
 #include "mesh/health/failure_detector_internal.h"
+#include "mesh/health/private_names_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -42,6 +43,7 @@ typedef struct detector_hello {
 typedef struct detector_place {
     uint64_t token; /* not everybody who connects is one of us */
     int32_t port, unused;
+    char name[WF_NAME_BYTES]; /* on one host, in place of the port; "": there is none */
     char host[WF_DETECTOR_HOST];
 } detector_place;
 
@@ -137,8 +139,14 @@ void wf_detector_decide_loss(wf_detector *d);
 
 /* ---- fd_holder.c ---- */
 
-/* A connection of the failure detector. */
+/* A connection of the failure detector; beyond those that wf_fd_holder_start counted none is added. */
 void wf_fd_holder_add(int fd);
+
+/* Takes back a connection that ends before the process does. */
+void wf_fd_holder_drop(int fd);
+
+/* Keeps a locked file open after the death of this process, as connections are. Also from a signal. */
+void wf_fd_holder_keep(int lock);
 
 /* ---- rendezvous.c ---- */
 
@@ -150,12 +158,15 @@ int wf_detector_meet_ms(const wf_detector *d);
 wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *place,
                              wf_error *error);
 
-void wf_detector_send_at_once(int fd);
+/* Sends at once what is sent, or gives it room: as much as the system allows. */
+void wf_detector_set_socket(int fd);
 
-/* ---- heartbeat.c ---- */
+/* ---- meet.c ---- */
 
 /* Process 0 waits for the others, which find it. */
 wf_status wf_detector_meet(wf_detector *d, wf_error *error);
+
+/* ---- heartbeat.c ---- */
 
 /* Never waits; what finds no room is lost, as where the peer is: false. */
 bool wf_detector_send(const detector_peer *p, wf_detector_kind kind, const void *data,

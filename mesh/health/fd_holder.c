@@ -30,11 +30,13 @@ enum {
 /* What both know: memory that they share. */
 typedef struct held {
     _Atomic int count;
+    _Atomic int lock; /* a file's that is kept open, too; -1: none */
     _Atomic int fd[]; /* the failure detector's */
 } held;
 
 static held *list;
 static size_t list_bytes;
+static int most; /* connections that have room in the list */
 static pid_t parent, launcher, holder;
 static char segment[256]; /* the parent's alone; "": none */
 
@@ -44,7 +46,8 @@ static void close_all_but_connections(void)
     struct stat s;
 
     for (int fd = 0; fd < MOST_DESCRIPTORS; fd++)
-        if (fstat(fd, &s) == 0 && (fd <= STDERR_FILENO || !S_ISSOCK(s.st_mode)))
+        if (fd != atomic_load(&list->lock) && fstat(fd, &s) == 0 &&
+            (fd <= STDERR_FILENO || !S_ISSOCK(s.st_mode)))
             close(fd);
 }
 
@@ -94,6 +97,8 @@ void wf_fd_holder_start(int connections)
         list = NULL;
         return;
     }
+    atomic_store(&list->lock, -1);
+    most = connections;
     parent = getpid();
     launcher = getppid();
     if (!wf_launcher_segment(segment, sizeof segment))
@@ -111,8 +116,23 @@ void wf_fd_holder_add(int fd)
     if (!list)
         return;
     at = atomic_load(&list->count);
+    if (at == most)
+        return;
     atomic_store(&list->fd[at], fd);
     atomic_store(&list->count, at + 1);
+}
+
+void wf_fd_holder_drop(int fd)
+{
+    for (int i = 0; list && i < atomic_load(&list->count); i++)
+        if (atomic_load(&list->fd[i]) == fd)
+            atomic_store(&list->fd[i], -1);
+}
+
+void wf_fd_holder_keep(int lock)
+{
+    if (list)
+        atomic_store(&list->lock, lock);
 }
 
 void wf_fd_holder_stop(void)

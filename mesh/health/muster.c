@@ -5,7 +5,6 @@
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <poll.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,76 +30,52 @@ static int worlds;
 
 /* ---- names ---- */
 
-static socklen_t name_of(struct sockaddr_un *a, const char *what, int number)
+static void name_of(char *name, int number)
 {
-    int length;
-
-    memset(a, 0, sizeof *a);
-    a->sun_family = AF_UNIX; /* the first byte of the path stays 0 */
-    length = snprintf(a->sun_path + 1, sizeof a->sun_path - 1, "%s-%s%d", wf_muster.base, what,
-                      number);
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length);
-}
-
-static int take_name(const struct sockaddr_un *a, socklen_t length)
-{
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd >= 0 && bind(fd, (const struct sockaddr *)a, length) != 0) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
-/* A connection to who of this host and this user has a name; -1: nobody has. */
-static int reach_name(const struct sockaddr_un *a, socklen_t length, pid_t *pid)
-{
-    struct ucred who = {0};
-    socklen_t size = sizeof who;
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-
-    if (fd >= 0 &&
-        (connect(fd, (const struct sockaddr *)a, length) != 0 ||
-         getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != geteuid())) {
-        close(fd);
-        fd = -1;
-    }
-    *pid = who.pid;
-    return fd;
+    snprintf(name, WF_NAME_BYTES, "%.32s-%d", wf_muster.base, number);
 }
 
 int wf_muster_reach(int number, pid_t *pid)
 {
-    struct sockaddr_un a;
-    socklen_t length = name_of(&a, "", number);
+    char name[WF_NAME_BYTES];
 
-    return reach_name(&a, length, pid);
+    name_of(name, number);
+    return wf_names_connect(name, pid);
+}
+
+/* Returns the process id of one of this host, or 0 where it can't be reached. */
+static pid_t reached(int number)
+{
+    pid_t pid = 0;
+    int fd = number == wf_muster.local ? -1 : wf_muster_reach(number, &pid);
+
+    if (fd >= 0)
+        close(fd);
+    return pid;
 }
 
 /* ---- what is said ---- */
 
 void wf_muster_hear(void)
 {
+    pid_t who;
     int fd;
 
     while ((fd = accept4(wf_muster.listener, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
-        struct ucred who = {0};
-        socklen_t size = sizeof who;
         struct pollfd word_comes = {.fd = fd, .events = POLLIN};
+        bool ours = wf_names_is_peer(fd, &who);
         char word = 0;
 
-        poll(&word_comes, 1, WORD_MS);
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &size) == 0 && who.uid == geteuid() &&
+        if (ours && poll(&word_comes, 1, WORD_MS) > 0 &&
             recv(fd, &word, 1, MSG_DONTWAIT) == 1) {
             if (word == MET)
                 atomic_store(&wf_muster.met, true);
-            if (word == FAREWELL && who.pid == wf_muster.next)
+            if (word == FAREWELL && who == wf_muster.next)
                 atomic_store(&wf_muster.left, true);
             if (word == REPORTS)
                 atomic_store(&wf_muster.reported, true);
             if (word == AT_THE_END && wf_muster.at_the_end < wf_muster.n)
-                wf_muster.came[wf_muster.at_the_end++] = who.pid;
+                wf_muster.came[wf_muster.at_the_end++] = who;
             wf_muster.first_is = wf_muster.first_is || word == FIRST_IS;
             wf_muster.all_are = wf_muster.all_are || word == ALL_ARE;
         }
@@ -126,8 +101,19 @@ static void say_to_watcher(char word)
         say((wf_muster.local + wf_muster.n - 1) % wf_muster.n, word);
 }
 
+void wf_muster_note_here(void)
+{
+    bool first = wf_muster.local == 0;
+
+    for (int i = first ? 1 : 0; i < (first ? wf_muster.n : 1); i++)
+        wf_muster.here[i] = reached(i);
+    wf_muster.noted = true;
+}
+
 void wf_muster_met(void)
 {
+    if (wf_muster.active)
+        wf_muster_note_here();
     atomic_store(&wf_muster.met, true);
     say_to_watcher(MET);
 }
@@ -154,17 +140,15 @@ bool wf_muster_all_are_at_the_end(void)
 {
     wf_muster_hear();
     if (wf_muster.local > 0 || wf_muster.all_are)
-        return wf_muster.all_are;
-    wf_muster.all_are = wf_muster.at_the_end == wf_muster.n - 1;
+        return wf_muster.all_are || !wf_muster.here[0];
+    wf_muster.all_are = true;
+    for (int i = 1; i < wf_muster.n; i++)
+        wf_muster.all_are =
+            wf_muster.all_are &&
+            (!wf_muster.here[i] || wf_muster_is_at_the_end(i, wf_muster.here[i]));
     for (int i = 1; wf_muster.all_are && i < wf_muster.n; i++)
         say(i, ALL_ARE);
     return wf_muster.all_are;
-}
-
-static socklen_t claim_length(void)
-{
-    return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
-                       strlen(wf_muster.claim.sun_path + 1));
 }
 
 bool wf_muster_claim(void)
@@ -175,10 +159,10 @@ bool wf_muster_claim(void)
         wf_muster_hear();
     if (!wf_muster.named || atomic_load(&wf_muster.reported))
         return !wf_muster.named;
-    claim = take_name(&wf_muster.claim, claim_length());
-    if (claim < 0 && errno == EADDRINUSE)
+    claim = wf_names_lock(wf_muster.claim);
+    if (claim < 0 && errno == EAGAIN)
         return false;
-    listen(claim, SOMAXCONN); /* who comes later sees that it is taken */
+    wf_fd_holder_keep(claim);
     for (int i = 0; i < wf_muster.n; i++)
         if (i != wf_muster.local)
             say(i, REPORTS);
@@ -200,62 +184,73 @@ void wf_muster_say_farewell(void)
     say_to_watcher(FAREWELL);
 }
 
+static void give_name_back(void)
+{
+    char name[WF_NAME_BYTES];
+
+    if (!wf_muster.active)
+        return;
+    name_of(name, wf_muster.local);
+    wf_names_remove(name);
+}
+
 static void end_well(void)
 {
     atomic_store(&wf_muster.over, true);
     wf_muster_say_farewell();
     wf_muster_watch_exit();
+    give_name_back();
 }
 
 /* ---- the beginning ---- */
 
 static void forget(void)
 {
+    give_name_back();
     if (wf_muster.listener >= 0)
         close(wf_muster.listener);
     if (claim >= 0)
         close(claim);
     claim = -1;
     free(wf_muster.came);
+    free(wf_muster.here);
     free(wf_muster.rank);
     wf_muster = (wf_muster_state){.listener = -1};
     atomic_flag_clear(&claimed);
 }
 
-static bool is_claimed(void)
+/* Names of the next world; false: there are no other processes, nothing distinguishes this job from
+   others, or no folder is this user's alone, and *why says so. */
+static bool make_names(const wf_launcher *l, char *why, size_t room)
 {
-    pid_t pid;
-    int fd = reach_name(&wf_muster.claim, claim_length(), &pid);
+    char job[WF_NAME_BYTES / 2];
 
-    if (fd >= 0)
-        close(fd);
-    return fd >= 0;
-}
-
-/* Names of the next world; false: nobody else is here, or nothing distinguishes this job from others. */
-static bool make_names(const wf_launcher *l)
-{
-    if (l->processes == 1 || !wf_launcher_job(wf_muster.base, sizeof wf_muster.base - 16))
-        return false;
-    snprintf(wf_muster.base + strlen(wf_muster.base), 16, "-%d", worlds);
-    name_of(&wf_muster.claim, "reports", 0);
+    *why = '\0';
     wf_muster.local = l->local_process;
     wf_muster.n = l->local > 0 ? l->local : 1;
     wf_muster.processes = l->processes;
+    if (l->processes == 1 || !wf_names_job(job, sizeof job) || !wf_names_open(why, room))
+        return false;
+    snprintf(wf_muster.base, sizeof wf_muster.base, "%s-%d", job, worlds);
+    snprintf(wf_muster.claim, sizeof wf_muster.claim, "%.32s-reports", wf_muster.base);
     return true;
 }
 
 void wf_muster_prepare(void)
 {
     const wf_launcher l = wf_launcher_detected();
+    char why[128];
 
     if (!wf_muster.active)
-        wf_muster.named = make_names(&l);
+        wf_muster.named = make_names(&l, why, sizeof why);
 }
 
+/* Where the user sets no limit, the start and the end of a run have one. */
 static int64_t at_least(int seconds, double limit)
 {
-    return limit <= 0 ? 0 : limit < seconds ? seconds * 1000 : (int64_t)(limit * 1e3);
+    return limit <= 0        ? WF_MUSTER_MOST_S * 1000
+           : limit < seconds ? seconds * 1000
+                             : (int64_t)(limit * 1e3);
 }
 
 void wf_muster_name_ranks(int ranks, const int *process)
@@ -267,31 +262,45 @@ void wf_muster_name_ranks(int ranks, const int *process)
         wf_muster.rank[process[r]] = r;
 }
 
+/* Without names a run goes on, and the limits of its start and end count; its first process warns. */
+static void warn(const char *why)
+{
+    if (*why && wf_muster.local == 0)
+        fprintf(
+            stderr,
+            "%s: warning: no folder that this user alone may enter (%s): processes that stop "
+            "while the run starts or ends are noticed by its limits alone; set "
+            "XDG_RUNTIME_DIR to a folder of mode 700\n",
+            program_invocation_short_name, why);
+}
+
 void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status))
 {
     const wf_launcher l = wf_launcher_detected();
-    struct sockaddr_un a;
-    socklen_t length;
+    char name[WF_NAME_BYTES], why[128];
 
     forget();
-    wf_muster.named = make_names(&l);
-    if (!joins || !wf_muster.named)
+    wf_muster.named = make_names(&l, why, sizeof why);
+    if (!joins || l.processes == 1)
         return;
     if (worlds++ == 0)
         atexit(end_well); /* before MPI asks for the same, so after MPI has ended */
+    wf_muster.joins = true;
     wf_muster.begun = wf_detector_now();
     wf_muster.limit = at_least(WF_MUSTER_LEAST_S, limit);
     wf_muster.end_limit = at_least(WF_MUSTER_END_LEAST_S, limit);
     wf_muster.exit_now = exit_now;
-    wf_muster.came = calloc((size_t)wf_muster.n, sizeof *wf_muster.came);
-    length = name_of(&a, "", wf_muster.local);
-    wf_muster.listener = take_name(&a, length);
-    if (!wf_muster.came || wf_muster.listener < 0 ||
-        listen(wf_muster.listener, SOMAXCONN) != 0) {
-        forget(); /* somebody has the name: there is nothing to be known of the others */
+    if (!wf_muster.named)
+        warn(why);
+    if (!wf_muster.named || wf_muster.local >= wf_muster.n)
         return;
-    }
-    atomic_store(&wf_muster.reported, is_claimed());
+    wf_muster.came = calloc((size_t)wf_muster.n, sizeof *wf_muster.came);
+    wf_muster.here = calloc((size_t)wf_muster.n, sizeof *wf_muster.here);
+    name_of(name, wf_muster.local);
+    wf_muster.listener = wf_muster.came && wf_muster.here ? wf_names_listen(name) : -1;
+    if (wf_muster.listener < 0) /* the others do not wait for who can't be reached */
+        return;
+    atomic_store(&wf_muster.reported, wf_names_is_locked(wf_muster.claim));
     wf_muster.active = true;
     wf_fd_holder_add(wf_muster.listener);
 }

@@ -21,7 +21,7 @@ enum {
     STACK_BYTES = 128 << 10
 };
 
-#define END_LIMIT "; the limit is the stall timeout, and %d s at least"
+#define LIMIT "; the limit is the stall timeout, %d s at least, and %d s where that is 0"
 
 static _Atomic bool ended;     /* somebody asks this process to end */
 static struct sigaction usual; /* what that would do */
@@ -171,23 +171,24 @@ static bool has_failed(wf_error *error)
     int64_t now = wf_detector_now();
     char host[64], missing[160];
 
-    if (wf_muster.n > 1 && look_at_next(false, now, error))
+    if (wf_muster.active && wf_muster.n > 1 && look_at_next(false, now, error))
         return true;
-    if (atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
+    if (wf_muster.active && atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
         wf_error_set(error, WF_ELOST, "the run has been ended while it started, on %s: %s",
                      host_name(host, sizeof host), missing);
         return true;
     }
-    if (!wf_muster.limit || now - wf_muster.begun < wf_muster.limit)
+    if (now - wf_muster.begun < wf_muster.limit)
         return false;
-    if (!name_missing(-1, missing, sizeof missing))
+    if (!wf_muster.active)
+        snprintf(missing, sizeof missing, "of %d processes some have not come",
+                 wf_muster.processes);
+    else if (!name_missing(-1, missing, sizeof missing))
         snprintf(missing, sizeof missing,
                  "all %d processes of this host have come, and others have not", wf_muster.n);
-    wf_error_set(error, WF_ELOST,
-                 "the run has not started within %d s, seen from %s: %s; the limit is the "
-                 "stall timeout, and %d s at least",
+    wf_error_set(error, WF_ELOST, "the run has not started within %d s, seen from %s: %s" LIMIT,
                  (int)(wf_muster.limit / 1000), host_name(host, sizeof host), missing,
-                 WF_MUSTER_LEAST_S);
+                 WF_MUSTER_LEAST_S, WF_MUSTER_MOST_S);
     return true;
 }
 
@@ -196,9 +197,10 @@ bool wf_muster_look(wf_error *error)
 {
     wf_error found = {WF_OK, ""};
 
-    if (!wf_muster.active || !has_failed(&found))
+    if (!wf_muster.joins || !has_failed(&found))
         return false;
-    wf_muster_hear();
+    if (wf_muster.active)
+        wf_muster_hear();
     if (atomic_load(&wf_muster.met))
         return false;
     *error = found;
@@ -228,28 +230,31 @@ static void end_process(const wf_error *error)
     end_now(error->code);
 }
 
-/* Who of this host has not come to the end, where this process is to say so, and runs: for one that is stopped
-   or has ended look_at_next has limits of its own. */
-static bool find_late(wf_error *error)
+/* Names one of this host that has not come to the end, where this process is to do so. For one that is
+   stopped or has ended look_at_next has limits of its own, and this one counts where who looks at it is lost
+   as well. */
+static bool find_late(int64_t waited, wf_error *error)
 {
+    bool beyond = waited > wf_muster.end_limit + MPI_MS;
     char host[64], who[80], state;
 
     for (int i = 0; i < (wf_muster.local == 0 ? wf_muster.n : 1); i++) {
-        pid_t pid = 0;
-        int fd = i == wf_muster.local ? -1 : wf_muster_reach(i, &pid);
+        pid_t pid = wf_muster.here[i];
 
-        if (fd >= 0)
-            close(fd);
-        state = pid ? state_of(pid) : 'X';
-        if (i == wf_muster.local || wf_muster_is_at_the_end(i, pid) || state == 'T' ||
-            has_ended(state))
+        if (!pid || wf_muster_is_at_the_end(i, pid))
             continue;
-        name_process(i, pid ? wf_launcher_process_of((int)pid) : -1, pid, who, sizeof who);
+        state = state_of(pid);
+        if (!beyond && (state == 'T' || has_ended(state)))
+            continue;
+        name_process(i, wf_launcher_process_of((int)pid), pid, who, sizeof who);
         wf_error_set(error, WF_ETIMEOUT,
                      "%s on %s has not come to the end of the run within %d s of the others, "
-                     "though its ranks have ended: it hangs in what it does last" END_LIMIT,
+                     "though its ranks have ended: %s" LIMIT,
                      who, host_name(host, sizeof host), (int)(wf_muster.end_limit / 1000),
-                     WF_MUSTER_END_LEAST_S);
+                     has_ended(state) ? "it has ended"
+                     : state == 'T'   ? "it is stopped"
+                                      : "it hangs in what it does last",
+                     WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
         return true;
     }
     return false;
@@ -263,19 +268,19 @@ static void find_mpi_late(wf_error *error)
     wf_error_set(
         error, WF_ETIMEOUT,
         "MPI_Finalize has not ended within %d s, seen from %s, all %d processes of which "
-        "have come to the end of the run: one of another host hangs or is lost" END_LIMIT,
+        "have come to the end of the run: one of another host hangs or is lost" LIMIT,
         (int)((wf_muster.end_limit + MPI_MS) / 1000), host_name(host, sizeof host), wf_muster.n,
-        WF_MUSTER_END_LEAST_S);
+        WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
 }
 
 static void look_for_late(int64_t since, bool all, wf_error *error)
 {
     int64_t waited = wf_detector_now() - since, limit = wf_muster.end_limit;
 
-    if (limit && all && waited > limit + MPI_MS)
+    if (all && waited > limit + MPI_MS)
         find_mpi_late(error);
-    else if (limit && !all && waited > limit)
-        find_late(error);
+    else if (!all && waited > limit)
+        find_late(waited, error);
 }
 
 static void *look_to_the_end(void *unused)
@@ -308,8 +313,13 @@ void wf_muster_leave(void)
     pthread_attr_t attributes;
     pthread_t thread;
 
-    if (!wf_muster.active)
+    if (!wf_muster
+             .active) { /* nobody here waits for this process, and its own end has a limit */
+        wf_muster_watch_exit();
         return;
+    }
+    if (!wf_muster.noted) /* the start has failed, and some may never come */
+        wf_muster_note_here();
     wf_muster_listen(true);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
@@ -338,14 +348,14 @@ void wf_muster_watch_exit(void)
     const wf_launcher l = wf_launcher_detected();
     char host[64], who[80];
 
-    if (!wf_muster.active || !wf_muster.end_limit)
+    if (!wf_muster.joins)
         return;
     name_process(wf_muster.local, l.process, getpid(), who, sizeof who);
     snprintf(late_line, sizeof late_line,
              "%s: %s on %s has not ended within %d s of the run: it hangs in what it does "
-             "last" END_LIMIT "\n",
+             "last" LIMIT "\n",
              program_invocation_short_name, who, host_name(host, sizeof host),
-             (int)(wf_muster.end_limit / 1000), WF_MUSTER_END_LEAST_S);
+             (int)(wf_muster.end_limit / 1000), WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
     signal(SIGTERM, SIG_DFL); /* there is nothing left to be saved */
     signal(SIGALRM, end_late);
     alarm((unsigned)(wf_muster.end_limit / 1000));

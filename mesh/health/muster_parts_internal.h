@@ -3,17 +3,19 @@
 #define WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
 
 #include "mesh/health/muster_internal.h"
+#include "mesh/health/private_names_internal.h"
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
-#include <sys/un.h>
 
 /* This process among those of its host. */
 typedef struct wf_muster_state {
-    bool active, named;
-    int local, n;             /* this process's number on its host, of how many */
-    char base[64];            /* the beginning of all names of this world */
-    struct sockaddr_un claim; /* the name of the reporter */
+    bool joins;  /* a world of several processes, which has limits for its start and its end; */
+    bool named;  /* its processes have names; */
+    bool active; /* and this one can be reached */
+    int local, n;              /* this process's number on its host, of how many */
+    char base[WF_NAME_BYTES];  /* the beginning of all names of this world */
+    char claim[WF_NAME_BYTES]; /* the name of the reporter */
     int listener;
     int processes;          /* those of all hosts */
     _Atomic bool met;       /* all processes have, as this one or the one behind knows */
@@ -22,13 +24,17 @@ typedef struct wf_muster_state {
     _Atomic bool over;      /* MPI has ended */
     _Atomic int at_the_end; /* others that have said so, to the first; */
     pid_t *came;            /* [n] these */
-    _Atomic bool first_is;  /* the first is at the end */
-    _Atomic bool all_are;   /* as the first says */
-    int *rank;              /* [processes] the first of each; or NULL */
-    pid_t next;             /* the one behind; 0: it has not come */
+    pid_t *
+        here; /* [n] those that this one could reach when all had met; it waits for no others: the
+                    first for all of its host, and they for the first */
+    bool noted;            /* `here` is */
+    _Atomic bool first_is; /* the first is at the end */
+    _Atomic bool all_are;  /* as the first says */
+    int *rank;             /* [processes] the first of each; or NULL */
+    pid_t next;            /* the one behind; 0: it has not come */
     int next_process;
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
-    int64_t limit, end_limit;     /* in milliseconds; 0: none */
+    int64_t limit, end_limit;     /* in milliseconds */
     void (*exit_now)(wf_status status);
 } wf_muster_state;
 
@@ -38,6 +44,9 @@ extern wf_muster_state wf_muster;
 
 /* A connection to a process of this host, by its number there; -1: it has not come, or is gone. */
 int wf_muster_reach(int number, pid_t *pid);
+
+/* Notes which of this host can be reached. */
+void wf_muster_note_here(void);
 
 /* What others have said: that they end as they should, or that they report. */
 void wf_muster_hear(void);

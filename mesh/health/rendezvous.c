@@ -1,6 +1,8 @@
 /*
- * mesh/health/rendezvous.c - process 0 gathers the others: it listens to all that connect at once, so that
- * strangers who say nothing hold up nobody, and hears when one that has come is gone again.
+ * mesh/health/rendezvous.c - process 0 gathers the others: it reads from all that connect, in turns of a
+ * bounded size, so that strangers who say nothing, or many things, hold up no process, and notices when
+ * one that has come is gone again. Connections are read before any is dismissed for want of room, and
+ * a process whose connection was dismissed connects again.
  */
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -8,6 +10,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,8 +20,9 @@
 enum {
     LOOK_MS = 500,
     HELLO_MS = 5000,
-    MEET_MS = 600000, /* for all processes to come, where nobody says */
-    STRANGERS = 64    /* connections beyond those of the processes that come */
+    STRANGERS = 512, /* connections beyond those of the processes that come */
+    TURN = 128,      /* connections that are accepted before all are read */
+    SEND_BYTES = 4 << 20
 };
 
 /* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all hosts. */
@@ -27,17 +31,18 @@ int wf_detector_meet_ms(const wf_detector *d)
     double limit = d->o.limit;
 
     if (limit <= 0)
-        return MEET_MS;
+        return WF_MUSTER_MOST_S * 1000;
     return (int)(1e3 * (limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S
                         : limit > 1e5             ? 1e5
                                                   : limit));
 }
 
-void wf_detector_send_at_once(int fd)
+void wf_detector_set_socket(int fd)
 {
-    int on = 1;
+    int on = 1, bytes = SEND_BYTES;
 
-    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+    if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on) != 0) /* a name's, then */
+        setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes);
 }
 
 /* Who has connected, and has not sent all of its hello: one of ours, or a stranger. */
@@ -52,6 +57,7 @@ typedef struct guest {
 } guest;
 
 typedef struct hall {
+    bool here; /* the door is a name of this host, for processes of this user */
     int n, most;
     guest *guest;       /* [most], in the order of their coming */
     struct pollfd *set; /* [1 + most + n_peers] the door, guests, and those who have come */
@@ -64,28 +70,51 @@ static void send_away(hall *h, int i)
     memmove(&h->guest[i], &h->guest[i + 1], (size_t)(--h->n - i) * sizeof *h->guest);
 }
 
-/* Where strangers fill the hall, the one that has sent nothing for longest goes. */
+/* Accepts at most TURN connections. Where there is no room, or no descriptor, the one that has sent
+   nothing for longest goes: it was read in the turn before. */
 static void let_in(hall *h, int door)
 {
+    pid_t pid;
     int fd;
 
-    while ((fd = accept4(door, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+    for (int i = 0; i < TURN; i++) {
+        fd = accept4(door, NULL, NULL, SOCK_CLOEXEC);
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE) && h->n) {
+            send_away(h, 0);
+            continue;
+        }
+        if (fd < 0 && errno != ECONNABORTED)
+            return;
+        if (fd < 0 || (h->here && !wf_names_is_peer(fd, &pid))) {
+            if (fd >= 0)
+                close(fd);
+            continue;
+        }
         if (h->n == h->most)
             send_away(h, 0);
         h->guest[h->n++] = (guest){.fd = fd, .until = wf_detector_now() + HELLO_MS};
     }
 }
 
-static bool is_ours(const wf_detector *d, const guest *g, const detector_place *m)
+/* Returns false as soon as what has come can't become a hello of this job. The token is compared as a
+   whole: byte by byte the dismissals would give it away. */
+static bool may_be_ours(const guest *g, const detector_place *m)
 {
-    const detector_hello *h = &g->sent.hello;
+    const detector_head head = {DETECTOR_HELLO, sizeof(detector_hello)};
+    size_t token = sizeof head + offsetof(detector_hello, token) + sizeof m->token;
 
-    return g->sent.head.kind == DETECTOR_HELLO && g->sent.head.bytes == sizeof *h &&
-           h->token == m->token && h->process >= 1 && h->process <= d->n_peers &&
-           d->peer[h->process - 1].fd < 0;
+    return memcmp(&g->sent.head, &head, g->got < sizeof head ? g->got : sizeof head) == 0 &&
+           (g->got < token || g->sent.hello.token == m->token);
 }
 
-/* True: it has become one of us, or gone. */
+static bool is_ours(const wf_detector *d, const guest *g)
+{
+    int32_t process = g->sent.hello.process;
+
+    return process >= 1 && process <= d->n_peers && d->peer[process - 1].fd < 0;
+}
+
+/* Reads what has come. True: it has become one of us, or goes. */
 static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
 {
     ssize_t came =
@@ -93,28 +122,31 @@ static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
     detector_peer *p;
 
     g->got += came > 0 ? (size_t)came : 0;
+    if (!may_be_ours(g, m))
+        return true;
     if (g->got < sizeof g->sent &&
         (came > 0 || (came < 0 && (errno == EAGAIN || errno == EINTR))))
         return wf_detector_now() > g->until;
-    if (g->got < sizeof g->sent || !is_ours(d, g, m))
+    if (g->got < sizeof g->sent || !is_ours(d, g))
         return true;
     p = &d->peer[g->sent.hello.process - 1];
     p->hello = g->sent.hello;
     p->hello.host[sizeof p->hello.host - 1] = '\0';
     p->fd = g->fd;
     g->fd = -1; /* it stays */
-    wf_detector_send_at_once(p->fd);
+    wf_detector_set_socket(p->fd);
     wf_fd_holder_add(p->fd);
     return true;
 }
 
-/* One of us that has come and does not wait for the others any more. */
-static const detector_peer *who_has_gone(const wf_detector *d)
+/* Returns one of us that has come and does not wait for the others any more, by what poll has seen. */
+static const detector_peer *who_has_gone(const wf_detector *d, const struct pollfd *seen)
 {
     char word;
 
     for (int i = 0; i < d->n_peers; i++)
-        if (d->peer[i].fd >= 0 && recv(d->peer[i].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
+        if (d->peer[i].fd >= 0 && seen[i].revents &&
+            recv(d->peer[i].fd, &word, 1, MSG_DONTWAIT | MSG_PEEK) == 0)
             return &d->peer[i];
     return NULL;
 }
@@ -128,7 +160,8 @@ static int count_come(const wf_detector *d)
     return come;
 }
 
-static void wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
+/* Returns what has been seen of those who have come. */
+static const struct pollfd *wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
 {
     int64_t left = until - wf_detector_now();
     int n = 0;
@@ -138,7 +171,10 @@ static void wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
         h->set[n++] = (struct pollfd){.fd = h->guest[i].fd, .events = POLLIN};
     for (int i = 0; i < d->n_peers; i++)
         h->set[n++] = (struct pollfd){.fd = d->peer[i].fd, .events = POLLIN};
-    poll(h->set, (nfds_t)n, left < 0 ? 0 : left > LOOK_MS ? LOOK_MS : (int)left);
+    if (poll(h->set, (nfds_t)n, left < 0 ? 0 : left > LOOK_MS ? LOOK_MS : (int)left) < 0)
+        for (int i = 0; i < n; i++)
+            h->set[i].revents = 0;
+    return &h->set[n - d->n_peers];
 }
 
 static wf_status not_come(const wf_detector *d, const detector_place *m, int seconds,
@@ -149,6 +185,10 @@ static wf_status not_come(const wf_detector *d, const detector_place *m, int sec
     for (int i = 0; i < d->n_peers; i++)
         if (d->peer[i].fd < 0 && at < who + sizeof who - 16)
             at += snprintf(at, 16, "%s%d", at == who ? "" : ", ", i + 1);
+    if (*m->name)
+        return wf_error_set(
+            error, WF_ELOST, "%s %s of %d not come to process 0 on %s within %d s",
+            strchr(who, ',') ? "processes" : "process", who, d->o.processes, m->host, seconds);
     return wf_error_set(
         error, WF_ELOST,
         "%s %s of %d not come to process 0 on %s, port %d, within %d s: TCP "
@@ -161,7 +201,7 @@ static wf_status not_come(const wf_detector *d, const detector_place *m, int sec
 wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *m, wf_error *error)
 {
     int64_t begun = wf_detector_now(), until = begun + wf_detector_meet_ms(d);
-    hall h = {.most = d->n_peers + STRANGERS};
+    hall h = {.most = d->n_peers + STRANGERS, .here = *m->name != '\0'};
     const detector_peer *gone = NULL;
     wf_status status = WF_OK;
 
@@ -171,12 +211,11 @@ wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *m, 
         status = wf_error_set(error, WF_ENOMEM, "no memory to meet %d processes", d->n_peers);
     while (status == WF_OK && !gone && count_come(d) < d->n_peers &&
            wf_detector_now() < until) {
-        wait_at_door(d, &h, door, until);
+        gone = who_has_gone(d, wait_at_door(d, &h, door, until));
         let_in(&h, door);
         for (int i = h.n - 1; i >= 0; i--)
             if (listen_to(d, &h.guest[i], m))
                 send_away(&h, i);
-        gone = who_has_gone(d);
     }
     if (gone)
         status = wf_error_set(error, WF_ELOST,

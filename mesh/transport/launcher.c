@@ -207,6 +207,18 @@ bool wf_launcher_reports_elsewhere(void)
     return r && is_reachable(r) && wf_launcher_detected().process > 0;
 }
 
+bool wf_launcher_variables(const char *name[3])
+{
+    const struct row *r = find();
+
+    if (!r)
+        return false;
+    name[0] = r->rank;
+    name[1] = r->local ? r->local : "SLURM_STEP_TASKS_PER_NODE";
+    name[2] = r->local_rank;
+    return true;
+}
+
 bool wf_launcher_job(char *text, size_t room)
 {
     const struct row *r = find();

@@ -40,6 +40,10 @@ bool wf_launcher_job(char *text, size_t room);
    been killed. False: it is not known. */
 bool wf_launcher_segment(char *path, size_t room);
 
+/* The names of the variables that have this process's number, how many of its host there are, and its
+   number among these. False: no launcher has started it. */
+bool wf_launcher_variables(const char *name[3]);
+
 /* Which of the launcher's processes a process of this user's is; -1: not known. */
 int wf_launcher_process_of(int pid);
 

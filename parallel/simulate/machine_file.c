@@ -11,7 +11,8 @@ enum { VERSION = 1 };
 
 typedef enum field_kind { NUMBER, WHOLE, SWITCH } field_kind;
 
-/* A field by its path, where it lies, and its range; what is optional is 0 where it is missing. */
+/* A field by its path, where it lies, and its range; what is optional is 0 where it is missing. Rates and
+   bandwidths have a least value, for who takes one to be in TFLOP/s or GB/s. */
 typedef struct field {
     const char *group, *name;
     size_t offset;
@@ -24,18 +25,18 @@ typedef struct field {
 
 static const field fields[] = {
     {"device", "memory", AT(memory), NUMBER, false, 1, 1e18},
-    {"device", "bf16", AT(rate_bf16), NUMBER, false, 1, 1e21},
-    {"device", "fp32", AT(rate_fp32), NUMBER, true, 0, 1e21},
+    {"device", "bf16", AT(rate_bf16), NUMBER, false, 1e6, 1e21},
+    {"device", "fp32", AT(rate_fp32), NUMBER, true, 1e6, 1e21},
     {"device", "products", AT(products), NUMBER, false, 1e-3, 1},
     {"device", "attention", AT(attention), NUMBER, false, 1e-3, 1},
-    {"device", "bandwidth", AT(bandwidth), NUMBER, false, 1, 1e18},
+    {"device", "bandwidth", AT(bandwidth), NUMBER, false, 1e6, 1e18},
     {"device", "launch", AT(launch), NUMBER, true, 0, 1},
     {"host", "devices", AT(devices), WHOLE, false, 1, 1 << 20},
     {"host", "cores", AT(cores), WHOLE, true, 0, 1 << 20},
     {"host", "background", AT(background), SWITCH, false, 0, 1},
-    {"inside", "bandwidth", AT(inside.bandwidth), NUMBER, false, 1, 1e18},
+    {"inside", "bandwidth", AT(inside.bandwidth), NUMBER, false, 1e6, 1e18},
     {"inside", "latency", AT(inside.latency), NUMBER, false, 0, 1},
-    {"network", "bandwidth", AT(network.bandwidth), NUMBER, false, 1, 1e18},
+    {"network", "bandwidth", AT(network.bandwidth), NUMBER, false, 1e6, 1e18},
     {"network", "latency", AT(network.latency), NUMBER, false, 0, 1},
 };
 
@@ -60,9 +61,13 @@ static wf_status read_field(const char *path, const json_t *json, const field *f
         *(bool *)at = json_is_true(value);
         return json_is_boolean(value) ? WF_OK : wrong(path, f, "is not true or false", error);
     }
-    snprintf(range, sizeof range, "is %g: give a number from %g to %g", number, f->least,
-             f->most);
-    if (!json_is_number(value) || !(number >= f->least && number <= f->most))
+    snprintf(range, sizeof range, "is %g: give a number from %g to %g%s", number, f->least,
+             f->most,
+             strcmp(f->name, "bandwidth") == 0 ? ", in bytes/s"
+             : f->most >= 1e21                 ? ", in FLOP/s"
+                                               : "");
+    if (!json_is_number(value) ||
+        (!(number >= f->least && number <= f->most) && !(f->optional && number == 0)))
         return wrong(path, f, json_is_number(value) ? range : "is not a number", error);
     if (f->kind == NUMBER)
         *(double *)at = number;

@@ -117,6 +117,39 @@ launcher_killed()
     echo "$(segments "$job") segments are left;"
 }
 
+# A process whose peers never come has its error, and ends: MPI sees it alone.
+# shellcheck disable=SC2317
+peer_never_comes()
+{
+    SLURM_JOB_ID=5 SLURM_STEP_ID=0 SLURM_STEP_NUM_TASKS=2 SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NODEID=0 \
+        SLURM_STEP_TASKS_PER_NODE=2 timeout -s KILL 20 "$gpt_train" "${model[@]}" --data ../text --tp 2 \
+        >out 2>err
+    [ $? = 2 ] || echo "exit status $?;"
+    grep -q "srun started 2 processes .* sees 1" err || echo "says: $(head -c 300 err);"
+}
+
+# other_numbers WORDS VARIABLE VALUE...: processes of which each has a value of its own in that variable
+# all end, with 2, and one of them says what MPI and the environment have.
+# shellcheck disable=SC2317
+other_numbers()
+{
+    local words=$1 variable=$2
+    shift 2
+    cat >changed <<EOF
+#!/bin/bash
+all=($*)
+mine=\$OMPI_COMM_WORLD_RANK
+export $variable=\${all[\$mine]}
+"$gpt_train" ${model[*]} --data ../text --tp 2 --stall-timeout 5
+echo "\$?" >status\$mine
+exit 2
+EOF
+    chmod +x changed
+    timeout -s KILL 40 "${mpirun[@]}" -np 2 --mca orte_abort_on_non_zero_status 0 ./changed >out 2>err
+    [ "$(cat status0 status1 2>&1)" = $'2\n2' ] || echo "statuses $(cat status0 status1 2>&1);"
+    [ "$(lines "$words")" = 1 ] || echo "'$words' on $(lines "$words") lines: $(head -c 300 err);"
+}
+
 for n in 1 2 3 4; do
     start "test_comm in $n processes" every_case test_comm $n
     [ $n = 4 ] || # its 6 ranks cannot be shared out evenly over 4
@@ -132,6 +165,15 @@ done
 
 write_text
 start "mpirun is killed" launcher_killed
+start "a peer that never comes" peer_never_comes
+start "numbers that are exchanged" other_numbers \
+    'process 0 on .* has OMPI_COMM_WORLD_RANK=1 in its environment, and mpi numbers it 0' OMPI_COMM_WORLD_RANK 1 0
+start "the same number twice" other_numbers \
+    'process 0 on .* has OMPI_COMM_WORLD_RANK=1 in its environment, and mpi numbers it 0' OMPI_COMM_WORLD_RANK 1 1
+start "the same number twice on a host" other_numbers \
+    'process 1 on .* has OMPI_COMM_WORLD_LOCAL_RANK=0 .* as process 0 has, and is number 1' OMPI_COMM_WORLD_LOCAL_RANK 0 0
+start "another number of processes on a host" other_numbers \
+    'process 0 on .* has OMPI_COMM_WORLD_LOCAL_SIZE=3 .* there are 2' OMPI_COMM_WORLD_LOCAL_SIZE 3 3
 
 # A timeline of ranks in two processes, which one of them writes.
 problem=''
