@@ -203,7 +203,7 @@ const char *app_pattern_compile(app_pattern *pattern, const char *text, size_t b
     int why;
 
     *pattern = (app_pattern){0};
-    *unsupported = wrong != NULL;
+    *unsupported = wrong && app_wrong_code(wrong) != WF_ENOMEM;
     if (!wrong) {
         pattern->code = pcre2_compile((PCRE2_SPTR)spelled.data, PCRE2_ZERO_TERMINATED, options,
                                       &why, &at, NULL);

@@ -41,6 +41,15 @@ static wf_status measure(const char *name, const char *text, size_t bytes, int d
     return WF_OK;
 }
 
+/* Tries whether there is memory: jansson tells of its end as of a mistake in the text. */
+static bool may_take(size_t bytes)
+{
+    void *memory = malloc(bytes + 1);
+
+    free(memory);
+    return memory != NULL;
+}
+
 wf_status wf_json_parse(json_t **object, const char *name, const char *text, size_t bytes,
                         int depth, wf_error *error)
 {
@@ -51,7 +60,7 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
     if (status != WF_OK)
         return status;
     *object = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
-    if (!*object && !*why.text) /* it has no word for the end of memory */
+    if (!*object && (!*why.text || !may_take(bytes)))
         return wf_error_set(error, WF_ENOMEM, "%s: no memory to read it", name);
     if (!*object)
         return wf_error_set(error, WF_EDATA, "%s: no JSON that can be used, line %d: %s", name,

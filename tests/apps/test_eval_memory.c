@@ -31,7 +31,7 @@ static void requests(void)
             text + n, sizeof text - n,
             "{\"request\":{\"context\":\"one and \",\"continuation\":\" two\"},"
             "\"doc_id\":%d,\"label\":%d}\n",
-            i / 2, i % 2);
+            i / 2, i / 2 % 2);
     write_bytes("requests.jsonl", text, n);
     each_allocation_fails(use_requests, 20);
 }

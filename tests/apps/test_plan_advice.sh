@@ -137,7 +137,7 @@ shows "are as many" "^  the global batch is 3 micro-steps x 3 "
 # What a plan says of itself.
 plan "a plan with recomputation in bf16" "${small[@]}" --dp 48 --global-batch-size 48 --recompute block \
     --dtype bf16
-shows "says whose FLOPs" "FLOPs of matrix products a step, of this rank: [0-9.e+]+ of the model and [0-9.e+]+ \([0-9]+ % more\) of recomputation$"
+shows "says whose FLOPs" "[0-9.e+]+ model FLOPs a step, of this rank; [0-9.e+]+ \([0-9]+ % more\) are done again"
 shows "what is at rest" "^  at rest units are fp32 masters, which count as optimizer state"
 shows "how even the shards are" "^  this rank's shards are [0-9]+ % above the mean of all: "
 shows "what it leaves out" "^  not counted: code, stacks, .*fragmentation"
