@@ -135,7 +135,7 @@ static void merges_by_definition(subject *s, const char *text, size_t n)
         CU_ASSERT_TRUE_FATAL(s->ids.data[i] >= 0);
 }
 
-/* Long words of random letters of which many are merged become what the definition says: places are found in any order there, and many are gone
+/* Long words of random letters of which many are merged, against the definition: pairs are found in any order, and many are gone
    when their turn comes. */
 static void long_words_by_definition(void)
 {
