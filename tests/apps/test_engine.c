@@ -1,8 +1,9 @@
 /*
- * tests/apps/test_engine.c - generation takes the memory that its plan says, to the byte, on every rank.
+ * tests/apps/test_engine.c - generation takes the memory that its plan says, to the byte, on every rank; stop strings end texts.
  */
-#include "apps/generate/engine.h"
+#include "apps/generate/batch.h"
 #include "tests/harness.h"
+#include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -115,10 +116,140 @@ static void long_texts_begin_behind_the_original(void)
     CU_ASSERT_EQUAL(app_engine_together(&e, 71), 71);
 }
 
+/* A text that ended, and the most of it that was shown before. */
+typedef struct ended {
+    char text[POSITIONS];
+    size_t bytes, settled;
+    const char *finish;
+    const app_batch_options *options;
+} ended;
+
+static void see_token(void *arg, const app_text *t)
+{
+    ended *e = arg;
+    size_t settled = app_text_settled(e->options, t);
+
+    e->settled = settled > e->settled ? settled : e->settled;
+}
+
+static void see_end(void *arg, app_text *t)
+{
+    ended *e = arg;
+
+    e->bytes = t->text.bytes < sizeof e->text ? t->text.bytes : 0;
+    memcpy(e->text, t->text.data, e->bytes);
+    e->finish = t->finish;
+}
+
+/* Where a text of a byte a token is cut: with the byte that completes a stop string, of all that it completes before the first. */
+static size_t cut_of(const ended *whole, const char *const *stops, int64_t n)
+{
+    for (size_t end = 1; end <= whole->bytes; end++) {
+        size_t cut = SIZE_MAX;
+
+        for (int64_t i = 0; i < n; i++) {
+            size_t bytes = strlen(stops[i]);
+
+            if (bytes <= end && memcmp(whole->text + end - bytes, stops[i], bytes) == 0 &&
+                end - bytes < cut)
+                cut = end - bytes;
+        }
+        if (cut != SIZE_MAX)
+            return cut;
+    }
+    return SIZE_MAX;
+}
+
+static bool stops_at(app_engine *e, app_batch_options *o, const ended *whole, size_t at,
+                     size_t n)
+{
+    static const int32_t first = 5;
+    const app_batch_prompt prompt = {&first, 1, 0};
+    char stop[16] = {0};
+    const char *stops[] = {stop, stop + n / 2, "\x7f"}; /* both end with one byte */
+    ended cut = {.options = o};
+    const app_batch_events events = {see_token, see_end, &cut};
+
+    memcpy(stop, whole->text + at, n);
+    o->stops = stops;
+    o->n_stops = 3;
+    return app_batch_run(e, o, &prompt, 1, 0, 1, &events) == WF_OK && cut.finish &&
+           strcmp(cut.finish, "stop") == 0 && cut.bytes == cut_of(whole, stops, o->n_stops) &&
+           memcmp(cut.text, whole->text, cut.bytes) == 0 && cut.settled <= cut.bytes;
+}
+
+/* A text of many tokens, each of a byte; the same with stop strings out of it. */
+static bool stop_everywhere(app_engine *e)
+{
+    static const int32_t first = 5;
+    const app_batch_prompt prompt = {&first, 1, 0};
+    app_tokenizer *bytes;
+    wf_error error = {WF_OK, ""};
+    app_batch_options o = {.sampling = {.repetition_penalty = 1, .temperature = 1, .top_p = 1},
+                           .seed = 1,
+                           .most = 40,
+                           .size = 101};
+    ended whole = {.options = &o};
+    const app_batch_events events = {NULL, see_end, &whole};
+    bool good = app_tokenizer_open(NULL, &bytes, &error) == WF_OK;
+
+    if (!good)
+        return false;
+    o.tokenizer = bytes;
+    good = app_batch_run(e, &o, &prompt, 1, 0, 1, &events) == WF_OK && whole.bytes == 40 &&
+           memchr(whole.text, 0, whole.bytes) == NULL && strcmp(whole.finish, "length") == 0;
+    for (size_t n = 1; n <= 9 && good; n++)
+        for (size_t at = 0; at + n <= whole.bytes && good; at += 31 / n) {
+            good = stops_at(e, &o, &whole, at, n);
+            if (!good)
+                printf("\n    %zu bytes from %zu on", n, at);
+        }
+    app_tokenizer_close(bytes);
+    return good;
+}
+
+static wf_status stop_rank(wf_rank *rank, void *arg)
+{
+    const wf_par_options one = {.tp = 1, .strategy = "no_shard", .seed = 1};
+    wf_par *par = wf_par_open(rank, &one, &rank->error);
+    wf_nn_gpt *model;
+    app_engine e;
+
+    if (!par)
+        return rank->error.code;
+    wf_context_training(wf_par_context(par), false);
+    model = wf_nn_gpt_new(wf_par_context(par), &config);
+    if (model && wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
+        wf_par_materialize(par, &model->base) == WF_OK) {
+        const app_engine_options options = {
+            .par = par, .model = model, .slots = 1, .positions = POSITIONS, .chunk = 32};
+
+        *(bool *)arg = app_engine_open(&e, &options) == WF_OK && stop_everywhere(&e);
+        app_engine_close(&e);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    if (model)
+        wf_nn_free(&model->base);
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+/* A stop string ends a text before its first byte, wherever it begins and however many tokens it has. */
+static void stop_strings_of_many_tokens(void)
+{
+    wf_error error = {WF_OK, ""};
+    bool good = false;
+
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 1}, stop_rank, &good, &error),
+                    WF_OK);
+    CU_ASSERT(good);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"memory is as planned", memory_is_as_planned},
+        {"stop strings of many tokens", stop_strings_of_many_tokens},
         {"long texts begin behind the original length", long_texts_begin_behind_the_original},
         {NULL, NULL}};
 

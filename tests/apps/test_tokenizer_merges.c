@@ -2,6 +2,7 @@
  * tests/apps/test_tokenizer_merges.c - merging in a word: which of two pairs comes first, words that were seen before,
  * words without end.
  */
+#include "apps/tokenizer/bpe_internal.h"
 #include "tests/apps/tokenizer_subject.h"
 #include <stdlib.h>
 #include <string.h>
@@ -89,12 +90,82 @@ static void words_without_end(void)
     close_subject(&s);
 }
 
+/* Merges as the definition says: each time, of all pairs, the leftmost of the lowest rank. */
+static size_t merge_by_definition(const app_lexicon *v, int32_t *ids, size_t n)
+{
+    for (;;) {
+        const app_merge *best = NULL;
+        size_t at = 0;
+
+        for (size_t i = 0; i + 1 < n; i++) {
+            const app_merge *pair = app_lexicon_pair(v, ids[i], ids[i + 1]);
+
+            if (pair->rank != INT32_MAX && (!best || pair->rank < best->rank)) {
+                best = pair;
+                at = i;
+            }
+        }
+        if (!best)
+            return n;
+        ids[at] = best->made;
+        memmove(ids + at + 1, ids + at + 2, (n - at - 2) * sizeof *ids);
+        n--;
+    }
+}
+
+enum { MOST_LETTERS = 1000 };
+
+static void merges_by_definition(subject *s, const char *text, size_t n)
+{
+    int32_t expected[MOST_LETTERS], got[MOST_LETTERS];
+    app_long_words words = {0};
+    size_t wanted, count = n;
+
+    for (size_t i = 0; i < n; i++) {
+        expected[i] = got[i] = app_tokenizer_id(s->tokenizer, text + i, 1);
+        CU_ASSERT_TRUE_FATAL(got[i] >= 0);
+    }
+    wanted = merge_by_definition(&s->tokenizer->vocabulary, expected, n);
+    CU_ASSERT_TRUE(app_long_words_merge(&words, &s->tokenizer->vocabulary, got, &count));
+    CU_ASSERT_TRUE(count == wanted && memcmp(got, expected, count * sizeof *got) == 0);
+    app_long_words_free(&words);
+    s->ids.count = s->text.bytes = 0;
+    CU_ASSERT_EQUAL(app_tokenizer_encode(s->encoder, text, n, 0, &s->ids, &s->error), WF_OK);
+    for (size_t i = 0; i < s->ids.count; i++)
+        CU_ASSERT_TRUE_FATAL(s->ids.data[i] >= 0);
+}
+
+/* Long words of random letters of which many are merged, against the definition: pairs are found in any order, and many are gone
+   when their turn comes. */
+static void long_words_by_definition(void)
+{
+    static const char *const files[] = {"gpt2.json", "llama2.json"};
+    uint32_t random = 1;
+
+    for (int file = 0; file < 2; file++) {
+        subject s;
+
+        open_subject(&s, files[file]);
+        for (size_t n = 600; n <= MOST_LETTERS; n += 50) {
+            char text[MOST_LETTERS];
+
+            for (size_t i = 0; i < n; i++) {
+                random = random * 1664525 + 1013904223;
+                text[i] = "etaoinshr"[(random >> 16) % 9];
+            }
+            merges_by_definition(&s, text, n);
+        }
+        close_subject(&s);
+    }
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"of pairs with one rank the first is merged", first_pairs_come_first},
         {"words that differ in a byte are told apart", words_are_told_apart},
         {"words without end", words_without_end},
+        {"long words by the definition", long_words_by_definition},
         {NULL, NULL}};
 
     return wf_test_main("tokenizer_merges", tests);

@@ -83,6 +83,39 @@ static void a_run_that_goes_back_keeps_the_new(void)
     remove_directory(dir);
 }
 
+/* What lies behind the step that a run went back to is deleted before what lies in front of it, however near it is: the lowest of it
+   first. */
+static wf_status go_back_a_little(trial *t, wf_rank *rank, wf_par_trainer *trainer)
+{
+    wf_par_saver *saver =
+        wf_par_saver_open(trainer, &(wf_par_save_options){.dir = t->dir, .keep = 3});
+
+    GOOD(save_steps(t, rank, saver, 1, 1));
+    GOOD(save_steps(t, rank, saver, 8, 9));
+    GOOD(save_steps(t, rank, saver, 7, 7));
+    wf_par_saver_close(saver);
+    return WF_OK;
+}
+
+static void what_lies_behind_goes_first(void)
+{
+    static const int64_t stays[] = {1, 7, 9};
+    char dir[64];
+    trial t = {.dir = dir};
+
+    fresh_directory(dir);
+    run_trial(&t, go_back_a_little);
+    for (int64_t step = 1, i = 0; step <= 9; step++) {
+        char name[32];
+        bool expected = i < 3 && stays[i] == step;
+
+        snprintf(name, sizeof name, "step-%08d", (int)step);
+        CU_ASSERT_EQUAL(is_there(dir, name), expected);
+        i += expected;
+    }
+    remove_directory(dir);
+}
+
 static wf_status save_unseen(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 {
     unreadable *u = t->own;
@@ -123,6 +156,7 @@ int main(void)
     static const wf_test tests[] = {
         {"a run that was given up stays", a_run_that_was_given_up_stays},
         {"a run that goes back keeps the new", a_run_that_goes_back_keeps_the_new},
+        {"what lies behind goes first", what_lies_behind_goes_first},
         {"a directory that cannot be read", a_directory_that_cannot_be_read},
         {NULL, NULL},
     };

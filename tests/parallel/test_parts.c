@@ -4,6 +4,7 @@
  */
 #include "mesh/array/array_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
+#include "parallel/recovery/snapshot_internal.h"
 #include "kernels/devices.h"
 #include "tests/mesh/ranks.h"
 #include <time.h>
@@ -266,6 +267,54 @@ static void the_same_as_a_mesh_that_runs(void)
     run_ranks(12, same_as_running, NULL);
 }
 
+static bool is_in(const wf_part *part, const int64_t *at)
+{
+    bool in = true;
+
+    for (int d = 0; d < part->ndim; d++)
+        in = in && at[d] >= part->start[d] && at[d] < part->start[d] + part->local[d];
+    return in;
+}
+
+/* What is missing after boxes by chance were found, each element in one part: against element by element. */
+static void missing_is_what_was_not_found(void)
+{
+    enum { N = 6, ALL = N * N * N, FOUND = 5 };
+    uint32_t random = 1;
+
+    for (int turn = 0; turn < 200; turn++) {
+        wf_part part = {.ndim = 3, .local = {N, N, N}};
+        wf_missing m = {0};
+        bool there[ALL] = {false}, right = wf_missing_add(&m, &part);
+
+        for (int k = 0; k < FOUND && right; k++) {
+            bool news = false, wanted;
+
+            for (int d = 0; d < 3; d++) {
+                random = random * 1664525 + 1013904223;
+                part.start[d] = random >> 16 & 3;
+                part.local[d] = 1 + (random >> 24) % (uint32_t)(N - part.start[d]);
+            }
+            right = wf_missing_found(&m, &part, &wanted);
+            for (int i = 0; i < ALL; i++)
+                if (is_in(&part, (int64_t[]){i / N / N, i / N % N, i % N})) {
+                    news = news || !there[i];
+                    there[i] = true;
+                }
+            right = right && wanted == news;
+            for (int i = 0; i < ALL && right; i++) {
+                int times = 0;
+
+                for (int64_t j = 0; j < m.n; j++)
+                    times += is_in(&m.part[j], (int64_t[]){i / N / N, i / N % N, i % N});
+                right = times == !there[i];
+            }
+        }
+        free(m.part);
+        CU_ASSERT_FATAL(right);
+    }
+}
+
 static const wf_test tests[] = {
     {"any layout from any", any_layout_from_any},
     {"the cuts of format 1", cuts_of_format_1},
@@ -273,6 +322,7 @@ static const wf_test tests[] = {
     {"writers take turns", writers_take_turns},
     {"the own stage writes", the_own_stage_writes},
     {"work does not grow with ranks", work_does_not_grow_with_ranks},
+    {"what was not found is missing", missing_is_what_was_not_found},
     {"the same as a mesh that runs", the_same_as_a_mesh_that_runs},
     {NULL, NULL}};
 

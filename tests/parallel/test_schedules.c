@@ -2,7 +2,7 @@
  * tests/parallel/test_schedules.c - pipeline schedules against published figures: makespans, both bubbles
  * and live activations as whole numbers and fractions, nothing rounded.
  */
-#include "parallel/pipeline/schedule.h"
+#include "parallel/pipeline/lower.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <string.h>
@@ -216,6 +216,52 @@ static void all_sizes(void)
     printf(" %lld tables", (long long)tables);
 }
 
+/* From each rank as many receives are begun as are asked for, one where none is but needed: before a rank's first action, and behind each
+   message that has come. */
+static void receives_ahead(int ahead)
+{
+    enum { P = 3, MICRO = 6 };
+    const wf_pipe_shape shape = {P, P, MICRO, 0};
+    const wf_pipe_lowering how = {.depth = 4, .ahead = ahead};
+    wf_error error = {WF_OK, ""};
+    wf_pipe_table *table = NULL, *lowered = NULL;
+
+    CU_ASSERT_FATAL(wf_pipe_generate("1f1b", &shape, &table, &error) == WF_OK);
+    CU_ASSERT_FATAL(wf_pipe_lower(table, &how, &lowered, &error) == WF_OK);
+    for (int r = 0; r < P; r++) {
+        int begun[2] = {0}, ended[2] = {0};
+        bool right = true;
+        int64_t n;
+        const wf_pipe_action *a = wf_pipe_table_row(lowered, r, &n);
+
+        for (int64_t i = 0; i < n; i++) {
+            bool begins = a[i].kind == WF_PIPE_RECV_F || a[i].kind == WF_PIPE_RECV_B;
+            bool ends = a[i].kind == WF_PIPE_RECVD_F || a[i].kind == WF_PIPE_RECVD_B;
+            int from = a[i].kind == WF_PIPE_RECV_B || a[i].kind == WF_PIPE_RECVD_B;
+
+            begun[from] += begins;
+            ended[from] += ends;
+            if (begins || ends)
+                continue;
+            for (int k = 0; k < 2;
+                 k++) { /* of a rank beside this one, all messages but those ended */
+                int rest = (k ? r == P - 1 : r == 0) ? 0 : MICRO - ended[k];
+
+                right = right && begun[k] - ended[k] == (ahead < rest ? ahead : rest);
+            }
+        }
+        CU_ASSERT(right && ended[0] == (r ? MICRO : 0));
+    }
+    wf_pipe_table_free(lowered);
+    wf_pipe_table_free(table);
+}
+
+static void as_many_receives_as_asked_for(void)
+{
+    for (int ahead = 0; ahead <= 4; ahead++)
+        receives_ahead(ahead);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -224,6 +270,7 @@ int main(void)
         {"what is refused", refusals},
         {"schedules of one's own", schedules_of_ones_own},
         {"all sizes", all_sizes},
+        {"as many receives as asked for", as_many_receives_as_asked_for},
         {NULL, NULL},
     };
 

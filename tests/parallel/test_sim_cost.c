@@ -42,7 +42,7 @@ static wf_sim_layout layout_of(int pp, int shard, int tp, int micro, int micros)
                            .group = 1};
 }
 
-/* All that ranks compute in a step is what their plans say. */
+/* The model FLOPs of a step are what the plans of all ranks say. */
 static void flops(void)
 {
     static reports planned;
@@ -63,7 +63,7 @@ static void flops(void)
         if (!plan(&t))
             return;
         for (int r = 0; r <= k / 2; r++)
-            all += planned.of[r].flops;
+            all += planned.of[r].model_flops;
         CU_ASSERT_DOUBLE_EQUAL(wf_sim_flops(&m, &l), all, 1e-9 * all);
         if (fabs(wf_sim_flops(&m, &l) - all) > 1e-9 * all)
             printf("\n    %d: %.9g, planned %.9g", k, wf_sim_flops(&m, &l), all);
@@ -79,7 +79,8 @@ static double work(const wf_sim_stage *stage, int stages, wf_sim_term term)
     return sum;
 }
 
-/* What products and attention take is FLOPs over rate, however the model is cut; recomputation is a forward more. */
+/* What products and attention take is FLOPs over rate, however the model is cut, where attention makes its scores a second time in
+   backward: 7 products in place of a model's 6. Recomputation is a forward more. */
 static void stages(void)
 {
     static const int64_t whole[] = {0, 4}, cut[] = {0, 2, 2, 4};
@@ -90,7 +91,7 @@ static void stages(void)
 
     wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
     wf_sim_stages(&machine, &gpt2, &l, cut, 3, three, &costs);
-    all = work(one, 1, WF_SIM_PRODUCTS) + work(one, 1, WF_SIM_ATTENTION);
+    all = work(one, 1, WF_SIM_PRODUCTS) + work(one, 1, WF_SIM_ATTENTION) * 6 / 7;
     CU_ASSERT_DOUBLE_EQUAL(all, wf_sim_flops(&gpt2, &l) / 1e12, 1e-9 * all);
     for (int t = 0; t < WF_SIM_TERMS; t++)
         CU_ASSERT_DOUBLE_EQUAL(work(one, 1, (wf_sim_term)t), work(three, 3, (wf_sim_term)t),
@@ -114,7 +115,7 @@ static void attention_again(void)
     wf_sim_layout l = layout_of(1, 1, 2, 1, 1);
     wf_sim_stage stage;
     wf_sim_costs costs;
-    double more[2];
+    double more[2], all = TOKENS * WIDTH * 4;
 
     for (int sp = 0; sp < 2; sp++) {
         l.sequence_parallel = sp;
@@ -125,8 +126,35 @@ static void attention_again(void)
         wf_sim_stages(&machine, &gpt2, &l, whole, 1, &stage, &costs);
         more[sp] += work(&stage, 1, WF_SIM_TENSOR);
     }
-    CU_ASSERT(more[0] > 0);
+    all = wf_sim_collective(&machine, WF_SIM_REDUCE_SCATTER, all, 2, 1) +
+          wf_sim_collective(&machine, WF_SIM_ALL_GATHER, all, 2, 1);
+    CU_ASSERT_DOUBLE_EQUAL(more[0], (double)gpt2.layers * all, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(more[0], more[1], 1e-12);
+}
+
+/* The embedding's output is summed, and gathered in forward; with sequence parallelism it stays in parts, and its gradient is
+   gathered in place of it, in the bytes of activations. */
+static void embedding(void)
+{
+    static const int64_t cut[] = {0, 1, 4};
+    const double all = TOKENS * WIDTH,
+                 sum = wf_sim_collective(&machine, WF_SIM_REDUCE_SCATTER, 4 * all, 2, 1);
+    wf_sim_layout l = layout_of(2, 1, 2, 1, 1);
+    wf_sim_stage stage[2];
+    wf_sim_costs costs;
+
+    l.bytes = 2;
+    wf_sim_stages(&machine, &gpt2, &l, cut, 2, stage, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(stage[0].forward.of[WF_SIM_TENSOR],
+                           sum + wf_sim_collective(&machine, WF_SIM_ALL_GATHER, 4 * all, 2, 1),
+                           1e-12);
+    CU_ASSERT_EQUAL(stage[0].weights.of[WF_SIM_TENSOR], 0);
+    l.sequence_parallel = true;
+    wf_sim_stages(&machine, &gpt2, &l, cut, 2, stage, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(stage[0].forward.of[WF_SIM_TENSOR], sum, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(stage[0].weights.of[WF_SIM_TENSOR],
+                           wf_sim_collective(&machine, WF_SIM_ALL_GATHER, 2 * all, 2, 1),
+                           1e-12);
 }
 
 /* Replicas sum once a step, or, where groups of micro-batches are summed, each unit of a group. */
@@ -214,6 +242,7 @@ int main(void)
         {"FLOPs are the plan's", flops},
         {"costs of stages", stages},
         {"attention that is made again", attention_again},
+        {"the embedding's collectives", embedding},
         {"sums over replicas", replicas},
         {"what collectives take", collectives},
         {"machine files", files},

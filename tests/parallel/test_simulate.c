@@ -190,6 +190,22 @@ static void collectives(void)
     close_run(&r);
 }
 
+/* All ranks wait in NORM for the last one: rank 1 is done at 4, rank 0 at 6, and whoever updates for longest does that behind it. */
+static void norm_waits_for_all(void)
+{
+    for (int slow = 0; slow < 2; slow++) {
+        run r;
+
+        CU_ASSERT_FATAL(open_run(&r, "1f1b", 2, 1, 1, &plain));
+        r.stage[slow].update = 10;
+        r.costs.norm = 1;
+        CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+        CU_ASSERT_EQUAL(r.result.makespan, 6 + 1 + 10);
+        CU_ASSERT_EQUAL(wf_sim_total(&r.result.path), r.result.makespan);
+        close_run(&r);
+    }
+}
+
 /* A stage whose reduction goes in buckets beside what another stage of its rank computes: what is waited for there is on the path,
    once. */
 static void buckets(void)
@@ -321,6 +337,7 @@ int main(void)
         {"DualPipe's formula", dualpipe},
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
+        {"NORM waits for all ranks", norm_waits_for_all},
         {"reductions in buckets", buckets},
         {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},
