@@ -31,11 +31,11 @@ static wf_status unknown_flag(const char *argument, size_t name_length, wf_error
 {
     const char *name = argument + strspn(argument, "-");
     int shown = (int)(name - argument) + (int)name_length;
-    const app_option_row *row = app_option_nearest(name, name_length);
+    app_suggestion meant = app_option_suggest(name, name_length, false);
 
-    if (row)
+    if (*meant.text)
         return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; did you mean %s?", shown,
-                            argument, app_option_flag(row).text);
+                            argument, meant.text);
     return wf_error_set(error, WF_EINVAL, "unknown flag %.*s; --help lists all flags", shown,
                         argument);
 }

@@ -2,7 +2,8 @@
  * apps/options/options_config.c - options from and to JSON: one object, a key per row of options.def.
  *
  * Keys may have dashes or underscores. null means "as if the key were absent". Numbers,
- * booleans and texts pass through the same checks as on the command line.
+ * booleans and texts pass through the same checks as on the command line. The object "derived" is
+ * what --save-config found to follow from the rest: it is for readers, and follows anew here.
  */
 #include "apps/options/options_table.h"
 #include "apps/program.h"
@@ -74,6 +75,37 @@ wf_status app_option_set_json(app_options *options, const app_option_row *row,
     return app_option_set(options, row, where, text, error);
 }
 
+static wf_status unknown_key(const char *where, const char *key, wf_error *error)
+{
+    app_suggestion meant = app_option_suggest(key, strlen(key), true);
+
+    if (*meant.text)
+        return wf_error_set(error, WF_EINVAL, "%s is an unknown key; did you mean %s?", where,
+                            meant.text);
+    return wf_error_set(error, WF_EINVAL, "%s is an unknown key; --help lists all flags",
+                        where);
+}
+
+/* Checks the object of what was derived when the file was written. */
+static wf_status check_derived(const char *path, json_t *value, wf_error *error)
+{
+    char where[512];
+
+    if (!json_is_object(value))
+        return wf_error_set(error, WF_EINVAL,
+                            "%s: \"" APP_CONFIG_DERIVED
+                            "\" must be an object, as --save-config writes it",
+                            path);
+    for (void *at = json_object_iter(value); at; at = json_object_iter_next(value, at)) {
+        const char *key = json_object_iter_key(at);
+
+        snprintf(where, sizeof where, "%s: \"" APP_CONFIG_DERIVED "\": \"%s\"", path, key);
+        if (!app_option_find(key, strlen(key)))
+            return unknown_key(where, key, error);
+    }
+    return WF_OK;
+}
+
 /* seen: keys of rows that were read, since dashes and underscores make two of one. */
 static wf_status read_entry(app_options *options, const char *path, const char *key,
                             const json_t *value, const char *seen[APP_OPTION_COUNT],
@@ -86,12 +118,8 @@ static wf_status read_entry(app_options *options, const char *path, const char *
     const json_t *item;
 
     snprintf(where, sizeof where, "%s: \"%s\"", path, key);
-    if (!row) {
-        row = app_option_nearest(key, strlen(key));
-        return wf_error_set(error, WF_EINVAL, "%s is an unknown key; %s%s%s", where,
-                            row ? "did you mean \"" : "--help lists all flags",
-                            row ? row->name : "", row ? "\"?" : "");
-    }
+    if (!row)
+        return unknown_key(where, key, error);
     if (!app_option_in_config(row))
         return wf_error_set(error, WF_EINVAL,
                             "%s cannot stand in a config file; give %s on the command line",
@@ -119,9 +147,10 @@ static void mark_given(app_options *options, json_t *root)
 {
     for (void *at = json_object_iter(root); at; at = json_object_iter_next(root, at)) {
         const char *key = json_object_iter_key(at);
-        int64_t id = app_option_find(key, strlen(key)) - app_option_rows;
+        const app_option_row *row = app_option_find(key, strlen(key));
+        int64_t id = row ? row - app_option_rows : 0; /* "derived" is no row */
 
-        if (json_is_null(json_object_iter_value(at)))
+        if (!row || json_is_null(json_object_iter_value(at)))
             continue;
         options->from_config[id] = !options->given[id];
         options->given[id] = true;
@@ -161,9 +190,14 @@ wf_status app_options_read_config(app_options *options, const char *path, wf_err
             error, WF_EINVAL,
             "--config %s must hold one JSON object, for instance {\"tp\": 2, \"dp\": 2}", path);
     for (void *at = json_object_iter(root); at && status == WF_OK;
-         at = json_object_iter_next(root, at))
-        status = read_entry(options, path, json_object_iter_key(at), json_object_iter_value(at),
-                            seen, error);
+         at = json_object_iter_next(root, at)) {
+        const char *key = json_object_iter_key(at);
+        json_t *value = json_object_iter_value(at);
+
+        status = strcmp(key, APP_CONFIG_DERIVED) == 0
+                     ? check_derived(path, value, error)
+                     : read_entry(options, path, key, value, seen, error);
+    }
     if (status == WF_OK)
         mark_given(options, root);
     json_decref(root);

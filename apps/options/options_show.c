@@ -34,17 +34,42 @@ static wf_status print_options(const app_options *o, json_t *options, json_t *de
     return WF_OK;
 }
 
-static wf_status save(json_t *options, const char *path, wf_error *error)
+/* What was given, as it stands in a config file; and beside it, where no reader takes it for given, what
+   follows from that or is a default. NULL: no memory. */
+static json_t *marked(const app_options *o, json_t *options)
 {
-    wf_output *output = wf_output_open(path, error);
+    json_t *given = json_object(), *derived = json_object();
+    bool fits = given && derived;
 
-    if (output && (json_dumpf(options, wf_output_stream(output), JSON_INDENT(2)) != 0 ||
+    for (int i = 0; fits && i < APP_OPTION_COUNT; i++) {
+        const app_option_row *row = &app_option_rows[i];
+        json_t *value = json_object_get(options, row->name);
+
+        if (app_option_in_config(row) && (o->given[i] || !json_is_null(value)))
+            fits = json_object_set(o->given[i] ? given : derived, row->name, value) == 0;
+    }
+    fits = fits && json_object_set(given, APP_CONFIG_DERIVED, derived) == 0;
+    json_decref(derived);
+    if (!fits)
+        json_decref(given);
+    return fits ? given : NULL;
+}
+
+static wf_status save(const app_options *o, json_t *options, wf_error *error)
+{
+    json_t *written = marked(o, options);
+    wf_output *output = written ? wf_output_open(o->save_config, error) : NULL;
+
+    if (!written)
+        return wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
+    if (output && (json_dumpf(written, wf_output_stream(output), JSON_INDENT(2)) != 0 ||
                    fputc('\n', wf_output_stream(output)) == EOF)) {
         wf_output_failed(output, error);
         wf_output_discard(output);
     } else if (output) {
         wf_output_publish(output, error);
     }
+    json_decref(written);
     return error->code;
 }
 
@@ -58,7 +83,7 @@ wf_status app_options_show(const app_options *o, FILE *out, wf_error *error)
     if (status == WF_OK && (!defaults || !options))
         status = wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
     if (status == WF_OK && o->save_config)
-        status = save(options, o->save_config, error);
+        status = save(o, options, error);
     if (status == WF_OK && o->print_config)
         status = print_options(o, options, defaults, out, error);
     json_decref(defaults);

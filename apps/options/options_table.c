@@ -110,8 +110,20 @@ static int distance(const char *a, size_t length, const char *b)
     return cost[length][width];
 }
 
+/* Other tools' names (Megatron, nanoGPT, torchtitan, transformers) for what is said here by one or two flags. */
+static const struct {
+    const char *theirs;
+    app_option_id ours[2]; /* APP_OPTION_COUNT: there is no second */
+} other_names[] = {
+#define NAME(theirs, ours)        {#theirs, {APP_OPTION_##ours, APP_OPTION_COUNT}},
+#define NAME2(theirs, one, other) {#theirs, {APP_OPTION_##one, APP_OPTION_##other}},
+#include "apps/options/other_names.def"
+#undef NAME
+#undef NAME2
+};
+
 /* A name that was cut short, or written on, counts as one slip; of those the closest wins. */
-const app_option_row *app_option_nearest(const char *name, size_t length)
+static const app_option_row *nearest_row(const char *name, size_t length)
 {
     const app_option_row *nearest = NULL;
     int slips = length < 4 ? 1 : length < 6 ? 2 : (int)(length / 3);
@@ -136,6 +148,34 @@ const app_option_row *app_option_nearest(const char *name, size_t length)
         }
     }
     return nearest;
+}
+
+static void add_flag(app_suggestion *to, const app_option_row *row, bool keys)
+{
+    size_t used = strlen(to->text);
+
+    snprintf(to->text + used, sizeof to->text - used, keys ? "%s\"%s\"" : "%s%s",
+             used ? " or " : "", keys ? row->name : app_option_flag(row).text);
+}
+
+app_suggestion app_option_suggest(const char *name, size_t length, bool keys)
+{
+    app_suggestion made = {""};
+    const app_option_row *row;
+
+    for (size_t i = 0; i < sizeof other_names / sizeof *other_names; i++) {
+        const char *theirs = other_names[i].theirs;
+
+        if (strlen(theirs) != length || shared_start(name, length, theirs) != length)
+            continue;
+        for (int k = 0; k < 2 && other_names[i].ours[k] != APP_OPTION_COUNT; k++)
+            add_flag(&made, &app_option_rows[other_names[i].ours[k]], keys);
+        return made;
+    }
+    row = nearest_row(name, length);
+    if (row)
+        add_flag(&made, row, keys);
+    return made;
 }
 
 static void take(char *to, const char *from, size_t length)

@@ -73,11 +73,19 @@ const char *app_option_own(const app_option_row *row);
 /* Whether a row may stand in a config file and in the JSON form. */
 bool app_option_in_config(const app_option_row *row);
 
+/* The key of a config file under which --save-config writes what was not given: it is checked, and not taken. */
+#define APP_CONFIG_DERIVED "derived"
+
 /* The row of a name (dashes or underscores, no leading dashes), or NULL. */
 const app_option_row *app_option_find(const char *name, size_t length);
 
-/* The row that a mistyped name most likely meant, or NULL when none is near. */
-const app_option_row *app_option_nearest(const char *name, size_t length);
+/* The rows that a mistyped name most likely meant, or that have another tool's name for it, as flags with " or "
+   between them, or as the keys of a config file; empty when none is near. */
+typedef struct app_suggestion {
+    char text[128];
+} app_suggestion;
+
+app_suggestion app_option_suggest(const char *name, size_t length, bool keys);
 
 /* Walks the words of a domain: start with *cursor = row->domain; false after the last one. */
 bool app_choice_next(const char **cursor, app_choice *choice);

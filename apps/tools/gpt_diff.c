@@ -20,6 +20,7 @@ static const char help[] =
     "norm, learning rate, validation loss or digest differ, bit by bit; and where they have\n"
     "digests of tensors (gpt_train --digest=tensors), the first tensor that differs after it.\n"
     "Or they are checkpoints, or directories of them: the tensors that differ.\n"
+    "Of runs that differ, the options that differ as well; what they write is left out.\n"
     "Where the two were computed by other rules (their numerics identities: another version "
     "of\n"
     "Weft, device or dtype), that is told as well.\n\n"
@@ -87,6 +88,54 @@ static void tell_numerics(const app_run_rows *a, const app_run_rows *b)
     app_tell_numerics(stdout, x, y);
 }
 
+/* A loss as a number, with its bits where two that differ are printed alike. */
+static bool tell_loss(json_int_t step, const json_t *a, const json_t *b)
+{
+    const json_t *row[2] = {a, b};
+    char text[2][80];
+
+    for (int i = 0; i < 2; i++) {
+        char *number = text_of(json_object_get(row[i], "loss"));
+        char *bits = text_of(json_object_get(row[i], "loss_bits"));
+
+        snprintf(text[i], sizeof text[i], "%.32s (bits %.32s)", number ? number : "absent",
+                 bits ? bits : "absent");
+        free(number);
+        free(bits);
+    }
+    printf("step %" JSON_INTEGER_FORMAT ": loss is %s in A and %s in B\n", step, text[0],
+           text[1]);
+    return false;
+}
+
+/* The options in which two runs that differ were not alike, but for what they write. */
+static void tell_options(const app_run_rows *a, const app_run_rows *b)
+{
+    static const char *const written[] = {"log_jsonl",   "save",        "tensorboard", "trace",
+                                          "report_json", "log_digests", "resume"};
+    json_t *mine = json_object_get(a->first, "options"), *value;
+    const json_t *theirs = json_object_get(b->first, "options");
+    const char *name;
+
+    json_object_foreach(mine, name, value)
+    {
+        const json_t *other = json_object_get(theirs, name);
+        bool told = theirs && !json_equal(value, other);
+        char *x, *y;
+
+        for (size_t i = 0; told && i < sizeof written / sizeof *written; i++)
+            told = strcmp(name, written[i]) != 0;
+        if (!told)
+            continue;
+        x = text_of(value);
+        y = text_of(other);
+        printf("option %.64s is %s in A and %s in B\n", name, x ? x : "absent",
+               y ? y : "absent");
+        free(x);
+        free(y);
+    }
+}
+
 static bool same_row(json_int_t step, const json_t *a, const json_t *b)
 {
     static const char *const keys[] = {"loss_bits", "grad_norm", "lr", "digest"};
@@ -97,7 +146,7 @@ static bool same_row(json_int_t step, const json_t *a, const json_t *b)
         const json_t *mine = json_object_get(a, keys[i]), *other = json_object_get(b, keys[i]);
 
         if (mine && other && !json_equal(mine, other))
-            same = tell(step, keys[i], mine, other);
+            same = i == 0 ? tell_loss(step, a, b) : tell(step, keys[i], mine, other);
     }
     if (same && x && y && !json_is_null(x) && !json_is_null(y) && !json_equal(x, y))
         same = tell(step, "val_loss", x, y);
@@ -127,6 +176,8 @@ static bool compare(const app_run_rows *a, const app_run_rows *b, json_int_t *st
         printf("there is no step that both have\n");
         same = false;
     }
+    if (!same)
+        tell_options(a, b);
     tell_numerics(a, b);
     return same;
 }

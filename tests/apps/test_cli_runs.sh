@@ -151,12 +151,14 @@ run "the same with another decay" "${tiny[@]}" --digest=tensors --weight-decay 0
 "$bin/gpt_diff" a.jsonl b.jsonl >out 2>err
 result "gpt_diff names the step" "$([ $? = 1 ] && grep -q "^step 1: digest is " out || echo no)"
 result "and the tensor" "$(grep -qE "^step 1: tensor embed.table differs, the first of " out || echo no)"
+result "and the option" "$(grep -q "^option weight_decay is 0.1 in A and 0.2 in B$" out && ! grep -q "^option log_jsonl" out || cat out)"
 run "a run of bf16" "${tiny[@]}" --dtype bf16 --save bf16 --log-jsonl c.jsonl
 run "a run of f32" "${tiny[@]}" --tp 2 --save f32 --log-jsonl d.jsonl
 "$bin/gpt_diff" a.jsonl d.jsonl >out 2>err
 result "layouts and decays leave the numerics alone" "$(grep numerics out)"
 "$bin/gpt_diff" c.jsonl d.jsonl >out 2>err
 result "gpt_diff tells of other numerics" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
+result "and of losses as numbers" "$(grep -qE '^step [12]: loss is [0-9.]+ [(]bits "[0-9a-f]{8}"[)] in A and [0-9.]+ [(]' out || cat out)"
 "$bin/gpt_diff" bf16 f32 >out 2>err
 result "of checkpoints too" "$(grep -qE "^numerics: [0-9a-f]{16} in A and [0-9a-f]{16} in B" out || echo no)"
 run "going on with other numerics" "${tiny[@]}" --resume bf16

@@ -10,6 +10,11 @@ static const struct {
     {"--data a --nlayer 2", "did you mean --n-layer?"},
     {"--data a --setps=2", "unknown flag --setps; did you mean --steps?"},
     {"--data a --warmup 2", "did you mean --warmup-steps?"},
+    {"--data a --learning-rate 1", "unknown flag --learning-rate; did you mean --lr?"},
+    {"--data a --learning_rate=1", "unknown flag --learning_rate; did you mean --lr?"},
+    {"--data a --batch-size 2", "did you mean --micro-batch-size or --global-batch-size?"},
+    {"--data a --max_iters 2", "unknown flag --max_iters; did you mean --steps?"},
+    {"--data a --tensor-model-parallel-size 2", "did you mean --tp?"},
     {"--data a --frobnicate", "unknown flag --frobnicate; --help lists all flags"},
     {"--data a -tp 2", "unknown flag -tp; did you mean --tp?"},
     {"", "--data is missing"},
@@ -297,7 +302,9 @@ static void table_is_sound(void)
         if (row->kind == APP_KIND_GROUP)
             continue;
         CU_ASSERT_PTR_EQUAL(app_option_find(row->name, strlen(row->name)), row);
-        CU_ASSERT_PTR_EQUAL(app_option_nearest(row->name, strlen(row->name)), row);
+        CU_ASSERT_STRING_EQUAL(
+            app_option_suggest(row->name, strlen(row->name), false).text,
+            app_option_flag(row).text); /* no other tool's name hides one of Weft */
         CU_ASSERT_TRUE(strlen(app_option_flag(row).text) == strlen(row->name) + 2);
         CU_ASSERT_TRUE(row->metavar || row->kind == APP_KIND_BOOL);
         CU_ASSERT_TRUE(row->domain ||

@@ -70,6 +70,10 @@ static void bad_configs(void)
         const char *text, *words;
     } cases[] = {
         {"{\"tq\": 1}", "\"tq\" is an unknown key; did you mean \"tp\"?"},
+        {"{\"batch_size\": 1}", "did you mean \"micro_batch_size\" or \"global_batch_size\"?"},
+        {"{\"derived\": 3}", "\"derived\" must be an object"},
+        {"{\"derived\": {\"min-rl\": 1}}",
+         "\"derived\": \"min-rl\" is an unknown key; did you mean \"min_lr\"?"},
         {"{\"nothing_like_it\": 1}", "\"nothing_like_it\" is an unknown key; --help"},
         {"{\"tp\": \"2\"}", "\"tp\" must be a whole number, and is \"2\""},
         {"{\"tp\": 2.0}", "\"tp\" must be a whole number"},
@@ -140,6 +144,39 @@ static void json_round_trip(void)
     app_options_free(&second);
 }
 
+/* What --save-config writes says what was given; the rest follows anew from what is given beside it. */
+static void derived_follows_anew(void)
+{
+    const char *path = write_config(""),
+               *line = "--data a --lr 0.01 --steps 50 --dp 2 --dtype fp32";
+    char text[256];
+    app_options o;
+    wf_error error;
+    json_error_t problem;
+    json_t *saved;
+
+    snprintf(text, sizeof text, "%s --global-batch-size 8 --save-config %s", line, path);
+    CU_ASSERT_EQUAL_FATAL(parse(text, &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.micro_batch_size, 4);
+    CU_ASSERT_EQUAL_FATAL(app_options_show(&o, stdout, &error), WF_OK);
+    app_options_free(&o);
+    saved = json_load_file(path, 0, &problem);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(saved);
+    CU_ASSERT_EQUAL(json_real_value(json_object_get(saved, "lr")), 0.01);
+    CU_ASSERT_PTR_NULL(json_object_get(saved, "min_lr"));
+    CU_ASSERT_EQUAL(
+        json_real_value(json_object_get(json_object_get(saved, "derived"), "min_lr")), 0.001);
+    json_decref(saved);
+    snprintf(text, sizeof text, "--config %s --lr 1 --steps 200 --dp 4", path);
+    CU_ASSERT_EQUAL_FATAL(parse(text, &o, &error), WF_OK);
+    CU_ASSERT_EQUAL(o.min_lr, 0.1);
+    CU_ASSERT_EQUAL(o.warmup_steps, 20);
+    CU_ASSERT_EQUAL(o.micro_batch_size, 2);
+    CU_ASSERT_FALSE(o.given[APP_OPTION_min_lr]);
+    app_options_free(&o);
+    unlink(path);
+}
+
 /* A name that is not UTF-8 still gives JSON. */
 static void json_of_foreign_names(void)
 {
@@ -162,6 +199,7 @@ int main(void)
         {"config file and precedence", config_and_precedence},
         {"bad config files", bad_configs},
         {"JSON round trip", json_round_trip},
+        {"derived values of a saved config follow anew", derived_follows_anew},
         {"JSON of foreign names", json_of_foreign_names},
         {NULL, NULL},
     };
