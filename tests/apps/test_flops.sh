@@ -13,6 +13,7 @@ cat >machine.json <<'END'
 END
 for flags in "" "--recompute block" "--recompute attention --tp 2" "--tp 4 --sequence-parallel" "--dp 3" \
     "--pp 2 --recompute stage" "--pp 2 --dp 3 --pp-schedule zb-h1" "--optimizer muon --dp 2"; do
+    rm -f flops.jsonl
     # shellcheck disable=SC2086
     run "model FLOPs with $flags" "${tiny[@]}" --n-layer 2 --arch llama --n-kv-head 1 --steps 2 --eval-interval 0 --machine machine.json \
         --log-jsonl flops.jsonl $flags
