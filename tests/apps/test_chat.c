@@ -293,6 +293,35 @@ static void ids_are_marked(void)
     app_chat_template_close(t);
 }
 
+static void ends_are_trimmed_without_generation_blocks(void)
+{
+    static const char jinja[] =
+        "{% for m in messages %}{{ m.role }}:{{ m.content }}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}assistant:{% endif %}";
+    wf_error error = {WF_OK, ""};
+    app_chat_written written = {.count = 0};
+    app_tokenizer_ids ids = {0}, trained = {0};
+    app_tokenizer_encoder *encoder = NULL;
+    app_tokenizer *tokenizer = NULL;
+    const char *line = ROW(U("ab") AND A("cd"));
+    app_chat_template *t = WEFT_HAS_PCRE2 ? open_text(jinja, strlen(jinja)) : NULL;
+
+    if (!t)
+        return;
+    app_tokenizer_open(WEFT_TOKENIZERS "/smollm.json", &tokenizer, &error);
+    app_tokenizer_encoder_new(tokenizer, &encoder, &error);
+    write_row(t, line, strlen(line), APP_CHAT_ASSISTANT, 0, &written, &error);
+    app_chat_encode(encoder, &written, &ids, &trained, &error);
+    CU_ASSERT_TRUE_FATAL(error.code == WF_OK && trained.count == ids.count && ids.count > 4);
+    CU_ASSERT(trained.data[ids.count - 2] == 1 && trained.data[ids.count - 1] == 0);
+    app_tokenizer_encoder_free(encoder);
+    app_tokenizer_close(tokenizer);
+    app_tokenizer_ids_free(&ids);
+    app_tokenizer_ids_free(&trained);
+    app_chat_written_free(&written);
+    app_chat_template_close(t);
+}
+
 static void check_open(app_chat_options o, wf_status wanted, const char *words)
 {
     wf_error error = {WF_OK, ""};
@@ -354,6 +383,7 @@ static const wf_test tests[] = {
     {"what is trained", what_is_trained},
     {"templates that part", templates_that_part},
     {"ids are marked", ids_are_marked},
+    {"ends of turns are trimmed", ends_are_trimmed_without_generation_blocks},
     {"templates are found", templates_are_found},
     {NULL, NULL}};
 

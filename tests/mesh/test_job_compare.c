@@ -44,7 +44,8 @@ static void play_all(play *p)
 static void names_values_and_processes(void)
 {
     play same = {.odd = {7, 7, 7, 7, 7}}, one = {.odd = {0, 0, 3, 0, 0}},
-         zero = {.odd = {3, 0, 0, 0, 0}}, all = {.odd = {0, 1, 2, 3, 4}};
+         last = {.odd = {0, 0, 0, 0, 3}}, zero = {.odd = {3, 0, 0, 0, 0}},
+         all = {.odd = {0, 1, 2, 3, 4}};
 
     play_all(&same);
     CU_ASSERT_EQUAL(same.of[0].code, WF_OK);
@@ -52,6 +53,9 @@ static void names_values_and_processes(void)
     CU_ASSERT(
         says(&one.of[0], WF_EMISMATCH, "seed is 0 in process 0 (", " and 3 in process 2 ("));
     CU_ASSERT(says(&one.of[0], WF_EMISMATCH, "(1 difference)", ""));
+    play_all(&last);
+    CU_ASSERT(
+        says(&last.of[0], WF_EMISMATCH, "seed is 0 in process 0 (", " and 3 in process 4 ("));
     play_all(&zero);
     CU_ASSERT(says(&zero.of[0], WF_EMISMATCH, "seed is 3 in process 0 (",
                    "others than process 0 also have processes 2, 3, 4"));
@@ -63,12 +67,16 @@ static void failures_of_processes(void)
 {
     play one = {.odd = {0, 1, 0, 0, 0}, .fails = {[3] = "no such file"}},
          all = {.fails = {"--x is no flag", "--x is no flag", "--x is no flag",
-                          "--x is no flag", "--x is no flag"}};
+                          "--x is no flag", "--x is no flag"}},
+         others = {.fails = {"--x is no flag", "--y is no flag", "--x is no flag",
+                             "--x is no flag", "--x is no flag"}};
 
     play_all(&one);
     CU_ASSERT(says(&one.of[0], WF_EIO, "process 3 (", "): no such file"));
     play_all(&all);
     CU_ASSERT_STRING_EQUAL(all.of[0].text, "--x is no flag");
+    play_all(&others);
+    CU_ASSERT(says(&others.of[0], WF_EIO, "process 0 (", "): --x is no flag"));
 }
 
 int main(void)

@@ -234,6 +234,14 @@ static wf_status misread(void *self, int64_t step, int64_t first, int64_t count,
     return status;
 }
 
+/* The same in the first micro-batch alone. */
+static wf_status misread_first(void *self, int64_t step, int64_t first, int64_t count,
+                               void *const *field, wf_error *error)
+{
+    return first == 0 ? misread(self, step, first, count, field, error)
+                      : count_up(NULL, step, first, count, field, error);
+}
+
 static wf_status evaluated_steps(trial *t, part *p, wf_par_trainer *trainer)
 {
     const wf_par_data usual = {.read = count_up}, other = {.read = misread};
@@ -251,13 +259,17 @@ static wf_status evaluated_steps(trial *t, part *p, wf_par_trainer *trainer)
 
 static void data_of_their_own(void)
 {
-    static const wf_par_data other = {.read = misread};
-    trial tp = new_trial(2, 2, 3), all = new_trial(4, 1, 1), dp = new_trial(1, 4, 3),
-          evaluates = new_trial(2, 2, 3);
+    static const wf_par_data other = {.read = misread}, other_first = {.read = misread_first};
+    trial tp = new_trial(2, 2, 3), first = new_trial(4, 1, 1), all = new_trial(4, 1, 1),
+          dp = new_trial(1, 4, 3), evaluates = new_trial(2, 2, 3);
 
     tp.data = all.data = dp.data = &other;
     refused(&tp, 3, 1, "rank 2 (", "have to read the same sequences and read different ones");
     refused(&all, 1, 1, "rank 0 (", "have to read the same sequences and read different ones");
+    first.data = &other_first;
+    first.t.options.micro_batch = 2;
+    refused(&first, 1, 1, "rank 0 (",
+            "have to read the same sequences and read different ones");
     evaluates.steps = evaluated_steps;
     refused(&evaluates, 3, 1, "read different ones in an evaluation", "rank 3 (");
     run(&dp); /* nobody else reads what this rank does */
