@@ -174,13 +174,6 @@ static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor;
 }
 
-static bool same_sizes(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
-{
-    return a->vocabulary == b->vocabulary && a->positions == b->positions &&
-           a->layers == b->layers && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-           a->width == b->width && a->ffn == b->ffn && a->head_dim == b->head_dim;
-}
-
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
     return a->norm == b->norm && a->gain_offset == b->gain_offset &&
@@ -209,7 +202,13 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"norm of q and k (--qk-norm)",
          a.qk_norm == b.qk_norm && a.qk_norm_wide == b.qk_norm_wide},
         {"head tied to the embedding (--tie-embeddings)", a.tied == b.tied},
-        {"sizes", same_sizes(&a, &b)},
+        {"number of key-value heads (--n-kv-head)", a.kv_heads == b.kv_heads},
+        {"width of a head (--head-dim)", a.head_dim == b.head_dim},
+        {"width of the MLP (--ffn)", a.ffn == b.ffn},
+        {"vocabulary", a.vocabulary == b.vocabulary},
+        {"number of positions", a.positions == b.positions},
+        {"number of layers, of heads or width",
+         a.layers == b.layers && a.heads == b.heads && a.width == b.width},
         {"epsilon of norms (--norm-eps)", a.eps == b.eps},
         {"base of RoPE (--rope-base)", a.rope_base == b.rope_base},
         {"blocks without RoPE (--rope-skip)", a.rope_skip == b.rope_skip},
