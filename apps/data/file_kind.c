@@ -30,6 +30,9 @@ static const struct {
      "datasets.Dataset.from_file(FILE).to_json(..)"},
     {"SQLite format 3", 15, "is a database of SQLite: give its texts as .jsonl"},
     {"\x89HDF", 4, "is an HDF5 file: give its texts as .jsonl"},
+    {"version https://git-lfs", 23,
+     "is the pointer that Git LFS left in place of a file: git lfs pull brings the file "
+     "itself"},
     {"\x93NUMPY", 6, "is an array of NumPy: give token ids as .bin (docs/data.md)"},
 };
 

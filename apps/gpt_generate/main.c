@@ -54,11 +54,17 @@ static wf_status list_texts(job *j, wf_error *error)
 {
     int64_t most = j->source.config.positions;
 
+    char where[4096] = "--prompt";
+
+    if (j->prompts.longest_line)
+        snprintf(where, sizeof where, "%.3900s, line %lld", j->q.prompts,
+                 (long long)j->prompts.longest_line);
     if (j->prompts.longest >= most)
-        return wf_error_set(error, WF_EINVAL,
-                            "a prompt has %lld tokens, and a text of this model has at most "
-                            "%lld: shorten it",
-                            (long long)j->prompts.longest, (long long)most);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "%s: a prompt has %lld tokens, and a text of this model has at most "
+            "%lld: shorten it",
+            where, (long long)j->prompts.longest, (long long)most);
     j->count = j->prompts.count * j->q.n;
     j->texts = calloc((size_t)j->count + 1, sizeof *j->texts);
     if (!j->texts)

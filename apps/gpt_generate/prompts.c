@@ -177,6 +177,17 @@ static wf_status add_line(const reading *r, const char *line, size_t bytes, wf_e
     return error->code;
 }
 
+/* Keeps the length of the last prompt where it is the longest. */
+static void keep_longest(app_prompts *p, int64_t line)
+{
+    int64_t tokens = p->count ? (int64_t)p->ids[p->count - 1].count : 0;
+
+    if (tokens > p->longest) {
+        p->longest = tokens;
+        p->longest_line = line;
+    }
+}
+
 static wf_status read_file(reading *r, const char *path, wf_error *error)
 {
     FILE *file = app_program_file(path);
@@ -195,6 +206,7 @@ static wf_status read_file(reading *r, const char *path, wf_error *error)
             wf_error_set(error, WF_EDATA, "%s: it has more than %d bytes", name, MOST_LINE);
         else if (strspn(line, " \t\r\n") < (size_t)n)
             add_line(r, line, (size_t)n, error);
+        keep_longest(r->prompts, number);
     }
     if (error->code == WF_OK && ferror(file))
         wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
@@ -226,9 +238,8 @@ wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *t
         add_text(&r, q->prompt, strlen(q->prompt), error);
     else if (error->code == WF_OK)
         read_file(&r, q->prompts, error);
-    for (int64_t i = 0; i < p->count; i++)
-        if ((int64_t)p->ids[i].count > p->longest)
-            p->longest = (int64_t)p->ids[i].count;
+    if (q->prompt)
+        keep_longest(p, 0);
     app_tokenizer_encoder_free(r.encoder);
     app_chat_writer_free(r.writer);
     app_chat_template_close(r.template);

@@ -8,7 +8,8 @@
 typedef struct app_prompts {
     app_tokenizer_ids *ids; /* [count] */
     int64_t count, room;
-    int64_t longest; /* tokens */
+    int64_t longest;      /* tokens */
+    int64_t longest_line; /* where in --prompts that one is; 0: it is of no file */
 } app_prompts;
 
 /* The prompts of a request. tokenizer_path: where a chat template is looked for; vocabulary: ids are below. Owner: caller, app_prompts_free, also after an error.

@@ -9,6 +9,7 @@
 #include "mesh/transport/registry_internal.h"
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/observe_internal.h"
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -296,12 +297,16 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     opening *p = opening_new(t, o);
     pthread_t thread;
     wf_status status;
+    int failure = p ? pthread_create(&thread, NULL, run_opening, p) : ENOMEM;
 
-    if (!p || pthread_create(&thread, NULL, run_opening, p) != 0) {
+    if (failure) {
         if (p)
             free(p->axis);
         free(p);
-        return wf_error_set(error, WF_ENOMEM, "no memory for a thread that joins processes");
+        return wf_error_set(error, WF_ENOMEM,
+                            "no thread can be started that joins processes: %s; raise the "
+                            "limits on threads and memory",
+                            strerror(failure));
     }
     if (!await_opening(p, error)) {
         end->stuck = 1;

@@ -109,6 +109,11 @@ static wf_status failed_file(wf_error *error, const char *what, const wf_file *f
     if (!full)
         return failed(error, what, file->path);
     left = fstatvfs(file->fd, &s) == 0 ? (unsigned long long)s.f_bavail * s.f_frsize : 0;
+    if (!file->need) /* its size is not known beforehand */
+        return wf_error_set(error, WF_EIO,
+                            "cannot %s %s: %s; %llu bytes are free: make room, or save "
+                            "elsewhere",
+                            what, file->path, reason, left);
     return wf_error_set(error, WF_EIO,
                         "cannot %s %s: %s; %lld bytes are needed in all, and %llu are free: "
                         "make room, or save elsewhere",

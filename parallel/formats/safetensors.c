@@ -265,6 +265,9 @@ wf_status wf_safetensors_read(wf_safetensors *h, const wf_file *file, wf_error *
     status = wf_file_read(file, length, sizeof length, 0, error);
     if (status != WF_OK)
         return status;
+    if (memcmp(length, "version ", sizeof length) == 0)
+        return wrong(&s, "it is the pointer that Git LFS left in place of it: git lfs pull "
+                         "brings the file itself");
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     if (n > WF_SAFETENSORS_HEADER || n > (uint64_t)(file->bytes - 8))

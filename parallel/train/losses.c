@@ -43,7 +43,31 @@ static wf_tensor *computed(wf_tensor *t)
     return t && t->dtype == WF_BF16 ? wf_cast(t, dtype) : t;
 }
 
-static wf_status check(const wf_par_trainer *t, const wf_tensor *loss)
+/* Refuses what has more dims than any field of the batch: a prediction that no target was compared with. */
+static wf_status check_dims(const wf_par_trainer *t, const wf_par_batch *batch,
+                            const wf_tensor *loss)
+{
+    int most = 2; /* what has no field of its own is [batch, tokens] at most */
+    char text[160];
+
+    for (int f = 0; f < batch->fields; f++) {
+        int dims = 1;
+
+        while (dims < WF_MAX_DIMS && batch->field[f].dim[dims - 1].size)
+            dims++;
+        most = dims > most ? dims : most;
+    }
+    if (!batch->fields || loss->ndim <= most)
+        return WF_OK;
+    return wf_fail(t->par->ctx, WF_ESHAPE,
+                   "the loss is %s, which has more dims than any field of the batch, as logits "
+                   "have: return what a loss makes of them and the targets "
+                   "(wf_nn_cross_entropy), or sum its last dim first",
+                   wf_tensor_describe(loss, text, sizeof text));
+}
+
+static wf_status check(const wf_par_trainer *t, const wf_par_batch *batch,
+                       const wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
     int64_t sequences = t->options.micro_batch * wf_par_dp(t->par);
@@ -58,7 +82,7 @@ static wf_status check(const wf_par_trainer *t, const wf_tensor *loss)
                        ", ..] with the batch as its first dim (wf_dim_batch), or without dims, "
                        "a mean of its own",
                        wf_tensor_describe(loss, text, sizeof text), sequences);
-    return WF_OK;
+    return check_dims(t, batch, loss);
 }
 
 /* In what order a model sums its own mean is not known: its gradient goes back from each one. */
@@ -86,7 +110,7 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
     wf_context *ctx = t->par->ctx;
     float weight;
 
-    if (check(t, loss) != WF_OK)
+    if (check(t, batch, loss) != WF_OK)
         return wf_context_status(ctx);
     weight = loss->ndim ? wf_par_batch_weight(batch, loss) : 1.0f / (float)t->micros;
     if (t->losses.put++ == 0)

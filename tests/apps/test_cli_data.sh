@@ -45,6 +45,8 @@ printf '[{"text": "a"}]\n' >b.json
 refuse "a list of JSON" 2 "b.json is one value of JSON: .* jq -c" --data b.json --steps 1
 gzip -c a.txt >a.jsonl.gz
 refuse "a file of gzip" 2 "a.jsonl.gz is compressed by gzip: give what gzip -dc" --data a.jsonl.gz --steps 1
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n' >pointer.txt
+refuse "a pointer of Git LFS" 2 "pointer.txt is the pointer that Git LFS left.*git lfs pull" --data pointer.txt --steps 1
 printf 'PAR1 and so on' >a.parquet
 refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
 run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl

@@ -191,6 +191,11 @@ printf '{"prompt": "a"}\n{"prompt": 3}\n' >bad.jsonl
 other "a line without a prompt" 3 'bad.jsonl, line 2: neither' gpt_generate llama --prompts bad.jsonl
 printf '{"ids": [1, 256]}\n' >bad.jsonl
 other "an id that is none" 3 'line 1: .*place 1 .* 0 to 255' gpt_generate llama --prompts bad.jsonl
+python "a prompt that is too long behind a short one" '
+import json
+with open("far.jsonl", "w") as f:
+    for n in (3, 100000): print(json.dumps({"ids": [1] * n}), file=f)'
+other "a prompt that is too long, by its line" 2 'far.jsonl, line 2: a prompt has 100000 tokens' gpt_generate llama --prompts far.jsonl
 printf 'text\n' >bad.jsonl
 other "no JSON" 3 'bad.jsonl, line 1: no JSON' gpt_generate llama --prompts bad.jsonl
 other "a tokenizer of another model" 2 'is another model' gpt_generate llama --prompt x \

@@ -102,11 +102,13 @@ static void failures_are_named(void)
     static const struct {
         int reason;
         const char *says;
-    } cases[] = {{EIO, "Input/output error"},
-                 {ENOSPC, "bytes are needed in all, and"},
-                 {EDQUOT, "quota"}};
+        int64_t need; /* 0: nobody knows it */
+    } cases[] = {{EIO, "Input/output error", 7},
+                 {ENOSPC, "7 bytes are needed in all, and", 7},
+                 {ENOSPC, "No space left on device; ", 0},
+                 {EDQUOT, "quota", 7}};
 
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         grudging g = {.fail_at = 7, .reason = cases[i].reason};
         const wf_file_calls calls = calls_of(&g);
         wf_error error = {WF_OK, ""};
@@ -114,8 +116,10 @@ static void failures_are_named(void)
 
         CU_ASSERT_EQUAL(wf_file_open(&file, &calls, path_of("b"), WF_FILE_WRITE, &error),
                         WF_OK);
+        file.need = cases[i].need;
         CU_ASSERT_EQUAL(wf_file_write(&file, "0123456789", 10, 0, &error), WF_EIO);
         CU_ASSERT(strstr(error.text, cases[i].says) && strstr(error.text, "/b"));
+        CU_ASSERT_PTR_NULL(strstr(error.text, "; 0 bytes are needed"));
         if (!strstr(error.text, cases[i].says))
             printf("\n    %s\n", error.text);
         error = (wf_error){WF_OK, ""};

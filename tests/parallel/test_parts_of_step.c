@@ -277,6 +277,11 @@ static wf_status wrong_losses(part *p, wf_par_trainer *t)
     GOOD(refused(rank, p->ctx, NULL, WF_ESHAPE, "it has to be of floats: [8, ..] with"));
     GOOD(wf_par_step_begin(t, 1));
     batch = wf_par_micro_step_begin(t, &data);
+    wf_par_backward(t, wf_nn_call(p->model, wf_par_batch_tensor(batch, "tokens")));
+    GOOD(refused(rank, p->ctx, NULL, WF_ESHAPE,
+                 "more dims than any field of the batch, as log"));
+    GOOD(wf_par_step_begin(t, 1));
+    batch = wf_par_micro_step_begin(t, &data);
     SAYS(wf_par_batch_tensor(batch, "pixels"),
          "a batch has no field pixels; the trainer's options name these: tokens, targets");
     GOOD(wf_par_step_begin(t, 1));

@@ -169,6 +169,7 @@ static void hostile_files_are_refused(void)
         {"", 0, "fewer than 8 bytes"},
         {"\2\0\0\0\0\0\0", 7, "fewer than 8 bytes"},
         {"\0\0\0\0\0\0\0\0", 8, "does not begin with {"},
+        {"version https://git-lfs.github.com/spec/v1", 42, "git lfs pull"},
         {"\2\0\0\0\0\0\0\0{", 9, "longer than the file"},
         {"\3\0\0\0\0\0\0\0{}", 10, "longer than the file"},
         {"\377\377\377\377\377\377\377\377{}", 10, "longer than the file"},

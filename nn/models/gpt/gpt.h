@@ -117,6 +117,11 @@ WF_API bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b
 /** wf_nn_gpt_same - whether two configs say the same of everything but dropout. */
 WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
 
+/** wf_nn_gpt_difference - the first property in which two configs differ, in words, and how many do; NULL: they are the
+ *  same (wf_nn_gpt_same). */
+WF_API const char *wf_nn_gpt_difference(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b,
+                                        int *count);
+
 /**
  * wf_nn_gpt_new - a model on the fake device, named.
  *

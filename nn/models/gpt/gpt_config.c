@@ -174,13 +174,6 @@ static bool same_scales(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->attention_scale == b->attention_scale && a->logit_divisor == b->logit_divisor;
 }
 
-static bool same_sizes(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
-{
-    return a->vocabulary == b->vocabulary && a->positions == b->positions &&
-           a->layers == b->layers && a->heads == b->heads && a->kv_heads == b->kv_heads &&
-           a->width == b->width && a->ffn == b->ffn && a->head_dim == b->head_dim;
-}
-
 bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
 {
     return a->norm == b->norm && a->gain_offset == b->gain_offset &&
@@ -190,14 +183,56 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->order == b->order && a->tied == b->tied;
 }
 
-bool wf_nn_gpt_same(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other)
+const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
+                                 int *count)
 {
     const wf_nn_gpt_config a = wf_nn_gpt_complete(one), b = wf_nn_gpt_complete(other);
+    const struct {
+        const char *name;
+        bool same;
+    } property[] = {
+        {"norm", a.norm == b.norm},
+        {"order of norms", a.order == b.order},
+        {"gain offset of norms", a.gain_offset == b.gain_offset},
+        {"kind of positions", a.position == b.position},
+        {"kind of MLP", a.mlp == b.mlp},
+        {"bias of q, k and v (--qkv-bias)", a.qkv_bias == b.qkv_bias},
+        {"bias of attention's output (--out-bias)", a.out_bias == b.out_bias},
+        {"bias of the MLP (--mlp-bias)", a.mlp_bias == b.mlp_bias},
+        {"norm of q and k (--qk-norm)",
+         a.qk_norm == b.qk_norm && a.qk_norm_wide == b.qk_norm_wide},
+        {"head tied to the embedding (--tie-embeddings)", a.tied == b.tied},
+        {"number of key-value heads (--n-kv-head)", a.kv_heads == b.kv_heads},
+        {"width of a head (--head-dim)", a.head_dim == b.head_dim},
+        {"width of the MLP (--ffn)", a.ffn == b.ffn},
+        {"vocabulary", a.vocabulary == b.vocabulary},
+        {"number of positions", a.positions == b.positions},
+        {"number of layers, of heads or width",
+         a.layers == b.layers && a.heads == b.heads && a.width == b.width},
+        {"epsilon of norms (--norm-eps)", a.eps == b.eps},
+        {"base of RoPE (--rope-base)", a.rope_base == b.rope_base},
+        {"blocks without RoPE (--rope-skip)", a.rope_skip == b.rope_skip},
+        {"sliding window (--sliding-window)", a.window == b.window},
+        {"blocks with a window (--window-first, --window-skip, --window-blocks)",
+         a.window_first == b.window_first && a.window_skip == b.window_skip &&
+             memcmp(a.window_blocks, b.window_blocks, sizeof a.window_blocks) == 0},
+        {"share of a head that turns (--rotary-percent)", a.rotary == b.rotary},
+        {"scaling of RoPE (--rope-scaling)",
+         same_scaling(&a.rope_scaling, &b.rope_scaling) &&
+             same_factors(&a.rope_factors, &b.rope_factors)},
+        {"scales of embedding, residuals, attention or logits", same_scales(&a, &b)}};
+    const char *first = NULL;
 
-    return wf_nn_gpt_alike(&a, &b) && same_sizes(&a, &b) && a.eps == b.eps &&
-           a.rope_base == b.rope_base && a.rope_skip == b.rope_skip && a.window == b.window &&
-           a.window_first == b.window_first && a.window_skip == b.window_skip &&
-           memcmp(a.window_blocks, b.window_blocks, sizeof a.window_blocks) == 0 &&
-           a.rotary == b.rotary && same_scaling(&a.rope_scaling, &b.rope_scaling) &&
-           same_factors(&a.rope_factors, &b.rope_factors) && same_scales(&a, &b);
+    *count = 0;
+    for (size_t i = 0; i < sizeof property / sizeof *property; i++)
+        if (!property[i].same && (*count)++ == 0)
+            first = property[i].name;
+    return first;
+}
+
+bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
+{
+    int count;
+
+    return !wf_nn_gpt_difference(a, b, &count);
 }

@@ -162,6 +162,13 @@ static bool is_of(const json_t *object, const wf_nn_gpt_config *model)
            wf_nn_gpt_same(&c.model, model);
 }
 
+/* The family that comes nearest to a model. */
+typedef struct nearest {
+    const wf_hf_family *family;
+    const char *lacks; /* the first property that is not its own */
+    int count;
+} nearest;
+
 static wf_status read_like(const char *like, char path[WF_FILES_PATH], json_t **object,
                            wf_error *error)
 {
@@ -172,10 +179,45 @@ static wf_status read_like(const char *like, char path[WF_FILES_PATH], json_t **
     return wf_hf_config_json(object, &wf_system_files, path, error);
 }
 
+/* Keeps the family that comes nearest to a model that none has: its row, and what it has not. */
+static void keep_nearest(const json_t *object, const wf_hf_family *family,
+                         const wf_nn_gpt_config *model, nearest *n)
+{
+    wf_error error = {WF_OK, ""};
+    const char *lacks;
+    wf_hf_config c;
+    int count;
+
+    if (wf_hf_config_take(&c, "config.json", object, &error) != WF_OK)
+        return;
+    lacks = wf_nn_gpt_difference(&c.model, model, &count);
+    if (lacks && (!n->family || count < n->count))
+        *n = (nearest){family, lacks, count};
+}
+
+static wf_status refuse(const nearest *n, wf_error *error)
+{
+    char more[48] = "";
+
+    if (!n->family)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "no family of transformers has all properties of this model, so "
+                            "that it cannot be written as one");
+    if (n->count > 1)
+        snprintf(more, sizeof more, ", nor %d properties more", n->count - 1);
+    return wf_error_set(
+        error, WF_EUNSUPPORTED,
+        "no family of transformers has all properties of this model, so that it "
+        "cannot be written as one: the nearest, %s, does not have its %s%s",
+        n->family->type, n->lacks, more);
+}
+
 /* Of a folder's config.json, or NULL; else the first of all families that says the same. */
 static wf_status choose(const wf_nn_gpt_config *model, const json_t *like,
                         const wf_hf_family **family, wf_error *error)
 {
+    nearest n = {.family = NULL};
+
     *family = NULL;
     if (like && is_of(like, model))
         *family = wf_hf_family_find(json_string_value(json_object_get(like, "model_type")));
@@ -186,12 +228,11 @@ static wf_status choose(const wf_nn_gpt_config *model, const json_t *like,
             return wf_error_set(error, WF_ENOMEM, "no memory for a config.json");
         if (is_of(object, model))
             *family = wf_hf_family_at(i);
+        else
+            keep_nearest(object, wf_hf_family_at(i), model, &n);
         json_decref(object);
     }
-    return *family ? WF_OK
-                   : wf_error_set(error, WF_EUNSUPPORTED,
-                                  "no family of transformers has all properties of this model, "
-                                  "so that it cannot be written as one");
+    return *family ? WF_OK : refuse(&n, error);
 }
 
 wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
