@@ -29,7 +29,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         rank->size = o->ranks;
         rank->local_rank = l->map.local_rank[i];
         rank->local_size = l->n;
-        rank->warning = l->map.warning;
+        rank->warning = l->map.warning ? l->map.warning : wf_muster_warning();
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)

@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+static char warning[400]; /* the last start's; "" */
+
 enum {
     MET = 'm',
     FAREWELL = 'f',
@@ -262,16 +264,21 @@ void wf_muster_name_ranks(int ranks, const int *process)
         wf_muster.rank[process[r]] = r;
 }
 
-/* Without names a run goes on, and the limits of its start and end count; its first process warns. */
+/* Without names a run goes on, and the limits of its start and end count. */
 static void warn(const char *why)
 {
-    if (*why && wf_muster.local == 0)
-        fprintf(
-            stderr,
-            "%s: warning: no folder that this user alone may enter (%s): processes that stop "
-            "while the run starts or ends are noticed by its limits alone; set "
-            "XDG_RUNTIME_DIR to a folder of mode 700\n",
-            program_invocation_short_name, why);
+    if (*why)
+        snprintf(
+            warning, sizeof warning,
+            "no folder that this user alone may enter (%s): processes that stop while the run "
+            "starts or ends are noticed by its limits alone; set XDG_RUNTIME_DIR to a folder "
+            "of mode 700",
+            why);
+}
+
+const char *wf_muster_warning(void)
+{
+    return *warning ? warning : NULL;
 }
 
 void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status))
@@ -280,6 +287,7 @@ void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status)
     char name[WF_NAME_BYTES], why[128];
 
     forget();
+    *warning = 0;
     wf_muster.named = make_names(&l, why, sizeof why);
     if (!joins || l.processes == 1)
         return;

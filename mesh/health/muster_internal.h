@@ -26,6 +26,9 @@ bool wf_muster_early(void);
    WF_MUSTER_END_LEAST_S; 0: WF_MUSTER_MOST_S. exit_now: as in wf_launch_options. */
 void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status));
 
+/* Returns what the last wf_muster_open has to warn of, or NULL. */
+const char *wf_muster_warning(void);
+
 /* Which process runs each rank of the world: a process is named with its first one. */
 void wf_muster_name_ranks(int ranks, const int *process);
 

@@ -12,7 +12,7 @@
 typedef struct wf_muster_state {
     bool joins;  /* a world of several processes, which has limits for its start and its end; */
     bool named;  /* its processes have names; */
-    bool active; /* and this one can be reached */
+    bool active; /* this one can be reached, too */
     int local, n;              /* this process's number on its host, of how many */
     char base[WF_NAME_BYTES];  /* the beginning of all names of this world */
     char claim[WF_NAME_BYTES]; /* the name of the reporter */

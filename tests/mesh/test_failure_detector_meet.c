@@ -372,48 +372,6 @@ static void a_crash_waits_for_its_report(void)
     CU_ASSERT(head.sent);
 }
 
-/* A process with a connection of the failure detector and another one is killed. */
-static pid_t kill_a_child(int *held, int *other)
-{
-    int w[2], o[2];
-    pid_t child;
-
-    if (socketpair(AF_UNIX, SOCK_STREAM, 0, w) != 0 ||
-        socketpair(AF_UNIX, SOCK_STREAM, 0, o) != 0 || (child = fork()) < 0)
-        return -1;
-    if (child == 0) {
-        close(w[0]);
-        close(o[0]);
-        wf_fd_holder_start(1);
-        wf_fd_holder_add(w[1]);
-        raise(SIGKILL);
-    }
-    close(w[1]);
-    close(o[1]);
-    *held = w[0];
-    *other = o[0];
-    return child;
-}
-
-/* Of a dead process the failure detector hears at once; what else was connected to it, later. */
-static void connections_outlive(void)
-{
-    int held = -1, other = -1;
-    pid_t child = kill_a_child(&held, &other);
-    double start;
-    char none;
-
-    CU_ASSERT(child > 0);
-    waitpid(child, NULL, 0);
-    start = now();
-    CU_ASSERT_EQUAL(read(held, &none, 1), 0);
-    CU_ASSERT(now() - start < 1);
-    CU_ASSERT_EQUAL(read(other, &none, 1), 0);
-    CU_ASSERT(now() - start > 1 && now() - start < 6);
-    close(held);
-    close(other);
-}
-
 int main(void)
 {
     static const wf_test tests[] = {
@@ -422,7 +380,6 @@ int main(void)
         {"processes of one host meet by name", processes_meet_by_name},
         {"who was lost hears of the report", who_was_lost_hears_of_the_report},
         {"a crash waits for its report", a_crash_waits_for_its_report},
-        {"connections outlive their process", connections_outlive},
         {NULL, NULL}};
 
     return wf_test_main("failure_detector_meet", tests);

@@ -13,7 +13,7 @@ enum { RANKS = 4, LEFT = 2, STEPS = 4 };
 wf_launcher __real_wf_launcher_detected(void);
 wf_launcher __wrap_wf_launcher_detected(void);
 
-static _Thread_local int process = -1; /* which one a rank's thread stands for; -1: none */
+static _Thread_local int process = -1; /* the one that a rank's thread stands for; -1: none */
 
 wf_launcher __wrap_wf_launcher_detected(void)
 {

@@ -244,7 +244,7 @@ static void receives_ahead(int ahead)
             if (begins || ends)
                 continue;
             for (int k = 0; k < 2;
-                 k++) { /* of a rank beside this one, all messages but those ended */
+                 k++) { /* a rank beside this one has all messages but those ended */
                 int rest = (k ? r == P - 1 : r == 0) ? 0 : MICRO - ended[k];
 
                 right = right && begun[k] - ended[k] == (ahead < rest ? ahead : rest);
