@@ -35,11 +35,22 @@ wf_status app_json_check(const json_t *json, const char *what, wf_error *error)
     return json ? WF_OK : wf_error_set(error, WF_ENOMEM, "no memory for %s as JSON", what);
 }
 
+wf_status app_json_write(const json_t *json, FILE *out, size_t flags, const char *what,
+                         wf_error *error)
+{
+    if (app_json_check(json, what, error) != WF_OK)
+        return error->code;
+    errno = 0;
+    if (json_dumpf(json, out, flags) == 0 && fputc('\n', out) != EOF)
+        return WF_OK;
+    return ferror(out)
+               ? wf_error_set(error, WF_EIO, "cannot write %s: %s", what, strerror(errno))
+               : wf_error_set(error, WF_ENOMEM, "no memory for %s as JSON", what);
+}
+
 wf_status app_json_line(json_t *json, FILE *out, int digits, const char *what, wf_error *error)
 {
-    if (app_json_check(json, what, error) == WF_OK &&
-        (json_dumpf(json, out, JSON_REAL_PRECISION(digits)) != 0 || fputc('\n', out) == EOF))
-        wf_error_set(error, WF_EIO, "cannot write %s: %s", what, strerror(errno));
+    app_json_write(json, out, JSON_REAL_PRECISION(digits), what, error);
     json_decref(json);
     return error->code;
 }

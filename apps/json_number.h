@@ -14,7 +14,11 @@ json_t *app_json_number(const char *key, double value);
    whatever became of the object; WF_ENOMEM where there is no object. `what` is in the text: "a line of answers" */
 wf_status app_json_check(const json_t *json, const char *what, wf_error *error);
 
-/* Checks an object, writes it as a line, and frees it. Errors also WF_EIO */
+/* Checks an object and writes it as a line, with flags of json_dumpf. Errors also WF_EIO */
+wf_status app_json_write(const json_t *json, FILE *out, size_t flags, const char *what,
+                         wf_error *error);
+
+/* The same with so many digits of a number, and frees it. Errors also WF_EIO */
 wf_status app_json_line(json_t *json, FILE *out, int digits, const char *what, wf_error *error);
 
 #endif

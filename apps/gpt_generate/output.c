@@ -119,9 +119,7 @@ static void print_json(app_output *o, const app_text *t)
 
     snprintf(what, sizeof what, "sample %" PRId64 " of prompt %" PRId64,
              t->index % o->request->n, t->index / o->request->n);
-    if (app_json_check(line, what, &o->error) == WF_OK &&
-        json_dumpf(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9)) == 0)
-        fputc('\n', o->out);
+    app_json_write(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9), what, &o->error);
     json_decref(line);
 }
 
