@@ -1,11 +1,13 @@
 /*
- * mesh/cluster/host.c - reading a host through hwloc.
+ * mesh/cluster/host.c - reading a host through hwloc: this machine here, and what others describe in a child
+ * process (in_child_internal.h), whose answer is checked.
  *
  * A GPU is a PCI device of a class for computing (3D controller, accelerator), or a display of
  * NVIDIA's or AMD's; it is known by its bus number, because hwloc names GPUs only where it was
  * built with their vendor's library.
  */
 #include "mesh/cluster/host_internal.h"
+#include "mesh/cluster/in_child_internal.h"
 #include "mesh/cluster/topology_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +15,9 @@
 #include <unistd.h>
 
 enum {
+    SYNTHETIC_THREADS =
+        4096, /* hwloc takes seconds for so many, and longer than for the square of more */
+    MOST_NICS = 4096,
     PCI_NETWORK = 0x02,
     PCI_INFINIBAND = 0x0207,
     PCI_DISPLAY = 0x0300,
@@ -28,6 +33,31 @@ static const char *source_name(const wf_host_reader *r)
     return r->options->source ? r->options->source : "this machine";
 }
 
+/* Multiplies the counts of hwloc's synthetic text: "pack:2 core:8(attributes) 2". What else is wrong with
+   it hwloc says. */
+static wf_status check_synthetic(const char *text, wf_error *error)
+{
+    double threads = 1;
+    int inside = 0;
+
+    for (const char *c = text; *c; c++) {
+        char *end = NULL;
+
+        inside += *c == '(' || *c == '[';
+        inside -= *c == ')' || *c == ']';
+        if (inside == 0 && *c >= '0' && *c <= '9' &&
+            (c == text || c[-1] == ':' || c[-1] == ' ')) {
+            threads *= strtod(c, &end);
+            c = end - 1;
+        }
+    }
+    if (threads > SYNTHETIC_THREADS)
+        return wf_error_set(error, WF_EINVAL,
+                            "topology %.80s: a machine of %.4g hardware threads; %d at most",
+                            text, threads, SYNTHETIC_THREADS);
+    return WF_OK;
+}
+
 static wf_status load(wf_host_reader *r, wf_error *error)
 {
     const char *source = r->options->source;
@@ -41,6 +71,8 @@ static wf_status load(wf_host_reader *r, wf_error *error)
                             "%s is not a topology in hwloc's XML (make one with: lstopo %s; "
                             "hwloc 3 writes one that hwloc 2 reads with --export-xml-flags v2)",
                             source, source);
+    if (source && !file && check_synthetic(source, error) != WF_OK)
+        return error->code;
     if (source && !file && hwloc_topology_set_synthetic(r->machine, source) != 0)
         return wf_error_set(error, WF_EIO,
                             "%s is neither a file nor a synthetic topology such as "
@@ -199,6 +231,9 @@ static wf_status collect(wf_host_reader *r, wf_error *error)
     }
     if (h->n_nics < 0)
         return wf_error_set(error, WF_ENOMEM, "no memory for a topology");
+    if (h->n_nics > MOST_NICS)
+        return wf_error_set(error, WF_EINVAL, "%s has %d network cards; %d at most",
+                            source_name(r), h->n_nics, MOST_NICS);
     if (n < 1 || n > WF_HOST_MOST_DEVICES)
         return wf_error_set(
             error, WF_EINVAL, "%s has %d %s; a host has 1 to %d devices", source_name(r), n,
@@ -206,7 +241,7 @@ static wf_status collect(wf_host_reader *r, wf_error *error)
     return WF_OK;
 }
 
-wf_status wf_host_read(const wf_host_options *options, wf_host **out, wf_error *error)
+static wf_status read_here(const wf_host_options *options, wf_host **out, wf_error *error)
 {
     wf_host_reader r = {.options = options, .host = calloc(1, sizeof *r.host)};
     wf_status status;
@@ -228,6 +263,116 @@ wf_status wf_host_read(const wf_host_options *options, wf_host **out, wf_error *
         *out = r.host;
     else
         wf_host_free(r.host);
+    return status;
+}
+
+/* ---- what others describe ---- */
+
+static wf_status read_in_child(void *options, FILE *out, wf_error *error)
+{
+    wf_host *h;
+    wf_status status = read_here(options, &h, error);
+    size_t n = status == WF_OK ? (size_t)h->n_devices : 0;
+
+    if (status != WF_OK)
+        return status;
+    fwrite(h, sizeof *h, 1, out);
+    fwrite(h->device, sizeof *h->device, n, out);
+    fwrite(h->nic, sizeof *h->nic, (size_t)h->n_nics, out);
+    fwrite(h->link, 1, n * n, out);
+    return WF_OK;
+}
+
+/* Copies a part of the answer; NULL: no memory. */
+static void *part_of(const char **at, size_t n, size_t size)
+{
+    void *copy = calloc(n + 1, size);
+
+    if (copy)
+        memcpy(copy, *at, n * size);
+    *at += n * size;
+    return copy;
+}
+
+static bool is_good(const wf_host *h)
+{
+    bool good = true;
+
+    for (int i = 0; i < h->n_devices; i++) {
+        wf_host_device *d = &h->device[i];
+
+        d->name[sizeof d->name - 1] = '\0';
+        d->bus[sizeof d->bus - 1] = '\0';
+        wf_text_visible(d->name);
+        wf_text_visible(d->bus);
+        good = good && d->nic >= -1 && d->nic < h->n_nics &&
+               (d->nic < 0 || (unsigned)d->nic_link < WF_LINKS);
+    }
+    for (int i = 0; i < h->n_nics; i++) {
+        h->nic[i].name[sizeof h->nic[i].name - 1] = '\0';
+        wf_text_visible(h->nic[i].name);
+    }
+    for (size_t i = 0; i < (size_t)h->n_devices * (size_t)h->n_devices; i++)
+        good = good && h->link[i] < WF_LINKS;
+    return good;
+}
+
+/* Makes a host of the child's answer, which may be anything. */
+static wf_status take_answer(const char *source, const char *all, size_t bytes, wf_host **out,
+                             wf_error *error)
+{
+    wf_host *h = calloc(1, sizeof *h);
+    const char *at = all + sizeof *h;
+    size_t n, nics, wanted = sizeof *h;
+
+    if (!h)
+        return wf_error_set(error, WF_ENOMEM, "no memory for a topology");
+    if (bytes >= sizeof *h)
+        memcpy(h, all, sizeof *h);
+    h->device = NULL;
+    h->nic = NULL;
+    h->link = NULL;
+    n = (size_t)h->n_devices;
+    nics = (size_t)h->n_nics;
+    if (h->n_devices >= 1 && h->n_devices <= WF_HOST_MOST_DEVICES && h->n_nics >= 0 &&
+        h->n_nics <= MOST_NICS)
+        wanted += n * sizeof *h->device + nics * sizeof *h->nic + n * n;
+    if (wanted == sizeof *h || bytes != wanted) {
+        wf_host_free(h);
+        return wf_error_set(error, WF_EIO, "%s: hwloc gives up on it: it is damaged", source);
+    }
+    h->device = part_of(&at, n, sizeof *h->device);
+    h->nic = part_of(&at, nics, sizeof *h->nic);
+    h->link = part_of(&at, n * n, 1);
+    if (!h->device || !h->nic || !h->link || !is_good(h)) {
+        bool memory = h->device && h->nic && h->link;
+
+        wf_host_free(h);
+        return memory ? wf_error_set(error, WF_EIO, "%s: hwloc gives up on it: it is damaged",
+                                     source)
+                      : wf_error_set(error, WF_ENOMEM, "no memory for a topology");
+    }
+    *out = h;
+    return WF_OK;
+}
+
+wf_status wf_host_read(const wf_host_options *options, wf_host **out, wf_error *error)
+{
+    enum { DEVICES = WF_HOST_MOST_DEVICES };
+    const size_t most = sizeof(wf_host) + DEVICES * sizeof(wf_host_device) +
+                        MOST_NICS * sizeof(wf_host_nic) + (size_t)DEVICES * DEVICES;
+    wf_host_options copy = *options;
+    wf_status status;
+    size_t bytes;
+    char *all;
+
+    *out = NULL;
+    if (!options->source)
+        return read_here(options, out, error);
+    status = wf_in_child(options->source, read_in_child, &copy, most, &all, &bytes, error);
+    if (status == WF_OK)
+        status = take_answer(options->source, all, bytes, out, error);
+    free(all);
     return status;
 }
 

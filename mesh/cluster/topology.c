@@ -1,12 +1,17 @@
 /* mesh/cluster/topology.c - reading a machine through hwloc. */
 #include "mesh/cluster/topology.h"
 #include "mesh/cluster/topology_internal.h"
+#include "mesh/cluster/in_child_internal.h"
 #include <errno.h>
 #include <hwloc.h>
 #include <stdio.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+enum { MOST_MIB = 64 };
 
 static size_t cache_bytes(hwloc_topology_t machine, hwloc_obj_type_t type)
 {
@@ -31,6 +36,9 @@ wf_status wf_topology_file(const char *xml, wf_error *error)
     if (!S_ISREG(s.st_mode))
         return wf_error_set(error, WF_EIO, "cannot read topology %s: it is no regular file",
                             xml);
+    if (s.st_size > (off_t)MOST_MIB << 20)
+        return wf_error_set(error, WF_EIO, "cannot read topology %s: it has more than %d MiB",
+                            xml, MOST_MIB);
     return WF_OK;
 }
 
@@ -48,7 +56,7 @@ static wf_status load(hwloc_topology_t machine, const char *xml, wf_error *error
     return WF_OK;
 }
 
-wf_status wf_topology_read(const char *xml, wf_topology *topology, wf_error *error)
+static wf_status read_here(const char *xml, wf_topology *topology, wf_error *error)
 {
     hwloc_topology_t machine;
     wf_status status;
@@ -67,6 +75,33 @@ wf_status wf_topology_read(const char *xml, wf_topology *topology, wf_error *err
         topology->memory_bytes = (size_t)hwloc_get_root_obj(machine)->total_memory;
     }
     hwloc_topology_destroy(machine);
+    return status;
+}
+
+static wf_status read_in_child(void *xml, FILE *out, wf_error *error)
+{
+    wf_topology topology;
+    wf_status status = read_here(xml, &topology, error);
+
+    if (status == WF_OK)
+        fwrite(&topology, sizeof topology, 1, out);
+    return status;
+}
+
+wf_status wf_topology_read(const char *xml, wf_topology *topology, wf_error *error)
+{
+    wf_status status;
+    size_t bytes;
+    char *all;
+
+    if (!xml)
+        return read_here(NULL, topology, error);
+    memset(topology, 0, sizeof *topology);
+    status = wf_in_child(xml, read_in_child, (void *)(uintptr_t)xml, sizeof *topology, &all,
+                         &bytes, error);
+    if (status == WF_OK && bytes == sizeof *topology)
+        memcpy(topology, all, bytes);
+    free(all);
     return status;
 }
 

@@ -284,6 +284,9 @@ static void refusals(void)
         wf_host_options options;
         const char *words;
     } bad[] = {{{.source = "two packages, please"}, "neither a file nor a synthetic"},
+               {{.source = "core:100000 pu:10"}, "1e+06 hardware threads; 4096 at most"},
+               {{.source = "[numa] pack:99999999(memory=4) core:99999999 99999999"},
+                "1e+24 hardware threads; 4096 at most"},
                {{.source = WEFT_TOPOLOGIES "/make.py"}, "not a topology in hwloc's XML"},
                {{.source = ONE_PACKAGE, .devices = WF_DEVICES_GPUS}, "has 0 GPUs"}};
     wf_host *host;
