@@ -14,6 +14,7 @@ WRITERS = {
     "apps/bench/mpi.c": "/dev/null as a child's input",
     "apps/tools/export_files.c": "files that are whole go from one folder to another",
     "apps/tools/export_folder.c": "folders that are whole are exchanged",
+    "mesh/cluster/in_child.c": "/dev/null as a child's streams",
     "mesh/health/private_names.c": "a lock stays the same file, in the user's own folder; no link is followed (O_NOFOLLOW)",
     "mesh/health/recorder_file.c": "written by a signal, with system calls alone; always a new file (O_EXCL)",
 }
