@@ -50,7 +50,7 @@ wf_status app_json_write(const json_t *json, FILE *out, size_t flags, const char
 
 wf_status app_json_line(json_t *json, FILE *out, int digits, const char *what, wf_error *error)
 {
-    app_json_write(json, out, JSON_REAL_PRECISION(digits), what, error);
+    app_json_write(json, out, (size_t)JSON_REAL_PRECISION(digits), what, error);
     json_decref(json);
     return error->code;
 }

@@ -138,14 +138,13 @@ value jinja_binary(app_jinja_run *run, int op, value a, value b)
 {
     value list;
 
-    if (op == '~')
-        return joined(run,
-                      (value){.kind = APP_JINJA_TEXT,
-                              .bytes = (list = jinja_string(run, a)).bytes,
-                              .text = list.text},
-                      (value){.kind = APP_JINJA_TEXT,
-                              .bytes = (list = jinja_string(run, b)).bytes,
-                              .text = list.text});
+    if (op == '~') {
+        const value left = jinja_string(run, a), right = jinja_string(run, b);
+
+        return joined(
+            run, (value){.kind = APP_JINJA_TEXT, .bytes = left.bytes, .text = left.text},
+            (value){.kind = APP_JINJA_TEXT, .bytes = right.bytes, .text = right.text});
+    }
     if (op == '+' && jinja_is_text(a) && jinja_is_text(b))
         return joined(run, a, b);
     if (op == '%' && a.kind == APP_JINJA_TEXT)

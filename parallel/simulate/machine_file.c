@@ -1,6 +1,6 @@
 /* parallel/simulate/machine_file.c - machine files: JSON in and out; see the header. */
 #include "parallel/files/output.h"
-#include "parallel/simulate/machine.h"
+#include "parallel/simulate/machine_internal.h"
 #include <jansson.h>
 #include <math.h>
 #include <stddef.h>
@@ -117,6 +117,9 @@ static wf_status read_all(const char *path, json_t *json, wf_sim_machine *m, wf_
                             "one does not have",
                             path, VERSION);
     snprintf(m->name, sizeof m->name, "%s", name ? name : path);
+    for (char *c = m->name; *c; c++)
+        if ((unsigned char)*c < ' ' || *c == 127)
+            *c = '?';
     if (check_names(path, json, error) != WF_OK)
         return error->code;
     for (int i = 0; i < FIELDS; i++)
@@ -125,10 +128,10 @@ static wf_status read_all(const char *path, json_t *json, wf_sim_machine *m, wf_
     return WF_OK;
 }
 
-wf_status wf_sim_machine_read(const char *path, wf_sim_machine *m, wf_error *error)
+static wf_status take(const char *path, json_t *json, const json_error_t *read,
+                      wf_sim_machine *m, wf_error *error)
 {
-    json_error_t why;
-    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+    json_error_t why = *read;
 
     if (!json)
         return wf_error_set(error, why.line < 0 ? WF_EIO : WF_EDATA,
@@ -137,6 +140,23 @@ wf_status wf_sim_machine_read(const char *path, wf_sim_machine *m, wf_error *err
     read_all(path, json, m, error);
     json_decref(json);
     return error->code;
+}
+
+wf_status wf_sim_machine_read(const char *path, wf_sim_machine *m, wf_error *error)
+{
+    json_error_t why;
+    json_t *json = json_load_file(path, JSON_REJECT_DUPLICATES, &why);
+
+    return take(path, json, &why, m, error);
+}
+
+wf_status wf_sim_machine_parse(const char *path, const char *text, size_t bytes,
+                               wf_sim_machine *m, wf_error *error)
+{
+    json_error_t why;
+    json_t *json = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
+
+    return take(path, json, &why, m, error);
 }
 
 wf_status wf_sim_machine_write(const wf_sim_machine *m, const char *path, wf_error *error)

@@ -111,6 +111,7 @@ wf_status wf_par_trainer_parts(wf_par_trainer *trainer, wf_par_held_part **list,
     return wf_context_status(ctx);
 }
 
+/* Returns true for a part of this tensor that lies within it. */
 static bool is_of(const wf_par_held_part *part, const wf_nn_parameter *parameter,
                   const wf_tensor *t, int kind)
 {
@@ -118,7 +119,8 @@ static bool is_of(const wf_par_held_part *part, const wf_nn_parameter *parameter
         part->kind == kind && part->ndim == t->ndim && strcmp(part->path, parameter->path) == 0;
 
     for (int d = 0; same && d < t->ndim; d++)
-        same = part->size[d] == t->dim[d].size;
+        same = part->size[d] == t->dim[d].size && part->local[d] >= 0 && part->start[d] >= 0 &&
+               part->start[d] <= part->size[d] - part->local[d];
     return same;
 }
 
@@ -153,7 +155,9 @@ wf_status wf_par_trainer_parts_again(wf_par_trainer *trainer, wf_par_held_part *
     for (int64_t k = 0; k < n && wf_context_status(ctx) == WF_OK; k++) {
         if (sum[n + k] == 0)
             wf_fail(ctx, WF_EINVAL,
-                    "%s, tensor %d of it, is not of this model, or has another size: a step is "
+                    "%s, tensor %d of it, is not of this model, or has another size, or a part "
+                    "of it "
+                    "lies outside: a step is "
                     "made again with the model and optimizer that it was made with",
                     list[k].path, list[k].kind);
         list[k].digest = sum[k];

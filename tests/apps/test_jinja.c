@@ -122,7 +122,7 @@ static void as_transformers(void)
 
     printf("%zu of %d equal, %zu of them refused ", equal, there, refused);
     CU_ASSERT(there >= 100);
-    CU_ASSERT_EQUAL(equal, there);
+    CU_ASSERT_EQUAL(equal, (size_t)there);
     CU_ASSERT_EQUAL(refused, 0);
 }
 

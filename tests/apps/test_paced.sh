@@ -38,6 +38,11 @@ refused()
 }
 refused "a scale without a machine" "belongs to --paced" --paced-scale 2
 refused "a machine that is not there" "machine file nowhere.json" --paced nowhere.json
+sed 's/"fp32": 1e9/"fp32": 1/' machine.json >slow.json
+refused "a rate in other units" "device.fp32 is 1: give a number from 1e+06 to 1e+21, in FLOP/s" --paced slow.json
+sed 's/"fp32": 1e9, "products": 1/"fp32": 1e6, "products": 1e-3/' machine.json >slow.json
+refused "an op that would sleep for hours" "s on the machine whose pace this run has, and an op may take 600 s" \
+    --paced slow.json --n-embd 512
 sed 's/"background"/"cores": 2, "background"/' machine.json >shared.json
 refused "ranks that share cores" "leave out host.cores" --paced shared.json
 

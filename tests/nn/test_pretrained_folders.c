@@ -236,7 +236,26 @@ static void a_failed_save_is_told_by_all(void)
     on_model_ranks(&test);
 }
 
+/* config.json may say any number of layers: it is compared with the files before a model is built. */
+static void layers_need_tensors(void)
+{
+    static const char deep[] = "{\"model_type\": \"gpt2\", \"n_layer\": 65536, \"n_head\": 2, "
+                               "\"n_embd\": 8, \"n_positions\": 8, \"vocab_size\": 16}";
+    char folder[] = "/tmp/weft-pretrained-XXXXXX", path[FOLDER];
+    wf_error error = {WF_OK, ""};
+    wf_nn_gpt_config config;
+
+    CU_ASSERT_FATAL(mkdtemp(folder) != NULL);
+    write_text(folder, "config.json", deep);
+    snprintf(path, sizeof path, "%s/model.safetensors", folder);
+    CU_ASSERT_EQUAL(symlink(WEFT_REFERENCE "/hf_gpt2/model.safetensors", path), 0);
+    CU_ASSERT_EQUAL(wf_par_pretrained_config(folder, &config, &error), WF_EDATA);
+    CU_ASSERT(strstr(error.text, "config.json has 65536 layers, and the files") != NULL);
+    remove_folder(folder);
+}
+
 static const wf_test tests[] = {{"what does not fit is refused", what_does_not_fit_is_refused},
+                                {"layers need tensors", layers_need_tensors},
                                 {"a tie is no accident", a_tie_is_no_accident},
                                 {"a head of its own is kept", a_head_of_its_own_is_kept},
                                 {"adapters are not dropped", adapters_are_not_dropped},

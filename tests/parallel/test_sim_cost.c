@@ -234,6 +234,8 @@ static void files(void)
     refused("{\"weft_machine\": 1, \"colour\": 1}", "nothing is called colour");
     refused("{\"weft_machine\": 1, \"device\": {\"memory\": -1}}", "device.memory is -1");
     refused("{\"weft_machine\": 1, \"device\": {\"memory\": \"much\"}}", "is not a number");
+    refused("{\"weft_machine\": 1, \"device\": {\"memory\": 1e9, \"bf16\": 1e9, \"fp32\": 1}}",
+            "device.fp32 is 1: give a number from 1e+06 to 1e+21, in FLOP/s");
 }
 
 int main(void)

@@ -127,6 +127,23 @@ static wf_status read_config(const char *folder, const wf_file_calls *calls,
     return wf_hf_config_read(config, calls, path, error);
 }
 
+/* A layer has several tensors; of a model with more layers than any has that is compared before it is built. */
+enum { LAYER_TENSORS = 2, USUAL_LAYERS = 256 };
+
+static wf_status check_layers(const wf_hf_weights *w, const char *folder, wf_error *error)
+{
+    int64_t layers = w->config.model.layers, tensors = 0;
+
+    for (int64_t f = 0; f < w->files.count; f++)
+        tensors += w->files.file[f].header.count;
+    if (layers <= USUAL_LAYERS || tensors / LAYER_TENSORS >= layers)
+        return WF_OK;
+    return wf_error_set(error, WF_EDATA,
+                        "%s: config.json has %lld layers, and the files of weights have %lld "
+                        "tensors in all: the two belong to different models",
+                        folder, (long long)layers, (long long)tensors);
+}
+
 /* Reads the config of a folder, which may have no weights (wf_par_pretrained_keep). */
 static wf_status read_model(const char *folder, wf_nn_gpt_config *model, wf_error *error)
 {
@@ -135,8 +152,10 @@ static wf_status read_model(const char *folder, wf_nn_gpt_config *model, wf_erro
     bool own = false;
 
     if (read_config(folder, &wf_system_files, &w.config, error) == WF_OK &&
-        w.config.model.tied && wf_hf_files_there(folder) &&
-        wf_hf_files_open(&w.files, &wf_system_files, folder, &unread) == WF_OK)
+        (w.config.model.tied || w.config.model.layers > USUAL_LAYERS) &&
+        wf_hf_files_there(folder) &&
+        wf_hf_files_open(&w.files, &wf_system_files, folder, &unread) == WF_OK &&
+        check_layers(&w, folder, error) == WF_OK && w.config.model.tied)
         find_own_head(&w, &own, error);
     wf_hf_files_close(&w.files);
     *model = w.config.model;
