@@ -11,6 +11,8 @@ set(weft_not_address
     test_search_memory
     # the emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_ops, the program by apps.cli_runs
     cuda.gpt_train test_cuda_math test_cuda_graph_train
+    # programs that hwloc leaves memory in; parallel.test_output runs the writer
+    apps.planted_files
     # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora
     test_lora apps.adamw8bit apps.pipeline apps.qlora)
 

@@ -46,7 +46,7 @@ END
 result "the curve is where its numbers are" "$(cat problem)"
 
 tool "two runs that differ" 1 --svg two.svg a.jsonl b.jsonl
-says out '^step 61: loss_bits'
+says out '^step 61: loss is'
 says two.svg '>they differ from step 61 on<' '>b.jsonl: loss 0.9000 at last<'
 tool "two runs alike" 0 --svg same.svg a.jsonl a.jsonl
 result "nothing is marked" "$(grep -o 'they differ' same.svg)"
