@@ -14,7 +14,7 @@
 typedef struct app_replay_row {
     int64_t step, order;
     int rank;
-    const json_t *head, *digests; /* of app_replay_rows.all */
+    const json_t *head, *digests; /* they belong to app_replay_rows.all */
 } app_replay_row;
 
 /* All zero: nothing read yet. */

@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,10 +14,11 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WALL_MS = 60000, MEMORY_MIB = 2048, FINISHED = 42 };
+enum { WALL_MS = 60000, MEMORY_MIB = 2048 };
 
-/* What the child writes first. */
+/* The first bytes of what the child writes. */
 typedef struct answer {
+    uint64_t bytes; /* how many follow */
     int32_t status;
     char text[sizeof((wf_error){0}).text];
 } answer;
@@ -46,7 +48,7 @@ static rlim_t mapped(void)
 static void set_limits(void)
 {
     static const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGINT};
-    const struct rlimit seconds = {WF_CHILD_SECONDS, WF_CHILD_SECONDS};
+    const struct rlimit seconds = {WF_CHILD_SECONDS, WF_CHILD_SECONDS + 1};
     const rlim_t memory = mapped() + ((rlim_t)MEMORY_MIB << 20);
     int nowhere = open("/dev/null", O_RDWR);
 
@@ -60,6 +62,7 @@ static void set_limits(void)
     setrlimit(RLIMIT_AS, &(struct rlimit){memory, memory});
 }
 
+/* The child ends itself in a way that runs nothing of the parent's. */
 static _Noreturn void run(int fd, wf_child_body *body, void *arg)
 {
     wf_error error = {WF_OK, ""};
@@ -76,10 +79,13 @@ static _Noreturn void run(int fd, wf_child_body *body, void *arg)
         if (fclose(memory) != 0)
             a.status = WF_ENOMEM;
     }
-    if (!out || fwrite(&a, sizeof a, 1, out) != 1 ||
-        (a.status == WF_OK && bytes && fwrite(written, bytes, 1, out) != 1) || fflush(out) != 0)
-        _exit(1);
-    _exit(FINISHED);
+    a.bytes = a.status == WF_OK ? bytes : 0;
+    if (out && fwrite(&a, sizeof a, 1, out) == 1 && a.bytes)
+        fwrite(written, bytes, 1, out);
+    if (out)
+        fflush(out);
+    for (;;)
+        kill(getpid(), SIGKILL);
 }
 
 /* Reads what comes until the end. False: it takes too long, is too much, or there is no memory. */
@@ -115,28 +121,29 @@ static bool take(int fd, size_t most, char **all, size_t *bytes)
     }
 }
 
-static wf_status judge(const char *what, int ended, bool whole, const char *all, size_t bytes,
+static wf_status judge(const char *what, int ended, bool stopped, const char *all, size_t bytes,
                        wf_error *error)
 {
-    answer a;
+    int by = WIFSIGNALED(ended) ? WTERMSIG(ended) : 0;
+    answer a = {.bytes = UINT64_MAX};
 
-    if (WIFSIGNALED(ended) && (WTERMSIG(ended) == SIGXCPU || WTERMSIG(ended) == SIGKILL))
-        return wf_error_set(
-            error, WF_EIO,
-            "%s: hwloc has not read it within %d s of processor time, or has taken "
-            "too much memory: it describes too large a machine, or is damaged",
-            what, WF_CHILD_SECONDS);
-    if (WIFSIGNALED(ended))
-        return wf_error_set(error, WF_EIO, "%s: hwloc crashes on it (%s): it is damaged", what,
-                            strsignal(WTERMSIG(ended)));
-    if (!whole || !WIFEXITED(ended) || WEXITSTATUS(ended) != FINISHED || bytes < sizeof a)
-        return wf_error_set(error, WF_EIO, "%s: hwloc gives up on it: it is damaged", what);
-    memcpy(&a, all, sizeof a);
+    if (bytes >= sizeof a)
+        memcpy(&a, all, sizeof a);
     a.text[sizeof a.text - 1] = '\0';
-    return a.status == WF_OK
-               ? WF_OK
-               : wf_error_set(error, (wf_status)a.status, "%s",
-                              *a.text ? a.text : wf_status_name((wf_status)a.status));
+    if (!stopped && a.bytes == bytes - sizeof a)
+        return a.status == WF_OK
+                   ? WF_OK
+                   : wf_error_set(error, (wf_status)a.status, "%s",
+                                  *a.text ? a.text : wf_status_name((wf_status)a.status));
+    if (stopped || by == SIGXCPU)
+        return wf_error_set(error, WF_EIO,
+                            "%s: hwloc has not read it within %d s of processor time: it "
+                            "describes too large a machine, or is damaged",
+                            what, WF_CHILD_SECONDS);
+    return wf_error_set(error, WF_EIO, "%s: hwloc %s%s%s: it is damaged", what,
+                        by && by != SIGKILL ? "crashes on it (" : "gives up on it",
+                        by && by != SIGKILL ? strsignal(by) : "",
+                        by && by != SIGKILL ? ")" : "");
 }
 
 wf_status wf_in_child(const char *what, wf_child_body *body, void *arg, size_t most,
@@ -165,7 +172,7 @@ wf_status wf_in_child(const char *what, wf_child_body *body, void *arg, size_t m
         kill(child, SIGKILL);
     while (waitpid(child, &ended, 0) < 0 && errno == EINTR)
         ;
-    status = judge(what, ended, whole, all, n, error);
+    status = judge(what, ended, !whole, all, n, error);
     if (status == WF_OK) {
         n -= sizeof(answer);
         memmove(all, all + sizeof(answer), n);

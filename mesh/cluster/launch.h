@@ -48,7 +48,8 @@ typedef struct wf_launch_options {
     /* Seconds after which a rank that neither goes on nor waits for others has failed; 0: never.
        Computing for so long without a collective counts; to read data, and to read or write
        checkpoints and models, may take any time. Processes have as long to come together, 20 s at
-       least, and to exit when the world has ended, 5 s at least. */
+       least, and to exit when the world has ended, 5 s at least; with 0 they have 600 s for
+       each. */
     double stall_timeout;
     /* NULL, or what all processes of the run must have alike: options, data, weights. They compare it, with the
        number of ranks, the transport, the axes and libweft's version, before a rank starts; WF_EMISMATCH names what differs,

@@ -117,9 +117,9 @@ static wf_status read_all(const char *path, json_t *json, wf_sim_machine *m, wf_
                             "one does not have",
                             path, VERSION);
     snprintf(m->name, sizeof m->name, "%s", name ? name : path);
+    wf_text_visible(m->name);
     for (char *c = m->name; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127)
-            *c = '?';
+        *c = *c == '\n' || *c == '\t' ? '?' : *c;
     if (check_names(path, json, error) != WF_OK)
         return error->code;
     for (int i = 0; i < FIELDS; i++)
