@@ -118,18 +118,39 @@ static wf_status take_row(app_replay_rows *r, json_t *row, const json_t **head,
     return WF_OK;
 }
 
-/* Returns the next row; NULL at the end, or where that is cut. Behind a row that was cut a run went on, and
-   begins with a head. */
+/* Returns true where a line ends between here and the end of the file. */
+static bool a_line_ends(FILE *file)
+{
+    int c;
+
+    do
+        c = fgetc(file);
+    while (c != EOF && c != '\n');
+    return c == '\n';
+}
+
+/* Returns the next row; NULL at the end. A row that was cut is the last, or a run that went on has written a head
+   behind it, on a line of its own. */
 static json_t *next_row(FILE *file, bool *damaged)
 {
-    long start = ftell(file);
-    json_t *row = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+    long start;
+    json_t *row;
+    int c;
 
-    if (row)
+    do
+        c = fgetc(file);
+    while (c == '\n' || c == '\r' || c == ' ' || c == '\t');
+    if (c == EOF || ungetc(c, file) == EOF)
+        return NULL;
+    start = ftell(file);
+    row = json_loadf(file, JSON_DISABLE_EOF_CHECK, NULL);
+    if (row || fseek(file, start, SEEK_SET) != 0 || !a_line_ends(file))
         return row;
     row = app_row_after_cut(file, start);
-    *damaged = row ? !is_head(row) : !feof(file);
-    return row;
+    *damaged = !row || !is_head(row);
+    if (*damaged)
+        json_decref(row);
+    return *damaged ? NULL : row;
 }
 
 wf_status app_replay_rows_read(app_replay_rows *r, FILE *file, const char *path,
@@ -142,15 +163,16 @@ wf_status app_replay_rows_read(app_replay_rows *r, FILE *file, const char *path,
 
     if (!r->all && !(r->all = json_array()))
         return wf_error_set(error, WF_ENOMEM, "no memory for %s", path);
-    while (status == WF_OK && !damaged && (row = next_row(file, &damaged)))
+    while (status == WF_OK && (row = next_row(file, &damaged)))
         status = take_row(r, row, &head, path, numerics, error);
     if (status == WF_OK && ferror(file))
         return wf_error_set(error, WF_EIO, "--replay: cannot read %s", path);
     if (status == WF_OK && damaged)
-        return wf_error_set(error, WF_EDATA,
-                            "--replay: %s is damaged behind %zu rows of all that were read: what "
-                            "follows is neither a row nor one that was cut",
-                            path, json_array_size(r->all));
+        return wf_error_set(
+            error, WF_EDATA,
+            "--replay: %s is damaged behind %zu rows of all that were read: what "
+            "follows is neither a row nor one that was cut",
+            path, json_array_size(r->all));
     return status;
 }
 

@@ -30,9 +30,9 @@ static void rows_of_a_run(void)
     wf_par_held_part part;
     wf_error error;
 
-    CU_ASSERT_EQUAL(read_text(HEAD("8", "4", "4") STEP("1", "a1") STEP("2", "a2")
-                                  "{\"step\": 3, \"dig\n" HEAD("8", "0", "4") STEP("2", "b2")
-                                  "{\"step\": 3, \"di",
+    CU_ASSERT_EQUAL(read_text(HEAD("8", "4", "4") STEP("1", "a1")
+                                  STEP("2", "a2") "{\"step\": 3, \"dig\n" HEAD("8", "0", "4")
+                                      STEP("2", "b2") "{\"step\": 3, \"di",
                               &rows, &error),
                     WF_OK);
     CU_ASSERT_EQUAL_FATAL(rows.count, 2);

@@ -1,11 +1,8 @@
 /*
- * tests/mesh/test_failure_detector_meet.c - what a process that is lost receives, and what becomes of connections when a
- * process dies.
+ * tests/mesh/test_failure_detector_meet.c - what a process that was given up receives, and one that waits for a report.
  */
 #include "tests/mesh/market.h"
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
 
 typedef struct host_of_one {
     pthread_t thread;
