@@ -20,7 +20,7 @@ set(weft_not_address
 # the tokenizer's threads. What computes on one thread is AddressSanitizer's.
 set(weft_thread
     "^mesh[.]test_(axes|border|comm|comm_faults|comm_groups|comm_ledger|comm_mismatch|comm_rows|computed|distribute)$"
-    "^mesh[.]test_(exchange_stress|failure_detector|failure_detector_meet|gradients|job_compare|last_word|launch)$"
+    "^mesh[.]test_(exchange_stress|failure_detector|failure_detector_meet|gradients|job_compare|last_word|launch|rendezvous)$"
     "^mesh[.]test_(progress|recorder|redistribute|sharing|sum_bf16|sums|topology)$"
     "^kernels[.]test_(linear_joined|team)$"
     "^core[.]test_(memory|ranges|trace)$"
