@@ -90,8 +90,8 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
 FORBIDDEN_CALL = re.compile(
     r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)"
     r"\s*\(")
-# wf_par_main is what a program's main is: it prints the one error and gives the exit status.
-PROGRAM = "parallel/main.c"
+# wf_par_main is what a program's main is: it prints the one error and gives the exit status. A child process ends itself.
+PROGRAM = ("parallel/main.c", "mesh/cluster/in_child.c")
 FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 C_SUFFIXES = (".c", ".h", ".def", ".cu")
@@ -224,7 +224,7 @@ def circles(root):
 
 def words(root):
     for path in c_files(root, LIBRARY):
-        if path.relative_to(root).as_posix() == PROGRAM:
+        if path.relative_to(root).as_posix() in PROGRAM:
             continue
         for number, line in enumerate(code_lines(path), 1):
             match = FORBIDDEN_CALL.search(line) or FORBIDDEN_STREAM.search(line)
