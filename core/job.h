@@ -49,16 +49,16 @@ WF_API uint64_t wf_job_digest(const wf_job *job);
 
 /* ---- for who compares ---- */
 
-/* The error of wf_job_fail, or WF_ENOMEM where an entry was lost; WF_OK else. */
-const wf_error *wf_job_error(const wf_job *job);
+/** wf_job_error - the error of wf_job_fail, or WF_ENOMEM where an entry was lost; WF_OK else. */
+WF_API const wf_error *wf_job_error(const wf_job *job);
 
-/* Names and values one behind the other, each ended by 0. Owner: the job. */
-const char *wf_job_text(const wf_job *job, size_t *bytes);
+/** wf_job_text - names and values one behind the other, each ended by 0. Owner: the job. */
+WF_API const char *wf_job_text(const wf_job *job, size_t *bytes);
 
-/* Counts the entries that differ between two such texts, of parties a and b ("process 0 (node0)"), where none does those
-   that only one has: the text begins with the first of them, "lr is 0.1 in .. and 0.2 in ..". */
-int wf_job_differences(const char *a, size_t a_bytes, const char *a_name, const char *b,
-                       size_t b_bytes, const char *b_name, char *text, size_t room);
+/** wf_job_differences - counts the entries that differ between two such texts, of parties a and b ("process 0 (node0)"),
+ * where none does those that only one has: the text begins with the first of them, "lr is 0.1 in .. and 0.2 in ..". */
+WF_API int wf_job_differences(const char *a, size_t a_bytes, const char *a_name, const char *b,
+                              size_t b_bytes, const char *b_name, char *text, size_t room);
 
 WF_END_DECLS
 

@@ -1,6 +1,6 @@
 /* mesh/cluster/launch_check.c - compares what the environment says of the processes with what they are. */
 #include "mesh/cluster/launch_internal.h"
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>

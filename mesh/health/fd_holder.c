@@ -6,7 +6,7 @@
  * the others until nobody calls MPI any more. What MPI keeps for it in shared memory the launcher removes,
  * and where that has been killed with all its processes, the fd holder.
  */
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <sched.h>

@@ -1,7 +1,7 @@
 /* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
 #include "core/thread.h"
 #include "core/futex.h"
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include "mesh/health/muster_parts_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>

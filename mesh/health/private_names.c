@@ -1,6 +1,6 @@
 /* mesh/health/private_names.c - sockets and locks in a folder of this user's alone: see the header. */
 #include "mesh/health/private_names_internal.h"
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

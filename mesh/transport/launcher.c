@@ -1,5 +1,5 @@
 /* mesh/transport/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>

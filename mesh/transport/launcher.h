@@ -33,20 +33,6 @@ WF_API wf_launcher wf_launcher_detected(void);
  * them. False where the launcher's variables are left from another job: nobody else is there. */
 WF_API bool wf_launcher_reports_elsewhere(void);
 
-/* A name of this job for this user, not longer than 32 characters; false where none is known. */
-bool wf_launcher_job(char *text, size_t room);
-
-/* The file of shared memory that OpenMPI makes for this process and its mpirun removes, unless that has
-   been killed. False: it is not known. */
-bool wf_launcher_segment(char *path, size_t room);
-
-/* The names of the variables that have this process's number, how many of its host there are, and its
-   number among these. False: no launcher has started it. */
-bool wf_launcher_variables(const char *name[3]);
-
-/* Which of the launcher's processes a process of this user's is; -1: not known. */
-int wf_launcher_process_of(int pid);
-
 /**
  * wf_launcher_choose - how the ranks of a world are to be started
  *

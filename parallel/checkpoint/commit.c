@@ -5,13 +5,12 @@
  * that shows them, the rename before `latest` names it, `latest` before anything is deleted.
  */
 #include "parallel/checkpoint/commit_internal.h"
+#include "parallel/files/output_internal.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LATEST   "latest"
@@ -72,20 +71,6 @@ static bool is_partial(const char *name)
     return strncmp(name, "step-", 5) == 0 && n > end && strcmp(name + n - end, PARTIAL) == 0;
 }
 
-/* A number that no other save has taken. */
-static uint64_t new_mark(void)
-{
-    uint64_t mark;
-    struct timespec t;
-
-    if (getrandom(&mark, sizeof mark, GRND_NONBLOCK) == (ssize_t)sizeof mark)
-        return mark | 1; /* 0 is none */
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (((uint64_t)t.tv_sec << 30 ^ (uint64_t)t.tv_nsec) * 0x9e3779b97f4a7c15u ^
-            (uint64_t)getpid() << 1) |
-           1;
-}
-
 static bool has_name(char *const *names, int64_t n, const char *name)
 {
     for (int64_t i = 0; i < n; i++)
@@ -118,7 +103,7 @@ wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_e
     if (status == WF_OK) {
         tidy(dir, names, n);
         wf_folder_free_names(names, n);
-        *mark = new_mark();
+        *mark = wf_output_mark();
         status = wf_folder_make(dir, wf_ckpt_partial(name, step, *mark), error);
     }
     return status;
@@ -235,8 +220,8 @@ static void remove_step(const wf_folder *dir, int64_t step)
     char name[WF_CKPT_NAME], gone[WF_CKPT_NAME];
 
     /* out of sight first: what is deleted by half is no checkpoint any more */
-    if (wf_folder_rename(dir, wf_ckpt_name(name, step), wf_ckpt_partial(gone, step, new_mark()),
-                         NULL) == WF_OK)
+    if (wf_folder_rename(dir, wf_ckpt_name(name, step),
+                         wf_ckpt_partial(gone, step, wf_output_mark()), NULL) == WF_OK)
         wf_folder_remove(dir, gone, NULL);
 }
 

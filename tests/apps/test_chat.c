@@ -2,9 +2,8 @@
  * tests/apps/test_chat.c - conversations as transformers writes them (tests/apps/chat/make.py), by a folder's template and
  * by one that is named; what of them is trained; rows that are damaged, or say what nothing here honours.
  */
-#include "apps/chat/chat.h"
 #include "apps/tokenizer/load_internal.h"
-#include "tests/harness.h"
+#include "tests/apps/chat_lines.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,31 +46,6 @@ static app_chat_template *open_text(const char *jinja, size_t bytes)
         printf("\n    %s\n", error.text);
     CU_ASSERT_PTR_NOT_NULL_FATAL(t);
     return t;
-}
-
-static app_chat_template *open_name(const char *name)
-{
-    wf_error error = {WF_OK, ""};
-    app_chat_template *t;
-
-    CU_ASSERT_EQUAL_FATAL(app_chat_template_open(&(app_chat_options){.name = name}, &t, &error),
-                          WF_OK);
-    return t;
-}
-
-static wf_status write_row(const app_chat_template *t, const char *line, size_t bytes,
-                           app_chat_train train, size_t part, app_chat_written *written,
-                           wf_error *error)
-{
-    app_chat_writer *writer = NULL;
-    app_chat_row *row = NULL;
-
-    if (app_chat_row_read(t, "rows:7", line, bytes, &row, error) == WF_OK &&
-        app_chat_writer_new(t, &writer, error) == WF_OK)
-        app_chat_write(writer, row, train, part, written, error);
-    app_chat_writer_free(writer);
-    app_chat_row_free(row);
-    return error->code;
 }
 
 static void check_case(const app_json *json, uint32_t one, const app_chat_template *t)

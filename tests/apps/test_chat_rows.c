@@ -1,33 +1,7 @@
 /* tests/apps/test_chat_rows.c - rows of chat data that are damaged, or say what nothing here honours. */
-#include "apps/chat/chat.h"
-#include "tests/harness.h"
+#include "tests/apps/chat_lines.h"
 #include <stdio.h>
 #include <string.h>
-
-static app_chat_template *open_name(const char *name)
-{
-    wf_error error = {WF_OK, ""};
-    app_chat_template *t;
-
-    CU_ASSERT_EQUAL_FATAL(app_chat_template_open(&(app_chat_options){.name = name}, &t, &error),
-                          WF_OK);
-    return t;
-}
-
-static wf_status write_row(const app_chat_template *t, const char *line, size_t bytes,
-                           app_chat_train train, size_t part, app_chat_written *written,
-                           wf_error *error)
-{
-    app_chat_writer *writer = NULL;
-    app_chat_row *row = NULL;
-
-    if (app_chat_row_read(t, "rows:7", line, bytes, &row, error) == WF_OK &&
-        app_chat_writer_new(t, &writer, error) == WF_OK)
-        app_chat_write(writer, row, train, part, written, error);
-    app_chat_writer_free(writer);
-    app_chat_row_free(row);
-    return error->code;
-}
 
 #define U(text)        "{\"role\": \"user\", \"content\": \"" text "\"}"
 #define A(text)        "{\"role\": \"assistant\", \"content\": \"" text "\"}"

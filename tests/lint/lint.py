@@ -14,7 +14,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     vocabulary the field's words, not our own (the table VOCABULARY), and no comment that begins in
                mid-sentence
     docs       every WF_API declaration has a doc block above it that names it, or the op it is
-               the gradient of (wf_x_dx, wf_x_dw, wf_x_grad)
+               the gradient of (wf_x_dx, wf_x_dw, wf_x_grad); a public header has no others
     readme     docs/quickstart.md shows apps/quickstart.c word for word, and the README some of its lines;
                each folder of the library has a README of its own that names each of its C files, in
                at most 120 lines, and its decisions are beside it in DECISIONS.md
@@ -87,15 +87,14 @@ LIBRARY = tuple(FOLDERS)
 MOST_CIRCLE = 3
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
-FORBIDDEN_CALL = re.compile(
-    r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)"
-    r"\s*\(")
+FORBIDDEN_CALL = re.compile(r"(?<![.>])\b(abort|exit|_exit|_Exit|quick_exit|printf|vprintf|puts|putchar|perror|errx|warnx)\s*\(")
 # wf_par_main is what a program's main is: it prints the one error and gives the exit status. A child process ends itself.
 PROGRAM = ("parallel/main.c", "mesh/cluster/in_child.c")
 FORBIDDEN_STREAM = re.compile(r"\b(stdout|stderr)\b")
 UNDONE = re.compile(r"\b(TO" r"DO|FIX" r"ME|X" r"XX)\b")
 C_SUFFIXES = (".c", ".h", ".def", ".cu")
 SOURCES = C_SUFFIXES + (".py", ".sh")
+UNEXPORTED = re.compile(r"(?!WF_|static\b|typedef\b|extern\b|return\b)[A-Za-z_][^;=]*\bwf_\w+\(")
 GRADIENT = re.compile(r"_(dx|dw|grad)$")
 # Where the words that nobody says have to be said.
 SPEAKS_OF_WORDS = ("tests/lint/vocabulary.py", "tests/lint/samples.py")
@@ -303,6 +302,8 @@ def docs(root):
                     yield path, number + 1, f"the doc block above {name} doesn't name it"
                 while ";" not in lines[number] and number + 1 < len(lines):
                     number += 1
+            elif UNEXPORTED.match(line) and not path.name.endswith("_internal.h"):
+                yield path, number + 1, "a public header declares a function that is not exported: give it WF_API, or an internal header"
             else:
                 # One block may serve several declarations that follow each other.
                 block = ""

@@ -101,6 +101,8 @@ SAMPLES = {
         ("tests/b.sh", "result a ''\n", []),
     ],
     "docs": [
+        ("core/a.h", "int wf_one(int x);\nconst char *wf_two(void);\nstatic inline int wf_three(void)\n", [1, 2]),
+        ("core/a_internal.h", "int wf_one(int x);\n", []),
         ("core/a.h", DOC + "WF_API int wf_one(int x);\n\nint bare(void);\n", []),
         ("core/two.h", DOC.replace("one -", "one, wf_two -") +
          "WF_API int wf_one(int x,\n    int y);\nWF_API int wf_two(int x);\n", []),

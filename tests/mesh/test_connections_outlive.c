@@ -2,25 +2,8 @@
  * tests/mesh/test_connections_outlive.c - what becomes of a process's connections when it is killed: those of the failure
  * detector stay open for as long as the verdict takes, and no others.
  */
-#include "mesh/health/failure_detector_parts_internal.h"
-#include "tests/mesh/ranks.h"
-#include <errno.h>
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <stdatomic.h>
-#include <sys/socket.h>
+#include "tests/mesh/market.h"
 #include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A process with a connection of the failure detector and another one is killed. */
 static pid_t kill_a_child(int *held, int *other)

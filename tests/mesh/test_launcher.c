@@ -1,7 +1,7 @@
 /* tests/mesh/test_launcher.c - what started this process, by the environment; and contradictions,
  * which are told with both sides by name. */
 #include "mesh/cluster/launch.h"
-#include "mesh/transport/launcher.h"
+#include "mesh/transport/launcher_internal.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
