@@ -1,7 +1,7 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
 #include "apps/json_number.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <inttypes.h>
 #include <string.h>
 

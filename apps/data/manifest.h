@@ -12,7 +12,7 @@
 #define WF_APPS_DATA_MANIFEST_H
 
 #include "core/status.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 
 enum { APP_MANIFEST_PARTS = 4 };
 

@@ -8,7 +8,7 @@
  *         app_megatron_writer_end_document(writer, &error);
  *     app_megatron_writer_finish(writer, NULL, &error);           or app_megatron_writer_discard
  *
- * Files are written as parallel/files/output.h says, and get their names together with those of a loss mask and a
+ * Files are written as core/files/output.h says, and get their names together with those of a loss mask and a
  * manifest (apps/data/manifest.h): what has the final names is whole, whenever the program or the machine ends, and of
  * one writing. Memory does not grow with the data. A writer serves one thread at a time, but for app_megatron_writer_put.
  */

@@ -2,7 +2,7 @@
 #include "apps/data/source.h"
 #include "apps/data/manifest.h"
 #include "core/numerics/bits.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

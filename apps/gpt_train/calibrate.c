@@ -3,7 +3,7 @@
  * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
  */
 #include "apps/gpt_train/calibrate.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
 #include "mesh/cluster/topology.h"

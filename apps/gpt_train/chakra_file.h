@@ -3,7 +3,7 @@
 #define WF_APPS_CHAKRA_FILE_H
 
 #include "apps/gpt_train/step_record.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 
 /* Whether this program was built with protobuf-c; else what follows fails with WF_EUNSUPPORTED. */
 bool chakra_is_built(void);

@@ -1,6 +1,6 @@
 /* apps/gpt_train/elastic_files.c - see the header. */
 #include "apps/gpt_train/elastic_files.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  *     DIR/leave                          asks a run that goes on to leave what it holds, for a start with more processes
  *
  * DIR lies where other users may write too, so it is not trusted blindly: it and its files have to be this user's, closed
- * to writing by others, and no links (parallel/files/output.h); and what is in it says which run and job it is of
+ * to writing by others, and no links (core/files/output.h); and what is in it says which run and job it is of
  * (recovery_job.h).
  */
 #ifndef WF_APPS_ELASTIC_FILES_H

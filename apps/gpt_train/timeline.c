@@ -1,7 +1,7 @@
 /* apps/gpt_train/timeline.c - see the header. */
 #include "apps/gpt_train/timeline.h"
 #include "apps/outputs.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <pthread.h>

@@ -1,6 +1,6 @@
 /* apps/options/options_show.c - --print-config and --save-config: what each option is, and who said so. */
 #include "apps/options/options_table.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* apps/tokenizer/trainer_write.c - a trained vocabulary as tokenizer.json. */
 #include "apps/tokenizer/load_internal.h"
 #include "apps/tokenizer/trainer_internal.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* apps/tools/gguf_import.c - see the header. */
 #include "apps/tools/gguf_import.h"
 #include "apps/tools/gguf_tokenizer.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* apps/tools/svg.c - see the header. */
 #include "apps/tools/svg.h"
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 
 void app_svg_begin(FILE *out, double width, double height)
 {

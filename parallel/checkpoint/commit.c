@@ -5,7 +5,7 @@
  * that shows them, the rename before `latest` names it, `latest` before anything is deleted.
  */
 #include "parallel/checkpoint/commit_internal.h"
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>

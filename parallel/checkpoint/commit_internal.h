@@ -14,7 +14,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_COMMIT_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_COMMIT_INTERNAL_H
 
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include "parallel/checkpoint/index_internal.h"
 
 enum { WF_CKPT_PATH = WF_FILES_PATH, WF_CKPT_NAME = 64 };

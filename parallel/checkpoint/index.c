@@ -1,6 +1,6 @@
 /* parallel/checkpoint/index.c - reading and writing index.json; see the header. */
 #include "parallel/checkpoint/index_internal.h"
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/formats/json_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* parallel/checkpoint/index_format.c - writing index.json; see index.h. */
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/checkpoint/index_internal.h"
 #include <jansson.h>
 #include <stdio.h>

@@ -19,7 +19,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include "parallel/checkpoint/parts_internal.h"
 
 /* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */

@@ -12,7 +12,7 @@
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
 #include "parallel/shard/unshard_internal.h"

@@ -6,7 +6,7 @@
 #define WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
 
 #include "mesh/array/mesh.h"
-#include "parallel/files/part_internal.h"
+#include "core/files/part_internal.h"
 
 /* A mesh without ranks behind it: outermost axis first. */
 typedef struct wf_saved_mesh {

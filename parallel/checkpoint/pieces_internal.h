@@ -8,7 +8,7 @@
 #ifndef WF_PARALLEL_CHECKPOINT_PIECES_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_PIECES_INTERNAL_H
 
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/checkpoint/state_internal.h"
 

@@ -14,7 +14,7 @@
 
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/pieces_internal.h"
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include <pthread.h>
 #include <stdatomic.h>
 

@@ -14,7 +14,7 @@
 
 #include "core/status.h"
 #include "core/tensor.h"
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 #include "parallel/formats/gguf.h"
 #include <stddef.h>
 

@@ -1,5 +1,5 @@
 /* parallel/formats/gguf_read.c - the header of a GGUF file, out of the file; see the headers. */
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 #include "parallel/formats/gguf_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* parallel/formats/hf_files.c - the weights of a folder; see the header. */
 #include "parallel/formats/hf_files_internal.h"
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include "parallel/formats/json_internal.h"
 #include <errno.h>
 #include <limits.h>

@@ -1,6 +1,6 @@
 /* parallel/formats/json.c - JSON from strangers; see the header. */
 #include "parallel/formats/json_internal.h"
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #ifndef WF_PARALLEL_FORMATS_JSON_INTERNAL_H
 #define WF_PARALLEL_FORMATS_JSON_INTERNAL_H
 
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 #include <jansson.h>
 
 /*

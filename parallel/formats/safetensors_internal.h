@@ -11,7 +11,7 @@
 #ifndef WF_PARALLEL_FORMATS_SAFETENSORS_INTERNAL_H
 #define WF_PARALLEL_FORMATS_SAFETENSORS_INTERNAL_H
 
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 
 enum {
     WF_SAFETENSORS_DIMS = 8,

@@ -4,7 +4,7 @@
  * Tensor "<number>.<kind>" is a kind of shard <number>, F32, one dim. Of each shard the metadata have, under its number,
  * "state step ndim start.. local.. path"; under "last" the last update: "step lr scale" (floats as bits).
  */
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/recovery/snapshot_internal.h"
 #include <inttypes.h>

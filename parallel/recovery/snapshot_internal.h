@@ -2,7 +2,7 @@
 #ifndef WF_PARALLEL_RECOVERY_SNAPSHOT_INTERNAL_H
 #define WF_PARALLEL_RECOVERY_SNAPSHOT_INTERNAL_H
 
-#include "parallel/files/part_internal.h"
+#include "core/files/part_internal.h"
 #include "parallel/recovery/snapshot.h"
 #include "parallel/shard/buddy_internal.h"
 #include "parallel/train/train_internal.h"

@@ -1,5 +1,5 @@
 /* parallel/simulate/machine_file.c - machine files: JSON in and out; see the header. */
-#include "parallel/files/output.h"
+#include "core/files/output.h"
 #include "parallel/simulate/machine_internal.h"
 #include <jansson.h>
 #include <math.h>

@@ -52,7 +52,7 @@ SAMPLES = {
         ("mesh/a.c", "rename(a, b); /* rename(a, b) */\ncalls->rename(a);\nwf_folder_rename(a);\n", [1]),
         ("nn/a.c", 'json_dump_file(json, path, 0);\nfd = openat(in, name, flags(O_RDWR));\n', [1, 2]),
         ("apps/gpt_train/row_file.c", 'fopen(p, "a");\n', []),
-        ("parallel/files/output.c", "renameat(a, b, c, d);\n", []),
+        ("core/files/output.c", "renameat(a, b, c, d);\n", []),
     ],
     "words": [
         ("core/a.c", "/* we never exit() */\nint x = snprintf(s, n, \"abort()\");\n", []),

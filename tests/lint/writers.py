@@ -4,7 +4,7 @@ import re
 
 # Who opens files to write or renames them by himself, and why.
 WRITERS = {
-    "parallel/files/*": "this is the writer",
+    "core/files/*": "this is the writer",
     "apps/bench/checkpoint.c": "writes into a folder of its own, which mkdtemp makes",
     "apps/gpt_train/event_file.c": "rows are appended; the file is always a new one (O_EXCL)",
     "apps/gpt_train/row_file.c": "rows are appended",
@@ -49,4 +49,4 @@ def outputs(root, files):
             before = text[text.rfind("\n", 0, match.start()) + 1:match.start()]
             if writes(*match.groups()) and not re.search(r"\b(int|wf_status|bool|static)\s+\*?$", before):
                 yield path, text.count("\n", 0, match.start()) + 1, \
-                    f"{match[1]}: files are written by parallel/files/output.h (or a reason stands in WRITERS)"
+                    f"{match[1]}: files are written by core/files/output.h (or a reason stands in WRITERS)"

@@ -5,7 +5,7 @@
 #ifndef WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
 #define WF_TESTS_PARALLEL_CHECKPOINT_HARNESS_H
 
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 #include "parallel/checkpoint/verify_internal.h"
 #include "tests/parallel/rows.h"
 #include <unistd.h>

@@ -6,7 +6,7 @@
 #ifndef WF_TESTS_PARALLEL_RECORDED_FILES_H
 #define WF_TESTS_PARALLEL_RECORDED_FILES_H
 
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 
 /* The system's calls, recorded. */
 extern const wf_file_calls recorded_files;

@@ -1,8 +1,8 @@
 /* tests/parallel/test_files.c - whole reads and writes over calls that do less, or fail; numbers as
    files store them; checksums. */
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/formats/convert_internal.h"
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include "tests/parallel/hostile.h"
 #include <errno.h>
 #include <float.h>

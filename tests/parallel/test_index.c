@@ -1,5 +1,5 @@
 /* tests/parallel/test_index.c - the index of a checkpoint: hostile ones, and our own. */
-#include "parallel/files/checksum_internal.h"
+#include "core/files/checksum_internal.h"
 #include "parallel/checkpoint/index_internal.h"
 #include "tests/parallel/hostile.h"
 #include <stdint.h>

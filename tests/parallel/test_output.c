@@ -1,8 +1,8 @@
 /*
  * tests/parallel/test_output.c - files are written under names that cannot be guessed, and replace names, never what
- * these lead to (parallel/files/output.h).
+ * these lead to (core/files/output.h).
  */
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "tests/harness.h"
 #include <dirent.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* parallel/models/gpt/gguf_save.c - a model as one GGUF file, a tensor at a time; see pretrained.h. */
 #include "parallel/checkpoint/contents.h"
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include <math.h>

@@ -1,6 +1,6 @@
 /* parallel/models/gpt/hf_identity.c - see the header. */
 #include "parallel/models/gpt/hf_identity_internal.h"
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>

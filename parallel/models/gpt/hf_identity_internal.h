@@ -6,7 +6,7 @@
 #ifndef WF_PARALLEL_MODELS_GPT_HF_IDENTITY_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_IDENTITY_INTERNAL_H
 
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include <jansson.h>
 
 /* The files, each as it is, from one folder to another that is open; those that are missing are left out. Each comes

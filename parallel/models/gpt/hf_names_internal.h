@@ -7,7 +7,7 @@
 #define WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
 
 #include "nn/models/gpt/gpt.h"
-#include "parallel/files/part_internal.h"
+#include "core/files/part_internal.h"
 #include "parallel/models/gpt/hf_family_internal.h"
 
 enum { WF_HF_NAME = 256 };

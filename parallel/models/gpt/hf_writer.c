@@ -1,6 +1,6 @@
 /* parallel/models/gpt/hf_writer.c - see the header. */
 #include "parallel/models/gpt/hf_writer_internal.h"
-#include "parallel/files/folder_internal.h"
+#include "core/files/folder_internal.h"
 #include "parallel/formats/convert_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"

@@ -5,7 +5,7 @@
 #ifndef WF_PARALLEL_MODELS_GPT_HF_WRITER_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_WRITER_INTERNAL_H
 
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
 

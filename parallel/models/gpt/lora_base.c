@@ -3,7 +3,7 @@
 #include "core/numerics/bf16.h"
 #include "core/numerics/digest.h"
 #include "parallel/agree_internal.h"
-#include "parallel/files/part_internal.h"
+#include "core/files/part_internal.h"
 #include "parallel/models/gpt/lora.h"
 #include "parallel/parallel_internal.h"
 #include <stdlib.h>

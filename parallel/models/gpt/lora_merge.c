@@ -3,7 +3,7 @@
  * sum in double over the rank's indices in order, so that no layout shows.
  */
 #include "core/host_data.h"
-#include "parallel/files/part_internal.h"
+#include "core/files/part_internal.h"
 #include "parallel/models/gpt/lora.h"
 #include "parallel/shard/quantise_internal.h"
 #include "parallel/shard/unshard_internal.h"

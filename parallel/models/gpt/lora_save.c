@@ -2,7 +2,7 @@
 #include "core/host_data.h"
 #include "mesh/comm/collective.h"
 #include "parallel/agree_internal.h"
-#include "parallel/files/output_internal.h"
+#include "core/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
 #include <jansson.h>

@@ -1,5 +1,5 @@
-/* parallel/files/part.c - parts of tensors; see the header. */
-#include "parallel/files/part_internal.h"
+/* core/files/part.c - parts of tensors; see the header. */
+#include "core/files/part_internal.h"
 #include <string.h>
 
 int64_t wf_part_count(const wf_part *part)

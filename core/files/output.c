@@ -1,5 +1,5 @@
-/* parallel/files/output.c - files that are written under a random name, and renamed; see the headers. */
-#include "parallel/files/output_internal.h"
+/* core/files/output.c - files that are written under a random name, and renamed; see the headers. */
+#include "core/files/output_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

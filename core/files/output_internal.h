@@ -1,12 +1,12 @@
 /*
- * parallel/files/output_internal.h - outputs in a folder that is open, and partial files that several ranks
+ * core/files/output_internal.h - outputs in a folder that is open, and partial files that several ranks
  * write to. Not installed.
  */
-#ifndef WF_PARALLEL_FILES_OUTPUT_INTERNAL_H
-#define WF_PARALLEL_FILES_OUTPUT_INTERNAL_H
+#ifndef WF_CORE_FILES_OUTPUT_INTERNAL_H
+#define WF_CORE_FILES_OUTPUT_INTERNAL_H
 
-#include "parallel/files/folder_internal.h"
-#include "parallel/files/output.h"
+#include "core/files/folder_internal.h"
+#include "core/files/output.h"
 
 /* An output: what it writes to, and where that is to be. */
 struct wf_output {

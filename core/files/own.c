@@ -1,6 +1,6 @@
-/* parallel/files/own.c - folders and files of this user alone; see output.h and files_internal.h. */
-#include "parallel/files/files_internal.h"
-#include "parallel/files/output.h"
+/* core/files/own.c - folders and files of this user alone; see output.h and files_internal.h. */
+#include "core/files/files_internal.h"
+#include "core/files/output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* parallel/files/output_publish.c - outputs are written, and get their names; see the headers. */
-#include "parallel/files/output_internal.h"
+/* core/files/output_publish.c - outputs are written, and get their names; see the headers. */
+#include "core/files/output_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

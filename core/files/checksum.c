@@ -1,5 +1,5 @@
-/* parallel/files/checksum.c - XXH3 of bytes; see the header. */
-#include "parallel/files/checksum_internal.h"
+/* core/files/checksum.c - XXH3 of bytes; see the header. */
+#include "core/files/checksum_internal.h"
 #include "core/numerics/bits.h"
 #include <stdio.h>
 #include <xxhash.h>

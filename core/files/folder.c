@@ -1,5 +1,5 @@
-/* parallel/files/folder.c - directories that are open; see the header. */
-#include "parallel/files/folder_internal.h"
+/* core/files/folder.c - directories that are open; see the header. */
+#include "core/files/folder_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

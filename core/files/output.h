@@ -1,5 +1,5 @@
 /*
- * parallel/files/output.h - the one way to write a file: under a random name beside its own, and
+ * core/files/output.h - the one way to write a file: under a random name beside its own, and
  * renamed when it is whole and on the disk.
  *
  *     wf_output *output = wf_output_open("plan.json", error);
@@ -14,8 +14,8 @@
  * A name of a pipe or of a device (/dev/null, a terminal), and /dev/stdout, /dev/stderr and /dev/fd/N, are
  * written to as they are: there is nothing to replace.
  */
-#ifndef WF_PARALLEL_FILES_OUTPUT_H
-#define WF_PARALLEL_FILES_OUTPUT_H
+#ifndef WF_CORE_FILES_OUTPUT_H
+#define WF_CORE_FILES_OUTPUT_H
 
 #include "core/status.h"
 #include <stdbool.h>

@@ -1,12 +1,12 @@
 /*
- * parallel/files/folder_internal.h - directories that are open. What lies in one is reached through its
+ * core/files/folder_internal.h - directories that are open. What lies in one is reached through its
  * descriptor and by its own name, so no symbolic link is followed on the way, whoever puts one
  * there and whenever. Not installed.
  */
-#ifndef WF_PARALLEL_FILES_FOLDER_INTERNAL_H
-#define WF_PARALLEL_FILES_FOLDER_INTERNAL_H
+#ifndef WF_CORE_FILES_FOLDER_INTERNAL_H
+#define WF_CORE_FILES_FOLDER_INTERNAL_H
 
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 
 typedef struct wf_folder {
     const wf_file_calls *calls;

@@ -1,6 +1,6 @@
-/* parallel/files/fingerprint.c - what a file is, by its size and samples of its content; see output.h. */
-#include "parallel/files/checksum_internal.h"
-#include "parallel/files/output.h"
+/* core/files/fingerprint.c - what a file is, by its size and samples of its content; see output.h. */
+#include "core/files/checksum_internal.h"
+#include "core/files/output.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* parallel/files/files.c - the file calls of checkpoints; see the header. */
-#include "parallel/files/files_internal.h"
+/* core/files/files.c - the file calls of checkpoints; see the header. */
+#include "core/files/files_internal.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /*
- * parallel/files/part_internal.h - a part of a tensor, the runs of elements that two parts have in
+ * core/files/part_internal.h - a part of a tensor, the runs of elements that two parts have in
  * common, and a part written to its places in a file that has the whole tensor.
  */
-#ifndef WF_PARALLEL_FILES_PART_INTERNAL_H
-#define WF_PARALLEL_FILES_PART_INTERNAL_H
+#ifndef WF_CORE_FILES_PART_INTERNAL_H
+#define WF_CORE_FILES_PART_INTERNAL_H
 
 #include "core/tensor.h"
-#include "parallel/files/files_internal.h"
+#include "core/files/files_internal.h"
 
 /* Elements [start, start + local) of each dim, held row by row. */
 typedef struct wf_part {

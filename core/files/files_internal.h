@@ -1,11 +1,11 @@
 /*
- * parallel/files/files_internal.h - the file calls of checkpoints. Every byte goes through one small
+ * core/files/files_internal.h - the file calls of checkpoints. Every byte goes through one small
  * table, so that a test can put its own calls in their place: the k-th one fails, or all are
  * recorded. Above the table, whole reads and writes, and errors that name path and call.
  * Not installed.
  */
-#ifndef WF_PARALLEL_FILES_FILES_INTERNAL_H
-#define WF_PARALLEL_FILES_FILES_INTERNAL_H
+#ifndef WF_CORE_FILES_FILES_INTERNAL_H
+#define WF_CORE_FILES_FILES_INTERNAL_H
 
 #include "core/status.h"
 #include <dirent.h>
