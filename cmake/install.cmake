@@ -40,7 +40,7 @@ weft_public_headers(${weft_public})
 # <weft/...> for the tree's own apps; INCLUDES DESTINATION below says it for the installed one.
 target_include_directories(weft INTERFACE $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include>)
 
-install(TARGETS weft EXPORT weft-targets
+install(TARGETS weft weft_text EXPORT weft-targets
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
         INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 foreach(plugin weft_mpi weft_cuda weft_nccl) # found beside libweft
@@ -61,7 +61,8 @@ install(FILES ${PROJECT_BINARY_DIR}/weft-config.cmake
 # Relative to the file itself, so that an installed tree can be moved.
 file(RELATIVE_PATH WEFT_PC_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/weft.pc.in weft.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+configure_file(cmake/weft-text.pc.in weft-text.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/weft.pc ${PROJECT_BINARY_DIR}/weft-text.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
 if(TARGET gpt_train)
     file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
@@ -76,7 +77,7 @@ include(cmake/documents.cmake)
 
 # What is installed has one path to its libraries in both trees: with two, CMake keeps room for the
 # other one, and that room is an empty element, which the loader takes for the working directory.
-foreach(installed weft weft_mpi weft_cuda weft_nccl ${weft_apps})
+foreach(installed weft weft_text weft_mpi weft_cuda weft_nccl ${weft_apps})
     if(TARGET ${installed})
         set_target_properties(${installed} PROPERTIES BUILD_WITH_INSTALL_RPATH ON)
     endif()

@@ -197,7 +197,7 @@ def tekken(path, tiktoken):
 
 
 def assigned():
-    """Characters of Unicode up to version 16, which apps/tokenizer/young.def has."""
+    """Characters of Unicode up to version 16, which nn/text/tokenizer/young.def has."""
     if int(unicodedata.unidata_version.split(".")[0]) > 16:
         print(f"note: characters of Unicode {unicodedata.unidata_version} that neither PCRE2 nor Weft knows may be cut "
               "otherwise")

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """
-unicode_table.py - makes apps/tokenizer/young.def: characters of Unicode 15, 15.1 and 16, which Debian 12's PCRE2 does not know,
+unicode_table.py - makes nn/text/tokenizer/young.def: characters of Unicode 15, 15.1 and 16, which Debian 12's PCRE2 does not know,
 with their general categories, as the regular expressions of Hugging Face's tokenizers have them.
 
     python3 -m venv /tmp/unicode && /tmp/unicode/bin/pip install tokenizers
-    /tmp/unicode/bin/python scripts/unicode_table.py > apps/tokenizer/young.def
+    /tmp/unicode/bin/python scripts/unicode_table.py > nn/text/tokenizer/young.def
 
 Python's own Unicode has to be 14 (Python 3.11), which says what is not young.
 """
@@ -42,7 +42,7 @@ def main():
         else:
             rows.append([c, c, kind])
     print("""/*
- * apps/tokenizer/young.def - characters of Unicode 15, 15.1 and 16, made by scripts/unicode_table.py from the tables of Hugging
+ * nn/text/tokenizer/young.def - characters of Unicode 15, 15.1 and 16, made by scripts/unicode_table.py from the tables of Hugging
  * Face's tokenizers.
  *
  * YOUNG(first, last, category, han)

@@ -32,7 +32,7 @@ typedef struct app_data_options {
     bool validates;      /* the validation part is read, so it must hold a window */
     bool every_window;   /* an evaluation reads each window of the validation part once */
     int64_t seq_len, global_batch;
-    app_vocabulary vocabulary;
+    wf_token_count vocabulary;
     uint64_t seed;
     bool documents; /* a window's targets are those of the same document alone; for token ids */
 } app_data_options;

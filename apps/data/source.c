@@ -40,7 +40,7 @@ static wf_status open_mask(app_source_part *part, const char *flag, wf_error *er
     snprintf(name, size, "%.*s.loss.idx", (int)strlen(file->name) - 4, file->name);
     part->masked = access(name, F_OK) == 0;
     if (part->masked)
-        status = app_token_file_open(name, flag, (app_vocabulary){INT32_MAX, true}, &part->mask,
+        status = app_token_file_open(name, flag, (wf_token_count){INT32_MAX, true}, &part->mask,
                                      error);
     if (status == WF_OK && part->masked && part->mask.tokens != file->tokens)
         status = wf_error_set(
@@ -58,7 +58,7 @@ static bool ends_with(const char *name, const char *ending)
 }
 
 static wf_status open_part(app_source *source, const char *name, const char *flag,
-                           app_vocabulary vocabulary, wf_error *error)
+                           wf_token_count vocabulary, wf_error *error)
 {
     app_source_part *part = &source->part[source->parts++];
     wf_status status;
@@ -84,7 +84,7 @@ static wf_status open_part(app_source *source, const char *name, const char *fla
 }
 
 wf_status app_source_open(const app_source_files *files, const char *flag,
-                          app_vocabulary vocabulary, app_source *source, wf_error *error)
+                          wf_token_count vocabulary, app_source *source, wf_error *error)
 {
     wf_status status = WF_OK;
 

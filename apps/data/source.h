@@ -38,7 +38,7 @@ typedef struct app_source {
  *          size), WF_ENOMEM
  */
 wf_status app_source_open(const app_source_files *files, const char *flag,
-                          app_vocabulary vocabulary, app_source *source, wf_error *error);
+                          wf_token_count vocabulary, app_source *source, wf_error *error);
 
 /* Adds what the files of a source are, by size and samples of their content, to a fingerprint. WF_EIO, WF_ENOMEM. */
 wf_status app_source_fingerprint(const app_source *source, uint64_t *fingerprint,

@@ -123,7 +123,7 @@ static wf_status open_megatron(app_token_file *file, int idx, const char *idx_na
     return WF_OK;
 }
 
-static wf_status open_headerless(app_token_file *file, app_vocabulary vocabulary, int64_t size,
+static wf_status open_headerless(app_token_file *file, wf_token_count vocabulary, int64_t size,
                                  wf_error *error)
 {
     if (!vocabulary.told)
@@ -166,7 +166,7 @@ static wf_status open_text(app_token_file *file, int64_t size, wf_error *error)
 }
 
 /* A .bin file beside an .idx file, which is open if it is there. */
-static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary vocabulary,
+static wf_status open_bin(app_token_file *file, const char *flag, wf_token_count vocabulary,
                           int idx, const char *idx_name, wf_error *error)
 {
     int32_t header[LLMC_HEADER / 4] = {0};
@@ -195,7 +195,7 @@ static wf_status open_bin(app_token_file *file, const char *flag, app_vocabulary
     return open_text(file, size, error);
 }
 
-wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary vocabulary,
+wf_status app_token_file_open(const char *name, const char *flag, wf_token_count vocabulary,
                               app_token_file *file, wf_error *error)
 {
     bool is_idx = ends_with(name, ".idx"), is_bin = ends_with(name, ".bin");

@@ -37,11 +37,11 @@ typedef struct app_token_file {
     int64_t vocabulary; /* every id has to be below */
 } app_token_file;
 
-/** app_vocabulary - how many token ids a model has, and whether anybody said so. */
-typedef struct app_vocabulary {
+/** wf_token_count - how many token ids a model has, and whether anybody said so. */
+typedef struct wf_token_count {
     int64_t size;
     bool told; /* else it is a default, which does not say what a file without header holds */
-} app_vocabulary;
+} wf_token_count;
 
 /** app_data_open - a descriptor to read from; -1: why is in errno. It does not wait for a writer where the name is a pipe's. */
 int app_data_open(const char *name);
@@ -54,7 +54,7 @@ int app_data_open(const char *name);
  * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one whose format cannot be told), WF_EDATA
  *          (a header that cannot be right: file, field and values), WF_ENOMEM
  */
-wf_status app_token_file_open(const char *name, const char *flag, app_vocabulary vocabulary,
+wf_status app_token_file_open(const char *name, const char *flag, wf_token_count vocabulary,
                               app_token_file *file, wf_error *error);
 
 /** app_token_file_close - a zeroed file is allowed. */

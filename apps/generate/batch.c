@@ -25,7 +25,7 @@ void app_text_free(app_text *t)
     free(t->logprob);
     free(t->top);
     free(t->top_logprob);
-    app_tokenizer_bytes_free(&t->text);
+    wf_tok_bytes_free(&t->text);
     memset(t, 0, sizeof *t);
 }
 
@@ -163,9 +163,8 @@ static wf_status grow(batch *b, app_text *t, const float *logits, float logsumex
     t->ids[t->count++] = id;
     if (is_end(o, id))
         t->finish = "stop";
-    else if (o->tokenizer &&
-             app_tokenizer_decode_next(o->tokenizer, &t->stream, id, APP_TOKENIZER_SKIP_SPECIAL,
-                                       &t->text, &error) != WF_OK)
+    else if (o->tokenizer && wf_tok_decode_next(o->tokenizer, &t->stream, id,
+                                                WF_TOK_SKIP_SPECIAL, &t->text, &error) != WF_OK)
         return wf_fail(b->e->ctx, error.code, "%s", error.text);
     cut = !t->finish && stop_in(o, t, before);
     if (cut)
@@ -173,7 +172,7 @@ static wf_status grow(batch *b, app_text *t, const float *logits, float logsumex
     else if (!t->finish && (t->count - t->prompt >= o->most || t->count >= b->e->o.positions))
         t->finish = "length";
     if (t->finish && o->tokenizer && !cut &&
-        app_tokenizer_decode_end(&t->stream, &t->text, &error) != WF_OK)
+        wf_tok_decode_end(&t->stream, &t->text, &error) != WF_OK)
         return wf_fail(b->e->ctx, error.code, "%s", error.text);
     return WF_OK;
 }

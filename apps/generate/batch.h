@@ -10,7 +10,7 @@
 
 #include "apps/generate/engine.h"
 #include "apps/generate/sampling.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 
 typedef struct app_batch_options {
     app_sampling sampling;
@@ -20,7 +20,7 @@ typedef struct app_batch_options {
     int64_t n_ends;
     const char *const *stops; /* strings that end a text, and are no part of it */
     int64_t n_stops;
-    const app_tokenizer *tokenizer; /* NULL: ids without a text, and no stops */
+    const wf_tok *tokenizer;        /* NULL: ids without a text, and no stops */
     int64_t size;                   /* ids that may be drawn: those below */
     bool logprobs, prompt_logprobs; /* log probabilities of what was generated; of the prompt */
     int64_t top;                    /* so many of the likeliest have theirs noted too */
@@ -41,10 +41,10 @@ typedef struct app_text {
     int64_t count, prompt;
     float *
         logprob; /* at the places of ids[1] .. ids[count - 1]; the prompt's where asked for; or NULL */
-    int32_t *top;             /* [count][options.top], for generated ones; or NULL */
-    float *top_logprob;       /* [count][options.top], or NULL */
-    app_tokenizer_bytes text; /* what was generated, without what ends it */
-    app_tokenizer_stream stream;
+    int32_t *top;       /* [count][options.top], for generated ones; or NULL */
+    float *top_logprob; /* [count][options.top], or NULL */
+    wf_tok_bytes text;  /* what was generated, without what ends it */
+    wf_tok_stream stream;
     const char *
         finish; /* NULL: it goes on; "stop": an end or a stop string; "length": no more was asked for */
 } app_text;

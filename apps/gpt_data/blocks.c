@@ -23,15 +23,14 @@ struct app_block_file {
 struct app_block_reader {
     char *const *files;
     int64_t count, next;
-    const app_tokenizer *tokenizer;
+    const wf_tok *tokenizer;
     app_block_file *file; /* the one that is read, or NULL */
     const char *name;
     int64_t at; /* where the next block begins */
     bool lines;
 };
 
-app_block_reader *app_block_open(char *const *files, int64_t count,
-                                 const app_tokenizer *tokenizer)
+app_block_reader *app_block_open(char *const *files, int64_t count, const wf_tok *tokenizer)
 {
     app_block_reader *r = calloc(1, sizeof *r);
 
@@ -154,7 +153,7 @@ static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
     const char *last;
 
     if (!r->lines)
-        return app_tokenizer_cut(r->tokenizer, text, bytes);
+        return wf_tok_cut(r->tokenizer, text, bytes);
     last = memrchr(text, '\n', bytes);
     return last ? (size_t)(last + 1 - text) : 0;
 }

@@ -5,7 +5,7 @@
 #ifndef WF_APPS_GPT_DATA_BLOCKS_H
 #define WF_APPS_GPT_DATA_BLOCKS_H
 
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 
 typedef struct app_block_file app_block_file;
 
@@ -23,8 +23,7 @@ typedef struct app_block {
 typedef struct app_block_reader app_block_reader;
 
 /* NULL: out of memory. `tokenizer` says where a text may be cut. */
-app_block_reader *app_block_open(char *const *files, int64_t count,
-                                 const app_tokenizer *tokenizer);
+app_block_reader *app_block_open(char *const *files, int64_t count, const wf_tok *tokenizer);
 void app_block_close(app_block_reader *reader);
 
 /* Where the next block lies, of what a file had when it was opened; false behind the last one, or where there was an error:

@@ -1,5 +1,5 @@
 /* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
-#include "apps/chat/chat.h"
+#include "nn/text/chat/chat.h"
 #include "apps/data/file_kind.h"
 #include "apps/data/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
@@ -13,16 +13,16 @@
 
 typedef struct job {
     const app_gpt_data_request *q;
-    app_chat_train train;
-    app_tokenizer *tokenizer;
-    app_chat_template *template;
+    wf_chat_train train;
+    wf_tok *tokenizer;
+    wf_chat_template *template;
     app_megatron_writer *writer, *mask;
     int64_t trained;
 } job;
 
 /* The ids of a block's conversations, and a 1 for each that is trained. */
 typedef struct encoded {
-    app_tokenizer_ids ids, trained;
+    wf_tok_ids ids, trained;
     size_t *ends;
     size_t count, room;
     int64_t ones;        /* ids that are trained */
@@ -31,18 +31,18 @@ typedef struct encoded {
 
 typedef struct worker {
     const job *job;
-    app_tokenizer_encoder *encoder;
-    app_chat_writer *writer;
-    app_chat_written written;
+    wf_tok_encoder *encoder;
+    wf_chat_writer *writer;
+    wf_chat_written written;
 } worker;
 
 static void close_worker(void *own)
 {
     worker *w = own;
 
-    app_tokenizer_encoder_free(w->encoder);
-    app_chat_writer_free(w->writer);
-    app_chat_written_free(&w->written);
+    wf_tok_encoder_free(w->encoder);
+    wf_chat_writer_free(w->writer);
+    wf_chat_written_free(&w->written);
     free(w);
 }
 
@@ -55,8 +55,8 @@ static void *open_worker(void *arg, wf_error *error)
         return NULL;
     }
     w->job = arg;
-    if (app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error) == WF_OK)
-        app_chat_writer_new(w->job->template, &w->writer, error);
+    if (wf_tok_encoder_new(w->job->tokenizer, &w->encoder, error) == WF_OK)
+        wf_chat_writer_new(w->job->template, &w->writer, error);
     return w;
 }
 
@@ -70,8 +70,8 @@ static void free_encoded(void *result)
 {
     encoded *e = result;
 
-    app_tokenizer_ids_free(&e->ids);
-    app_tokenizer_ids_free(&e->trained);
+    wf_tok_ids_free(&e->ids);
+    wf_tok_ids_free(&e->trained);
     free(e->ends);
     free(e);
 }
@@ -96,18 +96,18 @@ static wf_status encode_row(void *own, const char *name, const char *text, size_
     worker *w = own;
     const job *j = w->job;
     encoded *e = result;
-    app_chat_row *row;
+    wf_chat_row *row;
     size_t begin = e->trained.count;
     const size_t ids = e->ids.count, trained = begin;
 
     (void)ends; /* a line always does */
-    if (app_chat_row_read(j->template, name, text, bytes, &row, error) != WF_OK)
+    if (wf_chat_row_read(j->template, name, text, bytes, &row, error) != WF_OK)
         return error->code;
-    for (size_t i = 0; error->code == WF_OK && i < app_chat_parts(row, j->train); i++)
-        if (app_chat_write(w->writer, row, j->train, i, &w->written, error) == WF_OK &&
-            app_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
+    for (size_t i = 0; error->code == WF_OK && i < wf_chat_parts(row, j->train); i++)
+        if (wf_chat_write(w->writer, row, j->train, i, &w->written, error) == WF_OK &&
+            wf_chat_encode(w->encoder, &w->written, &e->ids, &e->trained, error) == WF_OK)
             end_conversation(e, error);
-    app_chat_row_free(row);
+    wf_chat_row_free(row);
     for (; error->code == WF_OK && begin < e->trained.count; begin++)
         e->ones += e->trained.data[begin];
     if (error->code != WF_OK) {
@@ -163,8 +163,8 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
                                     .arg = j};
     int64_t tokens, documents;
 
-    if (app_megatron_writer_open(j->q->output, app_tokenizer_size(j->tokenizer), &j->writer,
-                                 error) != WF_OK)
+    if (app_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
+        WF_OK)
         return error->code;
     if (app_megatron_writer_open(mask_prefix, 2, &j->mask, error) != WF_OK ||
         app_documents_run(&work, error) != WF_OK) {
@@ -178,7 +178,7 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, of which %" PRId64 " are trained, %" PRId64
            " conversations by the template %s\n",
-           j->q->output, tokens, j->trained, documents, app_chat_template_name(j->template));
+           j->q->output, tokens, j->trained, documents, wf_chat_template_name(j->template));
     app_bad_rows_report(&bad);
     return WF_OK;
 }
@@ -187,11 +187,11 @@ static wf_status check(job *j, wf_error *error)
 {
     static const struct {
         const char *name;
-        app_chat_train train;
-    } names[] = {{"assistant", APP_CHAT_ASSISTANT},
-                 {"last", APP_CHAT_LAST},
-                 {"each", APP_CHAT_EACH},
-                 {"all", APP_CHAT_ALL}};
+        wf_chat_train train;
+    } names[] = {{"assistant", WF_CHAT_ASSISTANT},
+                 {"last", WF_CHAT_LAST},
+                 {"each", WF_CHAT_EACH},
+                 {"all", WF_CHAT_ALL}};
     const app_gpt_data_request *q = j->q;
     int number = 0;
 
@@ -220,20 +220,20 @@ static wf_status check(job *j, wf_error *error)
 wf_status app_gpt_data_chat(const app_gpt_data_request *q, wf_error *error)
 {
     job j = {.q = q};
-    const app_chat_options options = {.tokenizer = q->tokenizer,
-                                      .name = q->chat_template,
-                                      .variables = q->chat_variables,
-                                      .ignored = q->ignored_fields};
+    const wf_chat_options options = {.tokenizer = q->tokenizer,
+                                     .name = q->chat_template,
+                                     .variables = q->chat_variables,
+                                     .ignored = q->ignored_fields};
     char mask_prefix[4096];
 
     if (snprintf(mask_prefix, sizeof mask_prefix, "%s.loss", q->output) >=
         (int)sizeof mask_prefix)
         return wf_error_set(error, WF_EINVAL, "--output: the name is too long");
     if (check(&j, error) == WF_OK &&
-        app_chat_template_open(&options, &j.template, error) == WF_OK &&
-        app_tokenizer_open(q->tokenizer, &j.tokenizer, error) == WF_OK)
+        wf_chat_template_open(&options, &j.template, error) == WF_OK &&
+        wf_tok_open(q->tokenizer, &j.tokenizer, error) == WF_OK)
         write_all(&j, mask_prefix, error);
-    app_tokenizer_close(j.tokenizer);
-    app_chat_template_close(j.template);
+    wf_tok_close(j.tokenizer);
+    wf_chat_template_close(j.template);
     return error->code;
 }

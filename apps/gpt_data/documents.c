@@ -1,7 +1,7 @@
 /* apps/gpt_data/documents.c - see the header. */
 #include "apps/gpt_data/documents.h"
 #include "apps/gpt_data/blocks.h"
-#include "apps/tokenizer/json_internal.h"
+#include "nn/text/json.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,8 +34,8 @@ typedef struct world {
 
 /* The text of a line of .jsonl; the line is unescaped in place. */
 static wf_status line_text(const app_document_work *work, const char *name, char *line,
-                           size_t bytes, const char **text, size_t *text_bytes, app_json *json,
-                           wf_error *error)
+                           size_t bytes, const char **text, size_t *text_bytes,
+                           wf_text_json *json, wf_error *error)
 {
     char *copy;
     uint32_t value;
@@ -49,15 +49,15 @@ static wf_status line_text(const app_document_work *work, const char *name, char
     if (!copy)
         return wf_error_set(error, WF_ENOMEM, "%s: out of memory", name);
     memcpy(copy, line, bytes);
-    if (app_json_open(json, name, copy, bytes, error) != WF_OK)
+    if (wf_text_json_open(json, name, copy, bytes, error) != WF_OK)
         return error->code;
-    if (app_json_get(json, 0, work->key) == APP_JSON_NONE && error->code == WF_OK)
-        return app_json_refuse(
+    if (wf_text_json_get(json, 0, work->key) == WF_TEXT_JSON_NONE && error->code == WF_OK)
+        return wf_text_json_refuse(
             json, 0, WF_EDATA,
             "the key \"%s\" is missing: --jsonl-key names the one that has text", work->key);
-    value = app_json_need(json, 0, work->key, APP_JSON_STRING);
-    if (value != APP_JSON_NONE)
-        *text = app_json_text(json, value, text_bytes);
+    value = wf_text_json_need(json, 0, work->key, WF_TEXT_JSON_STRING);
+    if (value != WF_TEXT_JSON_NONE)
+        *text = wf_text_json_text(json, value, text_bytes);
     return error->code;
 }
 
@@ -66,12 +66,12 @@ static wf_status work_on_line(const app_document_work *work, void *own, const ch
                               char *line, size_t bytes, place *p)
 {
     size_t text_bytes = 0;
-    app_json json = {0};
+    wf_text_json json = {0};
     const char *text = NULL;
 
     if (line_text(work, name, line, bytes, &text, &text_bytes, &json, &p->error) == WF_OK)
         work->work(own, name, text, text_bytes, true, p->result, &p->error);
-    app_json_close(&json);
+    wf_text_json_close(&json);
     return p->error.code;
 }
 

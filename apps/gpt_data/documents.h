@@ -3,12 +3,12 @@
  * the order of the files.
  *
  * A block has whole lines of a .jsonl file, or a part of another file, which ends where a tokenizer may cut it
- * (app_tokenizer_cut), or with the file.
+ * (wf_tok_cut), or with the file.
  */
 #ifndef WF_APPS_GPT_DATA_DOCUMENTS_H
 #define WF_APPS_GPT_DATA_DOCUMENTS_H
 
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 
 /* Rows of .jsonl that are no good, and were left out. */
 typedef struct app_bad_rows {
@@ -19,8 +19,8 @@ typedef struct app_bad_rows {
 typedef struct app_document_work {
     char *const *files;
     int64_t file_count;
-    const char *key; /* a line's text lies under it; NULL: the line is the text */
-    const app_tokenizer *tokenizer; /* says where a text may be cut */
+    const char *key;         /* a line's text lies under it; NULL: the line is the text */
+    const wf_tok *tokenizer; /* says where a text may be cut */
     int threads;
     app_bad_rows *
         bad; /* NULL: the first bad row is an error; else they are left out, and counted here */

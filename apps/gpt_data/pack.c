@@ -161,7 +161,7 @@ static wf_status open_source(job *j, wf_error *error)
 
     if (snprintf(name, sizeof name, "%s.idx", j->q->files[0]) >= (int)sizeof name)
         return wf_error_set(error, WF_EINVAL, "pack: the name is too long");
-    return app_source_open(&files, "pack", (app_vocabulary){INT32_MAX, true}, &j->source,
+    return app_source_open(&files, "pack", (wf_token_count){INT32_MAX, true}, &j->source,
                            error);
 }
 

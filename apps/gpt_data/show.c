@@ -2,7 +2,7 @@
 #include "apps/data/manifest.h"
 #include "apps/data/megatron_index.h"
 #include "apps/gpt_data/commands.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -106,39 +106,39 @@ static int32_t id_of(const uint8_t *bytes, int64_t size)
     return (int32_t)id;
 }
 
-static wf_status print_ids(const app_tokenizer *tokenizer, const uint8_t *bytes, int64_t count,
+static wf_status print_ids(const wf_tok *tokenizer, const uint8_t *bytes, int64_t count,
                            int64_t size, wf_error *error)
 {
-    app_tokenizer_bytes text = {0};
-    app_tokenizer_stream stream = {0};
+    wf_tok_bytes text = {0};
+    wf_tok_stream stream = {0};
     wf_status status = WF_OK;
 
     for (int64_t i = 0; i < count && status == WF_OK; i++) {
         int32_t id = id_of(bytes + i * size, size);
 
         if (tokenizer)
-            status = app_tokenizer_decode_next(tokenizer, &stream, id, 0, &text, error);
+            status = wf_tok_decode_next(tokenizer, &stream, id, 0, &text, error);
         else
             printf("%s%d", i ? " " : "", id);
     }
     if (status == WF_OK)
-        status = app_tokenizer_decode_end(&stream, &text, error);
+        status = wf_tok_decode_end(&stream, &text, error);
     if (text.bytes)
         fwrite(text.data, 1, text.bytes, stdout);
     if (status == WF_OK)
         putchar('\n');
-    app_tokenizer_bytes_free(&text);
+    wf_tok_bytes_free(&text);
     return status;
 }
 
 static wf_status print_document(const pair *p, const app_gpt_data_request *q, wf_error *error)
 {
     int64_t bounds[2], size = app_megatron_type_size(p->has.type);
-    app_tokenizer *tokenizer = NULL;
+    wf_tok *tokenizer = NULL;
     uint8_t *bytes;
 
     if (find_document(p, q->document, bounds, error) != WF_OK ||
-        (q->tokenizer && app_tokenizer_open(q->tokenizer, &tokenizer, error) != WF_OK))
+        (q->tokenizer && wf_tok_open(q->tokenizer, &tokenizer, error) != WF_OK))
         return error->code;
     bytes = malloc((size_t)((bounds[1] - bounds[0]) * size) + 1);
     if (!bytes)
@@ -147,7 +147,7 @@ static wf_status print_document(const pair *p, const app_gpt_data_request *q, wf
                      (size_t)((bounds[1] - bounds[0]) * size), error) == WF_OK)
         print_ids(tokenizer, bytes, bounds[1] - bounds[0], size, error);
     free(bytes);
-    app_tokenizer_close(tokenizer);
+    wf_tok_close(tokenizer);
     return error->code;
 }
 

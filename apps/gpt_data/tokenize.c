@@ -8,13 +8,13 @@
 
 typedef struct job {
     const app_gpt_data_request *q;
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_megatron_writer *writer;
 } job;
 
 /* The ids of a block's documents. */
 typedef struct encoded {
-    app_tokenizer_ids ids;
+    wf_tok_ids ids;
     size_t *ends; /* where documents end; the last one may go on in the next block */
     size_t count, room;
     int64_t at; /* where its ids go */
@@ -22,14 +22,14 @@ typedef struct encoded {
 
 typedef struct worker {
     const job *job;
-    app_tokenizer_encoder *encoder;
+    wf_tok_encoder *encoder;
 } worker;
 
 static void close_worker(void *own)
 {
     worker *w = own;
 
-    app_tokenizer_encoder_free(w->encoder);
+    wf_tok_encoder_free(w->encoder);
     free(w);
 }
 
@@ -42,7 +42,7 @@ static void *open_worker(void *arg, wf_error *error)
         return NULL;
     }
     w->job = arg;
-    app_tokenizer_encoder_new(w->job->tokenizer, &w->encoder, error);
+    wf_tok_encoder_new(w->job->tokenizer, &w->encoder, error);
     return w;
 }
 
@@ -56,7 +56,7 @@ static void free_encoded(void *result)
 {
     encoded *e = result;
 
-    app_tokenizer_ids_free(&e->ids);
+    wf_tok_ids_free(&e->ids);
     free(e->ends);
     free(e);
 }
@@ -85,12 +85,11 @@ static wf_status encode_text(void *own, const char *name, const char *text, size
     wf_status status;
 
     (void)name;
-    status =
-        app_tokenizer_encode(w->encoder, text, bytes,
-                             j->q->special_tokens ? APP_TOKENIZER_SPECIAL : 0, &e->ids, error);
+    status = wf_tok_encode(w->encoder, text, bytes, j->q->special_tokens ? WF_TOK_SPECIAL : 0,
+                           &e->ids, error);
 
     if (status == WF_OK && ends && j->q->append_eod)
-        status = app_tokenizer_ids_append(&e->ids, app_tokenizer_eos(j->tokenizer), error);
+        status = wf_tok_ids_append(&e->ids, wf_tok_eos(j->tokenizer), error);
     if (status == WF_OK && ends)
         status = end_document(e, error);
     if (status != WF_OK)
@@ -139,8 +138,8 @@ static wf_status write_all(job *j, wf_error *error)
                                     .arg = j};
     int64_t tokens, documents;
 
-    if (app_megatron_writer_open(j->q->output, app_tokenizer_size(j->tokenizer), &j->writer,
-                                 error) != WF_OK)
+    if (app_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
+        WF_OK)
         return error->code;
     if (app_documents_run(&work, error) != WF_OK) {
         app_megatron_writer_discard(j->writer);
@@ -151,7 +150,7 @@ static wf_status write_all(job *j, wf_error *error)
     if (app_megatron_writer_finish(j->writer, NULL, error) != WF_OK)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
-           j->q->output, tokens, documents, app_tokenizer_size(j->tokenizer));
+           j->q->output, tokens, documents, wf_tok_size(j->tokenizer));
     app_bad_rows_report(&bad);
     return WF_OK;
 }
@@ -160,14 +159,14 @@ wf_status app_gpt_data_tokenize(const app_gpt_data_request *q, wf_error *error)
 {
     job j = {.q = q};
 
-    if (app_tokenizer_open(q->tokenizer, &j.tokenizer, error) != WF_OK)
+    if (wf_tok_open(q->tokenizer, &j.tokenizer, error) != WF_OK)
         return error->code;
-    if (q->append_eod && app_tokenizer_eos(j.tokenizer) < 0)
+    if (q->append_eod && wf_tok_eos(j.tokenizer) < 0)
         wf_error_set(error, WF_EINVAL,
                      "--append-eod: the tokenizer %s does not say which token ends a text",
                      q->tokenizer ? q->tokenizer : "of bytes");
     else
         write_all(&j, error);
-    app_tokenizer_close(j.tokenizer);
+    wf_tok_close(j.tokenizer);
     return error->code;
 }

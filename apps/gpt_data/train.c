@@ -1,21 +1,21 @@
 /* apps/gpt_data/train.c - gpt_data train-bpe. */
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
-#include "apps/tokenizer/trainer.h"
+#include "nn/text/tokenizer/trainer.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct job {
-    app_tokenizer *untrained;
-    app_tokenizer_counter *total;
+    wf_tok *untrained;
+    wf_tok_counter *total;
     wf_error error; /* what adding up came to */
     pthread_mutex_t lock;
 } job;
 
 typedef struct worker {
     job *job;
-    app_tokenizer_counter *counter;
+    wf_tok_counter *counter;
 } worker;
 
 static void *open_worker(void *arg, wf_error *error)
@@ -27,7 +27,7 @@ static void *open_worker(void *arg, wf_error *error)
         return NULL;
     }
     w->job = arg;
-    app_tokenizer_counter_new(w->job->untrained, &w->counter, error);
+    wf_tok_counter_new(w->job->untrained, &w->counter, error);
     return w;
 }
 
@@ -38,9 +38,9 @@ static void close_worker(void *own)
 
     pthread_mutex_lock(&w->job->lock);
     if (w->counter)
-        app_tokenizer_counter_add(w->job->total, w->counter, &w->job->error);
+        wf_tok_counter_add(w->job->total, w->counter, &w->job->error);
     pthread_mutex_unlock(&w->job->lock);
-    app_tokenizer_counter_free(w->counter);
+    wf_tok_counter_free(w->counter);
     free(w);
 }
 
@@ -50,7 +50,7 @@ static wf_status count_text(void *own, const char *name, const char *text, size_
     worker *w = own;
 
     (void)name, (void)ends, (void)result;
-    return app_tokenizer_count(w->counter, text, bytes, error);
+    return wf_tok_count(w->counter, text, bytes, error);
 }
 
 wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
@@ -70,21 +70,21 @@ wf_status app_gpt_data_train(const app_gpt_data_request *q, wf_error *error)
     int32_t size;
 
     pthread_mutex_init(&j.lock, NULL);
-    if (app_tokenizer_untrained(&j.untrained, error) == WF_OK &&
-        app_tokenizer_counter_new(j.untrained, &j.total, error) == WF_OK) {
+    if (wf_tok_untrained(&j.untrained, error) == WF_OK &&
+        wf_tok_counter_new(j.untrained, &j.total, error) == WF_OK) {
         work.tokenizer = j.untrained;
         app_documents_run(&work, error);
         if (error->code == WF_OK && j.error.code != WF_OK)
             *error = j.error;
         if (error->code == WF_OK &&
-            app_tokenizer_train(j.total, vocabulary, q->output, &size, error) == WF_OK)
+            wf_tok_train(j.total, vocabulary, q->output, &size, error) == WF_OK)
             printf("%s/tokenizer.json: a vocabulary of %d%s\n", q->output, size,
                    size < vocabulary ? ", since nothing else stands beside each other twice"
                                      : "");
     }
     app_bad_rows_report(&bad);
-    app_tokenizer_counter_free(j.total);
-    app_tokenizer_close(j.untrained);
+    wf_tok_counter_free(j.total);
+    wf_tok_close(j.untrained);
     pthread_mutex_destroy(&j.lock);
     return error->code;
 }

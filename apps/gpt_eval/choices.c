@@ -10,7 +10,7 @@
 typedef struct job {
     const app_choices_request *q;
     app_model_source source;
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_requests requests;
     app_answer *answer; /* [requests.count], written by the copy of the model that has it */
 } job;
@@ -142,7 +142,7 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
                  eval_rank, &j, error) == WF_OK &&
              wf_launcher_detected().process <= 0)
         print(&j, error);
-    app_tokenizer_close(j.tokenizer);
+    wf_tok_close(j.tokenizer);
     app_model_source_close(&j.source);
     app_requests_free(&j.requests);
     free(j.answer);

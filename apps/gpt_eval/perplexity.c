@@ -15,7 +15,7 @@ enum { STANDARD_LENGTH = 1024 };
 typedef struct job {
     const app_perplexity_request *q;
     app_model_source source;
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_perplexity_data data;
     app_windows windows;
     float *
@@ -254,7 +254,7 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
                  eval_rank, &j, error) == WF_OK &&
              launcher.process <= 0)
         print(&j, error);
-    app_tokenizer_close(j.tokenizer);
+    wf_tok_close(j.tokenizer);
     app_model_source_close(&j.source);
     app_perplexity_data_free(&j.data);
     free(j.loss);

@@ -22,7 +22,7 @@ typedef struct app_perplexity_data {
 
 /* Read --data: ids, or text, which becomes ids by the tokenizer (NULL: there is none). Owner: caller,
    app_perplexity_data_free, also after an error. Errors: WF_EIO, WF_EDATA, WF_EINVAL, WF_ENOMEM. */
-wf_status app_perplexity_data_read(const char *path, const app_tokenizer *tokenizer,
+wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                                    int64_t vocabulary, app_perplexity_data *data,
                                    wf_error *error);
 void app_perplexity_data_free(app_perplexity_data *data);

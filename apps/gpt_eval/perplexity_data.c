@@ -12,24 +12,24 @@ static wf_status no_memory(const char *path, wf_error *error)
 }
 
 /* Bytes, as a text source has them, are put together again. */
-static wf_status encode(const app_source *source, const char *path,
-                        const app_tokenizer *tokenizer, app_perplexity_data *d, wf_error *error)
+static wf_status encode(const app_source *source, const char *path, const wf_tok *tokenizer,
+                        app_perplexity_data *d, wf_error *error)
 {
     int64_t bytes = source->tokens;
     int32_t *wide = malloc((size_t)bytes * sizeof *wide);
     char *text = malloc((size_t)bytes);
-    app_tokenizer_encoder *encoder = NULL;
-    app_tokenizer_ids ids = {NULL, 0, 0};
+    wf_tok_encoder *encoder = NULL;
+    wf_tok_ids ids = {NULL, 0, 0};
 
     if (!wide || !text)
         no_memory(path, error);
     else if (app_source_read(source, 0, bytes, wide, error) == WF_OK &&
-             app_tokenizer_encoder_new(tokenizer, &encoder, error) == WF_OK) {
+             wf_tok_encoder_new(tokenizer, &encoder, error) == WF_OK) {
         for (int64_t i = 0; i < bytes; i++)
             text[i] = (char)wide[i];
-        app_tokenizer_encode(encoder, text, (size_t)bytes, APP_TOKENIZER_TEMPLATE, &ids, error);
+        wf_tok_encode(encoder, text, (size_t)bytes, WF_TOK_TEMPLATE, &ids, error);
     }
-    app_tokenizer_encoder_free(encoder);
+    wf_tok_encoder_free(encoder);
     free(wide);
     free(text);
     d->ids = ids.data;
@@ -60,10 +60,9 @@ static bool any_counts(const app_perplexity_data *d)
 }
 
 /* Of the tokens that count, which the first never does. */
-static wf_status count_bytes(const app_tokenizer *tokenizer, app_perplexity_data *d,
-                             wf_error *error)
+static wf_status count_bytes(const wf_tok *tokenizer, app_perplexity_data *d, wf_error *error)
 {
-    app_tokenizer_bytes text = {NULL, 0, 0};
+    wf_tok_bytes text = {NULL, 0, 0};
 
     for (int64_t i = 1; i < d->tokens && error->code == WF_OK; i++) {
         int64_t begin = i;
@@ -71,15 +70,15 @@ static wf_status count_bytes(const app_tokenizer *tokenizer, app_perplexity_data
         while (i < d->tokens && (!d->counted || d->counted[i]))
             i++;
         text.bytes = 0;
-        app_tokenizer_decode(tokenizer, d->ids + begin, (size_t)(i - begin),
-                             APP_TOKENIZER_SKIP_SPECIAL, &text, error);
+        wf_tok_decode(tokenizer, d->ids + begin, (size_t)(i - begin), WF_TOK_SKIP_SPECIAL,
+                      &text, error);
         d->bytes += (int64_t)text.bytes;
     }
-    app_tokenizer_bytes_free(&text);
+    wf_tok_bytes_free(&text);
     return error->code;
 }
 
-wf_status app_perplexity_data_read(const char *path, const app_tokenizer *tokenizer,
+wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                                    int64_t vocabulary, app_perplexity_data *d, wf_error *error)
 {
     char *file = (char *)path;
@@ -94,7 +93,7 @@ wf_status app_perplexity_data_read(const char *path, const app_tokenizer *tokeni
                             "first, gpt_data tokenize %s --tokenizer PATH --output ids, and "
                             "give ids.idx",
                             path, path);
-    if (app_source_open(&files, "--data", (app_vocabulary){vocabulary, true}, &source, error) ==
+    if (app_source_open(&files, "--data", (wf_token_count){vocabulary, true}, &source, error) ==
         WF_OK) {
         if (!source.is_text)
             read_ids(&source, path, d, error);

@@ -10,11 +10,11 @@
 /* What reading takes from line to line. */
 typedef struct reading {
     const char *path;
-    const app_tokenizer *tokenizer;
-    app_tokenizer_encoder *encoder;
+    const wf_tok *tokenizer;
+    wf_tok_encoder *encoder;
     app_requests *to;
-    app_tokenizer_ids start;          /* what the tokenizer puts in front of a text */
-    app_tokenizer_ids context, whole; /* those of one request */
+    wf_tok_ids start;          /* what the tokenizer puts in front of a text */
+    wf_tok_ids context, whole; /* those of one request */
     int64_t line, positions;
     wf_error *error;
 } reading;
@@ -25,28 +25,27 @@ static wf_status refuse(const reading *r, const char *what)
                         what);
 }
 
-static wf_status encode(const reading *r, const char *text, size_t bytes,
-                        app_tokenizer_ids *ids)
+static wf_status encode(const reading *r, const char *text, size_t bytes, wf_tok_ids *ids)
 {
     ids->count = 0;
     for (size_t i = 0; i < r->start.count && r->error->code == WF_OK; i++)
-        app_tokenizer_ids_append(ids, r->start.data[i], r->error);
+        wf_tok_ids_append(ids, r->start.data[i], r->error);
     if (r->error->code == WF_OK)
-        app_tokenizer_encode(r->encoder, text, bytes, APP_TOKENIZER_SPECIAL, ids, r->error);
+        wf_tok_encode(r->encoder, text, bytes, WF_TOK_SPECIAL, ids, r->error);
     return r->error->code;
 }
 
 /* Where nothing is before a continuation. */
-static wf_status encode_nothing(const reading *r, app_tokenizer_ids *ids)
+static wf_status encode_nothing(const reading *r, wf_tok_ids *ids)
 {
-    int32_t id = app_tokenizer_bos(r->tokenizer);
+    int32_t id = wf_tok_bos(r->tokenizer);
 
     ids->count = 0;
     if (id < 0)
-        id = app_tokenizer_eos(r->tokenizer);
+        id = wf_tok_eos(r->tokenizer);
     return id < 0 ? refuse(r, "its context is empty, and the tokenizer has no token that ends "
                               "or begins a text")
-                  : app_tokenizer_ids_append(ids, id, r->error);
+                  : wf_tok_ids_append(ids, id, r->error);
 }
 
 static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
@@ -75,9 +74,9 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
     if (to->list[to->count - 1].context < 1)
         return refuse(r, "its continuation has more tokens than the model has positions");
     for (int64_t i = cut; i < count && r->error->code == WF_OK; i++)
-        app_tokenizer_ids_append(
-            &to->ids, i < (int64_t)r->context.count ? r->context.data[i] : r->whole.data[i],
-            r->error);
+        wf_tok_ids_append(&to->ids,
+                          i < (int64_t)r->context.count ? r->context.data[i] : r->whole.data[i],
+                          r->error);
     return r->error->code;
 }
 
@@ -88,7 +87,7 @@ static size_t without_blanks(const char *text, size_t n)
 
     do {
         before = n;
-        n -= app_tokenizer_spaces_before((const uint8_t *)text, n, 0);
+        n -= wf_tok_spaces_before((const uint8_t *)text, n, 0);
         while (n > 0 && text[n - 1] >= 0x1c && text[n - 1] <= 0x1f)
             n--;
     } while (n < before);
@@ -113,8 +112,7 @@ static wf_status add(reading *r, const char *context, size_t n, const char *cont
         encode_nothing(r, &r->context);
         encode_nothing(r, &r->whole);
         if (r->error->code == WF_OK)
-            app_tokenizer_encode(r->encoder, text, n + m, APP_TOKENIZER_SPECIAL, &r->whole,
-                                 r->error);
+            wf_tok_encode(r->encoder, text, n + m, WF_TOK_SPECIAL, &r->whole, r->error);
         if (r->whole.count > 1 && r->whole.data[1] == r->whole.data[0])
             memmove(r->whole.data, r->whole.data + 1, --r->whole.count * sizeof *r->whole.data);
     } else if (encode(r, text, before, &r->context) == WF_OK) {
@@ -251,7 +249,7 @@ static wf_status read_lines(reading *r, FILE *file)
     return r->error->code == WF_OK ? check_questions(r) : r->error->code;
 }
 
-wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,
+wf_status app_requests_read(const char *path, const wf_tok *tokenizer, int64_t positions,
                             app_requests *requests, wf_error *error)
 {
     reading r = {.path = path,
@@ -263,24 +261,23 @@ wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, in
 
     if (!file)
         return wf_error_set(error, WF_EIO, "%s: %s", path, strerror(errno));
-    if (app_tokenizer_encoder_new(tokenizer, &r.encoder, error) == WF_OK &&
-        app_tokenizer_encode(r.encoder, "", 0, APP_TOKENIZER_TEMPLATE, &r.start, error) ==
-            WF_OK) {
-        if (r.start.count && r.start.data[r.start.count - 1] != app_tokenizer_bos(tokenizer))
+    if (wf_tok_encoder_new(tokenizer, &r.encoder, error) == WF_OK &&
+        wf_tok_encode(r.encoder, "", 0, WF_TOK_TEMPLATE, &r.start, error) == WF_OK) {
+        if (r.start.count && r.start.data[r.start.count - 1] != wf_tok_bos(tokenizer))
             r.start.count = 0; /* what ends a text ends no context */
         read_lines(&r, file);
     }
     fclose(file);
-    app_tokenizer_encoder_free(r.encoder);
-    app_tokenizer_ids_free(&r.start);
-    app_tokenizer_ids_free(&r.context);
-    app_tokenizer_ids_free(&r.whole);
+    wf_tok_encoder_free(r.encoder);
+    wf_tok_ids_free(&r.start);
+    wf_tok_ids_free(&r.context);
+    wf_tok_ids_free(&r.whole);
     return error->code;
 }
 
 void app_requests_free(app_requests *requests)
 {
     free(requests->list);
-    app_tokenizer_ids_free(&requests->ids);
+    wf_tok_ids_free(&requests->ids);
     *requests = (app_requests){.count = 0};
 }

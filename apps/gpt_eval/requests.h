@@ -2,7 +2,7 @@
 #ifndef WF_APPS_GPT_EVAL_REQUESTS_H
 #define WF_APPS_GPT_EVAL_REQUESTS_H
 
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 
 /*
  * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines of one doc_id stand one
@@ -19,7 +19,7 @@ typedef struct app_request {
 typedef struct app_requests {
     app_request *list;
     int64_t count, room;
-    app_tokenizer_ids ids;
+    wf_tok_ids ids;
 } app_requests;
 
 /**
@@ -34,7 +34,7 @@ typedef struct app_requests {
  * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that stand apart, labels that differ, and
  *          one that none of the choices has); WF_EINVAL (no token to foretell); WF_ENOMEM
  */
-wf_status app_requests_read(const char *path, const app_tokenizer *tokenizer, int64_t positions,
+wf_status app_requests_read(const char *path, const wf_tok *tokenizer, int64_t positions,
                             app_requests *requests, wf_error *error);
 /* Returns the first request after those of the question that begins at request `begin`. */
 int64_t app_requests_next(const app_requests *requests, int64_t begin);

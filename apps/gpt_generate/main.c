@@ -14,7 +14,7 @@ enum { MOST_ENDS = WF_PAR_PRETRAINED_ENDS + 1 };
 typedef struct job {
     app_generate_request q;
     app_model_source source;
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     const char *tokenizer_path;
     app_prompts prompts;
     app_batch_prompt *texts; /* [count]: each prompt n times */
@@ -45,7 +45,7 @@ static wf_status find_ends(job *j, wf_error *error)
         return WF_OK;
     for (int64_t i = 0; i < ends.count; i++)
         add_end(j, ends.id[i]);
-    add_end(j, app_tokenizer_eos(j->tokenizer));
+    add_end(j, wf_tok_eos(j->tokenizer));
     return WF_OK;
 }
 
@@ -70,7 +70,7 @@ static wf_status list_texts(job *j, wf_error *error)
     if (!j->texts)
         return wf_error_set(error, WF_ENOMEM, "no memory for prompts");
     for (int64_t i = 0; i < j->count; i++) {
-        const app_tokenizer_ids *ids = &j->prompts.ids[i / j->q.n];
+        const wf_tok_ids *ids = &j->prompts.ids[i / j->q.n];
 
         j->texts[i] = (app_batch_prompt){ids->data, (int64_t)ids->count, (uint64_t)i};
     }
@@ -212,7 +212,7 @@ static wf_status prepare(job *j, wf_error *error)
                                      .stops = q->stops,
                                      .n_stops = q->n_stops,
                                      .tokenizer = j->tokenizer,
-                                     .size = app_tokenizer_size(j->tokenizer),
+                                     .size = wf_tok_size(j->tokenizer),
                                      .logprobs = q->logprobs >= 0,
                                      .prompt_logprobs = q->echo && q->logprobs >= 0,
                                      .top = q->logprobs > 0 ? q->logprobs : 0};
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
         app_output_close(&j.output);
     app_prompts_free(&j.prompts);
     wf_job_free(j.q.run.job);
-    app_tokenizer_close(j.tokenizer);
+    wf_tok_close(j.tokenizer);
     app_model_source_close(&j.source);
     free(j.texts);
     return status == WF_OK ? app_program_end("gpt_generate", 0) : wf_par_exit_status(status);

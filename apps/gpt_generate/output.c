@@ -51,13 +51,13 @@ static json_t *number_list(const char *key, const float *x, int64_t count)
 static json_t *text_of(const char *bytes, size_t n)
 {
     json_t *text = json_stringn(bytes ? bytes : "", n);
-    app_tokenizer_bytes mended = {0};
+    wf_tok_bytes mended = {0};
 
     if (text)
         return text;
-    if (app_tokenizer_mend(bytes, n, &mended))
+    if (wf_tok_mend(bytes, n, &mended))
         text = json_stringn(mended.data, mended.bytes);
-    app_tokenizer_bytes_free(&mended);
+    wf_tok_bytes_free(&mended);
     return text;
 }
 
@@ -126,13 +126,13 @@ static void print_json(app_output *o, const app_text *t)
 static void print_prompt(app_output *o, int64_t index)
 {
     const app_generate_request *q = o->request;
-    const app_tokenizer_ids *ids = &o->prompts->ids[index / q->n];
-    app_tokenizer_bytes text = {.data = NULL};
+    const wf_tok_ids *ids = &o->prompts->ids[index / q->n];
+    wf_tok_bytes text = {.data = NULL};
 
-    if (q->echo && app_tokenizer_decode(o->options->tokenizer, ids->data, ids->count,
-                                        APP_TOKENIZER_SKIP_SPECIAL, &text, &o->error) == WF_OK)
+    if (q->echo && wf_tok_decode(o->options->tokenizer, ids->data, ids->count,
+                                 WF_TOK_SKIP_SPECIAL, &text, &o->error) == WF_OK)
         fwrite(text.data, 1, text.bytes, o->out);
-    app_tokenizer_bytes_free(&text);
+    wf_tok_bytes_free(&text);
 }
 
 static void print_text(app_output *o, const app_text *t)

@@ -1,6 +1,6 @@
 /* apps/gpt_generate/prompts.c - a prompt, or a file of them; see the header. */
 #include "apps/gpt_generate/prompts.h"
-#include "apps/chat/chat.h"
+#include "nn/text/chat/chat.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <jansson.h>
@@ -9,11 +9,11 @@
 
 enum { MOST_LINE = 1 << 26 };
 
-static app_tokenizer_ids *add(app_prompts *p, wf_error *error)
+static wf_tok_ids *add(app_prompts *p, wf_error *error)
 {
     if (p->count == p->room) {
         int64_t room = p->room ? 2 * p->room : 16;
-        app_tokenizer_ids *more = realloc(p->ids, (size_t)room * sizeof *more);
+        wf_tok_ids *more = realloc(p->ids, (size_t)room * sizeof *more);
 
         if (!more) {
             wf_error_set(error, WF_ENOMEM, "no memory for prompts");
@@ -22,7 +22,7 @@ static app_tokenizer_ids *add(app_prompts *p, wf_error *error)
         p->ids = more;
         p->room = room;
     }
-    p->ids[p->count] = (app_tokenizer_ids){.data = NULL};
+    p->ids[p->count] = (wf_tok_ids){.data = NULL};
     return &p->ids[p->count++];
 }
 
@@ -30,14 +30,14 @@ static app_tokenizer_ids *add(app_prompts *p, wf_error *error)
 typedef struct reading {
     const app_generate_request *request;
     app_prompts *prompts;
-    app_tokenizer_encoder *encoder;
-    app_chat_template *template; /* NULL: no conversations */
-    app_chat_writer *writer;
+    wf_tok_encoder *encoder;
+    wf_chat_template *template; /* NULL: no conversations */
+    wf_chat_writer *writer;
     int64_t vocabulary;
     const char *name; /* where the prompt is from */
 } reading;
 
-static wf_status end_ids(const reading *r, const app_tokenizer_ids *ids, wf_error *error)
+static wf_status end_ids(const reading *r, const wf_tok_ids *ids, wf_error *error)
 {
     if (error->code == WF_OK && !ids->count)
         wf_error_set(error, WF_EINVAL,
@@ -50,17 +50,17 @@ static wf_status end_ids(const reading *r, const app_tokenizer_ids *ids, wf_erro
 /* Adds a conversation, a line of JSON, with what asks for an answer behind it. */
 static wf_status add_chat(const reading *r, const char *line, size_t bytes, wf_error *error)
 {
-    app_tokenizer_ids *ids = add(r->prompts, error);
-    app_chat_written written = {.count = 0};
-    app_chat_row *row = NULL;
+    wf_tok_ids *ids = add(r->prompts, error);
+    wf_chat_written written = {.count = 0};
+    wf_chat_row *row = NULL;
 
     if (!ids)
         return error->code;
-    if (app_chat_row_read(r->template, r->name, line, bytes, &row, error) == WF_OK &&
-        app_chat_write(r->writer, row, APP_CHAT_PROMPT, 0, &written, error) == WF_OK)
-        app_chat_encode(r->encoder, &written, ids, NULL, error);
-    app_chat_row_free(row);
-    app_chat_written_free(&written);
+    if (wf_chat_row_read(r->template, r->name, line, bytes, &row, error) == WF_OK &&
+        wf_chat_write(r->writer, row, WF_CHAT_PROMPT, 0, &written, error) == WF_OK)
+        wf_chat_encode(r->encoder, &written, ids, NULL, error);
+    wf_chat_row_free(row);
+    wf_chat_written_free(&written);
     return end_ids(r, ids, error);
 }
 
@@ -94,20 +94,19 @@ static wf_status add_turn(const reading *r, const char *text, size_t bytes, wf_e
 
 static wf_status add_text(const reading *r, const char *text, size_t bytes, wf_error *error)
 {
-    app_tokenizer_ids *ids;
+    wf_tok_ids *ids;
 
     if (r->template)
         return add_turn(r, text, bytes, error);
     ids = add(r->prompts, error);
     if (ids)
-        app_tokenizer_encode(r->encoder, text, bytes,
-                             APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, ids, error);
+        wf_tok_encode(r->encoder, text, bytes, WF_TOK_SPECIAL | WF_TOK_TEMPLATE, ids, error);
     return ids ? end_ids(r, ids, error) : error->code;
 }
 
 static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
 {
-    app_tokenizer_ids *ids = add(r->prompts, error);
+    wf_tok_ids *ids = add(r->prompts, error);
     int64_t vocabulary = r->vocabulary;
     const char *name = r->name;
 
@@ -125,7 +124,7 @@ static wf_status add_ids(const reading *r, const json_t *list, wf_error *error)
                                 "%s: \"ids\" has at place %zu what is no token id of the "
                                 "model, which are 0 to %lld",
                                 name, i, (long long)vocabulary - 1);
-        if (app_tokenizer_ids_append(ids, (int32_t)json_integer_value(value), error) != WF_OK)
+        if (wf_tok_ids_append(ids, (int32_t)json_integer_value(value), error) != WF_OK)
             return error->code;
     }
     return WF_OK;
@@ -139,9 +138,9 @@ static wf_status check_fields(const reading *r, json_t *object, const char *own,
     json_t *value;
 
     json_object_foreach(object, key, value) if (
-        strcmp(key, own) != 0 && !json_is_null(value) && !app_chat_is_harmless(key) &&
+        strcmp(key, own) != 0 && !json_is_null(value) && !wf_chat_is_harmless(key) &&
         !(r->template &&
-          app_chat_is_ignored(
+          wf_chat_is_ignored(
               r->template, key,
               strlen(key)))) return wf_error_set(error, WF_EUNSUPPORTED,
                                                  "%s: the field \"%.60s\" is not known here: a "
@@ -217,39 +216,39 @@ static wf_status read_file(reading *r, const char *path, wf_error *error)
     return error->code;
 }
 
-wf_status app_prompts_read(const app_generate_request *q, const app_tokenizer *tokenizer,
+wf_status app_prompts_read(const app_generate_request *q, const wf_tok *tokenizer,
                            const char *tokenizer_path, int64_t vocabulary, app_prompts *p,
                            wf_error *error)
 {
-    const app_chat_options chat = {.tokenizer = tokenizer_path,
-                                   .name = q->chat_template,
-                                   .variables = q->chat_variables,
-                                   .ignored = q->ignored_fields};
+    const wf_chat_options chat = {.tokenizer = tokenizer_path,
+                                  .name = q->chat_template,
+                                  .variables = q->chat_variables,
+                                  .ignored = q->ignored_fields};
     reading r = {.request = q, .prompts = p, .vocabulary = vocabulary, .name = "--prompt"};
 
     *p = (app_prompts){.count = 0};
     if (!q->prompt && !q->prompts) /* for a plan */
         return WF_OK;
-    if (q->chat && app_chat_template_open(&chat, &r.template, error) == WF_OK)
-        app_chat_writer_new(r.template, &r.writer, error);
+    if (q->chat && wf_chat_template_open(&chat, &r.template, error) == WF_OK)
+        wf_chat_writer_new(r.template, &r.writer, error);
     if (error->code == WF_OK)
-        app_tokenizer_encoder_new(tokenizer, &r.encoder, error);
+        wf_tok_encoder_new(tokenizer, &r.encoder, error);
     if (error->code == WF_OK && q->prompt)
         add_text(&r, q->prompt, strlen(q->prompt), error);
     else if (error->code == WF_OK)
         read_file(&r, q->prompts, error);
     if (q->prompt)
         keep_longest(p, 0);
-    app_tokenizer_encoder_free(r.encoder);
-    app_chat_writer_free(r.writer);
-    app_chat_template_close(r.template);
+    wf_tok_encoder_free(r.encoder);
+    wf_chat_writer_free(r.writer);
+    wf_chat_template_close(r.template);
     return error->code;
 }
 
 void app_prompts_free(app_prompts *p)
 {
     for (int64_t i = 0; i < p->count; i++)
-        app_tokenizer_ids_free(&p->ids[i]);
+        wf_tok_ids_free(&p->ids[i]);
     free(p->ids);
     *p = (app_prompts){.count = 0};
 }

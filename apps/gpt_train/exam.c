@@ -5,7 +5,7 @@
 
 wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_error *error)
 {
-    app_tokenizer *tokenizer = NULL;
+    wf_tok *tokenizer = NULL;
 
     *exam = (app_exam){.answer = NULL};
     if (!o->eval_requests)
@@ -25,7 +25,7 @@ wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_e
             wf_error_set(error, WF_ENOMEM, "no memory for the answers to %s", o->eval_requests);
         o->exam_tokens = app_answers_longest(&exam->requests);
     }
-    app_tokenizer_close(tokenizer);
+    wf_tok_close(tokenizer);
     return error->code;
 }
 

@@ -91,7 +91,7 @@ static void go_on(const app_options *o, const app_sampled *m, app_engine *e, int
 wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out, bool *stopped)
 {
     wf_context *ctx = wf_par_context(m->par);
-    const app_tokenizer_ids *prompt = &m->prompt->ids;
+    const wf_tok_ids *prompt = &m->prompt->ids;
     int64_t length = (int64_t)prompt->count, end = length + o->sample;
     int32_t *ids = malloc((size_t)end * sizeof *ids);
     wf_error error = {WF_OK, ""};

@@ -18,7 +18,7 @@ static const char *beside(const app_options *o, char path[PATH])
 }
 
 wf_status app_train_tokenizer_open(const app_options *o, bool data_are_text, const char *flag,
-                                   app_tokenizer **tokenizer, wf_error *error)
+                                   wf_tok **tokenizer, wf_error *error)
 {
     char path[PATH];
     bool bytes = o->vocab_size == BYTES && data_are_text;
@@ -33,24 +33,23 @@ wf_status app_train_tokenizer_open(const app_options *o, bool data_are_text, con
             "%s needs text as token ids or ids as text, and no tokenizer is known for "
             "them: give --tokenizer PATH, or drop it",
             flag);
-    if (app_tokenizer_open(from, tokenizer, &why) != WF_OK)
+    if (wf_tok_open(from, tokenizer, &why) != WF_OK)
         return wf_error_set(
             error, why.code,
             "%s; %s needs the model's tokenizer: give --tokenizer PATH, or drop it", why.text,
             flag);
-    if (app_tokenizer_size(*tokenizer) > o->vocab_size && strcmp(from, "bytes") != 0)
+    if (wf_tok_size(*tokenizer) > o->vocab_size && strcmp(from, "bytes") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "the tokenizer %s has %lld ids, and the model %lld: it is another "
                             "model's; give --tokenizer PATH",
-                            from, (long long)app_tokenizer_size(*tokenizer),
-                            (long long)o->vocab_size);
+                            from, (long long)wf_tok_size(*tokenizer), (long long)o->vocab_size);
     return WF_OK;
 }
 
 wf_status app_sample_prompt_open(const app_options *o, bool data_are_text, app_sample_prompt *p,
                                  wf_error *error)
 {
-    app_tokenizer_encoder *encoder = NULL;
+    wf_tok_encoder *encoder = NULL;
     char flag[48];
 
     *p = (app_sample_prompt){.ends = -1};
@@ -59,13 +58,13 @@ wf_status app_sample_prompt_open(const app_options *o, bool data_are_text, app_s
     snprintf(flag, sizeof flag, "--sample %lld", (long long)o->sample);
     if (app_train_tokenizer_open(o, data_are_text, flag, &p->tokenizer, error) != WF_OK)
         return error->code;
-    p->ends = app_tokenizer_eos(p->tokenizer);
-    p->size = app_tokenizer_size(p->tokenizer);
+    p->ends = wf_tok_eos(p->tokenizer);
+    p->size = wf_tok_size(p->tokenizer);
     p->size = p->size < o->vocab_size ? p->size : o->vocab_size;
-    if (app_tokenizer_encoder_new(p->tokenizer, &encoder, error) == WF_OK)
-        app_tokenizer_encode(encoder, o->sample_prompt, strlen(o->sample_prompt),
-                             APP_TOKENIZER_SPECIAL | APP_TOKENIZER_TEMPLATE, &p->ids, error);
-    app_tokenizer_encoder_free(encoder);
+    if (wf_tok_encoder_new(p->tokenizer, &encoder, error) == WF_OK)
+        wf_tok_encode(encoder, o->sample_prompt, strlen(o->sample_prompt),
+                      WF_TOK_SPECIAL | WF_TOK_TEMPLATE, &p->ids, error);
+    wf_tok_encoder_free(encoder);
     if (error->code == WF_OK && !p->ids.count)
         return wf_error_set(error, WF_EINVAL,
                             "--sample-prompt has no token ids, and a sample continues at least "
@@ -75,22 +74,22 @@ wf_status app_sample_prompt_open(const app_options *o, bool data_are_text, app_s
 
 void app_sample_prompt_close(app_sample_prompt *p)
 {
-    app_tokenizer_ids_free(&p->ids);
-    app_tokenizer_close(p->tokenizer);
+    wf_tok_ids_free(&p->ids);
+    wf_tok_close(p->tokenizer);
     p->tokenizer = NULL;
 }
 
 wf_status app_sample_print(const app_sample_prompt *p, const int32_t *ids, int64_t count,
                            FILE *out, wf_error *error)
 {
-    app_tokenizer_bytes text = {.data = NULL};
+    wf_tok_bytes text = {.data = NULL};
 
-    if (app_tokenizer_decode(p->tokenizer, ids, (size_t)count, APP_TOKENIZER_SKIP_SPECIAL,
-                             &text, error) == WF_OK) {
+    if (wf_tok_decode(p->tokenizer, ids, (size_t)count, WF_TOK_SKIP_SPECIAL, &text, error) ==
+        WF_OK) {
         fprintf(out, "\n--- sample ---\n");
         fwrite(text.data, 1, text.bytes, out);
         fprintf(out, "\n--------------\n");
     }
-    app_tokenizer_bytes_free(&text);
+    wf_tok_bytes_free(&text);
     return error->code;
 }

@@ -3,26 +3,25 @@
 #define WF_APPS_SAMPLE_TEXT_H
 
 #include "apps/options/options.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 #include <stdio.h>
 
 typedef struct app_sample_prompt {
-    app_tokenizer *tokenizer;
-    app_tokenizer_ids ids; /* the prompt's */
-    int64_t ends;          /* the id that ends a text; -1: none */
-    int64_t size;          /* so many ids there are, in the model and in the tokenizer */
+    wf_tok *tokenizer;
+    wf_tok_ids ids; /* the prompt's */
+    int64_t ends;   /* the id that ends a text; -1: none */
+    int64_t size;   /* so many ids there are, in the model and in the tokenizer */
 } app_sample_prompt;
 
 /*
  * The tokenizer of --tokenizer; where none is given and the model has not the 256 ids of bytes, the one beside the
  * model that the run begins, or began, with; else bytes.
  * flag:    what needs it, for errors
- * Owner:   caller, app_tokenizer_close
+ * Owner:   caller, wf_tok_close
  * Errors:  WF_EINVAL: no tokenizer is known, or it has more ids than the model; those of the tokenizer
  */
 wf_status app_train_tokenizer_open(const app_options *options, bool data_are_text,
-                                   const char *flag, app_tokenizer **tokenizer,
-                                   wf_error *error);
+                                   const char *flag, wf_tok **tokenizer, wf_error *error);
 
 /*
  * A prompt of a sample, by that tokenizer. Nothing where no sample is asked for.

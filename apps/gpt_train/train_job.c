@@ -1,6 +1,6 @@
 /* apps/gpt_train/train_job.c - the data of --data: opened, and read by the trainer's steps; see the header. */
 #include "apps/gpt_train/train_job.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 #include <string.h>
 
 /* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
@@ -26,7 +26,7 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
 static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *error)
 {
     const char *from = o->tokenizer ? o->tokenizer : o->init_from;
-    app_tokenizer *tokenizer = NULL;
+    wf_tok *tokenizer = NULL;
     int32_t ends;
 
     if (app_data_set_is_text(data))
@@ -40,10 +40,10 @@ static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *e
                             "--documents mask: not all files of --data say where documents "
                             "begin, as Megatron's .idx does: give --tokenizer PATH, whose end "
                             "of text ends them");
-    if (app_tokenizer_open(from, &tokenizer, error) != WF_OK)
+    if (wf_tok_open(from, &tokenizer, error) != WF_OK)
         return error->code;
-    ends = app_tokenizer_eos(tokenizer);
-    app_tokenizer_close(tokenizer);
+    ends = wf_tok_eos(tokenizer);
+    wf_tok_close(tokenizer);
     app_data_set_ends(data, ends);
     return ends >= 0
                ? WF_OK

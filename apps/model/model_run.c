@@ -137,7 +137,7 @@ wf_status app_model_run_rank(const app_model_run *run, const app_model_source *s
 }
 
 wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
-                                  app_tokenizer **tokenizer, const char **path, wf_error *error)
+                                  wf_tok **tokenizer, const char **path, wf_error *error)
 {
     const char *from = run->tokenizer                     ? run->tokenizer
                        : *source->like                    ? source->like
@@ -153,13 +153,13 @@ wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_sour
         return wf_error_set(error, WF_EINVAL,
                             "%s has no tokenizer beside it: give --tokenizer PATH", run->model);
     *path = from;
-    if (app_tokenizer_open(from, tokenizer, error) != WF_OK)
+    if (wf_tok_open(from, tokenizer, error) != WF_OK)
         return error->code;
-    if (app_tokenizer_size(*tokenizer) > source->config.vocabulary)
+    if (wf_tok_size(*tokenizer) > source->config.vocabulary)
         return wf_error_set(error, WF_EINVAL,
                             "the tokenizer %s has %d ids, and the model %lld: it is another "
                             "model's; give --tokenizer PATH",
-                            from, app_tokenizer_size(*tokenizer),
+                            from, wf_tok_size(*tokenizer),
                             (long long)source->config.vocabulary);
     return WF_OK;
 }

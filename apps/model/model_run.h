@@ -4,7 +4,7 @@
 
 #include "apps/command_line.h"
 #include "apps/model/model_source.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 
 typedef struct app_model_run {
     const char *model, *tokenizer; /* tokenizer: NULL, or not the one beside the model */
@@ -76,11 +76,10 @@ wf_status app_model_run_rank(const app_model_run *run, const app_model_source *s
 
 /*
  * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids. *path: where it is, or
- * "bytes". Owner: caller, app_tokenizer_close. Errors: as of app_tokenizer_open; WF_EINVAL (there is none, another
+ * "bytes". Owner: caller, wf_tok_close. Errors: as of wf_tok_open; WF_EINVAL (there is none, another
  * model's).
  */
 wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
-                                  app_tokenizer **tokenizer, const char **path,
-                                  wf_error *error);
+                                  wf_tok **tokenizer, const char **path, wf_error *error);
 
 #endif

@@ -1,9 +1,9 @@
 /* apps/tools/gguf_export.c - see the header. */
 #include "apps/tools/gguf_export.h"
 #include "apps/program.h"
-#include "apps/chat/sources.h"
+#include "nn/text/chat/sources.h"
 #include "apps/model/model_source.h"
-#include "apps/tokenizer/vocabulary.h"
+#include "nn/text/tokenizer/vocabulary.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ static const struct {
     wf_par_gguf_type type;
 } types[] = {
     {"f32", WF_PAR_GGUF_FLOAT32}, {"f16", WF_PAR_GGUF_FLOAT16}, {"q8_0", WF_PAR_GGUF_Q8_0}};
-enum { TYPES = sizeof types / sizeof *types, MOST_KEYS = 24 + APP_CHAT_MOST_SOURCES };
+enum { TYPES = sizeof types / sizeof *types, MOST_KEYS = 24 + WF_CHAT_MOST_SOURCES };
 
 static int type_number(const char *name)
 {
@@ -71,13 +71,13 @@ wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error)
 typedef struct keys {
     wf_par_gguf_key list[MOST_KEYS];
     int count;
-    app_tokenizer *tokenizer;
-    app_vocabulary v;
-    wf_par_gguf_text model, pre, template[APP_CHAT_MOST_SOURCES],
-        template_name[APP_CHAT_MOST_SOURCES];
+    wf_tok *tokenizer;
+    wf_tok_vocabulary v;
+    wf_par_gguf_text model, pre, template[WF_CHAT_MOST_SOURCES],
+        template_name[WF_CHAT_MOST_SOURCES];
     int32_t ids[4];
-    app_chat_sources templates;
-    char template_key[APP_CHAT_MOST_SOURCES][128];
+    wf_chat_sources templates;
+    char template_key[WF_CHAT_MOST_SOURCES][128];
 } keys;
 
 static void add(keys *k, const char *key, wf_par_gguf_kind kind, int64_t array,
@@ -92,10 +92,10 @@ static void add_ids(keys *k)
         "tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id",
         "tokenizer.ggml.unknown_token_id", "tokenizer.ggml.padding_token_id"};
 
-    k->ids[0] = app_tokenizer_bos(k->tokenizer);
-    k->ids[1] = app_tokenizer_eos(k->tokenizer);
+    k->ids[0] = wf_tok_bos(k->tokenizer);
+    k->ids[1] = wf_tok_eos(k->tokenizer);
     k->ids[2] = k->v.unknown;
-    k->ids[3] = app_tokenizer_pad(k->tokenizer);
+    k->ids[3] = wf_tok_pad(k->tokenizer);
     for (int i = 0; i < 4; i++)
         if (k->ids[i] >= 0)
             add(k, names[i], WF_PAR_GGUF_U32, 0, &k->ids[i]);
@@ -108,7 +108,7 @@ static wf_par_gguf_text text_of(const char *text)
 
 static void add_vocabulary(keys *k)
 {
-    const app_vocabulary *v = &k->v;
+    const wf_tok_vocabulary *v = &k->v;
 
     k->model = text_of(v->model);
     k->pre = text_of(v->pre);
@@ -139,7 +139,7 @@ static void add_templates(keys *k)
     int named = 0;
 
     for (int i = 0; i < k->templates.count; i++) {
-        const app_chat_source *source = &k->templates.item[i];
+        const wf_chat_source *source = &k->templates.item[i];
 
         k->template[i] = (wf_par_gguf_text){source->text, (int64_t)source->bytes};
         if (strcmp(source->name, "default") == 0) {
@@ -162,9 +162,9 @@ static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *er
     char folder[4096];
     struct stat s;
 
-    if (app_tokenizer_open(path, &k->tokenizer, error) != WF_OK)
+    if (wf_tok_open(path, &k->tokenizer, error) != WF_OK)
         return error->code;
-    if (app_vocabulary_open(k->tokenizer, rows, &k->v, &why) != WF_OK)
+    if (wf_tok_vocabulary_open(k->tokenizer, rows, &k->v, &why) != WF_OK)
         return wf_error_set(error, why.code,
                             "%.200s: %.600s. --tokenizer PATH names another one, --tokenizer "
                             "none writes the file without",
@@ -174,16 +174,16 @@ static wf_status open_keys(keys *k, const char *path, int64_t rows, wf_error *er
     if (stat(path, &s) == 0 && !S_ISDIR(s.st_mode))
         snprintf(folder, sizeof folder, "%.*s.",
                  strrchr(path, '/') ? (int)(strrchr(path, '/') + 1 - path) : 0, path);
-    if (app_chat_sources_read(folder, &k->templates, error) == WF_OK)
+    if (wf_chat_sources_read(folder, &k->templates, error) == WF_OK)
         add_templates(k);
     return error->code;
 }
 
 static void close_keys(keys *k)
 {
-    app_vocabulary_close(&k->v);
-    app_tokenizer_close(k->tokenizer);
-    app_chat_sources_free(&k->templates);
+    wf_tok_vocabulary_close(&k->v);
+    wf_tok_close(k->tokenizer);
+    wf_chat_sources_free(&k->templates);
 }
 
 /* The file's name without its folders and what ends it. */

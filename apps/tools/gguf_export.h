@@ -14,7 +14,7 @@ typedef struct app_gguf_export {
 /* WF_EINVAL where the flags cannot be, or a file is there that may not be replaced. */
 wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error);
 
-/* Not collective: one rank does it. Errors as of app_tokenizer_open, app_vocabulary_open and
+/* Not collective: one rank does it. Errors as of wf_tok_open, wf_tok_vocabulary_open and
    wf_par_pretrained_save_gguf. */
 wf_status app_gguf_export_write(const app_gguf_export *e, const app_model_source *source,
                                 wf_context *ctx, wf_error *error);

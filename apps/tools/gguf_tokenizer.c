@@ -132,20 +132,20 @@ static void take_id(reading *c, int i)
 }
 
 /* Texts as a vocabulary has them. */
-static app_vocabulary_text *take_texts(const reading *c, const char *key, int64_t *count)
+static wf_tok_vocabulary_text *take_texts(const reading *c, const char *key, int64_t *count)
 {
     const wf_par_gguf_text *from = find(c, key, WF_PAR_GGUF_TEXT, true, count);
-    app_vocabulary_text *to = calloc((size_t)*count + 1, sizeof *to);
+    wf_tok_vocabulary_text *to = calloc((size_t)*count + 1, sizeof *to);
 
     for (int64_t i = 0; to && i < *count; i++)
-        to[i] = (app_vocabulary_text){from[i].text, from[i].bytes};
+        to[i] = (wf_tok_vocabulary_text){from[i].text, from[i].bytes};
     return to;
 }
 
 /* One type of each token, and of characters one score. */
 static wf_status take_numbers(const reading *c, bool characters)
 {
-    app_vocabulary *v = &c->t->v;
+    wf_tok_vocabulary *v = &c->t->v;
     int64_t n_types, n_scores;
     const int64_t *types =
         find(c, "tokenizer.ggml.token_type", WF_PAR_GGUF_I64, true, &n_types);
@@ -163,7 +163,7 @@ static wf_status take_numbers(const reading *c, bool characters)
     if (!v->types || (characters && !v->scores))
         return wf_error_set(c->error, WF_ENOMEM, "%s: no memory for its tokens", c->path);
     for (int32_t i = 0; i < v->count; i++) {
-        v->types[i] = types[i] < 0 || types[i] > APP_VOCABULARY_BYTE ? 0 : (int32_t)types[i];
+        v->types[i] = types[i] < 0 || types[i] > WF_TOK_VOCABULARY_BYTE ? 0 : (int32_t)types[i];
         if (characters)
             v->scores[i] = (float)scores[i];
     }
@@ -173,7 +173,7 @@ static wf_status take_numbers(const reading *c, bool characters)
 static wf_status take_lists(const reading *c, int64_t rows)
 {
     const bool characters = strcmp(c->t->model, "llama") == 0;
-    app_vocabulary *v = &c->t->v;
+    wf_tok_vocabulary *v = &c->t->v;
     int64_t count, merges;
 
     v->tokens = take_texts(c, "tokenizer.ggml.tokens", &count);
@@ -213,7 +213,7 @@ static bool begins(const char *pre)
 
 static wf_status read_tokenizer(reading *c, int64_t rows)
 {
-    app_vocabulary *v = &c->t->v;
+    wf_tok_vocabulary *v = &c->t->v;
     bool characters;
 
     take_word(c, "tokenizer.ggml.model", c->t->model);
@@ -231,8 +231,9 @@ static wf_status read_tokenizer(reading *c, int64_t rows)
     v->bos = (int32_t)c->t->id[0];
     v->eos = (int32_t)c->t->id[1];
     v->unknown = (int32_t)c->t->id[3];
-    return c->error->code == WF_OK ? app_vocabulary_json(v, c->path, &c->t->tokenizer, c->error)
-                                   : c->error->code;
+    return c->error->code == WF_OK
+               ? wf_tok_vocabulary_json(v, c->path, &c->t->tokenizer, c->error)
+               : c->error->code;
 }
 
 static json_t *text_of_id(const reading *c, int64_t id)
@@ -310,6 +311,6 @@ void app_gguf_tokenizer_close(app_gguf_tokenizer *t)
     free(t->v.scores);
     free(t->tokenizer_config);
     free(t->generation_config);
-    app_tokenizer_bytes_free(&t->tokenizer);
+    wf_tok_bytes_free(&t->tokenizer);
     *t = (app_gguf_tokenizer){.file_count = 0};
 }

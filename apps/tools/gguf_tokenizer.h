@@ -5,7 +5,7 @@
 #ifndef WF_APPS_TOOLS_GGUF_TOKENIZER_H
 #define WF_APPS_TOOLS_GGUF_TOKENIZER_H
 
-#include "apps/tokenizer/vocabulary.h"
+#include "nn/text/tokenizer/vocabulary.h"
 #include "parallel/models/gpt/pretrained.h"
 
 enum { APP_GGUF_IDS = 6, APP_GGUF_FILES = 4 };
@@ -22,9 +22,9 @@ typedef struct app_gguf_tokenizer {
     int file_count;
     /* First, last, padding, unknown token, end of a turn, of a message; -1: none. */
     int64_t id[APP_GGUF_IDS];
-    app_vocabulary v;
+    wf_tok_vocabulary v;
     char model[64], pre[64];
-    app_tokenizer_bytes tokenizer;
+    wf_tok_bytes tokenizer;
     char *tokenizer_config, *generation_config;
 } app_gguf_tokenizer;
 

@@ -197,7 +197,7 @@ printed = subprocess.run(command, shell=True, cwd=root, capture_output=True, tex
 if not printed or printed.split() != shown.split(): print(printed, shown)' "$page"
 
 # A sample of a model with token ids: its tokenizer makes text of them, on any layout the same.
-tokenizers=$(dirname "$0")/tokenizers
+tokenizers=$(dirname "$0")/../text/tokenizers
 for layout in "--tp 1" "--tp 2 --dp 2" "--pp 2 --tp 2"; do
     # shellcheck disable=SC2086 # flags
     run "a sample of ids, $layout" --vocab-size 401 "${model[@]:2}" --data raw.bin --steps 2 $layout \

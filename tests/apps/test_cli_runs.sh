@@ -241,7 +241,7 @@ def tensor(path, name):
 a = tensor("made_3/model.safetensors", "wte.weight")
 b = tensor("made/step-00000003/model.safetensors", "embed.table")
 if a != b or len(a) != 256 * 16 * 4: print(len(a), len(b))'
-cp "$reference/../apps/tokenizers/front.json" tokenizer.json
+cp "$reference/../text/tokenizers/front.json" tokenizer.json
 python "a model with room for that tokenizer" '
 import json, struct
 data = open("whole_out/model.safetensors", "rb").read()

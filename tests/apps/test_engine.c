@@ -183,7 +183,7 @@ static bool stop_everywhere(app_engine *e)
 {
     static const int32_t first = 5;
     const app_batch_prompt prompt = {&first, 1, 0};
-    app_tokenizer *bytes;
+    wf_tok *bytes;
     wf_error error = {WF_OK, ""};
     app_batch_options o = {.sampling = {.repetition_penalty = 1, .temperature = 1, .top_p = 1},
                            .seed = 1,
@@ -191,7 +191,7 @@ static bool stop_everywhere(app_engine *e)
                            .size = 101};
     ended whole = {.options = &o};
     const app_batch_events events = {NULL, see_end, &whole};
-    bool good = app_tokenizer_open(NULL, &bytes, &error) == WF_OK;
+    bool good = wf_tok_open(NULL, &bytes, &error) == WF_OK;
 
     if (!good)
         return false;
@@ -204,7 +204,7 @@ static bool stop_everywhere(app_engine *e)
             if (!good)
                 printf("\n    %zu bytes from %zu on", n, at);
         }
-    app_tokenizer_close(bytes);
+    wf_tok_close(bytes);
     return good;
 }
 

@@ -10,12 +10,12 @@
 
 static wf_status use_requests(wf_error *error)
 {
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_requests all = {.count = 0};
 
-    if (app_tokenizer_open(NULL, &tokenizer, error) == WF_OK) {
+    if (wf_tok_open(NULL, &tokenizer, error) == WF_OK) {
         app_requests_read(path_of("requests.jsonl"), tokenizer, 32, &all, error);
-        app_tokenizer_close(tokenizer);
+        wf_tok_close(tokenizer);
     }
     app_requests_free(&all);
     return error->code;
@@ -39,12 +39,12 @@ static void requests(void)
 static wf_status use_prompts(wf_error *error)
 {
     app_generate_request request = {.prompts = path_of("prompts.jsonl")};
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_prompts prompts = {.count = 0};
 
-    if (app_tokenizer_open(NULL, &tokenizer, error) == WF_OK) {
+    if (wf_tok_open(NULL, &tokenizer, error) == WF_OK) {
         app_prompts_read(&request, tokenizer, NULL, 256, &prompts, error);
-        app_tokenizer_close(tokenizer);
+        wf_tok_close(tokenizer);
     }
     app_prompts_free(&prompts);
     return error->code;
@@ -81,17 +81,17 @@ static const char *file; /* the tokenizer's */
 
 static wf_status use_tokenizer(wf_error *error)
 {
-    app_tokenizer *tokenizer;
-    app_tokenizer_encoder *encoder = NULL;
-    app_tokenizer_ids ids = {.count = 0};
+    wf_tok *tokenizer;
+    wf_tok_encoder *encoder = NULL;
+    wf_tok_ids ids = {.count = 0};
 
-    if (app_tokenizer_open(file, &tokenizer, error) != WF_OK)
+    if (wf_tok_open(file, &tokenizer, error) != WF_OK)
         return error->code;
-    if (app_tokenizer_encoder_new(tokenizer, &encoder, error) == WF_OK)
-        app_tokenizer_encode(encoder, "one and two", 11, 0, &ids, error);
-    app_tokenizer_encoder_free(encoder);
-    app_tokenizer_ids_free(&ids);
-    app_tokenizer_close(tokenizer);
+    if (wf_tok_encoder_new(tokenizer, &encoder, error) == WF_OK)
+        wf_tok_encode(encoder, "one and two", 11, 0, &ids, error);
+    wf_tok_encoder_free(encoder);
+    wf_tok_ids_free(&ids);
+    wf_tok_close(tokenizer);
     return error->code;
 }
 

@@ -25,7 +25,7 @@ typedef struct texts {
     app_generate_request request;
     app_batch_options options;
     app_batch_prompt prompts[TEXTS];
-    app_tokenizer *tokenizer;
+    wf_tok *tokenizer;
     app_prompts read;
     app_output output;
     int32_t ids[PROMPT];
@@ -70,7 +70,7 @@ static wf_status generate(wf_error *error)
     texts x = {.request = {.n = 1, .logprobs = 2, .json = true, .echo = true}};
 
     allocations_matter(false);
-    CU_ASSERT_EQUAL_FATAL(app_tokenizer_open(NULL, &x.tokenizer, error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(wf_tok_open(NULL, &x.tokenizer, error), WF_OK);
     for (int i = 0; i < PROMPT; i++)
         x.ids[i] = 'a' + i;
     for (int i = 0; i < TEXTS; i++)
@@ -97,7 +97,7 @@ static wf_status generate(wf_error *error)
         *error = x.output.error;
     app_output_close(&x.output);
     fclose(x.output.out);
-    app_tokenizer_close(x.tokenizer);
+    wf_tok_close(x.tokenizer);
     allocations_matter(true);
     return error->code;
 }

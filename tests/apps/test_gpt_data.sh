@@ -74,8 +74,8 @@ tool "or ids" 0 tokenize rows.jsonl --tokenizer bpe1 --output s --special-tokens
 tool "where that is asked for" 0 show s --document 1
 says out ' 399$'
 printf 'a  text that   begins' >blanks.txt
-tool "words with blanks" 0 tokenize blanks.txt --tokenizer "$(dirname "$0")/tokenizers/llama2.json" --output blanks
-tool "as text" 0 show blanks --document 0 --tokenizer "$(dirname "$0")/tokenizers/llama2.json"
+tool "words with blanks" 0 tokenize blanks.txt --tokenizer "$(dirname "$0")/../text/tokenizers/llama2.json" --output blanks
+tool "as text" 0 show blanks --document 0 --tokenizer "$(dirname "$0")/../text/tokenizers/llama2.json"
 printf '<s>a  text that   begins\n' >whole
 result "have them still" "$(sed 's/^<s> *//' whole | diff - <(sed 's/^<s> *//' out))"
 tool "another key" 0 tokenize other.jsonl --jsonl-key body --output b

@@ -199,6 +199,6 @@ other "a prompt that is too long, by its line" 2 'far.jsonl, line 2: a prompt ha
 printf 'text\n' >bad.jsonl
 other "no JSON" 3 'bad.jsonl, line 1: no JSON' gpt_generate llama --prompts bad.jsonl
 other "a tokenizer of another model" 2 'is another model' gpt_generate llama --prompt x \
-    --tokenizer "$reference/../apps/tokenizers/gpt2.json"
+    --tokenizer "$reference/../text/tokenizers/gpt2.json"
 
 finish

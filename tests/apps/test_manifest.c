@@ -38,7 +38,7 @@ static wf_status open_set(const char *file, int64_t *trained, wf_error *error)
     wf_status status;
 
     *error = (wf_error){WF_OK, ""};
-    status = app_source_open(&files, "--data", (app_vocabulary){300, true}, &source, error);
+    status = app_source_open(&files, "--data", (wf_token_count){300, true}, &source, error);
     *trained = 0;
     if (status == WF_OK)
         status = app_source_read_mask(&source, 0, TOKENS, marks, error);

@@ -1,6 +1,6 @@
 /* tests/apps/test_requests.c - the ids of a context and of what follows it, as lm-evaluation-harness takes them (_encode_pair). */
 #include "apps/gpt_eval/requests.h"
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,10 +29,10 @@ static void write_text(const char *name, const char *text)
 static void check(const char *context, const char *continuation, const char *before,
                   const char *behind)
 {
-    app_tokenizer_ids wanted = {0};
+    wf_tok_ids wanted = {0};
     app_requests requests = {0};
-    app_tokenizer *tokenizer;
-    app_tokenizer_encoder *encoder;
+    wf_tok *tokenizer;
+    wf_tok_encoder *encoder;
     wf_error error = {WF_OK, ""};
     char line[256];
     size_t count;
@@ -41,14 +41,14 @@ static void check(const char *context, const char *continuation, const char *bef
              "{\"request\": {\"context\": \"%s\", \"continuation\": \"%s\"}, \"doc_id\": 1}\n",
              context, continuation);
     write_text("requests.jsonl", line);
-    CU_ASSERT_EQUAL_FATAL(app_tokenizer_open(folder, &tokenizer, &error), WF_OK);
-    CU_ASSERT_EQUAL_FATAL(app_tokenizer_encoder_new(tokenizer, &encoder, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(wf_tok_open(folder, &tokenizer, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(wf_tok_encoder_new(tokenizer, &encoder, &error), WF_OK);
     if (before)
-        app_tokenizer_encode(encoder, before, strlen(before), 0, &wanted, &error);
+        wf_tok_encode(encoder, before, strlen(before), 0, &wanted, &error);
     else
-        app_tokenizer_ids_append(&wanted, app_tokenizer_eos(tokenizer), &error);
+        wf_tok_ids_append(&wanted, wf_tok_eos(tokenizer), &error);
     count = wanted.count;
-    app_tokenizer_encode(encoder, behind, strlen(behind), 0, &wanted, &error);
+    wf_tok_encode(encoder, behind, strlen(behind), 0, &wanted, &error);
     CU_ASSERT_EQUAL_FATAL(
         app_requests_read(in_folder("requests.jsonl"), tokenizer, 64, &requests, &error),
         WF_OK);
@@ -58,9 +58,9 @@ static void check(const char *context, const char *continuation, const char *bef
     CU_ASSERT_EQUAL(memcmp(requests.ids.data, wanted.data, wanted.count * sizeof *wanted.data),
                     0);
     app_requests_free(&requests);
-    app_tokenizer_ids_free(&wanted);
-    app_tokenizer_encoder_free(encoder);
-    app_tokenizer_close(tokenizer);
+    wf_tok_ids_free(&wanted);
+    wf_tok_encoder_free(encoder);
+    wf_tok_close(tokenizer);
 }
 
 static void blanks_begin_the_continuation(void)

@@ -5,9 +5,9 @@
 #include <fcntl.h>
 #include <time.h>
 
-static const app_vocabulary thousand = {1000, true};
+static const wf_token_count thousand = {1000, true};
 
-static void open_file_fails(const char *name, app_vocabulary vocabulary, wf_status wanted,
+static void open_file_fails(const char *name, wf_token_count vocabulary, wf_status wanted,
                             const char *words)
 {
     app_token_file file;
@@ -19,7 +19,7 @@ static void open_file_fails(const char *name, app_vocabulary vocabulary, wf_stat
 }
 
 /* A file has ids 0, 7, 14, .., which are read whole, in pieces and one by one. */
-static void check_reads(const char *name, const char *format, app_vocabulary vocabulary,
+static void check_reads(const char *name, const char *format, wf_token_count vocabulary,
                         int64_t count)
 {
     app_token_file file;
@@ -62,9 +62,9 @@ static void megatron(void)
                 app_megatron_writer_end_document(w, &error);
         }
         CU_ASSERT_EQUAL(app_megatron_writer_finish(w, NULL, &error), WF_OK);
-        check_reads(path_of("m.idx"), "Megatron", (app_vocabulary){vocabulary[k], false},
+        check_reads(path_of("m.idx"), "Megatron", (wf_token_count){vocabulary[k], false},
                     COUNT);
-        check_reads(path_of("m.bin"), "Megatron", (app_vocabulary){vocabulary[k], false},
+        check_reads(path_of("m.bin"), "Megatron", (wf_token_count){vocabulary[k], false},
                     COUNT);
     }
 }
@@ -83,16 +83,16 @@ static void llmc_and_headerless(void)
     memcpy(bytes, header, 1024);
     memcpy(bytes + 1024, two, sizeof two);
     write_bytes("l.bin", bytes, 1024 + sizeof two);
-    check_reads(path_of("l.bin"), "llm.c", (app_vocabulary){50000, false}, COUNT);
+    check_reads(path_of("l.bin"), "llm.c", (wf_token_count){50000, false}, COUNT);
     header[0] = 20240801;
     header[1] = 7;
     memcpy(bytes, header, 1024);
     memcpy(bytes + 1024, four, sizeof four);
     write_bytes("l", bytes, 1024 + sizeof four);
-    check_reads(path_of("l"), "llm.c", (app_vocabulary){128000, false}, COUNT);
+    check_reads(path_of("l"), "llm.c", (wf_token_count){128000, false}, COUNT);
     write_bytes("n.bin", two, sizeof two);
-    check_reads(path_of("n.bin"), "u16", (app_vocabulary){50000, true}, COUNT);
-    open_file_fails(path_of("n.bin"), (app_vocabulary){256, false}, WF_EINVAL,
+    check_reads(path_of("n.bin"), "u16", (wf_token_count){50000, true}, COUNT);
+    open_file_fails(path_of("n.bin"), (wf_token_count){256, false}, WF_EINVAL,
                     "n.bin does not say what it has");
     open_file_fails(write_bytes("odd.bin", two, 333), thousand, WF_EDATA,
                     "odd.bin has 333 bytes, which are no whole tokens of two bytes");

@@ -4,10 +4,10 @@
  *
  * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
  * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts
- * come back whole, the program ends with 1. FLAGS is a number of APP_TOKENIZER_ flags, 4 more: texts come back
+ * come back whole, the program ends with 1. FLAGS is a number of WF_TOK_ flags, 4 more: texts come back
  * whole, 8 more: time alone is written, as text, of encoding the strings once more.
  */
-#include "apps/tokenizer/tokenizer.h"
+#include "nn/text/tokenizer/tokenizer.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,10 +16,10 @@
 enum { WHOLE = 4, TIME = 8 };
 
 typedef struct job {
-    app_tokenizer *tokenizer;
-    app_tokenizer_encoder *encoder;
-    app_tokenizer_ids ids;
-    app_tokenizer_bytes text, again;
+    wf_tok *tokenizer;
+    wf_tok_encoder *encoder;
+    wf_tok_ids ids;
+    wf_tok_bytes text, again;
     wf_error error;
     int flags;
 } job;
@@ -36,16 +36,16 @@ static bool read_string(char **text, uint32_t *bytes)
 /* Whether ids decode to a text, and one by one to the same. */
 static bool decodes(job *j, const char *text, size_t bytes)
 {
-    app_tokenizer_stream stream = {0};
+    wf_tok_stream stream = {0};
     bool ok = true;
 
     j->text.bytes = j->again.bytes = 0;
-    ok = app_tokenizer_decode(j->tokenizer, j->ids.data, j->ids.count, 0, &j->text,
-                              &j->error) == WF_OK;
+    ok =
+        wf_tok_decode(j->tokenizer, j->ids.data, j->ids.count, 0, &j->text, &j->error) == WF_OK;
     for (size_t i = 0; ok && i < j->ids.count; i++)
-        ok = app_tokenizer_decode_next(j->tokenizer, &stream, j->ids.data[i], 0, &j->again,
-                                       &j->error) == WF_OK;
-    ok = ok && app_tokenizer_decode_end(&stream, &j->again, &j->error) == WF_OK &&
+        ok = wf_tok_decode_next(j->tokenizer, &stream, j->ids.data[i], 0, &j->again,
+                                &j->error) == WF_OK;
+    ok = ok && wf_tok_decode_end(&stream, &j->again, &j->error) == WF_OK &&
          j->text.bytes == j->again.bytes &&
          (!j->text.bytes || memcmp(j->text.data, j->again.data, j->text.bytes) == 0);
     return ok && (!(j->flags & WHOLE) || (j->text.bytes == bytes &&
@@ -70,8 +70,7 @@ static int run(job *j)
         double begin = seconds();
 
         j->ids.count = 0;
-        if (app_tokenizer_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) !=
-            WF_OK)
+        if (wf_tok_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) != WF_OK)
             break;
         spent += seconds() - begin;
         count = (uint32_t)j->ids.count;
@@ -95,15 +94,15 @@ int main(int argc, char **argv)
     job j = {.flags = argc > 2 ? atoi(argv[2]) : 0};
     int status = 1;
 
-    if (app_tokenizer_open(argc > 1 ? argv[1] : NULL, &j.tokenizer, &j.error) == WF_OK &&
-        app_tokenizer_encoder_new(j.tokenizer, &j.encoder, &j.error) == WF_OK)
+    if (wf_tok_open(argc > 1 ? argv[1] : NULL, &j.tokenizer, &j.error) == WF_OK &&
+        wf_tok_encoder_new(j.tokenizer, &j.encoder, &j.error) == WF_OK)
         status = run(&j);
     if (j.error.code != WF_OK)
         fprintf(stderr, "encode_strings: %s\n", j.error.text);
-    app_tokenizer_encoder_free(j.encoder);
-    app_tokenizer_close(j.tokenizer);
-    app_tokenizer_ids_free(&j.ids);
-    app_tokenizer_bytes_free(&j.text);
-    app_tokenizer_bytes_free(&j.again);
+    wf_tok_encoder_free(j.encoder);
+    wf_tok_close(j.tokenizer);
+    wf_tok_ids_free(&j.ids);
+    wf_tok_bytes_free(&j.text);
+    wf_tok_bytes_free(&j.again);
     return status;
 }

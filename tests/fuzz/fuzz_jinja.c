@@ -2,7 +2,7 @@
  * tests/fuzz/fuzz_jinja.c - a chat template from strangers: what compiles is rendered, and ends within its limits; spans
  * lie in the text, one after another; the same template renders the same text again.
  */
-#include "apps/chat/json_value_internal.h"
+#include "nn/text/chat/json_value_internal.h"
 #include "tests/fuzz/fuzz.h"
 #include <stdlib.h>
 #include <string.h>
@@ -17,41 +17,41 @@ static const char variables[] =
     " \"add_generation_prompt\": true, \"bos_token\": \"<s>\", \"n\": -3, \"x\": {\"a\": 1, "
     "\"1\": 2}, \"l\": [3, 1, 2]}";
 
-static void build(app_jinja_run *run, void *arg)
+static void build(wf_jinja_run *run, void *arg)
 {
-    static app_json json;
+    static wf_text_json json;
     static wf_error error;
 
     if (!json.count) {
         char *copy = strdup(variables);
 
-        PROMISE(copy &&
-                app_json_open(&json, "variables", copy, sizeof variables - 1, &error) == WF_OK);
+        PROMISE(copy && wf_text_json_open(&json, "variables", copy, sizeof variables - 1,
+                                          &error) == WF_OK);
     }
-    *(app_jinja_value *)arg = app_chat_json_value(run, &json, 0);
+    *(wf_jinja_value *)arg = wf_chat_json_value(run, &json, 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    app_jinja_output out = {.text = ""};
+    wf_jinja_output out = {.text = ""};
     wf_error error = {WF_OK, ""};
-    app_jinja_run *run = NULL;
-    app_jinja *template;
-    app_jinja_value values;
+    wf_jinja_run *run = NULL;
+    wf_jinja *template;
+    wf_jinja_value values;
     char *first = NULL;
     size_t end = 0;
     const int fixed = setenv("SOURCE_DATE_EPOCH", "1750000000", 1); /* strftime_now */
     wf_status status =
-        app_jinja_compile("template", (const char *)data, size, &template, &error);
+        wf_jinja_compile("template", (const char *)data, size, &template, &error);
 
     PROMISE(fixed == 0);
     ANSWERED(status, error);
     PROMISE((status == WF_OK) == (template != NULL));
     if (!template)
         return 0;
-    PROMISE(app_jinja_run_new(&run, &error) == WF_OK);
-    PROMISE(app_jinja_protect(run, build, &values, &error) == WF_OK);
-    status = app_jinja_render(run, template, values, &out, &error);
+    PROMISE(wf_jinja_run_new(&run, &error) == WF_OK);
+    PROMISE(wf_jinja_protect(run, build, &values, &error) == WF_OK);
+    status = wf_jinja_render(run, template, values, &out, &error);
     ANSWERED(status, error);
     for (size_t i = 0; i < out.span_count; i++) {
         PROMISE(out.spans[i].begin >= end && out.spans[i].end >= out.spans[i].begin);
@@ -64,11 +64,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         first = malloc(bytes + 1);
         PROMISE(first);
         memcpy(first, out.text, bytes);
-        PROMISE(app_jinja_render(run, template, values, &out, &error) == WF_OK);
+        PROMISE(wf_jinja_render(run, template, values, &out, &error) == WF_OK);
         PROMISE(out.bytes == bytes && memcmp(first, out.text, bytes) == 0);
     }
     free(first);
-    app_jinja_run_free(run);
-    app_jinja_free(template);
+    wf_jinja_run_free(run);
+    wf_jinja_free(template);
     return 0;
 }

@@ -12,7 +12,7 @@ enum { POSITIONS = 32 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static app_tokenizer *tokenizer;
+    static wf_tok *tokenizer;
     static int file = -1;
     static char path[64];
     app_requests all = {.count = 0};
@@ -22,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (file < 0) {
         file = memfd_create("requests", MFD_CLOEXEC);
         snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-        PROMISE(app_tokenizer_open(NULL, &tokenizer, &error) == WF_OK);
+        PROMISE(wf_tok_open(NULL, &tokenizer, &error) == WF_OK);
     }
     PROMISE(ftruncate(file, 0) == 0 && pwrite(file, data, size, 0) == (ssize_t)size);
     status = app_requests_read(path, tokenizer, POSITIONS, &all, &error);

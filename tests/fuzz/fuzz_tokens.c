@@ -55,7 +55,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     PROMISE(ftruncate(descriptor, 0) == 0 &&
             pwrite(descriptor, data + 1, size - 1, 0) == (ssize_t)(size - 1));
     status = app_token_file_open(path, "--data",
-                                 (app_vocabulary){(int64_t)1 << data[0] % 32, data[0] & 128},
+                                 (wf_token_count){(int64_t)1 << data[0] % 32, data[0] & 128},
                                  &file, &error);
     ANSWERED(status, error);
     if (status == WF_OK)

@@ -30,58 +30,11 @@ import re
 import sys
 import tempfile
 
+from rooms import FOLDERS, ONLY, ROOMS, SHARED
 from samples import SAMPLES
 from vocabulary import VOCABULARY
 from writers import blank, outputs
 
-# What each folder may include by path.
-FOLDERS = {
-    "core": {"core"},
-    "kernels": {"core", "kernels"},
-    "mesh": {"core", "mesh"},
-    "nn": {"core", "kernels", "nn"},
-    "parallel": {"core", "kernels", "mesh", "nn", "parallel"},
-}
-# What each room of a folder may include of that folder, beside itself and the rooms inside it; what lies
-# at the top of a folder includes only the rooms that its row names.
-ROOMS = {
-    "core": {"core/memory", "core/numerics"},
-    "core/files": {"core", "core/numerics"},
-    "core/memory": {"core"},
-    "core/numerics": {"core"},
-    "kernels": set(),
-    "kernels/cpu": {"kernels"},
-    "kernels/cpu/simd": {"kernels", "kernels/cpu"},
-    "kernels/cuda": {"kernels"},
-    "kernels/cuda/cudnn": {"kernels", "kernels/cuda"},
-    "nn": set(),
-    "nn/layers": {"nn"},
-    "nn/optim": {"nn"},
-    "nn/models/gpt": {"nn", "nn/layers"},
-    "parallel": set(),
-    "parallel/formats": set(),
-    "parallel/pipeline": set(),
-    "parallel/shard": {"parallel"},
-    "parallel/simulate": {"parallel/pipeline"},
-    "parallel/train": {"parallel", "parallel/pipeline", "parallel/shard"},
-    "parallel/recovery": {"parallel", "parallel/formats", "parallel/shard",
-                          "parallel/train"},
-    "parallel/checkpoint": {"parallel", "parallel/formats", "parallel/shard",
-                            "parallel/train"},
-    "parallel/models/gpt": {"parallel", "parallel/formats", "parallel/shard",
-                            "parallel/train", "parallel/checkpoint"},
-    "mesh/array": {"mesh/comm"},
-    "mesh/comm": set(),
-    "mesh/transport": {"mesh/comm"},
-    "mesh/transport/threads": {"mesh/comm", "mesh/transport"},
-    "mesh/transport/mpi": {"mesh/comm", "mesh/transport"},
-    "mesh/transport/nccl": {"mesh/comm", "mesh/transport"},
-    "mesh/health": {"mesh/comm", "mesh/transport"},
-    "mesh/cluster": {"mesh/array", "mesh/comm", "mesh/transport", "mesh/health"},
-}
-
-# Rooms whose internal headers serve all folders of the library.
-SHARED = ("core/files",)
 USERS = ("apps", "tests")
 LIBRARY = tuple(FOLDERS)
 
@@ -140,6 +93,9 @@ def room_of(path):
 def crosses(path, included):
     """What is wrong with an include between rooms of one folder; None: nothing is."""
     here, there = room_of(path), room_of(included)
+    for room, allowed in ONLY.items():
+        if path.startswith(f"{room}/") and not included.startswith(tuple(f"{a}/" for a in allowed)):
+            return f"{room} may not include {included.rpartition('/')[0]}"
     if not here or not there or path.split("/")[0] != included.split("/")[0]:
         return None
     inside = here == there or ("/" in here and there.startswith(f"{here}/"))

@@ -1,0 +1,271 @@
+/* nn/text/tokenizer/pattern.c - see the header. */
+#include "nn/text/tokenizer/tokenizer_internal.h"
+#include "nn/text/tokenizer/young_internal.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if !WEFT_HAS_PCRE2
+
+const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, size_t bytes,
+                                   wf_tok_pattern_syntax syntax, bool *unsupported)
+{
+    (void)text, (void)bytes, (void)syntax;
+    *pattern = (wf_tok_pattern){0};
+    *unsupported = true;
+    return "this needs PCRE2, which was not there when this program was built (Debian: "
+           "libpcre2-dev)";
+}
+
+void wf_tok_pattern_free(wf_tok_pattern *pattern)
+{
+    (void)pattern;
+}
+
+bool wf_tok_matcher_open(wf_tok_matcher *m)
+{
+    *m = (wf_tok_matcher){0};
+    return true;
+}
+
+void wf_tok_matcher_close(wf_tok_matcher *m)
+{
+    (void)m;
+}
+
+int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
+                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end)
+{
+    (void)pattern, (void)m, (void)text, (void)n, (void)from, (void)begin, (void)end;
+    return -1;
+}
+
+#else
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+/* Unicode's White_Space. What PCRE2 takes for it has U+180E too. */
+#define SPACES                                                                                 \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"         \
+    "\\x{202f}\\x{205f}\\x{3000}"
+
+/* PCRE2's stack for its compiled code. What does not fit takes its interpreter, which has a heap. */
+enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, MOST_PATTERN = 1 << 14 };
+
+/* What two of these read in different ways. */
+static const char *differs(const char *at, bool in_class)
+{
+    if (*at == '\\' && at[1] && strchr("wWbBhHRXKGC", at[1]))
+        return "a pattern with \\w, \\W, \\b, \\B, \\h, \\R, \\X, \\K, \\G or \\C is not "
+               "supported";
+    if (in_class && (strncmp(at, "&&", 2) == 0 || (*at == '[' && at[1] != ':')))
+        return "a pattern with a class inside a class is not supported";
+    return NULL;
+}
+
+/* A pattern that is being spelled out for PCRE2. */
+typedef struct spelling {
+    const char *at, *end;
+    wf_tok_bytes to;
+    bool in_class, young; /* young: characters that PCRE2 does not know are spelled out */
+    bool ok;
+} spelling;
+
+static void add(spelling *s, const char *text, size_t bytes)
+{
+    s->ok = s->ok && wf_tok_bytes_add(&s->to, text, bytes);
+}
+
+static void add_text(spelling *s, const char *text)
+{
+    add(s, text, strlen(text));
+}
+
+/* \s or \S with its characters. In a class \S stays: PCRE2 takes U+180E for white space there. */
+static bool spell_space(spelling *s)
+{
+    if (s->in_class && s->at[1] == 'S')
+        return false;
+    add_text(s, s->in_class ? SPACES : s->at[1] == 'S' ? "[^" SPACES "]" : "[" SPACES "]");
+    s->at += 2;
+    return true;
+}
+
+/* A property with the characters that are younger than PCRE2's Unicode: \p{L}, \pL, \P{L}, \d. NULL, or what is wrong. */
+static const char *spell_property(spelling *s)
+{
+    const bool digit = s->at[1] == 'd' || s->at[1] == 'D';
+    const char *name = digit ? "Nd" : s->at + 2, *end = s->at + 2;
+    bool not = s->at[1] == 'P' || s->at[1] == 'D';
+    size_t n = digit ? 2 : 1;
+
+    if (!digit && *name == '{') {
+        const char *brace = memchr(name, '}', (size_t)(s->end - name));
+
+        if (!brace)
+            return "a property without its end";
+        name++;
+        if (*name == '^') {
+            not = !not ;
+            name++;
+        }
+        n = (size_t)(brace - name);
+        end = brace + 1;
+    } else if (!digit) {
+        end++;
+    }
+    if (wf_tok_young_lacks(name, n))
+        return "a pattern of characters that are assigned to nothing is not supported: PCRE2's "
+               "Unicode is older than its tokenizer's";
+    if (wf_tok_young_has(name, n)) {
+        if (not &&s->in_class)
+            return "a pattern with \\P or \\D in a class is not supported: PCRE2's Unicode is "
+                   "older than its tokenizer's";
+        add_text(s, s->in_class ? "" : not ? "[^" : "[");
+        if (digit)
+            add_text(s, "\\p{Nd}");
+        else {
+            add_text(s, "\\p{");
+            add(s, name, n);
+            add_text(s, "}");
+        }
+        s->ok = s->ok && wf_tok_young_spell(name, n, &s->to);
+        add_text(s, s->in_class ? "" : "]");
+    } else {
+        add(s, s->at, (size_t)(end - s->at));
+    }
+    s->at = end;
+    return NULL;
+}
+
+/* What follows next, in PCRE2's words. NULL, or what is wrong. */
+static const char *spell_next(spelling *s)
+{
+    const char *wrong = differs(s->at, s->in_class);
+    const bool escape = *s->at == '\\' && s->at + 1 < s->end;
+
+    if (wrong || (escape && strchr("sS", s->at[1]) && spell_space(s)))
+        return wrong;
+    if (escape && s->young &&
+        (strchr("dD", s->at[1]) || (strchr("pP", s->at[1]) && s->at + 2 < s->end)))
+        return spell_property(s);
+    if (escape) {
+        add(s, s->at, 2);
+        s->at += 2;
+        return NULL;
+    }
+    add(s, s->at, 1);
+    if (!s->in_class && *s->at == '[') {
+        s->in_class = true;
+        if (s->at + 1 < s->end && s->at[1] == '^')
+            add(s, ++s->at, 1);
+    } else if (s->in_class && *s->at == ']') {
+        s->in_class = false;
+    }
+    s->at++;
+    return NULL;
+}
+
+/* Whether PCRE2 has Unicode from before the characters of young.def. */
+static bool is_old(void)
+{
+    char version[64] = "";
+
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    return atoi(version) < WF_TOK_YOUNG_UNICODE;
+}
+
+/* The pattern with \s spelled out, and the properties of young characters. NULL, or what is wrong. Owner: the caller. */
+static const char *translate(const char *from, size_t bytes, wf_tok_bytes *to)
+{
+    spelling s = {.at = from, .end = from + bytes, .young = is_old(), .ok = true};
+    const char *wrong = NULL;
+
+    while (!wrong && s.at < s.end)
+        wrong = spell_next(&s);
+    add(&s, "", 1);
+    *to = s.to;
+    return wrong || s.ok ? wrong : "out of memory";
+}
+
+const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, size_t bytes,
+                                   wf_tok_pattern_syntax syntax, bool *unsupported)
+{
+    const uint32_t options =
+        PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C |
+        (syntax == WF_TOK_PATTERN_RUBY ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
+    wf_tok_bytes spelled = {0};
+    const char *wrong = bytes > MOST_PATTERN        ? "a pattern has at most 16384 bytes"
+                        : memchr(text, '\0', bytes) ? "a pattern with NUL"
+                                                    : translate(text, bytes, &spelled);
+    uint32_t finds_nothing = 0;
+    PCRE2_SIZE at;
+    int why;
+
+    *pattern = (wf_tok_pattern){0};
+    *unsupported = wrong && wf_tok_wrong_code(wrong) != WF_ENOMEM;
+    if (!wrong) {
+        pattern->code = pcre2_compile((PCRE2_SPTR)spelled.data, PCRE2_ZERO_TERMINATED, options,
+                                      &why, &at, NULL);
+        wrong = pattern->code ? NULL : "no regular expression that PCRE2 can read";
+    }
+    wf_tok_bytes_free(&spelled);
+    if (!pattern->code)
+        return wrong;
+    pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* slower without, and the same */
+    pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &finds_nothing);
+    pattern->scan = wf_tok_scan_find(text, bytes);
+    pattern->text = strndup(text, bytes);
+    pattern->classes = pattern->scan ? wf_tok_classes_new() : NULL;
+    if (!pattern->text || (pattern->scan && !pattern->classes))
+        return "out of memory";
+    *unsupported = finds_nothing != 0;
+    return finds_nothing ? "a pattern that may find nothing is not supported" : NULL;
+}
+
+void wf_tok_pattern_free(wf_tok_pattern *pattern)
+{
+    pcre2_code_free(pattern->code);
+    free(pattern->classes);
+    free(pattern->text);
+    *pattern = (wf_tok_pattern){0};
+}
+
+bool wf_tok_matcher_open(wf_tok_matcher *m)
+{
+    m->data = pcre2_match_data_create(1, NULL);
+    m->context = pcre2_match_context_create(NULL);
+    m->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, NULL);
+    if (m->context && m->stack)
+        pcre2_jit_stack_assign(m->context, NULL, m->stack);
+    return m->data && m->context && m->stack;
+}
+
+void wf_tok_matcher_close(wf_tok_matcher *m)
+{
+    pcre2_match_data_free(m->data);
+    pcre2_match_context_free(m->context);
+    pcre2_jit_stack_free(m->stack);
+    *m = (wf_tok_matcher){0};
+}
+
+int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
+                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end)
+{
+    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(m->data);
+    int result =
+        pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
+
+    if (result == PCRE2_ERROR_JIT_STACKLIMIT)
+        result = pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                             m->data, m->context);
+    if (result == PCRE2_ERROR_NOMATCH)
+        return 0;
+    if (result < 0)
+        return -1;
+    *begin = found[0];
+    *end = found[1];
+    return 1;
+}
+
+#endif

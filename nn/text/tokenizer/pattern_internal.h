@@ -1,0 +1,92 @@
+/*
+ * nn/text/tokenizer/pattern_internal.h - regular expressions by which text is cut in words.
+ *
+ * PCRE2 matches them; those that most models have are recognised, and matched by hand, with the classes that PCRE2 has of
+ * characters. They are read as the tokenizers that they come from read them: \s is Unicode's White_Space.
+ */
+#ifndef WF_NN_TEXT_TOKENIZER_PATTERN_INTERNAL_H
+#define WF_NN_TEXT_TOKENIZER_PATTERN_INTERNAL_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Classes of characters. A letter of no case, or of a modifier, is WF_TOK_LETTER, a mark WF_TOK_MARK and WF_TOK_OTHER. */
+enum {
+    WF_TOK_UPPER = 1, /* title case, too */
+    WF_TOK_LOWER = 2,
+    WF_TOK_LETTER = WF_TOK_UPPER | WF_TOK_LOWER,
+    WF_TOK_NUMBER = 4,
+    WF_TOK_SPACE = 8,
+    WF_TOK_LINE_END = 16, /* \r and \n */
+    WF_TOK_MARK = 32,
+    WF_TOK_OTHER = 64
+};
+
+/* Characters below have a class: those of planes 0 to 3, as no letter is above. */
+enum { WF_TOK_CLASSES = 0x40000 };
+
+/* The classes of the first WF_TOK_CLASSES characters; NULL: out of memory. Owner: the caller, free. */
+uint8_t *wf_tok_classes_new(void);
+
+/* How a known pattern begins to match at a place of a text, by hand: where the match ends, or 0 where a character without a
+   class has to be looked at. Never called at the end. */
+typedef struct wf_tok_scan wf_tok_scan;
+typedef size_t (*wf_tok_scan_at)(const wf_tok_scan *scan, const uint8_t *classes,
+                                 const uint8_t *text, size_t n, size_t at);
+struct wf_tok_scan {
+    wf_tok_scan_at at;
+    int most_digits;     /* so many are together, where a pattern limits it */
+    bool contractions;   /* 's and the like, in any case */
+    bool slash;          /* goes on behind a line end */
+    bool trailing_whole; /* white space that ends the text is together */
+};
+
+/* NULL: no known pattern. Those that are known match somewhere at every place. */
+const wf_tok_scan *wf_tok_scan_find(const char *pattern, size_t bytes);
+
+/* The pattern of a row of patterns.def; NULL: there is no such row. */
+const char *wf_tok_scan_pattern(const char *name);
+
+typedef struct wf_tok_pattern {
+    void *code;
+    const wf_tok_scan *scan; /* NULL: the pattern is not known */
+    uint8_t *classes;        /* for `scan` */
+    char *text;              /* as it was given */
+} wf_tok_pattern;
+
+/* How ^ and $ are read: as Rust does, or as Ruby does, line by line. */
+typedef enum wf_tok_pattern_syntax {
+    WF_TOK_PATTERN_RUST,
+    WF_TOK_PATTERN_RUBY
+} wf_tok_pattern_syntax;
+
+/*
+ * NULL: done, else what is wrong, for behind the place in a file; *unsupported: that it is nothing wrong, but
+ * not known here. wf_tok_pattern_free in any case.
+ */
+const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, size_t bytes,
+                                   wf_tok_pattern_syntax syntax, bool *unsupported);
+void wf_tok_pattern_free(wf_tok_pattern *pattern);
+
+/* What a thread needs to match. */
+typedef struct wf_tok_matcher {
+    void *data, *context, *stack;
+} wf_tok_matcher;
+
+bool wf_tok_matcher_open(wf_tok_matcher *m);
+void wf_tok_matcher_close(wf_tok_matcher *m);
+
+/* The first match from a place of valid text on: 1, 0 there is none, -1 it takes too long. */
+int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
+                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end);
+
+/* Where the match that begins at `at` ends; `at` where there is none. */
+static inline size_t wf_tok_pattern_scan(const wf_tok_pattern *pattern, const uint8_t *text,
+                                         size_t n, size_t at)
+{
+    return pattern->scan ? pattern->scan->at(pattern->scan, pattern->classes, text, n, at) : 0;
+}
+
+#endif
