@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 data_order.py --windows N[,N...] [--weights W[,W...]] [--seed S] [--first G] --samples COUNT - prints which
-window of which source each sample of a run is, as "source window" a line: what apps/data/order.h defines,
+window of which source each sample of a run is, as "source window" a line: what nn/dataset/order_internal.h defines,
 said a second time. Sample g of a run is sequence g mod global-batch-size of step g / global-batch-size + 1.
 
     --windows  windows of each source, as gpt_train prints them in its lines "data:"

@@ -101,7 +101,7 @@ def write_weights(job):
 
 
 class Text:
-    """apps/data/data_set.c, plain text: bytes of one file; where a sequence begins is random."""
+    """nn/dataset/dataset.c, plain text: bytes of one file; where a sequence begins is random."""
 
     def __init__(self, job):
         self.bytes = np.fromfile(job["data"], np.uint8)

@@ -29,7 +29,8 @@ set(weft_thread
     "^parallel[.]test_(checkpoint_slow|exact|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
     "^parallel[.]test_(pipeline_errors|recovery|replicas|strategies|units)$"
     "^differential[.]" "^nccl[.]test_(comm_groups_nccl|nccl_faults|nccl_train)$"
-    "^apps[.](logits_alike|services|test_data_order|test_recorder_diff|test_tokenizer|witness)$")
+    "^apps[.](logits_alike|services|test_recorder_diff|witness)$"
+    "^nn[.]test_dataset_order$" "^text[.]test_tokenizer$")
 
 # weft_runs_elsewhere(TEST OUT): whether this build leaves a test, "folder.name", to another one.
 function(weft_runs_elsewhere test out)

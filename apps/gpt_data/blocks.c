@@ -1,6 +1,6 @@
 /* apps/gpt_data/blocks.c - see the header. */
 #include "apps/gpt_data/blocks.h"
-#include "apps/data/file_kind.h"
+#include "nn/dataset/file_kind.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -82,10 +82,10 @@ static bool look(app_block_reader *r, const app_block_file *f, const char *name,
                  wf_error *error)
 {
     const char *advice;
-    const app_file_kind kind = app_file_look(f->fd, name, &advice);
+    const wf_dataset_file_kind kind = wf_dataset_file_look(f->fd, name, &advice);
 
-    r->lines = kind == APP_FILE_ROWS;
-    if (kind != APP_FILE_JSON && kind != APP_FILE_OTHER)
+    r->lines = kind == WF_DATASET_FILE_ROWS;
+    if (kind != WF_DATASET_FILE_JSON && kind != WF_DATASET_FILE_OTHER)
         return true;
     wf_error_set(error, WF_EUNSUPPORTED, "%s %s", name, advice);
     return false;

@@ -1,7 +1,7 @@
 /* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
 #include "nn/text/chat/chat.h"
-#include "apps/data/file_kind.h"
-#include "apps/data/megatron_writer.h"
+#include "nn/dataset/file_kind.h"
+#include "nn/dataset/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
 #include <fcntl.h>
@@ -16,7 +16,7 @@ typedef struct job {
     wf_chat_train train;
     wf_tok *tokenizer;
     wf_chat_template *template;
-    app_megatron_writer *writer, *mask;
+    wf_megatron_writer *writer, *mask;
     int64_t trained;
 } job;
 
@@ -124,9 +124,8 @@ static wf_status order_block(void *arg, void *result, wf_error *error)
     const int64_t count = (int64_t)e->ids.count;
 
     j->trained += e->ones;
-    if (app_megatron_writer_reserve(j->writer, count, e->ends, e->count, &e->at, error) ==
-        WF_OK)
-        app_megatron_writer_reserve(j->mask, count, e->ends, e->count, &e->at_mask, error);
+    if (wf_megatron_writer_reserve(j->writer, count, e->ends, e->count, &e->at, error) == WF_OK)
+        wf_megatron_writer_reserve(j->mask, count, e->ends, e->count, &e->at_mask, error);
     return error->code;
 }
 
@@ -136,8 +135,8 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
     encoded *e = result;
     const int64_t count = (int64_t)e->ids.count;
 
-    if (app_megatron_writer_put(j->writer, e->at, e->ids.data, count, error) == WF_OK)
-        app_megatron_writer_put(j->mask, e->at_mask, e->trained.data, count, error);
+    if (wf_megatron_writer_put(j->writer, e->at, e->ids.data, count, error) == WF_OK)
+        wf_megatron_writer_put(j->mask, e->at_mask, e->trained.data, count, error);
     e->count = 0;
     e->ones = 0;
     e->ids.count = e->trained.count = 0;
@@ -163,18 +162,18 @@ static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
                                     .arg = j};
     int64_t tokens, documents;
 
-    if (app_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
+    if (wf_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
         WF_OK)
         return error->code;
-    if (app_megatron_writer_open(mask_prefix, 2, &j->mask, error) != WF_OK ||
+    if (wf_megatron_writer_open(mask_prefix, 2, &j->mask, error) != WF_OK ||
         app_documents_run(&work, error) != WF_OK) {
-        app_megatron_writer_discard(j->mask);
-        app_megatron_writer_discard(j->writer);
+        wf_megatron_writer_discard(j->mask);
+        wf_megatron_writer_discard(j->writer);
         return error->code;
     }
-    tokens = app_megatron_writer_tokens(j->writer);
-    documents = app_megatron_writer_documents(j->writer);
-    if (app_megatron_writer_finish(j->writer, j->mask, error) != WF_OK)
+    tokens = wf_megatron_writer_tokens(j->writer);
+    documents = wf_megatron_writer_documents(j->writer);
+    if (wf_megatron_writer_finish(j->writer, j->mask, error) != WF_OK)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, of which %" PRId64 " are trained, %" PRId64
            " conversations by the template %s\n",
@@ -204,7 +203,8 @@ static wf_status check(job *j, wf_error *error)
     for (int64_t i = 0; i < q->file_count; i++) {
         int fd = open(q->files[i], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         const char *advice;
-        bool text = fd >= 0 && app_file_look(fd, q->files[i], &advice) == APP_FILE_TEXT;
+        bool text =
+            fd >= 0 && wf_dataset_file_look(fd, q->files[i], &advice) == WF_DATASET_FILE_TEXT;
 
         if (fd >= 0)
             close(fd);

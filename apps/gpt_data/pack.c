@@ -1,7 +1,7 @@
 /* apps/gpt_data/pack.c - gpt_data pack: documents into windows of the length that is trained on. */
-#include "apps/data/megatron_writer.h"
-#include "apps/data/packing.h"
-#include "apps/data/source.h"
+#include "nn/dataset/megatron_writer.h"
+#include "nn/dataset/packing.h"
+#include "nn/dataset/source.h"
 #include "apps/gpt_data/commands.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -12,14 +12,14 @@ enum { PADDING = 0 }; /* an id: nobody sees it, and nothing is trained on it */
 
 typedef struct job {
     const app_gpt_data_request *q;
-    app_source source;
+    wf_dataset_source source;
     int64_t *begin; /* [pieces] */
     int32_t *length;
     int64_t pieces, room;
     int64_t documents, cut;   /* those that are cut are counted once */
     int64_t trained, padding; /* tokens */
-    app_packing packing;
-    app_megatron_writer *writer, *mask;
+    wf_dataset_packing packing;
+    wf_megatron_writer *writer, *mask;
     int32_t *ids, *marks; /* [seq_len] */
 } job;
 
@@ -65,11 +65,11 @@ static wf_status add_document(job *j, int64_t number, int64_t begin, int64_t end
 
 static wf_status list_documents(job *j, wf_error *error)
 {
-    const app_megatron_documents *d = &j->source.part->file.documents;
+    const wf_megatron_documents *d = &j->source.part->file.documents;
     int64_t begin = 0, end;
 
     for (int64_t i = 1; i <= d->index.documents; i++) {
-        if (app_megatron_document_at(d, i, &end, error) != WF_OK)
+        if (wf_megatron_document_at(d, i, &end, error) != WF_OK)
             return error->code;
         if (end < begin)
             return wf_error_set(error, WF_EDATA,
@@ -85,10 +85,10 @@ static wf_status list_documents(job *j, wf_error *error)
 /* count tokens of ids and marks are a document */
 static wf_status write_piece(job *j, int64_t count, wf_error *error)
 {
-    if (app_megatron_writer_add(j->writer, j->ids, count, error) == WF_OK &&
-        app_megatron_writer_end_document(j->writer, error) == WF_OK &&
-        app_megatron_writer_add(j->mask, j->marks, count, error) == WF_OK)
-        app_megatron_writer_end_document(j->mask, error);
+    if (wf_megatron_writer_add(j->writer, j->ids, count, error) == WF_OK &&
+        wf_megatron_writer_end_document(j->writer, error) == WF_OK &&
+        wf_megatron_writer_add(j->mask, j->marks, count, error) == WF_OK)
+        wf_megatron_writer_end_document(j->mask, error);
     return error->code;
 }
 
@@ -96,8 +96,8 @@ static wf_status copy_piece(job *j, int64_t piece, wf_error *error)
 {
     int64_t count = j->length[piece], begin = j->begin[piece];
 
-    if (app_source_read(&j->source, begin, count, j->ids, error) != WF_OK ||
-        app_source_read_mask(&j->source, begin, count, j->marks, error) != WF_OK)
+    if (wf_dataset_source_read(&j->source, begin, count, j->ids, error) != WF_OK ||
+        wf_dataset_source_read_mask(&j->source, begin, count, j->marks, error) != WF_OK)
         return error->code;
     j->marks[0] = 0; /* nothing of its document is before it */
     for (int64_t i = 0; i < count; i++)
@@ -118,7 +118,7 @@ static wf_status pad(job *j, int64_t count, wf_error *error)
 /* One token more than the windows have: the target of the last one, which is none. */
 static wf_status write_windows(job *j, wf_error *error)
 {
-    const app_packing *p = &j->packing;
+    const wf_dataset_packing *p = &j->packing;
 
     for (int64_t w = 0; w < p->windows && error->code == WF_OK; w++) {
         int64_t left = j->q->seq_len;
@@ -133,36 +133,36 @@ static wf_status write_windows(job *j, wf_error *error)
     return error->code == WF_OK ? pad(j, 1, error) : error->code;
 }
 
-static int64_t vocabulary_of(const app_token_file *file)
+static int64_t vocabulary_of(const wf_token_file *file)
 {
-    return file->type == APP_TOKEN_U8    ? 1 << 8
-           : file->type == APP_TOKEN_U16 ? 1 << 16
-                                         : INT32_MAX;
+    return file->type == WF_TOKEN_U8    ? 1 << 8
+           : file->type == WF_TOKEN_U16 ? 1 << 16
+                                        : INT32_MAX;
 }
 
 static wf_status write_pairs(job *j, const char *mask, wf_error *error)
 {
-    if (app_megatron_writer_open(j->q->output, vocabulary_of(&j->source.part->file), &j->writer,
-                                 error) == WF_OK &&
-        app_megatron_writer_open(mask, 2, &j->mask, error) == WF_OK &&
+    if (wf_megatron_writer_open(j->q->output, vocabulary_of(&j->source.part->file), &j->writer,
+                                error) == WF_OK &&
+        wf_megatron_writer_open(mask, 2, &j->mask, error) == WF_OK &&
         write_windows(j, error) == WF_OK) {
-        app_megatron_writer_finish(j->writer, j->mask, error);
+        wf_megatron_writer_finish(j->writer, j->mask, error);
         j->writer = j->mask = NULL;
     }
-    app_megatron_writer_discard(j->mask);
-    app_megatron_writer_discard(j->writer);
+    wf_megatron_writer_discard(j->mask);
+    wf_megatron_writer_discard(j->writer);
     return error->code;
 }
 
 static wf_status open_source(job *j, wf_error *error)
 {
     char name[4096], *file = name;
-    const app_source_files files = {.name = "documents", .file = &file, .count = 1};
+    const wf_dataset_source_files files = {.name = "documents", .file = &file, .count = 1};
 
     if (snprintf(name, sizeof name, "%s.idx", j->q->files[0]) >= (int)sizeof name)
         return wf_error_set(error, WF_EINVAL, "pack: the name is too long");
-    return app_source_open(&files, "pack", (wf_token_count){INT32_MAX, true}, &j->source,
-                           error);
+    return wf_dataset_source_open(&files, "pack", (wf_token_count){INT32_MAX, true}, &j->source,
+                                  error);
 }
 
 static wf_status pack(job *j, wf_error *error)
@@ -176,7 +176,8 @@ static wf_status pack(job *j, wf_error *error)
     if (!j->ids || !j->marks)
         return wf_error_set(error, WF_ENOMEM, "out of memory: a window");
     if (list_documents(j, error) == WF_OK &&
-        app_packing_new(j->length, j->pieces, j->q->seq_len, &j->packing, error) == WF_OK)
+        wf_dataset_packing_new(j->length, j->pieces, j->q->seq_len, &j->packing, error) ==
+            WF_OK)
         write_pairs(j, mask, error);
     return error->code;
 }
@@ -203,7 +204,7 @@ wf_status app_gpt_data_pack(const app_gpt_data_request *q, wf_error *error)
     free(j.length);
     free(j.ids);
     free(j.marks);
-    app_packing_free(&j.packing);
-    app_source_close(&j.source);
+    wf_dataset_packing_free(&j.packing);
+    wf_dataset_source_close(&j.source);
     return error->code;
 }

@@ -1,6 +1,6 @@
 /* apps/gpt_data/show.c - gpt_data show: what a pair of Megatron files has. */
-#include "apps/data/manifest.h"
-#include "apps/data/megatron_index.h"
+#include "nn/dataset/manifest.h"
+#include "nn/dataset/megatron_index.h"
 #include "apps/gpt_data/commands.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include <errno.h>
@@ -15,7 +15,7 @@
 typedef struct pair {
     char index_name[4096], data_name[4096];
     int index, data;
-    app_megatron_index has;
+    wf_megatron_index has;
 } pair;
 
 /* Whether a file of a pair was named in place of both. */
@@ -40,9 +40,9 @@ static wf_status open_pair(pair *p, const char *prefix, wf_error *error)
     p->data = open(p->data_name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (p->data < 0 || fstat(p->data, &s) != 0)
         return wf_error_set(error, WF_EIO, "%s: %s", p->data_name, strerror(errno));
-    if (app_manifest_check(p->data_name, error) != WF_OK)
+    if (wf_dataset_manifest_check(p->data_name, error) != WF_OK)
         return error->code;
-    return app_megatron_index_read(p->index, p->index_name, s.st_size, &p->has, error);
+    return wf_megatron_index_read(p->index, p->index_name, s.st_size, &p->has, error);
 }
 
 static wf_status read_at(int fd, const char *name, int64_t at, void *to, size_t bytes,
@@ -59,13 +59,13 @@ static wf_status read_at(int fd, const char *name, int64_t at, void *to, size_t 
 /* The first token of a sequence: its pointer, in tokens; behind the last one the number of them all. */
 static wf_status token_at(const pair *p, int64_t sequence, int64_t *token, wf_error *error)
 {
-    int64_t at = APP_MEGATRON_HEADER_SIZE + 4 * p->has.sequences + 8 * sequence;
+    int64_t at = WF_MEGATRON_HEADER_SIZE + 4 * p->has.sequences + 8 * sequence;
     wf_status status = WF_OK;
 
     *token = p->has.tokens;
     if (sequence < p->has.sequences) {
         status = read_at(p->index, p->index_name, at, token, sizeof *token, error);
-        *token /= app_megatron_type_size(p->has.type);
+        *token /= wf_megatron_type_size(p->has.type);
     }
     return status;
 }
@@ -74,7 +74,7 @@ static wf_status token_at(const pair *p, int64_t sequence, int64_t *token, wf_er
 static wf_status find_document(const pair *p, int64_t number, int64_t bounds[2],
                                wf_error *error)
 {
-    int64_t at = APP_MEGATRON_HEADER_SIZE + 12 * p->has.sequences + 8 * number, sequences[2];
+    int64_t at = WF_MEGATRON_HEADER_SIZE + 12 * p->has.sequences + 8 * number, sequences[2];
     wf_status status;
 
     if (number >= p->has.documents)
@@ -133,7 +133,7 @@ static wf_status print_ids(const wf_tok *tokenizer, const uint8_t *bytes, int64_
 
 static wf_status print_document(const pair *p, const app_gpt_data_request *q, wf_error *error)
 {
-    int64_t bounds[2], size = app_megatron_type_size(p->has.type);
+    int64_t bounds[2], size = wf_megatron_type_size(p->has.type);
     wf_tok *tokenizer = NULL;
     uint8_t *bytes;
 
@@ -161,7 +161,7 @@ wf_status app_gpt_data_show(const app_gpt_data_request *q, wf_error *error)
     else if (status == WF_OK)
         printf("%s: %" PRId64 " tokens of %" PRId64 " bytes, %" PRId64 " sequences, %" PRId64
                " documents\n",
-               p.data_name, p.has.tokens, app_megatron_type_size(p.has.type), p.has.sequences,
+               p.data_name, p.has.tokens, wf_megatron_type_size(p.has.type), p.has.sequences,
                p.has.documents);
     if (p.index >= 0)
         close(p.index);

@@ -1,5 +1,5 @@
 /* apps/gpt_data/tokenize.c - gpt_data tokenize. */
-#include "apps/data/megatron_writer.h"
+#include "nn/dataset/megatron_writer.h"
 #include "apps/gpt_data/commands.h"
 #include "apps/gpt_data/documents.h"
 #include <inttypes.h>
@@ -9,7 +9,7 @@
 typedef struct job {
     const app_gpt_data_request *q;
     wf_tok *tokenizer;
-    app_megatron_writer *writer;
+    wf_megatron_writer *writer;
 } job;
 
 /* The ids of a block's documents. */
@@ -102,8 +102,8 @@ static wf_status order_block(void *arg, void *result, wf_error *error)
     job *j = arg;
     encoded *e = result;
 
-    return app_megatron_writer_reserve(j->writer, (int64_t)e->ids.count, e->ends, e->count,
-                                       &e->at, error);
+    return wf_megatron_writer_reserve(j->writer, (int64_t)e->ids.count, e->ends, e->count,
+                                      &e->at, error);
 }
 
 static wf_status write_block(void *arg, void *result, wf_error *error)
@@ -111,7 +111,7 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
     const job *j = arg;
     encoded *e = result;
     wf_status status =
-        app_megatron_writer_put(j->writer, e->at, e->ids.data, (int64_t)e->ids.count, error);
+        wf_megatron_writer_put(j->writer, e->at, e->ids.data, (int64_t)e->ids.count, error);
 
     e->count = 0;
     e->ids.count = 0;
@@ -138,16 +138,16 @@ static wf_status write_all(job *j, wf_error *error)
                                     .arg = j};
     int64_t tokens, documents;
 
-    if (app_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
+    if (wf_megatron_writer_open(j->q->output, wf_tok_size(j->tokenizer), &j->writer, error) !=
         WF_OK)
         return error->code;
     if (app_documents_run(&work, error) != WF_OK) {
-        app_megatron_writer_discard(j->writer);
+        wf_megatron_writer_discard(j->writer);
         return error->code;
     }
-    tokens = app_megatron_writer_tokens(j->writer);
-    documents = app_megatron_writer_documents(j->writer);
-    if (app_megatron_writer_finish(j->writer, NULL, error) != WF_OK)
+    tokens = wf_megatron_writer_tokens(j->writer);
+    documents = wf_megatron_writer_documents(j->writer);
+    if (wf_megatron_writer_finish(j->writer, NULL, error) != WF_OK)
         return error->code;
     printf("%s.bin: %" PRId64 " tokens, %" PRId64 " documents, a vocabulary of %d\n",
            j->q->output, tokens, documents, wf_tok_size(j->tokenizer));

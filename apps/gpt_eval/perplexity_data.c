@@ -1,5 +1,5 @@
 /* apps/gpt_eval/perplexity_data.c - the tokens that count, and how many bytes of text they are; see the header. */
-#include "apps/data/source.h"
+#include "nn/dataset/source.h"
 #include "apps/gpt_eval/perplexity.h"
 #include <errno.h>
 #include <stdio.h>
@@ -12,8 +12,8 @@ static wf_status no_memory(const char *path, wf_error *error)
 }
 
 /* Bytes, as a text source has them, are put together again. */
-static wf_status encode(const app_source *source, const char *path, const wf_tok *tokenizer,
-                        app_perplexity_data *d, wf_error *error)
+static wf_status encode(const wf_dataset_source *source, const char *path,
+                        const wf_tok *tokenizer, app_perplexity_data *d, wf_error *error)
 {
     int64_t bytes = source->tokens;
     int32_t *wide = malloc((size_t)bytes * sizeof *wide);
@@ -23,7 +23,7 @@ static wf_status encode(const app_source *source, const char *path, const wf_tok
 
     if (!wide || !text)
         no_memory(path, error);
-    else if (app_source_read(source, 0, bytes, wide, error) == WF_OK &&
+    else if (wf_dataset_source_read(source, 0, bytes, wide, error) == WF_OK &&
              wf_tok_encoder_new(tokenizer, &encoder, error) == WF_OK) {
         for (int64_t i = 0; i < bytes; i++)
             text[i] = (char)wide[i];
@@ -37,16 +37,16 @@ static wf_status encode(const app_source *source, const char *path, const wf_tok
     return error->code;
 }
 
-static wf_status read_ids(const app_source *source, const char *path, app_perplexity_data *d,
-                          wf_error *error)
+static wf_status read_ids(const wf_dataset_source *source, const char *path,
+                          app_perplexity_data *d, wf_error *error)
 {
     d->tokens = source->tokens;
     d->ids = malloc((size_t)d->tokens * sizeof *d->ids);
     d->counted = source->masked ? malloc((size_t)d->tokens * sizeof *d->counted) : NULL;
     if (!d->ids || (source->masked && !d->counted))
         return no_memory(path, error);
-    if (app_source_read(source, 0, d->tokens, d->ids, error) == WF_OK && d->counted)
-        app_source_read_mask(source, 0, d->tokens, d->counted, error);
+    if (wf_dataset_source_read(source, 0, d->tokens, d->ids, error) == WF_OK && d->counted)
+        wf_dataset_source_read_mask(source, 0, d->tokens, d->counted, error);
     return error->code;
 }
 
@@ -82,8 +82,9 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                                    int64_t vocabulary, app_perplexity_data *d, wf_error *error)
 {
     char *file = (char *)path;
-    const app_source_files files = {.name = "data", .weight = 1, .file = &file, .count = 1};
-    app_source source = {.name = NULL};
+    const wf_dataset_source_files files = {
+        .name = "data", .weight = 1, .file = &file, .count = 1};
+    wf_dataset_source source = {.name = NULL};
     size_t n = strlen(path);
 
     *d = (app_perplexity_data){.ids = NULL};
@@ -93,8 +94,8 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                             "first, gpt_data tokenize %s --tokenizer PATH --output ids, and "
                             "give ids.idx",
                             path, path);
-    if (app_source_open(&files, "--data", (wf_token_count){vocabulary, true}, &source, error) ==
-        WF_OK) {
+    if (wf_dataset_source_open(&files, "--data", (wf_token_count){vocabulary, true}, &source,
+                               error) == WF_OK) {
         if (!source.is_text)
             read_ids(&source, path, d, error);
         else if (tokenizer)
@@ -105,7 +106,7 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                          "--tokenizer PATH",
                          path);
     }
-    app_source_close(&source);
+    wf_dataset_source_close(&source);
     if (error->code == WF_OK && d->tokens < 2)
         wf_error_set(error, WF_EINVAL, "--data %s has %lld token%s, and none to foretell", path,
                      (long long)d->tokens, d->tokens == 1 ? "" : "s");

@@ -97,8 +97,8 @@ static wf_status load_file(app_elastic *e, const char *dir, int folder, const ch
     return WF_OK;
 }
 
-wf_status elastic_files_load(app_elastic *e, const app_options *options,
-                             const app_data_set *data, wf_error *error)
+wf_status elastic_files_load(app_elastic *e, const app_options *options, const wf_dataset *data,
+                             wf_error *error)
 {
     const char *dir = options->recovery_dir;
     DIR *directory = open_own(dir, false, error);

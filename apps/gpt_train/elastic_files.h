@@ -18,7 +18,7 @@
    elastic->job too. Errors: WF_EIO (a folder or file that is not trusted), WF_EINVAL (another run's or job's), WF_EDATA,
    WF_ENOMEM */
 wf_status elastic_files_load(app_elastic *elastic, const app_options *options,
-                             const app_data_set *data, wf_error *error);
+                             const wf_dataset *data, wf_error *error);
 
 /* What this process's ranks have left, in place of what there was. Nothing where they have left nothing new. */
 wf_status elastic_files_save(app_elastic *elastic, const char *dir, wf_error *error);

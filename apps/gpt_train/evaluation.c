@@ -31,7 +31,7 @@ static bool may_be_asked(const app_options *o)
 
 wf_status app_loop_evaluate(app_loop *l, int64_t step, app_step_log *record)
 {
-    const wf_par_data validation = app_job_data(l->job, APP_DATA_VALIDATION);
+    const wf_par_data validation = app_job_data(l->job, WF_DATASET_VALIDATION);
     int64_t batches = app_job_evaluations(l->o, l->job->data);
     wf_context *ctx = wf_par_context(l->par);
     bool (*stop)(void *) = may_be_asked(l->o) ? stop_asked : NULL;

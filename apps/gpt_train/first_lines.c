@@ -33,10 +33,10 @@ static void tell_adapters(FILE *out, const app_options *o, wf_nn_module *model)
                 o->lora_targets, trained, all, 100 * (double)trained / (double)all);
 }
 
-static void tell_data(FILE *out, const app_options *o, const app_data_set *data)
+static void tell_data(FILE *out, const app_options *o, const wf_dataset *data)
 {
-    app_data_set_tell(out, data, o->steps);
-    if (app_data_set_is_text(data) && o->vocab_size > 256)
+    wf_dataset_print(out, data, o->steps);
+    if (wf_dataset_is_text(data) && o->vocab_size > 256)
         fprintf(
             stderr,
             "gpt_train: warning: --vocab-size %" PRId64
@@ -45,7 +45,7 @@ static void tell_data(FILE *out, const app_options *o, const app_data_set *data)
 }
 
 void app_first_lines(FILE *out, const app_options *o, wf_nn_module *model,
-                     const wf_par_pipeline *pipeline, const app_data_set *data)
+                     const wf_par_pipeline *pipeline, const wf_dataset *data)
 {
     int processes = wf_launcher_detected().processes;
 

@@ -2,7 +2,7 @@
 #ifndef WF_APPS_FIRST_LINES_H
 #define WF_APPS_FIRST_LINES_H
 
-#include "apps/data/data_set.h"
+#include "nn/dataset/dataset.h"
 #include "apps/options/options.h"
 #include <stdio.h>
 #include <weft/weft.h>
@@ -10,7 +10,7 @@
 /* Model, mesh and, where there is any, data. With text the vocabulary is no larger than bytes need, or that
    is told on stderr. */
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
-                     const wf_par_pipeline *pipeline, const app_data_set *data);
+                     const wf_par_pipeline *pipeline, const wf_dataset *data);
 
 /* Print the stages of a pipeline, if there is one; every parameter's shape, layout and local shape; who
    holds which part; and the units. */

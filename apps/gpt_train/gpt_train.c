@@ -196,9 +196,9 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
     job->launcher = launcher;
     if (app_recordings_check(o, failed) == WF_OK &&
         app_job_open_data(o, &job->data, failed) == WF_OK &&
-        app_sample_prompt_open(o, !job->data || app_data_set_is_text(job->data), &job->prompt,
+        app_sample_prompt_open(o, !job->data || wf_dataset_is_text(job->data), &job->prompt,
                                failed) == WF_OK &&
-        app_exam_open(o, !job->data || app_data_set_is_text(job->data), &job->exam, failed) ==
+        app_exam_open(o, !job->data || wf_dataset_is_text(job->data), &job->exam, failed) ==
             WF_OK &&
         app_saving_prepare(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
@@ -311,7 +311,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         app_lock_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
     wf_par_snapshot_close(elastic.from); /* left by a start that failed */
-    app_data_set_close(job.data);
+    wf_dataset_close(job.data);
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);
     app_replay_close(job.replay);

@@ -44,7 +44,7 @@ static bool decides(const app_option_row *row)
            (id > APP_OPTION_GROUP_training && id < APP_OPTION_GROUP_checkpoints);
 }
 
-char *app_recovery_job(const app_options *options, const app_data_set *data, wf_error *error)
+char *app_recovery_job(const app_options *options, const wf_dataset *data, wf_error *error)
 {
     json_t *all = app_options_json(options), *job = json_object();
     uint64_t fingerprint = 0;
@@ -56,7 +56,7 @@ char *app_recovery_job(const app_options *options, const app_data_set *data, wf_
         if (app_option_in_config(row) && decides(row))
             json_object_set(job, row->name, json_object_get(all, row->name));
     }
-    if (!data || app_data_set_fingerprint(data, &fingerprint, error) == WF_OK) {
+    if (!data || wf_dataset_fingerprint(data, &fingerprint, error) == WF_OK) {
         snprintf(text, sizeof text, "%016" PRIx64, fingerprint);
         json_object_set_new(job, "content of the data", json_string(text));
         printed = json_dumps(job, JSON_COMPACT | JSON_REAL_PRECISION(17));

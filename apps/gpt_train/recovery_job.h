@@ -5,7 +5,7 @@
 #ifndef WF_APPS_RECOVERY_JOB_H
 #define WF_APPS_RECOVERY_JOB_H
 
-#include "apps/data/data_set.h"
+#include "nn/dataset/dataset.h"
 #include "apps/options/options.h"
 
 enum { APP_RECOVERY_RUN = 96 };
@@ -14,7 +14,7 @@ enum { APP_RECOVERY_RUN = 96 };
 void app_recovery_run(char run[APP_RECOVERY_RUN]);
 
 /* The job as text: options that decide the numbers, by name, and a fingerprint of the data. Owner: caller, free; NULL: error. */
-char *app_recovery_job(const app_options *options, const app_data_set *data, wf_error *error);
+char *app_recovery_job(const app_options *options, const wf_dataset *data, wf_error *error);
 
 /* Whether what a file has is of the same run and job. WF_EINVAL: by what it differs, with both values; WF_EDATA. */
 wf_status app_recovery_check_run(const char *path, const char *mine, const char *theirs,

@@ -1,6 +1,6 @@
 /* apps/gpt_train/resume.c - checkpoints to go on from; see the header. */
 #include "apps/gpt_train/resume.h"
-#include "apps/data/source_list.h"
+#include "nn/dataset/source_list.h"
 #include "apps/gpt_train/setup.h"
 #include <stdlib.h>
 #include <string.h>
@@ -80,11 +80,11 @@ enum { WEIGHED = sizeof weighed / sizeof *weighed };
 static char *sizes_of(const app_text_list *data)
 {
     json_t *sizes = json_array();
-    app_source_list list = {.count = 0};
+    wf_dataset_source_list list = {.count = 0};
     wf_error unlisted = {WF_OK, ""}; /* it is told where the data are opened */
     char *text;
 
-    app_source_list_parse(data->item, data->count, "--data", &list, &unlisted);
+    wf_dataset_source_list_parse(data->item, data->count, "--data", &list, &unlisted);
     for (int64_t i = 0; i < list.count; i++)
         for (int64_t k = 0; k < list.source[i].count; k++) {
             struct stat s;
@@ -92,7 +92,7 @@ static char *sizes_of(const app_text_list *data)
 
             json_array_append_new(sizes, known ? json_integer(s.st_size) : json_null());
         }
-    app_source_list_free(&list);
+    wf_dataset_source_list_free(&list);
     text = json_dumps(sizes, JSON_COMPACT);
     json_decref(sizes);
     return text;

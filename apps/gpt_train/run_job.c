@@ -38,7 +38,7 @@ wf_job *app_run_job(const app_options *o, const app_train_job *run)
     wf_job_add(job, WHAT, "a run");
     app_program_job(job);
     app_options_job(o, job);
-    app_data_set_job(run->data, job);
+    wf_dataset_job(run->data, job);
     wf_job_add(job, "numerics identity", "%s", *run->numerics ? run->numerics : "none");
     return job;
 }

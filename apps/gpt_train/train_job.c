@@ -23,17 +23,17 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
 }
 
 /* What ends documents in files that do not say where they begin: the tokenizer's end of text. */
-static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *error)
+static wf_status find_ends(const app_options *o, wf_dataset *data, wf_error *error)
 {
     const char *from = o->tokenizer ? o->tokenizer : o->init_from;
     wf_tok *tokenizer = NULL;
     int32_t ends;
 
-    if (app_data_set_is_text(data))
+    if (wf_dataset_is_text(data))
         return wf_error_set(error, WF_EINVAL,
                             "--documents mask is for token ids, and --data is text: turn it "
                             "into token ids (gpt_data tokenize), or use --documents ignore");
-    if (app_data_set_tells(data))
+    if (wf_dataset_has_documents(data))
         return WF_OK;
     if (!from)
         return wf_error_set(error, WF_EINVAL,
@@ -44,7 +44,7 @@ static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *e
         return error->code;
     ends = wf_tok_eos(tokenizer);
     wf_tok_close(tokenizer);
-    app_data_set_ends(data, ends);
+    wf_dataset_ends(data, ends);
     return ends >= 0
                ? WF_OK
                : wf_error_set(error, WF_EINVAL,
@@ -53,76 +53,73 @@ static wf_status find_ends(const app_options *o, app_data_set *data, wf_error *e
                               from);
 }
 
-wf_status app_job_open_data(const app_options *o, app_data_set **data, wf_error *error)
+wf_status app_job_open_data(const app_options *o, wf_dataset **data, wf_error *error)
 {
-    const app_data_options options = app_options_data(o);
+    const wf_dataset_options options = app_options_data(o);
 
     *data = NULL;
     if (o->steps == 0)
         return WF_OK;
-    if (app_data_set_open(&options, data, error) != WF_OK)
+    if (wf_dataset_open(&options, data, error) != WF_OK)
         return error->code;
-    if (check_tokens(o, app_data_set_is_text(*data), error) != WF_OK)
+    if (check_tokens(o, wf_dataset_is_text(*data), error) != WF_OK)
         return error->code;
     if (app_options_masks_documents(o) && find_ends(o, *data, error) != WF_OK)
         return error->code;
-    return app_data_set_check_counts(*data, app_job_evaluations(o, *data), error);
+    return wf_dataset_check_counts(*data, app_job_evaluations(o, *data), error);
 }
 
-int64_t app_job_evaluations(const app_options *o, const app_data_set *data)
+int64_t app_job_evaluations(const app_options *o, const wf_dataset *data)
 {
-    return !o->eval_interval ? 0
-           : o->eval_iters   ? o->eval_iters
-                             : app_data_set_evaluations(data);
+    return !o->eval_interval ? 0 : o->eval_iters ? o->eval_iters : wf_dataset_evaluations(data);
 }
 
-static wf_status read_part(void *self, app_data_part part, int64_t step, int64_t first,
+static wf_status read_part(void *self, wf_dataset_part part, int64_t step, int64_t first,
                            int64_t count, void *const *field, wf_error *error)
 {
     const app_train_job *job = self;
 
     wf_status status =
-        app_data_set_read(job->data, part, step, first, count, field[0], field[1], error);
+        wf_dataset_read(job->data, part, step, first, count, field[0], field[1], error);
 
     if (status != WF_OK || !app_options_masks_documents(job->options))
         return status;
-    return app_data_set_documents(job->data, part, step, first, count, field[2], field[3],
-                                  error);
+    return wf_dataset_documents(job->data, part, step, first, count, field[2], field[3], error);
 }
 
 static wf_status read_train(void *self, int64_t step, int64_t first, int64_t count,
                             void *const *field, wf_error *error)
 {
-    return read_part(self, APP_DATA_TRAIN, step, first, count, field, error);
+    return read_part(self, WF_DATASET_TRAIN, step, first, count, field, error);
 }
 
 static wf_status read_validation(void *self, int64_t step, int64_t first, int64_t count,
                                  void *const *field, wf_error *error)
 {
-    return read_part(self, APP_DATA_VALIDATION, step, first, count, field, error);
+    return read_part(self, WF_DATASET_VALIDATION, step, first, count, field, error);
 }
 
 static wf_status count_train(void *self, int64_t step, int64_t *count, wf_error *error)
 {
     const app_train_job *job = self;
 
-    return app_data_set_counted(job->data, APP_DATA_TRAIN, step, count, error);
+    return wf_dataset_counted(job->data, WF_DATASET_TRAIN, step, count, error);
 }
 
 static wf_status count_validation(void *self, int64_t batch, int64_t *count, wf_error *error)
 {
     const app_train_job *job = self;
 
-    return app_data_set_counted(job->data, APP_DATA_VALIDATION, batch, count, error);
+    return wf_dataset_counted(job->data, WF_DATASET_VALIDATION, batch, count, error);
 }
 
-wf_par_data app_job_data(const app_train_job *job, app_data_part part)
+wf_par_data app_job_data(const app_train_job *job, wf_dataset_part part)
 {
-    bool train = part == APP_DATA_TRAIN;
+    bool train = part == WF_DATASET_TRAIN;
 
     return (wf_par_data){.read = train ? read_train : read_validation,
                          .self = (void *)(uintptr_t)job, /* only read */
-                         .counted = !app_data_set_counts(job->data, part) ? NULL
-                                    : train                               ? count_train
-                                                                          : count_validation};
+                         .counted = !wf_dataset_counts(job->data, part) ? NULL
+                                    : train                             ? count_train
+                                                                        : count_validation};
 }

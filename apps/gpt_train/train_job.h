@@ -2,7 +2,7 @@
 #ifndef WF_APPS_TRAIN_JOB_H
 #define WF_APPS_TRAIN_JOB_H
 
-#include "apps/data/data_set.h"
+#include "nn/dataset/dataset.h"
 #include "apps/gpt_train/elastic.h"
 #include "apps/gpt_train/exam.h"
 #include "apps/gpt_train/parts_log.h"
@@ -18,7 +18,7 @@
 typedef struct app_train_job {
     const app_options *options;
     const wf_launcher *launcher;
-    app_data_set *data;
+    wf_dataset *data;
     app_run_log *log; /* where rank 0 runs; else NULL */
     wf_error failed;  /* before the launch, in this process: the others hear of it there */
     wf_par_pipeline *pipeline; /* NULL: there is none */
@@ -34,14 +34,14 @@ typedef struct app_train_job {
     app_elastic *elastic;
 } app_train_job;
 
-/* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of app_data_set_open,
-   app_data_set_check_counts */
-wf_status app_job_open_data(const app_options *options, app_data_set **data, wf_error *error);
+/* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of wf_dataset_open,
+   wf_dataset_check_counts */
+wf_status app_job_open_data(const app_options *options, wf_dataset **data, wf_error *error);
 
 /* Returns how many batches an evaluation has; 0: there is none. */
-int64_t app_job_evaluations(const app_options *options, const app_data_set *data);
+int64_t app_job_evaluations(const app_options *options, const wf_dataset *data);
 
 /* A part of it as the trainer's steps read it; the job stays where it is. */
-wf_par_data app_job_data(const app_train_job *job, app_data_part part);
+wf_par_data app_job_data(const app_train_job *job, wf_dataset_part part);
 
 #endif

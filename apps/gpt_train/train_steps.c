@@ -125,7 +125,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
 
 static wf_status train_step(app_loop *l, int64_t step)
 {
-    const wf_par_data train = app_job_data(l->job, APP_DATA_TRAIN);
+    const wf_par_data train = app_job_data(l->job, WF_DATASET_TRAIN);
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_model_flops(ctx);
     app_made_step made = {.step = step};

@@ -1,7 +1,7 @@
 /* apps/model/model_run.c - see the header. */
 #include "apps/model/model_run.h"
 #include "apps/device.h"
-#include "apps/job.h"
+#include "core/files/content.h"
 #include "apps/program.h"
 #include <string.h>
 
@@ -74,10 +74,10 @@ void app_model_run_content(const app_model_run *run, const app_model_source *sou
     if (source->checkpoint)
         wf_job_add(run->job, "step of the checkpoint", "%lld",
                    (long long)wf_par_checkpoint_step(source->checkpoint));
-    app_job_add_path(run->job, "content of MODEL", model);
-    app_job_add_path(run->job, "content of its base", source->base);
-    app_job_add_path(run->job, "content of --tokenizer", run->tokenizer);
-    app_job_add_path(run->job, name, file);
+    wf_job_add_path(run->job, "content of MODEL", model);
+    wf_job_add_path(run->job, "content of its base", source->base);
+    wf_job_add_path(run->job, "content of --tokenizer", run->tokenizer);
+    wf_job_add_path(run->job, name, file);
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */

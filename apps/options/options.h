@@ -5,7 +5,7 @@
 #ifndef WF_APPS_OPTIONS_H
 #define WF_APPS_OPTIONS_H
 
-#include "apps/data/data_set.h"
+#include "nn/dataset/dataset.h"
 #include "core/job.h"
 #include "core/status.h"
 #include "nn/models/gpt/gpt.h"
@@ -112,7 +112,7 @@ wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt
                                   wf_par_lora *lora, wf_error *error);
 
 /** app_options_data - the data that the flags ask for; its texts are those of the options. */
-app_data_options app_options_data(const app_options *options);
+wf_dataset_options app_options_data(const app_options *options);
 
 /** app_options_masks_documents - whether tokens see their own document alone. */
 bool app_options_masks_documents(const app_options *options);

@@ -8,23 +8,23 @@ bool app_options_masks_documents(const app_options *o)
     return strcmp(o->documents, "mask") == 0;
 }
 
-app_data_options app_options_data(const app_options *o)
+wf_dataset_options app_options_data(const app_options *o)
 {
-    return (app_data_options){.data = o->data.item,
-                              .data_count = o->data.count,
-                              .val_data = o->val_data.item,
-                              .val_data_count = o->val_data.count,
-                              .val_fraction = o->val_fraction,
-                              .validates = o->eval_interval > 0,
-                              .every_window = o->eval_iters == 0,
-                              .seq_len = o->seq_len,
-                              .global_batch = o->global_batch_size,
-                              .vocabulary = {.size = o->vocab_size,
-                                             /* 256 is what nobody has said */
-                                             .told = o->given[APP_OPTION_vocab_size] ||
-                                                     o->init_from || o->vocab_size != 256},
-                              .seed = (uint64_t)o->seed,
-                              .documents = app_options_masks_documents(o)};
+    return (wf_dataset_options){.data = o->data.item,
+                                .data_count = o->data.count,
+                                .val_data = o->val_data.item,
+                                .val_data_count = o->val_data.count,
+                                .val_fraction = o->val_fraction,
+                                .validates = o->eval_interval > 0,
+                                .every_window = o->eval_iters == 0,
+                                .seq_len = o->seq_len,
+                                .global_batch = o->global_batch_size,
+                                .vocabulary = {.size = o->vocab_size,
+                                               /* 256 is what nobody has said */
+                                               .told = o->given[APP_OPTION_vocab_size] ||
+                                                       o->init_from || o->vocab_size != 256},
+                                .seed = (uint64_t)o->seed,
+                                .documents = app_options_masks_documents(o)};
 }
 
 static wf_status derive_validation(app_options *o, wf_error *error)
@@ -50,18 +50,18 @@ static wf_status derive_validation(app_options *o, wf_error *error)
 /* A plan goes without data. */
 static wf_status derive_steps(app_options *o, wf_error *error)
 {
-    app_data_options options = app_options_data(o);
-    app_data_set *data;
+    wf_dataset_options options = app_options_data(o);
+    wf_dataset *data;
     double steps;
 
     if (o->epochs == 0 || o->plan || !o->data.count)
         return WF_OK;
     options.validates = false; /* the run checks it when it opens them */
-    if (app_data_set_open(&options, &data, error) != WF_OK)
+    if (wf_dataset_open(&options, &data, error) != WF_OK)
         return error->code;
-    steps = ceil(o->epochs * (double)app_data_set_windows(data, APP_DATA_TRAIN) /
+    steps = ceil(o->epochs * (double)wf_dataset_windows(data, WF_DATASET_TRAIN) /
                  (double)o->global_batch_size);
-    app_data_set_close(data);
+    wf_dataset_close(data);
     if (steps > 1e9)
         return wf_error_set(error, WF_EINVAL,
                             "--epochs %g of this data are %.0f steps, and a run has at most "

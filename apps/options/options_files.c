@@ -1,6 +1,6 @@
 /* apps/options/options_files.c - no file is written that is read, or written as another one too. */
 #include "apps/options/options_table.h"
-#include "apps/data/source_list.h"
+#include "nn/dataset/source_list.h"
 #include "apps/outputs.h"
 #include <string.h>
 #include <sys/stat.h>
@@ -32,18 +32,18 @@ static wf_status refuse(app_option_id id, const char *path, app_option_id other_
 static wf_status check_data(app_option_id id, const char *path, app_option_id data_id,
                             const app_text_list *data, wf_error *error)
 {
-    app_source_list list;
+    wf_dataset_source_list list;
     wf_status status;
 
     if (!data->count)
         return WF_OK;
-    status = app_source_list_parse(
+    status = wf_dataset_source_list_parse(
         data->item, data->count, app_option_flag(&app_option_rows[data_id]).text, &list, error);
     for (int64_t s = 0; status == WF_OK && s < list.count; s++)
         for (int64_t k = 0; status == WF_OK && k < list.source[s].count; k++)
             if (is_same(path, list.source[s].file[k]))
                 status = refuse(id, path, data_id, list.source[s].file[k], error);
-    app_source_list_free(&list);
+    wf_dataset_source_list_free(&list);
     return status;
 }
 

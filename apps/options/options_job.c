@@ -1,5 +1,5 @@
 /* apps/options/options_job.c - options that the processes of a run must have alike, as entries of a job. */
-#include "apps/job.h"
+#include "core/files/content.h"
 #include "apps/options/options_table.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -75,7 +75,7 @@ static void add_content(wf_job *job, const char *flag, const char *path)
 
     wf_job_add(job, flag, "%s", path ? "given" : "not given");
     snprintf(name, sizeof name, "content of %s", flag);
-    app_job_add_path(job, name, path);
+    wf_job_add_path(job, name, path);
 }
 
 void app_options_job(const app_options *o, wf_job *job)
@@ -87,5 +87,5 @@ void app_options_job(const app_options *o, wf_job *job)
     add_content(job, "--lora-init", o->lora_init);
     add_content(job, "--tokenizer", o->tokenizer);
     add_content(job, "--eval-requests", o->eval_requests);
-    app_job_add_path(job, "content of --pp-schedule", o->pp_schedule);
+    wf_job_add_path(job, "content of --pp-schedule", o->pp_schedule);
 }

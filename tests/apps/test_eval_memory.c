@@ -2,11 +2,11 @@
  * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, prompts and requests, and of packing, fails
  * once: each is told, and nothing is left behind.
  */
-#include "apps/data/packing.h"
+#include "nn/dataset/packing.h"
 #include "apps/gpt_eval/requests.h"
 #include "apps/gpt_generate/prompts.h"
 #include "tests/allocations.h"
-#include "tests/apps/data_files.h"
+#include "tests/nn/dataset_files.h"
 
 static wf_status use_requests(wf_error *error)
 {
@@ -65,10 +65,10 @@ static void prompts(void)
 static wf_status pack(wf_error *error)
 {
     static const int32_t length[] = {7, 3, 9, 1, 1, 8, 2, 5};
-    app_packing packing = {.windows = 0};
+    wf_dataset_packing packing = {.windows = 0};
 
-    app_packing_new(length, sizeof length / sizeof *length, 10, &packing, error);
-    app_packing_free(&packing);
+    wf_dataset_packing_new(length, sizeof length / sizeof *length, 10, &packing, error);
+    wf_dataset_packing_free(&packing);
     return error->code;
 }
 

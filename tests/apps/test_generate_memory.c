@@ -7,7 +7,7 @@
 #include "apps/gpt_generate/output.h"
 #include "apps/tools/gguf_export.h"
 #include "tests/allocations.h"
-#include "tests/apps/data_files.h"
+#include "tests/nn/dataset_files.h"
 #include <jansson.h>
 
 enum { VOCABULARY = 256, POSITIONS = 48, TEXTS = 3, PROMPT = 20 };

@@ -25,7 +25,7 @@
  * step, for those that training does not need. When the rank acts it writes the time to the file WEFT_FAULT_LOG. With
  * WEFT_FAULT_EVERY=N it vanishes again N steps later. Where ranks leave what they hold, WEFT_FAULT_WITH has lost it, too.
  */
-#include "apps/data/data_set.h"
+#include "nn/dataset/dataset.h"
 #include "apps/gpt_train/train_loop.h"
 #include "mesh/transport/launcher.h"
 #include "mesh/health/recorder_internal.h"
@@ -268,13 +268,13 @@ REAL(void, wf_recorder_write_all, void)
     __real_wf_recorder_write_all();
 }
 
-REAL(void, app_data_set_close, app_data_set *data)
+REAL(void, wf_dataset_close, wf_dataset *data)
 {
     int process = wf_launcher_detected().process;
 
     if (is_mine("end", process))
         act();
-    __real_app_data_set_close(data);
+    __real_wf_dataset_close(data);
 }
 
 /* The whole tensor-parallel group sees the same sequences. */
@@ -318,12 +318,12 @@ REAL(wf_status, wf_backward, wf_tensor *root, wf_tensor *seed, bool defer)
     return __real_wf_backward(root, seed, defer);
 }
 
-REAL(wf_status, app_data_set_read, const app_data_set *data, app_data_part part, int64_t step,
+REAL(wf_status, wf_dataset_read, const wf_dataset *data, wf_dataset_part part, int64_t step,
      int64_t first, int64_t count, int32_t *tokens, int32_t *targets, wf_error *error)
 {
     if (is_action("read") && me && is_mine(in_phase ? fault.phase : "forward", me->index))
         return wf_error_set(error, WF_EIO, "cannot read the text: %s", strerror(EIO));
-    return __real_app_data_set_read(data, part, step, first, count, tokens, targets, error);
+    return __real_wf_dataset_read(data, part, step, first, count, tokens, targets, error);
 }
 
 REAL(wf_status, wf_par_update, wf_par *par, wf_nn_optimizer *optimizer, int64_t count,

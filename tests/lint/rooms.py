@@ -24,6 +24,7 @@ ROOMS = {
     "nn/layers": {"nn"},
     "nn/optim": {"nn"},
     "nn/models/gpt": {"nn", "nn/layers"},
+    "nn/dataset": set(),
     "nn/text": set(),
     "nn/text/jinja": {"nn/text"},
     "nn/text/tokenizer": {"nn/text"},
@@ -51,6 +52,6 @@ ROOMS = {
 }
 
 # Rooms that include other folders less than their folder may: nn/text is a library of its own.
-ONLY = {"nn/text": {"core", "nn/text"}}
+ONLY = {"nn/dataset": {"core", "nn/dataset"}, "nn/text": {"core", "nn/text"}}
 # Rooms whose internal headers serve all folders of the library.
 SHARED = ("core/files",)
