@@ -1,25 +1,26 @@
 /* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
+#include "apps/options/options.h"
 #include "apps/gpt_eval/choices.h"
-#include "apps/gpt_eval/answers.h"
+#include "parallel/generate/answers.h"
 #include "apps/json_number.h"
-#include "apps/model/gather.h"
+#include "parallel/gather.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct job {
     const app_choices_request *q;
-    app_model_source source;
+    wf_gen_model source;
     wf_tok *tokenizer;
-    app_requests requests;
-    app_answer *answer; /* [requests.count], written by the copy of the model that has it */
+    wf_gen_requests requests;
+    wf_gen_answer *answer; /* [requests.count], written by the copy of the model that has it */
 } job;
 
-/* An app_gather_take: the answers of the questions that a copy of the model has had. */
+/* An wf_par_gather_take: the answers of the questions that a copy of the model has had. */
 static void take_answers(void *arg, wf_par *par, int from, const char *data, size_t bytes)
 {
     job *j = arg;
-    const app_requests *all = &j->requests;
+    const wf_gen_requests *all = &j->requests;
     int64_t question = 0;
 
     (void)par;
@@ -34,19 +35,20 @@ static void run_model(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
     const bool keeps = rank->index % (int)j->q->run.tp == 0;
-    const app_answers_options options = {.par = par,
-                                         .model = model,
-                                         .requests = &j->requests,
-                                         .batch = j->q->batch,
-                                         .copies = j->q->run.dp,
-                                         .copy = wf_par_dp_rank(par)};
+    const wf_gen_answers_options options = {.par = par,
+                                            .model = model,
+                                            .requests = &j->requests,
+                                            .batch = j->q->batch,
+                                            .copies = j->q->run.dp,
+                                            .copy = wf_par_dp_rank(par)};
 
-    if (app_answers_find(&options, keeps ? j->answer : NULL) == WF_OK &&
-        app_gather_needed(rank))
-        app_gather(
-            rank, par, j->answer,
-            keeps && app_gather_from(rank) ? (size_t)j->requests.count * sizeof *j->answer : 0,
-            take_answers, j);
+    if (wf_gen_answers_find(&options, keeps ? j->answer : NULL) == WF_OK &&
+        wf_par_gather_needed(rank))
+        wf_par_gather(rank, par, j->answer,
+                      keeps && wf_par_gather_from(rank)
+                          ? (size_t)j->requests.count * sizeof *j->answer
+                          : 0,
+                      take_answers, j);
 }
 
 static wf_status eval_rank(wf_rank *rank, void *arg)
@@ -56,7 +58,7 @@ static wf_status eval_rank(wf_rank *rank, void *arg)
     return app_model_run_rank(&j->q->run, &j->source, false, rank, run_model, j);
 }
 
-static wf_status print_answer(const app_request *r, const app_answer *a, wf_error *error)
+static wf_status print_answer(const wf_gen_request *r, const wf_gen_answer *a, wf_error *error)
 {
     char what[64];
 
@@ -68,9 +70,9 @@ static wf_status print_answer(const app_request *r, const app_answer *a, wf_erro
                          stdout, 17, what, error);
 }
 
-static wf_status print_json(const job *j, const app_score *s, wf_error *error)
+static wf_status print_json(const job *j, const wf_gen_score *s, wf_error *error)
 {
-    const app_requests *all = &j->requests;
+    const wf_gen_requests *all = &j->requests;
 
     for (int64_t i = 0; i < all->count; i++)
         if (print_answer(&all->list[i], &j->answer[i], error) != WF_OK)
@@ -86,10 +88,10 @@ static wf_status print_json(const job *j, const app_score *s, wf_error *error)
 
 static wf_status print(const job *j, wf_error *error)
 {
-    const app_requests *all = &j->requests;
-    const app_score s = app_answers_score(all, j->answer);
+    const wf_gen_requests *all = &j->requests;
+    const wf_gen_score s = wf_gen_answers_score(all, j->answer);
 
-    if (app_answers_check(all, j->answer, j->q->requests, error) != WF_OK)
+    if (wf_gen_answers_check(all, j->answer, j->q->requests, error) != WF_OK)
         return error->code;
     if (j->q->json)
         return print_json(j, &s, error);
@@ -107,10 +109,10 @@ static wf_status print(const job *j, wf_error *error)
 
 static wf_status check_batch(const app_choices_request *q, wf_error *error)
 {
-    return q->batch <= APP_ANSWERS_MOST_BATCH
+    return q->batch <= WF_GEN_ANSWERS_MOST_BATCH
                ? WF_OK
                : wf_error_set(error, WF_EINVAL, "--batch-size %lld: of choices %d at most",
-                              (long long)q->batch, APP_ANSWERS_MOST_BATCH);
+                              (long long)q->batch, WF_GEN_ANSWERS_MOST_BATCH);
 }
 
 static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
@@ -118,13 +120,13 @@ static wf_status prepare(job *j, app_choices_request *q, wf_error *error)
     const char *path;
 
     if (app_model_run_check(&q->run, false, error) != WF_OK || check_batch(q, error) != WF_OK ||
-        app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
+        wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK ||
         app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, error) != WF_OK ||
-        app_requests_read(q->requests, j->tokenizer, j->source.config.positions, &j->requests,
-                          error) != WF_OK)
+        wf_gen_requests_read(q->requests, j->tokenizer, j->source.config.positions,
+                             &j->requests, error) != WF_OK)
         return error->code;
     app_model_run_content(&q->run, &j->source, "content of --requests", q->requests);
-    q->batch = q->batch ? q->batch : APP_ANSWERS_BATCH;
+    q->batch = q->batch ? q->batch : WF_GEN_ANSWERS_BATCH;
     j->answer = calloc((size_t)j->requests.count, sizeof *j->answer);
     return j->answer ? WF_OK
                      : wf_error_set(error, WF_ENOMEM, "no memory for %lld requests",
@@ -143,8 +145,8 @@ wf_status app_choices(app_choices_request *q, wf_error *error)
              wf_launcher_detected().process <= 0)
         print(&j, error);
     wf_tok_close(j.tokenizer);
-    app_model_source_close(&j.source);
-    app_requests_free(&j.requests);
+    wf_gen_model_close(&j.source);
+    wf_gen_requests_free(&j.requests);
     free(j.answer);
     return error->code;
 }

@@ -11,7 +11,7 @@ typedef struct app_choices_request {
     bool json;
 } app_choices_request;
 
-/* Evaluate, and print what came out. Errors: as of app_requests_read, app_model_source_open, a launch. */
+/* Evaluate, and print what came out. Errors: as of wf_gen_requests_read, wf_gen_model_open, a launch. */
 wf_status app_choices(app_choices_request *request, wf_error *error);
 
 #endif

@@ -1,7 +1,8 @@
 /* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
+#include "apps/options/options.h"
 #include "apps/gpt_eval/perplexity.h"
 #include "apps/json_number.h"
-#include "apps/model/gather.h"
+#include "parallel/gather.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ enum { STANDARD_LENGTH = 1024 };
 
 typedef struct job {
     const app_perplexity_request *q;
-    app_model_source source;
+    wf_gen_model source;
     wf_tok *tokenizer;
     app_perplexity_data data;
     app_windows windows;
@@ -97,7 +98,7 @@ static void show(const job *j, int64_t done)
                 (long long)j->windows.count, done < j->windows.count ? "" : "\n");
 }
 
-/* An app_gather_take: the losses of the windows that a copy of the model has had. */
+/* An wf_par_gather_take: the losses of the windows that a copy of the model has had. */
 static void take_losses(void *arg, wf_par *par, int from, const char *data, size_t bytes)
 {
     const job *j = arg;
@@ -136,11 +137,11 @@ static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
         if (rank->index == 0)
             show(j, i + copies * batch < w->count ? i + count : w->count);
     }
-    if (app_gather_needed(rank) && wf_context_status(ctx) == WF_OK)
-        app_gather(rank, par, j->loss,
-                   keeps && app_gather_from(rank) ? (size_t)j->data.tokens * sizeof *j->loss
-                                                  : 0,
-                   take_losses, j);
+    if (wf_par_gather_needed(rank) && wf_context_status(ctx) == WF_OK)
+        wf_par_gather(
+            rank, par, j->loss,
+            keeps && wf_par_gather_from(rank) ? (size_t)j->data.tokens * sizeof *j->loss : 0,
+            take_losses, j);
     free(ids);
     free(loss);
 }
@@ -229,7 +230,7 @@ static wf_status prepare(job *j, app_perplexity_request *q, wf_error *error)
     wf_error missing = {WF_OK, ""};
 
     if (app_model_run_check(&q->run, false, error) != WF_OK ||
-        app_model_source_open(q->run.model, &j->source, error) != WF_OK)
+        wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK)
         return error->code;
     /* token ids need none */
     if (app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &path, &missing) != WF_OK &&
@@ -255,7 +256,7 @@ wf_status app_perplexity(app_perplexity_request *q, wf_error *error)
              launcher.process <= 0)
         print(&j, error);
     wf_tok_close(j.tokenizer);
-    app_model_source_close(&j.source);
+    wf_gen_model_close(&j.source);
     app_perplexity_data_free(&j.data);
     free(j.loss);
     return error->code;

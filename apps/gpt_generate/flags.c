@@ -118,7 +118,7 @@ static wf_status take_stop(void *arg, wf_error *error)
 
 wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_error *error)
 {
-    app_sampling *s = &q->sampling;
+    wf_gen_sampling *s = &q->sampling;
     const app_flag flags[] = {
         {"prompt", APP_FLAG_TEXT, &q->prompt, 0, 0, NULL, NULL},
         {"prompts", APP_FLAG_TEXT, &q->prompts, 0, 0, NULL, NULL},

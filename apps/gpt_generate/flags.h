@@ -2,7 +2,7 @@
 #ifndef WF_APPS_GPT_GENERATE_FLAGS_H
 #define WF_APPS_GPT_GENERATE_FLAGS_H
 
-#include "apps/generate/sampling.h"
+#include "parallel/generate/sampling.h"
 #include "apps/model/model_run.h"
 #include <stdbool.h>
 #include <weft/weft.h>
@@ -19,7 +19,7 @@ typedef struct app_generate_request {
     int64_t n_stops;
     int64_t most, n, seed, logprobs; /* logprobs -1: none; else the likeliest so many too */
     int64_t batch, chunk;
-    app_sampling sampling;
+    wf_gen_sampling sampling;
     bool chat; /* prompts are what a user says, and texts what the model answers */
     bool json, echo, ignore_eos, plan, help;
 } app_generate_request;

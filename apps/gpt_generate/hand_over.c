@@ -1,6 +1,6 @@
 /* apps/gpt_generate/hand_over.c - see the header. */
 #include "apps/gpt_generate/hand_over.h"
-#include "apps/model/gather.h"
+#include "parallel/gather.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +20,7 @@ static size_t put(char *at, const void *from, size_t bytes)
 }
 
 /* Bytes of a text; to: NULL counts them alone. */
-static size_t pack_text(const app_output *o, const app_text *t, char *to)
+static size_t pack_text(const app_output *o, const wf_gen_text *t, char *to)
 {
     const size_t count = (size_t)t->count, top = count * (size_t)o->options->top;
     const header h = {.index = t->index,
@@ -69,7 +69,7 @@ static void *take_part(const char **at, size_t bytes, bool *good)
     return part;
 }
 
-/* An app_gather_take: texts go where those of this process have gone. */
+/* An wf_par_gather_take: texts go where those of this process have gone. */
 static void take(void *arg, wf_par *par, int from, const char *data, size_t bytes)
 {
     app_output *o = arg;
@@ -77,7 +77,7 @@ static void take(void *arg, wf_par *par, int from, const char *data, size_t byte
 
     (void)from;
     while (at < data + bytes) {
-        app_text t = {.index = 0};
+        wf_gen_text t = {.index = 0};
         bool good = true;
         size_t count, top;
         header h;
@@ -100,7 +100,7 @@ static void take(void *arg, wf_par *par, int from, const char *data, size_t byte
             app_output_finished(o, &t);
         } else {
             wf_fail(wf_par_context(par), WF_ENOMEM, "no memory for texts");
-            app_text_free(&t);
+            wf_gen_text_free(&t);
         }
     }
 }
@@ -108,18 +108,18 @@ static void take(void *arg, wf_par *par, int from, const char *data, size_t byte
 wf_status app_hand_over(app_output *o, wf_rank *rank, wf_par *par, int64_t tp, int64_t dp)
 {
     wf_context *ctx = wf_par_context(par);
-    const bool has = app_gather_from(rank) && rank->index % tp == 0;
+    const bool has = wf_par_gather_from(rank) && rank->index % tp == 0;
     size_t bytes = has ? pack(o, rank->index / tp, dp, NULL) : 0;
     char *all = malloc(bytes + 1);
 
-    if (!app_gather_needed(rank) || wf_context_status(ctx) != WF_OK)
+    if (!wf_par_gather_needed(rank) || wf_context_status(ctx) != WF_OK)
         bytes = 0;
     else if (!all)
         wf_fail(ctx, WF_ENOMEM, "no memory for texts");
     else {
         if (has)
             pack(o, rank->index / tp, dp, all);
-        app_gather(rank, par, all, bytes, take, o);
+        wf_par_gather(rank, par, all, bytes, take, o);
     }
     free(all);
     return wf_context_status(ctx);

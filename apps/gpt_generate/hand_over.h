@@ -6,7 +6,7 @@
 #include <weft/weft.h>
 
 /* Of `dp` copies of the model, each of `tp` ranks, that have dealt the texts. Collective over the world, behind
-   app_batch_run. Errors: of app_gather, WF_ENOMEM, in the context of par. */
+   wf_gen_run. Errors: of wf_par_gather, WF_ENOMEM, in the context of par. */
 wf_status app_hand_over(app_output *o, wf_rank *rank, wf_par *par, int64_t tp, int64_t dp);
 
 #endif

@@ -1,7 +1,8 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
+#include "apps/options/options.h"
 #include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
-#include "apps/model/model_source.h"
+#include "parallel/generate/model.h"
 #include "apps/program.h"
 #include "apps/step_report.h"
 #include <stdlib.h>
@@ -13,14 +14,14 @@ enum { MOST_ENDS = WF_PAR_PRETRAINED_ENDS + 1 };
 
 typedef struct job {
     app_generate_request q;
-    app_model_source source;
+    wf_gen_model source;
     wf_tok *tokenizer;
     const char *tokenizer_path;
     app_prompts prompts;
-    app_batch_prompt *texts; /* [count]: each prompt n times */
+    wf_gen_prompt *texts; /* [count]: each prompt n times */
     int64_t count, positions;
     int32_t ends[MOST_ENDS];
-    app_batch_options options;
+    wf_gen_options options;
     app_output output;
     wf_memory_report memory; /* what a plan says */
 } job;
@@ -72,7 +73,7 @@ static wf_status list_texts(job *j, wf_error *error)
     for (int64_t i = 0; i < j->count; i++) {
         const wf_tok_ids *ids = &j->prompts.ids[i / j->q.n];
 
-        j->texts[i] = (app_batch_prompt){ids->data, (int64_t)ids->count, (uint64_t)i};
+        j->texts[i] = (wf_gen_prompt){ids->data, (int64_t)ids->count, (uint64_t)i};
     }
     j->positions = j->count && j->prompts.longest + j->q.most < most
                        ? j->prompts.longest + j->q.most
@@ -81,17 +82,17 @@ static wf_status list_texts(job *j, wf_error *error)
 }
 
 /* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
-static void plan_texts(job *j, app_engine *e)
+static void plan_texts(job *j, wf_gen_engine *e)
 {
     int64_t longest =
-        app_engine_together(e, j->count ? j->prompts.longest - 1 : j->positions - 1);
-    app_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
+        wf_gen_engine_together(e, j->count ? j->prompts.longest - 1 : j->positions - 1);
+    wf_gen_engine_row *row = calloc((size_t)e->o.slots, sizeof *row);
 
-    app_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
+    wf_gen_engine_prefill(e, 0, longest, 0, NULL, longest, NULL, NULL);
     for (int64_t s = 0; row && s < e->o.slots; s++)
-        row[s] = (app_engine_row){s, longest, 0, NULL};
+        row[s] = (wf_gen_engine_row){s, longest, 0, NULL};
     if (row)
-        app_engine_next(e, e->o.slots, row, NULL, NULL);
+        wf_gen_engine_next(e, e->o.slots, row, NULL, NULL);
     free(row);
 }
 
@@ -106,23 +107,23 @@ static int64_t slots_of(const job *j)
 static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
-    const app_engine_options options = {.par = par,
-                                        .model = model,
-                                        .slots = slots_of(j),
-                                        .positions = j->positions,
-                                        .chunk = j->q.chunk};
-    const app_batch_events quiet = {.arg = NULL};
-    const app_batch_events print = {app_output_token, app_output_finished, &j->output};
+    const wf_gen_engine_options options = {.par = par,
+                                           .model = model,
+                                           .slots = slots_of(j),
+                                           .positions = j->positions,
+                                           .chunk = j->q.chunk};
+    const wf_gen_events quiet = {.arg = NULL};
+    const wf_gen_events print = {app_output_token, app_output_finished, &j->output};
     bool prints = rank->index % (int)j->q.run.tp == 0;
-    app_engine e;
+    wf_gen_engine e;
 
     wf_context_training(wf_par_context(par), false);
-    if (app_engine_open(&e, &options) == WF_OK && j->q.plan)
+    if (wf_gen_engine_open(&e, &options) == WF_OK && j->q.plan)
         plan_texts(j, &e);
     else if (wf_context_status(wf_par_context(par)) == WF_OK)
-        app_batch_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
-                      prints ? &print : &quiet);
-    app_engine_close(&e);
+        wf_gen_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.dp,
+                   prints ? &print : &quiet);
+    wf_gen_engine_close(&e);
     if (!j->q.plan)
         app_hand_over(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
     if (j->q.plan)
@@ -197,7 +198,7 @@ static wf_status prepare(job *j, wf_error *error)
 
     if (app_model_run_check(&q->run, q->plan, error) != WF_OK)
         return error->code;
-    if (app_model_source_open(q->run.model, &j->source, error) != WF_OK ||
+    if (wf_gen_model_open(q->run.model, app_options_saved_model, &j->source, error) != WF_OK ||
         app_model_run_tokenizer(&q->run, &j->source, &j->tokenizer, &j->tokenizer_path,
                                 error) != WF_OK ||
         app_prompts_read(q, j->tokenizer, j->tokenizer_path, j->source.config.vocabulary,
@@ -205,17 +206,17 @@ static wf_status prepare(job *j, wf_error *error)
         list_texts(j, error) != WF_OK)
         return error->code;
     app_model_run_content(&q->run, &j->source, "content of --prompts", q->prompts);
-    j->options = (app_batch_options){.sampling = q->sampling,
-                                     .seed = (uint64_t)q->seed,
-                                     .most = q->most,
-                                     .ends = j->ends,
-                                     .stops = q->stops,
-                                     .n_stops = q->n_stops,
-                                     .tokenizer = j->tokenizer,
-                                     .size = wf_tok_size(j->tokenizer),
-                                     .logprobs = q->logprobs >= 0,
-                                     .prompt_logprobs = q->echo && q->logprobs >= 0,
-                                     .top = q->logprobs > 0 ? q->logprobs : 0};
+    j->options = (wf_gen_options){.sampling = q->sampling,
+                                  .seed = (uint64_t)q->seed,
+                                  .most = q->most,
+                                  .ends = j->ends,
+                                  .stops = q->stops,
+                                  .n_stops = q->n_stops,
+                                  .tokenizer = j->tokenizer,
+                                  .size = wf_tok_size(j->tokenizer),
+                                  .logprobs = q->logprobs >= 0,
+                                  .prompt_logprobs = q->echo && q->logprobs >= 0,
+                                  .top = q->logprobs > 0 ? q->logprobs : 0};
     if (j->options.top > j->options.size)
         return wf_error_set(error, WF_EINVAL, "--logprobs %lld: the model has %lld tokens",
                             (long long)q->logprobs, (long long)j->options.size);
@@ -260,7 +261,7 @@ int main(int argc, char **argv)
     app_prompts_free(&j.prompts);
     wf_job_free(j.q.run.job);
     wf_tok_close(j.tokenizer);
-    app_model_source_close(&j.source);
+    wf_gen_model_close(&j.source);
     free(j.texts);
     return status == WF_OK ? app_program_end("gpt_generate", 0) : wf_par_exit_status(status);
 }

@@ -15,7 +15,7 @@ wf_status app_output_open(app_output *o, wf_error *error)
 void app_output_close(app_output *o)
 {
     for (int64_t i = 0; o->text && i < o->count; i++)
-        app_text_free(&o->text[i]);
+        wf_gen_text_free(&o->text[i]);
     free(o->text);
     pthread_mutex_destroy(&o->lock);
 }
@@ -61,7 +61,7 @@ static json_t *text_of(const char *bytes, size_t n)
     return text;
 }
 
-static json_t *top_list(const app_output *o, const app_text *t)
+static json_t *top_list(const app_output *o, const wf_gen_text *t)
 {
     json_t *list = json_array();
     int64_t n = o->options->top;
@@ -74,7 +74,7 @@ static json_t *top_list(const app_output *o, const app_text *t)
     return list;
 }
 
-static json_t *line_of(const app_output *o, const app_text *t)
+static json_t *line_of(const app_output *o, const wf_gen_text *t)
 {
     const app_generate_request *q = o->request;
     const struct {
@@ -112,7 +112,7 @@ static json_t *line_of(const app_output *o, const app_text *t)
     return NULL;
 }
 
-static void print_json(app_output *o, const app_text *t)
+static void print_json(app_output *o, const wf_gen_text *t)
 {
     json_t *line = line_of(o, t);
     char what[64];
@@ -135,7 +135,7 @@ static void print_prompt(app_output *o, int64_t index)
     wf_tok_bytes_free(&text);
 }
 
-static void print_text(app_output *o, const app_text *t)
+static void print_text(app_output *o, const wf_gen_text *t)
 {
     const app_generate_request *q = o->request;
 
@@ -150,9 +150,9 @@ static void print_text(app_output *o, const app_text *t)
 }
 
 /* A single text, up to where no stop string can take it back. */
-static void show(app_output *o, const app_text *t)
+static void show(app_output *o, const wf_gen_text *t)
 {
-    size_t settled = app_text_settled(o->options, t);
+    size_t settled = wf_gen_text_settled(o->options, t);
 
     if (o->shown == 0 && t->count == t->prompt + 1)
         print_prompt(o, t->index);
@@ -170,7 +170,7 @@ static bool is_single(const app_output *o)
     return o->count == 1 && !o->request->json;
 }
 
-void app_output_token(void *arg, const app_text *t)
+void app_output_token(void *arg, const wf_gen_text *t)
 {
     app_output *o = arg;
 
@@ -178,7 +178,7 @@ void app_output_token(void *arg, const app_text *t)
         show(o, t);
 }
 
-void app_output_finished(void *arg, app_text *t)
+void app_output_finished(void *arg, wf_gen_text *t)
 {
     app_output *o = arg;
 
@@ -188,14 +188,14 @@ void app_output_finished(void *arg, app_text *t)
     o->text[t->index] = *t;
     memset(t, 0, sizeof *t);
     for (; o->out && o->printed < o->count && o->text[o->printed].finish; o->printed++) {
-        app_text *next = &o->text[o->printed];
+        wf_gen_text *next = &o->text[o->printed];
         const char *finish = next->finish;
 
         if (o->request->json)
             print_json(o, next);
         else if (!is_single(o))
             print_text(o, next);
-        app_text_free(next);
+        wf_gen_text_free(next);
         next->finish = finish;
     }
     if (o->out)

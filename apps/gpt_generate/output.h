@@ -3,7 +3,7 @@
 #ifndef WF_APPS_GPT_GENERATE_OUTPUT_H
 #define WF_APPS_GPT_GENERATE_OUTPUT_H
 
-#include "apps/generate/batch.h"
+#include "parallel/generate/batch.h"
 #include "apps/gpt_generate/flags.h"
 #include "apps/gpt_generate/prompts.h"
 #include <pthread.h>
@@ -12,9 +12,9 @@
 typedef struct app_output {
     const app_generate_request *request;
     const app_prompts *prompts;
-    const app_batch_options *options;
-    FILE *out;      /* NULL: texts are kept, for app_hand_over */
-    app_text *text; /* [count], zeros where one is not whole */
+    const wf_gen_options *options;
+    FILE *out;         /* NULL: texts are kept, for app_hand_over */
+    wf_gen_text *text; /* [count], zeros where one is not whole */
     int64_t count, printed, tokens;
     int64_t full; /* texts that ended as the model's context was full */
     size_t shown; /* bytes of a single text */
@@ -26,8 +26,8 @@ typedef struct app_output {
 wf_status app_output_open(app_output *o, wf_error *error);
 void app_output_close(app_output *o);
 
-/* Events of app_batch_run, for the ranks whose texts are printed; arg is the app_output. Any thread calls them. */
-void app_output_token(void *arg, const app_text *t);
-void app_output_finished(void *arg, app_text *t);
+/* Events of wf_gen_run, for the ranks whose texts are printed; arg is the app_output. Any thread calls them. */
+void app_output_token(void *arg, const wf_gen_text *t);
+void app_output_finished(void *arg, wf_gen_text *t);
 
 #endif

@@ -12,9 +12,9 @@ wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_e
         return WF_OK;
     if (app_train_tokenizer_open(o, data_are_text, "--eval-requests", &tokenizer, error) ==
             WF_OK &&
-        app_requests_read(o->eval_requests, tokenizer, o->positions, &exam->requests, error) ==
-            WF_OK) {
-        if (!app_answers_labelled(&exam->requests))
+        wf_gen_requests_read(o->eval_requests, tokenizer, o->positions, &exam->requests,
+                             error) == WF_OK) {
+        if (!wf_gen_answers_labelled(&exam->requests))
             wf_error_set(
                 error, WF_EINVAL,
                 "--eval-requests %s: no question has a label, so that there is nothing "
@@ -23,7 +23,7 @@ wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_e
         exam->answer = calloc((size_t)exam->requests.count, sizeof *exam->answer);
         if (!exam->answer)
             wf_error_set(error, WF_ENOMEM, "no memory for the answers to %s", o->eval_requests);
-        o->exam_tokens = app_answers_longest(&exam->requests);
+        o->exam_tokens = wf_gen_answers_longest(&exam->requests);
     }
     wf_tok_close(tokenizer);
     return error->code;
@@ -31,39 +31,39 @@ wf_status app_exam_open(app_options *o, bool data_are_text, app_exam *exam, wf_e
 
 void app_exam_close(app_exam *exam)
 {
-    app_requests_free(&exam->requests);
+    wf_gen_requests_free(&exam->requests);
     free(exam->answer);
     exam->answer = NULL;
 }
 
 wf_status app_exam_take(const app_exam *exam, wf_par *par, wf_nn_gpt *model,
                         wf_par_trainer *pipelined, bool first_rank, bool (*stop)(void *arg),
-                        void *arg, app_score *score)
+                        void *arg, wf_gen_score *score)
 {
-    const app_answers_options options = {.par = par,
-                                         .model = model,
-                                         .pipelined = pipelined,
-                                         .requests = &exam->requests,
-                                         .batch = APP_ANSWERS_BATCH,
-                                         .copies = 1,
-                                         .stop = stop,
-                                         .arg = arg};
+    const wf_gen_answers_options options = {.par = par,
+                                            .model = model,
+                                            .pipelined = pipelined,
+                                            .requests = &exam->requests,
+                                            .batch = WF_GEN_ANSWERS_BATCH,
+                                            .copies = 1,
+                                            .stop = stop,
+                                            .arg = arg};
     wf_context *ctx = wf_par_context(par);
     wf_error error = {WF_OK, ""};
 
-    if (app_answers_find(&options, first_rank ? exam->answer : NULL) != WF_OK || !first_rank)
+    if (wf_gen_answers_find(&options, first_rank ? exam->answer : NULL) != WF_OK || !first_rank)
         return wf_context_status(ctx);
-    if (app_answers_check(&exam->requests, exam->answer, "--eval-requests", &error) != WF_OK)
+    if (wf_gen_answers_check(&exam->requests, exam->answer, "--eval-requests", &error) != WF_OK)
         return wf_fail(ctx, error.code, "%s", error.text);
-    *score = app_answers_score(&exam->requests, exam->answer);
+    *score = wf_gen_answers_score(&exam->requests, exam->answer);
     return WF_OK;
 }
 
 wf_status app_exam_plan(const app_options *o, wf_par *par, wf_nn_gpt *model,
                         wf_par_trainer *pipelined)
 {
-    const app_answers_options options = {
-        .par = par, .model = model, .pipelined = pipelined, .batch = APP_ANSWERS_BATCH};
+    const wf_gen_answers_options options = {
+        .par = par, .model = model, .pipelined = pipelined, .batch = WF_GEN_ANSWERS_BATCH};
 
-    return o->exam_tokens ? app_answers_plan(&options, o->exam_tokens) : WF_OK;
+    return o->exam_tokens ? wf_gen_answers_plan(&options, o->exam_tokens) : WF_OK;
 }

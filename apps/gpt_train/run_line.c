@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdio.h>
 
-double app_run_share(const app_score *s, int64_t right)
+double app_run_share(const wf_gen_score *s, int64_t right)
 {
     return s->labelled ? (double)right / (double)s->labelled : NAN;
 }

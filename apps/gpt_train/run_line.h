@@ -12,6 +12,6 @@ void app_run_line(char line[APP_RUN_LINE], const app_step_log *record, int64_t s
                   double mean_ms, double mfu);
 
 /* Returns how many of the questions with a label are right, as a share; NaN where none has one. */
-double app_run_share(const app_score *score, int64_t right);
+double app_run_share(const wf_gen_score *score, int64_t right);
 
 #endif

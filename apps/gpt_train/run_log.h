@@ -21,7 +21,7 @@
 #ifndef WF_APPS_RUN_LOG_H
 #define WF_APPS_RUN_LOG_H
 
-#include "apps/gpt_eval/score.h"
+#include "parallel/generate/score.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ typedef struct app_step_log {
     size_t memory_peak;    /* bytes, of the rank with most */
     bool has_val_loss, has_digest, has_score;
     float val_loss;
-    app_score score; /* what --eval-requests came to */
+    wf_gen_score score; /* what --eval-requests came to */
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;

@@ -1,39 +1,39 @@
 /* apps/gpt_train/sample.c - text from a trained model, token by token. */
 #include "apps/gpt_train/sample.h"
-#include "apps/generate/engine.h"
-#include "apps/generate/sampling.h"
+#include "parallel/generate/engine.h"
+#include "parallel/generate/sampling.h"
 #include "apps/gpt_train/signal_requests.h"
 #include <stdlib.h>
 #include <string.h>
 
-static wf_status open_engine(const app_options *o, const app_sampled *m, app_engine *e)
+static wf_status open_engine(const app_options *o, const app_sampled *m, wf_gen_engine *e)
 {
-    return app_engine_open(e, &(app_engine_options){.par = m->par,
-                                                    .model = m->model,
-                                                    .pipelined = m->pipelined,
-                                                    .slots = 1,
-                                                    .positions = o->seq_len});
+    return wf_gen_engine_open(e, &(wf_gen_engine_options){.par = m->par,
+                                                          .model = m->model,
+                                                          .pipelined = m->pipelined,
+                                                          .slots = 1,
+                                                          .positions = o->seq_len});
 }
 
 /* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. A text that is longer slides
    along, and what it sees has other positions then: all of that is computed again. */
-static int64_t next_token(const app_options *o, const app_sampled *m, app_engine *e,
+static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_engine *e,
                           const int32_t *ids, int64_t length, float *logits,
-                          app_sampling_candidate *room)
+                          wf_gen_sampling_candidate *room)
 {
-    const app_sampling sampling = {
+    const wf_gen_sampling sampling = {
         .temperature = o->sample_temperature, .repetition_penalty = 1, .top_p = 1};
-    const app_sampling_text text = {ids, length, length};
+    const wf_gen_sampling_text text = {ids, length, length};
     uint64_t key = wf_random_key((uint64_t)o->seed, WF_RANDOM_SAMPLE);
     int64_t seen = length < o->seq_len ? length : o->seq_len, first = length - seen;
-    const app_engine_row row = {0, seen - 1, ids[length - 1], ids + first};
+    const wf_gen_engine_row row = {0, seen - 1, ids[length - 1], ids + first};
 
     if (first > 0 || length == (int64_t)m->prompt->ids.count)
-        app_engine_prefill(e, 0, seen, 0, ids + first, seen - 1, NULL, NULL);
-    if (app_engine_next(e, 1, &row, logits, NULL) != WF_OK)
+        wf_gen_engine_prefill(e, 0, seen, 0, ids + first, seen - 1, NULL, NULL);
+    if (wf_gen_engine_next(e, 1, &row, logits, NULL) != WF_OK)
         return -1;
-    return app_sampling_draw(&sampling, &text, logits, m->prompt->size,
-                             (double)wf_random_uniform(key, 0, (uint64_t)length), room);
+    return wf_gen_sampling_draw(&sampling, &text, logits, m->prompt->size,
+                                (double)wf_random_uniform(key, 0, (uint64_t)length), room);
 }
 
 /* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
@@ -54,26 +54,26 @@ void app_sample_plan(const app_options *o, const app_sampled *m)
     int64_t longest = (int64_t)strlen(o->sample_prompt) + o->sample - 1;
     int64_t prompt = (int64_t)strlen(o->sample_prompt);
     int64_t seen = longest < o->seq_len ? longest : o->seq_len;
-    app_engine e;
+    wf_gen_engine e;
 
     wf_context_training(ctx, false);
     if (open_engine(o, m, &e) == WF_OK) {
         int64_t together =
-            app_engine_together(&e, longest < o->seq_len ? prompt - 1 : seen - 1);
+            wf_gen_engine_together(&e, longest < o->seq_len ? prompt - 1 : seen - 1);
 
-        app_engine_prefill(&e, 0, seen, 0, NULL, together, NULL, NULL);
-        app_engine_next(&e, 1, &(app_engine_row){0, seen - 1, 0, NULL}, NULL, NULL);
+        wf_gen_engine_prefill(&e, 0, seen, 0, NULL, together, NULL, NULL);
+        wf_gen_engine_next(&e, 1, &(wf_gen_engine_row){0, seen - 1, 0, NULL}, NULL, NULL);
     }
-    app_engine_close(&e);
+    wf_gen_engine_close(&e);
     wf_context_training(ctx, true);
 }
 
 /* Continue ids[0 .. *length) up to `end`. */
-static void go_on(const app_options *o, const app_sampled *m, app_engine *e, int32_t *ids,
+static void go_on(const app_options *o, const app_sampled *m, wf_gen_engine *e, int32_t *ids,
                   int64_t *length, int64_t end, bool *stopped)
 {
     float *logits = malloc((size_t)e->vocabulary * sizeof *logits);
-    app_sampling_candidate *room = malloc((size_t)e->vocabulary * sizeof *room);
+    wf_gen_sampling_candidate *room = malloc((size_t)e->vocabulary * sizeof *room);
 
     if (!logits || !room)
         wf_fail(e->ctx, WF_ENOMEM, "no memory for the logits of a sample");
@@ -95,14 +95,14 @@ wf_status app_sample_text(const app_options *o, const app_sampled *m, FILE *out,
     int64_t length = (int64_t)prompt->count, end = length + o->sample;
     int32_t *ids = malloc((size_t)end * sizeof *ids);
     wf_error error = {WF_OK, ""};
-    app_engine e;
+    wf_gen_engine e;
 
     if (ids) {
         memcpy(ids, prompt->data, prompt->count * sizeof *ids);
         wf_context_training(ctx, false);
         if (open_engine(o, m, &e) == WF_OK)
             go_on(o, m, &e, ids, &length, end, stopped);
-        app_engine_close(&e);
+        wf_gen_engine_close(&e);
         wf_context_training(ctx, true);
         if (out && !*stopped && wf_context_status(ctx) == WF_OK &&
             app_sample_print(m->prompt, ids, length, out, &error) != WF_OK)

@@ -10,7 +10,7 @@
 
 /* What checkpoints keep behind the flags. */
 static char numerics_key[] = "numerics", best_key[] = "best_val_loss";
-static char digest_key[] = APP_SAVED_BASE_DIGEST, base_key[] = APP_SAVED_BASE;
+static char digest_key[] = WF_PAR_SAVED_BASE_DIGEST, base_key[] = WF_PAR_SAVED_BASE;
 static char no_folder[] = "";
 
 enum { BEHIND_FLAGS = 4 };

@@ -64,7 +64,7 @@ void app_model_run_job(app_model_run *run, const app_flag *flags)
     app_flags_job(flags, own, run->job);
 }
 
-void app_model_run_content(const app_model_run *run, const app_model_source *source,
+void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
                            const char *name, const char *file)
 {
     const char *model =
@@ -81,7 +81,7 @@ void app_model_run_content(const app_model_run *run, const app_model_source *sou
 }
 
 /* Of a rank: the model whole, or split over tp; dp copies of it. */
-static wf_par_options options_of(const app_model_run *run, const app_model_source *source,
+static wf_par_options options_of(const app_model_run *run, const wf_gen_model *source,
                                  bool plan)
 {
     bool nf4 = run->base_dtype ? strcmp(run->base_dtype, "nf4") == 0 : source->nf4;
@@ -102,7 +102,7 @@ static wf_par_options options_of(const app_model_run *run, const app_model_sourc
 }
 
 /* Ranks tell each other the scales of what they read of a folder, and not of a checkpoint. */
-static wf_status check_base(const app_model_run *run, const app_model_source *source,
+static wf_status check_base(const app_model_run *run, const wf_gen_model *source,
                             wf_error *error)
 {
     if (!run->base_dtype || strcmp(run->base_dtype, "nf4") != 0 || !source->checkpoint ||
@@ -115,8 +115,8 @@ static wf_status check_base(const app_model_run *run, const app_model_source *so
         run->model);
 }
 
-wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
-                             bool plan, wf_rank *rank, app_model_work *work, void *arg)
+wf_status app_model_run_rank(const app_model_run *run, const wf_gen_model *source, bool plan,
+                             wf_rank *rank, app_model_work *work, void *arg)
 {
     const wf_par_options options = options_of(run, source, plan);
     wf_par *par = check_base(run, source, &rank->error) == WF_OK
@@ -126,7 +126,7 @@ wf_status app_model_run_rank(const app_model_run *run, const app_model_source *s
 
     if (!par)
         return rank->error.code;
-    model = app_model_source_load(source, par, plan);
+    model = wf_gen_model_load(source, par, plan);
     if (model) {
         work(arg, rank, par, model);
         wf_nn_free(&model->base);
@@ -136,7 +136,7 @@ wf_status app_model_run_rank(const app_model_run *run, const app_model_source *s
     return rank->error.code;
 }
 
-wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
+wf_status app_model_run_tokenizer(const app_model_run *run, const wf_gen_model *source,
                                   wf_tok **tokenizer, const char **path, wf_error *error)
 {
     const char *from = run->tokenizer                     ? run->tokenizer

@@ -3,7 +3,8 @@
 #define WF_APPS_MODEL_MODEL_RUN_H
 
 #include "apps/command_line.h"
-#include "apps/model/model_source.h"
+#include <weft/weft.h>
+#include "parallel/generate/model.h"
 #include "nn/text/tokenizer/tokenizer.h"
 
 typedef struct app_model_run {
@@ -57,7 +58,7 @@ typedef struct app_model_run {
  * run->job, wf_job_free.
  */
 void app_model_run_job(app_model_run *run, const app_flag *flags);
-void app_model_run_content(const app_model_run *run, const app_model_source *source,
+void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
                            const char *name, const char *file);
 
 /* The flags go together, and threads and device are known. plan: nothing will be computed. WF_EINVAL, and what
@@ -69,17 +70,17 @@ typedef void app_model_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *mo
 
 /*
  * Of a rank, as wf_launch calls it: the model is loaded, or planned without data, work has it, and it is freed.
- * Collective over all ranks. Errors: of wf_par_open, app_model_source_load and of work.
+ * Collective over all ranks. Errors: of wf_par_open, wf_gen_model_load and of work.
  */
-wf_status app_model_run_rank(const app_model_run *run, const app_model_source *source,
-                             bool plan, wf_rank *rank, app_model_work *work, void *arg);
+wf_status app_model_run_rank(const app_model_run *run, const wf_gen_model *source, bool plan,
+                             wf_rank *rank, app_model_work *work, void *arg);
 
 /*
  * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids. *path: where it is, or
  * "bytes". Owner: caller, wf_tok_close. Errors: as of wf_tok_open; WF_EINVAL (there is none, another
  * model's).
  */
-wf_status app_model_run_tokenizer(const app_model_run *run, const app_model_source *source,
+wf_status app_model_run_tokenizer(const app_model_run *run, const wf_gen_model *source,
                                   wf_tok **tokenizer, const char **path, wf_error *error);
 
 #endif

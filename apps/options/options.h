@@ -94,10 +94,6 @@ int64_t app_options_idle(const app_options *options);
 /** app_options_model - the model that the flags describe. */
 wf_nn_gpt_config app_options_model(const app_options *options);
 
-/* What a checkpoint of adapters keeps of their base: its checksum, and where it lies. */
-#define APP_SAVED_BASE_DIGEST "base_digest"
-#define APP_SAVED_BASE        "base"
-
 /** app_options_lora - the adapters that the flags describe; of rank 0: none. */
 wf_par_lora app_options_lora(const app_options *options);
 

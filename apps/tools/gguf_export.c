@@ -2,7 +2,7 @@
 #include "apps/tools/gguf_export.h"
 #include "apps/program.h"
 #include "nn/text/chat/sources.h"
-#include "apps/model/model_source.h"
+#include "parallel/generate/model.h"
 #include "nn/text/tokenizer/vocabulary.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -192,13 +192,13 @@ static char *name_of(const char *file, char name[256])
     const char *slash = strrchr(file, '/'), *from = slash ? slash + 1 : file;
     size_t n = strlen(from);
 
-    if (app_model_source_named_gguf(from))
+    if (wf_gen_model_named_gguf(from))
         n -= 5;
     snprintf(name, 256, "%.*s", n < 255 ? (int)n : 255, from);
     return name;
 }
 
-wf_status app_gguf_export_write(const app_gguf_export *e, const app_model_source *source,
+wf_status app_gguf_export_write(const app_gguf_export *e, const wf_gen_model *source,
                                 wf_context *ctx, wf_error *error)
 {
     const char *path = e->tokenizer ? e->tokenizer : source->like;

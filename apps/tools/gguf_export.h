@@ -2,7 +2,7 @@
 #ifndef WF_APPS_TOOLS_GGUF_EXPORT_H
 #define WF_APPS_TOOLS_GGUF_EXPORT_H
 
-#include "apps/model/model_source.h"
+#include "parallel/generate/model.h"
 
 typedef struct app_gguf_export {
     const char *file;      /* NULL: none is written */
@@ -16,7 +16,7 @@ wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error);
 
 /* Not collective: one rank does it. Errors as of wf_tok_open, wf_tok_vocabulary_open and
    wf_par_pretrained_save_gguf. */
-wf_status app_gguf_export_write(const app_gguf_export *e, const app_model_source *source,
+wf_status app_gguf_export_write(const app_gguf_export *e, const wf_gen_model *source,
                                 wf_context *ctx, wf_error *error);
 
 #endif

@@ -2,7 +2,7 @@
  * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers or llama.cpp load
  * it: see gpt_export --help.
  */
-#include "apps/model/model_source.h"
+#include "parallel/generate/model.h"
 #include "apps/options/options.h"
 #include "apps/program.h"
 #include "apps/tools/export_folder.h"
@@ -22,7 +22,7 @@ typedef struct job {
     bool merge;     /* adapters into the weights that they adapt */
     bool overwrite; /* what is there already */
     int ranks;
-    app_model_source source;
+    wf_gen_model source;
 } job;
 
 static void help(void)
@@ -79,7 +79,7 @@ static void help(void)
    folder before they do. */
 static wf_status convert(wf_context *ctx, const job *j, const char *part, wf_error *error)
 {
-    const app_model_source *source = &j->source;
+    const wf_gen_model *source = &j->source;
     bool none = j->gguf.tokenizer && strcmp(j->gguf.tokenizer, "none") == 0;
     wf_nn_gpt *model = wf_nn_gpt_new(ctx, &source->config);
 
@@ -96,11 +96,11 @@ static wf_status convert(wf_context *ctx, const job *j, const char *part, wf_err
 /* A checkpoint, by all ranks. */
 static wf_status export_checkpoint(wf_par *par, const job *j, const char *part, wf_error *error)
 {
-    wf_nn_gpt *model = app_model_source_load(&j->source, par, false);
+    wf_nn_gpt *model = wf_gen_model_load(&j->source, par, false);
     const char *like = *j->source.like ? j->source.like : NULL;
     const char *base = j->source.base
                            ? j->source.base
-                           : wf_par_checkpoint_option(j->source.checkpoint, APP_SAVED_BASE);
+                           : wf_par_checkpoint_option(j->source.checkpoint, WF_PAR_SAVED_BASE);
     wf_status status;
 
     if (model && j->source.lora.rank && !j->merge)
@@ -194,7 +194,7 @@ static int check(const job *j)
         return refuse(
             "it takes a model, FROM, and a folder, TO, or FROM and --gguf FILE; see gpt_export "
             "--help");
-    if (j->to && app_model_source_named_gguf(j->to))
+    if (j->to && wf_gen_model_named_gguf(j->to))
         return refuse("%s is the name of a GGUF file, and TO is a folder: give --gguf %s",
                       j->to, j->to);
     if (!*j->from || (j->to && !*j->to))
@@ -322,7 +322,7 @@ static wf_status check_adapters(const job *j, wf_error *error)
 static wf_status run(job *j, wf_error *error)
 {
     const char *base = j->source.base;
-    wf_status status = app_model_source_open(j->from, &j->source, error);
+    wf_status status = wf_gen_model_open(j->from, app_options_saved_model, &j->source, error);
 
     j->source.base = base;
     if (status == WF_OK)
@@ -331,7 +331,7 @@ static wf_status run(job *j, wf_error *error)
         status = check_target(j, error);
     if (status == WF_OK)
         status = wf_launch(&(wf_launch_options){.ranks = j->ranks}, export_rank, j, error);
-    app_model_source_close(&j->source);
+    wf_gen_model_close(&j->source);
     return status;
 }
 

@@ -3,7 +3,7 @@
  * once: each is told, and nothing is left behind.
  */
 #include "nn/dataset/packing.h"
-#include "apps/gpt_eval/requests.h"
+#include "parallel/generate/requests.h"
 #include "apps/gpt_generate/prompts.h"
 #include "tests/allocations.h"
 #include "tests/nn/dataset_files.h"
@@ -11,13 +11,13 @@
 static wf_status use_requests(wf_error *error)
 {
     wf_tok *tokenizer;
-    app_requests all = {.count = 0};
+    wf_gen_requests all = {.count = 0};
 
     if (wf_tok_open(NULL, &tokenizer, error) == WF_OK) {
-        app_requests_read(path_of("requests.jsonl"), tokenizer, 32, &all, error);
+        wf_gen_requests_read(path_of("requests.jsonl"), tokenizer, 32, &all, error);
         wf_tok_close(tokenizer);
     }
-    app_requests_free(&all);
+    wf_gen_requests_free(&all);
     return error->code;
 }
 

@@ -23,8 +23,8 @@ static const wf_nn_gpt_config small = {.vocabulary = VOCABULARY,
 /* Texts of one rank, and where they go. */
 typedef struct texts {
     app_generate_request request;
-    app_batch_options options;
-    app_batch_prompt prompts[TEXTS];
+    wf_gen_options options;
+    wf_gen_prompt prompts[TEXTS];
     wf_tok *tokenizer;
     app_prompts read;
     app_output output;
@@ -33,15 +33,15 @@ typedef struct texts {
 
 static void generate_texts(texts *x, wf_par *par, wf_nn_gpt *model)
 {
-    const app_engine_options options = {
+    const wf_gen_engine_options options = {
         .par = par, .model = model, .slots = 2, .positions = POSITIONS, .chunk = 16};
-    const app_batch_events print = {app_output_token, app_output_finished, &x->output};
-    app_engine e;
+    const wf_gen_events print = {app_output_token, app_output_finished, &x->output};
+    wf_gen_engine e;
 
     wf_context_training(wf_par_context(par), false);
-    if (app_engine_open(&e, &options) == WF_OK)
-        app_batch_run(&e, &x->options, x->prompts, TEXTS, 0, 1, &print);
-    app_engine_close(&e);
+    if (wf_gen_engine_open(&e, &options) == WF_OK)
+        wf_gen_run(&e, &x->options, x->prompts, TEXTS, 0, 1, &print);
+    wf_gen_engine_close(&e);
 }
 
 /* The model is made in peace: what fails there is tests/parallel/test_no_memory.c's. */
@@ -74,15 +74,15 @@ static wf_status generate(wf_error *error)
     for (int i = 0; i < PROMPT; i++)
         x.ids[i] = 'a' + i;
     for (int i = 0; i < TEXTS; i++)
-        x.prompts[i] = (app_batch_prompt){x.ids, PROMPT - 3 * i, (uint64_t)i};
-    x.options = (app_batch_options){.most = 6,
-                                    .stops = stops,
-                                    .n_stops = 1,
-                                    .tokenizer = x.tokenizer,
-                                    .size = VOCABULARY,
-                                    .logprobs = true,
-                                    .prompt_logprobs = true,
-                                    .top = 2};
+        x.prompts[i] = (wf_gen_prompt){x.ids, PROMPT - 3 * i, (uint64_t)i};
+    x.options = (wf_gen_options){.most = 6,
+                                 .stops = stops,
+                                 .n_stops = 1,
+                                 .tokenizer = x.tokenizer,
+                                 .size = VOCABULARY,
+                                 .logprobs = true,
+                                 .prompt_logprobs = true,
+                                 .top = 2};
     x.output = (app_output){.request = &x.request,
                             .prompts = &x.read,
                             .options = &x.options,
@@ -199,12 +199,12 @@ static wf_status export_rank(wf_rank *rank, void *arg)
 
 static wf_status export(wf_error *error)
 {
-    app_model_source source;
+    wf_gen_model source;
 
     allocations_matter(false);
-    CU_ASSERT_EQUAL_FATAL(app_model_source_open(path_of("model"), &source, error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(wf_gen_model_open(path_of("model"), NULL, &source, error), WF_OK);
     wf_launch(&(wf_launch_options){.ranks = 1}, export_rank, &source, error);
-    app_model_source_close(&source);
+    wf_gen_model_close(&source);
     allocations_matter(true);
     return error->code;
 }

@@ -3,8 +3,9 @@
  * cache, on six layouts, all compared by memcmp with those of the trainer on one rank; for scripts/generation.py:
  * logits_alike MODEL TEXT POSITIONS. The text's bytes are the ids.
  */
-#include "apps/generate/engine.h"
-#include "apps/model/model_source.h"
+#include "parallel/generate/engine.h"
+#include <weft/weft.h>
+#include "parallel/generate/model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 enum { BATCH = 8, CHUNKED = 150, CHUNK = 37 };
 
 typedef struct campaign {
-    app_model_source source;
+    wf_gen_model source;
     int32_t *ids;
     int64_t length, batches, vocabulary; /* a batch is BATCH windows of so many tokens */
     float *wanted;                       /* [batches][BATCH][length][vocabulary] */
@@ -66,20 +67,20 @@ static void train_batch(wf_par *par, wf_nn_gpt *model, campaign *c, int64_t batc
 }
 
 /* The first tokens of each text in chunks, one text after the other; then one token of each text at a time. */
-static void generate_batch(app_engine *e, const campaign *c, int64_t batch, float *logits,
+static void generate_batch(wf_gen_engine *e, const campaign *c, int64_t batch, float *logits,
                            float *step)
 {
     const int32_t *ids = c->ids + batch * BATCH * c->length;
     int64_t chunked = c->length < CHUNKED ? c->length / 2 : CHUNKED;
-    app_engine_row row[BATCH];
+    wf_gen_engine_row row[BATCH];
 
     for (int64_t b = 0; b < BATCH; b++)
-        app_engine_prefill(e, b, chunked, 0, ids + b * c->length, chunked,
-                           logits + b * c->length * c->vocabulary, NULL);
+        wf_gen_engine_prefill(e, b, chunked, 0, ids + b * c->length, chunked,
+                              logits + b * c->length * c->vocabulary, NULL);
     for (int64_t t = chunked; t < c->length; t++) {
         for (int64_t b = 0; b < BATCH; b++)
-            row[b] = (app_engine_row){b, t, ids[b * c->length + t], ids + b * c->length};
-        app_engine_next(e, BATCH, row, step, NULL);
+            row[b] = (wf_gen_engine_row){b, t, ids[b * c->length + t], ids + b * c->length};
+        wf_gen_engine_next(e, BATCH, row, step, NULL);
         for (int64_t b = 0; b < BATCH; b++)
             memcpy(logits + (b * c->length + t) * c->vocabulary, step + b * c->vocabulary,
                    (size_t)c->vocabulary * sizeof *logits);
@@ -88,18 +89,18 @@ static void generate_batch(app_engine *e, const campaign *c, int64_t batch, floa
 
 static void run(campaign *c, wf_rank *rank, wf_par *par, wf_nn_gpt *model, bool generates)
 {
-    const app_engine_options options = {
+    const wf_gen_engine_options options = {
         .par = par, .model = model, .slots = BATCH, .positions = c->length, .chunk = CHUNK};
     wf_context *ctx = wf_par_context(par);
     float *logits = malloc((size_t)per_batch(c) * sizeof *logits);
     float *step = malloc((size_t)(BATCH * c->vocabulary) * sizeof *step);
-    app_engine e = {.cache = NULL};
+    wf_gen_engine e = {.cache = NULL};
 
     if (!logits || !step)
         wf_fail(ctx, WF_ENOMEM, "no memory for a batch of logits");
     wf_context_training(ctx, false);
     if (generates)
-        app_engine_open(&e, &options);
+        wf_gen_engine_open(&e, &options);
     for (int64_t i = 0; i < c->batches && wf_context_status(ctx) == WF_OK; i++) {
         if (generates)
             generate_batch(&e, c, i, logits, step);
@@ -109,7 +110,7 @@ static void run(campaign *c, wf_rank *rank, wf_par *par, wf_nn_gpt *model, bool 
             compare(c, i, logits);
     }
     if (generates)
-        app_engine_close(&e);
+        wf_gen_engine_close(&e);
     free(logits);
     free(step);
 }
@@ -117,7 +118,7 @@ static void run(campaign *c, wf_rank *rank, wf_par *par, wf_nn_gpt *model, bool 
 static wf_status work(wf_rank *rank, campaign *c, bool generates)
 {
     wf_par *par = wf_par_open(rank, c->layout, &rank->error);
-    wf_nn_gpt *model = par ? app_model_source_load(&c->source, par, false) : NULL;
+    wf_nn_gpt *model = par ? wf_gen_model_load(&c->source, par, false) : NULL;
 
     if (model) {
         run(c, rank, par, model, generates);
@@ -180,7 +181,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: logits_alike MODEL TEXT POSITIONS\n");
         return 2;
     }
-    if (app_model_source_open(argv[1], &c.source, &error) != WF_OK) {
+    if (wf_gen_model_open(argv[1], NULL, &c.source, &error) != WF_OK) {
         fprintf(stderr, "logits_alike: %s\n", error.text);
         return 1;
     }
@@ -214,6 +215,6 @@ int main(int argc, char **argv)
     printf("logits: %lld rows compared, %lld other\n", (long long)compared, (long long)other);
     free(c.wanted);
     free(c.ids);
-    app_model_source_close(&c.source);
+    wf_gen_model_close(&c.source);
     return other != 0;
 }

@@ -3,7 +3,7 @@
  * scripts/generation.py: sample_rows SIZE TEMPERATURE TOP_K TOP_P MIN_P REPETITION reads rows of SIZE floats, each
  * with 8 int32 before it that are a text's ids, from stdin, and writes a double for each: 0 where it is not kept.
  */
-#include "apps/generate/sampling.h"
+#include "parallel/generate/sampling.h"
 #include "core/numerics/math.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,8 +13,8 @@ enum { TEXT = 8 };
 int main(int argc, char **argv)
 {
     int64_t size = argc == 7 ? strtoll(argv[1], NULL, 10) : 0;
-    app_sampling s = {.presence_penalty = 0};
-    app_sampling_candidate *room = malloc((size_t)size * sizeof *room);
+    wf_gen_sampling s = {.presence_penalty = 0};
+    wf_gen_sampling_candidate *room = malloc((size_t)size * sizeof *room);
     float *logits = malloc((size_t)size * sizeof *logits);
     double *p = malloc((size_t)size * sizeof *p);
     int32_t ids[TEXT];
@@ -30,8 +30,8 @@ int main(int argc, char **argv)
     s.repetition_penalty = strtod(argv[6], NULL);
     while (fread(ids, sizeof *ids, TEXT, stdin) == TEXT &&
            fread(logits, sizeof *logits, (size_t)size, stdin) == (size_t)size) {
-        const app_sampling_text text = {ids, TEXT, TEXT};
-        int64_t n = app_sampling_filter(&s, &text, logits, size, room);
+        const wf_gen_sampling_text text = {ids, TEXT, TEXT};
+        int64_t n = wf_gen_sampling_filter(&s, &text, logits, size, room);
         double sum = 0;
 
         for (int64_t i = 0; i < size; i++)

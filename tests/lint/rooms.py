@@ -41,6 +41,8 @@ ROOMS = {
                             "parallel/train"},
     "parallel/models/gpt": {"parallel", "parallel/formats", "parallel/shard",
                             "parallel/train", "parallel/checkpoint"},
+    "parallel/generate": {"parallel", "parallel/formats", "parallel/shard", "parallel/train", "parallel/checkpoint",
+                          "parallel/models/gpt"},
     "mesh/array": {"mesh/comm"},
     "mesh/comm": set(),
     "mesh/transport": {"mesh/comm"},

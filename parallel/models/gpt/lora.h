@@ -86,6 +86,10 @@ WF_API wf_status wf_par_lora_merge(wf_par *par, wf_nn_gpt *model);
  */
 WF_API wf_status wf_par_lora_base(wf_par *par, wf_nn_gpt *model, wf_dtype as, uint64_t *digest);
 
+/* What a checkpoint of adapters keeps of their base: its checksum, and where it lies. */
+#define WF_PAR_SAVED_BASE_DIGEST "base_digest"
+#define WF_PAR_SAVED_BASE        "base"
+
 WF_END_DECLS
 
 #endif

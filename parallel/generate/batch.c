@@ -1,23 +1,24 @@
-/* apps/generate/batch.c - slots, and the texts in them; see the header. */
-#include "apps/generate/batch.h"
+/* parallel/generate/batch.c - slots, and the texts in them; see the header. */
+#include "parallel/generate/batch.h"
+#include "core/numerics/random.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { ECHO = 64 }; /* tokens of a prompt whose logits are there at once */
 
 typedef struct batch {
-    app_engine *e;
-    const app_batch_options *o;
-    const app_batch_prompt *prompts;
-    const app_batch_events *events;
-    app_text **slot; /* NULL: free */
-    app_engine_row *row;
+    wf_gen_engine *e;
+    const wf_gen_options *o;
+    const wf_gen_prompt *prompts;
+    const wf_gen_events *events;
+    wf_gen_text **slot; /* NULL: free */
+    wf_gen_engine_row *row;
     float *logits, *logsumexp;
-    app_sampling_candidate *room;
+    wf_gen_sampling_candidate *room;
     uint64_t key;
 } batch;
 
-void app_text_free(app_text *t)
+void wf_gen_text_free(wf_gen_text *t)
 {
     if (!t)
         return;
@@ -29,7 +30,7 @@ void app_text_free(app_text *t)
     memset(t, 0, sizeof *t);
 }
 
-size_t app_text_settled(const app_batch_options *o, const app_text *t)
+size_t wf_gen_text_settled(const wf_gen_options *o, const wf_gen_text *t)
 {
     size_t longest = 0;
 
@@ -48,11 +49,11 @@ static wf_status no_memory(batch *b)
     return wf_fail(b->e->ctx, WF_ENOMEM, "no memory for texts");
 }
 
-static app_text *text_new(batch *b, int64_t index)
+static wf_gen_text *text_new(batch *b, int64_t index)
 {
-    const app_batch_prompt *p = &b->prompts[index];
+    const wf_gen_prompt *p = &b->prompts[index];
     size_t most = (size_t)(p->count + b->o->most), top = (size_t)b->o->top;
-    app_text *t = calloc(1, sizeof *t);
+    wf_gen_text *t = calloc(1, sizeof *t);
 
     if (!t)
         return NULL;
@@ -70,7 +71,7 @@ static app_text *text_new(batch *b, int64_t index)
         memcpy(t->ids, p->ids, (size_t)p->count * sizeof *t->ids);
         return t;
     }
-    app_text_free(t);
+    wf_gen_text_free(t);
     free(t);
     return NULL;
 }
@@ -82,14 +83,14 @@ static float logprob_of(float logit, float logsumexp)
 }
 
 /* All of the prompt but its last token goes to the slot. */
-static wf_status prefill(batch *b, int64_t slot, app_text *t)
+static wf_status prefill(batch *b, int64_t slot, wf_gen_text *t)
 {
     int64_t before = t->prompt - 1, v = b->e->vocabulary;
     wf_status status = WF_OK;
     float *logits, *sums;
 
     if (!b->o->prompt_logprobs)
-        return app_engine_prefill(b->e, slot, t->prompt, 0, t->ids, before, NULL, NULL);
+        return wf_gen_engine_prefill(b->e, slot, t->prompt, 0, t->ids, before, NULL, NULL);
     logits = malloc(sizeof *logits * ECHO * (size_t)v);
     sums = malloc(sizeof *sums * ECHO);
     if (!logits || !sums)
@@ -97,7 +98,7 @@ static wf_status prefill(batch *b, int64_t slot, app_text *t)
     for (int64_t at = 0; at < before && status == WF_OK; at += ECHO) {
         int64_t n = before - at < ECHO ? before - at : ECHO;
 
-        status = app_engine_prefill(b->e, slot, t->prompt, at, t->ids + at, n, logits, sums);
+        status = wf_gen_engine_prefill(b->e, slot, t->prompt, at, t->ids + at, n, logits, sums);
         for (int64_t i = 0; i < n && status == WF_OK; i++)
             t->logprob[at + i + 1] = logprob_of(logits[i * v + t->ids[at + i + 1]], sums[i]);
     }
@@ -107,7 +108,7 @@ static wf_status prefill(batch *b, int64_t slot, app_text *t)
 }
 
 /* Whether a stop string has come; the text is cut before the first one. */
-static bool stop_in(const app_batch_options *o, app_text *t, size_t before)
+static bool stop_in(const wf_gen_options *o, wf_gen_text *t, size_t before)
 {
     size_t cut = SIZE_MAX;
 
@@ -126,7 +127,7 @@ static bool stop_in(const app_batch_options *o, app_text *t, size_t before)
     return true;
 }
 
-static bool is_end(const app_batch_options *o, int32_t id)
+static bool is_end(const wf_gen_options *o, int32_t id)
 {
     for (int64_t i = 0; i < o->n_ends; i++)
         if (o->ends[i] == id)
@@ -134,25 +135,25 @@ static bool is_end(const app_batch_options *o, int32_t id)
     return false;
 }
 
-static void note_top(batch *b, app_text *t, const float *logits, float logsumexp)
+static void note_top(batch *b, wf_gen_text *t, const float *logits, float logsumexp)
 {
     int64_t n = b->o->top, at = t->count * n;
 
     if (!n)
         return;
-    app_sampling_top(logits, b->o->size, n, t->top + at, b->room);
+    wf_gen_sampling_top(logits, b->o->size, n, t->top + at, b->room);
     for (int64_t i = 0; i < n; i++)
         t->top_logprob[at + i] = logprob_of(logits[t->top[at + i]], logsumexp);
 }
 
 /* One token more, drawn from these logits. */
-static wf_status grow(batch *b, app_text *t, const float *logits, float logsumexp)
+static wf_status grow(batch *b, wf_gen_text *t, const float *logits, float logsumexp)
 {
-    const app_batch_options *o = b->o;
-    const app_sampling_text so_far = {t->ids, t->count, t->prompt};
+    const wf_gen_options *o = b->o;
+    const wf_gen_sampling_text so_far = {t->ids, t->count, t->prompt};
     double uniform =
         (double)wf_random_uniform(b->key, b->prompts[t->index].stream, (uint64_t)t->count);
-    int32_t id = app_sampling_draw(&o->sampling, &so_far, logits, o->size, uniform, b->room);
+    int32_t id = wf_gen_sampling_draw(&o->sampling, &so_far, logits, o->size, uniform, b->room);
     size_t before = t->text.bytes;
     wf_error error = {WF_OK, ""};
     bool cut;
@@ -179,11 +180,11 @@ static wf_status grow(batch *b, app_text *t, const float *logits, float logsumex
 
 static void finish(batch *b, int64_t slot)
 {
-    app_text *t = b->slot[slot];
+    wf_gen_text *t = b->slot[slot];
 
     if (b->events->finished && t->finish)
         b->events->finished(b->events->arg, t);
-    app_text_free(t);
+    wf_gen_text_free(t);
     free(t);
     b->slot[slot] = NULL;
 }
@@ -196,12 +197,12 @@ static wf_status step(batch *b)
 
     for (int64_t s = 0; s < b->e->o.slots; s++)
         if (b->slot[s]) {
-            const app_text *t = b->slot[s];
+            const wf_gen_text *t = b->slot[s];
 
-            b->row[n++] = (app_engine_row){s, t->count - 1, t->ids[t->count - 1], t->ids};
+            b->row[n++] = (wf_gen_engine_row){s, t->count - 1, t->ids[t->count - 1], t->ids};
         }
-    status = app_engine_next(b->e, n, b->row, b->logits,
-                             b->o->logprobs || b->o->top ? b->logsumexp : NULL);
+    status = wf_gen_engine_next(b->e, n, b->row, b->logits,
+                                b->o->logprobs || b->o->top ? b->logsumexp : NULL);
     for (int64_t i = 0; i < n && status == WF_OK; i++) {
         int64_t slot = b->row[i].slot;
 
@@ -242,9 +243,8 @@ static wf_status run(batch *b, int64_t count, int64_t first, int64_t by)
     return status;
 }
 
-wf_status app_batch_run(app_engine *e, const app_batch_options *o,
-                        const app_batch_prompt *prompts, int64_t count, int64_t first,
-                        int64_t step_by, const app_batch_events *events)
+wf_status wf_gen_run(wf_gen_engine *e, const wf_gen_options *o, const wf_gen_prompt *prompts,
+                     int64_t count, int64_t first, int64_t step_by, const wf_gen_events *events)
 {
     size_t slots = (size_t)e->o.slots;
     batch b = {.e = e,

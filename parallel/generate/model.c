@@ -1,6 +1,7 @@
-/* apps/model/model_source.c - a model by the path that a user gives; see the header. */
-#include "apps/model/model_source.h"
-#include "apps/options/options.h"
+/* parallel/generate/model.c - a model by the path that a user gives; see the header. */
+#include "parallel/generate/model.h"
+#include "parallel/models/gpt/gpt.h"
+#include "parallel/shard/materialize.h"
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -26,7 +27,7 @@ static wf_par_checkpoint *find_checkpoint(const char *path, wf_error *error)
     return found;
 }
 
-bool app_model_source_named_gguf(const char *path)
+bool wf_gen_model_named_gguf(const char *path)
 {
     size_t n = strlen(path);
 
@@ -41,7 +42,7 @@ static void find_gguf(const char *folder, char *name, size_t room)
 
     *name = 0;
     while (dir && !*name && (entry = readdir(dir)))
-        if (app_model_source_named_gguf(entry->d_name))
+        if (wf_gen_model_named_gguf(entry->d_name))
             snprintf(name, room, "%s", entry->d_name);
     if (dir)
         closedir(dir);
@@ -83,7 +84,7 @@ static wf_status check_folder(const char *path, wf_error *error)
 
 /* The folder with what belongs to a model beside its weights: the one that is read, or what a run that began with one
    has kept beside its checkpoints. */
-static void find_like(app_model_source *m)
+static void find_like(wf_gen_model *m)
 {
     char config[4200];
     struct stat s;
@@ -105,11 +106,12 @@ static bool is_option(const wf_par_checkpoint *c, const char *key, const char *j
     return saved && strcmp(saved, json) == 0;
 }
 
-wf_status app_model_source_open(const char *path, app_model_source *m, wf_error *error)
+wf_status wf_gen_model_open(const char *path, wf_gen_read_config *read, wf_gen_model *m,
+                            wf_error *error)
 {
     wf_status status;
 
-    *m = (app_model_source){.path = path};
+    *m = (wf_gen_model){.path = path};
     m->is_gguf = wf_par_gguf_there(path);
     if (!m->is_gguf && check_path(path, error) == WF_OK)
         m->checkpoint = find_checkpoint(path, error);
@@ -117,7 +119,13 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
         check_folder(path, error);
     if (error->code != WF_OK)
         return error->code;
-    status = m->checkpoint ? app_options_saved_model(m->checkpoint, &m->config, &m->lora, error)
+    if (m->checkpoint && !read)
+        return wf_error_set(error, WF_EUNSUPPORTED,
+                            "%s is a checkpoint, and nothing here reads which model it is of: "
+                            "give wf_gen_model_open a "
+                            "reader, or export it to a folder",
+                            path);
+    status = m->checkpoint ? read(m->checkpoint, &m->config, &m->lora, error)
                            : wf_par_pretrained_config(path, &m->config, error);
     find_like(m);
     if (m->checkpoint && wf_par_checkpoint_option(m->checkpoint, "seed"))
@@ -126,7 +134,7 @@ wf_status app_model_source_open(const char *path, app_model_source *m, wf_error 
     return status;
 }
 
-void app_model_source_close(app_model_source *m)
+void wf_gen_model_close(wf_gen_model *m)
 {
     wf_par_checkpoint_close(m->checkpoint);
     m->checkpoint = NULL;
@@ -146,10 +154,10 @@ static bool has_frozen(wf_nn_gpt *model, wf_dtype dtype)
 }
 
 /* The base is the one that adapters were trained on, as far as what it is stored as here can tell. */
-static wf_status check_base(const app_model_source *m, wf_par *par, wf_nn_gpt *model,
+static wf_status check_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model,
                             const char *folder)
 {
-    const char *saved = wf_par_checkpoint_option(m->checkpoint, APP_SAVED_BASE_DIGEST);
+    const char *saved = wf_par_checkpoint_option(m->checkpoint, WF_PAR_SAVED_BASE_DIGEST);
     bool was_bf16 = is_option(m->checkpoint, "param_dtype", "\"bf16\"");
     uint64_t digest;
     char mine[17];
@@ -171,9 +179,9 @@ static wf_status check_base(const app_model_source *m, wf_par *par, wf_nn_gpt *m
 }
 
 /* What adapters are for: a folder, or what the run's seed made. */
-static wf_status load_base(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
+static wf_status load_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
 {
-    const char *saved = wf_par_checkpoint_option(m->checkpoint, APP_SAVED_BASE);
+    const char *saved = wf_par_checkpoint_option(m->checkpoint, WF_PAR_SAVED_BASE);
     const char *folder = m->base ? m->base : saved && *saved ? saved : NULL;
 
     if (!m->lora.rank || (folder && wf_par_pretrained_load(par, model, folder) != WF_OK))
@@ -181,7 +189,7 @@ static wf_status load_base(const app_model_source *m, wf_par *par, wf_nn_gpt *mo
     return check_base(m, par, model, folder);
 }
 
-static wf_status load(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
+static wf_status load(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
 {
     wf_error error = {WF_OK, ""};
 
@@ -195,7 +203,7 @@ static wf_status load(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
 }
 
 /* Before anything of a size that a file speaks of is made. */
-static wf_status fits(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
+static wf_status fits(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
 {
     wf_error error = {WF_OK, ""};
 
@@ -205,7 +213,7 @@ static wf_status fits(const app_model_source *m, wf_par *par, wf_nn_gpt *model)
 }
 
 /* Nothing is trained, so that bf16 needs no f32 masters; but what adapters were trained on is told by what was frozen then. */
-wf_nn_gpt *app_model_source_load(const app_model_source *m, wf_par *par, bool plan)
+wf_nn_gpt *wf_gen_model_load(const wf_gen_model *m, wf_par *par, bool plan)
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);
 

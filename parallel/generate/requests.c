@@ -1,5 +1,5 @@
-/* apps/gpt_eval/requests.c - see the header. */
-#include "apps/gpt_eval/requests.h"
+/* parallel/generate/requests.c - see the header. */
+#include "parallel/generate/requests.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -12,7 +12,7 @@ typedef struct reading {
     const char *path;
     const wf_tok *tokenizer;
     wf_tok_encoder *encoder;
-    app_requests *to;
+    wf_gen_requests *to;
     wf_tok_ids start;          /* what the tokenizer puts in front of a text */
     wf_tok_ids context, whole; /* those of one request */
     int64_t line, positions;
@@ -50,12 +50,12 @@ static wf_status encode_nothing(const reading *r, wf_tok_ids *ids)
 
 static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
 {
-    app_requests *to = r->to;
+    wf_gen_requests *to = r->to;
     int64_t cut, count = (int64_t)r->whole.count;
 
     if (to->count == to->room) {
         int64_t room = 2 * to->room + 64;
-        app_request *list = realloc(to->list, (size_t)room * sizeof *list);
+        wf_gen_request *list = realloc(to->list, (size_t)room * sizeof *list);
 
         if (!list)
             return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s",
@@ -64,13 +64,13 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
         to->room = room;
     }
     cut = count > r->positions + 1 ? count - r->positions - 1 : 0;
-    to->list[to->count++] = (app_request){.doc = doc,
-                                          .label = label,
-                                          .begin = (int64_t)to->ids.count,
-                                          .context = (int64_t)r->context.count - cut,
-                                          .count = count - cut,
-                                          .bytes = bytes,
-                                          .line = r->line};
+    to->list[to->count++] = (wf_gen_request){.doc = doc,
+                                             .label = label,
+                                             .begin = (int64_t)to->ids.count,
+                                             .context = (int64_t)r->context.count - cut,
+                                             .count = count - cut,
+                                             .bytes = bytes,
+                                             .line = r->line};
     if (to->list[to->count - 1].context < 1)
         return refuse(r, "its continuation has more tokens than the model has positions");
     for (int64_t i = cut; i < count && r->error->code == WF_OK; i++)
@@ -151,7 +151,7 @@ static wf_status read_line(reading *r, const char *text, size_t bytes)
     return r->error->code;
 }
 
-int64_t app_requests_next(const app_requests *all, int64_t begin)
+int64_t wf_gen_requests_next(const wf_gen_requests *all, int64_t begin)
 {
     int64_t end = begin + 1;
 
@@ -163,7 +163,7 @@ int64_t app_requests_next(const app_requests *all, int64_t begin)
 /* Checks that the choices of a question have one label, and that one of them is the one it says. */
 static wf_status check_label(reading *r, int64_t begin, int64_t end)
 {
-    const app_request *q = r->to->list;
+    const wf_gen_request *q = r->to->list;
     int64_t choices = end - begin, label = q[begin].label;
     char text[256];
 
@@ -203,14 +203,14 @@ static int by_document(const void *a, const void *b)
 /* Checks that the lines of each question stand together, and their labels. */
 static wf_status check_questions(reading *r)
 {
-    const app_requests *all = r->to;
+    const wf_gen_requests *all = r->to;
     question *q = calloc((size_t)all->count + 1, sizeof *q);
     int64_t n = 0;
     char text[160];
 
     if (!q)
         return wf_error_set(r->error, WF_ENOMEM, "no memory for the requests of %s", r->path);
-    for (int64_t begin = 0; begin < all->count; begin = app_requests_next(all, begin))
+    for (int64_t begin = 0; begin < all->count; begin = wf_gen_requests_next(all, begin))
         q[n++] = (question){.doc = all->list[begin].doc, .line = all->list[begin].line};
     qsort(q, (size_t)n, sizeof *q, by_document);
     for (int64_t i = 1; i < n && r->error->code == WF_OK; i++)
@@ -224,7 +224,7 @@ static wf_status check_questions(reading *r)
         }
     free(q);
     for (int64_t begin = 0, end; begin < all->count && r->error->code == WF_OK; begin = end) {
-        end = app_requests_next(all, begin);
+        end = wf_gen_requests_next(all, begin);
         check_label(r, begin, end);
     }
     return r->error->code;
@@ -249,8 +249,8 @@ static wf_status read_lines(reading *r, FILE *file)
     return r->error->code == WF_OK ? check_questions(r) : r->error->code;
 }
 
-wf_status app_requests_read(const char *path, const wf_tok *tokenizer, int64_t positions,
-                            app_requests *requests, wf_error *error)
+wf_status wf_gen_requests_read(const char *path, const wf_tok *tokenizer, int64_t positions,
+                               wf_gen_requests *requests, wf_error *error)
 {
     reading r = {.path = path,
                  .tokenizer = tokenizer,
@@ -275,9 +275,9 @@ wf_status app_requests_read(const char *path, const wf_tok *tokenizer, int64_t p
     return error->code;
 }
 
-void app_requests_free(app_requests *requests)
+void wf_gen_requests_free(wf_gen_requests *requests)
 {
     free(requests->list);
     wf_tok_ids_free(&requests->ids);
-    *requests = (app_requests){.count = 0};
+    *requests = (wf_gen_requests){.count = 0};
 }

@@ -1,12 +1,12 @@
-/* apps/generate/sampling.c - penalties, filters and a draw; see the header. */
-#include "apps/generate/sampling.h"
+/* parallel/generate/sampling.c - penalties, filters and a draw; see the header. */
+#include "parallel/generate/sampling.h"
 #include "core/numerics/math.h"
 #include <stdbool.h>
 #include <stdlib.h>
 
 static int by_score(const void *a, const void *b)
 {
-    const app_sampling_candidate *x = a, *y = b;
+    const wf_gen_sampling_candidate *x = a, *y = b;
 
     if (x->score != y->score)
         return x->score > y->score ? -1 : 1;
@@ -15,14 +15,14 @@ static int by_score(const void *a, const void *b)
 
 static int by_id(const void *a, const void *b)
 {
-    const app_sampling_candidate *x = a, *y = b;
+    const wf_gen_sampling_candidate *x = a, *y = b;
 
     return (x->id > y->id) - (x->id < y->id);
 }
 
 /* Divided or multiplied once for an id that the text has; less for each time that it was generated. */
-static void penalize(const app_sampling *s, const app_sampling_text *text, int64_t size,
-                     app_sampling_candidate *c)
+static void penalize(const wf_gen_sampling *s, const wf_gen_sampling_text *text, int64_t size,
+                     wf_gen_sampling_candidate *c)
 {
     for (int64_t i = 0; i < text->count; i++)
         if (text->ids[i] >= 0 && text->ids[i] < size) {
@@ -42,24 +42,24 @@ static void penalize(const app_sampling *s, const app_sampling_text *text, int64
     }
 }
 
-static bool penalizes(const app_sampling *s)
+static bool penalizes(const wf_gen_sampling *s)
 {
     return s->repetition_penalty != 1 || s->presence_penalty != 0 || s->frequency_penalty != 0;
 }
 
-static bool filters(const app_sampling *s)
+static bool filters(const wf_gen_sampling *s)
 {
     return s->top_k > 0 || s->top_p < 1 || s->min_p > 0;
 }
 
 /* Scores of all tokens, in the order of ids; returns the first of the greatest. */
-static int64_t score(const app_sampling *s, const app_sampling_text *text, const float *logits,
-                     int64_t size, app_sampling_candidate *c)
+static int64_t score(const wf_gen_sampling *s, const wf_gen_sampling_text *text,
+                     const float *logits, int64_t size, wf_gen_sampling_candidate *c)
 {
     int64_t best = 0;
 
     for (int64_t i = 0; i < size; i++)
-        c[i] = (app_sampling_candidate){(double)logits[i], (int32_t)i, 0};
+        c[i] = (wf_gen_sampling_candidate){(double)logits[i], (int32_t)i, 0};
     if (penalizes(s))
         penalize(s, text, size, c);
     for (int64_t i = 0; i < size && s->temperature > 0; i++)
@@ -72,13 +72,13 @@ static int64_t score(const app_sampling *s, const app_sampling_text *text, const
 
 /* Those near the best go to the front, and only they are sorted where that is enough: a vocabulary is large, and nearly
    all of it far below. */
-static int64_t bring_near(app_sampling_candidate *c, int64_t n, double least)
+static int64_t bring_near(wf_gen_sampling_candidate *c, int64_t n, double least)
 {
     int64_t near = 0;
 
     for (int64_t i = 0; i < n; i++)
         if (c[i].score >= least) {
-            app_sampling_candidate other = c[near];
+            wf_gen_sampling_candidate other = c[near];
 
             c[near++] = c[i];
             c[i] = other;
@@ -88,8 +88,8 @@ static int64_t bring_near(app_sampling_candidate *c, int64_t n, double least)
 
 /* How many are kept of `size`, of which the first `sorted` are the likeliest in order; at least `sorted` where that many
    do not say it. */
-static int64_t kept_of(const app_sampling *s, const app_sampling_candidate *c, int64_t sorted,
-                       int64_t size)
+static int64_t kept_of(const wf_gen_sampling *s, const wf_gen_sampling_candidate *c,
+                       int64_t sorted, int64_t size)
 {
     int64_t n = size, kept = 0;
     double sum = 0, before = 0;
@@ -116,8 +116,9 @@ static int64_t kept_of(const app_sampling *s, const app_sampling_candidate *c, i
     return n;
 }
 
-int64_t app_sampling_filter(const app_sampling *s, const app_sampling_text *text,
-                            const float *logits, int64_t size, app_sampling_candidate *room)
+int64_t wf_gen_sampling_filter(const wf_gen_sampling *s, const wf_gen_sampling_text *text,
+                               const float *logits, int64_t size,
+                               wf_gen_sampling_candidate *room)
 {
     const double far = 12; /* 6e-6 of the best's probability */
     int64_t best = score(s, text, logits, size, room);
@@ -131,9 +132,9 @@ int64_t app_sampling_filter(const app_sampling *s, const app_sampling_text *text
     return kept_of(s, room, size, size);
 }
 
-int32_t app_sampling_draw(const app_sampling *s, const app_sampling_text *text,
-                          const float *logits, int64_t size, double uniform,
-                          app_sampling_candidate *room)
+int32_t wf_gen_sampling_draw(const wf_gen_sampling *s, const wf_gen_sampling_text *text,
+                             const float *logits, int64_t size, double uniform,
+                             wf_gen_sampling_candidate *room)
 {
     int64_t n = size, best = 0;
     double sum = 0;
@@ -143,7 +144,7 @@ int32_t app_sampling_draw(const app_sampling *s, const app_sampling_text *text,
         if (s->temperature <= 0)
             return (int32_t)best;
     } else {
-        n = app_sampling_filter(s, text, logits, size, room);
+        n = wf_gen_sampling_filter(s, text, logits, size, room);
         qsort(room, (size_t)n, sizeof *room, by_id);
         for (int64_t i = 1; i < n; i++)
             best = room[i].score > room[best].score ? i : best;
@@ -159,11 +160,11 @@ int32_t app_sampling_draw(const app_sampling *s, const app_sampling_text *text,
     return room[best].id;
 }
 
-void app_sampling_top(const float *logits, int64_t size, int64_t count, int32_t *ids,
-                      app_sampling_candidate *room)
+void wf_gen_sampling_top(const float *logits, int64_t size, int64_t count, int32_t *ids,
+                         wf_gen_sampling_candidate *room)
 {
     for (int64_t i = 0; i < size; i++)
-        room[i] = (app_sampling_candidate){(double)logits[i], (int32_t)i, 0};
+        room[i] = (wf_gen_sampling_candidate){(double)logits[i], (int32_t)i, 0};
     qsort(room, (size_t)size, sizeof *room, by_score);
     for (int64_t i = 0; i < count && i < size; i++)
         ids[i] = room[i].id;

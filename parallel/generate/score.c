@@ -1,13 +1,13 @@
-/* apps/gpt_eval/score.c - see the header. */
-#include "apps/gpt_eval/score.h"
+/* parallel/generate/score.c - see the header. */
+#include "parallel/generate/score.h"
 #include <math.h>
 
 /* One question: requests from `begin` on to before `end`. */
-static void count_question(const app_requests *all, const app_answer *answer, int64_t begin,
-                           int64_t end, app_score *s)
+static void count_question(const wf_gen_requests *all, const wf_gen_answer *answer,
+                           int64_t begin, int64_t end, wf_gen_score *s)
 {
     const double ln2 = 0.693147180559945309417;
-    const app_request *r = all->list;
+    const wf_gen_request *r = all->list;
     int64_t best = begin, best_by_bytes = begin, right = r[begin].label;
 
     s->questions++;
@@ -27,7 +27,7 @@ static void count_question(const app_requests *all, const app_answer *answer, in
     s->bits_per_byte -= answer[begin + right].logprob / ln2 / (double)r[begin + right].bytes;
 }
 
-bool app_answers_labelled(const app_requests *all)
+bool wf_gen_answers_labelled(const wf_gen_requests *all)
 {
     bool any = false;
 
@@ -36,8 +36,8 @@ bool app_answers_labelled(const app_requests *all)
     return any;
 }
 
-wf_status app_answers_check(const app_requests *all, const app_answer *answer, const char *path,
-                            wf_error *error)
+wf_status wf_gen_answers_check(const wf_gen_requests *all, const wf_gen_answer *answer,
+                               const char *path, wf_error *error)
 {
     for (int64_t i = 0; i < all->count; i++)
         if (!isfinite(answer[i].logprob))
@@ -49,12 +49,12 @@ wf_status app_answers_check(const app_requests *all, const app_answer *answer, c
     return WF_OK;
 }
 
-app_score app_answers_score(const app_requests *all, const app_answer *answer)
+wf_gen_score wf_gen_answers_score(const wf_gen_requests *all, const wf_gen_answer *answer)
 {
-    app_score s = {.questions = 0};
+    wf_gen_score s = {.questions = 0};
 
     for (int64_t begin = 0, end; begin < all->count; begin = end) {
-        end = app_requests_next(all, begin);
+        end = wf_gen_requests_next(all, begin);
         count_question(all, answer, begin, end, &s);
     }
     s.bits_per_byte = s.labelled ? s.bits_per_byte / (double)s.labelled : NAN;

@@ -1,5 +1,5 @@
-/* tests/apps/test_requests.c - the ids of a context and of what follows it, as lm-evaluation-harness takes them (_encode_pair). */
-#include "apps/gpt_eval/requests.h"
+/* tests/text/test_requests.c - the ids of a context and of what follows it, as lm-evaluation-harness takes them (_encode_pair). */
+#include "parallel/generate/requests.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -30,7 +30,7 @@ static void check(const char *context, const char *continuation, const char *bef
                   const char *behind)
 {
     wf_tok_ids wanted = {0};
-    app_requests requests = {0};
+    wf_gen_requests requests = {0};
     wf_tok *tokenizer;
     wf_tok_encoder *encoder;
     wf_error error = {WF_OK, ""};
@@ -50,14 +50,14 @@ static void check(const char *context, const char *continuation, const char *bef
     count = wanted.count;
     wf_tok_encode(encoder, behind, strlen(behind), 0, &wanted, &error);
     CU_ASSERT_EQUAL_FATAL(
-        app_requests_read(in_folder("requests.jsonl"), tokenizer, 64, &requests, &error),
+        wf_gen_requests_read(in_folder("requests.jsonl"), tokenizer, 64, &requests, &error),
         WF_OK);
     CU_ASSERT_EQUAL_FATAL(requests.count, 1);
     CU_ASSERT_EQUAL(requests.list[0].context, (int64_t)count);
     CU_ASSERT_EQUAL_FATAL(requests.list[0].count, (int64_t)wanted.count);
     CU_ASSERT_EQUAL(memcmp(requests.ids.data, wanted.data, wanted.count * sizeof *wanted.data),
                     0);
-    app_requests_free(&requests);
+    wf_gen_requests_free(&requests);
     wf_tok_ids_free(&wanted);
     wf_tok_encoder_free(encoder);
     wf_tok_close(tokenizer);

@@ -1,5 +1,6 @@
-/* apps/model/gather.c - see the header. */
-#include "apps/model/gather.h"
+/* parallel/gather.c - see the header. */
+#include "parallel/gather.h"
+#include "mesh/transport/launcher.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -35,8 +36,8 @@ static part *make_parts(wf_context *ctx, const uint64_t *bytes, size_t n)
     return NULL;
 }
 
-wf_status app_gather(wf_rank *rank, wf_par *par, const void *mine, size_t bytes,
-                     app_gather_take *take, void *arg)
+wf_status wf_par_gather(wf_rank *rank, wf_par *par, const void *mine, size_t bytes,
+                        wf_par_gather_take *take, void *arg)
 {
     wf_context *ctx = wf_par_context(par);
     const uint64_t own = bytes, *sizes = wf_mesh_gather(wf_par_mesh(par), &own, sizeof own);
@@ -69,13 +70,13 @@ wf_status app_gather(wf_rank *rank, wf_par *par, const void *mine, size_t bytes,
     return wf_context_status(ctx);
 }
 
-bool app_gather_needed(const wf_rank *rank)
+bool wf_par_gather_needed(const wf_rank *rank)
 {
     return rank->local_size < rank->size;
 }
 
 /* Rank 0 is in the first process. */
-bool app_gather_from(const wf_rank *rank)
+bool wf_par_gather_from(const wf_rank *rank)
 {
-    return app_gather_needed(rank) && wf_launcher_detected().process > 0;
+    return wf_par_gather_needed(rank) && wf_launcher_detected().process > 0;
 }

@@ -1,15 +1,17 @@
-/* apps/generate/engine.c - tokens through a model and its cache; see the header. */
-#include "apps/generate/engine.h"
+/* parallel/generate/engine.c - tokens through a model and its cache; see the header. */
+#include "parallel/generate/engine.h"
+#include "core/host_data.h"
+#include "parallel/train/pipeline.h"
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 512 };
 
-wf_status app_engine_open(app_engine *e, const app_engine_options *options)
+wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options)
 {
-    *e = (app_engine){.o = *options,
-                      .ctx = wf_par_context(options->par),
-                      .vocabulary = options->model->config.vocabulary};
+    *e = (wf_gen_engine){.o = *options,
+                         .ctx = wf_par_context(options->par),
+                         .vocabulary = options->model->config.vocabulary};
     if (e->o.chunk == 0)
         e->o.chunk = CHUNK;
     e->is_long = calloc((size_t)e->o.slots, sizeof *e->is_long);
@@ -19,7 +21,7 @@ wf_status app_engine_open(app_engine *e, const app_engine_options *options)
     return wf_context_status(e->ctx);
 }
 
-void app_engine_close(app_engine *e)
+void wf_gen_engine_close(wf_gen_engine *e)
 {
     wf_nn_cache_close(e->cache);
     e->cache = NULL;
@@ -28,19 +30,19 @@ void app_engine_close(app_engine *e)
 }
 
 /* Whether the model turns a text of so many tokens as a long one. */
-static bool is_long(const app_engine *e, int64_t length)
+static bool is_long(const wf_gen_engine *e, int64_t length)
 {
     const wf_rope_scaling *s = &e->o.model->config.rope_scaling;
 
     return s->kind == WF_ROPE_LONG && (double)length > s->original_positions;
 }
 
-bool app_engine_keeps(const app_engine *e, int64_t slot, int64_t length)
+bool wf_gen_engine_keeps(const wf_gen_engine *e, int64_t slot, int64_t length)
 {
     return e->is_long[slot] == is_long(e, length);
 }
 
-int64_t app_engine_together(const app_engine *e, int64_t prompt)
+int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt)
 {
     const int64_t original = (int64_t)e->o.model->config.rope_scaling.original_positions;
 
@@ -54,7 +56,7 @@ static wf_tensor *head(wf_nn_module *model, wf_tensor *x)
 }
 
 /* [batch, tokens]; a plan looks at no ids. */
-static wf_tensor *tokens_of(app_engine *e, int64_t batch, int64_t count, const int32_t *ids)
+static wf_tensor *tokens_of(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(count)};
     wf_tensor *t = wf_tensor_new(e->ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
@@ -71,7 +73,7 @@ static wf_tensor *tokens_of(app_engine *e, int64_t batch, int64_t count, const i
 }
 
 /* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage hold them. */
-static void share(app_engine *e, wf_tensor *t, int64_t count, float *to)
+static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
 {
     wf_host_data view;
     const float *numbers;
@@ -88,7 +90,7 @@ static void share(app_engine *e, wf_tensor *t, int64_t count, float *to)
 }
 
 /* Tokens of each of these places go through the model, stored as in training. `wanted`: logits are. */
-static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t *ids,
+static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
                      const wf_nn_cache_place *place, bool wanted, float *logits,
                      float *logsumexp)
 {
@@ -116,8 +118,9 @@ static wf_status run(app_engine *e, int64_t batch, int64_t count, const int32_t 
     return wf_context_status(e->ctx);
 }
 
-wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_t first,
-                             const int32_t *ids, int64_t count, float *logits, float *logsumexp)
+wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, int64_t first,
+                                const int32_t *ids, int64_t count, float *logits,
+                                float *logsumexp)
 {
     wf_status status = wf_context_status(e->ctx);
 
@@ -133,9 +136,9 @@ wf_status app_engine_prefill(app_engine *e, int64_t slot, int64_t length, int64_
     return status;
 }
 
-wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_engine_part *part,
-                                      int64_t count, bool wanted, float *logits,
-                                      float *logsumexp)
+wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
+                                         const wf_gen_engine_part *part, int64_t count,
+                                         bool wanted, float *logits, float *logsumexp)
 {
     wf_nn_cache_place *place = calloc((size_t)parts + 1, sizeof *place);
     int32_t *ids = calloc((size_t)(parts * count) + 1, sizeof *ids);
@@ -160,21 +163,21 @@ wf_status app_engine_prefill_together(app_engine *e, int64_t parts, const app_en
 }
 
 /* A text that becomes a long one is computed again, but for its last token. */
-static wf_status renew(app_engine *e, const app_engine_row *row)
+static wf_status renew(wf_gen_engine *e, const wf_gen_engine_row *row)
 {
-    if (app_engine_keeps(e, row->slot, row->position + 1))
+    if (wf_gen_engine_keeps(e, row->slot, row->position + 1))
         return WF_OK;
     if (!row->before && row->position && !wf_context_dry_run(e->ctx))
         return wf_fail(e->ctx, WF_EINVAL,
                        "a text of %lld tokens is computed again as a long one, and its ids are "
                        "not there",
                        (long long)row->position + 1);
-    return app_engine_prefill(e, row->slot, row->position + 1, 0, row->before, row->position,
-                              NULL, NULL);
+    return wf_gen_engine_prefill(e, row->slot, row->position + 1, 0, row->before, row->position,
+                                 NULL, NULL);
 }
 
-wf_status app_engine_next(app_engine *e, int64_t rows, const app_engine_row *row, float *logits,
-                          float *logsumexp)
+wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine_row *row,
+                             float *logits, float *logsumexp)
 {
     wf_nn_cache_place *place = calloc((size_t)rows + 1, sizeof *place);
     int32_t *ids = calloc((size_t)rows + 1, sizeof *ids);

@@ -1,6 +1,6 @@
-/* apps/gpt_eval/answers.c - questions in slots of a cache, answers of several of them in one pass; see the header. */
-#include "apps/gpt_eval/answers.h"
-#include "apps/generate/engine.h"
+/* parallel/generate/answers.c - questions in slots of a cache, answers of several of them in one pass; see the header. */
+#include "parallel/generate/answers.h"
+#include "parallel/generate/engine.h"
 #include <stdlib.h>
 
 enum {
@@ -17,17 +17,17 @@ typedef struct slot {
 
 /* What a copy of the model works with: questions that it has at once, and logits of some of their tokens. */
 typedef struct desk {
-    const app_answers_options *o;
-    app_answer *answer; /* NULL: nobody wants them */
-    app_engine e;
-    slot *slot;            /* [batch] */
-    app_engine_part *part; /* [batch], of one pass; and whose they are */
-    const app_request **of;
+    const wf_gen_answers_options *o;
+    wf_gen_answer *answer; /* NULL: nobody wants them */
+    wf_gen_engine e;
+    slot *slot;               /* [batch] */
+    wf_gen_engine_part *part; /* [batch], of one pass; and whose they are */
+    const wf_gen_request **of;
     float *logits, *logsumexp;
     bool stopped;
 } desk;
 
-static const int32_t *ids_of(const desk *d, const app_request *r)
+static const int32_t *ids_of(const desk *d, const wf_gen_request *r)
 {
     return d->o->requests->ids.data + r->begin;
 }
@@ -41,11 +41,11 @@ static bool is_likeliest(const float *logits, int64_t vocabulary, int32_t id)
 }
 
 /* What logits say of the tokens of a request behind [first, first + count). */
-static void take_logits(const desk *d, const app_request *r, int64_t first, int64_t count,
+static void take_logits(const desk *d, const wf_gen_request *r, int64_t first, int64_t count,
                         const float *logits, const float *logsumexp)
 {
     const int64_t vocabulary = d->e.vocabulary;
-    app_answer *to = &d->answer[r - d->o->requests->list];
+    wf_gen_answer *to = &d->answer[r - d->o->requests->list];
 
     for (int64_t i = 0; i < count; i++) {
         const float *row = logits + i * vocabulary;
@@ -57,25 +57,25 @@ static void take_logits(const desk *d, const app_request *r, int64_t first, int6
 }
 
 /* The context goes to the slot, but for what is there already. */
-static wf_status run_context(desk *d, int64_t at, const app_request *r)
+static wf_status run_context(desk *d, int64_t at, const wf_gen_request *r)
 {
     slot *s = &d->slot[at];
     const int32_t *ids = ids_of(d, r);
     int64_t first = r->context - 1, begin = 0, end = r->count - 1;
 
     while (begin < first && begin < s->count && s->ids[begin] == ids[begin] &&
-           app_engine_keeps(&d->e, at, end))
+           wf_gen_engine_keeps(&d->e, at, end))
         begin++;
     for (int64_t i = begin; i < end; i++)
         s->ids[i] = ids[i];
     s->count = end;
     return begin == first ? WF_OK
-                          : app_engine_prefill(&d->e, at, end, begin, ids + begin,
-                                               first - begin, NULL, NULL);
+                          : wf_gen_engine_prefill(&d->e, at, end, begin, ids + begin,
+                                                  first - begin, NULL, NULL);
 }
 
 /* How many tokens of a continuation are still to be foretold behind `done` of them. */
-static int64_t left_of(const app_request *r, int64_t done)
+static int64_t left_of(const wf_gen_request *r, int64_t done)
 {
     return r->count - r->context - done;
 }
@@ -87,7 +87,7 @@ static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
     const int64_t row = d->e.vocabulary;
 
     for (int64_t i = 0; i < parts; i++) {
-        const app_request *r = d->of[i];
+        const wf_gen_request *r = d->of[i];
         int64_t wanted = r->context - 1 + done, last = r->count - 1 - n;
         int64_t first = wanted < last ? wanted : last;
 
@@ -95,8 +95,8 @@ static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
         d->part[i].first = first > 0 ? first : 0;
         d->part[i].ids = d->slot[d->part[i].slot].ids + d->part[i].first;
     }
-    if (app_engine_prefill_together(&d->e, parts, d->part, n, true, d->logits, d->logsumexp) !=
-        WF_OK)
+    if (wf_gen_engine_prefill_together(&d->e, parts, d->part, n, true, d->logits,
+                                       d->logsumexp) != WF_OK)
         return wf_context_status(d->e.ctx);
     for (int64_t i = 0; i < parts && d->answer; i++) {
         int64_t left = left_of(d->of[i], done), wanted = d->of[i]->context - 1 + done;
@@ -111,7 +111,7 @@ static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
 /* The answer number `choice` of all questions that have it: contexts first, then the answers together. */
 static wf_status run_choice(desk *d, int64_t questions, int64_t choice)
 {
-    const app_request *all = d->o->requests->list;
+    const wf_gen_request *all = d->o->requests->list;
     wf_status status = WF_OK;
     int64_t parts, n;
 
@@ -154,7 +154,7 @@ static wf_status run_questions(desk *d, int64_t questions)
     return status;
 }
 
-int64_t app_answers_longest(const app_requests *r)
+int64_t wf_gen_answers_longest(const wf_gen_requests *r)
 {
     int64_t longest = 0;
 
@@ -166,15 +166,15 @@ int64_t app_answers_longest(const app_requests *r)
 /* Questions go around the copies of the model, all choices of one to the same copy. */
 static void run_requests(desk *d)
 {
-    const app_requests *all = d->o->requests;
+    const wf_gen_requests *all = d->o->requests;
     int64_t question = 0, taken = 0;
 
     for (int64_t begin = 0, end; begin < all->count; begin = end, question++) {
-        end = app_requests_next(all, begin);
+        end = wf_gen_requests_next(all, begin);
         if (question % d->o->copies != d->o->copy)
             continue;
         for (int64_t i = begin; d->answer && i < end; i++)
-            d->answer[i] = (app_answer){.greedy = true};
+            d->answer[i] = (wf_gen_answer){.greedy = true};
         d->slot[taken].begin = begin;
         d->slot[taken++].end = end;
         if (taken < d->o->batch)
@@ -198,7 +198,7 @@ static void desk_free(desk *d, int64_t batch)
 }
 
 /* False where memory ran out. */
-static bool desk_new(desk *d, const app_answers_options *o, int64_t longest)
+static bool desk_new(desk *d, const wf_gen_answers_options *o, int64_t longest)
 {
     const size_t batch = (size_t)o->batch, vocabulary = (size_t)o->model->config.vocabulary;
 
@@ -216,49 +216,50 @@ static bool desk_new(desk *d, const app_answers_options *o, int64_t longest)
     return d->slot && d->part && d->of && d->logits && d->logsumexp;
 }
 
-wf_status app_answers_plan(const app_answers_options *o, int64_t longest)
+wf_status wf_gen_answers_plan(const wf_gen_answers_options *o, int64_t longest)
 {
     const int64_t chunk = longest < CHUNK ? longest : CHUNK, n = AT_ONCE / o->batch;
     wf_context *ctx = wf_par_context(o->par);
-    app_engine_part part[APP_ANSWERS_MOST_BATCH] = {{0}};
-    app_engine e;
+    wf_gen_engine_part part[WF_GEN_ANSWERS_MOST_BATCH] = {{0}};
+    wf_gen_engine e;
 
     wf_context_training(ctx, false);
     for (int64_t i = 0; i < o->batch; i++)
-        part[i] = (app_engine_part){.slot = i, .length = longest};
-    if (app_engine_open(&e, &(app_engine_options){.par = o->par,
-                                                  .model = o->model,
-                                                  .pipelined = o->pipelined,
-                                                  .slots = o->batch,
-                                                  .positions = longest,
-                                                  .chunk = CHUNK}) == WF_OK &&
-        app_engine_prefill(&e, 0, longest, longest - chunk, NULL, chunk, NULL, NULL) == WF_OK)
-        app_engine_prefill_together(&e, o->batch, part, n < longest ? n : longest, true, NULL,
-                                    NULL);
-    app_engine_close(&e);
+        part[i] = (wf_gen_engine_part){.slot = i, .length = longest};
+    if (wf_gen_engine_open(&e, &(wf_gen_engine_options){.par = o->par,
+                                                        .model = o->model,
+                                                        .pipelined = o->pipelined,
+                                                        .slots = o->batch,
+                                                        .positions = longest,
+                                                        .chunk = CHUNK}) == WF_OK &&
+        wf_gen_engine_prefill(&e, 0, longest, longest - chunk, NULL, chunk, NULL, NULL) ==
+            WF_OK)
+        wf_gen_engine_prefill_together(&e, o->batch, part, n < longest ? n : longest, true,
+                                       NULL, NULL);
+    wf_gen_engine_close(&e);
     wf_context_training(ctx, true);
     return wf_context_status(ctx);
 }
 
-wf_status app_answers_find(const app_answers_options *o, app_answer *answer)
+wf_status wf_gen_answers_find(const wf_gen_answers_options *o, wf_gen_answer *answer)
 {
     wf_context *ctx = wf_par_context(o->par);
-    const int64_t longest = app_answers_longest(o->requests);
+    const int64_t longest = wf_gen_answers_longest(o->requests);
     desk d;
 
     wf_context_training(ctx, false);
     if (!desk_new(&d, o, longest)) {
         wf_fail(ctx, WF_ENOMEM, "no memory for logits");
-    } else if (app_engine_open(&d.e, &(app_engine_options){.par = o->par,
-                                                           .model = o->model,
-                                                           .pipelined = o->pipelined,
-                                                           .slots = o->batch,
-                                                           .positions = longest,
-                                                           .chunk = CHUNK}) == WF_OK) {
+    } else if (wf_gen_engine_open(&d.e, &(wf_gen_engine_options){.par = o->par,
+                                                                 .model = o->model,
+                                                                 .pipelined = o->pipelined,
+                                                                 .slots = o->batch,
+                                                                 .positions = longest,
+                                                                 .chunk = CHUNK}) == WF_OK) {
         d.answer = answer;
         run_requests(&d);
     }
-    app_engine_close(&d.e);
+    wf_gen_engine_close(&d.e);
     desk_free(&d, o->batch);
     wf_context_training(ctx, true);
     return wf_context_status(ctx);

@@ -1,15 +1,15 @@
 /*
- * tests/apps/test_sampling.c - which tokens may be drawn: against definitions written down plainly, over random
+ * tests/text/test_sampling.c - which tokens may be drawn: against definitions written down plainly, over random
  * logits with many that are equal; and that a draw has the probabilities of what is kept.
  */
-#include "apps/generate/sampling.h"
+#include "parallel/generate/sampling.h"
 #include "core/numerics/random.h"
 #include "tests/harness.h"
 #include <math.h>
 
 enum { MOST = 300, ROWS = 100, DRAWS = 20000 };
 
-static app_sampling_candidate room[MOST];
+static wf_gen_sampling_candidate room[MOST];
 
 static double uniform(uint64_t stream, uint64_t index)
 {
@@ -40,7 +40,7 @@ static void count_greater(const float *logits, int64_t size, int64_t *greater)
 /* What transformers' filters say of token i: the k best are kept and those as good; those before which less than top_p
    lies among the kept; those of at least min_p of the best. Equal ones are in the order of their ids. 1 kept, 0 not,
    -1 where rounding decides. */
-static int plainly_kept(const app_sampling *s, const float *logits, int64_t size,
+static int plainly_kept(const wf_gen_sampling *s, const float *logits, int64_t size,
                         const int64_t *greater, int64_t i)
 {
     double best = -INFINITY, sum = 0, before = 0;
@@ -67,7 +67,7 @@ static int plainly_kept(const app_sampling *s, const float *logits, int64_t size
 
 static void kept_are_those_of_the_definition(void)
 {
-    static const app_sampling ways[] = {
+    static const wf_gen_sampling ways[] = {
         {.temperature = 1, .top_p = 1, .repetition_penalty = 1, .top_k = 1},
         {.temperature = 0.7, .top_p = 1, .repetition_penalty = 1, .top_k = 7},
         {.temperature = 1.3, .top_p = 0.9, .repetition_penalty = 1},
@@ -79,7 +79,7 @@ static void kept_are_those_of_the_definition(void)
          .min_p = 0.02,
          .top_k = 40,
          .repetition_penalty = 1}};
-    const app_sampling_text none = {NULL, 0, 0};
+    const wf_gen_sampling_text none = {NULL, 0, 0};
     float logits[MOST];
     int wrong = 0;
 
@@ -88,7 +88,7 @@ static void kept_are_those_of_the_definition(void)
 
         count_greater(logits, size, greater);
         for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
-            int64_t n = app_sampling_filter(&ways[w], &none, logits, size, room);
+            int64_t n = wf_gen_sampling_filter(&ways[w], &none, logits, size, room);
             bool kept[MOST] = {false};
 
             for (int64_t i = 0; i < n; i++) {
@@ -108,20 +108,20 @@ static void kept_are_those_of_the_definition(void)
 /* Chi-squared over what is kept; nothing else is ever drawn. */
 static void draws_follow_probabilities(void)
 {
-    static const app_sampling way = {
+    static const wf_gen_sampling way = {
         .temperature = 1.5, .top_p = 0.9, .repetition_penalty = 1, .top_k = 20};
-    const app_sampling_text none = {NULL, 0, 0};
+    const wf_gen_sampling_text none = {NULL, 0, 0};
     float logits[64];
     double p[64] = {0}, sum = 0, chi = 0;
     int64_t n, count[64] = {0};
 
     for (int i = 0; i < 64; i++)
         logits[i] = (float)(i % 9) - 4;
-    n = app_sampling_filter(&way, &none, logits, 64, room);
+    n = wf_gen_sampling_filter(&way, &none, logits, 64, room);
     for (int64_t i = 0; i < n; i++)
         sum += p[room[i].id] = exp(room[i].score - room[0].score);
     for (uint64_t d = 0; d < DRAWS; d++)
-        count[app_sampling_draw(&way, &none, logits, 64, uniform(9999, d), room)]++;
+        count[wf_gen_sampling_draw(&way, &none, logits, 64, uniform(9999, d), room)]++;
     for (int i = 0; i < 64; i++) {
         double want = DRAWS * p[i] / sum;
 
@@ -135,28 +135,28 @@ static void draws_follow_probabilities(void)
    between two tokens is the second's. */
 static void limits_that_are_met(void)
 {
-    const app_sampling half = {.temperature = 1, .top_p = 0.5, .repetition_penalty = 1};
-    const app_sampling alike = {
+    const wf_gen_sampling half = {.temperature = 1, .top_p = 0.5, .repetition_penalty = 1};
+    const wf_gen_sampling alike = {
         .temperature = 1, .top_p = 1, .min_p = 1, .repetition_penalty = 1};
-    const app_sampling all = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
-    const app_sampling_text none = {NULL, 0, 0};
+    const wf_gen_sampling all = {.temperature = 1, .top_p = 1, .repetition_penalty = 1};
+    const wf_gen_sampling_text none = {NULL, 0, 0};
     const float logits[4] = {2, 2, 2, 2};
 
-    CU_ASSERT_EQUAL(app_sampling_filter(&half, &none, logits, 4, room), 2);
-    CU_ASSERT_EQUAL(app_sampling_filter(&alike, &none, logits, 4, room), 4);
+    CU_ASSERT_EQUAL(wf_gen_sampling_filter(&half, &none, logits, 4, room), 2);
+    CU_ASSERT_EQUAL(wf_gen_sampling_filter(&alike, &none, logits, 4, room), 4);
     for (int i = 0; i < 4; i++)
-        CU_ASSERT_EQUAL(app_sampling_draw(&all, &none, logits, 4, i / 4.0, room), i);
+        CU_ASSERT_EQUAL(wf_gen_sampling_draw(&all, &none, logits, 4, i / 4.0, room), i);
 }
 
 static void the_likeliest(void)
 {
-    const app_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
-    const app_sampling_text none = {NULL, 0, 0};
+    const wf_gen_sampling greedy = {.top_p = 1, .repetition_penalty = 1};
+    const wf_gen_sampling_text none = {NULL, 0, 0};
     const float logits[] = {1, 3, -2, 3, 0};
     int32_t top[3];
 
-    CU_ASSERT_EQUAL(app_sampling_draw(&greedy, &none, logits, 5, 0.99, room), 1);
-    app_sampling_top(logits, 5, 3, top, room);
+    CU_ASSERT_EQUAL(wf_gen_sampling_draw(&greedy, &none, logits, 5, 0.99, room), 1);
+    wf_gen_sampling_top(logits, 5, 3, top, room);
     CU_ASSERT_EQUAL(top[0], 1);
     CU_ASSERT_EQUAL(top[1], 3);
     CU_ASSERT_EQUAL(top[2], 0);
@@ -164,16 +164,16 @@ static void the_likeliest(void)
 
 static void penalties(void)
 {
-    const app_sampling way = {.temperature = 1,
-                              .top_p = 1,
-                              .repetition_penalty = 2,
-                              .presence_penalty = 0.25,
-                              .frequency_penalty = 0.5};
+    const wf_gen_sampling way = {.temperature = 1,
+                                 .top_p = 1,
+                                 .repetition_penalty = 2,
+                                 .presence_penalty = 0.25,
+                                 .frequency_penalty = 0.5};
     const int32_t ids[] = {0, 1, 1, 3, 1, 3, 77};
-    const app_sampling_text text = {ids, 7, 2}; /* the first two are the prompt's */
+    const wf_gen_sampling_text text = {ids, 7, 2}; /* the first two are the prompt's */
     const float logits[] = {4, -1, 3, 2, 0.5F};
     const double want[] = {2, -2 - 0.25 - 2 * 0.5, 3, 1 - 0.25 - 2 * 0.5, 0.5};
-    int64_t n = app_sampling_filter(&way, &text, logits, 5, room);
+    int64_t n = wf_gen_sampling_filter(&way, &text, logits, 5, room);
 
     CU_ASSERT_EQUAL(n, 5);
     for (int64_t i = 0; i < n; i++)

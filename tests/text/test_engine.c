@@ -1,7 +1,10 @@
 /*
- * tests/apps/test_engine.c - generation takes the memory that its plan says, to the byte, on every rank; stop strings end texts.
+ * tests/text/test_engine.c - generation takes the memory that its plan says, to the byte, on every rank; stop strings end texts.
  */
-#include "apps/generate/batch.h"
+#include "parallel/generate/batch.h"
+#include "core/host_data.h"
+#include "parallel/models/gpt/gpt.h"
+#include "parallel/shard/materialize.h"
 #include "tests/harness.h"
 #include <stdint.h>
 #include <stdio.h>
@@ -25,21 +28,21 @@ static const wf_nn_gpt_config config = {.vocabulary = 101,
 /* A prompt in chunks, then a token of each text. */
 static void generate(wf_par *par, wf_nn_gpt *model, wf_memory_report *memory)
 {
-    const app_engine_options options = {
+    const wf_gen_engine_options options = {
         .par = par, .model = model, .slots = TEXTS, .positions = POSITIONS, .chunk = 32};
-    static const app_engine_row rows[TEXTS] = {
+    static const wf_gen_engine_row rows[TEXTS] = {
         {0, PROMPT, 5, NULL}, {1, 0, 7, NULL}, {2, 0, 9, NULL}};
     bool plan = wf_context_dry_run(wf_par_context(par));
     float logits[TEXTS * 101], sums[TEXTS];
     int32_t ids[PROMPT];
-    app_engine e;
+    wf_gen_engine e;
 
     for (int i = 0; i < PROMPT; i++)
         ids[i] = i;
-    if (app_engine_open(&e, &options) == WF_OK &&
-        app_engine_prefill(&e, 0, PROMPT, 0, plan ? NULL : ids, PROMPT, NULL, NULL) == WF_OK)
-        app_engine_next(&e, TEXTS, rows, plan ? NULL : logits, plan ? NULL : sums);
-    app_engine_close(&e);
+    if (wf_gen_engine_open(&e, &options) == WF_OK &&
+        wf_gen_engine_prefill(&e, 0, PROMPT, 0, plan ? NULL : ids, PROMPT, NULL, NULL) == WF_OK)
+        wf_gen_engine_next(&e, TEXTS, rows, plan ? NULL : logits, plan ? NULL : sums);
+    wf_gen_engine_close(&e);
     wf_pool_report(wf_context_pool(wf_par_context(par)), memory);
 }
 
@@ -104,16 +107,16 @@ static void long_texts_begin_behind_the_original(void)
     wf_nn_gpt model = {
         .config = {.rope_scaling = {.kind = WF_ROPE_LONG, .original_positions = 70}}};
     bool is_long[] = {false, true};
-    const app_engine e = {.o = {.model = &model, .slots = 2, .positions = POSITIONS},
-                          .is_long = is_long};
+    const wf_gen_engine e = {.o = {.model = &model, .slots = 2, .positions = POSITIONS},
+                             .is_long = is_long};
 
-    CU_ASSERT_TRUE(app_engine_keeps(&e, 0, 70));
-    CU_ASSERT_FALSE(app_engine_keeps(&e, 0, 71));
-    CU_ASSERT_FALSE(app_engine_keeps(&e, 1, 70));
-    CU_ASSERT_TRUE(app_engine_keeps(&e, 1, 71));
-    CU_ASSERT_EQUAL(app_engine_together(&e, 69), 70);
-    CU_ASSERT_EQUAL(app_engine_together(&e, 70), 70);
-    CU_ASSERT_EQUAL(app_engine_together(&e, 71), 71);
+    CU_ASSERT_TRUE(wf_gen_engine_keeps(&e, 0, 70));
+    CU_ASSERT_FALSE(wf_gen_engine_keeps(&e, 0, 71));
+    CU_ASSERT_FALSE(wf_gen_engine_keeps(&e, 1, 70));
+    CU_ASSERT_TRUE(wf_gen_engine_keeps(&e, 1, 71));
+    CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 69), 70);
+    CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 70), 70);
+    CU_ASSERT_EQUAL(wf_gen_engine_together(&e, 71), 71);
 }
 
 /* A text that ended, and the most of it that was shown before. */
@@ -121,18 +124,18 @@ typedef struct ended {
     char text[POSITIONS];
     size_t bytes, settled;
     const char *finish;
-    const app_batch_options *options;
+    const wf_gen_options *options;
 } ended;
 
-static void see_token(void *arg, const app_text *t)
+static void see_token(void *arg, const wf_gen_text *t)
 {
     ended *e = arg;
-    size_t settled = app_text_settled(e->options, t);
+    size_t settled = wf_gen_text_settled(e->options, t);
 
     e->settled = settled > e->settled ? settled : e->settled;
 }
 
-static void see_end(void *arg, app_text *t)
+static void see_end(void *arg, wf_gen_text *t)
 {
     ended *e = arg;
 
@@ -160,43 +163,43 @@ static size_t cut_of(const ended *whole, const char *const *stops, int64_t n)
     return SIZE_MAX;
 }
 
-static bool stops_at(app_engine *e, app_batch_options *o, const ended *whole, size_t at,
+static bool stops_at(wf_gen_engine *e, wf_gen_options *o, const ended *whole, size_t at,
                      size_t n)
 {
     static const int32_t first = 5;
-    const app_batch_prompt prompt = {&first, 1, 0};
+    const wf_gen_prompt prompt = {&first, 1, 0};
     char stop[16] = {0};
     const char *stops[] = {stop, stop + n / 2, "\x7f"}; /* both end with one byte */
     ended cut = {.options = o};
-    const app_batch_events events = {see_token, see_end, &cut};
+    const wf_gen_events events = {see_token, see_end, &cut};
 
     memcpy(stop, whole->text + at, n);
     o->stops = stops;
     o->n_stops = 3;
-    return app_batch_run(e, o, &prompt, 1, 0, 1, &events) == WF_OK && cut.finish &&
+    return wf_gen_run(e, o, &prompt, 1, 0, 1, &events) == WF_OK && cut.finish &&
            strcmp(cut.finish, "stop") == 0 && cut.bytes == cut_of(whole, stops, o->n_stops) &&
            memcmp(cut.text, whole->text, cut.bytes) == 0 && cut.settled <= cut.bytes;
 }
 
 /* A text of many tokens, each of a byte; the same with stop strings out of it. */
-static bool stop_everywhere(app_engine *e)
+static bool stop_everywhere(wf_gen_engine *e)
 {
     static const int32_t first = 5;
-    const app_batch_prompt prompt = {&first, 1, 0};
+    const wf_gen_prompt prompt = {&first, 1, 0};
     wf_tok *bytes;
     wf_error error = {WF_OK, ""};
-    app_batch_options o = {.sampling = {.repetition_penalty = 1, .temperature = 1, .top_p = 1},
-                           .seed = 1,
-                           .most = 40,
-                           .size = 101};
+    wf_gen_options o = {.sampling = {.repetition_penalty = 1, .temperature = 1, .top_p = 1},
+                        .seed = 1,
+                        .most = 40,
+                        .size = 101};
     ended whole = {.options = &o};
-    const app_batch_events events = {NULL, see_end, &whole};
+    const wf_gen_events events = {NULL, see_end, &whole};
     bool good = wf_tok_open(NULL, &bytes, &error) == WF_OK;
 
     if (!good)
         return false;
     o.tokenizer = bytes;
-    good = app_batch_run(e, &o, &prompt, 1, 0, 1, &events) == WF_OK && whole.bytes == 40 &&
+    good = wf_gen_run(e, &o, &prompt, 1, 0, 1, &events) == WF_OK && whole.bytes == 40 &&
            memchr(whole.text, 0, whole.bytes) == NULL && strcmp(whole.finish, "length") == 0;
     for (size_t n = 1; n <= 9 && good; n++)
         for (size_t at = 0; at + n <= whole.bytes && good; at += 31 / n) {
@@ -213,7 +216,7 @@ static wf_status stop_rank(wf_rank *rank, void *arg)
     const wf_par_options one = {.tp = 1, .strategy = "no_shard", .seed = 1};
     wf_par *par = wf_par_open(rank, &one, &rank->error);
     wf_nn_gpt *model;
-    app_engine e;
+    wf_gen_engine e;
 
     if (!par)
         return rank->error.code;
@@ -221,11 +224,11 @@ static wf_status stop_rank(wf_rank *rank, void *arg)
     model = wf_nn_gpt_new(wf_par_context(par), &config);
     if (model && wf_par_plan(par, &model->base, wf_par_gpt_plan) == WF_OK &&
         wf_par_materialize(par, &model->base) == WF_OK) {
-        const app_engine_options options = {
+        const wf_gen_engine_options options = {
             .par = par, .model = model, .slots = 1, .positions = POSITIONS, .chunk = 32};
 
-        *(bool *)arg = app_engine_open(&e, &options) == WF_OK && stop_everywhere(&e);
-        app_engine_close(&e);
+        *(bool *)arg = wf_gen_engine_open(&e, &options) == WF_OK && stop_everywhere(&e);
+        wf_gen_engine_close(&e);
     }
     rank->error = *wf_context_error(wf_par_context(par));
     if (model)

@@ -1,0 +1,106 @@
+/*
+ * parallel/generate/engine.h - a model that goes on with texts: their tokens go through it once, and keys and values
+ * stay in a cache (nn/cache.h).
+ *
+ * The ranks of a mesh call the same functions with the same tokens, and get the same numbers.
+ */
+#ifndef WF_PARALLEL_GENERATE_ENGINE_H
+#define WF_PARALLEL_GENERATE_ENGINE_H
+
+#include "nn/cache.h"
+#include "nn/models/gpt/gpt.h"
+#include "parallel/train/train.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+WF_BEGIN_DECLS
+
+typedef struct wf_gen_engine_options {
+    wf_par *par;
+    wf_nn_gpt *model; /* materialised */
+    wf_par_trainer
+        *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
+    int64_t slots, positions; /* texts at once; tokens of each, at most */
+    int64_t chunk;            /* tokens of a prompt that are computed together; 0: 512 */
+} wf_gen_engine_options;
+
+typedef struct wf_gen_engine {
+    wf_gen_engine_options o;
+    wf_context *ctx;
+    wf_nn_cache *cache;
+    int64_t vocabulary;
+    bool *
+        is_long; /* [slots]: what a slot holds is of a text longer than the original length of WF_ROPE_LONG */
+} wf_gen_engine;
+
+/* A text's last token: its slot, its place in the text, its id. What is before it is in the slot; `before` has the ids,
+   for where the text becomes longer than the original length of WF_ROPE_LONG, and all of it is computed again, as
+   transformers do. NULL in a plan. */
+typedef struct wf_gen_engine_row {
+    int64_t slot, position;
+    int32_t id;
+    const int32_t *before;
+} wf_gen_engine_row;
+
+/**
+ * wf_gen_engine_open - makes the KV cache of a model
+ *
+ * Owner:   the caller, wf_gen_engine_close in any case. Collective over the mesh, as all below that compute.
+ * Errors:  in the context, as of all below
+ */
+WF_API wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options);
+
+/** wf_gen_engine_close - frees the cache; a zeroed engine is allowed. */
+WF_API void wf_gen_engine_close(wf_gen_engine *e);
+
+/**
+ * wf_gen_engine_prefill - computes tokens of a prompt and keeps their keys and values
+ *
+ * @param slot       where the text is; it has the tokens before `first`
+ * @param length     tokens of the whole text
+ * @param ids        [count], tokens first .. first + count - 1; NULL in a plan
+ * @param logits     NULL, or [count][vocabulary]: of the token after each
+ * @param logsumexp  NULL, or [count]
+ */
+WF_API wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length,
+                                       int64_t first, const int32_t *ids, int64_t count,
+                                       float *logits, float *logsumexp);
+
+/* Tokens of one of several texts that go through the model together: where they are, and how long the text is. */
+typedef struct wf_gen_engine_part {
+    int64_t slot, length, first;
+    const int32_t *ids;
+} wf_gen_engine_part;
+
+/**
+ * wf_gen_engine_prefill_together - does the same for several texts in one pass, `count` tokens of each
+ *
+ * @param wanted     whether there are logits, also in a plan, where the arrays are NULL
+ * @param logits     [parts][count][vocabulary]
+ * @param logsumexp  [parts][count]
+ */
+WF_API wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
+                                                const wf_gen_engine_part *part, int64_t count,
+                                                bool wanted, float *logits, float *logsumexp);
+
+/** wf_gen_engine_keeps - returns whether what a slot holds serves a text of so many tokens that begins with the same */
+WF_API bool wf_gen_engine_keeps(const wf_gen_engine *e, int64_t slot, int64_t length);
+
+/** wf_gen_engine_together - returns how many tokens of a text that begins with so many, and continues, are computed together at
+ * most, chunks aside */
+WF_API int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt);
+
+/**
+ * wf_gen_engine_next - computes one token more of each text (a decode step)
+ *
+ * @param row        [rows], the last token of each text
+ * @param logits     [rows][vocabulary], of the token that comes next; NULL in a plan
+ * @param logsumexp  [rows], see wf_nn_logsumexp, or NULL
+ */
+WF_API wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows,
+                                    const wf_gen_engine_row *row, float *logits,
+                                    float *logsumexp);
+
+WF_END_DECLS
+
+#endif
