@@ -24,16 +24,6 @@ void app_program_begin(void)
     signal(SIGXFSZ, SIG_IGN);
 }
 
-FILE *app_program_file(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    FILE *file = fd >= 0 && fcntl(fd, F_SETFL, 0) == 0 ? fdopen(fd, "r") : NULL;
-
-    if (fd >= 0 && !file)
-        close(fd);
-    return file;
-}
-
 void app_program_version(FILE *out, const char *name)
 {
     fprintf(out, "%s of Weft %s, commit %s\n", name, WEFT_VERSION,

@@ -15,10 +15,6 @@
    leaves half a file. */
 void app_program_begin(void);
 
-/* fopen to read that does not wait at a pipe for somebody at its other end: without one there is nothing to
-   read. What is written goes through core/files/output.h. */
-FILE *app_program_file(const char *path);
-
 /* Whether the first argument is --version, which is printed then. */
 bool app_program_version_asked(const char *name, int argc, char **argv);
 

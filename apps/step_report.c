@@ -1,9 +1,10 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "core/files/output.h"
 #include <inttypes.h>
 #include <string.h>
+#include <jansson.h>
 
 char *app_size_text(char text[32], double bytes)
 {
@@ -86,10 +87,10 @@ static json_t *state_json(const wf_par_report *r)
         double bytes = app_bytes_per_parameter(r, state[i]);
 
         key_of(key, state[i]);
-        json_object_set_new(object, key, r->share ? app_json_number(key, bytes) : json_null());
+        json_object_set_new(object, key, r->share ? wf_json_number(key, bytes) : json_null());
         sum += bytes;
     }
-    json_object_set_new(object, "sum", r->share ? app_json_number("sum", sum) : json_null());
+    json_object_set_new(object, "sum", r->share ? wf_json_number("sum", sum) : json_null());
     return object;
 }
 
@@ -162,15 +163,15 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         "moment", app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
-        app_json_number("flops", r->flops), "model_flops",
-        app_json_number("model_flops", r->model_flops));
+        wf_json_number("flops", r->flops), "model_flops",
+        wf_json_number("model_flops", r->model_flops));
 }
 
 wf_status app_step_report_write(json_t *json, const char *path, wf_error *error)
 {
     wf_output *output = NULL;
 
-    if (app_json_check(json, "a report", error) == WF_OK)
+    if (wf_json_check(json, "a report", error) == WF_OK)
         output = wf_output_open(path, error);
     if (output && (json_dumpf(json, wf_output_stream(output),
                               JSON_INDENT(2) | JSON_REAL_PRECISION(15)) != 0 ||

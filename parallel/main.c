@@ -42,6 +42,11 @@ void wf_par_print_warning(void *self, const char *text)
                 text);
 }
 
+void wf_par_warn(void *program, const char *text)
+{
+    fprintf(stderr, "%s: warning: %s\n", program ? (const char *)program : "weft", text);
+}
+
 int wf_par_exit_status(wf_status status)
 {
     switch (status) {

@@ -36,6 +36,9 @@ enum { WF_PAR_STALL_TIMEOUT = 1800 };
 WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
                        wf_status (*function)(wf_par *par, void *arg), void *arg);
 
+/** wf_par_warn - writes a warning on stderr, as a callback that takes one: `program` names who warns, as a string; NULL: "weft" */
+WF_API void wf_par_warn(void *program, const char *text);
+
 /**
  * wf_par_exit_status - the exit status by what went wrong: 0 nothing; 2 bad input, or something that is
  * not supported (WF_EINVAL, WF_EUNSUPPORTED); 3 files (WF_EIO, WF_EDATA); 4 a rank or process was

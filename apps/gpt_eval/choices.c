@@ -2,11 +2,12 @@
 #include "apps/options/options.h"
 #include "apps/gpt_eval/choices.h"
 #include "parallel/generate/answers.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "parallel/gather.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 
 typedef struct job {
     const app_choices_request *q;
@@ -63,11 +64,11 @@ static wf_status print_answer(const wf_gen_request *r, const wf_gen_answer *a, w
     char what[64];
 
     snprintf(what, sizeof what, "the answer to line %lld", (long long)r->line);
-    return app_json_line(json_pack("{s:I, s:o?, s:b, s:I, s:I}", "doc_id", (json_int_t)r->doc,
-                                   "logprob", app_json_number("logprob", a->logprob), "greedy",
-                                   a->greedy, "tokens", (json_int_t)(r->count - r->context),
-                                   "bytes", (json_int_t)r->bytes),
-                         stdout, 17, what, error);
+    return wf_json_line(json_pack("{s:I, s:o?, s:b, s:I, s:I}", "doc_id", (json_int_t)r->doc,
+                                  "logprob", wf_json_number("logprob", a->logprob), "greedy",
+                                  a->greedy, "tokens", (json_int_t)(r->count - r->context),
+                                  "bytes", (json_int_t)r->bytes),
+                        stdout, 17, what, error);
 }
 
 static wf_status print_json(const job *j, const wf_gen_score *s, wf_error *error)
@@ -77,11 +78,11 @@ static wf_status print_json(const job *j, const wf_gen_score *s, wf_error *error
     for (int64_t i = 0; i < all->count; i++)
         if (print_answer(&all->list[i], &j->answer[i], error) != WF_OK)
             return error->code;
-    return app_json_line(
+    return wf_json_line(
         json_pack("{s:I, s:I, s:I, s:I, s:o?}", "questions", (json_int_t)s->questions,
                   "labelled", (json_int_t)s->labelled, "right", (json_int_t)s->right,
                   "right_by_bytes", (json_int_t)s->right_by_bytes, "bits_per_byte",
-                  s->labelled ? app_json_number("bits_per_byte", s->bits_per_byte)
+                  s->labelled ? wf_json_number("bits_per_byte", s->bits_per_byte)
                               : json_null()),
         stdout, 17, "the sum of the answers", error);
 }

@@ -1,13 +1,14 @@
 /* apps/gpt_eval/perplexity.c - losses of all tokens of a text, on any mesh; see the header. */
 #include "apps/options/options.h"
 #include "apps/gpt_eval/perplexity.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "parallel/gather.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <jansson.h>
 
 #define LN2 0.693147180559945309417
 
@@ -158,14 +159,13 @@ static wf_status print_json(const job *j, double nats, int64_t count, wf_error *
     const app_perplexity_data *d = &j->data;
     double each = nats / (double)count;
 
-    return app_json_line(
+    return wf_json_line(
         json_pack("{s:I, s:I, s:I, s:I, s:o?, s:o?, s:o?, s:o?}", "tokens", (json_int_t)count,
                   "bytes", (json_int_t)d->bytes, "seq_length", (json_int_t)j->windows.length,
-                  "stride", (json_int_t)j->windows.stride, "nats",
-                  app_json_number("nats", nats), "nats_per_token",
-                  app_json_number("nats_per_token", each), "perplexity",
-                  app_json_number("perplexity", exp(each)), "bits_per_byte",
-                  d->bytes ? app_json_number("bits_per_byte", nats / LN2 / (double)d->bytes)
+                  "stride", (json_int_t)j->windows.stride, "nats", wf_json_number("nats", nats),
+                  "nats_per_token", wf_json_number("nats_per_token", each), "perplexity",
+                  wf_json_number("perplexity", exp(each)), "bits_per_byte",
+                  d->bytes ? wf_json_number("bits_per_byte", nats / LN2 / (double)d->bytes)
                            : json_null()),
         stdout, 17, "the perplexity", error);
 }

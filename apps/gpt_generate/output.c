@@ -1,9 +1,10 @@
 /* apps/gpt_generate/output.c - text, or lines of JSON; see the header. */
 #include "apps/gpt_generate/output.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 
 wf_status app_output_open(app_output *o, wf_error *error)
 {
@@ -43,7 +44,7 @@ static json_t *number_list(const char *key, const float *x, int64_t count)
     json_t *list = json_array();
 
     for (int64_t i = 0; i < count && list; i++)
-        list = append(list, app_json_number(key, (double)x[i]));
+        list = append(list, wf_json_number(key, (double)x[i]));
     return list;
 }
 
@@ -119,7 +120,7 @@ static void print_json(app_output *o, const wf_gen_text *t)
 
     snprintf(what, sizeof what, "sample %" PRId64 " of prompt %" PRId64,
              t->index % o->request->n, t->index / o->request->n);
-    app_json_write(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9), what, &o->error);
+    wf_json_write(line, o->out, JSON_COMPACT | JSON_REAL_PRECISION(9), what, &o->error);
     json_decref(line);
 }
 

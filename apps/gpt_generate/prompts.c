@@ -1,5 +1,6 @@
 /* apps/gpt_generate/prompts.c - a prompt, or a file of them; see the header. */
 #include "apps/gpt_generate/prompts.h"
+#include "core/files/input.h"
 #include "nn/text/chat/chat.h"
 #include "apps/program.h"
 #include <errno.h>
@@ -189,7 +190,7 @@ static void keep_longest(app_prompts *p, int64_t line)
 
 static wf_status read_file(reading *r, const char *path, wf_error *error)
 {
-    FILE *file = app_program_file(path);
+    FILE *file = wf_input_open(path);
     char *line = NULL, name[4096];
     size_t room = 0;
     ssize_t n;

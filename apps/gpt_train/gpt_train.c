@@ -34,24 +34,32 @@ static const char *unless_auto(const char *choice)
     return strcmp(choice, "auto") == 0 ? NULL : choice;
 }
 
+static void warn(void *arg, const char *text)
+{
+    (void)arg;
+    fprintf(stderr, "gpt_train: warning: %s; training goes on\n", text);
+}
+
 /* Opens the log, to which rank 0 alone writes, and changes nothing in it. */
 static wf_status open_log(const app_options *o, bool continues, const wf_launcher *launcher,
-                          const char *numerics, app_run_log **log, wf_error *error)
+                          const char *numerics, wf_run_log **log, wf_error *error)
 {
-    app_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
+    wf_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = app_setup_rank(o, false);
     int replicate, shard;
-    app_run_log_options options = {.steps = o->steps,
-                                   .path = o->log_jsonl,
-                                   .continues = continues,
-                                   .tensorboard = o->tensorboard,
-                                   .axes = axes,
-                                   .axis_count = 4,
-                                   .numerics = numerics,
-                                   .transport = strcmp(o->transport, "auto") == 0
-                                                    ? wf_launcher_transport(launcher)
-                                                    : o->transport};
+    wf_run_log_options options = {.steps = o->steps,
+                                  .path = o->log_jsonl,
+                                  .continues = continues,
+                                  .tensorboard = o->tensorboard,
+                                  .axes = axes,
+                                  .axis_count = 4,
+                                  .numerics = numerics,
+                                  .warning = warn,
+                                  .transport = strcmp(o->transport, "auto") == 0
+                                                   ? wf_launcher_transport(launcher)
+                                                   : o->transport};
     json_t *json;
+    char *settings;
     wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
 
     *log = NULL;
@@ -61,10 +69,12 @@ static wf_status open_log(const app_options *o, bool continues, const wf_launche
         return status;
     axes[1].size = replicate;
     axes[2].size = shard;
-    options.options = json = app_options_json(o);
-    app_run_log_console(&options, stdout);
-    status = json ? app_run_log_open(&options, log, error)
-                  : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
+    json = app_options_json(o);
+    options.settings = settings = json ? json_dumps(json, 0) : NULL;
+    wf_run_log_console(&options, stdout);
+    status = settings ? wf_run_log_open(&options, log, error)
+                      : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
+    free(settings);
     json_decref(json);
     return status;
 }
@@ -152,8 +162,8 @@ static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
     job->saved->failed = false;
     if (job->elastic->incomplete && find_checkpoints(o, job->resume, error) != WF_OK)
         return error->code;
-    if (app_timeline_close(job->timeline, error) == WF_OK &&
-        app_run_log_close(job->log, error) == WF_OK &&
+    if (wf_timeline_close(job->timeline, error) == WF_OK &&
+        wf_run_log_close(job->log, error) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, error) == WF_OK &&
         app_setup_pace(o, &job->paced, error) == WF_OK)
         open_log(o, true, job->launcher, job->numerics, &job->log, error);
@@ -210,7 +220,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==
             WF_OK &&
         o->trace && launcher->process == 0)
-        app_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
+        wf_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
     return o->elastic ? train_elastic(o, job, end, error) : train(o, job, end, error);
@@ -302,10 +312,10 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
         return status;
     if (status == WF_ENOMEM && !end->reported)
         plan_explain(o, error);
-    if (app_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
+    if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     closing = (wf_error){WF_OK, ""};
-    if (job.log && app_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
+    if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)
         app_lock_withdraw(o->save);
@@ -314,7 +324,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_dataset_close(job.data);
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);
-    app_replay_close(job.replay);
+    wf_replay_close(job.replay);
     app_resume_close(&resume);
     free(elastic.job);
     return status;

@@ -1,6 +1,6 @@
 /* apps/gpt_train/memory_check.c - a run's plan beside the limits of its process; see the header. */
 #include "apps/gpt_train/memory_check.h"
-#include "apps/gpt_train/memory_limits.h"
+#include "parallel/report/memory_limits.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/step_report.h"
 #include <pthread.h>
@@ -30,15 +30,15 @@ static double beside(const app_options *o, int ranks, bool reserved)
 
 /* What a limit leaves for the tensors of this process: all that were started here may share it.
    Negative: not even the ranks have room. */
-static double room_of(const app_options *o, const app_memory_limit *limit, int ranks, int local)
+static double room_of(const app_options *o, const wf_memory_limit *limit, int ranks, int local)
 {
     return limit->room / (limit->shared ? local : 1) - beside(o, ranks, limit->reserved);
 }
 
-static const app_memory_limit *tightest(const app_options *o, const app_memory_limit *limit,
-                                        int n, int ranks, int local)
+static const wf_memory_limit *tightest(const app_options *o, const wf_memory_limit *limit,
+                                       int n, int ranks, int local)
 {
-    const app_memory_limit *least = NULL;
+    const wf_memory_limit *least = NULL;
 
     for (int i = 0; i < n; i++)
         if (!least || room_of(o, &limit[i], ranks, local) < room_of(o, least, ranks, local))
@@ -94,7 +94,7 @@ static bool need(const app_options *o, int ranks, bool all, double room, double 
     return true;
 }
 
-static wf_status no_room_for_ranks(const app_options *o, const app_memory_limit *least,
+static wf_status no_room_for_ranks(const app_options *o, const wf_memory_limit *least,
                                    int ranks, int local, wf_error *error)
 {
     char of_ranks[32], most[32], left[32];
@@ -112,7 +112,7 @@ static wf_status no_room_for_ranks(const app_options *o, const app_memory_limit 
 }
 
 /* The error of a run that needs too much, with what would fit. */
-static wf_status no_room(const app_options *o, const app_memory_limit *least, int ranks,
+static wf_status no_room(const app_options *o, const wf_memory_limit *least, int ranks,
                          int local, double needed, const dry_run *last, wf_error *error)
 {
     double room = room_of(o, least, ranks, local);
@@ -139,9 +139,9 @@ wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf
 {
     int local = launcher->local > 0 ? launcher->local : 1, processes = launcher->processes;
     int ranks = (int)app_options_ranks(o) / processes;
-    app_memory_limit limit[APP_MEMORY_LIMITS];
-    const app_memory_limit *least =
-        tightest(o, limit, o->memory_check ? app_memory_limits("", limit) : 0, ranks, local);
+    wf_memory_limit limit[WF_MEMORY_LIMITS];
+    const wf_memory_limit *least =
+        tightest(o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
     dry_run last;
     double room, needed;
 

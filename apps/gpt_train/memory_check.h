@@ -7,7 +7,7 @@
 
 /*
  * Compare what the plan says of all ranks of this process, and what they take beside tensors, with
- * the limits of apps/gpt_train/memory_limits.h.
+ * the limits of parallel/report/memory_limits.h.
  * Nothing is looked at on a GPU, whose memory is not the process's, and under --memory-check off.
  * Errors:  WF_ENOMEM, with the limit, the need and what to change. What cannot be planned is left to
  *          the run to tell

@@ -1,9 +1,10 @@
 /* apps/gpt_train/plan_advice_text.c - advice as lines, as a phrase of an error, and as JSON. */
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "apps/gpt_train/plan_advice.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
+#include <jansson.h>
 
 enum { IN_A_PHRASE = 3 };
 
@@ -91,9 +92,9 @@ json_t *plan_advice_json(const plan_advice *a)
                               json_pack("{s:s, s:s, s:I, s:I, s:o?, s:o?, s:o?}", "flags",
                                         line->flags, "cost", line->cost, "ranks",
                                         (json_int_t)line->ranks, "peak", (json_int_t)line->peak,
-                                        "flops", app_json_number("flops", line->flops),
-                                        "traffic", app_json_number("traffic", line->traffic),
-                                        "seconds", app_json_number("seconds", line->seconds)));
+                                        "flops", wf_json_number("flops", line->flops),
+                                        "traffic", wf_json_number("traffic", line->traffic),
+                                        "seconds", wf_json_number("seconds", line->seconds)));
     }
     return list;
 }

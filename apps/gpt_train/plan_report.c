@@ -1,9 +1,10 @@
 /* apps/gpt_train/plan_report.c - a plan as text and as JSON. */
 #include "apps/gpt_train/plan.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
+#include <jansson.h>
 
 static double state_of(const wf_par_report *r)
 {
@@ -185,11 +186,11 @@ static json_t *time_json(const plan_report *p)
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
         json_object_set_new(
             path, wf_sim_term_name((wf_sim_term)t),
-            app_json_number(wf_sim_term_name((wf_sim_term)t), p->time.path.of[t]));
+            wf_json_number(wf_sim_term_name((wf_sim_term)t), p->time.path.of[t]));
     return json_pack("{s:s, s:o?, s:o?, s:o?, s:o?}", "machine", p->machine, "seconds",
-                     app_json_number("seconds", p->time.seconds), "utilisation",
-                     app_json_number("utilisation", p->time.utilisation), "bubble",
-                     app_json_number("bubble", p->time.bubble), "path", path);
+                     wf_json_number("seconds", p->time.seconds), "utilisation",
+                     wf_json_number("utilisation", p->time.utilisation), "bubble",
+                     wf_json_number("bubble", p->time.bubble), "path", path);
 }
 
 static void print_left_out(FILE *out, const app_options *o)
@@ -246,7 +247,7 @@ static void print_strategies(FILE *out, const plan_report *p)
 
 static json_t *state_json(const wf_par_report *r)
 {
-    return r->share ? app_json_number("bytes_per_parameter", state_of(r)) : json_null();
+    return r->share ? wf_json_number("bytes_per_parameter", state_of(r)) : json_null();
 }
 
 static json_t *strategies_json(const plan_report *p)
@@ -275,7 +276,7 @@ static json_t *plan_json(const plan_report *p)
 
     json = json_pack("{s:{s:I, s:b, s:o?, s:o?, s:o?, s:o?}}", "plan", "device_memory",
                      (json_int_t)o->device_memory, "fits", plan_fits(o, &p->run), "above_mean",
-                     app_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
+                     wf_json_number("above_mean", above_the_mean(o, &p->run.report)), "stages",
                      app_stage_plans_json(&p->stages), "strategies", strategies_json(p),
                      "advice", plan_advice_json(&p->advice));
     if (json && p->time.seconds > 0)

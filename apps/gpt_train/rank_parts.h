@@ -2,7 +2,7 @@
 #ifndef WF_APPS_RANK_PARTS_H
 #define WF_APPS_RANK_PARTS_H
 
-#include "apps/gpt_train/parts_log.h"
+#include "parallel/recovery/parts_log.h"
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
@@ -11,14 +11,15 @@ typedef struct rank_parts {
     wf_par *par;
     const app_options *options;
     const char *numerics;
-    const app_replay *replay; /* NULL: there is none */
-    app_flip flip;            /* step 0: no bit is turned */
-    app_parts_log log;
+    const wf_replay *replay; /* NULL: there is none */
+    wf_flip flip;            /* step 0: no bit is turned */
+    wf_parts_log log;
+    bool unwritten; /* a row of it found no room, which was reported */
 } rank_parts;
 
 /* What the ranks of a process share: the files of --replay, and the bit of --flip-bit. */
-wf_status rank_parts_read(const app_options *options, const char *numerics, app_replay **replay,
-                          app_flip *flip, wf_error *error);
+wf_status rank_parts_read(const app_options *options, const char *numerics, wf_replay **replay,
+                          wf_flip *flip, wf_error *error);
 
 /* The last step of the loop: a replay ends with what was logged, or before. */
 int64_t rank_parts_last(const rank_parts *p);

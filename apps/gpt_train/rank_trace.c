@@ -23,7 +23,7 @@ static wf_status collect_rows(rank_trace *t, const int64_t *here, wf_error *erro
             return wf_error_set(error, WF_ENOMEM, "no memory for the timeline of rank %d", r);
         status = wf_recv(t->rank->world, 1, r, text, bytes, error);
         if (status == WF_OK)
-            app_timeline_put(t->timeline, r, text, (size_t)bytes);
+            wf_timeline_put(t->timeline, r, text, (size_t)bytes);
         else
             free(text);
     }
@@ -37,12 +37,12 @@ static wf_status hand_in_rows(rank_trace *t, const wf_trace *trace, bool well, w
     const int64_t mine = t->timeline != NULL, *here = NULL;
     char *text;
     size_t bytes;
-    wf_status status = app_timeline_text(t->rank->index, trace, t->zero, &text, &bytes, error);
+    wf_status status = wf_timeline_text(t->rank->index, trace, t->zero, &text, &bytes, error);
 
     if (well && !(here = wf_mesh_gather(wf_par_mesh(t->par), &mine, sizeof mine)))
         well = false;
     if (status == WF_OK && t->timeline) {
-        app_timeline_put(t->timeline, t->rank->index, text, bytes);
+        wf_timeline_put(t->timeline, t->rank->index, text, bytes);
         text = NULL;
     } else if (status == WF_OK && well) {
         int64_t size = (int64_t)bytes;
@@ -67,7 +67,7 @@ wf_status rank_trace_close(rank_trace *t)
     if (trace && hand_in_rows(t, trace, well, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     if (trace && t->rank->index == t->options->rank && wf_context_status(ctx) == WF_OK) {
-        app_timeline_summary(stdout, trace);
+        wf_timeline_summary(stdout, trace);
         fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
                 t->rank->index, (long long)t->options->trace_steps.first,
                 (long long)t->options->trace_steps.last, (long long)wf_trace_lost(trace));
@@ -83,7 +83,7 @@ wf_status rank_trace_open(rank_trace *t)
 
     if (!t->options->trace)
         return WF_OK;
-    t->zero = app_timeline_clock();
+    t->zero = wf_timeline_clock();
     t->trace = wf_trace_open(TRACE_EVENTS, &error);
     if (!t->trace ||
         wf_broadcast(t->rank->world, sizeof t->zero, 0, &t->zero, 1, &error) != WF_OK)

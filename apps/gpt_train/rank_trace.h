@@ -2,7 +2,7 @@
 #ifndef WF_APPS_RANK_TRACE_H
 #define WF_APPS_RANK_TRACE_H
 
-#include "apps/gpt_train/timeline.h"
+#include "parallel/report/timeline.h"
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
@@ -10,9 +10,9 @@ typedef struct rank_trace {
     wf_rank *rank;
     wf_par *par;
     const app_options *options;
-    app_timeline *timeline; /* where rank 0 runs; else NULL */
-    wf_trace *trace;        /* NULL: none is kept, or it is written already */
-    int64_t zero;           /* where all ranks count from */
+    wf_timeline *timeline; /* where rank 0 runs; else NULL */
+    wf_trace *trace;       /* NULL: none is kept, or it is written already */
+    int64_t zero;          /* where all ranks count from */
 } rank_trace;
 
 /* Begin to count from rank 0's clock, where there is a --trace. Collective. Errors: in the context. */

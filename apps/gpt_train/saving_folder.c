@@ -2,7 +2,7 @@
 #include "apps/gpt_train/lock.h"
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/signal_requests.h"
-#include "apps/outputs.h"
+#include "core/files/prepare.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -18,7 +18,7 @@ wf_status app_saving_prepare(const app_options *o, const wf_launcher *launcher,
     if (o->steps && o->save) {
         result->made = mkdir(o->save, 0755) == 0;
         if (!result->made && errno == ENOENT) {
-            status = app_output_prepare_folder("--save", o->save, error);
+            status = wf_output_prepare_folder("--save", o->save, error);
             result->made = status == WF_OK;
         } else if (!result->made && errno != EEXIST) {
             status = wf_error_set(error, WF_EIO, "cannot make directory %s: %s", o->save,

@@ -1,7 +1,7 @@
 /* apps/gpt_train/search_report.c - what a search has found, and why the first of the list wins. */
 #include "apps/gpt_train/plan_knobs.h"
 #include "apps/gpt_train/search.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
@@ -13,6 +13,7 @@ static const char *reason_words(int reason)
     static const char *const words[] = {
 #define REASON(name, text) [SEARCH_##name] = text,
 #include "apps/gpt_train/search_reasons.def"
+#include <jansson.h>
 #undef REASON
     };
 
@@ -273,11 +274,11 @@ static json_t *found_json(const search *s, const search_found *f)
     flags_of(s, &f->candidate, flags, sizeof flags);
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
         json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
-                            app_json_number(wf_sim_term_name((wf_sim_term)t), f->path.of[t]));
+                            wf_json_number(wf_sim_term_name((wf_sim_term)t), f->path.of[t]));
     json = json_pack("{s:s, s:o?, s:o?, s:o?, s:I, s:i, s:o?}", "flags", flags, "seconds",
-                     app_json_number("seconds", f->seconds), "utilisation",
-                     app_json_number("utilisation", f->utilisation), "bubble",
-                     app_json_number("bubble", f->candidate.pp > 1 ? f->bubble : 0), "peak",
+                     wf_json_number("seconds", f->seconds), "utilisation",
+                     wf_json_number("utilisation", f->utilisation), "bubble",
+                     wf_json_number("bubble", f->candidate.pp > 1 ? f->bubble : 0), "peak",
                      (json_int_t)f->peak, "rank", f->rank, "path", path);
     return json;
 }

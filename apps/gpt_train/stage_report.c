@@ -1,11 +1,12 @@
 /* apps/gpt_train/stage_report.c - see the header. */
 #include "apps/gpt_train/stage_report.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/json_number.h"
+#include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <jansson.h>
 
 /* The first and the last module of a stage; its head is step number `end` of a chain of so many. */
 typedef struct span {
@@ -135,8 +136,8 @@ json_t *app_stage_plans_json(const app_stage_plans *plans)
             list, json_pack("{s:i, s:i, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank", r->rank,
                             "peak", (json_int_t)r->memory.peak, "moment",
                             app_moment_text(moment, sizeof moment, &r->memory), "parameters",
-                            (json_int_t)r->share, "flops", app_json_number("flops", r->flops),
-                            "model_flops", app_json_number("model_flops", r->model_flops)));
+                            (json_int_t)r->share, "flops", wf_json_number("flops", r->flops),
+                            "model_flops", wf_json_number("model_flops", r->model_flops)));
     }
     return list;
 }

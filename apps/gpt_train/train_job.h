@@ -5,12 +5,12 @@
 #include "nn/dataset/dataset.h"
 #include "apps/gpt_train/elastic.h"
 #include "apps/gpt_train/exam.h"
-#include "apps/gpt_train/parts_log.h"
+#include "parallel/recovery/parts_log.h"
 #include "apps/gpt_train/sample_text.h"
 #include "apps/options/options.h"
-#include "apps/gpt_train/run_log.h"
+#include "parallel/report/run_log.h"
 #include "apps/gpt_train/saving.h"
-#include "apps/gpt_train/timeline.h"
+#include "parallel/report/timeline.h"
 #include "parallel/simulate/paced.h"
 #include <weft/weft.h>
 
@@ -19,18 +19,18 @@ typedef struct app_train_job {
     const app_options *options;
     const wf_launcher *launcher;
     wf_dataset *data;
-    app_run_log *log; /* where rank 0 runs; else NULL */
-    wf_error failed;  /* before the launch, in this process: the others hear of it there */
+    wf_run_log *log; /* where rank 0 runs; else NULL */
+    wf_error failed; /* before the launch, in this process: the others hear of it there */
     wf_par_pipeline *pipeline; /* NULL: there is none */
     app_resume *resume;
     wf_sim_paced paced; /* the machine of --paced */
     app_saving_result *saved;
     char numerics[17];        /* the run's numerics identity; "" without steps */
-    app_timeline *timeline;   /* where rank 0 runs and one is kept; else NULL */
+    wf_timeline *timeline;    /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */
     app_exam exam;            /* what --eval-requests asks */
-    app_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
-    app_flip flip;      /* step 0: no bit is turned */
+    wf_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
+    wf_flip flip;      /* step 0: no bit is turned */
     app_elastic *elastic;
 } app_train_job;
 

@@ -56,7 +56,7 @@ static wf_status sample(app_loop *l)
     bool stopped = l->requests & APP_SIGNAL_STOP;
 
     if (l->rank->index == 0)
-        app_run_log_clear(l->job->log);
+        wf_run_log_clear(l->job->log);
     if (!stopped)
         app_sample_text(l->o,
                         &(app_sampled){l->par, l->model, l->job->pipeline ? l->trainer : NULL,
@@ -117,7 +117,7 @@ static void begin_without_steps(app_loop *l)
     wf_error error = {WF_OK, ""};
 
     app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, NULL);
-    if (app_run_log_begin(l->job->log, 0, &error) != WF_OK)
+    if (wf_run_log_begin(l->job->log, 0, &error) != WF_OK)
         wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
 }
 

@@ -20,7 +20,7 @@ static double now_ms(void)
 
 /* The largest of all ranks' memory peaks, the model FLOPs of all since they were counted last, and what any
    of them was asked for. */
-static wf_status sum_up(app_loop *l, double flops, app_step_log *record)
+static wf_status sum_up(app_loop *l, double flops, wf_step_log *record)
 {
     typedef struct share {
         double peak, flops;
@@ -69,7 +69,7 @@ static int64_t report_step(const app_loop *l)
 }
 
 /* Take the digests that --digest asks for; those of tensors are in *of, which the caller frees. */
-static wf_status take_digests(app_loop *l, app_step_log *record, wf_par_tensor_digest **of)
+static wf_status take_digests(app_loop *l, wf_step_log *record, wf_par_tensor_digest **of)
 {
     bool each = strcmp(l->o->digest, "tensors") == 0;
 
@@ -96,11 +96,11 @@ static wf_status verify(app_loop *l, int64_t step)
 static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
 {
     wf_context *ctx = wf_par_context(l->par);
-    app_step_log record = {.step = made->step,
-                           .ms = made->ms,
-                           .loss = made->result.loss,
-                           .grad_norm = (float)made->result.grad_norm,
-                           .lr = (double)made->result.lr};
+    wf_step_log record = {.step = made->step,
+                          .ms = made->ms,
+                          .loss = made->result.loss,
+                          .grad_norm = (float)made->result.grad_norm,
+                          .lr = (double)made->result.lr};
     app_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
     wf_par_tensor_digest *digests = NULL;
@@ -115,7 +115,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
         e->logged = made->step;
         /* A console that nobody reads holds the run up, and is no stall. */
         wf_comm_at_files(l->rank->world, true);
-        if (app_run_log_step(l->job->log, &record, &error) != WF_OK)
+        if (wf_run_log_step(l->job->log, &record, &error) != WF_OK)
             wf_fail(ctx, error.code, "%s", error.text);
         wf_comm_at_files(l->rank->world, false);
     }
@@ -157,7 +157,7 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
     if (l->rank->index != 0)
         return;
     wf_comm_at_files(l->rank->world, true);
-    app_run_log_clear(l->job->log);
+    wf_run_log_clear(l->job->log);
     app_saving_moved(&l->saving);
     printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
     fflush(stdout);
@@ -263,7 +263,7 @@ static void tell_elastic(app_loop *l, int64_t step)
 
     if (l->rank->index != 0 || !l->again)
         return;
-    app_run_log_clear(l->job->log);
+    wf_run_log_clear(l->job->log);
     snprintf(mesh, sizeof mesh, "--pp %lld --dp %lld --tp %lld, %.2f s later",
              (long long)l->o->pp, (long long)l->o->dp, (long long)l->o->tp, ago);
     if (*e->told)
@@ -298,8 +298,8 @@ static void know_logged(app_loop *l)
     app_elastic *e = l->job->elastic;
 
     if (l->rank->index == 0 && (l->again || elastic_files_restarts()) &&
-        app_run_log_logged(l->job->log) > e->logged)
-        e->logged = app_run_log_logged(l->job->log);
+        wf_run_log_logged(l->job->log) > e->logged)
+        e->logged = wf_run_log_logged(l->job->log);
 }
 
 /* Outputs that were prepared are begun, behind the step after which the run goes on: nothing can fail any more by what it was
@@ -315,9 +315,9 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
         return wf_context_status(ctx);
-    if (app_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
+    if (wf_run_log_begin(l->job->log, step > e->logged ? step : e->logged, &error) == WF_OK &&
         l->job->timeline)
-        app_timeline_begin(l->job->timeline, &error);
+        wf_timeline_begin(l->job->timeline, &error);
     if (error.code != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     return wf_context_status(ctx);
@@ -351,7 +351,7 @@ wf_status app_loop_train(app_loop *l)
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
         app_saving_finish(&l->saving);
-    app_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
+    wf_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
     return l->leaves ? wf_context_status(ctx)
                      : rank_parts_tell(&l->parts, l->resumed + 1, last);
 }

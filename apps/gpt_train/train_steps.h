@@ -6,6 +6,9 @@
 #include "apps/gpt_train/rank_trace.h"
 #include "apps/gpt_train/train_job.h"
 
+/* Scalars of this program in a step's log: what --eval-requests comes to. */
+enum { APP_LOOP_SCALARS = 3 };
+
 /* A rank of a launch. */
 typedef struct app_loop {
     wf_rank *rank;
@@ -19,6 +22,7 @@ typedef struct app_loop {
     unsigned requests; /* those of all ranks, at the end of a step */
     bool
         unevaluated; /* the run is to stop, and the evaluation behind the step was not made, or not whole */
+    wf_log_scalar scalars[APP_LOOP_SCALARS];
     rank_trace trace;
     rank_parts parts;
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */

@@ -132,7 +132,7 @@ void app_options_job(const app_options *options, wf_job *job);
 
 /**
  * app_options_prepare_outputs - makes the folders of what the options name to be written, and checks that it can be; what is
- * there stays (apps/outputs.h)
+ * there stays (core/files/prepare.h)
  *
  * Errors:  WF_EIO with flag, path and reason, WF_ENOMEM
  */

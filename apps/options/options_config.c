@@ -6,6 +6,7 @@
  * what --save-config found to follow from the rest: it is for readers, and follows anew here.
  */
 #include "apps/options/options_table.h"
+#include "core/files/input.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <stdlib.h>
@@ -164,7 +165,7 @@ static wf_status load(const char *path, json_t **root, wf_error *error)
     FILE *file;
 
     errno = 0;
-    file = app_program_file(path);
+    file = wf_input_open(path);
     *root = file ? json_loadf(file, JSON_REJECT_DUPLICATES, &problem) : NULL;
     if (!file || ferror(file))
         status =

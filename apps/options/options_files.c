@@ -1,7 +1,7 @@
 /* apps/options/options_files.c - no file is written that is read, or written as another one too. */
 #include "apps/options/options_table.h"
 #include "nn/dataset/source_list.h"
-#include "apps/outputs.h"
+#include "core/files/prepare.h"
 #include <string.h>
 #include <sys/stat.h>
 
@@ -75,13 +75,13 @@ wf_status app_options_prepare_outputs(const app_options *o, wf_error *error)
     list_files(o, files);
     for (int i = 0; i < FILES; i++)
         if (files[i].path &&
-            app_output_prepare(app_option_flag(&app_option_rows[files[i].id]).text,
-                               files[i].path, error) != WF_OK)
+            wf_output_prepare(app_option_flag(&app_option_rows[files[i].id]).text,
+                              files[i].path, error) != WF_OK)
             return error->code;
     for (int i = 0; i < FOLDERS; i++)
         if (folders[i].path &&
-            app_output_prepare_folder(app_option_flag(&app_option_rows[folders[i].id]).text,
-                                      folders[i].path, error) != WF_OK)
+            wf_output_prepare_folder(app_option_flag(&app_option_rows[folders[i].id]).text,
+                                     folders[i].path, error) != WF_OK)
             return error->code;
     return WF_OK;
 }

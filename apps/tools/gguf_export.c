@@ -1,5 +1,6 @@
 /* apps/tools/gguf_export.c - see the header. */
 #include "apps/tools/gguf_export.h"
+#include "core/files/input.h"
 #include "apps/program.h"
 #include "nn/text/chat/sources.h"
 #include "parallel/generate/model.h"
@@ -29,7 +30,7 @@ static int type_number(const char *name)
 /* A file that is there and is none of GGUF was named by mistake. */
 static bool another_file(const char *path)
 {
-    FILE *file = app_program_file(path);
+    FILE *file = wf_input_open(path);
     char magic[4];
     bool other;
 

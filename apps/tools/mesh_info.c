@@ -1,5 +1,6 @@
 /* apps/tools/mesh_info.c - who would sit where: see mesh_info --help. */
 #include "apps/tools/mesh_picture.h"
+#include "core/files/input.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <getopt.h>
@@ -171,7 +172,7 @@ static wf_status parse(int argc, char **argv, request *q, wf_error *error)
 static wf_status read_plan(session *s, const char *path, wf_error *error)
 {
     json_error_t why;
-    FILE *file = app_program_file(path);
+    FILE *file = wf_input_open(path);
     json_t *plan, *mesh, *collectives, *row;
     size_t i;
 

@@ -1,5 +1,6 @@
 /* apps/tools/recording.c - see the header. */
 #include "apps/tools/recording.h"
+#include "core/files/input.h"
 #include "apps/program.h"
 #include <errno.h>
 #include <stdio.h>
@@ -110,7 +111,7 @@ static wf_status check(const char *path, const wf_recording *r, size_t bytes, wf
 
 wf_status recording_read(const char *path, wf_recording **out, wf_error *error)
 {
-    FILE *file = app_program_file(path);
+    FILE *file = wf_input_open(path);
     wf_recording *r = calloc(1, sizeof *r);
     wf_status status;
 

@@ -1,6 +1,7 @@
 /* apps/tools/run_rows.c - see the header. */
 #include "apps/tools/run_rows.h"
-#include "apps/gpt_train/row_file.h"
+#include "core/files/input.h"
+#include "parallel/report/row_file.h"
 #include "apps/program.h"
 #include "core/status.h"
 #include <errno.h>
@@ -82,7 +83,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
     start = ftell(file);
     row = json_loadf(file, JSON_REJECT_DUPLICATES | JSON_DISABLE_EOF_CHECK, why);
     if (!row && c == '{') {
-        row = app_row_after_cut(file, start);
+        row = wf_row_after_cut(file, start);
         if (row && !json_object_get(row, "mesh")) { /* no run goes on there */
             json_decref(row);
             row = NULL;
@@ -99,7 +100,7 @@ static const char *read_row(FILE *file, app_run_rows *r, json_error_t *why, bool
 
 bool app_run_rows_read(const char *path, app_run_rows *r)
 {
-    FILE *file = app_program_file(path);
+    FILE *file = wf_input_open(path);
     const char *problem = file ? NULL : strerror(errno);
     bool more = true;
     json_error_t why;

@@ -1,5 +1,6 @@
 /* apps/tools/schedule.c - pipeline schedules: generated, read, proved, lowered and drawn; see schedule --help. */
 #include "apps/tools/schedule_flags.h"
+#include "core/files/input.h"
 #include "apps/tools/schedule_picture.h"
 #include "apps/program.h"
 #include <errno.h>
@@ -10,7 +11,7 @@
 
 static wf_status read_text(const char *path, char **text, wf_error *error)
 {
-    FILE *file = app_program_file(path), *copy;
+    FILE *file = wf_input_open(path), *copy;
     char *all = NULL, block[4096];
     size_t size, n;
     bool bad = !file;

@@ -55,7 +55,7 @@ SAMPLES = {
         ("apps/a.c", "fd = open(p, O_RDONLY | O_CLOEXEC);\nfd = open(p,\n    O_WRONLY | O_CREAT, 0666);\n", [2]),
         ("mesh/a.c", "rename(a, b); /* rename(a, b) */\ncalls->rename(a);\nwf_folder_rename(a);\n", [1]),
         ("nn/a.c", 'json_dump_file(json, path, 0);\nfd = openat(in, name, flags(O_RDWR));\n', [1, 2]),
-        ("apps/gpt_train/row_file.c", 'fopen(p, "a");\n', []),
+        ("parallel/report/row_file.c", 'fopen(p, "a");\n', []),
         ("core/files/output.c", "renameat(a, b, c, d);\n", []),
     ],
     "words": [

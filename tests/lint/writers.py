@@ -6,9 +6,9 @@ import re
 WRITERS = {
     "core/files/*": "this is the writer",
     "apps/bench/checkpoint.c": "writes into a folder of its own, which mkdtemp makes",
-    "apps/gpt_train/event_file.c": "rows are appended; the file is always a new one (O_EXCL)",
-    "apps/gpt_train/row_file.c": "rows are appended",
-    "apps/outputs.c": "opens what is there to see that it can be written, and changes nothing",
+    "parallel/report/event_file.c": "rows are appended; the file is always a new one (O_EXCL)",
+    "parallel/report/row_file.c": "rows are appended",
+    "core/files/prepare.c": "opens what is there to see that it can be written, and changes nothing",
     "apps/gpt_train/lock.c": "a lock stays the same file; no link is followed (O_NOFOLLOW)",
     "apps/program.c": "/dev/null in the place of a descriptor that is missing",
     "apps/bench/mpi.c": "/dev/null as a child's input",

@@ -1,0 +1,16 @@
+/* core/files/input.h - files that are read. */
+#ifndef WF_CORE_FILES_INPUT_H
+#define WF_CORE_FILES_INPUT_H
+
+#include "core/export.h"
+#include <stdio.h>
+
+WF_BEGIN_DECLS
+
+/** wf_input_open - opens a file to read as fopen does, but never waits at a pipe for a writer: without one there is nothing to
+ * read. Owner: the caller, fclose. Errors: NULL, in errno */
+WF_API FILE *wf_input_open(const char *path);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,53 @@
+/*
+ * parallel/report/row_file.h - a file of rows that grows: JSON lines of a run, each in the file as a whole or not at all.
+ *
+ * Opening it changes nothing: what it has stays, and rows follow that. Where its last row was cut, by a run that was
+ * killed or a disk that was full, the next one begins a line of its own. A file that opening made and nothing was written to
+ * is removed again.
+ */
+#ifndef WF_PARALLEL_REPORT_ROW_FILE_H
+#define WF_PARALLEL_REPORT_ROW_FILE_H
+
+#include "core/status.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+WF_BEGIN_DECLS
+
+struct json_t; /* jansson's */
+
+typedef struct wf_row_file {
+    char *path;
+    int file; /* -1: none */
+    bool made, empty, cut, written;
+} wf_row_file;
+
+/**
+ * wf_row_file_open - opens a file to append to, and makes the folders above it
+ *
+ * @param flag  names it in messages
+ * Owner:       the caller, wf_row_file_close
+ * Errors:      WF_EIO with path and reason, WF_ENOMEM; nothing is open then
+ */
+WF_API wf_status wf_row_file_open(wf_row_file *file, const char *flag, const char *path,
+                                  wf_error *error);
+
+/** wf_row_file_write - appends rows, which are in the file on return. Errors: WF_EIO: the file is as it was; WF_ENOMEM */
+WF_API wf_status wf_row_file_write(wf_row_file *file, const char *rows, size_t bytes,
+                                   wf_error *error);
+
+/**
+ * wf_row_after_cut - reads the row behind one that cannot be read, as a run leaves it that was cut short and went on
+ *
+ * @param start  where that row begins
+ * Returns:      the row, NULL where the next line is none either; owner: the caller, json_decref
+ */
+WF_API struct json_t *wf_row_after_cut(FILE *file, long start);
+
+/** wf_row_file_close - closes it. Errors: WF_EIO when the last bytes could not be kept */
+WF_API wf_status wf_row_file_close(wf_row_file *file, wf_error *error);
+
+WF_END_DECLS
+
+#endif

@@ -1,0 +1,129 @@
+/* tests/parallel/test_row_file.c - files of rows that grow: what they have stays, and is continued or refused. */
+#include "parallel/report/row_file.h"
+#include <jansson.h>
+#include "parallel/report/run_log.h"
+#include "tests/harness.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const wf_run_axis axes[] = {{"dp", 2}, {"tp", 4}};
+
+/* Logs so many steps behind `after`. Returns the status of opening the log. */
+static wf_status log_steps(const char *path, bool continues, int64_t after, int64_t steps,
+                           int64_t *logged, wf_error *error)
+{
+    wf_run_log_options o = {.path = path,
+                            .continues = continues,
+                            .steps = 99,
+                            .axes = axes,
+                            .axis_count = 2,
+                            .transport = "threads",
+                            .settings = "{}"};
+    wf_run_log *log;
+    wf_status status;
+
+    *error = (wf_error){0};
+    status = wf_run_log_open(&o, &log, error);
+    if (status != WF_OK)
+        return status;
+    *logged = wf_run_log_logged(log);
+    if (steps)
+        CU_ASSERT_EQUAL(wf_run_log_begin(log, after, error), WF_OK);
+    for (int64_t step = after + 1; step <= after + steps; step++) {
+        wf_step_log r = {.step = step, .loss = 5.5f, .ms = 3};
+
+        CU_ASSERT_EQUAL(wf_run_log_step(log, &r, error), WF_OK);
+    }
+    CU_ASSERT_EQUAL(wf_run_log_close(log, error), WF_OK);
+    return WF_OK;
+}
+
+static off_t size_of(const char *path)
+{
+    struct stat s;
+
+    return stat(path, &s) == 0 ? s.st_size : -1;
+}
+
+/* What a file has stays: it is continued by a run that goes on, and refused by another one. */
+static void rows_stay(void)
+{
+    char folder[] = "/tmp/weft-run-log-XXXXXX", path[80], above[64];
+    int64_t logged = -1;
+    wf_error error;
+    off_t size;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(above, sizeof above, "%s/new", folder);
+    snprintf(path, sizeof path, "%s/log", above);
+    CU_ASSERT_EQUAL(log_steps(path, false, 0, 0, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(size_of(path), -1); /* nothing was begun, and nothing is left */
+    CU_ASSERT_EQUAL(log_steps(path, false, 0, 3, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(logged, 0);
+    size = size_of(path);
+    CU_ASSERT_EQUAL(log_steps(path, false, 0, 3, &logged, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "has rows of a run, up to step 3"));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "or go on with --resume"));
+    CU_ASSERT_EQUAL(log_steps(path, true, 3, 0, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(size_of(path), size);
+    CU_ASSERT_EQUAL(log_steps(path, true, 2, 2, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(logged, 3);
+    CU_ASSERT_EQUAL(log_steps(path, true, 4, 0, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(logged, 4);
+    CU_ASSERT_EQUAL(log_steps(path, true, 0, 1, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(log_steps(path, true, 1, 0, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(logged, 1); /* the last run began again */
+    unlink(path);
+    rmdir(above);
+    rmdir(folder);
+}
+
+/* A row that was cut keeps its line, and the next one has its own; a text is taken for no log. */
+static void cut_rows(void)
+{
+    char path[] = "/tmp/weft-row-file-XXXXXX", line[4096];
+    int fd = mkstemp(path);
+    int64_t logged;
+    wf_error error;
+    FILE *file;
+    int lines = 0, bad = 0;
+
+    CU_ASSERT_FATAL(fd >= 0);
+    close(fd);
+    CU_ASSERT_EQUAL(log_steps(path, false, 0, 3, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(truncate(path, size_of(path) - 20), 0);
+    CU_ASSERT_EQUAL(log_steps(path, true, 2, 2, &logged, &error), WF_OK);
+    CU_ASSERT_EQUAL(logged, 2);
+    file = fopen(path, "r");
+    CU_ASSERT_PTR_NOT_NULL_FATAL(file);
+    for (; fgets(line, sizeof line, file); lines++) {
+        json_t *row = json_loads(line, 0, NULL);
+
+        bad += !row;
+        json_decref(row);
+    }
+    CU_ASSERT_EQUAL(lines, 7);
+    CU_ASSERT_EQUAL(bad, 1);
+    fclose(file);
+    CU_ASSERT_EQUAL_FATAL(truncate(path, 0), 0);
+    CU_ASSERT_EQUAL(log_steps(path, false, 0, 1, &logged, &error), WF_OK);
+    file = fopen(path, "w");
+    fputs("My letters\n", file);
+    fclose(file);
+    CU_ASSERT_EQUAL(log_steps(path, true, 0, 1, &logged, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(size_of(path), 11);
+    unlink(path);
+}
+
+static const wf_test tests[] = {
+    {"rows stay", rows_stay},
+    {"rows that were cut", cut_rows},
+    {NULL, NULL},
+};
+
+int main(void)
+{
+    return wf_test_main("row_file", tests);
+}
