@@ -1,49 +1,11 @@
 /* apps/step_report.c - see the header. */
 #include "apps/step_report.h"
+#include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
 #include "core/files/output.h"
 #include <inttypes.h>
 #include <string.h>
 #include <jansson.h>
-
-char *app_size_text(char text[32], double bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    int unit = 0;
-
-    while (bytes >= 1024 && unit < 5) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(text, 32, "%.*f %s", unit ? 2 : 0, bytes, units[unit]);
-    return text;
-}
-
-char *app_moment_text(char *text, size_t size, const wf_memory_report *memory)
-{
-    snprintf(text, size, "%s%s%s", memory->phase, *memory->place ? " of " : "", memory->place);
-    return text;
-}
-
-double app_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
-{
-    return r->share ? (double)r->memory.most[kind] / (double)r->share : 0;
-}
-
-void app_step_report_collectives(FILE *out, const wf_par_report *r)
-{
-    fprintf(out, "  %-10s %6s %-16s %10s %18s\n", "axis", "ranks", "collective", "per step",
-            "bytes received");
-    for (int i = 0; i < r->n_traffic; i++)
-        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
-            const wf_par_traffic *t = &r->traffic[i];
-
-            if (t->ranks > 1 && t->ledger.of[k].calls)
-                fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 "\n", t->axis,
-                        t->ranks, wf_collective_name((wf_collective_kind)k),
-                        t->ledger.of[k].calls, t->ledger.of[k].bytes);
-        }
-}
 
 /* "optimizer state" as a key: "optimizer_state". */
 static const char *key_of(char key[32], wf_memory_kind kind)
@@ -84,7 +46,7 @@ static json_t *state_json(const wf_par_report *r)
     char key[32];
 
     for (int i = 0; i < 4; i++) {
-        double bytes = app_bytes_per_parameter(r, state[i]);
+        double bytes = wf_par_bytes_per_parameter(r, state[i]);
 
         key_of(key, state[i]);
         json_object_set_new(object, key, r->share ? wf_json_number(key, bytes) : json_null());
@@ -160,7 +122,7 @@ json_t *app_step_report_json(const app_options *o, const wf_par_report *r)
         model_json(o, r), "parameters", parts_json(r), "units", units_json(r), "batch",
         "global", (json_int_t)o->global_batch_size, "micro", (json_int_t)o->micro_batch_size,
         "tokens", (json_int_t)o->seq_len, "memory", "peak", (json_int_t)r->memory.peak,
-        "moment", app_moment_text(moment, sizeof moment, &r->memory), "at_peak",
+        "moment", wf_moment_text(moment, sizeof moment, &r->memory), "at_peak",
         kinds_json(r->memory.at_peak), "most", kinds_json(r->memory.most),
         "bytes_per_parameter", state_json(r), "collectives", collectives_json(r), "flops",
         wf_json_number("flops", r->flops), "model_flops",

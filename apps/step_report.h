@@ -20,18 +20,6 @@
 #include "apps/options/options.h"
 #include <weft/weft.h>
 
-/* "79.3 GiB"; returns text. */
-char *app_size_text(char text[32], double bytes);
-
-/* "backward of block.1.mlp": when the peak was; returns text. */
-char *app_moment_text(char *text, size_t size, const wf_memory_report *memory);
-
-/* Bytes that each element of the rank's share takes for a kind of memory, at most. */
-double app_bytes_per_parameter(const wf_par_report *report, wf_memory_kind kind);
-
-/* A line per collective that was called. */
-void app_step_report_collectives(FILE *out, const wf_par_report *report);
-
 /* The object above; NULL where memory ran out. Owner: the caller. */
 json_t *app_step_report_json(const app_options *options, const wf_par_report *report);
 

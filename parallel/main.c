@@ -1,5 +1,5 @@
 /* parallel/main.c - a program's main: the one place of the library that prints and exits. */
-#include "parallel/main.h"
+#include "parallel/main_internal.h"
 #include "mesh/health/flight_recorder.h"
 #include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
@@ -12,14 +12,7 @@
 
 enum { MOST_SECONDS = 1000000 };
 
-typedef struct job {
-    const char *program;
-    wf_par_options options;
-    wf_axis axis[WF_MAX_AXES + 1]; /* those of the options, with other sizes */
-    double stall_timeout;
-    wf_status (*function)(wf_par *par, void *arg);
-    void *arg;
-} job;
+typedef wf_par_start job;
 
 void wf_par_report_inexact(wf_par *par)
 {
@@ -156,8 +149,50 @@ static wf_status read_argument(job *j, const char *name, const char *text, wf_er
     return WF_OK;
 }
 
-/* Copy the options, and put sizes that are given in their place. */
+/* Copies the options, and puts sizes that are given in them. */
 static wf_status read_arguments(int argc, char **argv, job *j, wf_error *error)
+{
+    if (wf_par_start_axes(j, error) != WF_OK)
+        return error->code;
+    for (int i = 1; i < argc; i += 2)
+        if (read_argument(j, argv[i], i + 1 < argc ? argv[i + 1] : NULL, error) != WF_OK)
+            return error->code;
+    return WF_OK;
+}
+
+const char *wf_par_program_name(int argc, char **argv)
+{
+    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
+
+    return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
+}
+
+/* What the processes of the program must have alike before their ranks meet: the mesh. Trainers compare the rest. */
+static void add_mesh(const job *j, wf_job *made)
+{
+    const wf_par_options *o = &j->options;
+
+    for (int i = 0; o->axes && j->axis[i].name; i++) {
+        char name[WF_AXIS_NAME + 2];
+
+        snprintf(name, sizeof name, "--%s", j->axis[i].name);
+        wf_job_add(made, name, "%d", j->axis[i].size);
+    }
+    if (o->axes)
+        return;
+    wf_job_add(made, "--tp", "%d", o->tp);
+    wf_job_add(made, "--dp", "%d", o->dp);
+    wf_job_add(made, "pp", "%d", o->pp);
+    wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
+    wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
+}
+
+static void exit_now(wf_status status)
+{
+    _exit(wf_par_exit_status(status));
+}
+
+wf_status wf_par_start_axes(wf_par_start *j, wf_error *error)
 {
     const wf_axis *axes = j->options.axes;
     int n = 0;
@@ -171,78 +206,50 @@ static wf_status read_arguments(int argc, char **argv, job *j, wf_error *error)
         memcpy(j->axis, axes, (size_t)n * sizeof *axes);
         j->options.axes = j->axis;
     }
-    for (int i = 1; i < argc; i += 2)
-        if (read_argument(j, argv[i], i + 1 < argc ? argv[i + 1] : NULL, error) != WF_OK)
-            return error->code;
     return WF_OK;
 }
 
-static const char *name_of(int argc, char **argv)
+int wf_par_start_ranks(wf_par_start *j, wf_error *refused)
 {
-    const char *slash = argc > 0 ? strrchr(argv[0], '/') : NULL;
-
-    return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
-}
-
-/* What the processes of the program must have alike before their ranks meet: the mesh. Trainers compare the rest. */
-static wf_job *job_of(const job *j)
-{
-    const wf_par_options *o = &j->options;
-    wf_job *made = wf_job_new();
-
-    for (int i = 0; o->axes && j->axis[i].name; i++) {
-        char name[WF_AXIS_NAME + 2];
-
-        snprintf(name, sizeof name, "--%s", j->axis[i].name);
-        wf_job_add(made, name, "%d", j->axis[i].size);
-    }
-    if (o->axes)
-        return made;
-    wf_job_add(made, "--tp", "%d", o->tp);
-    wf_job_add(made, "--dp", "%d", o->dp);
-    wf_job_add(made, "pp", "%d", o->pp);
-    wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
-    wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
-    return made;
-}
-
-static void exit_now(wf_status status)
-{
-    _exit(wf_par_exit_status(status));
-}
-
-int wf_par_main(int argc, char **argv, const wf_par_options *options,
-                wf_status (*function)(wf_par *par, void *arg), void *arg)
-{
-    job j = {.program = name_of(argc, argv),
-             .options = *options,
-             .function = function,
-             .arg = arg,
-             .stall_timeout = WF_PAR_STALL_TIMEOUT};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
-    wf_launch_options launch = {.exit_now = exit_now, .report = report, .end = &end};
-    wf_error error = {WF_OK, ""};
-    wf_status status = read_arguments(argc, argv, &j, &error);
-    int64_t ranks;
+    wf_launch_options launch = {
+        .exit_now = exit_now, .report = report, .end = &end, .stall_timeout = j->stall_timeout};
+    wf_error error = *refused;
+    wf_status status = error.code;
+    int64_t ranks = wf_par_ranks(&j->options);
 
     wf_recorder_crashes(STDERR_FILENO);
-    launch.stall_timeout = j.stall_timeout;
-    ranks = wf_par_ranks(&j.options);
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
     if (status == WF_OK) {
-        wf_job *alike = job_of(&j);
+        wf_job *alike = j->alike ? j->alike : wf_job_new();
 
+        add_mesh(j, alike);
         launch.job = alike;
-        status = wf_launch(&launch, run_rank, &j, &error);
+        status = wf_launch(&launch, run_rank, j, &error);
         wf_job_free(alike); /* the launch has a copy */
     } else {
+        wf_job_free(j->alike);
         end.reported = wf_launch_meet(NULL, &error);
     }
     if (status != WF_OK && !end.reported)
-        report(&error, &j);
+        report(&error, j);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     if (end.stuck) /* ranks still run, and may never end */
         _exit(wf_par_exit_status(status));
     return wf_par_exit_status(status);
+}
+
+int wf_par_main(int argc, char **argv, const wf_par_options *options,
+                wf_status (*function)(wf_par *par, void *arg), void *arg)
+{
+    wf_par_start j = {.program = wf_par_program_name(argc, argv),
+                      .options = *options,
+                      .function = function,
+                      .arg = arg,
+                      .stall_timeout = WF_PAR_STALL_TIMEOUT};
+    wf_error error = {WF_OK, ""};
+
+    read_arguments(argc, argv, &j, &error);
+    return wf_par_start_ranks(&j, &error);
 }

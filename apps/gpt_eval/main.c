@@ -106,20 +106,20 @@ static wf_status check(const request *q, wf_error *error)
 static wf_status parse(int argc, char **argv, request *q, wf_error *error)
 {
     app_perplexity_request *p = &q->perplexity;
-    const app_flag flags[] = {
-        {"data", APP_FLAG_TEXT, &p->data, 0, 0, NULL, NULL},
-        {"seq-length", APP_FLAG_COUNT, &p->seq_length, 1, 1 << 24, NULL, NULL},
-        {"stride", APP_FLAG_COUNT, &p->stride, 1, 1 << 24, NULL, NULL},
-        {"batch-size", APP_FLAG_COUNT, &p->batch, 1, 65536, NULL, NULL},
-        {"requests", APP_FLAG_TEXT, &q->choices.requests, 0, 0, NULL, NULL},
-        {"json", APP_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL},
-        {"help", APP_FLAG_SWITCH, &q->asks, 0, 0, NULL, NULL},
+    const wf_flag flags[] = {
+        {"data", WF_FLAG_TEXT, &p->data, 0, 0, NULL, NULL, NULL},
+        {"seq-length", WF_FLAG_COUNT, &p->seq_length, 1, 1 << 24, NULL, NULL, NULL},
+        {"stride", WF_FLAG_COUNT, &p->stride, 1, 1 << 24, NULL, NULL, NULL},
+        {"batch-size", WF_FLAG_COUNT, &p->batch, 1, 65536, NULL, NULL, NULL},
+        {"requests", WF_FLAG_TEXT, &q->choices.requests, 0, 0, NULL, NULL, NULL},
+        {"json", WF_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL, NULL},
+        {"help", WF_FLAG_SWITCH, &q->asks, 0, 0, NULL, NULL, NULL},
         APP_MODEL_RUN_FLAGS(&q->run),
-        {NULL, APP_FLAG_TEXT, NULL, 0, 0, NULL, NULL}};
+        {NULL, WF_FLAG_TEXT, NULL, 0, 0, NULL, NULL, NULL}};
     int at;
 
     *q = (request){.run = APP_MODEL_RUN_STANDARD};
-    if (app_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK)
+    if (wf_flags_read("gpt_eval", argc, argv, flags, &at, error) != WF_OK)
         return error->code;
     app_model_run_job(&q->run, flags);
     if (q->asks || take_command(q, argc, argv, at, error) != WF_OK || check(q, error) != WF_OK)

@@ -119,35 +119,36 @@ static wf_status take_stop(void *arg, wf_error *error)
 wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_error *error)
 {
     wf_gen_sampling *s = &q->sampling;
-    const app_flag flags[] = {
-        {"prompt", APP_FLAG_TEXT, &q->prompt, 0, 0, NULL, NULL},
-        {"prompts", APP_FLAG_TEXT, &q->prompts, 0, 0, NULL, NULL},
-        {"chat", APP_FLAG_SWITCH, &q->chat, 0, 0, NULL, NULL},
-        {"system", APP_FLAG_TEXT, &q->system, 0, 0, NULL, NULL},
-        {"chat-template", APP_FLAG_TEXT, &q->chat_template, 0, 0, NULL, NULL},
-        {"chat-template-kwargs", APP_FLAG_TEXT, &q->chat_variables, 0, 0, NULL, NULL},
-        {"ignore-fields", APP_FLAG_TEXT, &q->ignored_fields, 0, 0, NULL, NULL},
-        {"max-new-tokens", APP_FLAG_COUNT, &q->most, 1, 1 << 24, NULL, NULL},
-        {"n", APP_FLAG_COUNT, &q->n, 1, 1 << 20, NULL, NULL},
-        {"temperature", APP_FLAG_REAL, &s->temperature, 0, 100, NULL, NULL},
-        {"top-k", APP_FLAG_COUNT, &s->top_k, 0, 1 << 30, NULL, NULL},
-        {"top-p", APP_FLAG_REAL, &s->top_p, 1e-9, 1, NULL, NULL},
-        {"min-p", APP_FLAG_REAL, &s->min_p, 0, 1, NULL, NULL},
-        {"repetition-penalty", APP_FLAG_REAL, &s->repetition_penalty, 1e-3, 1e3, NULL, NULL},
-        {"presence-penalty", APP_FLAG_REAL, &s->presence_penalty, -100, 100, NULL, NULL},
-        {"frequency-penalty", APP_FLAG_REAL, &s->frequency_penalty, -100, 100, NULL, NULL},
-        {"seed", APP_FLAG_COUNT, &q->seed, 0, 9e18, NULL, NULL},
-        {"stop", APP_FLAG_TEXT, &q->stop, 0, 0, take_stop, q},
-        {"ignore-eos", APP_FLAG_SWITCH, &q->ignore_eos, 0, 0, NULL, NULL},
-        {"json", APP_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL},
-        {"logprobs", APP_FLAG_COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP, NULL, NULL},
-        {"echo", APP_FLAG_SWITCH, &q->echo, 0, 0, NULL, NULL},
-        {"plan", APP_FLAG_SWITCH, &q->plan, 0, 0, NULL, NULL},
-        {"batch-size", APP_FLAG_COUNT, &q->batch, 1, 65536, NULL, NULL},
-        {"prefill-chunk", APP_FLAG_COUNT, &q->chunk, 1, 1 << 20, NULL, NULL},
-        {"help", APP_FLAG_SWITCH, &q->help, 0, 0, NULL, NULL},
+    const wf_flag flags[] = {
+        {"prompt", WF_FLAG_TEXT, &q->prompt, 0, 0, NULL, NULL, NULL},
+        {"prompts", WF_FLAG_TEXT, &q->prompts, 0, 0, NULL, NULL, NULL},
+        {"chat", WF_FLAG_SWITCH, &q->chat, 0, 0, NULL, NULL, NULL},
+        {"system", WF_FLAG_TEXT, &q->system, 0, 0, NULL, NULL, NULL},
+        {"chat-template", WF_FLAG_TEXT, &q->chat_template, 0, 0, NULL, NULL, NULL},
+        {"chat-template-kwargs", WF_FLAG_TEXT, &q->chat_variables, 0, 0, NULL, NULL, NULL},
+        {"ignore-fields", WF_FLAG_TEXT, &q->ignored_fields, 0, 0, NULL, NULL, NULL},
+        {"max-new-tokens", WF_FLAG_COUNT, &q->most, 1, 1 << 24, NULL, NULL, NULL},
+        {"n", WF_FLAG_COUNT, &q->n, 1, 1 << 20, NULL, NULL, NULL},
+        {"temperature", WF_FLAG_REAL, &s->temperature, 0, 100, NULL, NULL, NULL},
+        {"top-k", WF_FLAG_COUNT, &s->top_k, 0, 1 << 30, NULL, NULL, NULL},
+        {"top-p", WF_FLAG_REAL, &s->top_p, 1e-9, 1, NULL, NULL, NULL},
+        {"min-p", WF_FLAG_REAL, &s->min_p, 0, 1, NULL, NULL, NULL},
+        {"repetition-penalty", WF_FLAG_REAL, &s->repetition_penalty, 1e-3, 1e3, NULL, NULL,
+         NULL},
+        {"presence-penalty", WF_FLAG_REAL, &s->presence_penalty, -100, 100, NULL, NULL, NULL},
+        {"frequency-penalty", WF_FLAG_REAL, &s->frequency_penalty, -100, 100, NULL, NULL, NULL},
+        {"seed", WF_FLAG_COUNT, &q->seed, 0, 9e18, NULL, NULL, NULL},
+        {"stop", WF_FLAG_TEXT, &q->stop, 0, 0, take_stop, q, NULL},
+        {"ignore-eos", WF_FLAG_SWITCH, &q->ignore_eos, 0, 0, NULL, NULL, NULL},
+        {"json", WF_FLAG_SWITCH, &q->json, 0, 0, NULL, NULL, NULL},
+        {"logprobs", WF_FLAG_COUNT, &q->logprobs, 0, APP_GENERATE_MOST_TOP, NULL, NULL, NULL},
+        {"echo", WF_FLAG_SWITCH, &q->echo, 0, 0, NULL, NULL, NULL},
+        {"plan", WF_FLAG_SWITCH, &q->plan, 0, 0, NULL, NULL, NULL},
+        {"batch-size", WF_FLAG_COUNT, &q->batch, 1, 65536, NULL, NULL, NULL},
+        {"prefill-chunk", WF_FLAG_COUNT, &q->chunk, 1, 1 << 20, NULL, NULL, NULL},
+        {"help", WF_FLAG_SWITCH, &q->help, 0, 0, NULL, NULL, NULL},
         APP_MODEL_RUN_FLAGS(&q->run),
-        {NULL, APP_FLAG_TEXT, NULL, 0, 0, NULL, NULL}};
+        {NULL, WF_FLAG_TEXT, NULL, 0, 0, NULL, NULL, NULL}};
     int at;
 
     *q = (app_generate_request){.most = 128,
@@ -158,7 +159,7 @@ wf_status app_generate_parse(int argc, char **argv, app_generate_request *q, wf_
                                 .chunk = 512,
                                 .run = APP_MODEL_RUN_STANDARD,
                                 .sampling = {.repetition_penalty = 1, .top_p = 1}};
-    if (app_flags_read("gpt_generate", argc, argv, flags, &at, error) != WF_OK)
+    if (wf_flags_read("gpt_generate", argc, argv, flags, &at, error) != WF_OK)
         return error->code;
     app_model_run_job(&q->run, flags);
     if (q->help)

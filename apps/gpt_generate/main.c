@@ -1,5 +1,6 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
 #include "apps/options/options.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_generate/hand_over.h"
 #include "apps/gpt_generate/output.h"
 #include "parallel/generate/model.h"
@@ -147,8 +148,8 @@ static void print_plan(const job *j)
     for (int k = 0; k < WF_MEMORY_KINDS; k++)
         if (j->memory.at_peak[k])
             printf("  %-24s %12s\n", wf_memory_kind_name((wf_memory_kind)k),
-                   app_size_text(text, (double)j->memory.at_peak[k]));
-    printf("  %-24s %12s\n", "at its peak", app_size_text(text, (double)j->memory.peak));
+                   wf_size_text(text, (double)j->memory.at_peak[k]));
+    printf("  %-24s %12s\n", "at its peak", wf_size_text(text, (double)j->memory.peak));
 }
 
 static double seconds(void)

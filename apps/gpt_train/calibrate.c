@@ -3,6 +3,7 @@
  * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
  */
 #include "apps/gpt_train/calibrate.h"
+#include "parallel/report/layout.h"
 #include "core/files/output.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
@@ -253,8 +254,8 @@ static void print(FILE *out, const wf_sim_machine *m, const char *path)
             "%s: products %.4g FLOP/s of %.4g at best, attention %.4g, other ops %s/s, %.3g us "
             "beside each op; between ranks %s/s, %.3g us\n",
             path, m->products * m->rate_bf16, m->rate_bf16, m->attention * m->rate_bf16,
-            app_size_text(bandwidth, m->bandwidth), 1e6 * m->launch,
-            app_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
+            wf_size_text(bandwidth, m->bandwidth), 1e6 * m->launch,
+            wf_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
 }
 
 wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)

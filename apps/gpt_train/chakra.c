@@ -1,5 +1,6 @@
 /* apps/gpt_train/chakra.c - see the header. */
 #include "apps/gpt_train/chakra.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/chakra_file.h"
 #include "apps/step_report.h"
 #include <dirent.h>
@@ -60,8 +61,8 @@ static wf_status check_room(const traces *t, int rank, int files, wf_error *erro
             wf_error_set(error, WF_EIO,
                          "traces of %d ranks take %s each, %s more, and %s has %s left: "
                          "--rank N writes the one of rank N",
-                         files, app_size_text(each, (double)s.st_size),
-                         app_size_text(needed, all), t->folder, app_size_text(there, left));
+                         files, wf_size_text(each, (double)s.st_size),
+                         wf_size_text(needed, all), t->folder, wf_size_text(there, left));
     }
     free(name);
     return error->code;

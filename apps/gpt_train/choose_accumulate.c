@@ -1,5 +1,6 @@
 /* apps/gpt_train/choose_accumulate.c - see the header. */
 #include "apps/gpt_train/choose_accumulate.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/dry_run.h"
 #include "apps/step_report.h"
 #include "parallel/simulate/machine.h"
@@ -16,8 +17,8 @@ static bool fits(const app_options *o, size_t limit)
     bool beside = o->eval_interval || o->sample;
     app_options one = *o;
     wf_error error = {WF_OK, ""};
-    dry_run_peak peak;
-    dry_run run;
+    wf_plan_peak peak;
+    wf_plan run;
 
     if (dry_run_peaks(o, limit, &peak, &error) != WF_OK)
         return false;
@@ -58,14 +59,14 @@ static int ways(int64_t micros, char way[WAYS][APP_CHOICE_LENGTH])
 static bool is_exact(const app_options *o)
 {
     wf_error error = {WF_OK, ""};
-    dry_run run;
+    wf_plan run;
 
     return dry_run_step(o, &run, &error) != WF_OK || !*run.inexact;
 }
 
 static bool is_planned(const app_options *o)
 {
-    dry_run run;
+    wf_plan run;
 
     return dry_run_serves(o, &run);
 }
@@ -138,7 +139,7 @@ void app_choose_accumulate(app_options *o, char told[APP_CHOICE_TOLD])
         memcpy(o->accumulate, way[i], sizeof o->accumulate);
         snprintf(told, APP_CHOICE_TOLD,
                  "gradients: --accumulate %s, which moves least of what fits in %s%s%s", way[i],
-                 app_size_text(room, (double)limit), i ? "; too large is " : "",
+                 wf_size_text(room, (double)limit), i ? "; too large is " : "",
                  i ? way[i - 1] : "");
         return;
     }

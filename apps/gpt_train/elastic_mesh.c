@@ -7,7 +7,7 @@
 /* Whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
 static bool serves(const app_options *o)
 {
-    dry_run run;
+    wf_plan run;
 
     return dry_run_serves(o, &run) &&
            (!o->device_memory || run.report.memory.peak <= (size_t)o->device_memory);

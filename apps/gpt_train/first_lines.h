@@ -12,9 +12,4 @@
 void app_first_lines(FILE *out, const app_options *options, wf_nn_module *model,
                      const wf_par_pipeline *pipeline, const wf_dataset *data);
 
-/* Print the stages of a pipeline, if there is one; every parameter's shape, layout and local shape; who
-   holds which part; and the units. */
-void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model,
-                       const wf_par_pipeline *pipeline);
-
 #endif

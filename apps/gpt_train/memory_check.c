@@ -1,5 +1,6 @@
 /* apps/gpt_train/memory_check.c - a run's plan beside the limits of its process; see the header. */
 #include "apps/gpt_train/memory_check.h"
+#include "parallel/report/layout.h"
 #include "parallel/report/memory_limits.h"
 #include "apps/gpt_train/plan.h"
 #include "apps/step_report.h"
@@ -47,14 +48,14 @@ static const wf_memory_limit *tightest(const app_options *o, const wf_memory_lim
 }
 
 /* The same of a pipeline, of which a rank of each coordinate is planned, and *last is the one that needs most. */
-static bool need_of_stages(const app_options *o, int ranks, double *bytes, dry_run *last)
+static bool need_of_stages(const app_options *o, int ranks, double *bytes, wf_plan *last)
 {
     int each = (int)(app_options_ranks(o) / o->pp);
     wf_error error;
 
     *bytes = 0;
     for (int pp = 0; pp < (int)o->pp; pp++) {
-        dry_run other;
+        wf_plan other;
 
         if (dry_run_start(o, (pp + 1) * each - 1, &other, &error) != WF_OK)
             return false;
@@ -69,9 +70,9 @@ static bool need_of_stages(const app_options *o, int ranks, double *bytes, dry_r
    the last most: where those of the last would do, or nobody knows which ranks these are, one plan
    is enough. */
 static bool need(const app_options *o, int ranks, bool all, double room, double *bytes,
-                 dry_run *last)
+                 wf_plan *last)
 {
-    dry_run other;
+    wf_plan other;
     wf_error error;
     double first;
 
@@ -106,14 +107,14 @@ static wf_status no_room_for_ranks(const app_options *o, const wf_memory_limit *
         "--threads-per-rank, or allow more; --memory-check off starts it all the same",
         ranks, ranks == 1 ? "" : "s", (long long)o->threads_per_rank,
         o->threads_per_rank == 1 ? "" : "s",
-        app_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
-        app_size_text(most, least->most), app_size_text(left, least->room),
+        wf_size_text(of_ranks, beside(o, ranks, least->reserved)), least->name,
+        wf_size_text(most, least->most), wf_size_text(left, least->room),
         least->shared && local > 1 ? " for all of its processes here" : "");
 }
 
 /* The error of a run that needs too much, with what would fit. */
 static wf_status no_room(const app_options *o, const wf_memory_limit *least, int ranks,
-                         int local, double needed, const dry_run *last, wf_error *error)
+                         int local, double needed, const wf_plan *last, wf_error *error)
 {
     double room = room_of(o, least, ranks, local);
     const plan_advice_limits limits = {
@@ -128,11 +129,11 @@ static wf_status no_room(const app_options *o, const wf_memory_limit *least, int
         "this run does not fit: the tensors of the %d rank%s of this process take %s, most for "
         "%s, and %s (%s) leaves %s%s, beside %s for the ranks themselves; %s; "
         "or allow more; --memory-check off starts it all the same",
-        ranks, ranks == 1 ? "" : "s", app_size_text(bytes, needed),
+        ranks, ranks == 1 ? "" : "s", wf_size_text(bytes, needed),
         wf_memory_kind_name(plan_largest_kind(&last->report.memory)), least->name,
-        app_size_text(most, least->most), app_size_text(left, room),
+        wf_size_text(most, least->most), wf_size_text(left, room),
         least->shared && local > 1 ? " for each of its processes here" : "",
-        app_size_text(of_ranks, beside(o, ranks, least->reserved)), phrase);
+        wf_size_text(of_ranks, beside(o, ranks, least->reserved)), phrase);
 }
 
 wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf_error *error)
@@ -142,7 +143,7 @@ wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf
     wf_memory_limit limit[WF_MEMORY_LIMITS];
     const wf_memory_limit *least =
         tightest(o, limit, o->memory_check ? wf_memory_limits("", limit) : 0, ranks, local);
-    dry_run last;
+    wf_plan last;
     double room, needed;
 
     if (!least || (!o->steps && !o->sample) || strcmp(o->device, "cuda") == 0)

@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan.c - see the header. */
 #include "apps/gpt_train/plan.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/chakra.h"
 #include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/search.h"
@@ -10,7 +11,7 @@
 
 enum { MOST_SEQUENCES = 1 << 20, ADVICE_SECONDS = 15 };
 
-bool plan_fits(const app_options *o, const dry_run *run)
+bool plan_fits(const app_options *o, const wf_plan *run)
 {
     return !o->device_memory || run->report.memory.peak <= (size_t)o->device_memory;
 }
@@ -29,7 +30,7 @@ wf_memory_kind plan_largest_kind(const wf_memory_report *m)
    failure that is not of memory is one of the search. */
 static bool batch_fits(app_options *o, int64_t micros, int64_t m, wf_error *error)
 {
-    dry_run run;
+    wf_plan run;
     wf_status status;
 
     o->micro_batch_size = m;
@@ -193,7 +194,7 @@ void plan_explain(const app_options *o, wf_error *error)
     wf_error ignored, told = *error;
     char needed[32], phrase[WF_ERROR_TEXT / 2];
     plan_advice advice;
-    dry_run run;
+    wf_plan run;
 
     if (!o->device_memory || dry_run_step(o, &run, &ignored) != WF_OK || plan_fits(o, &run))
         return;
@@ -201,6 +202,6 @@ void plan_explain(const app_options *o, wf_error *error)
     plan_advice_phrase(phrase, sizeof phrase, &advice, &limits);
     *error = (wf_error){WF_OK, ""};
     wf_error_set(error, told.code, "%.600s; a rank needs %s, most for %s; %s", told.text,
-                 app_size_text(needed, (double)run.report.memory.peak),
+                 wf_size_text(needed, (double)run.report.memory.peak),
                  wf_memory_kind_name(plan_largest_kind(&run.report.memory)), phrase);
 }

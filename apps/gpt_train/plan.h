@@ -11,14 +11,14 @@ enum { PLAN_STRATEGIES = 16 };
 /* The same step under another strategy, with what else a run of that strategy chooses by itself. */
 typedef struct plan_strategy {
     const char *name;
-    dry_run run;
+    wf_plan run;
     wf_error refused; /* WF_OK, or why such a run is refused: then `run` is empty */
 } plan_strategy;
 
 /* A plan as it is printed. */
 typedef struct plan_report {
     const app_options *options;
-    dry_run
+    wf_plan
         run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
     app_stage_plans
         stages;       /* one rank's for each coordinate on axis pp, where there is a pipeline */
@@ -40,7 +40,7 @@ wf_status plan_run(const app_options *options, FILE *out, wf_error *error);
 void plan_explain(const app_options *options, wf_error *error);
 
 /* Whether a dry run fits in --device-memory, which may be any. */
-bool plan_fits(const app_options *options, const dry_run *run);
+bool plan_fits(const app_options *options, const wf_plan *run);
 
 /* A plan as text and as JSON (plan_report.c). Errors: WF_EIO, WF_ENOMEM */
 wf_status plan_report_write(const plan_report *report, FILE *out, wf_error *error);

@@ -19,7 +19,7 @@ typedef struct combination {
 
 typedef struct advising {
     const app_options *base;
-    const dry_run *base_run;
+    const wf_plan *base_run;
     const plan_advice_limits *limits;
     plan_advice *advice;
     double work,
@@ -80,7 +80,7 @@ static double seconds_of(const app_options *o)
 }
 
 static void describe(const advising *s, const combination *c, const app_options *o,
-                     const dry_run *run, plan_advice_line *line)
+                     const wf_plan *run, plan_advice_line *line)
 {
     char *text = line->cost;
     size_t size = sizeof line->cost, used;
@@ -88,13 +88,13 @@ static void describe(const advising *s, const combination *c, const app_options 
     *line = (plan_advice_line){.ranks = app_options_ranks(o),
                                .peak = (double)run->report.memory.peak,
                                .flops = run->report.flops,
-                               .traffic = dry_run_traffic(run)};
+                               .traffic = wf_plan_traffic(run)};
     plan_flags(s->base, o, line->flags, sizeof line->flags);
     line->seconds = seconds_of(o);
     used = plan_advice_share(text, size, "FLOPs", s->base_run->report.flops, line->flops);
     if (line->seconds > 0)
         used += plan_advice_share(text + used, size - used, "time", s->seconds, line->seconds);
-    used += plan_advice_share(text + used, size - used, "traffic", dry_run_traffic(s->base_run),
+    used += plan_advice_share(text + used, size - used, "traffic", wf_plan_traffic(s->base_run),
                               line->traffic);
     for (int k = 0; k < PLAN_KNOBS; k++)
         if (c->setting[k] != NONE && plan_knobs[k].cost && used < size)
@@ -140,7 +140,7 @@ static app_options shortened(const app_options *options)
 }
 
 /* Of a pipeline that was not asked for, the ranks of the first stage and of the last. */
-static bool fits(const advising *s, const app_options *o, dry_run *run)
+static bool fits(const advising *s, const app_options *o, wf_plan *run)
 {
     int64_t each = app_options_ranks(o) / o->pp;
     bool both = o->pp != s->base->pp && o->pp > 1;
@@ -148,7 +148,7 @@ static bool fits(const advising *s, const app_options *o, dry_run *run)
 
     for (int end = 0; end < (both ? 2 : 1) && s->limits->room >= 1; end++) {
         wf_error ignored = {WF_OK, ""};
-        dry_run other;
+        wf_plan other;
 
         if (both)
             one.rank = end ? each - 1 : app_options_ranks(o) - 1;
@@ -162,11 +162,11 @@ static bool fits(const advising *s, const app_options *o, dry_run *run)
 }
 
 /* A run with these flags may find a way to sum gradients that moves less. */
-static void as_it_runs(const advising *s, const app_options *o, dry_run *run)
+static void as_it_runs(const advising *s, const app_options *o, wf_plan *run)
 {
     app_options chosen = *o;
     char told[APP_CHOICE_TOLD];
-    dry_run other;
+    wf_plan other;
 
     app_choose_accumulate(&chosen, told);
     if (*told && fits(s, &chosen, &other))
@@ -177,7 +177,7 @@ static void as_it_runs(const advising *s, const app_options *o, dry_run *run)
 static plan_set attempt(advising *s, const combination *c, plan_advice_line *line)
 {
     app_options o, few;
-    dry_run run;
+    wf_plan run;
     plan_set set = is_over(s) ? PLAN_END : apply(s, c, &o);
 
     if (set != PLAN_SET)
@@ -198,7 +198,7 @@ static double peak_of(advising *s, const combination *c)
 {
     app_options o;
     wf_error ignored = {WF_OK, ""};
-    dry_run run;
+    wf_plan run;
 
     if (is_over(s) || apply(s, c, &o) != PLAN_SET)
         return 0;
@@ -349,7 +349,7 @@ static void find_smallest(advising *s, const combination *c)
 {
     app_options o;
     wf_error ignored = {WF_OK, ""};
-    dry_run run;
+    wf_plan run;
 
     if (apply(s, c, &o) == PLAN_SET && dry_run_step(&o, &run, &ignored) == WF_OK)
         describe(s, c, &o, &run, &s->advice->smallest);
@@ -373,7 +373,7 @@ static void find_all(advising *s)
         find_smallest(s, &all);
 }
 
-void plan_advice_find(const app_options *options, const dry_run *base,
+void plan_advice_find(const app_options *options, const wf_plan *base,
                       const plan_advice_limits *limits, plan_advice *advice)
 {
     advising s = {.base = options,

@@ -45,7 +45,7 @@ typedef struct plan_advice {
 } plan_advice;
 
 /* Look for changes that make the options' plan, which is `base`, fit. */
-void plan_advice_find(const app_options *options, const dry_run *base,
+void plan_advice_find(const app_options *options, const wf_plan *base,
                       const plan_advice_limits *limits, plan_advice *advice);
 
 /* "FLOPs +33 %, " */

@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan_advice_text.c - advice as lines, as a phrase of an error, and as JSON. */
 #include "parallel/formats/json_number.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/plan_advice.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -33,7 +34,7 @@ static void print_line(FILE *out, const plan_advice_line *line)
 {
     char peak[32];
 
-    fprintf(out, "  %12s  %s: %s\n", app_size_text(peak, line->peak), line->flags, line->cost);
+    fprintf(out, "  %12s  %s: %s\n", wf_size_text(peak, line->peak), line->flags, line->cost);
 }
 
 void plan_advice_print(FILE *out, const plan_advice *a, const plan_advice_limits *limits)
@@ -63,18 +64,18 @@ void plan_advice_phrase(char *text, size_t size, const plan_advice *a,
     char room[32], peak[32];
     size_t used = 0;
 
-    app_size_text(room, limits->room);
+    wf_size_text(room, limits->room);
     *text = 0;
     for (int i = 0; i < a->n && i < IN_A_PHRASE && used < size; i++)
         used += (size_t)snprintf(text + used, size - used, "%s%s takes %s (%s)",
                                  i ? ", " : "what fits, the cheapest first: ", a->line[i].flags,
-                                 app_size_text(peak, a->line[i].peak), a->line[i].cost);
+                                 wf_size_text(peak, a->line[i].peak), a->line[i].cost);
     if (!a->n && *a->smallest.flags)
         used += (size_t)snprintf(
             text, size,
             "none of %d changes that were planned fits; the smallest is %s "
             "with %s",
-            a->planned, a->smallest.flags, app_size_text(peak, a->smallest.peak));
+            a->planned, a->smallest.flags, wf_size_text(peak, a->smallest.peak));
     if ((!a->n || a->stopped) && used < size)
         snprintf(text + used, size - used,
                  "%s--plan --device-memory %.0f looks further, on more ranks too",

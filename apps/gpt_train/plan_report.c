@@ -1,5 +1,6 @@
 /* apps/gpt_train/plan_report.c - a plan as text and as JSON. */
 #include "apps/gpt_train/plan.h"
+#include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
@@ -8,10 +9,10 @@
 
 static double state_of(const wf_par_report *r)
 {
-    return app_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
-           app_bytes_per_parameter(r, WF_MEMORY_FROZEN) +
-           app_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
-           app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
+    return wf_par_bytes_per_parameter(r, WF_MEMORY_PARAMETER) +
+           wf_par_bytes_per_parameter(r, WF_MEMORY_FROZEN) +
+           wf_par_bytes_per_parameter(r, WF_MEMORY_GRADIENT) +
+           wf_par_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER);
 }
 
 static void print_setting(FILE *out, const app_options *o, const wf_par_report *r)
@@ -41,7 +42,7 @@ static void print_part(FILE *out, const char *name, const wf_par_part *part)
 
     if (part->parameters)
         fprintf(out, "  %-24s %14" PRId64 " %14" PRId64 " %14s\n", name, part->parameters,
-                part->share, app_size_text(rest, (double)part->rest));
+                part->share, wf_size_text(rest, (double)part->rest));
 }
 
 /* What is trained and what is not, where that differs. */
@@ -63,30 +64,24 @@ static const char *frozen_text(char text[48], const wf_par_report *r)
 {
     *text = 0;
     if (r->frozen.parameters)
-        snprintf(text, 48, " + %.2f frozen", app_bytes_per_parameter(r, WF_MEMORY_FROZEN));
+        snprintf(text, 48, " + %.2f frozen", wf_par_bytes_per_parameter(r, WF_MEMORY_FROZEN));
     return text;
 }
 
 static void print_memory(FILE *out, const wf_par_report *r)
 {
-    const wf_memory_report *m = &r->memory;
-    char a[32], b[32], frozen[48], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    char frozen[48];
 
-    fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
-    for (int k = 0; k < WF_MEMORY_KINDS; k++)
-        fprintf(out, "  %-24s %14s %14s\n", wf_memory_kind_name((wf_memory_kind)k),
-                app_size_text(a, (double)m->at_peak[k]), app_size_text(b, (double)m->most[k]));
-    fprintf(out, "  %-24s %14s in %s\n", "peak", app_size_text(a, (double)m->peak),
-            app_moment_text(moment, sizeof moment, m));
+    wf_par_print_memory(out, &r->memory);
     if (!r->share) { /* a stage that hands on what it gets */
         fprintf(out, "  %-24s %14s\n\n", "bytes per parameter", "no parameters");
         return;
     }
-    fprintf(out,
-            "  %-24s %14.2f = %.2f parameters%s + %.2f gradients + %.2f optimizer state\n\n",
-            "bytes per parameter", state_of(r), app_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
-            frozen_text(frozen, r), app_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
-            app_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
+    fprintf(
+        out, "  %-24s %14.2f = %.2f parameters%s + %.2f gradients + %.2f optimizer state\n\n",
+        "bytes per parameter", state_of(r), wf_par_bytes_per_parameter(r, WF_MEMORY_PARAMETER),
+        frozen_text(frozen, r), wf_par_bytes_per_parameter(r, WF_MEMORY_GRADIENT),
+        wf_par_bytes_per_parameter(r, WF_MEMORY_OPTIMIZER));
 }
 
 static void print_units(FILE *out, const wf_par_report *r)
@@ -102,9 +97,9 @@ static void print_units(FILE *out, const wf_par_report *r)
         shown += g->count;
         if (!g->parameters)
             continue; /* other stages' */
-        app_size_text(use, (double)g->at_use);
+        wf_size_text(use, (double)g->at_use);
         fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
-                g->parameters, app_size_text(rest, (double)g->rest), g->gathered ? use : "-");
+                g->parameters, wf_size_text(rest, (double)g->rest), g->gathered ? use : "-");
     }
     if (shown < r->units)
         fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
@@ -212,13 +207,13 @@ static void print_fit(FILE *out, const plan_report *p)
 
     if (!o->device_memory)
         return;
-    app_size_text(there, (double)o->device_memory);
+    wf_size_text(there, (double)o->device_memory);
     if (room >= 0) {
-        fprintf(out, "fits in %s, and leaves %s\n", there, app_size_text(gap, room));
+        fprintf(out, "fits in %s, and leaves %s\n", there, wf_size_text(gap, room));
         return;
     }
     fprintf(out, "does not fit in %s: %s too much; the most is %s\n", there,
-            app_size_text(gap, -room),
+            wf_size_text(gap, -room),
             wf_memory_kind_name(plan_largest_kind(&p->run.report.memory)));
     plan_advice_print(out, &p->advice, &p->limits);
 }
@@ -238,7 +233,7 @@ static void print_strategies(FILE *out, const plan_report *p)
         if (s->run.report.share)
             snprintf(each, sizeof each, ", %.2f bytes per parameter", state_of(&s->run.report));
         fprintf(out, "  --strategy %-20s %14s peak%s%s\n", s->name,
-                app_size_text(peak, (double)s->run.report.memory.peak), each,
+                wf_size_text(peak, (double)s->run.report.memory.peak), each,
                 !p->options->device_memory       ? ""
                 : plan_fits(p->options, &s->run) ? ": fits"
                                                  : ": does not fit");
@@ -303,7 +298,7 @@ wf_status plan_report_write(const plan_report *p, FILE *out, wf_error *error)
     print_parts(out, r);
     print_memory(out, r);
     print_left_out(out, o);
-    app_step_report_collectives(out, r);
+    wf_par_print_traffic(out, r);
     fputc('\n', out);
     print_flops(out, r);
     print_time(out, p);

@@ -50,7 +50,7 @@ bool search_plan_fullest(search *s, search_found *found)
 {
     app_options o = search_options(s, &found->candidate);
     wf_error ignored = {WF_OK, ""};
-    dry_run run;
+    wf_plan run;
 
     o.steps = 1;
     o.rank = (found->rank + 1) * (s->ranks / o.pp) - 1;
@@ -61,7 +61,7 @@ bool search_plan(search *s, search_found *found)
 {
     app_options o = search_options(s, &found->candidate);
     wf_error ignored = {WF_OK, ""};
-    dry_run_peak peak;
+    wf_plan_peak peak;
 
     o.steps = STEPS;
     s->planned++;

@@ -76,7 +76,7 @@ static double plan_blocks(const search *s, const search_candidate *key, int64_t 
 {
     app_options o = search_options(s, key);
     wf_error ignored = {WF_OK, ""};
-    dry_run run;
+    wf_plan run;
 
     o.n_layer = blocks;
     o.vocab_size = SMALL_VOCABULARY;

@@ -1,5 +1,6 @@
 /* apps/gpt_train/search_report.c - what a search has found, and why the first of the list wins. */
 #include "apps/gpt_train/plan_knobs.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/search.h"
 #include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
@@ -54,7 +55,7 @@ static void print_found(const search *s, const search_found *f, int place, FILE 
     double tokens = (double)(s->options->global_batch_size * s->model.seq);
     char flags[LINE], peak[32] = "";
 
-    app_size_text(peak, (double)f->peak);
+    wf_size_text(peak, (double)f->peak);
     flags_of(s, &f->candidate, flags, sizeof flags);
     fprintf(out, "  %2d  %9.4f s %11.0f tokens/s  %5.1f %%  %6.3f  %10s on pp %-3d ", place,
             f->seconds, tokens / f->seconds, 100 * f->utilisation,

@@ -3,6 +3,7 @@
  * a copy on each, and shards.
  */
 #include "apps/gpt_train/search.h"
+#include "parallel/report/layout.h"
 #include "apps/step_report.h"
 #include <inttypes.h>
 #include <string.h>
@@ -95,7 +96,7 @@ static void print_way(search *s, way w, int64_t largest, const search_found *fou
             "  %-24s %9.4f s, devices compute %3.0f %% of it, micro-batches of up to %" PRId64
             " fit (%s)\n",
             names[w], found->seconds, 100 * busy(found), largest,
-            app_size_text(peak, (double)found->peak));
+            wf_size_text(peak, (double)found->peak));
 }
 
 void search_print_ways(search *s, FILE *out)

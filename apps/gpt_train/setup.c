@@ -132,37 +132,40 @@ static wf_nn_module *planned(wf_par *par, void *arg)
     return (wf_nn_module *)model;
 }
 
-wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, wf_error *error)
+app_setup_job app_setup_job_of(const app_options *o)
 {
-    const wf_par_options options = app_setup_rank(o, true);
-    const wf_par_train_options train = app_setup_training(o);
-
-    *pipeline = NULL;
-    if (!app_options_pipelined(o))
-        return WF_OK;
-    return wf_par_pipeline_new(
-        &options, &train,
-        &(wf_par_pipeline_options){
-            .model = planned,
-            .arg = (void *)(uintptr_t)o, /* only read */
-            .schedule = o->pp_schedule,
-            .stages_per_rank = (int)o->pp_virtual,
-            .split = o->pp_split,
-            .recompute = strcmp(o->recompute, "stage") == 0,
-            .depth = (int)o->pp_depth,
-            .resident = (int)o->pp_resident,
-            .split_messages = strcmp(o->pp_send, "split") == 0,
-            .input = "tokens",
-            .head_loss = wf_par_gpt_head_loss,
-            .documents = app_options_masks_documents(o) ? wf_par_gpt_documents : NULL},
-        pipeline, error);
+    return (app_setup_job){.job = {.mesh = app_setup_rank(o, false),
+                                   .model = planned,
+                                   .arg = (void *)(uintptr_t)o, /* only read */
+                                   .train = app_setup_training(o),
+                                   .steps = o->steps,
+                                   .eval_interval = o->eval_interval},
+                           .pipelined = app_options_pipelined(o),
+                           .pipeline = {.schedule = o->pp_schedule,
+                                        .stages_per_rank = (int)o->pp_virtual,
+                                        .split = o->pp_split,
+                                        .recompute = strcmp(o->recompute, "stage") == 0,
+                                        .depth = (int)o->pp_depth,
+                                        .resident = (int)o->pp_resident,
+                                        .split_messages = strcmp(o->pp_send, "split") == 0,
+                                        .input = "tokens",
+                                        .head_loss = wf_par_gpt_head_loss,
+                                        .documents = app_options_masks_documents(o)
+                                                         ? wf_par_gpt_documents
+                                                         : NULL}};
 }
 
-wf_status app_setup_materialize(const wf_par_pipeline *pipeline, wf_par *par,
-                                wf_nn_module *model)
+const wf_par_job *app_setup_job_use(app_setup_job *setup)
 {
-    return pipeline ? wf_par_pipeline_materialize(pipeline, par, model)
-                    : wf_par_materialize(par, model);
+    setup->job.pipeline = setup->pipelined ? &setup->pipeline : NULL;
+    return &setup->job;
+}
+
+wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, wf_error *error)
+{
+    app_setup_job s = app_setup_job_of(o);
+
+    return wf_par_job_pipeline(app_setup_job_use(&s), pipeline, error);
 }
 
 bool app_setup_evaluates(const app_options *o, int64_t step)

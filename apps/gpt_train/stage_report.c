@@ -1,5 +1,6 @@
 /* apps/gpt_train/stage_report.c - see the header. */
 #include "apps/gpt_train/stage_report.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/setup.h"
 #include "parallel/formats/json_number.h"
 #include "apps/step_report.h"
@@ -7,52 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <jansson.h>
-
-/* The first and the last module of a stage; its head is step number `end` of a chain of so many. */
-typedef struct span {
-    const wf_nn_module *first, *last;
-    int64_t parameters;
-} span;
-
-static void add_step(span *s, const wf_nn_module *model, int64_t step)
-{
-    wf_nn_module *m;
-
-    for (int k = 0; (m = wf_nn_chain_module(model, step, k)); k++) {
-        int64_t count = 0;
-        wf_nn_parameter **p = wf_nn_parameters(m, &count);
-
-        for (int64_t i = 0; p && i < count; i++)
-            s->parameters += wf_tensor_count(p[i]->tensor);
-        free(p);
-        s->first = s->first ? s->first : m;
-        s->last = m;
-    }
-}
-
-void app_report_stages(FILE *out, const wf_par_pipeline *pipeline, wf_nn_module *model)
-{
-    const wf_pipe_table *table = wf_par_pipeline_table(pipeline);
-    int stages = wf_par_pipeline_stages(pipeline);
-
-    fprintf(out, "  %-6s %4s %14s  %s\n", "stage", "pp", "parameters", "modules");
-    for (int s = 0; s < stages; s++) {
-        int64_t end = wf_par_pipeline_first(pipeline, s + 1);
-        span of = {.parameters = 0};
-
-        for (int64_t i = wf_par_pipeline_first(pipeline, s); i < end; i++)
-            add_step(&of, model, i);
-        if (s == stages - 1)
-            add_step(&of, model, end);
-        fprintf(out, "  %-6d %4d %14" PRId64 "  ", s, wf_pipe_table_rank(table, s),
-                of.parameters);
-        if (of.first == of.last)
-            fprintf(out, "%s\n", of.first ? of.first->path : "none: it hands on what it gets");
-        else
-            fprintf(out, "%s to %s\n", of.first->path, of.last->path);
-    }
-    fputc('\n', out);
-}
 
 wf_status app_stage_plans_make(const app_options *o, app_stage_plans *plans, wf_error *error)
 {
@@ -96,12 +51,12 @@ static void print_plan(FILE *out, const app_options *o, const app_stage_plans *p
 
     fprintf(out, "  %-4d", pp);
     for (int c = 0; c < COLUMNS; c++) {
-        fprintf(out, " %12s", app_size_text(text, (double)m->at_peak[columns[c]]));
+        fprintf(out, " %12s", wf_size_text(text, (double)m->at_peak[columns[c]]));
         others -= m->at_peak[columns[c]];
     }
-    fprintf(out, " %12s", app_size_text(text, (double)others));
-    fprintf(out, " %12s  %s%s\n", app_size_text(text, (double)m->peak),
-            app_moment_text(moment, sizeof moment, m),
+    fprintf(out, " %12s", wf_size_text(text, (double)others));
+    fprintf(out, " %12s  %s%s\n", wf_size_text(text, (double)m->peak),
+            wf_moment_text(moment, sizeof moment, m),
             !o->device_memory                     ? ""
             : m->peak <= (size_t)o->device_memory ? ": fits"
                                                   : ": does not fit");
@@ -135,7 +90,7 @@ json_t *app_stage_plans_json(const app_stage_plans *plans)
         json_array_append_new(
             list, json_pack("{s:i, s:i, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank", r->rank,
                             "peak", (json_int_t)r->memory.peak, "moment",
-                            app_moment_text(moment, sizeof moment, &r->memory), "parameters",
+                            wf_moment_text(moment, sizeof moment, &r->memory), "parameters",
                             (json_int_t)r->share, "flops", wf_json_number("flops", r->flops),
                             "model_flops", wf_json_number("model_flops", r->model_flops)));
     }

@@ -4,14 +4,11 @@
 
 #include "apps/gpt_train/dry_run.h"
 
-/* A line per stage: its pipeline rank, its parameters and its modules. */
-void app_report_stages(FILE *out, const wf_par_pipeline *pipeline, wf_nn_module *model);
-
 /* Plans of one rank for each coordinate on axis pp. */
 typedef struct app_stage_plans {
     int count;    /* 0: there is no pipeline */
     int fullest;  /* the one that takes most */
-    dry_run *run; /* [count] */
+    wf_plan *run; /* [count] */
 } app_stage_plans;
 
 /* The other coordinates of rank --rank stay. Owner: caller, app_stage_plans_close (also of a failed one).

@@ -199,7 +199,7 @@ static void note_end(void *self, uint64_t number)
 /* The mesh is known when the plan is over, and collectives ask before: it is planned once for that. */
 static wf_status note_mesh(const app_options *o, int rank, step_record *r, wf_error *error)
 {
-    dry_run run;
+    wf_plan run;
 
     if (dry_run_journal(o, rank, NULL, &run, error) != WF_OK)
         return error->code;
@@ -218,7 +218,7 @@ wf_status step_record_make(const app_options *o, const wf_sim_machine *machine, 
     wf_sim_paced paced;
     writer w = {.record = record, .paced = machine ? &paced : NULL};
     const wf_journal journal = {note_op, note_begin, note_end, &w};
-    dry_run run;
+    wf_plan run;
 
     *record = mesh->axes ? *mesh : (step_record){.axes = 0};
     record->node = NULL;

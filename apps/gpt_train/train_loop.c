@@ -1,5 +1,6 @@
 /* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
 #include "apps/gpt_train/first_lines.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/sample.h"
 #include "apps/gpt_train/train_loop.h"
@@ -27,7 +28,7 @@ static void introduce(app_loop *l)
     if (l->rank->warning && l->rank->index == 0)
         fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
     if (l->o->show_layout && l->rank->index == 0)
-        app_report_layout(stdout, l->par, &l->model->base, l->job->pipeline);
+        wf_par_print_layout(stdout, l->par, &l->model->base, l->job->pipeline);
 }
 
 /* Without steps the parameters alone are loaded; of a local checkpoint all that a trainer holds, in
@@ -137,7 +138,7 @@ static wf_status run(app_loop *l)
     if (l->o->steps == 0 && l->o->sample == 0)
         return WF_OK;
     options.pipeline = l->job->pipeline;
-    if (app_setup_materialize(l->job->pipeline, l->par, &l->model->base) != WF_OK)
+    if (wf_par_job_materialize(l->job->pipeline, l->par, &l->model->base) != WF_OK)
         return wf_context_status(ctx);
     if (l->o->init_from && wf_par_pretrained_load(l->par, l->model, l->o->init_from) != WF_OK)
         return wf_context_status(ctx);
@@ -147,7 +148,7 @@ static wf_status run(app_loop *l)
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
         if (l->trainer && l->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
             return wf_context_status(ctx);
-        if (rank_trace_open(&l->trace) != WF_OK)
+        if (wf_rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
         app_loop_train(l);
     } else {
@@ -189,8 +190,13 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
-    l.trace =
-        (rank_trace){.rank = rank, .par = l.par, .options = l.o, .timeline = job->timeline};
+    l.trace = (wf_rank_trace){.rank = rank,
+                              .par = l.par,
+                              .traced = l.o->trace != NULL,
+                              .first = l.o->trace_steps.first,
+                              .last = l.o->trace_steps.last,
+                              .timeline = job->timeline,
+                              .out = rank->index == l.o->rank ? stdout : NULL};
     l.parts = (rank_parts){.rank = rank,
                            .par = l.par,
                            .options = l.o,
@@ -204,7 +210,7 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
     leave(&l, status);
     app_saving_close(&l.saving);
     rank_parts_close(&l.parts);
-    rank_trace_close(&l.trace);
+    wf_rank_trace_close(&l.trace);
     wf_par_trainer_close(l.trainer);
     if (l.model)
         wf_nn_free(&l.model->base);

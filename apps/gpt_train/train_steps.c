@@ -1,5 +1,6 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
+#include "parallel/report/layout.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/evaluation.h"
 #include "apps/gpt_train/first_lines.h"
@@ -53,7 +54,7 @@ static void tell_step(app_loop *l, int64_t step, wf_par_report *report)
 
     wf_par_report_end(l->par, &l->model->base, report);
     if (l->o->comm_report) {
-        app_step_report_collectives(stdout, report);
+        wf_par_print_traffic(stdout, report);
         fprintf(stdout, "  (of rank %d, in step %lld; the world's is the gradient norm)\n",
                 l->rank->index, (long long)step);
         fflush(stdout);
@@ -133,7 +134,7 @@ static wf_status train_step(app_loop *l, int64_t step)
     wf_status status;
 
     wf_par_report_begin(l->par, &report);
-    status = rank_trace_step(&l->trace, l->trainer, step, &train, &made.result);
+    status = wf_rank_trace_step(&l->trace, l->trainer, step, &train, &made.result);
     made.ms = now_ms() - start;
     if (l->into && wf_par_trainer_steps(l->trainer) == step)
         app_elastic_made(l->job->elastic, &made);

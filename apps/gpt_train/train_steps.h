@@ -3,7 +3,7 @@
 #define WF_APPS_TRAIN_STEPS_H
 
 #include "apps/gpt_train/rank_parts.h"
-#include "apps/gpt_train/rank_trace.h"
+#include "parallel/report/rank_trace.h"
 #include "apps/gpt_train/train_job.h"
 
 /* Scalars of this program in a step's log: what --eval-requests comes to. */
@@ -23,7 +23,7 @@ typedef struct app_loop {
     bool
         unevaluated; /* the run is to stop, and the evaluation behind the step was not made, or not whole */
     wf_log_scalar scalars[APP_LOOP_SCALARS];
-    rank_trace trace;
+    wf_rank_trace trace;
     rank_parts parts;
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */
     bool

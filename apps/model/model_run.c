@@ -52,7 +52,7 @@ wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error)
     return WF_OK;
 }
 
-void app_model_run_job(app_model_run *run, const app_flag *flags)
+void app_model_run_job(app_model_run *run, const wf_flag *flags)
 {
     static const char *const own[] = {"threads-per-rank", "tokenizer", "data",
                                       "requests",         "prompts",   NULL};
@@ -61,7 +61,7 @@ void app_model_run_job(app_model_run *run, const app_flag *flags)
     if (!run->job)
         return;
     app_program_job(run->job);
-    app_flags_job(flags, own, run->job);
+    wf_flags_job(flags, own, run->job);
 }
 
 void app_model_run_content(const app_model_run *run, const wf_gen_model *source,

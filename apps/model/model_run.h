@@ -2,7 +2,7 @@
 #ifndef WF_APPS_MODEL_MODEL_RUN_H
 #define WF_APPS_MODEL_MODEL_RUN_H
 
-#include "apps/command_line.h"
+#include "parallel/program/flags.h"
 #include <weft/weft.h>
 #include "parallel/generate/model.h"
 #include "nn/text/tokenizer/tokenizer.h"
@@ -24,19 +24,26 @@ typedef struct app_model_run {
         .tp = 1, .dp = 1, .dtype = "fp32", .device = "auto"                                    \
     }
 
-/* Their flags, for app_flags_read, and their help, a line each. */
-#define APP_MODEL_RUN_FLAGS(run)                                                                \
-    {"tokenizer", APP_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL},                          \
-        {"tp", APP_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL},                                \
-        {"dp", APP_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL},                                \
-        {"pp", APP_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL},                                    \
-        {"threads-per-rank", APP_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL},             \
-        {"device", APP_FLAG_TEXT, &(run)->device, 0, 0, NULL, NULL},                            \
-        {"dtype", APP_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL},                              \
-        {"compute", APP_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL},                          \
-        {"fp32-residual-connection", APP_FLAG_SWITCH, &(run)->fp32_residual, 0, 0, NULL, NULL}, \
-    {                                                                                           \
-        "base-dtype", APP_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL                       \
+/* Their flags, for wf_flags_read, and their help, a line each. */
+#define APP_MODEL_RUN_FLAGS(run)                                                               \
+    {"tokenizer", WF_FLAG_TEXT, &(run)->tokenizer, 0, 0, NULL, NULL, NULL},                    \
+        {"tp", WF_FLAG_COUNT, &(run)->tp, 1, 4096, NULL, NULL, NULL},                          \
+        {"dp", WF_FLAG_COUNT, &(run)->dp, 1, 4096, NULL, NULL, NULL},                          \
+        {"pp", WF_FLAG_TEXT, &(run)->pp, 0, 0, NULL, NULL, NULL},                              \
+        {"threads-per-rank", WF_FLAG_COUNT, &(run)->threads, 1, 4096, NULL, NULL, NULL},       \
+        {"device", WF_FLAG_TEXT, &(run)->device, 0, 0, NULL, NULL, NULL},                      \
+        {"dtype", WF_FLAG_TEXT, &(run)->dtype, 0, 0, NULL, NULL, NULL},                        \
+        {"compute", WF_FLAG_TEXT, &(run)->compute, 0, 0, NULL, NULL, NULL},                    \
+        {"fp32-residual-connection",                                                           \
+         WF_FLAG_SWITCH,                                                                       \
+         &(run)->fp32_residual,                                                                \
+         0,                                                                                    \
+         0,                                                                                    \
+         NULL,                                                                                 \
+         NULL,                                                                                 \
+         NULL},                                                                                \
+    {                                                                                          \
+        "base-dtype", WF_FLAG_TEXT, &(run)->base_dtype, 0, 0, NULL, NULL, NULL                 \
     }
 #define APP_MODEL_RUN_HELP                                                                     \
     "  --tp N                   ranks that share a model (default: 1); 1, 2, 4 and 8 have "    \
@@ -57,7 +64,7 @@ typedef struct app_model_run {
  * be called when flags are read; app_model_run_content adds what the model and other files hold. Owner: caller, of
  * run->job, wf_job_free.
  */
-void app_model_run_job(app_model_run *run, const app_flag *flags);
+void app_model_run_job(app_model_run *run, const wf_flag *flags);
 void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
                            const char *name, const char *file);
 

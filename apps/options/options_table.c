@@ -34,9 +34,9 @@ const char *app_option_own(const app_option_row *row)
     return why[row - app_option_rows];
 }
 
-app_flag app_option_flag(const app_option_row *row)
+wf_flag app_option_flag(const app_option_row *row)
 {
-    app_flag flag;
+    wf_flag flag;
 
     snprintf(flag.text, sizeof flag.text, "--%s", row->name);
     for (char *c = flag.text; *c; c++)

@@ -61,11 +61,11 @@ typedef struct app_choice {
 bool app_option_is_bare(const app_option_row *row);
 
 /* The flag of a row, with its two dashes, as a value that lasts for one expression. */
-typedef struct app_flag {
+typedef struct wf_flag {
     char text[48];
-} app_flag;
+} wf_flag;
 
-app_flag app_option_flag(const app_option_row *row);
+wf_flag app_option_flag(const app_option_row *row);
 
 /* Why processes of one run may differ in a row; NULL: they may not. */
 const char *app_option_own(const app_option_row *row);

@@ -1,6 +1,6 @@
 /* apps/options/options_value.c - one value: text to a field of app_options, checked against its domain.
  */
-#include "apps/float_value.h"
+#include "core/numerics/float_value.h"
 #include "apps/options/options_table.h"
 #include <ctype.h>
 #include <errno.h>
@@ -75,7 +75,7 @@ static wf_status set_float(void *field, const app_option_row *row, const char *w
     if (set_real(field, row, where, text, error) != WF_OK)
         return error->code;
     snprintf(rounded, sizeof rounded, "%.9g", (double)(float)*(double *)field);
-    if (app_float_holds(*(double *)field) &&
+    if (wf_float_holds(*(double *)field) &&
         set_real(&(double){0}, row, where, rounded, &(wf_error){WF_OK, ""}) == WF_OK)
         return WF_OK;
     *(double *)field = before;

@@ -1,5 +1,6 @@
 /* apps/tools/mesh_picture.c - a placement as text. */
 #include "apps/tools/mesh_picture.h"
+#include "parallel/report/layout.h"
 #include "apps/step_report.h"
 #include <stdlib.h>
 #include <string.h>
@@ -94,7 +95,7 @@ static void print_axis(const wf_placement *p, int axis, FILE *out)
                 fprintf(out, " in %d", count[l]);
             before = ", ";
         }
-    fprintf(out, "; each rank receives %s a step\n", app_size_text(size, a->bytes));
+    fprintf(out, "; each rank receives %s a step\n", wf_size_text(size, a->bytes));
 }
 
 static void print_why(const app_mesh_picture *m, FILE *out)
@@ -116,8 +117,8 @@ static void print_row(FILE *out, const char *what, double chosen, double transpo
 {
     char a[32], b[32];
 
-    fprintf(out, "  %-32s %14s %14s\n", what, app_size_text(a, chosen),
-            app_size_text(b, transposed));
+    fprintf(out, "  %-32s %14s %14s\n", what, wf_size_text(a, chosen),
+            wf_size_text(b, transposed));
 }
 
 static void print_alternative(const app_mesh_picture *m, FILE *out)

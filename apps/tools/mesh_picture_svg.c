@@ -3,6 +3,7 @@
  * by the group of the innermost axis that sits there; below, what each link carries.
  */
 #include "apps/tools/mesh_picture.h"
+#include "parallel/report/layout.h"
 #include "apps/step_report.h"
 #include "apps/tools/svg.h"
 
@@ -120,8 +121,8 @@ static void draw_bytes(const app_mesh_picture *m, double y, FILE *out)
     draw_row(out, y, "bytes of a step by link", "chosen", "transposed");
     for (int l = 0; l < WF_LINKS; l++)
         if (chosen[l] > 0 || transposed[l] > 0)
-            draw_row(out, y += ROW, wf_link_name((wf_link)l), app_size_text(a, chosen[l]),
-                     app_size_text(b, transposed[l]));
+            draw_row(out, y += ROW, wf_link_name((wf_link)l), wf_size_text(a, chosen[l]),
+                     wf_size_text(b, transposed[l]));
     snprintf(a, sizeof a, "%.3f ms", m->chosen->cost / m->chosen->ranks * 1e-9);
     snprintf(b, sizeof b, "%.3f ms", m->transposed->cost / m->chosen->ranks * 1e-9);
     draw_row(out, y + ROW, "nominal time of a rank", a, b);

@@ -51,7 +51,7 @@ static size_t plan_each(const app_options *o)
 
     for (int64_t pp = 0; pp < o->pp; pp++) {
         wf_error error = {WF_OK, ""};
-        dry_run run;
+        wf_plan run;
 
         one.rank = (pp + 1) * (RANKS / o->pp) - 1;
         if (dry_run_step(&one, &run, &error) == WF_OK && run.report.memory.peak > peak)
@@ -77,7 +77,7 @@ static bool bounds_hold(search *s, const search_candidate *c, bool each, layout 
     app_options o = search_options(s, c);
     wf_error error = {WF_OK, ""};
     search_found found;
-    dry_run_peak peak;
+    wf_plan_peak peak;
     double least, bound = search_memory_bound(s, c);
 
     if (!search_simulate(s, c, 0, &found))

@@ -82,8 +82,21 @@ LD_LIBRARY_PATH=$library "$work/by_pkg_config"
     -Wl,-rpath,"$(pkg-config --variable=libdir weft)"
 "$work/by_rpath"
 
-strangers=$(nm -D --defined-only "$library/libweft.so" | awk '{ print $3 }' |
-    grep -v '^\(wf_\|_init$\|_fini$\)' || true)
+# shellcheck disable=SC2046 # the flags are words
+"$cc" -std=c11 "$here/text_consumer.c" -o "$work/of_text" $(pkg-config --cflags --libs weft-text)
+LD_LIBRARY_PATH=$library "$work/of_text"
+needs=$(ldd "$library/libweft.so")
+if grep -q 'pcre2\|utf8proc' <<<"$needs"; then
+    echo "install: libweft needs what is libweft_text's" >&2
+    exit 1
+fi
+
+names=$(nm -D --defined-only "$library/libweft.so" "$library/libweft_text.so" | awk '{ print $3 }')
+strangers=$(grep -v '^\(wf_\|_init$\|_fini$\|$\)' <<<"$names" || true)
+for prefix in wf_tok_ wf_chat_ wf_gen_ wf_dataset_ wf_plan_ wf_par_run wf_run_log_; do
+    grep -q "^$prefix" <<<"$names" ||
+        { echo "install: no function of the libraries begins with $prefix" >&2; exit 1; }
+done
 if [ -n "$strangers" ]; then
     echo "install: the library shows symbols that are not wf_: $strangers" >&2
     exit 1

@@ -239,4 +239,14 @@ static inline bool digest_after(trial *t, wf_par *par, wf_par_trainer *trainer, 
     return wf_context_status(ctx) == WF_OK;
 }
 
+/* The number before " bytes for": what the pool was asked for, before it rounded. */
+static inline size_t bytes_said(const char *text)
+{
+    const char *at = strstr(text, " bytes for");
+
+    while (at && at > text && isdigit((unsigned char)at[-1]))
+        at--;
+    return at ? strtoull(at, NULL, 10) : 0;
+}
+
 #endif

@@ -1,6 +1,6 @@
-/* apps/gpt_train/layout_report.c - --show-layout. */
-#include "apps/gpt_train/stage_report.h"
-#include "apps/gpt_train/first_lines.h"
+/* parallel/report/layout.c - see the header. */
+#include "parallel/report/layout.h"
+#include "parallel/shard/sharding_plan.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,15 +133,15 @@ static void print_units(FILE *out, const wf_par *par, const wf_nn_module *model)
     }
 }
 
-void app_report_layout(FILE *out, wf_par *par, wf_nn_module *model,
-                       const wf_par_pipeline *pipeline)
+void wf_par_print_layout(FILE *out, wf_par *par, wf_nn_module *model,
+                         const wf_par_pipeline *pipeline)
 {
     layout_report r = {.out = out, .mesh = wf_par_mesh(par)};
     int pp = wf_mesh_axis(r.mesh, "pp");
 
     r.pp = pp < 0 ? 0 : 1u << pp;
     if (pipeline)
-        app_report_stages(out, pipeline, model);
+        wf_par_print_stages(out, pipeline, model);
     fprintf(out, "  %-34s %-16s %-16s %-16s\n", "parameter", "shape", "layout",
             pipeline ? "on a first rank" : "on rank 0");
     wf_nn_visit(model, NULL, print_parameter, &r);

@@ -1,11 +1,11 @@
-/* apps/gpt_train/rank_trace.c - see the header. */
-#include "apps/gpt_train/rank_trace.h"
+/* parallel/report/rank_trace.c - see the header. */
+#include "parallel/report/rank_trace.h"
 #include <stdlib.h>
 
 enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
 
 /* The rows of ranks in other processes come to rank 0, which has the file. */
-static wf_status collect_rows(rank_trace *t, const int64_t *here, wf_error *error)
+static wf_status collect_rows(wf_rank_trace *t, const int64_t *here, wf_error *error)
 {
     wf_status status = WF_OK;
 
@@ -32,7 +32,8 @@ static wf_status collect_rows(rank_trace *t, const int64_t *here, wf_error *erro
 
 /* The rows of this rank go to rank 0, which has the file; of a run that has failed, not from other
    processes. */
-static wf_status hand_in_rows(rank_trace *t, const wf_trace *trace, bool well, wf_error *error)
+static wf_status hand_in_rows(wf_rank_trace *t, const wf_trace *trace, bool well,
+                              wf_error *error)
 {
     const int64_t mine = t->timeline != NULL, *here = NULL;
     char *text;
@@ -56,7 +57,7 @@ static wf_status hand_in_rows(rank_trace *t, const wf_trace *trace, bool well, w
                                                           : status;
 }
 
-wf_status rank_trace_close(rank_trace *t)
+wf_status wf_rank_trace_close(wf_rank_trace *t)
 {
     wf_context *ctx = wf_par_context(t->par);
     wf_error error = {WF_OK, ""};
@@ -66,22 +67,22 @@ wf_status rank_trace_close(rank_trace *t)
     t->trace = NULL;
     if (trace && hand_in_rows(t, trace, well, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
-    if (trace && t->rank->index == t->options->rank && wf_context_status(ctx) == WF_OK) {
-        wf_timeline_summary(stdout, trace);
-        fprintf(stdout, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
-                t->rank->index, (long long)t->options->trace_steps.first,
-                (long long)t->options->trace_steps.last, (long long)wf_trace_lost(trace));
-        fflush(stdout);
+    if (trace && t->out && wf_context_status(ctx) == WF_OK) {
+        wf_timeline_summary(t->out, trace);
+        fprintf(t->out, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
+                t->rank->index, (long long)t->first, (long long)t->last,
+                (long long)wf_trace_lost(trace));
+        fflush(t->out);
     }
     wf_trace_close(trace);
     return wf_context_status(ctx);
 }
 
-wf_status rank_trace_open(rank_trace *t)
+wf_status wf_rank_trace_open(wf_rank_trace *t)
 {
     wf_error error = {WF_OK, ""};
 
-    if (!t->options->trace)
+    if (!t->traced)
         return WF_OK;
     t->zero = wf_timeline_clock();
     t->trace = wf_trace_open(TRACE_EVENTS, &error);
@@ -91,18 +92,17 @@ wf_status rank_trace_open(rank_trace *t)
     return WF_OK;
 }
 
-wf_status rank_trace_step(rank_trace *t, wf_par_trainer *trainer, int64_t step,
-                          const wf_par_data *data, wf_par_step *result)
+wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
+                             const wf_par_data *data, wf_par_step *result)
 {
-    const app_steps *traced = &t->options->trace_steps;
     wf_status status;
 
-    if (t->trace && step >= traced->first)
+    if (t->trace && step >= t->first)
         wf_mesh_trace(wf_par_mesh(t->par), t->trace);
     status = wf_par_train_step(trainer, step, data, result);
     if (t->trace)
         wf_mesh_trace(wf_par_mesh(t->par), NULL);
-    if (status == WF_OK && step == traced->last)
-        status = rank_trace_close(t);
+    if (status == WF_OK && step == t->last)
+        status = wf_rank_trace_close(t);
     return status;
 }

@@ -1,0 +1,148 @@
+/* parallel/plan/step.c - a rank of a job on the fake device; see plan.h. */
+#include "mesh/cluster/launch.h"
+#include "parallel/plan/plan_internal.h"
+#include <stdio.h>
+#include <string.h>
+
+enum { STEPS = 2 };
+
+/* Takes what a run takes after its last step: an evaluation, and what the job does then. */
+static void take_rest(const wf_par_job *job, wf_par_running *r, wf_par_report *report)
+{
+    wf_context *ctx = wf_par_context(r->par);
+    const wf_par_data none = {.read = NULL};
+    float loss;
+
+    if (job->eval_interval && r->trainer)
+        wf_par_evaluate(r->trainer, 1, &none, NULL, &loss);
+    if (job->after)
+        job->after(r, job->arg);
+    wf_pool_report(wf_context_pool(ctx), &report->memory);
+}
+
+/* Takes an evaluation between the steps too, since what it gathers may stay for the next step. */
+static void take_steps(wf_planned *p, wf_par_running *r)
+{
+    const wf_par_job *job = p->job;
+    wf_context *ctx = wf_par_context(r->par);
+    const wf_par_data none = {.read = NULL};
+    wf_par_report *report = &p->plan->report;
+    float loss;
+
+    for (int64_t step = 1; step <= p->steps && wf_context_status(ctx) == WF_OK; step++) {
+        wf_par_step result;
+
+        wf_par_report_begin(r->par, report);
+        if (step == p->steps && p->options.journal)
+            wf_mesh_journal(wf_par_mesh(r->par), p->options.journal);
+        if (wf_par_train_step(r->trainer, step, &none, &result) == WF_OK)
+            wf_par_report_end(r->par, r->model, report);
+        if (step < p->steps && wf_par_job_evaluates(job, step))
+            wf_par_evaluate(r->trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
+    }
+    if (p->options.journal)
+        wf_mesh_journal(wf_par_mesh(r->par), NULL);
+    if (p->options.start && wf_context_status(ctx) == WF_OK)
+        take_rest(job, r, report);
+}
+
+static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
+{
+    const wf_par_job *job = p->job;
+    wf_par_train_options options = job->train;
+    wf_par_running r = {.par = par, .model = model};
+
+    wf_par_job_materialize(p->pipeline, par, model);
+    options.pipeline = p->pipeline;
+    options.profile = p->profile;
+    if (p->steps || options.pipeline) {
+        r.trainer = wf_par_trainer_open(par, model, &options);
+        if (job->begin)
+            job->begin(&r, job->arg);
+    }
+    take_steps(p, &r);
+    snprintf(p->plan->inexact, sizeof p->plan->inexact, "%s",
+             wf_par_inexact(par) ? wf_par_inexact(par) : "");
+    if (job->end)
+        job->end(&r, job->arg);
+    wf_par_trainer_close(r.trainer);
+}
+
+static wf_status dry_rank(wf_rank *rank, void *arg)
+{
+    wf_planned *p = arg;
+    wf_par_options options = p->job->mesh;
+    wf_nn_module *model;
+    wf_par *par;
+
+    options.plan = true;
+    options.memory_limit = p->options.limit;
+    par = wf_par_open(rank, &options, &rank->error);
+    if (!par)
+        return rank->error.code;
+    model = p->job->model(par, p->job->arg);
+    if (model) {
+        plan_rank(p, par, model);
+        wf_nn_free(model);
+    }
+    rank->error = *wf_context_error(wf_par_context(par));
+    wf_par_close(par);
+    return rank->error.code;
+}
+
+wf_status wf_planned_rank(wf_planned *p, int rank, wf_error *error)
+{
+    *p->plan = (wf_plan){.inexact = ""};
+    return wf_launch(&(wf_launch_options){.ranks = (int)wf_par_ranks(&p->job->mesh),
+                                          .transport = "fake",
+                                          .rank = rank},
+                     dry_rank, p, error);
+}
+
+/* Takes away the number of the rank that was planned: what is refused is refused of every rank. */
+static void drop_rank(wf_error *error)
+{
+    int rank, n = 0;
+
+    if (error->code != WF_OK && sscanf(error->text, "rank %d: %n", &rank, &n) == 1 && n)
+        memmove(error->text, error->text + n, strlen(error->text + n) + 1);
+}
+
+int64_t wf_planned_steps(const wf_par_job *job)
+{
+    return job->steps == 1 ? 1 : STEPS;
+}
+
+wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *options,
+                       wf_plan *plan, wf_error *error)
+{
+    wf_planned p = {.job = job, .plan = plan};
+
+    *error = (wf_error){WF_OK, ""};
+    if (options)
+        p.options = *options;
+    p.steps = p.options.start ? job->steps > 0 : wf_planned_steps(job);
+    if (wf_par_job_pipeline(job, &p.pipeline, error) == WF_OK)
+        wf_planned_rank(&p, rank, error);
+    drop_rank(error);
+    wf_par_pipeline_free(p.pipeline);
+    return error->code;
+}
+
+double wf_ledger_received(const wf_ledger *ledger)
+{
+    double bytes = 0;
+
+    for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
+        bytes += (double)ledger->of[k].bytes;
+    return bytes;
+}
+
+double wf_plan_traffic(const wf_plan *plan)
+{
+    double bytes = 0;
+
+    for (int i = 0; i < plan->report.n_traffic; i++)
+        bytes += wf_ledger_received(&plan->report.traffic[i].ledger);
+    return bytes;
+}

@@ -1,0 +1,227 @@
+/* parallel/program/flags.c - see the header. */
+#include "parallel/program/flags.h"
+#include "core/files/input.h"
+#include "core/numerics/float_value.h"
+#include <errno.h>
+#include <getopt.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static wf_status take(const wf_flag *f, const char *text, wf_error *error)
+{
+    char *end = NULL;
+    double real;
+    long long count;
+
+    switch (f->kind) {
+    case WF_FLAG_TEXT:
+        *(const char **)f->value = text;
+        return WF_OK;
+    case WF_FLAG_SWITCH:
+        *(bool *)f->value = true;
+        return WF_OK;
+    case WF_FLAG_COUNT:
+        count = strtoll(text, &end, 10);
+        if (end == text || *end || (double)count < f->least || (double)count > f->most)
+            return wf_error_set(error, WF_EINVAL, "--%s %s: a whole number from %.0f to %.0f",
+                                f->name, text, f->least, f->most);
+        *(int64_t *)f->value = count;
+        return WF_OK;
+    default:
+        real = strtod(text, &end);
+        if (end == text || *end || !(real >= f->least && real <= f->most))
+            return wf_error_set(error, WF_EINVAL, "--%s %s: a number from %g to %g", f->name,
+                                text, f->least, f->most);
+        if (!wf_float_holds(real))
+            return wf_error_set(error, WF_EINVAL,
+                                "--%s %s becomes %g as a 32-bit float: a number from %g to %g, "
+                                "of %g or more where it is not 0",
+                                f->name, text, (double)(float)real, f->least, f->most, 1.2e-38);
+        *(double *)f->value = real;
+        return WF_OK;
+    }
+}
+
+wf_status wf_flags_read(const char *program, int argc, char **argv, const wf_flag *flags,
+                        int *first, wf_error *error)
+{
+    struct option options[WF_FLAGS + 1] = {{NULL, 0, NULL, 0}};
+    int c, at = 0;
+
+    for (int i = 0; flags[i].name; i++)
+        options[i] = (struct option){
+            flags[i].name, flags[i].kind == WF_FLAG_SWITCH ? no_argument : required_argument,
+            NULL, 0};
+    opterr = 0;
+    while ((c = getopt_long(argc, argv, ":", options, &at)) != -1) {
+        if (c == ':')
+            return wf_error_set(error, WF_EINVAL, "%s lacks its value; see %s --help",
+                                argv[optind - 1], program);
+        if (c != 0)
+            return wf_error_set(error, WF_EINVAL, "%s is no flag; see %s --help",
+                                argv[optind - 1], program);
+        if (take(&flags[at], optarg, error) != WF_OK ||
+            (flags[at].taken && flags[at].taken(flags[at].arg, error) != WF_OK))
+            return error->code;
+    }
+    *first = optind;
+    return WF_OK;
+}
+
+static void add(const wf_flag *f, wf_job *job)
+{
+    char name[48];
+
+    snprintf(name, sizeof name, "--%.40s", f->name);
+    switch (f->kind) {
+    case WF_FLAG_TEXT:
+        wf_job_add(job, name, "%s",
+                   *(const char **)f->value ? *(const char **)f->value : "not given");
+        break;
+    case WF_FLAG_SWITCH:
+        wf_job_add(job, name, "%s", *(bool *)f->value ? "on" : "off");
+        break;
+    case WF_FLAG_COUNT:
+        wf_job_add(job, name, "%lld", (long long)*(int64_t *)f->value);
+        break;
+    default:
+        wf_job_add(job, name, "%.17g", *(double *)f->value);
+    }
+}
+
+void wf_flags_job(const wf_flag *flags, const char *const *own, wf_job *job)
+{
+    for (; flags->name; flags++) {
+        bool is_own = false;
+
+        for (int i = 0; own[i]; i++)
+            is_own = is_own || strcmp(own[i], flags->name) == 0;
+        if (!is_own)
+            add(flags, job);
+    }
+}
+
+/* Finds the flag of a key, in which _ may stand for -. */
+static const wf_flag *find(const wf_flag *flags, const char *key)
+{
+    for (; flags->name; flags++) {
+        size_t i = 0;
+
+        while (key[i] && (key[i] == flags->name[i] || (key[i] == '_' && flags->name[i] == '-')))
+            i++;
+        if (!key[i] && !flags->name[i])
+            return flags;
+    }
+    return NULL;
+}
+
+/* Takes a value of JSON as the text that a command line would have; a switch is true or false. */
+static wf_status take_json(const wf_flag *f, const char *path, const char *key,
+                           const json_t *value, wf_error *error)
+{
+    char *text = json_is_string(value)    ? strdup(json_string_value(value))
+                 : json_is_number(value)  ? json_dumps(value, JSON_ENCODE_ANY)
+                 : json_is_boolean(value) ? strdup("")
+                                          : NULL;
+    bool fits = text && (f->kind == WF_FLAG_SWITCH) == json_is_boolean(value) &&
+                (f->kind != WF_FLAG_TEXT || json_is_string(value)) &&
+                (f->kind == WF_FLAG_TEXT || !json_is_string(value));
+    wf_error why = {WF_OK, ""};
+
+    if (!fits)
+        wf_error_set(error, WF_EINVAL, "%s: \"%s\" is a value of another kind than --%s takes",
+                     path, key, f->name);
+    else if (f->kind == WF_FLAG_SWITCH)
+        *(bool *)f->value = json_is_true(value);
+    else if (take(f, text, &why) != WF_OK || (f->taken && f->taken(f->arg, &why) != WF_OK))
+        wf_error_set(error, why.code, "%s: %s", path, why.text);
+    if (!fits || f->kind != WF_FLAG_TEXT)
+        free(text);
+    return error->code;
+}
+
+wf_status wf_flags_config(const char *path, const wf_flag *flags, wf_error *error)
+{
+    json_error_t where;
+    json_t *object, *value;
+    const char *key;
+    FILE *file = wf_input_open(path);
+
+    if (!file)
+        return wf_error_set(error, WF_EIO, "--config: cannot read %s: %s", path,
+                            strerror(errno));
+    object = json_loadf(file, JSON_REJECT_DUPLICATES, &where);
+    fclose(file);
+    if (!json_is_object(object)) {
+        json_decref(object);
+        return wf_error_set(error, WF_EDATA,
+                            "--config %s is no JSON object of flags: %s, line %d", path,
+                            object ? "another value" : where.text, where.line);
+    }
+    json_object_foreach(object, key, value)
+    {
+        const wf_flag *f = find(flags, key);
+
+        if (!f)
+            wf_error_set(error, WF_EINVAL, "--config %s: \"%s\" is no flag of this program",
+                         path, key);
+        else
+            take_json(f, path, key, value, error);
+        if (error->code != WF_OK)
+            break;
+    }
+    json_decref(object);
+    return error->code;
+}
+
+/* Writes the value that a flag has. */
+static void print_value(FILE *out, const wf_flag *f)
+{
+    const char *text = f->kind == WF_FLAG_TEXT ? *(const char **)f->value : NULL;
+
+    if (f->kind == WF_FLAG_COUNT)
+        fprintf(out, " (default: %lld)", (long long)*(int64_t *)f->value);
+    else if (f->kind == WF_FLAG_REAL)
+        fprintf(out, " (default: %g)", *(double *)f->value);
+    else if (text)
+        fprintf(out, " (default: %s)", text);
+}
+
+void wf_flags_help(FILE *out, const wf_flag *flags)
+{
+    for (; flags->name; flags++) {
+        const char *text = flags->help;
+        int n = 0, value = text && flags->kind != WF_FLAG_SWITCH ? (int)strcspn(text, " ") : 0;
+
+        if (!text)
+            continue;
+        n = fprintf(out, "  --%s%s%.*s", flags->name, value ? " " : "", value, text);
+        fprintf(out, "%*s %s", n < 30 ? 30 - n : 0, "", text + value + (value > 0));
+        print_value(out, flags);
+        fputc('\n', out);
+    }
+}
+
+char *wf_flags_json(const wf_flag *flags)
+{
+    json_t *object = json_object();
+    char *text;
+
+    for (; object && flags->name; flags++) {
+        json_t *value = flags->kind == WF_FLAG_COUNT    ? json_integer(*(int64_t *)flags->value)
+                        : flags->kind == WF_FLAG_REAL   ? json_real(*(double *)flags->value)
+                        : flags->kind == WF_FLAG_SWITCH ? json_boolean(*(bool *)flags->value)
+                        : *(const char **)flags->value
+                            ? json_string(*(const char **)flags->value)
+                            : json_null();
+
+        if (json_object_set_new(object, flags->name, value) != 0)
+            break;
+    }
+    text = flags->name ? NULL : json_dumps(object, 0);
+    json_decref(object);
+    return text;
+}

@@ -1,0 +1,54 @@
+/* parallel/report/report_text.c - a step's report as text; see layout.h. */
+#include "parallel/report/layout.h"
+#include <inttypes.h>
+
+char *wf_size_text(char text[32], double bytes)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+
+    while (bytes >= 1024 && unit < 5) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(text, 32, "%.*f %s", unit ? 2 : 0, bytes, units[unit]);
+    return text;
+}
+
+char *wf_moment_text(char *text, size_t size, const wf_memory_report *memory)
+{
+    snprintf(text, size, "%s%s%s", memory->phase, *memory->place ? " of " : "", memory->place);
+    return text;
+}
+
+double wf_par_bytes_per_parameter(const wf_par_report *r, wf_memory_kind kind)
+{
+    return r->share ? (double)r->memory.most[kind] / (double)r->share : 0;
+}
+
+void wf_par_print_traffic(FILE *out, const wf_par_report *r)
+{
+    fprintf(out, "  %-10s %6s %-16s %10s %18s\n", "axis", "ranks", "collective", "per step",
+            "bytes received");
+    for (int i = 0; i < r->n_traffic; i++)
+        for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
+            const wf_par_traffic *t = &r->traffic[i];
+
+            if (t->ranks > 1 && t->ledger.of[k].calls)
+                fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 "\n", t->axis,
+                        t->ranks, wf_collective_name((wf_collective_kind)k),
+                        t->ledger.of[k].calls, t->ledger.of[k].bytes);
+        }
+}
+
+void wf_par_print_memory(FILE *out, const wf_memory_report *m)
+{
+    char a[32], b[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+
+    fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
+    for (int k = 0; k < WF_MEMORY_KINDS; k++)
+        fprintf(out, "  %-24s %14s %14s\n", wf_memory_kind_name((wf_memory_kind)k),
+                wf_size_text(a, (double)m->at_peak[k]), wf_size_text(b, (double)m->most[k]));
+    fprintf(out, "  %-24s %14s in %s\n", "peak", wf_size_text(a, (double)m->peak),
+            wf_moment_text(moment, sizeof moment, m));
+}
