@@ -16,6 +16,7 @@
 #include "parallel/train/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"
+#include <ctype.h>
 #include <stdatomic.h>
 #include <time.h>
 #include <unistd.h>

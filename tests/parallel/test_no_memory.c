@@ -10,7 +10,6 @@
 #include "tests/mesh/ranks.h"
 #include "tests/parallel/failing_run.h"
 #include "tests/call_sites.h"
-#include <ctype.h>
 
 void *__real_malloc(size_t bytes);
 void *__real_calloc(size_t count, size_t bytes);
@@ -37,7 +36,7 @@ typedef struct shortage {
 } shortage;
 
 static shortage regions, device, books;
-static shortage *recorded; /* whose requests are written down; NULL: none */
+static shortage *recorded; /* its requests are written down; NULL: none are */
 
 /* A sanitizer's build tries every fifth of the requests, where there are many every eleventh, that for threads fewer:
    what a rank does when it fails, and the others then, is the same everywhere. */
