@@ -19,17 +19,6 @@
 
 enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective */
 
-/* A row of parallel/shard/strategies.def. */
-typedef struct wf_par_strategy {
-    const char *name;
-    bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
-    bool split_parameters; /* at rest; they are gathered unit by unit */
-    bool keep_gathered;    /* from forward until after backward, by default */
-    bool split_gradients;
-    bool split_optimizer;
-    bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
-} wf_par_strategy;
-
 /* How the data-parallel ranks hold the parameters of some modules. */
 typedef struct wf_par_policy {
     const wf_par_strategy *strategy;

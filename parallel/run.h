@@ -97,6 +97,20 @@ typedef struct wf_par_options {
 
 typedef struct wf_par wf_par;
 
+/** wf_par_strategy - how data-parallel ranks hold parameters: a row of parallel/shard/strategies.def */
+typedef struct wf_par_strategy {
+    const char *name;
+    bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
+    bool split_parameters; /* at rest; they are gathered unit by unit */
+    bool keep_gathered;    /* from forward until after backward, by default */
+    bool split_gradients;
+    bool split_optimizer;
+    bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
+} wf_par_strategy;
+
+/** wf_par_strategy_at - returns the i-th strategy, from 0 on; NULL after the last. */
+WF_API const wf_par_strategy *wf_par_strategy_at(int i);
+
 /** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
 WF_API const char *wf_par_strategy_name(int i);
 

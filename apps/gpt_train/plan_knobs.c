@@ -1,6 +1,7 @@
 /* apps/gpt_train/plan_knobs.c - see the header. */
 #include "apps/gpt_train/plan_knobs.h"
 #include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/strategy_order.h"
 #include <string.h>
 
 enum {
@@ -102,18 +103,14 @@ bool plan_set_strategy(app_options *o, const char *name)
 /* Strategies that hold less than the present one, from the one that holds most of them. */
 static plan_set set_strategy(app_options *o, int i)
 {
-    static const char *const names[] = {"no_shard",     "zero1", "hybrid_shard_zero2",
-                                        "hybrid_shard", "mics",  "shard_grad_op",
-                                        "full_shard"};
-    enum { NAMES = sizeof names / sizeof *names };
     int now = 0;
 
-    while (now < NAMES && strcmp(o->strategy, names[now]) != 0)
+    while (strategy_by_memory(now) && strcmp(o->strategy, strategy_by_memory(now)->name) != 0)
         now++;
     i += now + 1;
-    if (i >= NAMES || o->dp < 2)
+    if (!strategy_by_memory(i) || o->dp < 2)
         return PLAN_END;
-    return plan_set_strategy(o, names[i]) ? PLAN_SET : PLAN_SKIP;
+    return plan_set_strategy(o, strategy_by_memory(i)->name) ? PLAN_SET : PLAN_SKIP;
 }
 
 static plan_set set_reshard(app_options *o, int i)

@@ -24,9 +24,9 @@ app_options search_options(const search *s, const search_candidate *c)
     o.dp = (int64_t)c->shard * c->replicate;
     o.micro_batch_size = c->micro;
     o.sequence_parallel = c->sequence_parallel;
-    choose(o.strategy, search_strategies[o.dp > 1 ? c->strategy : 0]);
-    o.dp_replicate = c->strategy >= 4 ? c->replicate : 0;
-    o.shard_group_size = c->strategy >= 4 ? c->shard : 0;
+    choose(o.strategy, (o.dp > 1 ? search_strategy(c) : strategy_to_search(0))->name);
+    o.dp_replicate = search_strategy(c)->groups ? c->replicate : 0;
+    o.shard_group_size = search_strategy(c)->groups ? c->shard : 0;
     choose(o.recompute, search_recompute[c->recompute]);
     choose(o.dtype, search_dtypes[c->dtype]);
     app_options_derive_compute(&o);
@@ -305,10 +305,10 @@ static search_candidate candidate_of(const app_options *o)
 {
     wf_par_options layout = app_setup_rank(o, true);
     int replicate = 1, shard = 1;
-    const char *accumulate =
-        strcmp(o->accumulate, "auto") != 0 ? o->accumulate
-        : strcmp(o->strategy, "no_shard") == 0 || strcmp(o->strategy, "zero1") == 0 ? "local"
-                                                                                    : "reduced";
+    int strategy = strategy_place(o->strategy);
+    const char *accumulate = strcmp(o->accumulate, "auto") != 0          ? o->accumulate
+                             : strategy_to_search(strategy)->reduce_each ? "reduced"
+                                                                         : "local";
     search_candidate c = {.pp = (int32_t)o->pp,
                           .tp = (int32_t)o->tp,
                           .micro = (int32_t)o->micro_batch_size,
@@ -322,8 +322,7 @@ static search_candidate candidate_of(const app_options *o)
         c.replicate = 1;
     }
     c.micros = (int32_t)app_options_micro_steps(o);
-    c.strategy = (int8_t)place_of(
-        strcmp(o->strategy, "mics") == 0 ? "hybrid_shard" : o->strategy, search_strategies);
+    c.strategy = (int8_t)strategy;
     c.schedule = (int8_t)place_of(o->pp_schedule, search_schedules);
     c.recompute = (int8_t)place_of(o->recompute, search_recompute);
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0

@@ -6,6 +6,7 @@
 #define WF_APPS_SEARCH_H
 
 #include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/strategy_order.h"
 #include "parallel/simulate/cost.h"
 
 enum { SEARCH_STAGES = 1024, SEARCH_TOP = 10, SEARCH_TABLES = 4096, SEARCH_MEASURED = 4096 };
@@ -15,7 +16,7 @@ typedef struct search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* places in lists */
+        sequence_parallel; /* places in lists; of strategy_to_search */
     float bound;           /* no step is shorter, s */
 } search_candidate;
 
@@ -85,8 +86,13 @@ typedef struct search {
 enum { SEARCH_SCHEDULES = 9 };
 
 extern const char *const search_schedules[],
-    *const search_strategies[], *const search_recompute[], *const search_accumulate[],
-                                                               *const search_dtypes[];
+    *const search_recompute[], *const search_accumulate[], *const search_dtypes[];
+
+/* A candidate's strategy. */
+static inline const wf_par_strategy *search_strategy(const search_candidate *c)
+{
+    return strategy_to_search(c->strategy);
+}
 
 /* Find all candidates whose sizes fit together, and bounds of their time and memory. WF_ENOMEM */
 wf_status search_enumerate(search *s, wf_error *error);

@@ -7,23 +7,10 @@
 
 enum { GROUP = 4 };
 
-enum {
-    NO_SHARD,
-    ZERO1,
-    SHARD_GRAD_OP,
-    FULL_SHARD,
-    HYBRID,
-    HYBRID_ZERO2
-}; /* search_strategies */
-
-static bool keeps(const search_candidate *c)
-{
-    return c->strategy == SHARD_GRAD_OP || c->strategy == HYBRID_ZERO2;
-}
-
 wf_sim_layout search_layout(const search *s, const search_candidate *c)
 {
-    bool sharded = c->strategy >= SHARD_GRAD_OP && c->shard > 1;
+    const wf_par_strategy *strategy = search_strategy(c);
+    bool sharded = strategy->split_parameters && c->shard > 1, keeps = strategy->keep_gathered;
     bool bf16 = c->dtype == 0, dp = c->shard * c->replicate > 1;
     wf_sim_layout l = {.pp = c->pp,
                        .replicate = c->replicate,
@@ -36,14 +23,15 @@ wf_sim_layout search_layout(const search *s, const search_candidate *c)
                        .parameter_bytes = bf16 ? 2 : 4,
                        .gradient_bytes = strcmp(s->options->reduce_dtype, "bf16") == 0 ? 2 : 4,
                        .sharded = sharded,
-                       .split_update = c->strategy == ZERO1 && c->shard > 1,
-                       .gather_again = !keeps(c),
+                       .split_update = strategy->split_optimizer &&
+                                       !strategy->split_parameters && c->shard > 1,
+                       .gather_again = !keeps,
                        .group = 1,
                        .again = (wf_sim_again)c->recompute};
 
     if (s->options->given[APP_OPTION_param_dtype])
         l.parameter_bytes = strcmp(s->options->param_dtype, "bf16") == 0 ? 2 : 4;
-    l.gather = !sharded ? WF_SIM_NEVER : keeps(c) && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
+    l.gather = !sharded ? WF_SIM_NEVER : keeps && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
     l.reduce = !dp ? WF_SIM_NEVER : c->accumulate > 0 ? WF_SIM_EACH : WF_SIM_ONCE;
     if (c->accumulate == 1) /* group:4, or the command line's */
         l.group = s->options->given[APP_OPTION_accumulate] &&

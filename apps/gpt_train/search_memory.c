@@ -6,14 +6,7 @@
 #include "apps/gpt_train/search.h"
 #include <string.h>
 
-enum {
-    FEW = 4,
-    SMALL_VOCABULARY = 256,
-    SHARDS = 64,
-    GROUP_OF_4 = 1,
-    REDUCED = 2,
-    FULL_SHARD = 3
-};
+enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
 /* What changes what a block keeps. Its parameters and gradients are in so many shards that they do not show. */
 static search_candidate key_of(const search_candidate *c)
@@ -24,7 +17,7 @@ static search_candidate key_of(const search_candidate *c)
                               .replicate = 1,
                               .micro = c->micro,
                               .micros = 1,
-                              .strategy = FULL_SHARD,
+                              .strategy = (int8_t)strategy_place("full_shard"),
                               .accumulate = REDUCED,
                               .recompute =
                                   c->recompute == WF_SIM_AGAIN_STAGE ? 0 : c->recompute,

@@ -115,7 +115,7 @@ static bool with_axes(const search *s, search_candidate *c, int64_t pp, int64_t 
 {
     int64_t dp = s->ranks / (pp * tp);
 
-    if (s->ranks % (pp * tp) || dp < 1 || c->strategy >= 4 || tp > s->model.heads ||
+    if (s->ranks % (pp * tp) || dp < 1 || search_strategy(c)->groups || tp > s->model.heads ||
         s->options->global_batch_size % (dp * c->micro) || pp > s->model.layers + 1)
         return false;
     c->pp = (int32_t)pp;
@@ -159,12 +159,12 @@ static void other_words(search *s, FILE *out)
     search_candidate c;
     char name[NAME];
 
-    for (int n = 0; n < 4; n++) {
+    for (int n = 0; strategy_to_search(n) && !strategy_to_search(n)->groups; n++) {
         c = *w;
         c.strategy = (int8_t)n;
-        c.accumulate = (int8_t)(n < 2 ? 0 : c.accumulate);
-        snprintf(name, sizeof name, "strategy %s", search_strategies[n]);
-        if (n != w->strategy && w->shard > 1 && w->strategy < 4 &&
+        c.accumulate = (int8_t)(search_strategy(&c)->split_gradients ? c.accumulate : 0);
+        snprintf(name, sizeof name, "strategy %s", strategy_to_search(n)->name);
+        if (n != w->strategy && w->shard > 1 && !search_strategy(w)->groups &&
             !o->given[APP_OPTION_strategy])
             print_other(s, name, &c, out);
     }

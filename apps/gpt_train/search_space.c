@@ -6,9 +6,6 @@
 const char *const search_schedules[] = {
     "1f1b",  "interleaved", "zb-h1", "zb-v",  "dualpipe-v", "v-half", "v-min",
     "gpipe", "looped-bfs",  "naive", "zb-h2", "list",       NULL};
-const char *const search_strategies[] = {"no_shard",   "zero1",        "shard_grad_op",
-                                         "full_shard", "hybrid_shard", "hybrid_shard_zero2",
-                                         NULL};
 const char *const search_recompute[] = {"none", "attention", "block", "stage", NULL};
 const char *const search_accumulate[] = {"local", "group:4", "reduced", NULL};
 const char *const search_dtypes[] = {"bf16", "fp32", NULL};
@@ -103,7 +100,7 @@ static void each_detail(search *s, search_candidate c, wf_error *error)
                     continue;
                 if ((r == 3 && c.pp == 1) ||
                     (a == 1 && (c.micros <= GROUP || c.micros % GROUP)) ||
-                    (a > 0 && (!sums || c.strategy < 2)))
+                    (a > 0 && (!sums || !search_strategy(&c)->split_gradients)))
                     continue; /* no other layout than the first */
                 if (d == 1 && s->machine.rate_fp32 <= 0)
                     continue;
@@ -181,13 +178,13 @@ static void each_strategy(search *s, search_candidate c, int64_t dp, wf_error *e
 {
     const app_options *o = s->options;
 
-    for (int n = 0; search_strategies[n] && error->code == WF_OK; n++) {
-        if (!may(o, APP_OPTION_strategy, o->strategy, search_strategies[n]) && dp > 1)
+    for (int n = 0; strategy_to_search(n) && error->code == WF_OK; n++) {
+        if (o->given[APP_OPTION_strategy] && n != strategy_place(o->strategy) && dp > 1)
             continue;
         if (dp == 1 && n > 0)
             break; /* they are all the same */
         c.strategy = (int8_t)n;
-        if (n >= 4) {
+        if (search_strategy(&c)->groups) {
             each_group(s, c, dp, error);
             continue;
         }

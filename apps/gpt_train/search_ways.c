@@ -28,16 +28,16 @@ static bool make(const search *s, way w, int64_t micro, search_candidate *c)
     const app_options *o = s->options;
     int64_t dp = w == NAIVE ? 1 : s->ranks, stages = w == NAIVE ? s->ranks : 1;
 
-    *c = (search_candidate){
-        .pp = (int32_t)stages,
-        .tp = 1,
-        .shard = (int32_t)dp,
-        .replicate = 1,
-        .micro = (int32_t)micro,
-        .per_rank = 1,
-        .schedule = (int8_t)place_in(search_schedules, "naive"),
-        .strategy = (int8_t)place_in(search_strategies, w == FSDP ? "full_shard" : "no_shard"),
-        .dtype = (int8_t)place_in(search_dtypes, o->dtype)};
+    *c = (search_candidate){.pp = (int32_t)stages,
+                            .tp = 1,
+                            .shard = (int32_t)dp,
+                            .replicate = 1,
+                            .micro = (int32_t)micro,
+                            .per_rank = 1,
+                            .schedule = (int8_t)place_in(search_schedules, "naive"),
+                            .strategy =
+                                (int8_t)strategy_place(w == FSDP ? "full_shard" : "no_shard"),
+                            .dtype = (int8_t)place_in(search_dtypes, o->dtype)};
     if (s->n_top && !o->given[APP_OPTION_dtype])
         c->dtype = s->top[0].candidate.dtype;
     if (c->dtype == 1 && s->machine.rate_fp32 <= 0)

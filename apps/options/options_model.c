@@ -10,6 +10,13 @@ const char app_family_names[] = ""
 #undef FAMILY
     ;
 
+const char app_strategy_names[] =
+    ""
+#define STRATEGY(name, ...) #name " "
+#include "parallel/shard/strategies.def"
+#undef STRATEGY
+    "fsdp=full_shard zero3=full_shard zero2=shard_grad_op ddp=no_shard";
+
 const app_property app_properties[] = {
     {APP_OPTION_qkv_bias, offsetof(wf_nn_gpt_config, qkv_bias)},
     {APP_OPTION_out_bias, offsetof(wf_nn_gpt_config, out_bias)},

@@ -15,6 +15,11 @@ static const wf_par_strategy strategies[] = {
 
 enum { STRATEGIES = sizeof strategies / sizeof *strategies };
 
+const wf_par_strategy *wf_par_strategy_at(int i)
+{
+    return i >= 0 && i < STRATEGIES ? &strategies[i] : NULL;
+}
+
 const char *wf_par_strategy_name(int i)
 {
     return i >= 0 && i < STRATEGIES ? strategies[i].name : NULL;
