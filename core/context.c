@@ -1,6 +1,6 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
-#include "core/failed_rank_internal.h"
+#include "core/failed_rank.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

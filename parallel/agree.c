@@ -1,6 +1,6 @@
 /* parallel/agree.c - agreement of ranks; see the header. */
 #include "parallel/agree_internal.h"
-#include "core/failed_rank_internal.h"
+#include "core/failed_rank.h"
 #include "mesh/comm/collective.h"
 #include <stdio.h>
 #include <stdlib.h>

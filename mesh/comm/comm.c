@@ -1,5 +1,5 @@
 /* mesh/comm/comm.c - the handle of a group. */
-#include "core/failed_rank_internal.h"
+#include "core/failed_rank.h"
 #include "core/sharing.h"
 #include "mesh/comm/transport_internal.h"
 #include "mesh/comm/observer_internal.h"

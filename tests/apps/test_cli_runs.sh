@@ -105,10 +105,8 @@ result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step
 python "its rows are whole" '
 import json
 if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
-for _ in 1 2 3; do
-    (ulimit -n 8 && exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1 --eval-interval 0 --save few) >out 2>err
-    result "an error names one rank" "$([ $? != 0 ] && grep -q "Too many open files" err && ! grep "rank [0-9]*: rank [0-9]*[:,]" err || cat err)"
-done
+(ulimit -n 8 && exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1 --eval-interval 0 --save few) >out 2>err
+result "an error names one rank" "$([ $? != 0 ] && grep -q "Too many open files" err && ! grep "rank [0-9]*: rank [0-9]*[:,]" err || cat err)"
 "$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
 result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1500 --eval-interval 0 --stall-timeout 1 2>err | (sleep 4 && tail -n 1 >out)

@@ -1,12 +1,12 @@
-/* core/failed_rank_internal.h - the rank with which the text of an error begins. */
-#ifndef WF_CORE_FAILED_RANK_INTERNAL_H
-#define WF_CORE_FAILED_RANK_INTERNAL_H
+/* core/failed_rank.h - the rank with which the text of an error begins. */
+#ifndef WF_CORE_FAILED_RANK_H
+#define WF_CORE_FAILED_RANK_H
 
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Returns whether a text begins with the rank that failed: a text names one rank, and names it once. */
+/** wf_names_rank - whether the text of an error begins with the rank that failed; a text names one rank, once. */
 static inline bool wf_names_rank(const char *text)
 {
     int rank, n = 0;
