@@ -1,5 +1,6 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
+#include "core/failed_rank.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,6 +72,8 @@ wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
+    if (wf_names_rank(text))
+        return wf_error_set(&ctx->error, code, "%s", text);
     if (ctx->path)
         return wf_error_set(&ctx->error, code, "rank %d, in %s: %s", ctx->options.rank,
                             ctx->path, text);

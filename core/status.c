@@ -1,6 +1,7 @@
 /* core/status.c - status names and the error record. */
 #include "core/status.h"
 #include <stdio.h>
+#include <string.h>
 
 const char *wf_status_name(wf_status status)
 {
@@ -26,11 +27,28 @@ char *wf_text_visible(char *text)
     return text;
 }
 
+/* Takes away a character whose last bytes the end of a text has cut off. */
+static void drop_cut_character(char *text)
+{
+    size_t n = strlen(text), have = 0, wants;
+    unsigned char first;
+
+    while (have < n && have < 4 && ((unsigned char)text[n - 1 - have] & 0xc0) == 0x80)
+        have++;
+    if (have == n)
+        return;
+    first = (unsigned char)text[n - 1 - have++];
+    wants = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1;
+    if (have < wants)
+        text[n - have] = 0;
+}
+
 wf_status wf_error_vset(wf_error *error, wf_status code, const char *format, va_list args)
 {
     if (error && error->code == WF_OK) {
         error->code = code;
         vsnprintf(error->text, sizeof error->text, format, args);
+        drop_cut_character(error->text);
         wf_text_visible(error->text);
     }
     return code;

@@ -13,6 +13,7 @@ typedef struct run {
     wf_nn_module *module;
     int64_t first, end; /* numbers of its uses of parameters */
     void *pass;
+    bool source; /* the input wants no gradient, and one is recorded for the parameters alone */
 } run;
 
 /* Both runs of a module are to do the same, or gradients would go to the wrong uses. */
@@ -33,7 +34,7 @@ static void walk_again(wf_gradient *g, const run *r)
     wf_uses *uses = wf_context_uses(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
-    wf_tensor *x = wf_source_of(g, INPUT), *y;
+    wf_tensor *x = r->source ? wf_detach(g->in[INPUT]) : wf_source_of(g, INPUT), *y;
     double share;
 
     *uses = (wf_uses){.next = r->first,
@@ -75,7 +76,7 @@ static const wf_op run_op = {.name = "checkpoint",
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
     wf_uses *uses = wf_context_uses(m->ctx);
-    run attr = {m, uses->next, 0, uses->pass};
+    run attr = {m, uses->next, 0, uses->pass, !x->requires_grad};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
                     .n_in = uses->first ? SAVED : 1,
@@ -96,7 +97,7 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
         uses->next = attr.first;
         return m->type->forward(m, x);
     }
-    call.in[INPUT] = x->requires_grad ? x : wf_source(x); /* its parameters want theirs */
+    call.in[INPUT] = attr.source ? wf_source(x) : x; /* its parameters want theirs */
     call.in[FIRST] = uses->first;
     call.in[POSITIONS] = uses->positions;
     call.out[0] = y;

@@ -1,5 +1,6 @@
 /* parallel/agree.c - agreement of ranks; see the header. */
 #include "parallel/agree_internal.h"
+#include "core/failed_rank.h"
 #include "mesh/comm/collective.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,8 +70,7 @@ static void take_lower(void *into, const void *from, size_t bytes)
 static wf_status tell(wf_par *par, wf_error *mine)
 {
     failure first = {wf_context_rank(par->ctx), *mine};
-    char prefix[32], within[32];
-    bool named; /* by the context of the rank that failed: a text names its rank once */
+    char prefix[32] = "";
 
     if (mine->code != WF_OK && wf_mesh_ranks(par->mesh) > 1)
         wf_comm_locate(wf_mesh_world(par->mesh), &first.error);
@@ -82,12 +82,9 @@ static wf_status tell(wf_par *par, wf_error *mine)
     *mine = (wf_error){WF_OK, ""};
     if (wf_mesh_ranks(par->mesh) == 1)
         return wf_error_set(mine, first.error.code, "%s", first.error.text);
-    snprintf(prefix, sizeof prefix, "rank %d: ", first.rank);
-    snprintf(within, sizeof within, "rank %d, in ", first.rank);
-    named = strncmp(first.error.text, prefix, strlen(prefix)) == 0 ||
-            strncmp(first.error.text, within, strlen(within)) == 0;
-    return wf_error_set(mine, first.error.code, "%s%.1500s", named ? "" : prefix,
-                        first.error.text);
+    if (!wf_names_rank(first.error.text))
+        snprintf(prefix, sizeof prefix, "rank %d: ", first.rank);
+    return wf_error_set(mine, first.error.code, "%s%.1500s", prefix, first.error.text);
 }
 
 wf_status wf_par_fail_as(wf_par *par, int rank, wf_status code, const char *text)

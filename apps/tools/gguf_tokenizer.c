@@ -78,13 +78,21 @@ static const void *find(const reading *c, const char *key, wf_par_gguf_kind kind
 /* Refuses a key that is not known, by its name; unless it is false. */
 static wf_status check_keys(const reading *c)
 {
-    static const char of[] = "tokenizer.ggml.";
+    static const char of[] = "tokenizer.ggml.", named[] = "tokenizer.chat_template.";
     const size_t n = sizeof of - 1;
 
     for (int64_t i = 0; i < wf_par_gguf_count(c->gguf); i++) {
         const wf_par_gguf_key *k = wf_par_gguf_at(c->gguf, i);
         size_t at = 0;
 
+        if (strncmp(k->key, named, sizeof named - 1) == 0) {
+            char name[96];
+
+            snprintf(name, sizeof name, "%.90s", k->key);
+            return refuse(c, WF_EUNSUPPORTED, wf_text_visible(name),
+                          "a chat template of a name, and a folder is given the one without a "
+                          "name alone; --tokenizer none converts the model without them");
+        }
         if (strncmp(k->key, of, n) != 0 ||
             (k->kind == WF_PAR_GGUF_BOOL && !k->array && !*(const bool *)k->values))
             continue;

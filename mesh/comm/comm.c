@@ -1,4 +1,5 @@
 /* mesh/comm/comm.c - the handle of a group. */
+#include "core/failed_rank.h"
 #include "core/sharing.h"
 #include "mesh/comm/transport_internal.h"
 #include "mesh/comm/observer_internal.h"
@@ -159,7 +160,7 @@ const char *wf_error_behind_rank(const wf_error *error, int rank, const char **c
     bool named = strncmp(error->text, name, length) == 0 &&
                  (error->text[length] == ',' || error->text[length] == ':');
 
-    *colon = named ? "" : ": ";
+    *colon = named ? "" : wf_names_rank(error->text) ? ", after " : ": ";
     return named ? error->text + length : error->text;
 }
 

@@ -190,7 +190,8 @@ void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name
                   int size, const int *members);
 
 /* What to print behind "rank 3" or "rank 3 failed" of an error of that rank: its text begins with
-   the rank where a context wrote it, and should not say it twice. *colon is ": " or "". */
+   the rank where a context wrote it, and should not say it twice. *colon is ": " or "", and ", after " where the
+   text names another rank, of which this one heard. */
 const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
 
 /* Free what wf_comm_close finds in flight. */

@@ -45,9 +45,14 @@ void wf_timeline_summary(FILE *out, const wf_trace *trace)
     }
     fprintf(out, "  %-10s %-16s %8s %12s %16s %12s\n", "axis", "collective", "times", "ms",
             "behind kernels", "waited ms");
-    for (int i = 0; i < n; i++)
-        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %14.0f %% %12.3f\n", lines[i].axis,
-                lines[i].name, lines[i].count, (double)lines[i].total / 1e6,
-                lines[i].total ? 100.0 * (double)lines[i].hidden / (double)lines[i].total : 0.0,
+    for (int i = 0; i < n; i++) {
+        char hidden[24] = "-"; /* a part of no time is no number */
+
+        if (lines[i].total)
+            snprintf(hidden, sizeof hidden, "%.0f %%",
+                     100.0 * (double)lines[i].hidden / (double)lines[i].total);
+        fprintf(out, "  %-10s %-16s %8" PRId64 " %12.3f %16s %12.3f\n", lines[i].axis,
+                lines[i].name, lines[i].count, (double)lines[i].total / 1e6, hidden,
                 (double)lines[i].waited / 1e6);
+    }
 }

@@ -105,6 +105,8 @@ result "a log that may not grow" "$([ "${PIPESTATUS[0]}" = 0 ] && grep -q "^step
 python "its rows are whole" '
 import json
 if len([json.loads(line) for line in open("small.jsonl")]) < 5: print("too few")'
+(ulimit -n 8 && exec timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1 --eval-interval 0 --save few) >out 2>err
+result "an error names one rank" "$([ $? != 0 ] && grep -q "Too many open files" err && ! grep "rank [0-9]*: rank [0-9]*[:,]" err || cat err)"
 "$gpt_train" "${tiny[@]}" --steps 20 --eval-interval 0 --save piped 2>err | head -n 1 >out
 result "a reader that leaves" "$([ "${PIPESTATUS[0]}" = 0 ] && [ -f piped/latest ] || echo "ended, or unsaved")"
 "$gpt_train" "${tiny[@]}" --dp 2 --steps 1500 --eval-interval 0 --stall-timeout 1 2>err | (sleep 4 && tail -n 1 >out)
@@ -294,10 +296,10 @@ merges = [m if isinstance(m, str) else " ".join(m) for m in t["model"]["merges"]
 if keys["tokenizer.ggml.merges"] != merges: print("merges")
 if keys["tokenizer.chat_template"].strip() != "{{ messages }}" or keys["general.architecture"] != "llama": print(keys)
 if not keys["tokenizer.ggml.add_space_prefix"] or keys["llama.vocab_size"] != 331: print("keys")'
-LC_ALL=C sed 's/tokenizer\.ggml\.merges/general.ggml.mergesxx/' roomy.gguf >unmerged.gguf
-other "a GGUF file without merges" 3 "tokenizer.ggml.merges: there are none" gpt_export unmerged.gguf unmerged
-LC_ALL=C sed 's/tokenizer\.ggml\.merges/tokenizer.ggml.novel1/' roomy.gguf >unmerged.gguf
-other "a GGUF file with an unknown key of its tokenizer" 2 "tokenizer.ggml.novel1: it is not known" gpt_export unmerged.gguf unmerged
+LC_ALL=C sed 's/tokenizer\.ggml\.merges/general.ggml.mergesxx/' roomy.gguf >unmerged.gguf; other "a GGUF file without merges" 3 "tokenizer.ggml.merges: there are none" gpt_export unmerged.gguf unmerged
+LC_ALL=C sed 's/tokenizer\.ggml\.merges/tokenizer.ggml.novel1/' roomy.gguf >unmerged.gguf; other "a GGUF file with an unknown key of its tokenizer" 2 "tokenizer.ggml.novel1: it is not known" gpt_export unmerged.gguf unmerged
+LC_ALL=C sed 's/tokenizer\.ggml\.add_space_prefix/tokenizer.chat_template.tool_us/' roomy.gguf >unmerged.gguf
+other "a GGUF file with a named chat template" 2 "chat_template.tool_us: a chat template of a name" gpt_export unmerged.gguf unmerged
 timeout -s KILL 60 "$bin/gpt_export" made --gguf made.gguf --tokenizer none --ranks 2 >out 2>err
 result "gpt_export --gguf of a checkpoint" "$([ $? = 0 ] && [ "$(head -c 4 made.gguf)" = GGUF ] || cat err)"
 result "gpt_export --gguf says that it has no tokenizer" \

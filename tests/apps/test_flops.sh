@@ -28,4 +28,17 @@ flops = [row["model_flops_per_s"] * row["ms"] / 1e3 for row in rows]
 if len(flops) != 8 or max(flops) > 1.0001 * min(flops) or not flops[0]: print(flops)
 for row, world in zip(rows, worlds):
     if abs(row["mfu"] * world["world"] * 1e12 / row["model_flops_per_s"] - 1) > 1e-4: print(row, world["world"])'
+rm flops.txt
+for flags in "" "--recompute block" "--recompute attention"; do
+    rm -f flops.jsonl
+    # shellcheck disable=SC2086
+    run "model FLOPs of adapters with $flags" "${tiny[@]}" --n-layer 2 --arch llama --steps 1 --eval-interval 0 --lora-rank 2 \
+        --log-jsonl flops.jsonl $flags
+    tail -1 flops.jsonl >>flops.txt
+done
+python "a frozen first block takes no gradient of its input" '
+import json
+rows = [json.loads(line) for line in open("flops.txt")]
+flops = [row["model_flops_per_s"] * row["ms"] / 1e3 for row in rows]
+if len(flops) != 3 or max(flops) > 1.0001 * min(flops) or not flops[0]: print(flops)'
 finish

@@ -103,6 +103,59 @@ static void any_way_has_one_sum(void)
     close_lone(ctx, WF_OK);
 }
 
+static wf_tensor *inside_alone(wf_nn_module *self, wf_tensor *x)
+{
+    return wf_nn_call(((outer *)self)->inner, x);
+}
+
+static const wf_nn_type wrap_type = {
+    .name = "wrap", .size = sizeof(outer), .fields = fields, .forward = inside_alone};
+
+/* Gradients of a value with three uses: one of the program, and two of a module that may be recomputed. */
+static void three_uses_once(wf_context *ctx, const way *w, bool is_leaf, bool before,
+                            float grad[N])
+{
+    wf_nn_module m = {.type = &inner_type, .ctx = ctx, .recompute = w->recompute};
+    outer around = {{.type = &wrap_type, .ctx = ctx, .recompute = w->both}, &m, NULL};
+    const wf_dim dims[] = {wf_dim_batch(ROWS), wf_dim_width(WIDTH)};
+    wf_tape *tape = wf_tape_open(ctx);
+    wf_tensor *leaf, *x, *y = NULL, *z;
+
+    wf_scope_open(ctx);
+    leaf = wf_tensor_new(ctx, WF_F32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
+    wf_init_uniform(leaf, -1, 1, 1);
+    leaf = wf_leaf(leaf);
+    x = is_leaf ? leaf : wf_scale(leaf, 1.1f);
+    if (before)
+        y = wf_mul(x, wf_detach(leaf));
+    z = wf_nn_call(&around.base, x);
+    if (!before)
+        y = wf_mul(x, wf_detach(leaf));
+    CU_ASSERT_EQUAL(wf_backward(wf_add(y, z), wf_detach(leaf), w->deferred), WF_OK);
+    CU_ASSERT_EQUAL(wf_backward_weights(tape), WF_OK);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(leaf->grad);
+    memcpy(grad, leaf->grad->data, N * sizeof *grad);
+    wf_scope_close(ctx);
+    wf_tape_close(tape);
+}
+
+static void three_uses(void)
+{
+    wf_context *ctx = lone_context(1);
+
+    for (int kind = 0; kind < 4; kind++) {
+        float plain[N], other[N] = {0};
+
+        three_uses_once(ctx, &(way){NULL, false, false}, kind & 1, kind & 2, plain);
+        for (int w = 1; w < 8; w++) {
+            three_uses_once(ctx, &(way){w & 1 ? "inner" : NULL, w & 2, w & 4}, kind & 1,
+                            kind & 2, other);
+            CU_ASSERT_EQUAL(memcmp(plain, other, sizeof plain), 0);
+        }
+    }
+    close_lone(ctx, WF_OK);
+}
+
 /* A module that only hands its input on is not recomputed, and its result's uses are the input's. */
 static wf_tensor *handed_on(wf_nn_module *self, wf_tensor *x)
 {
@@ -145,6 +198,7 @@ int main(void)
 {
     static const wf_test tests[] = {
         {"recomputed, deferred, inside of one another", any_way_has_one_sum},
+        {"three uses", three_uses},
         {"what a module hands on", what_is_handed_on},
         {NULL, NULL}};
 

@@ -242,9 +242,18 @@ static wf_status misread_first(void *self, int64_t step, int64_t first, int64_t 
                       : count_up(NULL, step, first, count, field, error);
 }
 
+/* The micro-batches of an evaluation, of 2 sequences of 4 each, exchanged. */
+static wf_status exchanged(void *self, int64_t step, int64_t first, int64_t count,
+                           void *const *field, wf_error *error)
+{
+    (void)self;
+    return count_up(NULL, step, first ^ 2, count, field, error);
+}
+
 static wf_status evaluated_steps(trial *t, part *p, wf_par_trainer *trainer)
 {
-    const wf_par_data usual = {.read = count_up}, other = {.read = misread};
+    const wf_par_data usual = {.read = count_up}, other = {.read = misread},
+                      swapped = {.read = exchanged};
     wf_par_step result;
     float mean;
 
@@ -252,7 +261,10 @@ static wf_status evaluated_steps(trial *t, part *p, wf_par_trainer *trainer)
         GOOD(wf_par_train_step(trainer, step, &usual, &result));
         t->made[p->rank->index]++;
         if (step == 1)
-            GOOD(wf_par_evaluate(trainer, 3, is_odd(t, p) ? &other : &usual, NULL, &mean));
+            GOOD(wf_par_evaluate(
+                trainer, 3,
+                is_odd(t, p) ? t->t.options.micro_batch == 2 ? &swapped : &other : &usual, NULL,
+                &mean));
     }
     return WF_OK;
 }
@@ -261,7 +273,7 @@ static void data_of_their_own(void)
 {
     static const wf_par_data other = {.read = misread}, other_first = {.read = misread_first};
     trial tp = new_trial(2, 2, 3), first = new_trial(4, 1, 1), all = new_trial(4, 1, 1),
-          dp = new_trial(1, 4, 3), evaluates = new_trial(2, 2, 3);
+          dp = new_trial(1, 4, 3), evaluates = new_trial(2, 2, 3), swaps = new_trial(4, 1, 1);
 
     tp.data = all.data = dp.data = &other;
     refused(&tp, 3, 1, "rank 2 (", "have to read the same sequences and read different ones");
@@ -272,6 +284,9 @@ static void data_of_their_own(void)
             "have to read the same sequences and read different ones");
     evaluates.steps = evaluated_steps;
     refused(&evaluates, 3, 1, "read different ones in an evaluation", "rank 3 (");
+    swaps.steps = evaluated_steps;
+    swaps.t.options.micro_batch = 2;
+    refused(&swaps, 1, 1, "read different ones in an evaluation", "rank 0 (");
     run(&dp); /* nobody else reads what this rank does */
     CU_ASSERT_EQUAL(dp.launch.code, WF_OK);
 }

@@ -111,7 +111,8 @@ static void links_are_not_followed(void)
 
 static void names_of_other_kinds(void)
 {
-    wf_error error;
+    wf_error error, other = {WF_OK, ""};
+    wf_output_folder *in;
     int reader;
     char text[8] = "";
 
@@ -122,6 +123,18 @@ static void names_of_other_kinds(void)
     CU_ASSERT_EQUAL(write_it("a/", "x", &error), WF_EINVAL);
     mkfifo(path_of("pipe"), 0600); /* without a reader it does not wait */
     CU_ASSERT_EQUAL(write_it("pipe", "x", &error), WF_EIO);
+    CU_ASSERT_EQUAL(mknod(path_of("socket"), S_IFSOCK | 0600, 0), 0);
+    CU_ASSERT_EQUAL(write_it("socket", "x", &error), WF_EIO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "socket"));
+    in = wf_output_folder_open(folder, &other);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(in);
+    for (int i = 0; i < 2; i++) {
+        error = (wf_error){WF_OK, ""};
+        CU_ASSERT_PTR_NULL(wf_output_open_in(in, i ? "socket" : "pipe", &error));
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "it is no regular file"));
+    }
+    wf_output_folder_close(in);
+    CU_ASSERT(unlink(path_of("socket")) == 0 && count() == 2); /* nothing took its name */
     reader = open(path_of("pipe"), O_RDONLY | O_NONBLOCK);
     CU_ASSERT_EQUAL(write_it("pipe", "through", &error), WF_OK);
     CU_ASSERT(read(reader, text, sizeof text) == 7 && memcmp(text, "through", 7) == 0);
