@@ -274,6 +274,34 @@ static wf_status check_sample(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+/* What is read by something that is not asked for: --tokenizer alone would look as if it made ids of --data. */
+static wf_status check_unread(app_options *o, wf_error *error)
+{
+    bool sgd = strcmp(o->optimizer, "sgd") == 0;
+    bool text = o->sample || o->eval_requests || strcmp(o->documents, "mask") == 0;
+    const struct {
+        app_option_id id;
+        bool read;
+        const char *flag, *why;
+    } rows[] = {
+        {APP_OPTION_tokenizer, text, "--tokenizer",
+         "is of --sample N, --eval-requests FILE and --documents mask; ids of --data are made "
+         "by gpt_data"},
+        {APP_OPTION_sample_prompt, o->sample, "--sample-prompt", "belongs to --sample N"},
+        {APP_OPTION_sample_temperature, o->sample, "--sample-temperature",
+         "belongs to --sample N"},
+        {APP_OPTION_beta2, !sgd, "--beta2", "is of adamw and muon, and --optimizer is sgd"},
+        {APP_OPTION_eps, !sgd, "--eps", "is of adamw and muon, and --optimizer is sgd"},
+    };
+
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
+        if (o->given[rows[i].id] && !o->from_config[rows[i].id] && !rows[i].read)
+            return wf_error_set(error, WF_EINVAL,
+                                "%s %s; drop the flag, or ask for what reads it", rows[i].flag,
+                                rows[i].why);
+    return WF_OK;
+}
+
 static wf_status check_transport(app_options *o, wf_error *error)
 {
     if (o->plan || strcmp(o->transport, "fake"))
@@ -339,6 +367,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_schedule,
         check_evaluation,
         check_sample,
+        check_unread,
         check_transport,
         check_saving,
         app_options_check_data,

@@ -94,14 +94,20 @@ static int tasks_here(void)
     return -1;
 }
 
+/* All variables of the row are there, whatever they say. */
+static bool is_there(const struct row *r)
+{
+    for (int i = 0; i < 2 && r->also[i]; i++)
+        if (!getenv(r->also[i]))
+            return false;
+    return getenv(r->size) && getenv(r->rank);
+}
+
 static bool is_set(const struct row *r)
 {
     int size = number(r->size), rank = number(r->rank);
 
-    for (int i = 0; i < 2 && r->also[i]; i++)
-        if (!getenv(r->also[i]))
-            return false;
-    return size >= 1 && rank >= 0 && rank < size;
+    return is_there(r) && size >= 1 && rank >= 0 && rank < size;
 }
 
 static bool is_reachable(const struct row *r)
@@ -140,6 +146,21 @@ wf_launcher wf_launcher_detected(void)
     if (l.processes == 1)
         l.kind = "threads";
     return l;
+}
+
+/* Variables that number no process of a run: taken for none, each process would train by itself. */
+static wf_status check_numbers(wf_error *error)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (is_there(&rows[i]) && !is_set(&rows[i]))
+            return wf_error_set(
+                error, WF_EINVAL,
+                "%s=%.32s and %s=%.32s number no process that %s could have "
+                "started: ranks are whole numbers from 0 to below the size; unset "
+                "both where they are left from another job",
+                rows[i].size, getenv(rows[i].size), rows[i].rank, getenv(rows[i].rank),
+                rows[i].name);
+    return WF_OK;
 }
 
 /* Two launchers that say different things: the inner one would be believed, and may be stale. srun
@@ -282,7 +303,9 @@ wf_status wf_launcher_choose(const char *wanted, const char *transport, int rank
 
     wanted = wanted ? wanted : "auto";
     transport = transport ? transport : "auto";
-    status = check_two(error);
+    status = check_numbers(error);
+    if (status == WF_OK)
+        status = check_two(error);
     if (status == WF_OK)
         status = check_wanted(wanted, &l, error);
     /* One process has the choice; it was not detected as "mpi". */

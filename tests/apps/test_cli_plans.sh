@@ -267,23 +267,23 @@ fi
 # A sample holds keys and values of its whole text, where training with recomputation holds less: what it takes
 # is in the plan, to the digits that are told, and a run that has room for all but that is not started.
 sampling=(--data text.txt --n-layer 64 --n-embd 32 --n-head 4 --seq-len 1024 --recompute block --optimizer sgd
-    --dp 4 --device cpu --global-batch-size 4 --micro-batch-size 1 --threads-per-rank 1 --eval-interval 0
-    --sample-prompt "$(printf 'a cat sat. %.0s' {1..50})")
+    --dp 4 --device cpu --global-batch-size 4 --micro-batch-size 1 --threads-per-rank 1 --eval-interval 0)
+prompt=(--sample 1 --sample-prompt "$(printf 'a cat sat. %.0s' {1..50})")
 if [ "$sanitized" != --sanitized ]; then
     between=(timeout -s KILL 60 bash -c 'ulimit -d 95000; exec "$@"' - "$gpt_train" "${sampling[@]}")
     "${between[@]}" --steps 1 >out 2>err
     result "training alone is begun" "$(grep "this run does not fit" err)"
-    "${between[@]}" --steps 1 --sample 1 >out 2>err
+    "${between[@]}" --steps 1 "${prompt[@]}" >out 2>err
     result "and none to sample" "$([ $? = 1 ] && grep -q "this run does not fit" err || cat err)"
     mib=$(sed -n 's/.*4 ranks of this process take \([0-9.]*\) MiB.*/\1/p' err)
     for part in 0.99 1.001; do
-        timeout -s KILL 60 "$gpt_train" "${sampling[@]}" --steps 1 --sample 1 \
+        timeout -s KILL 60 "$gpt_train" "${sampling[@]}" --steps 1 "${prompt[@]}" \
             --device-memory "$(awk "BEGIN {printf \"%d\", ${mib:-0} / 4 * 1048576 * $part}")" >out 2>err
         result "a rank takes what the plan says: $part of it" \
             "$([ $? = "$([ $part = 0.99 ] && echo 1 || echo 0)" ] || cat err)"
     done
     run "a model to sample from" "${sampling[@]}" --steps 1 --save sampled
-    "${between[@]}" --steps 0 --sample 1 --resume sampled >out 2>err
+    "${between[@]}" --steps 0 "${prompt[@]}" --resume sampled >out 2>err
     result "nor where nothing is trained" "$([ $? = 1 ] && grep -q "this run does not fit" err || cat err)"
 fi
 

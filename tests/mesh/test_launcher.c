@@ -222,6 +222,22 @@ static const struct {
      {"--transport threads", "WORLD_SIZE=2"}},
     {"PMI_SIZE=2 PMI_RANK=0", NULL, "nccl", 8, "mpi", {NULL}},
     {"", NULL, "nccl", 8, "threads", {NULL}},
+    /* a process that takes them for none would train by itself beside the others */
+    {"PMI_SIZE=2 PMI_RANK=2", NULL, NULL, 8, NULL, {"PMI_SIZE=2", "PMI_RANK=2"}},
+    {"PMI_SIZE=2 PMI_RANK=-1", "threads", NULL, 8, NULL, {"PMI_SIZE=2", "PMI_RANK=-1"}},
+    {"OMPI_COMM_WORLD_SIZE=x OMPI_COMM_WORLD_RANK=0",
+     NULL,
+     NULL,
+     8,
+     NULL,
+     {"_SIZE=x", "_RANK=0"}},
+    {"WORLD_SIZE=2 RANK=99999999999 LOCAL_RANK=0 MASTER_ADDR=a",
+     NULL,
+     NULL,
+     8,
+     NULL,
+     {"WORLD_SIZE=2", "RANK=99999999999"}},
+    {"WORLD_SIZE=0 RANK=0", NULL, NULL, 8, "threads", {NULL}},
 };
 
 static void chosen(void)
