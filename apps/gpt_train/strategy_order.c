@@ -27,7 +27,7 @@ static const wf_par_strategy *ranked(int i, bool search)
         int before = 0;
 
         for (int j = 0; (other = wf_par_strategy_at(j)); j++) {
-            bool first = true; /* of rows that are alike, a search takes one */
+            bool first = true; /* a search takes one of rows that are alike */
 
             for (int l = 0; search && l < j; l++)
                 first = first && !alike(wf_par_strategy_at(l), other);
