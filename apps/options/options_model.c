@@ -190,8 +190,9 @@ static wf_status check_scaling(app_options *o, wf_error *error)
             "longrope:POSITIONS:SHORT,..:LONG,.. with numbers above 0, HIGH above "
             "LOW; Llama 3.1 has llama3:8,1,4,8192",
             o->rope_scaling);
-    if (!turns(o) && (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip ||
-                      o->rotary_percent < 1 || o->given[APP_OPTION_rope_base]))
+    if (!turns(o) &&
+        (scaling.kind != WF_ROPE_UNSCALED || o->rope_skip || o->rotary_percent < 1 ||
+         (o->given[APP_OPTION_rope_base] && !o->from_config[APP_OPTION_rope_base])))
         return wf_error_set(
             error, WF_EINVAL,
             "%s is for RoPE, and --arch %s learns its positions; leave it out, or use --arch "
