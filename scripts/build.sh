@@ -23,8 +23,8 @@ case "${1:-}" in
     "$root/scripts/install_packages.sh" --mpi
     dir=$root/build
     shift
-    # all GPUs, also where scripts/test.sh --sanitize has built for one kind
-    set -- -UCMAKE_CUDA_ARCHITECTURES -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF "$@"
+    # all GPUs, optimised, also where scripts/test.sh --sanitize has built for one kind, and in a hurry
+    set -- -UCMAKE_CUDA_ARCHITECTURES -UCMAKE_CUDA_FLAGS_RELEASE -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=OFF "$@"
     ;;
 --only)
     [ $# -ge 3 ] || usage
