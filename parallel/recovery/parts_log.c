@@ -27,11 +27,11 @@ wf_status wf_flip_read(const char *text, wf_flip *flip, wf_error *error)
 
 wf_status wf_parts_log_open(wf_parts_log *log, const char *folder, int rank, wf_error *error)
 {
-    char path[4096];
+    char name[32];
 
     *log = (wf_parts_log){.file = {.file = -1}};
-    snprintf(path, sizeof path, "%.4000s/rank-%05d.jsonl", folder, rank);
-    return wf_row_file_open(&log->file, "--log-digests", path, error);
+    snprintf(name, sizeof name, "rank-%05d.jsonl", rank);
+    return wf_row_file_open_own(&log->file, "--log-digests", folder, name, error);
 }
 
 wf_status wf_parts_log_fresh(const wf_parts_log *log, wf_error *error)

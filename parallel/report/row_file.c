@@ -27,14 +27,12 @@ static bool ends_within_row(const char *path, const struct stat *s)
     return last != '\n';
 }
 
-wf_status wf_row_file_open(wf_row_file *f, const char *flag, const char *path, wf_error *error)
+/* Opens with flags beside those of every file of rows. */
+static wf_status open_rows(wf_row_file *f, const char *path, int flags, struct stat *s,
+                           wf_error *error)
 {
-    const int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK;
-    struct stat s;
+    const int how = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | flags;
 
-    *f = (wf_row_file){.file = -1};
-    if (wf_output_prepare(flag, path, error) != WF_OK)
-        return error->code;
     f->path = strdup(path);
     if (!f->path)
         return wf_error_set(error, WF_ENOMEM, "no memory for a log");
@@ -42,11 +40,49 @@ wf_status wf_row_file_open(wf_row_file *f, const char *flag, const char *path, w
     f->made = f->file >= 0;
     if (f->file < 0) /* this does not wait for a reader where the name is a pipe's */
         f->file = open(path, how, 0666);
-    if (f->file < 0 || fcntl(f->file, F_SETFL, O_APPEND) != 0 || fstat(f->file, &s) != 0) {
+    if (f->file < 0 || fcntl(f->file, F_SETFL, O_APPEND) != 0 || fstat(f->file, s) != 0) {
         wf_error_set(error, WF_EIO, "cannot open log file %s: %s", path, strerror(errno));
         wf_row_file_close(f, NULL);
         return WF_EIO;
     }
+    return WF_OK;
+}
+
+wf_status wf_row_file_open_own(wf_row_file *f, const char *flag, const char *folder,
+                               const char *name, wf_error *error)
+{
+    char path[4096];
+    struct stat s;
+
+    *f = (wf_row_file){.file = -1};
+    if ((size_t)snprintf(path, sizeof path, "%s/%s", folder, name) >= sizeof path)
+        return wf_error_set(error, WF_EINVAL, "%s: the path %s is too long", flag, folder);
+    if (wf_output_prepare_folder(flag, folder, error) != WF_OK)
+        return error->code;
+    if (open_rows(f, path, O_NOFOLLOW, &s, error) != WF_OK)
+        return error->code;
+    if (!S_ISREG(s.st_mode) || s.st_nlink != 1 || s.st_uid != geteuid()) {
+        wf_row_file_close(f, NULL);
+        return wf_error_set(
+            error, WF_EIO,
+            "%s: %s is no file of its own, but a link, a special file or another "
+            "user's: remove it",
+            flag, path);
+    }
+    f->empty = s.st_size == 0;
+    f->cut = ends_within_row(path, &s);
+    return WF_OK;
+}
+
+wf_status wf_row_file_open(wf_row_file *f, const char *flag, const char *path, wf_error *error)
+{
+    struct stat s;
+
+    *f = (wf_row_file){.file = -1};
+    if (wf_output_prepare(flag, path, error) != WF_OK)
+        return error->code;
+    if (open_rows(f, path, 0, &s, error) != WF_OK)
+        return error->code;
     f->empty = !S_ISREG(s.st_mode) || s.st_size == 0;
     f->cut = ends_within_row(path, &s);
     return WF_OK;

@@ -33,6 +33,19 @@ typedef struct wf_row_file {
 WF_API wf_status wf_row_file_open(wf_row_file *file, const char *flag, const char *path,
                                   wf_error *error);
 
+/**
+ * wf_row_file_open_own - opens a file whose name the program has made, in a folder that a flag names
+ *
+ * A link is not followed, and a file with other names, a special file or another user's is refused: others may have put them
+ * where the name could be guessed.
+ *
+ * @param flag  names it in messages
+ * Owner:       the caller, wf_row_file_close
+ * Errors:      WF_EINVAL, WF_EIO with path and reason, WF_ENOMEM; nothing is open then
+ */
+WF_API wf_status wf_row_file_open_own(wf_row_file *file, const char *flag, const char *folder,
+                                      const char *name, wf_error *error);
+
 /** wf_row_file_write - appends rows, which are in the file on return. Errors: WF_EIO: the file is as it was; WF_ENOMEM */
 WF_API wf_status wf_row_file_write(wf_row_file *file, const char *rows, size_t bytes,
                                    wf_error *error);

@@ -117,7 +117,44 @@ static void cut_rows(void)
     unlink(path);
 }
 
+/* A file whose name can be guessed is the program's own, or is refused and stays as it is. */
+static void own_files(void)
+{
+    char folder[] = "/tmp/weft-own-rows-XXXXXX", inside[64], path[80], other[80];
+    wf_error error = {0};
+    wf_row_file f;
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+    snprintf(inside, sizeof inside, "%s/new", folder);
+    snprintf(path, sizeof path, "%s/rows", inside);
+    snprintf(other, sizeof other, "%s/other", folder);
+    CU_ASSERT_EQUAL(wf_row_file_open_own(&f, "--rows", inside, "rows", &error), WF_OK);
+    CU_ASSERT_TRUE(f.empty);
+    CU_ASSERT_EQUAL(wf_row_file_write(&f, "1\n", 2, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_row_file_close(&f, &error), WF_OK);
+    CU_ASSERT_EQUAL(wf_row_file_open_own(&f, "--rows", inside, "rows", &error), WF_OK);
+    CU_ASSERT_FALSE(f.empty);
+    CU_ASSERT_EQUAL(wf_row_file_close(&f, &error), WF_OK);
+    CU_ASSERT_EQUAL(size_of(path), 2);
+    CU_ASSERT_EQUAL(rename(path, other), 0);
+    CU_ASSERT_EQUAL(link(other, path), 0); /* another name of a file */
+    CU_ASSERT_EQUAL(wf_row_file_open_own(&f, "--rows", inside, "rows", &error), WF_EIO);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "--rows: "));
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "/new/rows is no file of its own"));
+    unlink(path);
+    CU_ASSERT_EQUAL(symlink(other, path), 0); /* a link to a file, and to none */
+    CU_ASSERT_EQUAL(wf_row_file_open_own(&f, "--rows", inside, "rows", &error), WF_EIO);
+    CU_ASSERT_EQUAL(size_of(other), 2);
+    unlink(other);
+    CU_ASSERT_EQUAL(wf_row_file_open_own(&f, "--rows", inside, "rows", &error), WF_EIO);
+    CU_ASSERT_EQUAL(size_of(other), -1);
+    unlink(path);
+    rmdir(inside);
+    rmdir(folder);
+}
+
 static const wf_test tests[] = {
+    {"own files", own_files},
     {"rows stay", rows_stay},
     {"rows that were cut", cut_rows},
     {NULL, NULL},
