@@ -123,7 +123,7 @@ class Comparison:
                              for name, done in (("run", ran), ("plan", planned)))
         if ran.returncode:
             self.counts["refused"] += 1
-            if not ran.stderr.startswith("gpt_train: ") or refusal(ran) != refusal(planned):
+            if "\ngpt_train: " not in "\n" + ran.stderr or refusal(ran) != refusal(planned):
                 return f"the run: {refusal(ran)}; the plan: {refusal(planned)}"
             return None
         self.counts["run"] += 1
