@@ -112,16 +112,6 @@ build_and_test()
         tests "$name tests" "$dir" $options
 }
 
-# Tests make and sync thousands of small files: in memory, where there is enough and programs may be run from it.
-memory=/dev/shm
-free=$(df --output=avail -k $memory 2>/dev/null | tail -1)
-if [ -z "${TMPDIR:-}" ] && [ "${free:-0}" -gt $((4 << 20)) ] && probe=$(mktemp $memory/weft-XXXXXX); then
-    printf '#!/bin/sh\nexit 0\n' >"$probe"
-    chmod +x "$probe"
-    "$probe" 2>/dev/null && export TMPDIR=$memory
-    rm -f "$probe"
-fi
-
 # Debian 12's ThreadSanitizer can't map its shadow where the kernel randomises more than 28 bits.
 runner=()
 bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)

@@ -78,8 +78,7 @@ wf_status app_saving_check(app_saving *s)
         (wf_par_saver_check(s->saver, &error) == WF_OK &&
          (!s->best || wf_par_saver_check(s->best, &error) == WF_OK)))
         return wf_context_status(ctx);
-    if (wf_context_status(ctx) == WF_OK)
-        s->result->failed = true;
+    s->result->failed = true; /* also of a rank that hears of it as the end of another one */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 
