@@ -41,8 +41,8 @@ int app_export_is_of_model(const struct dirent *entry)
     for (int i = 0; (of_model = wf_par_pretrained_file(i)) != NULL; i++)
         if (strcmp(name, of_model) == 0)
             return 1;
-    return is_config(name) || ends_with(name, ".safetensors") ||
-           ends_with(name, ".safetensors.index.json");
+    return is_config(name) || strcmp(name, WF_PAR_PRETRAINED_TEMPLATES) == 0 ||
+           ends_with(name, ".safetensors") || ends_with(name, ".safetensors.index.json");
 }
 
 /* The same, or what is left of a model that was being replaced. */
@@ -77,7 +77,7 @@ void app_export_shut(int folder)
         close(folder);
 }
 
-/* A folder with the files in it, or a link of that name; what is not there is fine. */
+/* A folder with all that is in it, or a link of that name; what is not there is fine. */
 bool app_export_remove(int in, const char *name)
 {
     int folder = app_export_open(in, name, O_NOFOLLOW);
@@ -88,7 +88,7 @@ bool app_export_remove(int in, const char *name)
         return unlinkat(in, name, 0) == 0 || errno == ENOENT;
     all = app_export_list(folder, app_export_is_any);
     for (int i = 0; i < all.count; i++)
-        good = unlinkat(folder, all.entry[i]->d_name, 0) == 0 && good;
+        good = app_export_remove(folder, all.entry[i]->d_name) && good;
     good = all.count >= 0 && good;
     app_export_free_names(&all);
     app_export_shut(folder);

@@ -26,7 +26,7 @@ void app_export_free_names(app_export_names *names);
 int app_export_open(int in, const char *name, int flags);
 void app_export_shut(int folder);
 
-/* Remove a folder with the files in it, or a link of that name; what is not there is fine. */
+/* Removes a folder with all that is in it, or a link of that name; what is not there is fine. */
 bool app_export_remove(int in, const char *name);
 
 /* Bring files that were written from `part` into their folder, and its old ones aside into .replaced. */

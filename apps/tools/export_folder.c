@@ -25,7 +25,8 @@ static wf_status check_names(int folder, const char *path, wf_error *error)
     for (int i = 0; i < all.count; i++) {
         const char *name = all.entry[i]->d_name;
 
-        if (fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode))
+        if (strcmp(name, WF_PAR_PRETRAINED_TEMPLATES) != 0 &&
+            fstatat(folder, name, &s, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(s.st_mode))
             wf_error_set(
                 error, WF_EINVAL,
                 "%s/%s is a folder, where a model has a file: remove it, or name another "

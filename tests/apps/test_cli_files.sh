@@ -275,6 +275,10 @@ ends "a folder onto itself" 2 "folder is what is read" gpt_export folder folder
 # A model that is there is replaced where that is asked for, and what else lies beside it stays.
 train "a wider model" --steps 1 --n-embd 32 --save wide
 ends "gpt_export onto a model" 2 "folder has a model's config.json, .* give --overwrite" gpt_export wide folder
+mkdir folder/additional_chat_templates
+echo '{{ tools }}' >folder/additional_chat_templates/tool_use.jinja
+ends "a folder with chat templates of names" 0 '' gpt_export folder named
+result "keeps them" "$(diff -r folder named 2>&1)"
 cp -r folder target
 echo mine >target/notes.txt
 echo '{}' >target/tokenizer.json

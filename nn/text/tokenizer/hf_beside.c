@@ -4,6 +4,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Keys of special tokens; the last ones have several. */
+static const char *const names[] = {
+    "bos_token",           "eos_token", "unk_token",  "sep_token",
+    "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
+    "extra_special_tokens"};
+enum { NAMES = sizeof names / sizeof *names, ONE_TOKEN = 7 };
+
 bool wf_tok_open_beside(const char *path, const char *name, wf_text_json *json,
                         char beside[WF_TOK_MOST_PATH], wf_error *error)
 {
@@ -145,19 +152,14 @@ static wf_status take_value(wf_tok *t, const wf_text_json *json, uint32_t value,
    transformers' order. */
 static wf_status take_names(wf_tok *t, const wf_text_json *const files[2], wf_error *error)
 {
-    static const char *const names[] = {
-        "bos_token",           "eos_token", "unk_token",  "sep_token",
-        "pad_token",           "cls_token", "mask_token", "additional_special_tokens",
-        "extra_special_tokens"};
-
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    for (size_t i = 0; i < NAMES; i++)
         for (int k = 0; k < 2 && error->code == WF_OK; k++) {
             uint32_t value =
                 files[k] ? wf_text_json_get(files[k], 0, names[i]) : WF_TEXT_JSON_NONE;
 
             if (value == WF_TEXT_JSON_NONE)
                 continue;
-            take_value(t, files[k], value, i >= 7);
+            take_value(t, files[k], value, i >= ONE_TOKEN);
             break;
         }
     return error->code;
@@ -222,7 +224,7 @@ static wf_status take_listed(wf_tok *t, const char *path, const wf_text_json *co
 
 wf_status wf_tok_hf_beside(wf_tok *t, const char *path, wf_error *error)
 {
-    static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
+    static const char *const files_of[] = {"tokenizer_config.json", "special_tokens_map.json"};
     char beside[2][WF_TOK_MOST_PATH];
     const wf_text_json *files[2] = {NULL, NULL};
     wf_text_json json[2];
@@ -230,13 +232,106 @@ wf_status wf_tok_hf_beside(wf_tok *t, const char *path, wf_error *error)
     if (t->alone)
         return error->code;
     for (int i = 0; i < 2 && error->code == WF_OK; i++)
-        if (wf_tok_open_beside(path, names[i], &json[i], beside[i], error))
+        if (wf_tok_open_beside(path, files_of[i], &json[i], beside[i], error))
             files[i] = &json[i];
     if (error->code == WF_OK && take_listed(t, path, files[0], error) == WF_OK)
         take_names(t, files, error);
     for (int i = 0; i < 2; i++)
         if (files[i])
             wf_text_json_close(&json[i]);
+    return error->code;
+}
+
+/* Refuses a token that a model of SentencePiece has not as one of its own that texts are searched for: transformers
+   append it, or match it where the model would cut it. */
+static wf_status check_of_model(const wf_tok *t, const wf_text_json *json, uint32_t at,
+                                uint32_t content, int64_t id)
+{
+    const wf_tok_lexicon *v = &t->vocabulary;
+    size_t bytes;
+    const char *text = wf_text_json_text(json, content, &bytes);
+
+    for (int32_t i = id < 0 ? 0 : (int32_t)id; i < v->size && (id < 0 || i == id); i++)
+        if (v->tokens[i].kind & (WF_TOK_TOKEN_ADDED | WF_TOK_TOKEN_SPECIAL) &&
+            v->tokens[i].bytes == bytes && memcmp(v->texts + v->tokens[i].at, text, bytes) == 0)
+            return WF_OK;
+    return wf_text_json_refuse(json, at, WF_EUNSUPPORTED,
+                               "is no such token of tokenizer.model, to which transformers add "
+                               "it: save the tokenizer as tokenizer.json, which is read with "
+                               "its added tokens (save_pretrained of AutoTokenizer)");
+}
+
+/* Checks a token that is named; null: none. */
+static wf_status check_named(const wf_tok *t, const wf_text_json *json, uint32_t value)
+{
+    uint32_t content = value;
+
+    if (wf_text_json_is(json, value) == WF_TEXT_JSON_OBJECT)
+        content = wf_text_json_need(json, value, "content", WF_TEXT_JSON_STRING);
+    return content == WF_TEXT_JSON_NONE || wf_text_json_is(json, content) != WF_TEXT_JSON_STRING
+               ? json->error->code
+               : check_of_model(t, json, value, content, -1);
+}
+
+/* Checks an object of ids, each with its text or an object for it (added_tokens_decoder), or, where they are the values,
+   of texts (added_tokens.json). */
+static wf_status check_listed(const wf_tok *t, const wf_text_json *json, uint32_t list,
+                              bool decoder)
+{
+    for (uint32_t i = list + 1; i < json->values[list].next && json->error->code == WF_OK;
+         i = wf_text_json_after(json, i + 1)) {
+        uint32_t content =
+            decoder ? wf_text_json_need(json, i + 1, "content", WF_TEXT_JSON_STRING) : i;
+        int64_t id = wf_text_json_int(json, i + !decoder, 0, WF_TOK_LEXICON_MOST - 1);
+
+        if (json->error->code == WF_OK)
+            check_of_model(t, json, i, content, id);
+    }
+    return json->error->code;
+}
+
+/* Checks the tokens of tokenizer_config.json or special_tokens_map.json. */
+static wf_status check_names(const wf_tok *t, const wf_text_json *json)
+{
+    uint32_t value = wf_text_json_get(json, 0, "added_tokens_decoder");
+
+    if (value != WF_TEXT_JSON_NONE && wf_text_json_is(json, value) == WF_TEXT_JSON_OBJECT)
+        check_listed(t, json, value, true);
+    for (size_t i = 0; i < NAMES && json->error->code == WF_OK; i++) {
+        bool object;
+
+        value = wf_text_json_get(json, 0, names[i]);
+        if (value == WF_TEXT_JSON_NONE)
+            continue;
+        object = i >= ONE_TOKEN && wf_text_json_is(json, value) == WF_TEXT_JSON_OBJECT;
+        if (!object && wf_text_json_is(json, value) != WF_TEXT_JSON_ARRAY) {
+            check_named(t, json, value);
+            continue;
+        }
+        for (uint32_t k = value + 1; k < json->values[value].next && !json->error->code;) {
+            check_named(t, json, k + object);
+            k = wf_text_json_after(json, k + object);
+        }
+    }
+    return json->error->code;
+}
+
+wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *error)
+{
+    static const char *const files[] = {"added_tokens.json", "tokenizer_config.json",
+                                        "special_tokens_map.json"};
+    char beside[WF_TOK_MOST_PATH];
+    wf_text_json json;
+
+    for (int i = 0; i < 3 && error->code == WF_OK; i++) {
+        if (!wf_tok_open_beside(path, files[i], &json, beside, error))
+            continue;
+        if (i == 0)
+            check_listed(t, &json, 0, false);
+        else
+            check_names(t, &json);
+        wf_text_json_close(&json);
+    }
     return error->code;
 }
 

@@ -81,6 +81,8 @@ bool wf_tok_open_beside(const char *path, const char *name, wf_text_json *json,
                         char beside[WF_TOK_MOST_PATH], wf_error *error);
 /* The tokens that tokenizer_config.json, added_tokens.json and special_tokens_map.json have beside the vocabulary. */
 wf_status wf_tok_hf_beside(wf_tok *t, const char *path, wf_error *error);
+/* Refuses the tokens of the same files that a model of SentencePiece beside them has not. */
+wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *error);
 /* add_prefix_space of tokenizer_config.json, beside a vocab.json with merges.txt or a tokenizer.json: a step more, where it
    may be, or refused where steps say something else. */
 wf_status wf_tok_hf_front(wf_tok *t, const char *path, bool merges, bool may, wf_error *error);

@@ -322,6 +322,8 @@ wf_status wf_tok_load_sentencepiece(wf_tok *t, const char *path, const char *tex
         status = merge_by_score(&m);
     if (status == WF_OK)
         status = complete(&m);
+    if (status == WF_OK && !t->alone)
+        status = wf_tok_hf_beside_model(t, path, error);
     free(m.scores);
     return status;
 }

@@ -47,6 +47,30 @@ static wf_status copy_file(const wf_folder *from, const wf_folder *to, const cha
     return error->code;
 }
 
+/* Copies the chat templates with names, each a file of a folder. */
+static wf_status copy_templates(const wf_folder *from, const wf_folder *to, wf_error *error)
+{
+    wf_folder in = {.fd = -1}, out = {.fd = -1};
+    char **list = NULL;
+    int64_t count = 0;
+    bool there = false, made = false;
+
+    if (wf_folder_has(from, WF_PAR_PRETRAINED_TEMPLATES, &there, error) != WF_OK || !there ||
+        wf_folder_has(to, WF_PAR_PRETRAINED_TEMPLATES, &made, error) != WF_OK)
+        return error->code;
+    if (wf_folder_enter(&in, from, WF_PAR_PRETRAINED_TEMPLATES, error) == WF_OK &&
+        wf_folder_list(&in, &list, &count, error) == WF_OK &&
+        (made || wf_folder_make(to, WF_PAR_PRETRAINED_TEMPLATES, error) == WF_OK) &&
+        wf_folder_enter(&out, to, WF_PAR_PRETRAINED_TEMPLATES, error) == WF_OK)
+        for (int64_t i = 0; i < count && error->code == WF_OK; i++)
+            if (strlen(list[i]) > 6 && strcmp(list[i] + strlen(list[i]) - 6, ".jinja") == 0)
+                copy_file(&in, &out, list[i], error);
+    wf_folder_free_names(list, count);
+    wf_folder_close(&in);
+    wf_folder_close(&out);
+    return error->code;
+}
+
 wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *error)
 {
     wf_folder folder = {.fd = -1};
@@ -54,6 +78,8 @@ wf_status wf_hf_identity_copy(const char *from, const wf_folder *to, wf_error *e
     if (wf_folder_open(&folder, &wf_system_files, from, error) == WF_OK)
         for (size_t i = 0; i < sizeof files / sizeof *files && error->code == WF_OK; i++)
             copy_file(&folder, to, files[i], error);
+    if (error->code == WF_OK)
+        copy_templates(&folder, to, error);
     wf_folder_close(&folder);
     return error->code;
 }

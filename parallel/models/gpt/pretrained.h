@@ -117,6 +117,9 @@ WF_API wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_err
  * weights: of tokenizer, token ids and chat template; NULL behind the last one. */
 WF_API const char *wf_par_pretrained_file(int i);
 
+/* The folder beside them with chat templates that have names, NAME.jinja each. */
+#define WF_PAR_PRETRAINED_TEMPLATES "additional_chat_templates"
+
 /** wf_par_gguf_type - the type of matrices in a GGUF file; vectors are float32 in each. */
 typedef enum wf_par_gguf_type {
     WF_PAR_GGUF_STORED, /* as they lie in the files that are read: float32, float16 or bfloat16 */
