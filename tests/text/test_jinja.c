@@ -154,6 +154,41 @@ static void check_refused(const char *text, wf_status wanted, const char *words)
     wf_jinja_free(template);
 }
 
+/* Renders a template with no variables. */
+static void check_gives(const char *text, const char *wanted)
+{
+    wf_error error = {WF_OK, ""};
+    wf_jinja_output out = {0};
+    wf_jinja_value given;
+    wf_jinja *template = NULL;
+    wf_jinja_run *run = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(wf_jinja_run_new(&run, &error), WF_OK);
+    CU_ASSERT_EQUAL_FATAL(wf_jinja_protect(run, no_variables, &given, &error), WF_OK);
+    if (wf_jinja_compile("t", text, strlen(text), &template, &error) == WF_OK)
+        wf_jinja_render(run, template, given, &out, &error);
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    CU_ASSERT(error.code == WF_OK && out.bytes == strlen(wanted) &&
+              memcmp(out.text, wanted, out.bytes) == 0);
+    wf_jinja_run_free(run);
+    wf_jinja_free(template);
+}
+
+/* A macro sees what stands where it is defined, not where it is called, and what it sets is its own (jinja2 3.1 gives
+   the same). */
+static void scopes_of_macros(void)
+{
+    check_gives("{% set a = 1 %}{% macro f() %}{{ a }}{% set a = 5 %}{{ a }}{% endmacro %}"
+                "{% for i in [7] %}{% set a = 2 %}{{ f() }}{% endfor %}{{ a }}",
+                "151");
+    check_gives("{% macro f() %}[{{ x }}]{% endmacro %}{% macro g(x) %}{{ f() }}{% endmacro %}"
+                "{{ g(3) }}",
+                "[]");
+    check_gives("{% macro f(i) %}{{ i }}{% endmacro %}{% for i in [1, 2] %}{{ f(9) }}{{ i }}"
+                "{% endfor %}{{ i }}",
+                "9192");
+}
+
 static void what_is_refused(void)
 {
     check_refused("a\n {% include 'x' %}", WF_EUNSUPPORTED, "t:2:5: the statement include");
@@ -193,6 +228,7 @@ static void limits(void)
 }
 
 static const wf_test tests[] = {{"templates render as by transformers", as_transformers},
+                                {"scopes of macros", scopes_of_macros},
                                 {"what is refused", what_is_refused},
                                 {"limits", limits},
                                 {NULL, NULL}};
