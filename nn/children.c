@@ -232,6 +232,19 @@ const void *wf_nn_kept(const wf_nn_module *self)
     return self && self->type->release == free_kept ? ((const named *)self)->kept : NULL;
 }
 
+wf_status wf_nn_points(wf_nn_module *self, const char *points)
+{
+    if (!self)
+        return WF_EINVAL; /* the reason is in the context */
+    if (self->type->release != free_kept)
+        return wf_fail(self->ctx, WF_EINVAL,
+                       "module %s (%s) has a struct of its own: set its wf_nn_type.points; "
+                       "wf_nn_points is for those of wf_nn_module_new",
+                       self->path, self->type->name);
+    ((named *)self)->type.points = points;
+    return WF_OK;
+}
+
 /* The i-th module of a field, which is a child or a list; NULL behind the last one. */
 static wf_nn_module *entry_of(const wf_nn_module *self, const wf_nn_field *f, int64_t i)
 {

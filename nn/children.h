@@ -91,6 +91,15 @@ WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
 WF_API wf_status wf_nn_keep(wf_nn_module *self, const void *numbers, size_t size);
 WF_API const void *wf_nn_kept(const wf_nn_module *self);
 
+/**
+ * wf_nn_points - name the points (wf_nn_at) of a module of wf_nn_module_new, at which styles of a sharding plan may have
+ * borders
+ *
+ * @param points  names with blanks between them, "in sum"; they stay the caller's
+ * Errors:        WF_EINVAL in the context: a module with a type of its own, which has them there
+ */
+WF_API wf_status wf_nn_points(wf_nn_module *self, const char *points);
+
 WF_END_DECLS
 
 #endif

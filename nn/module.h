@@ -40,6 +40,9 @@ typedef struct wf_nn_type {
     wf_tensor *(*forward)(wf_nn_module *self,
                           wf_tensor *x); /* NULL: it has a call of its own */
     void (*release)(wf_nn_module *self); /* NULL, or frees what is in no field, before it */
+    const char *
+        points; /* names of its points (wf_nn_at), blanks between them; NULL: none. A sharding plan refuses
+                           borders at others */
 } wf_nn_type;
 
 struct wf_nn_module {

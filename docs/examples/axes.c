@@ -43,12 +43,15 @@ static wf_nn_module *feed_forward_new(wf_context *ctx)
 {
     wf_dim width = wf_dim_width(WIDTH), hidden = wf_dim_chunked(HIDDEN);
     wf_nn_parameter *up = wf_nn_parameter_new(ctx, 2, (wf_dim[]){hidden, width}, true);
+    wf_nn_module *made;
     wf_nn_parameter *down = wf_nn_parameter_new(ctx, 2, (wf_dim[]){width, hidden}, true);
 
     wf_nn_init_normal(up, 0, 0.1f);
     wf_nn_init_normal(down, 0, 0.1f);
-    return wf_nn_module_new(ctx, "feed_forward", feed_forward, WF_PARAMETER("up", up),
+    made = wf_nn_module_new(ctx, "feed_forward", feed_forward, WF_PARAMETER("up", up),
                             WF_PARAMETER("down", down));
+    wf_nn_points(made, "in sum"); /* where a style may have borders */
+    return made;
 }
 
 /* Tensor parallelism for it: `up` by its rows and `down` by its columns, so that a rank computes with its

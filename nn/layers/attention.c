@@ -57,8 +57,8 @@ static const wf_nn_field fields[] = {
     {"out", WF_NN_CHILD, offsetof(wf_nn_attention, out), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type attention_type = {"attention", sizeof(wf_nn_attention), fields, forward,
-                                          NULL};
+static const wf_nn_type attention_type = {
+    "attention", sizeof(wf_nn_attention), fields, forward, NULL, "qkv"};
 
 /* The options with the sizes that zeros stand for; false where they make no attention. */
 static bool complete(wf_context *ctx, wf_nn_attention_options *o)

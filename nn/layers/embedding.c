@@ -30,10 +30,10 @@ static wf_tensor *position_forward(wf_nn_module *self, wf_tensor *x)
 static const wf_nn_field fields[] = {
     {"table", WF_NN_PARAMETER, offsetof(wf_nn_embedding, table), 0}, {NULL, 0, 0, 0}};
 
-static const wf_nn_type token_type = {"embedding", sizeof(wf_nn_embedding), fields,
-                                      token_forward, NULL};
-static const wf_nn_type position_type = {"position", sizeof(wf_nn_embedding), fields,
-                                         position_forward, NULL};
+static const wf_nn_type token_type = {
+    "embedding", sizeof(wf_nn_embedding), fields, token_forward, NULL, "sum"};
+static const wf_nn_type position_type = {
+    "position", sizeof(wf_nn_embedding), fields, position_forward, NULL, "rows positions"};
 
 static wf_nn_embedding *table(wf_context *ctx, const wf_nn_type *type, wf_dim rows,
                               wf_dim width, float deviation)

@@ -79,7 +79,8 @@ static const wf_nn_field fields[] = {
     {"lora_b", WF_NN_PARAMETER, offsetof(wf_nn_linear, lora.b), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward, NULL};
+static const wf_nn_type linear_type = {"linear", sizeof(wf_nn_linear), fields, forward,
+                                       NULL,     "in lora_in lora sum"};
 
 wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *o)
 {
@@ -131,8 +132,8 @@ static const wf_nn_field group_fields[] = {{"member", WF_NN_MEMBERS,
                                             offsetof(wf_nn_linear_group, count)},
                                            {NULL, 0, 0, 0}};
 
-static const wf_nn_type group_type = {"linear_group", sizeof(wf_nn_linear_group), group_fields,
-                                      NULL, NULL};
+static const wf_nn_type group_type = {
+    "linear_group", sizeof(wf_nn_linear_group), group_fields, NULL, NULL, "in lora_in lora"};
 
 wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const char *const *name,
                                            const wf_nn_linear_options *options)

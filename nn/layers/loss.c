@@ -17,7 +17,7 @@
 
 enum { SUM, PICKED };
 
-static const wf_nn_type loss_type = {"loss", sizeof(wf_nn_loss), NULL, NULL, NULL};
+static const wf_nn_type loss_type = {"loss", sizeof(wf_nn_loss), NULL, NULL, NULL, "max sum"};
 
 wf_nn_loss *wf_nn_loss_new(wf_context *ctx)
 {

@@ -45,10 +45,10 @@ static const wf_nn_field fields[] = {{"gain", WF_NN_PARAMETER, offsetof(wf_nn_no
                                      {"bias", WF_NN_PARAMETER, offsetof(wf_nn_norm, bias), 0},
                                      {NULL, 0, 0, 0}};
 
-static const wf_nn_type layernorm_type = {"layernorm", sizeof(wf_nn_norm), fields,
-                                          layernorm_forward, NULL};
-static const wf_nn_type rmsnorm_type = {"rmsnorm", sizeof(wf_nn_norm), fields, rmsnorm_forward,
-                                        NULL};
+static const wf_nn_type layernorm_type = {
+    "layernorm", sizeof(wf_nn_norm), fields, layernorm_forward, NULL, "in out"};
+static const wf_nn_type rmsnorm_type = {
+    "rmsnorm", sizeof(wf_nn_norm), fields, rmsnorm_forward, NULL, "in out"};
 
 static wf_nn_norm *norm(wf_context *ctx, const wf_nn_type *type, wf_dim width, float eps)
 {

@@ -179,6 +179,33 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     h->styled = true;
 }
 
+static bool is_among(const char *words, const char *word)
+{
+    size_t n = strlen(word);
+
+    for (const char *at = words; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
+        if (strcspn(at, " ") == n && memcmp(at, word, n) == 0)
+            return true;
+    return false;
+}
+
+/* Checks that a module has the points at which a style has borders: a misspelt one would never be reached. */
+static wf_status check_points(const planner *pl, const wf_par_style *style,
+                              const wf_nn_module *m)
+{
+    const char *points = m->type->points;
+
+    for (const wf_par_border *b = style->borders; b && b->point; b++)
+        if (!is_among(points, b->point))
+            return wf_fail(pl->par->ctx, WF_EINVAL,
+                           "style %s has a border at point %s, but module %s (%s) has %s%s%s",
+                           style->name, b->point, m->path, m->type->name,
+                           points ? "no such point; its points are: " : "no points",
+                           points ? points : "",
+                           points ? "" : ": name those that it passes (wf_nn_points)");
+    return WF_OK;
+}
+
 static void plan_module(void *arg, wf_nn_module *m)
 {
     planner *pl = arg;
@@ -208,7 +235,7 @@ static void plan_module(void *arg, wf_nn_module *m)
                     "has none of that name",
                     style->name, pl->split->parameter, m->path, m->type->name);
     }
-    p = place_in(pl->par, m);
+    p = check_points(pl, style, m) == WF_OK ? place_in(pl->par, m) : NULL;
     if (p) {
         p->style = style;
         p->axis = pl->axis;

@@ -152,7 +152,7 @@ WF_API wf_status wf_par_shard(wf_par *par, wf_nn_module *model, const char *patt
  * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
  * Collective:  no
  * Errors:      WF_EINVAL: no module is at a rule's pattern; a style names
- *              a parameter or dim that its module lacks; wrap_type names a type that no module
+ *              a parameter, dim or point that its module lacks; wrap_type names a type that no module
  *              is of; a tied parameter gets two layouts; or the model is materialised
  */
 WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);

@@ -20,8 +20,8 @@ const wf_nn_field repeat_fields[] = {
     {"list", WF_NN_CHILDREN, offsetof(repeat, list), offsetof(repeat, children)},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type repeat_type = {"repeat", sizeof(repeat), repeat_fields, repeat_forward,
-                                       NULL};
+static const wf_nn_type repeat_type = {"repeat",       sizeof(repeat), repeat_fields,
+                                       repeat_forward, NULL,           "in"};
 
 repeat *new_repeat(wf_context *ctx, int times)
 {

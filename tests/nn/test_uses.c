@@ -53,10 +53,10 @@ static wf_tensor *affine_forward(wf_nn_module *self, wf_tensor *x)
     return x;
 }
 
-static const wf_nn_type affine_type = {"affine", sizeof(repeat), repeat_fields, affine_forward,
-                                       NULL};
-static const wf_nn_type root_type = {"root", sizeof(repeat), repeat_fields, affine_forward,
-                                     NULL};
+static const wf_nn_type affine_type = {"affine",       sizeof(repeat), repeat_fields,
+                                       affine_forward, NULL,           NULL};
+static const wf_nn_type root_type = {"root",         sizeof(repeat), repeat_fields,
+                                     affine_forward, NULL,           NULL};
 
 static repeat *new_affine(wf_context *ctx, const wf_nn_type *type, wf_nn_parameter *gain,
                           int times, int children)
@@ -150,8 +150,8 @@ static wf_tensor *once_more_forward(wf_nn_module *self, wf_tensor *x)
    again is found out, since its uses would take the places of others. */
 static void uses_are_counted_in_forward(void)
 {
-    static const wf_nn_type type = {"once_more", sizeof(repeat), repeat_fields,
-                                    once_more_forward, NULL};
+    static const wf_nn_type type = {"once_more",       sizeof(repeat), repeat_fields,
+                                    once_more_forward, NULL,           NULL};
     wf_context *ctx = lone_context(1);
     repeat *root = four_uses(ctx);
     wf_tensor *y;

@@ -21,8 +21,8 @@ static const wf_nn_field children[] = {
     {"loss", WF_NN_CHILD, offsetof(classifier, loss), 0},
     {NULL, 0, 0, 0},
 };
-static const wf_nn_type classifier_type = {"classifier", sizeof(classifier), children, NULL,
-                                           NULL};
+static const wf_nn_type classifier_type = {
+    "classifier", sizeof(classifier), children, NULL, NULL, NULL};
 
 static classifier *new_classifier(wf_context *ctx)
 {

@@ -103,8 +103,8 @@ static const wf_nn_field head_norm_fields[] = {
     {"shift", WF_NN_PARAMETER, offsetof(head_norm, shift), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type head_norm_type = {"head_norm", sizeof(head_norm), head_norm_fields,
-                                          head_norm_forward, NULL};
+static const wf_nn_type head_norm_type = {
+    "head_norm", sizeof(head_norm), head_norm_fields, head_norm_forward, NULL, NULL};
 
 static void norm_heads(wf_nn_gpt *model)
 {

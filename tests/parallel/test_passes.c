@@ -13,7 +13,7 @@ typedef struct adder {
 
 static const wf_nn_field fields[] = {{"bias", WF_NN_PARAMETER, offsetof(adder, bias), 0},
                                      {NULL, 0, 0, 0}};
-static const wf_nn_type adder_type = {"adder", sizeof(adder), fields, NULL, NULL};
+static const wf_nn_type adder_type = {"adder", sizeof(adder), fields, NULL, NULL, NULL};
 
 enum { MICROS = 6 };
 
@@ -147,7 +147,7 @@ static wf_tensor *add_three(wf_nn_module *self, wf_tensor *x)
     return x;
 }
 
-static const wf_nn_type three_type = {"three", sizeof(adder), fields, add_three, NULL};
+static const wf_nn_type three_type = {"three", sizeof(adder), fields, add_three, NULL, NULL};
 
 /* One pass after the other, each in the one without a name. */
 static wf_status by_turns(part *p, wf_nn_module *m, wf_par_gradients *g, float *result)

@@ -60,10 +60,18 @@ static wf_status wrong_plans(part *p)
                               none[] = {{"tables", 0}, {NULL, 0}};
     static const wf_par_style far = {.name = "far", .splits = third};
     static const wf_par_style other = {.name = "other", .splits = none};
+    static const wf_par_border sun[] = {{"sun", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}};
+    static const wf_par_style misspelt = {.name = "misspelt", .borders = sun};
     static const struct {
         wf_par_rule rules[3];
         const char *words;
     } bad[] = {
+        {{{"block.*.attn.out", &misspelt}, {NULL, NULL}},
+         "style misspelt has a border at point sun, but module block.0.attn.out (linear) has "
+         "no "
+         "such point; its points are: in lora_in lora sum"},
+        {{{"block.*.mlp", &misspelt}, {NULL, NULL}},
+         "module block.0.mlp (mlp) has no points: name those that it passes (wf_nn_points)"},
         {{{"embed", &far}, {NULL, NULL}},
          "style far splits dim 2 of parameter embed.table, which has only 2 dims"},
         {{{"embed", &other}, {NULL, NULL}},

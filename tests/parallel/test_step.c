@@ -130,7 +130,7 @@ typedef struct thrice {
 
 static const wf_nn_field fields[] = {{"bias", WF_NN_PARAMETER, offsetof(thrice, bias), 0},
                                      {NULL, 0, 0, 0}};
-static const wf_nn_type thrice_type = {"thrice", sizeof(thrice), fields, NULL, NULL};
+static const wf_nn_type thrice_type = {"thrice", sizeof(thrice), fields, NULL, NULL, NULL};
 
 static wf_tensor *waves(part *p, int id)
 {

@@ -34,7 +34,7 @@ static const wf_nn_field fields[] = {FIELD(embed, WF_NN_CHILD),
                                      FIELD(loss, WF_NN_CHILD),
                                      {NULL, 0, 0, 0}};
 
-static const wf_nn_type net_type = {"net", sizeof(net), fields, NULL, NULL};
+static const wf_nn_type net_type = {"net", sizeof(net), fields, NULL, NULL, NULL};
 
 static net *new_net(wf_context *ctx)
 {

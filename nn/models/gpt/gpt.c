@@ -150,9 +150,10 @@ static const wf_nn_field gpt_fields[] = {
     {"loss", WF_NN_CHILD, offsetof(wf_nn_gpt, loss), 0},
     {NULL, 0, 0, 0}};
 
-const wf_nn_type wf_nn_block_type = {"block", sizeof(wf_nn_block), block_fields, block_forward,
-                                     NULL};
-const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL};
+const wf_nn_type wf_nn_block_type = {
+    "block", sizeof(wf_nn_block), block_fields, block_forward, NULL, NULL};
+const wf_nn_type wf_nn_gpt_type = {"gpt", sizeof(wf_nn_gpt), gpt_fields, gpt_forward, NULL,
+                                   NULL};
 
 wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens)
 {
