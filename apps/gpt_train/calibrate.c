@@ -4,7 +4,6 @@
  */
 #include "apps/gpt_train/calibrate.h"
 #include "parallel/report/layout.h"
-#include "core/files/output.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/step_report.h"
 #include "mesh/cluster/topology.h"
@@ -266,8 +265,7 @@ wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
     wf_sim_machine machine;
     int cores;
 
-    if (wf_output_check(options->calibrate, error) != WF_OK ||
-        wf_topology_read(NULL, &here, error) != WF_OK)
+    if (wf_topology_read(NULL, &here, error) != WF_OK)
         return error->code;
     cores = here.cores < WF_MAX_RANKS ? here.cores : WF_MAX_RANKS;
     o->pp = o->tp = 1;

@@ -7,6 +7,7 @@
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
 #include "apps/step_report.h"
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -173,6 +174,13 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
     app_saving_step(&l->saving, step, l->requests, stop);
     if (l->unevaluated) /* the last step too: not all is done that was asked for */
         l->job->saved->preempted = true;
+    if (l->unevaluated && l->rank->index == 0) {
+        wf_run_log_clear(l->job->log);
+        printf("the evaluation behind step %" PRId64
+               " was stopped: a run that is resumed does not make it up\n",
+               step);
+        fflush(stdout);
+    }
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
     if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {

@@ -301,14 +301,6 @@ wf_output *wf_output_open(const char *path, wf_error *error)
     return NULL;
 }
 
-wf_status wf_output_check(const char *path, wf_error *error)
-{
-    wf_error why = {WF_OK, ""};
-
-    wf_output_discard(wf_output_open(path, &why));
-    return why.code == WF_OK ? WF_OK : wf_error_set(error, why.code, "%s", why.text);
-}
-
 wf_output_folder *wf_output_folder_open(const char *path, wf_error *error)
 {
     wf_output_folder *f = calloc(1, sizeof *f);

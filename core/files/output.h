@@ -39,9 +39,6 @@ typedef struct wf_output_folder wf_output_folder;
  */
 WF_API wf_output *wf_output_open(const char *path, wf_error *error);
 
-/** wf_output_check - whether wf_output_open would succeed; leaves nothing behind. Errors: as there. */
-WF_API wf_status wf_output_check(const char *path, wf_error *error);
-
 /** wf_output_stream - to write with, and of a file to read what was written; NULL allowed. Owner: output. */
 WF_API FILE *wf_output_stream(const wf_output *output);
 

@@ -1,5 +1,6 @@
 /* core/files/prepare.c - checks outputs and makes their folders; see the header. */
 #include "core/files/prepare.h"
+#include "core/files/output.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -73,6 +74,15 @@ static wf_status check_file(const char *flag, const char *path, const struct sta
     return wf_error_set(error, WF_EIO, "%s: cannot write %s: %s", flag, path, strerror(errno));
 }
 
+/* Checks a file that is not there, by one that is begun and thrown away. */
+static wf_status check_new(const char *flag, const char *path, wf_error *error)
+{
+    wf_error why = {WF_OK, ""};
+
+    wf_output_discard(wf_output_open(path, &why));
+    return why.code == WF_OK ? WF_OK : wf_error_set(error, why.code, "%s: %s", flag, why.text);
+}
+
 wf_status wf_output_prepare(const char *flag, const char *path, wf_error *error)
 {
     struct stat s;
@@ -85,10 +95,8 @@ wf_status wf_output_prepare(const char *flag, const char *path, wf_error *error)
     if (!text)
         return no_memory(error);
     status = make_parents(flag, text, error);
-    if (status == WF_OK)
-        status = check_parent(flag, text, error);
     free(text);
-    return status;
+    return status == WF_OK ? check_new(flag, path, error) : status;
 }
 
 wf_status wf_output_prepare_folder(const char *flag, const char *path, wf_error *error)

@@ -157,9 +157,16 @@ wf_status wf_in_child(const char *what, wf_child_body *body, void *arg, size_t m
 
     *result = NULL;
     *bytes = 0;
-    if (pipe2(ends, O_CLOEXEC) != 0 || (child = fork()) < 0)
-        return wf_error_set(error, WF_ENOMEM, "no process to read %s: %s", what,
+    if (pipe2(ends, O_CLOEXEC) != 0)
+        return wf_error_set(error, WF_EIO, "no pipe to a process that reads %s: %s", what,
                             strerror(errno));
+    child = fork();
+    if (child < 0) {
+        wf_error_set(error, WF_ENOMEM, "no process to read %s: %s", what, strerror(errno));
+        close(ends[0]);
+        close(ends[1]);
+        return error->code;
+    }
     if (child == 0) {
         close(ends[0]);
         run(ends[1], body, arg);

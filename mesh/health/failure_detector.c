@@ -5,6 +5,7 @@
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <errno.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -232,26 +233,32 @@ static void detector_free(wf_detector *d)
     free(d);
 }
 
-static bool make_room(wf_detector *d)
+static wf_status make_room(wf_detector *d, wf_error *error)
 {
     size_t local_size = (size_t)d->o.local_size, peers = (size_t)d->n_peers;
     bool good;
 
+    d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (d->wake < 0)
+        return wf_error_set(error, WF_EIO,
+                            "nothing can wake the thread that watches the ranks: %s; raise the "
+                            "limit on open files (ulimit -n)",
+                            strerror(errno));
     d->peer = calloc(peers + 1, sizeof *d->peer);
     d->rank = calloc((size_t)d->o.ranks, sizeof *d->rank);
     d->mine = calloc(local_size, sizeof *d->mine);
     d->pulse = calloc(local_size, sizeof *d->pulse);
     d->since = calloc(local_size, sizeof *d->since);
     d->finished = calloc(local_size, sizeof *d->finished);
-    d->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    good = d->peer && d->rank && d->mine && d->pulse && d->since && d->finished && d->wake >= 0;
+    good = d->peer && d->rank && d->mine && d->pulse && d->since && d->finished;
     for (int i = 0; d->peer && i < d->n_peers; i++) {
         d->peer[i].fd = -1;
         d->peer[i].process = wf_detector_is_head(d) ? i + 1 : 0;
         d->peer[i].in = malloc(wf_detector_room(d));
         good = good && d->peer[i].in;
     }
-    return good;
+    return good ? WF_OK
+                : wf_error_set(error, WF_ENOMEM, "no memory to watch %d ranks", d->o.ranks);
 }
 
 wf_status wf_detector_open(const wf_detector_options *options, wf_detector **detector,
@@ -268,9 +275,7 @@ wf_status wf_detector_open(const wf_detector_options *options, wf_detector **det
     pthread_mutex_init(&d->lock, NULL);
     pthread_cond_init(&d->heard, NULL);
     atomic_store(&d->decided, WF_DETECTOR_UNDECIDED);
-    status = make_room(d) ? WF_OK
-                          : wf_error_set(error, WF_ENOMEM, "no memory to watch %d ranks",
-                                         options->ranks);
+    status = make_room(d, error);
     if (status == WF_OK && d->n_peers)
         status = wf_detector_meet(d, error);
     if (status == WF_OK)

@@ -3,6 +3,7 @@
  */
 #include "tests/mesh/market.h"
 #include <fcntl.h>
+#include <sys/resource.h>
 
 typedef struct host_of_one {
     pthread_t thread;
@@ -106,11 +107,31 @@ static void a_crash_waits_for_its_report(void)
     CU_ASSERT(head.sent);
 }
 
+/* Without a descriptor left the error says so, and not that memory is. */
+static void no_descriptor_is_left(void)
+{
+    const wf_detector_options o = {
+        .transport = &market_transport, .ranks = 1, .local_size = 1, .processes = 1};
+    struct rlimit before, none;
+    wf_error error = {WF_OK, ""};
+    wf_detector *d = NULL;
+
+    CU_ASSERT_EQUAL_FATAL(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+    CU_ASSERT_EQUAL(wf_detector_open(&o, &d, &error), WF_EIO);
+    setrlimit(RLIMIT_NOFILE, &before);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "Too many open files; raise the limit"));
+    CU_ASSERT_PTR_NULL(d);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"who was lost hears of the report", who_was_lost_hears_of_the_report},
         {"a crash waits for its report", a_crash_waits_for_its_report},
+        {"no descriptor is left", no_descriptor_is_left},
         {NULL, NULL}};
 
     return wf_test_main("failure_detector_meet", tests);
