@@ -5,7 +5,6 @@
 #include "apps/gpt_generate/output.h"
 #include "parallel/generate/model.h"
 #include "apps/program.h"
-#include "apps/step_report.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

@@ -5,7 +5,6 @@
 #include "apps/gpt_train/calibrate.h"
 #include "parallel/report/layout.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/step_report.h"
 #include "mesh/cluster/topology.h"
 #include "parallel/simulate/paced.h"
 #include <stdlib.h>

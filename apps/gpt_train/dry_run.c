@@ -4,16 +4,27 @@
 #include "apps/gpt_train/saving.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/sample.h"
+#include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
+
+/* What saves, with the options that it was opened with. */
+typedef struct planned_saving {
+    app_saving saving;
+    app_options options;
+} planned_saving;
 
 /* Opens what saves checkpoints, which takes memory of its own. */
 static wf_status open_saving(wf_par_running *r, void *arg)
 {
-    app_saving *saving = r->own = calloc(1, sizeof *saving);
+    planned_saving *s = r->own = calloc(1, sizeof *s);
 
-    if (!saving)
+    if (!s)
         return wf_fail(wf_par_context(r->par), WF_ENOMEM, "no memory for a plan");
-    return app_saving_open(saving, arg, r->par, (wf_nn_gpt *)r->model, r->trainer, "", NULL);
+    s->options = *(const app_options *)arg; /* its texts stay the caller's */
+    s->options.async_save = r->job->async_save;
+    return app_saving_open(&s->saving, &s->options, r->par, (wf_nn_gpt *)r->model, r->trainer,
+                           "", NULL);
 }
 
 /* Takes what evaluation tasks and a sample take, where the run has any. */
@@ -21,7 +32,7 @@ static wf_status take_rest(wf_par_running *r, void *arg)
 {
     const app_options *o = arg;
     wf_nn_gpt *gpt = (wf_nn_gpt *)r->model;
-    wf_par_trainer *pipelined = app_options_pipelined(o) ? r->trainer : NULL;
+    wf_par_trainer *pipelined = r->job->pipeline ? r->trainer : NULL;
 
     if (r->trainer)
         app_exam_plan(o, r->par, gpt, pipelined);
@@ -33,65 +44,91 @@ static wf_status take_rest(wf_par_running *r, void *arg)
 static wf_status close_saving(wf_par_running *r, void *arg)
 {
     (void)arg;
-    if (r->own)
-        app_saving_close(r->own);
+    planned_saving *s = r->own;
+
+    if (s)
+        app_saving_close(&s->saving);
     free(r->own);
     return WF_OK;
 }
 
-static app_setup_job planned_job(const app_options *o)
+static void take_words(const app_options *o, wf_plan_request *r)
 {
-    app_setup_job s = app_setup_job_of(o);
-
-    s.job.begin = open_saving;
-    s.job.after = take_rest;
-    s.job.end = close_saving;
-    return s;
+#define TAKE_COUNT(field)  r->field = o->field
+#define TAKE_SWITCH(field) r->field = o->field
+#define TAKE_TEXT(field)   r->field = o->field
+#define TAKE_WORD(field)   snprintf(r->field, sizeof r->field, "%s", o->field)
+#define SETTING(kind, field, help)                                                             \
+    TAKE_##kind(field);                                                                        \
+    r->given[WF_SETTING_##field] = o->given[APP_OPTION_##field];
+#include "parallel/plan/settings.def"
+#undef SETTING
 }
 
-static wf_status plan_with(const app_options *o, int rank, const wf_plan_options *options,
-                           wf_plan *plan, wf_error *error)
+wf_plan_request *app_plan_of(const app_options *o, app_plan *plan)
 {
-    app_setup_job s = planned_job(o);
+    wf_plan_request *r = &plan->request;
+    wf_par_job *job = &plan->setup.job;
 
-    return wf_plan_step(app_setup_job_use(&s), rank, options, plan, error);
+    plan->setup = app_setup_job_of(o);
+    snprintf(plan->name, sizeof plan->name, "%s of %" PRId64 " blocks", o->arch, o->n_layer);
+    app_model_facts(o, plan->facts, sizeof plan->facts);
+    job->name = plan->name;
+    job->facts = plan->facts;
+    job->begin = open_saving;
+    job->after = o->sample || o->eval_requests ? take_rest : NULL;
+    job->end = close_saving;
+    job->sizes = &plan->setup.sizes;
+    job->pipeline = &plan->setup.pipeline; /* used where the settings have one */
+    *r = (wf_plan_request){.job = *job,
+                           .rank = o->rank,
+                           .rank_given = o->given[APP_OPTION_rank],
+                           .device_memory = o->device_memory,
+                           .machine = o->machine,
+                           .paced = o->paced,
+                           .planned = o->plan,
+                           .ranks = o->ranks,
+                           .find_batch = o->find_batch,
+                           .whole_batches = o->whole_batches,
+                           .no_pipeline = strcmp(o->transport, "nccl") == 0,
+                           .notes = stderr,
+                           .json = o->json,
+                           .chakra = o->chakra};
+    take_words(o, r);
+    r->async_save = o->async_save && o->save;
+    snprintf(r->search, sizeof r->search, "%s", o->search);
+    return r;
 }
 
 wf_status dry_run_step(const app_options *o, wf_plan *plan, wf_error *error)
 {
-    return plan_with(o, (int)o->rank, NULL, plan, error);
+    app_plan p;
+
+    return wf_plan_request_step(app_plan_of(o, &p), plan, error);
 }
 
-bool dry_run_serves(const app_options *o, wf_plan *plan)
+void app_choose_sums(app_options *o, bool say)
 {
-    wf_error error = {WF_OK, ""};
+    app_plan p;
+    wf_plan_request *r = app_plan_of(o, &p);
 
-    return dry_run_step(o, plan, &error) == WF_OK && (!*plan->inexact || !o->exact);
+    wf_plan_choose_sums(r, say ? stdout : NULL);
+    o->micro_batch_size = r->micro_batch_size;
+    snprintf(o->accumulate, sizeof o->accumulate, "%s", r->accumulate);
 }
 
-wf_status dry_run_journal(const app_options *o, int rank, const wf_journal *journal,
-                          wf_plan *plan, wf_error *error)
+wf_status app_memory_check(const app_options *o, const wf_launcher *launcher, wf_error *error)
 {
-    return plan_with(o, rank, &(wf_plan_options){.journal = journal}, plan, error);
+    app_plan p;
+
+    return o->memory_check ? wf_plan_memory_check(app_plan_of(o, &p), launcher, error) : WF_OK;
 }
 
-wf_status dry_run_within(const app_options *o, bool start, size_t limit, wf_plan *plan,
-                         wf_error *error)
+void app_plan_explain(const app_options *o, wf_error *error)
 {
-    return plan_with(o, (int)o->rank, &(wf_plan_options){.start = start, .limit = limit}, plan,
-                     error);
-}
+    app_plan p;
 
-wf_status dry_run_start(const app_options *o, int rank, wf_plan *plan, wf_error *error)
-{
-    return plan_with(o, rank, &(wf_plan_options){.start = true}, plan, error);
-}
-
-wf_status dry_run_peaks(const app_options *o, size_t limit, wf_plan_peak *peak, wf_error *error)
-{
-    app_setup_job s = planned_job(o);
-
-    return wf_plan_peaks(app_setup_job_use(&s), limit, peak, error);
+    wf_plan_explain(app_plan_of(o, &p), error);
 }
 
 wf_status dry_run_axes(const app_options *o, wf_place_axis axis[DRY_RUN_AXES], wf_error *error)

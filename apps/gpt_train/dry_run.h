@@ -1,32 +1,31 @@
-/* apps/gpt_train/dry_run.h - plans of what the flags describe: parallel/plan/plan.h with the flags' job. */
+/* apps/gpt_train/dry_run.h - plans of what the flags describe: parallel/plan/request.h with the flags' job. */
 #ifndef WF_APPS_DRY_RUN_H
 #define WF_APPS_DRY_RUN_H
 
-#include "apps/options/options.h"
-#include <weft/weft.h>
+#include "apps/gpt_train/setup.h"
+
+/* A request, and what its job points to. */
+typedef struct app_plan {
+    wf_plan_request request;
+    app_setup_job setup;
+    char name[64], facts[512];
+} app_plan;
+
+/* Fills in what the flags ask to plan, and returns it; the options outlive it. */
+wf_plan_request *app_plan_of(const app_options *options, app_plan *plan);
 
 /* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
 wf_status dry_run_step(const app_options *options, wf_plan *plan, wf_error *error);
 
-/* Whether that goes well, and the layout does not show in the numbers, unless --exact is off. */
-bool dry_run_serves(const app_options *options, wf_plan *plan);
+/* Sets --accumulate and --micro-batch-size where the run chooses them; a line for each on stdout where `say` is true. */
+void app_choose_sums(app_options *options, bool say);
 
-/* The same of any rank, whose ops, collectives and messages of that step are written down. */
-wf_status dry_run_journal(const app_options *options, int rank, const wf_journal *journal,
-                          wf_plan *plan, wf_error *error);
+/* Checks that a run fits into the limits of its process, unless --memory-check is off. Errors: WF_ENOMEM */
+wf_status app_memory_check(const app_options *options, const wf_launcher *launcher,
+                           wf_error *error);
 
-/* The first step of a run, and the memory of an evaluation and of a sample too where the run has any:
-   what --memory-check compares. */
-wf_status dry_run_start(const app_options *options, int rank, wf_plan *plan, wf_error *error);
-
-/* Either of the two, of the rank --rank, that fails with WF_ENOMEM as soon as it takes more than
-   `limit` bytes: faster where it does not fit. */
-wf_status dry_run_within(const app_options *options, bool start, size_t limit, wf_plan *plan,
-                         wf_error *error);
-
-/* The fullest pipeline rank. Errors: WF_ENOMEM: a rank takes more than `limit` bytes, of which 0 is none */
-wf_status dry_run_peaks(const app_options *options, size_t limit, wf_plan_peak *peak,
-                        wf_error *error);
+/* Adds what would fit to the error of a run that went out of memory. */
+void app_plan_explain(const app_options *options, wf_error *error);
 
 enum { DRY_RUN_AXES = 4 };
 

@@ -1,15 +1,14 @@
 /* apps/gpt_train/elastic_mesh.c - the mesh that a run goes on with when ranks are lost; see elastic.h. */
-#include "apps/gpt_train/choose_accumulate.h"
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/elastic.h"
 #include <inttypes.h>
 
 /* Whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
-static bool serves(const app_options *o)
+static bool serves(const wf_plan_request *o)
 {
     wf_plan run;
 
-    return dry_run_serves(o, &run) &&
+    return wf_plan_request_serves(o, &run) &&
            (!o->device_memory || run.report.memory.peak <= (size_t)o->device_memory);
 }
 
@@ -40,15 +39,19 @@ static bool with_dp(const app_options *asked, int64_t dp, app_options *o)
 wf_status app_elastic_mesh(app_options *options, int64_t ranks, wf_error *error)
 {
     const app_options asked = *options;
+    wf_plan_request *r;
+    app_plan plan;
     int64_t of_each = asked.tp * asked.pp, most = ranks / of_each;
 
     for (int64_t dp = most < asked.dp ? most : asked.dp; dp >= asked.min_dp; dp--) {
         if (!with_dp(&asked, dp, options))
             continue;
-        if (serves(options))
-            return WF_OK;
-        if (app_choose_single(options, serves))
-            return WF_OK;
+        r = app_plan_of(options, &plan);
+        if (!serves(r) && !wf_plan_choose_single(r, serves))
+            continue;
+        options->micro_batch_size = r->micro_batch_size;
+        snprintf(options->accumulate, sizeof options->accumulate, "%s", r->accumulate);
+        return WF_OK;
     }
     *options = asked;
     return wf_error_set(error, WF_ELOST,

@@ -2,9 +2,7 @@
 #include "apps/gpt_train/calibrate.h"
 #include "apps/gpt_train/elastic_files.h"
 #include "apps/gpt_train/lock.h"
-#include "apps/gpt_train/choose_accumulate.h"
-#include "apps/gpt_train/memory_check.h"
-#include "apps/gpt_train/plan.h"
+#include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/rank_parts.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
@@ -95,7 +93,7 @@ static void report(const wf_error *error, void *arg)
     else if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
     if (told.code == WF_ENOMEM)
-        plan_explain(job->options, &told);
+        app_plan_explain(job->options, &told);
     app_program_flush();
     fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
 }
@@ -280,6 +278,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     wf_launcher launcher = wf_launcher_detected();
     wf_error closing = {WF_OK, ""};
     wf_status status = WF_OK;
+    app_plan plan;
 
     if (app_run_moves_nothing(o) && end->reported)
         return WF_OK;
@@ -304,14 +303,15 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (status == WF_OK && o->fit_nodes)
         return tell_fit(o, error);
     if (status == WF_OK && (o->plan || o->calibrate))
-        return o->plan ? plan_run(o, stdout, error) : calibrate_run(o, stdout, error);
+        return o->plan ? wf_plan_print(app_plan_of(o, &plan), stdout, error)
+                       : calibrate_run(o, stdout, error);
     *launched = *launched || status == WF_OK;
     if (status == WF_OK)
         status = launch(o, &job, &resume, &launcher, end, error);
     if (end->stuck) /* all of it is in use */
         return status;
     if (status == WF_ENOMEM && !end->reported)
-        plan_explain(o, error);
+        app_plan_explain(o, error);
     if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     closing = (wf_error){WF_OK, ""};

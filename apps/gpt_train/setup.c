@@ -72,16 +72,34 @@ static wf_status freeze(wf_nn_module *model, const char *patterns)
     return status;
 }
 
+/* Makes a model of a configuration, with adapters, and frozen as the flags say. */
+static wf_nn_gpt *model_of(const app_options *o, const wf_nn_gpt_config *config,
+                           wf_context *ctx)
+{
+    const wf_par_lora lora = app_options_lora(o);
+    wf_nn_gpt *model = wf_nn_gpt_new(ctx, config);
+
+    if (!model ||
+        (wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK))
+        return model;
+    wf_nn_free(&model->base);
+    return NULL;
+}
+
+/* Returns the type of modules that are recomputed, or NULL. */
+static const char *recomputed(const app_options *o)
+{
+    return strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0
+               ? o->recompute
+               : NULL;
+}
+
 wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 {
     const wf_nn_gpt_config config = app_options_model(o);
-    bool modules = strcmp(o->recompute, "none") != 0 && strcmp(o->recompute, "stage") != 0;
-    const wf_par_lora lora = app_options_lora(o);
-    wf_nn_gpt *model = wf_nn_gpt_new(ctx, &config);
+    wf_nn_gpt *model = model_of(o, &config, ctx);
 
-    if (!model ||
-        (wf_nn_recompute(&model->base, modules ? o->recompute : NULL) == WF_OK &&
-         wf_par_lora_apply(model, &lora) == WF_OK && freeze(&model->base, o->freeze) == WF_OK))
+    if (!model || wf_nn_recompute(&model->base, recomputed(o)) == WF_OK)
         return model;
     wf_nn_free(&model->base);
     return NULL;
@@ -122,21 +140,53 @@ wf_par_train_options app_setup_training(const app_options *o)
     return t;
 }
 
-/* A wf_par_model_function. */
-static wf_nn_module *planned(wf_par *par, void *arg)
+static wf_nn_module *plan_model(wf_par *par, wf_nn_gpt *model)
 {
-    wf_nn_gpt *model = app_setup_model(arg, wf_par_context(par));
-
     if (model)
         wf_par_plan(par, &model->base, wf_par_gpt_plan);
     return (wf_nn_module *)model;
 }
 
+/* Makes the model of a job, which recomputes what the job says. A wf_par_model_function. */
+static wf_nn_module *planned(wf_par *par, void *arg)
+{
+    const wf_nn_gpt_config config = app_options_model(arg);
+
+    return plan_model(par, model_of(arg, &config, wf_par_context(par)));
+}
+
+static wf_nn_module *shortened(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary)
+{
+    wf_nn_gpt_config config = app_options_model(arg);
+
+    config.layers = blocks;
+    config.vocabulary = vocabulary;
+    return plan_model(par, model_of(arg, &config, wf_par_context(par)));
+}
+
+void app_model_facts(const app_options *o, char *text, size_t size)
+{
+    json_t *json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "arch", o->arch, "layers",
+                             (json_int_t)o->n_layer, "heads", (json_int_t)o->n_head, "kv_heads",
+                             (json_int_t)o->n_kv_head, "width", (json_int_t)o->n_embd, "ffn",
+                             (json_int_t)o->ffn, "vocabulary", (json_int_t)o->vocab_size);
+    char *facts = json ? json_dumps(json, 0) : NULL;
+
+    snprintf(text, size, "%s", facts ? facts : "");
+    free(facts);
+    json_decref(json);
+}
+
 app_setup_job app_setup_job_of(const app_options *o)
 {
-    return (app_setup_job){.job = {.mesh = app_setup_rank(o, false),
+    const wf_nn_gpt_config config = app_options_model(o);
+
+    return (app_setup_job){.sizes = wf_par_gpt_sizes(&config, o->seq_len),
+                           .job = {.mesh = app_setup_rank(o, false),
                                    .model = planned,
                                    .arg = (void *)(uintptr_t)o, /* only read */
+                                   .recompute = recomputed(o),
+                                   .shortened = shortened,
                                    .train = app_setup_training(o),
                                    .steps = o->steps,
                                    .eval_interval = o->eval_interval},

@@ -7,6 +7,8 @@
 #include <weft/weft.h>
 
 wf_par_options app_setup_rank(const app_options *options, bool plan);
+/* Writes what a report says of the model, as JSON. */
+void app_model_facts(const app_options *options, char *text, size_t size);
 /* The model on the fake device; NULL with the reason in the context. Owner: caller. */
 wf_nn_gpt *app_setup_model(const app_options *options, wf_context *ctx);
 wf_par_train_options app_setup_training(const app_options *options);
@@ -15,6 +17,7 @@ typedef struct app_setup_job {
     wf_par_job job;
     bool pipelined;
     wf_par_pipeline_options pipeline;
+    wf_sim_model sizes;
 } app_setup_job;
 app_setup_job app_setup_job_of(const app_options *options);
 /* Returns the job, with its pipeline where it has one; `setup` stays where it is. */

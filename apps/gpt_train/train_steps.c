@@ -6,7 +6,7 @@
 #include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/signal_requests.h"
-#include "apps/step_report.h"
+#include "parallel/report/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,6 +48,20 @@ static wf_status sum_up(app_loop *l, double flops, wf_step_log *record)
     return wf_context_status(ctx);
 }
 
+static wf_status write_report(const app_options *o, const wf_par_report *report,
+                              wf_error *error)
+{
+    char facts[512];
+
+    app_model_facts(o, facts, sizeof facts);
+    return wf_step_report_write(&(wf_step_report){.strategy = o->strategy,
+                                                  .facts = facts,
+                                                  .global = o->global_batch_size,
+                                                  .micro = o->micro_batch_size,
+                                                  .tokens = o->seq_len},
+                                report, o->report_json, error);
+}
+
 /* The first step may make what later ones find, so the second one is told, as in a plan. */
 static void tell_step(app_loop *l, int64_t step, wf_par_report *report)
 {
@@ -60,8 +74,7 @@ static void tell_step(app_loop *l, int64_t step, wf_par_report *report)
                 l->rank->index, (long long)step);
         fflush(stdout);
     }
-    if (l->o->report_json && app_step_report_write(app_step_report_json(l->o, report),
-                                                   l->o->report_json, &error) != WF_OK)
+    if (l->o->report_json && write_report(l->o, report, &error) != WF_OK)
         fprintf(stderr, "gpt_train: warning: %s; training goes on\n", error.text);
 }
 

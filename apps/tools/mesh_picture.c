@@ -1,7 +1,6 @@
 /* apps/tools/mesh_picture.c - a placement as text. */
 #include "apps/tools/mesh_picture.h"
 #include "parallel/report/layout.h"
-#include "apps/step_report.h"
 #include <stdlib.h>
 #include <string.h>
 

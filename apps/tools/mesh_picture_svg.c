@@ -4,7 +4,6 @@
  */
 #include "apps/tools/mesh_picture.h"
 #include "parallel/report/layout.h"
-#include "apps/step_report.h"
 #include "apps/tools/svg.h"
 
 enum {

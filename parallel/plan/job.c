@@ -1,10 +1,35 @@
 /* parallel/plan/job.c - see the header. */
 #include "parallel/plan/job.h"
+#include "nn/checkpointing.h"
 #include "parallel/shard/materialize.h"
+#include <string.h>
 
 bool wf_par_job_evaluates(const wf_par_job *job, int64_t step)
 {
     return job->eval_interval && (step % job->eval_interval == 0 || step == job->steps);
+}
+
+wf_nn_module *wf_par_job_model(wf_par *par, void *arg)
+{
+    const wf_par_job *job = arg;
+    wf_nn_module *model = job->blocks
+                              ? job->shortened(par, job->arg, job->blocks, job->vocabulary)
+                              : job->model(par, job->arg);
+
+    if (!model || !job->recompute || wf_nn_recompute(model, job->recompute) == WF_OK)
+        return model;
+    wf_nn_free(model);
+    return NULL;
+}
+
+int64_t wf_par_job_tokens(const wf_par_job *job)
+{
+    const wf_par_field *field = job->train.field;
+
+    for (int i = 0; i < WF_PAR_FIELDS && field[i].name; i++)
+        if (strcmp(field[i].name, "tokens") == 0 && field[i].dim[0].size)
+            return field[i].dim[0].size;
+    return 1;
 }
 
 wf_status wf_par_job_pipeline(const wf_par_job *job, wf_par_pipeline **pipeline,
@@ -17,8 +42,8 @@ wf_status wf_par_job_pipeline(const wf_par_job *job, wf_par_pipeline **pipeline,
     if (!job->pipeline)
         return WF_OK;
     how = *job->pipeline;
-    how.model = job->model;
-    how.arg = job->arg;
+    how.model = wf_par_job_model;
+    how.arg = (void *)(uintptr_t)job; /* only read */
     plan.plan = true;
     plan.memory_limit = 0;
     return wf_par_pipeline_new(&plan, &job->train, &how, pipeline, error);

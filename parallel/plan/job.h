@@ -11,6 +11,7 @@
 #ifndef WF_PARALLEL_PLAN_JOB_H
 #define WF_PARALLEL_PLAN_JOB_H
 
+#include "parallel/simulate/cost.h"
 #include "parallel/train/pipeline.h"
 #include "parallel/train/train.h"
 
@@ -18,6 +19,7 @@ WF_BEGIN_DECLS
 
 /** wf_par_running - a rank of a job, as hooks see it. */
 typedef struct wf_par_running {
+    const struct wf_par_job *job;
     wf_par *par;
     wf_nn_module *model;
     wf_par_trainer *trainer; /* NULL: of a job without steps */
@@ -32,6 +34,12 @@ typedef struct wf_par_job {
     wf_par_options mesh;          /* axes, strategy, dtypes, device, seed */
     wf_par_model_function *model; /* makes a rank's model on the fake device, and plans it */
     void *arg;                    /* given to model and hooks */
+    const char *name;             /* "llama of 12 blocks", for plans; NULL: "a model" */
+    const char *facts; /* what a plan's JSON says of the model: an object; NULL: nothing */
+    const char *
+        recompute; /* modules of this type keep their input alone for backward (wf_nn_recompute);
+                                     NULL: none */
+    bool async_save; /* for hooks that save: checkpoints are written beside the steps */
     wf_par_train_options
         train; /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
     const wf_par_pipeline_options *pipeline; /* NULL: none; model and arg in it are the job's */
@@ -43,7 +51,19 @@ typedef struct wf_par_job {
     wf_par_hook *begin; /* after the trainer is opened, before the first step */
     wf_par_hook *after; /* after the last step: samples, tasks */
     wf_par_hook *end; /* before the trainer is closed, after errors too: frees what `own` is */
+    /* Of decoder-only transformers, whose layouts a search prunes by counts. NULL: a search plans each of them. */
+    const wf_sim_model *sizes;
+    /* Makes the model with so many blocks and words, to see in plans what a block takes; beside `sizes`. */
+    wf_nn_module *(*shortened)(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary);
+    int64_t blocks, vocabulary; /* sizes of such a model; 0: the whole model */
 } wf_par_job;
+
+/** wf_par_job_model - makes a rank's model as the job says: on the fake device, planned, with what it recomputes. A
+ * wf_par_model_function, whose arg is the job. Owner: the caller; NULL: the reason is in the context */
+WF_API wf_nn_module *wf_par_job_model(wf_par *par, void *job);
+
+/** wf_par_job_tokens - returns the tokens of a sequence: those of a field of that name; 1: there is none */
+WF_API int64_t wf_par_job_tokens(const wf_par_job *job);
 
 /** wf_par_job_evaluates - returns whether a job evaluates after this step */
 WF_API bool wf_par_job_evaluates(const wf_par_job *job, int64_t step);

@@ -50,7 +50,7 @@ static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
 {
     const wf_par_job *job = p->job;
     wf_par_train_options options = job->train;
-    wf_par_running r = {.par = par, .model = model};
+    wf_par_running r = {.job = job, .par = par, .model = model};
 
     wf_par_job_materialize(p->pipeline, par, model);
     options.pipeline = p->pipeline;
@@ -80,7 +80,7 @@ static wf_status dry_rank(wf_rank *rank, void *arg)
     par = wf_par_open(rank, &options, &rank->error);
     if (!par)
         return rank->error.code;
-    model = p->job->model(par, p->job->arg);
+    model = wf_par_job_model(par, (void *)(uintptr_t)p->job); /* only read */
     if (model) {
         plan_rank(p, par, model);
         wf_nn_free(model);

@@ -37,15 +37,6 @@ static wf_status note(const rank_run *r, const wf_error *error)
     return wf_context_status(r->ctx);
 }
 
-/* Returns the tokens of a sequence: those of a field of that name, else 1. */
-static int64_t tokens_of(const wf_par_train_options *train)
-{
-    for (int i = 0; i < WF_PAR_FIELDS && train->field[i].name; i++)
-        if (strcmp(train->field[i].name, "tokens") == 0 && train->field[i].dim[0].size)
-            return train->field[i].dim[0].size;
-    return 1;
-}
-
 /* Adds up over ranks: the largest memory peak, and model FLOPs. */
 static wf_status sum_up(const rank_run *r, double flops, wf_step_log *record)
 {
@@ -114,7 +105,8 @@ static wf_status train_step(rank_run *r, int64_t step)
     record.loss = result.loss;
     record.lr = (double)result.lr;
     record.grad_norm = (float)result.grad_norm;
-    record.tokens_per_s = (double)(train->global_batch * tokens_of(train)) / record.ms * 1e3;
+    record.tokens_per_s =
+        (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;
     if (sum_up(r, flops, &record) != WF_OK || evaluate(r, step, &record) != WF_OK)
         return wf_context_status(r->ctx);
     if (r->first && wf_run_log_step(r->s->log, &record, &error) != WF_OK)
@@ -186,7 +178,7 @@ wf_status wf_services_train(wf_par *par, void *services)
     wf_services *s = services;
     rank_run r = {.s = s,
                   .job = &s->program->job,
-                  .r = {.par = par},
+                  .r = {.job = &s->program->job, .par = par},
                   .ctx = wf_par_context(par),
                   .rank = {.index = wf_context_rank(wf_par_context(par)),
                            .size = wf_mesh_ranks(wf_par_mesh(par)),
@@ -200,7 +192,7 @@ wf_status wf_services_train(wf_par *par, void *services)
                               .last = s->trace_last,
                               .timeline = r.first ? s->timeline : NULL,
                               .out = r.rank.index == s->rank ? s->out : NULL};
-    r.r.model = r.job->model(par, r.job->arg);
+    r.r.model = wf_par_job_model(par, &s->program->job);
     if (r.r.model && s->show_layout && r.first)
         wf_par_print_layout(s->out, par, r.r.model, s->pipeline);
     if (r.r.model)

@@ -42,3 +42,19 @@ wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_
     return wf_nn_gpt_head_loss((wf_nn_gpt *)model, x, targets,
                                wf_par_batch_weight(batch, targets));
 }
+
+wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
+{
+    const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
+
+    return (wf_sim_model){.layers = c.layers,
+                          .width = c.width,
+                          .heads = c.heads,
+                          .kv_heads = c.kv_heads,
+                          .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
+                          .ffn = c.ffn,
+                          .vocabulary = c.vocabulary,
+                          .seq = tokens,
+                          .gated = c.mlp != WF_NN_GELU,
+                          .tied = c.tied};
+}

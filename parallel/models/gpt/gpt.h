@@ -7,6 +7,7 @@
 
 #include "nn/documents.h"
 #include "nn/models/gpt/gpt.h"
+#include "parallel/simulate/cost.h"
 #include "parallel/shard/sharding_plan.h"
 #include "parallel/train/train.h"
 
@@ -14,6 +15,10 @@ WF_BEGIN_DECLS
 
 /** wf_par_gpt_plan - tensor (and sequence) parallelism of wf_nn_gpt, both architectures. */
 extern WF_API const wf_par_rule wf_par_gpt_plan[];
+
+/** wf_par_gpt_sizes - returns the sizes by which layouts of a model are simulated (wf_par_job.sizes), for sequences of so many
+ * tokens */
+WF_API wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens);
 
 /** wf_par_gpt_loss - the wf_par_loss_function of wf_nn_gpt, for batches of WF_PAR_GPT_FIELDS or
  * WF_PAR_GPT_DOCUMENT_FIELDS. */

@@ -1,0 +1,287 @@
+/* parallel/plan/request.c - settings as words and as a job's options; see the header. */
+#include "parallel/plan/request.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Words of an enumeration, by its values. */
+static const char *const reshards[] = {[WF_PAR_RESHARD_DEFAULT] = "default",
+                                       [WF_PAR_RESHARD_ALWAYS] = "always",
+                                       [WF_PAR_RESHARD_NEVER] = "never"};
+static const char *const accumulates[] = {
+    [WF_PAR_AUTO] = "auto", [WF_PAR_LOCAL] = "local", [WF_PAR_REDUCED] = "reduced"};
+static const char *const methods[] = {[WF_NN_ADAMW] = "adamw",
+                                      [WF_NN_SGD] = "sgd",
+                                      [WF_NN_MUON] = "muon",
+                                      [WF_NN_ADAMW8BIT] = "adamw8bit"};
+#define COUNT_OF(list) ((int)(sizeof(list) / sizeof *(list)))
+
+static int value_of(const char *word, const char *const *words, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return i;
+    return 0;
+}
+
+static void set_word(wf_setting_WORD to, const char *word)
+{
+    snprintf(to, WF_WORD, "%s", word);
+}
+
+/* ---- axes by name ---- */
+
+static int64_t axis_of(const wf_par_options *o, const char *name, int size)
+{
+    if (!o->axes)
+        return size ? size : 1;
+    for (const wf_axis *a = o->axes; a->name; a++)
+        if (strcmp(a->name, name) == 0)
+            return a->size;
+    return 1;
+}
+
+/* Returns the ranks of a mesh's other axes, which planners leave as they are. */
+static int64_t other_axes(const wf_par_options *o)
+{
+    int64_t ranks = 1;
+
+    for (const wf_axis *a = o->axes; a && a->name; a++)
+        if (strcmp(a->name, "pp") != 0 && strcmp(a->name, "tp") != 0 &&
+            strcmp(a->name, "dp") != 0)
+            ranks *= a->size;
+    return ranks;
+}
+
+static void set_axes(const wf_plan_request *r, wf_plan_job *made)
+{
+    wf_par_options *o = &made->job.mesh;
+    int n = 0;
+
+    if (!o->axes) {
+        o->pp = (int)r->pp;
+        o->tp = (int)r->tp;
+        o->dp = (int)r->dp;
+        return;
+    }
+    for (; n < WF_MAX_AXES && o->axes[n].name; n++) {
+        wf_axis *a = &made->axes[n];
+
+        *a = o->axes[n];
+        a->size = (int)(strcmp(a->name, "pp") == 0   ? r->pp
+                        : strcmp(a->name, "tp") == 0 ? r->tp
+                        : strcmp(a->name, "dp") == 0 ? r->dp
+                                                     : a->size);
+    }
+    made->axes[n] = (wf_axis){NULL, 0};
+    o->axes = made->axes;
+}
+
+/* ---- a job as a request ---- */
+
+static void take_mesh(const wf_par_options *o, wf_plan_request *r)
+{
+    r->pp = axis_of(o, "pp", o->pp);
+    r->tp = axis_of(o, "tp", o->tp);
+    r->dp = axis_of(o, "dp", o->dp);
+    set_word(r->strategy, o->strategy ? o->strategy : WF_PAR_STRATEGY);
+    r->dp_replicate = o->dp_replicate;
+    r->shard_group_size = o->shard_group_size;
+    set_word(r->wrap_type, o->wrap_type ? o->wrap_type : "block");
+    r->prefetch = o->prefetch;
+    set_word(r->reshard_after_forward, reshards[o->reshard]);
+    if (o->accumulate == WF_PAR_GROUP)
+        snprintf(r->accumulate, WF_WORD, "group:%d", o->accumulate_group);
+    else
+        set_word(r->accumulate, accumulates[o->accumulate]);
+    set_word(r->dtype, o->dtype == WF_BF16 ? "bf16" : "fp32");
+    set_word(r->compute, o->dtype == WF_BF16 && !o->compute_fp32 ? "bf16" : "fp32");
+    set_word(r->param_dtype, o->param_dtype == WF_BF16 ? "bf16" : "fp32");
+    set_word(r->reduce_dtype, o->reduce_dtype == WF_BF16 ? "bf16" : "fp32");
+    r->sequence_parallel = o->sequence_parallel;
+    r->cuda_graph = o->cuda_graph;
+    r->threads_per_rank = o->threads;
+}
+
+void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
+{
+    const wf_par_pipeline_options *pipeline = job->pipeline;
+
+    *r = (wf_plan_request){.job = *job, .planned = true};
+    take_mesh(&job->mesh, r);
+    set_word(r->recompute, job->recompute                    ? job->recompute
+                           : pipeline && pipeline->recompute ? "stage"
+                                                             : "none");
+    r->pp_schedule = pipeline && pipeline->schedule ? pipeline->schedule : "1f1b";
+    r->pp_virtual = pipeline ? pipeline->stages_per_rank : 0;
+    r->no_pipeline = !pipeline;
+    r->global_batch_size = job->train.global_batch;
+    r->micro_batch_size =
+        job->train.micro_batch ? job->train.micro_batch : job->train.global_batch / r->dp;
+    r->whole_batches = !job->train.micro_batch;
+    set_word(r->optimizer, methods[job->train.optimizer.method]);
+    r->async_save = job->async_save;
+    set_word(r->search, "off");
+    r->rank = wf_plan_ranks(r) - 1;
+}
+
+/* ---- a request as a job ---- */
+
+static wf_dtype dtype_of(const char *word)
+{
+    return strcmp(word, "bf16") == 0 ? WF_BF16 : WF_F32;
+}
+
+static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
+{
+    wf_par_options *o = &made->job.mesh;
+    int group = strncmp(r->accumulate, "group:", 6) == 0 ? atoi(r->accumulate + 6) : 0;
+
+    set_axes(r, made);
+    o->strategy = r->strategy;
+    o->dp_replicate = (int)r->dp_replicate;
+    o->shard_group_size = (int)r->shard_group_size;
+    /* its default gives way to a number of parameters */
+    o->wrap_type = o->wrap_min_params ? NULL : r->wrap_type;
+    o->prefetch = (int)r->prefetch;
+    o->reshard =
+        (wf_par_reshard)value_of(r->reshard_after_forward, reshards, COUNT_OF(reshards));
+    o->accumulate =
+        group ? WF_PAR_GROUP
+              : (wf_par_accumulate)value_of(r->accumulate, accumulates, COUNT_OF(accumulates));
+    o->accumulate_group = group;
+    o->dtype = dtype_of(r->dtype);
+    o->compute_fp32 = strcmp(r->compute, "fp32") == 0;
+    o->param_dtype = dtype_of(r->param_dtype);
+    o->reduce_dtype = dtype_of(r->reduce_dtype);
+    o->sequence_parallel = r->sequence_parallel;
+    o->cuda_graph = r->cuda_graph;
+    o->threads = (int)r->threads_per_rank;
+}
+
+/* Returns whether a schedule runs the steps: over several ranks, or where one rank has stages, a schedule or a cut of its own. */
+static bool is_pipelined(const wf_plan_request *r)
+{
+    const wf_par_pipeline_options *base = r->job.pipeline;
+
+    if (!base)
+        return false;
+    return r->pp > 1 || strcmp(r->pp_schedule, "1f1b") != 0 || r->pp_virtual > 1 ||
+           (base->split && strcmp(base->split, "auto") != 0) || base->resident ||
+           strcmp(r->recompute, "stage") == 0;
+}
+
+const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *made)
+{
+    bool stages = strcmp(r->recompute, "stage") == 0;
+
+    made->job = r->job;
+    give_mesh(r, made);
+    made->job.recompute = stages || strcmp(r->recompute, "none") == 0 ? NULL : r->recompute;
+    made->job.train.global_batch = r->global_batch_size;
+    made->job.train.micro_batch = r->micro_batch_size;
+    made->job.train.optimizer.method =
+        (wf_nn_method)value_of(r->optimizer, methods, COUNT_OF(methods));
+    made->job.async_save = r->async_save;
+    made->job.pipeline = NULL;
+    if (!is_pipelined(r))
+        return &made->job;
+    made->pipeline = *r->job.pipeline;
+    made->pipeline.schedule = r->pp_schedule;
+    made->pipeline.stages_per_rank = (int)r->pp_virtual;
+    made->pipeline.recompute = stages;
+    made->job.pipeline = &made->pipeline;
+    return &made->job;
+}
+
+int64_t wf_plan_ranks(const wf_plan_request *r)
+{
+    return r->pp * r->tp * r->dp * other_axes(&r->job.mesh);
+}
+
+int64_t wf_plan_micro_steps(const wf_plan_request *r)
+{
+    int64_t each = r->dp * r->micro_batch_size;
+
+    return (r->global_batch_size + each - 1) / each;
+}
+
+int64_t wf_plan_idle(const wf_plan_request *r)
+{
+    return wf_plan_micro_steps(r) * r->dp * r->micro_batch_size - r->global_batch_size;
+}
+
+/* ---- differences ---- */
+
+static void text_COUNT(const int64_t *value, char text[96])
+{
+    snprintf(text, 96, " %" PRId64, *value);
+}
+
+static void text_WORD(const wf_setting_WORD *value, char text[96])
+{
+    snprintf(text, 96, " %s", *value);
+}
+
+static void text_TEXT(const wf_setting_TEXT *value, char text[96])
+{
+    snprintf(text, 96, " %s", *value);
+}
+
+static void text_SWITCH(const bool *value, char text[96])
+{
+    snprintf(text, 96, "%s", *value ? "" : " off");
+}
+
+static void value_text(const wf_plan_request *r, wf_setting s, char text[96])
+{
+    switch (s) {
+#define SETTING(kind, field, help)                                                             \
+    case WF_SETTING_##field:                                                                   \
+        text_##kind(&r->field, text);                                                          \
+        break;
+#include "parallel/plan/settings.def"
+#undef SETTING
+    default:
+        *text = 0;
+    }
+}
+
+/* Returns whether a setting follows from others that differ, and has to be said all the same. */
+static bool must_be_said(const wf_plan_request *from, const wf_plan_request *to, wf_setting s)
+{
+    if (s == WF_SETTING_micro_batch_size) /* it follows from dp */
+        return from->dp != to->dp && !from->given[s];
+    if (s == WF_SETTING_param_dtype) /* it follows from dtype */
+        return strcmp(from->dtype, to->dtype) != 0 && strcmp(to->dtype, to->param_dtype) != 0 &&
+               !from->given[s];
+    return false;
+}
+
+void wf_plan_changes(const wf_plan_request *from, const wf_plan_request *to, char *text,
+                     size_t size)
+{
+    static const char *const names[] = {
+#define SETTING(kind, field, help) [WF_SETTING_##field] = #field,
+#include "parallel/plan/settings.def"
+#undef SETTING
+    };
+
+    *text = 0;
+    for (int s = 0; s < WF_SETTINGS; s++) {
+        char before[96], after[96], name[48];
+        size_t used = strlen(text);
+
+        value_text(from, (wf_setting)s, before);
+        value_text(to, (wf_setting)s, after);
+        if ((strcmp(before, after) == 0 ||
+             (s == WF_SETTING_compute && !from->given[s])) && /* it follows from dtype */
+            !must_be_said(from, to, (wf_setting)s))
+            continue;
+        snprintf(name, sizeof name, "%s", names[s]);
+        for (char *c = name; *c; c++)
+            if (*c == '_')
+                *c = '-';
+        snprintf(text + used, size - used, "%s--%s%s", used ? " " : "", name, after);
+    }
+}

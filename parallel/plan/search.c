@@ -1,0 +1,359 @@
+/* parallel/plan/search.c - the search: candidates by their bounds, simulated until no bound is better, and planned. */
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include "mesh/cluster/topology.h"
+#include "parallel/plan/tunables_internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { STEPS = 2 };
+
+static void choose(char *place, const char *word)
+{
+    snprintf(place, WF_WORD, "%s", word);
+}
+
+wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate *c)
+{
+    wf_plan_request o = *s->options; /* its texts stay the caller's */
+    bool bf16 = c->dtype == 0;
+
+    o.threads_per_rank = s->threads;
+    o.pp = c->pp;
+    o.tp = c->tp;
+    o.dp = (int64_t)c->shard * c->replicate;
+    o.micro_batch_size = c->micro;
+    o.sequence_parallel = c->sequence_parallel;
+    choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
+    o.dp_replicate = wf_search_strategy(c)->groups ? c->replicate : 0;
+    o.shard_group_size = wf_search_strategy(c)->groups ? c->shard : 0;
+    choose(o.recompute, wf_search_recompute[c->recompute]);
+    choose(o.dtype, wf_search_dtypes[c->dtype]);
+    wf_plan_derive_compute(&o);
+    if (!o.given[WF_SETTING_param_dtype])
+        choose(o.param_dtype, bf16 ? "bf16" : "fp32");
+    if (o.dp > 1)
+        choose(o.accumulate, wf_search_accumulate[c->accumulate]);
+    if (c->pp > 1) {
+        o.pp_schedule = wf_search_schedules[c->schedule];
+        o.pp_virtual = c->per_rank;
+    }
+    o.job.steps = 2;
+    o.job.train.schedule.warmup = 0; /* longer than the run is refused */
+    o.job.after = NULL;
+    o.job.eval_interval = 0;
+    o.rank = wf_plan_ranks(&o) - 1;
+    return o;
+}
+
+bool wf_search_plan_fullest(wf_search *s, wf_search_found *found)
+{
+    wf_plan_request o = wf_search_options(s, &found->candidate);
+    wf_error ignored = {WF_OK, ""};
+    wf_plan run;
+
+    o.job.steps = 1;
+    o.rank = (found->rank + 1) * (s->ranks / o.pp) - 1;
+    return wf_plan_request_within(&o, false, (size_t)o.device_memory, &run, &ignored) == WF_OK;
+}
+
+bool wf_search_plan(wf_search *s, wf_search_found *found)
+{
+    wf_plan_request o = wf_search_options(s, &found->candidate);
+    wf_error ignored = {WF_OK, ""};
+    wf_plan_peak peak;
+
+    o.job.steps = STEPS;
+    s->planned++;
+    found->planned = true;
+    found->fits = wf_plan_request_peaks(&o, (size_t)o.device_memory, &peak, &ignored) == WF_OK;
+    found->peak = found->fits ? peak.bytes : 0;
+    found->rank = peak.rank;
+    return found->fits;
+}
+
+/* Whether it may fit, by an estimate. */
+static bool may_fit(wf_search *s, double bytes)
+{
+    bool may = wf_search_may_fit(s, bytes);
+
+    s->left_out[WF_SEARCH_ESTIMATE] += !may;
+    return may;
+}
+
+static bool least_may_fit(wf_search *s, const wf_search_candidate *c)
+{
+    return !s->options->device_memory || may_fit(s, wf_search_least_memory(s, c));
+}
+
+static int by_bound(const void *a, const void *b)
+{
+    const wf_search_candidate *x = a, *y = b;
+
+    return x->bound < y->bound ? -1 : x->bound > y->bound;
+}
+
+static bool insert(wf_search *s, const wf_search_found *found)
+{
+    int64_t at = s->n_top;
+
+    if (s->n_top == s->room_top) {
+        int64_t wider = s->room_top ? 2 * s->room_top : 64;
+        wf_search_found *more = realloc(s->top, (size_t)wider * sizeof *more);
+
+        if (!more)
+            return false;
+        s->top = more;
+        s->room_top = wider;
+    }
+    while (at > 0 && s->top[at - 1].seconds > found->seconds)
+        at--;
+    memmove(s->top + at + 1, s->top + at, (size_t)(s->n_top++ - at) * sizeof *s->top);
+    s->top[at] = *found;
+    return true;
+}
+
+/* What an estimate lets pass is kept, in the order of time. */
+static wf_status look_at(wf_search *s, const wf_search_candidate *c, wf_error *error)
+{
+    wf_search_found found;
+
+    if (!least_may_fit(s, c))
+        return WF_OK;
+    if (!wf_search_simulate(s, c, 0, &found))
+        s->left_out[WF_SEARCH_SIZES]++;
+    else if (may_fit(s, found.estimate) && !insert(s, &found))
+        return wf_error_set(error, WF_ENOMEM, "no memory for layouts that may fit");
+    return WF_OK;
+}
+
+static void add_path(wf_search *s, wf_search_found *found)
+{
+    wf_search_found path;
+
+    if (wf_search_simulate(s, &found->candidate, WF_SIM_PATH, &path))
+        found->path = path.path;
+}
+
+/* Plan what is listed, in the order of time. False: one does not fit and is gone, so that what comes next may be another. */
+static bool all_fit(wf_search *s)
+{
+    for (int64_t i = 0; i < WF_SEARCH_TOP && i < s->n_top; i++) {
+        if (s->top[i].planned || wf_search_plan(s, &s->top[i]))
+            continue;
+        s->left_out[WF_SEARCH_PLAN]++;
+        s->n_top--;
+        memmove(s->top + i, s->top + i + 1, (size_t)(s->n_top - i) * sizeof *s->top);
+        return false;
+    }
+    return true;
+}
+
+/* Candidates in the order of their bounds, until none can come before the last one of the list. */
+static int64_t simulate_all(wf_search *s, wf_error *error)
+{
+    int64_t i = 0;
+
+    for (;;) {
+        bool more = i < s->count,
+             late = more && s->n_top >= WF_SEARCH_TOP &&
+                    (double)s->candidate[i].bound >= s->top[WF_SEARCH_TOP - 1].seconds;
+
+        if (more && !late) {
+            if (look_at(s, &s->candidate[i++], error) != WF_OK)
+                return i;
+        } else if (all_fit(s)) {
+            return i;
+        }
+    }
+}
+
+/* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
+static void find_plain(wf_search *s)
+{
+    for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
+        const wf_search_candidate *c = &s->candidate[i];
+
+        if (c->pp == 1 && c->tp == 1 &&
+            (!s->options->device_memory ||
+             wf_search_may_fit(s, wf_search_least_memory(s, c))) &&
+            wf_search_simulate(s, c, WF_SIM_PATH, &s->plain))
+            wf_search_plan(s, &s->plain);
+    }
+}
+
+static double work(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+void wf_search_go(wf_search *s, wf_error *error)
+{
+    double start = work();
+
+    if (wf_search_enumerate(s, error) != WF_OK)
+        return;
+    if (s->count)
+        qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
+    s->left_out[WF_SEARCH_TIME] = s->count - simulate_all(s, error);
+    for (; s->n_top > WF_SEARCH_TOP; s->n_top--)
+        s->left_out[WF_SEARCH_SLOWER]++;
+    for (int i = 0; i < s->n_top; i++)
+        add_path(s, &s->top[i]);
+    find_plain(s);
+    s->seconds = work() - start;
+}
+
+void wf_search_close(wf_search *s)
+{
+    for (int i = 0; i < s->tables; i++)
+        wf_pipe_table_free(s->table[i].table);
+    free(s->candidate);
+    free(s->top);
+    free(s);
+}
+
+wf_search *wf_search_open(const wf_plan_request *options, wf_error *error)
+{
+    wf_search *s = calloc(1, sizeof *s);
+
+    if (!s) {
+        wf_error_set(error, WF_ENOMEM, "no memory for a search");
+        return NULL;
+    }
+    s->options = options;
+    s->threads = options->threads_per_rank;
+    s->model = *options->job.sizes;
+    s->inexact = strcmp(options->search, "inexact") == 0;
+    if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK)
+        return s;
+    wf_search_close(s);
+    return NULL;
+}
+
+static int64_t ranks_of(const wf_search *s)
+{
+    const wf_plan_request *o = s->options;
+    bool given = o->given[WF_SETTING_pp] || o->given[WF_SETTING_tp] || o->given[WF_SETTING_dp];
+
+    return o->ranks ? o->ranks : given ? wf_plan_ranks(o) : s->machine.devices;
+}
+
+/* As many threads as a run of a candidate gives its ranks on this host: their workspaces count, too. */
+static wf_status choose_threads(wf_search *s, wf_error *error)
+{
+    wf_topology host;
+
+    if (s->options->given[WF_SETTING_threads_per_rank])
+        return WF_OK;
+    if (wf_topology_read(NULL, &host, error) == WF_OK)
+        s->threads = host.cores > s->ranks ? host.cores / s->ranks : 1;
+    return error->code;
+}
+
+wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error)
+{
+    wf_search *s = wf_search_open(options, error);
+
+    if (!s)
+        return error->code;
+    s->ranks = ranks_of(s);
+    if (choose_threads(s, error) == WF_OK)
+        wf_search_go(s, error);
+    if (error->code == WF_OK)
+        wf_search_print(s, out);
+    if (error->code == WF_OK && options->json)
+        wf_search_write_json(s, options->json, error);
+    wf_search_close(s);
+    return error->code;
+}
+
+/* The place of a word in a list; -1: it is not there. */
+static int place_of(const char *word, const char *const *list)
+{
+    int i = 0;
+
+    while (list[i] && strcmp(list[i], word) != 0)
+        i++;
+    return list[i] ? i : -1;
+}
+
+/* What the options say, as a candidate; its schedule and strategy may be none that a search tries. */
+static wf_search_candidate candidate_of(const wf_plan_request *o)
+{
+    wf_plan_job made;
+    int replicate = 1, shard = 1;
+    int strategy = wf_strategy_place(o->strategy);
+    const char *accumulate = strcmp(o->accumulate, "auto") != 0             ? o->accumulate
+                             : wf_strategy_to_search(strategy)->reduce_each ? "reduced"
+                                                                            : "local";
+    wf_search_candidate c = {.pp = (int32_t)o->pp,
+                             .tp = (int32_t)o->tp,
+                             .micro = (int32_t)o->micro_batch_size,
+                             .sequence_parallel = o->sequence_parallel};
+
+    wf_par_axes(&wf_plan_request_job(o, &made)->mesh, &replicate, &shard, NULL);
+    c.replicate = (int32_t)replicate;
+    c.shard = (int32_t)shard;
+    if (shard == 1 && replicate > 1) { /* copies alone are one axis here */
+        c.shard = (int32_t)replicate;
+        c.replicate = 1;
+    }
+    c.micros = (int32_t)wf_plan_micro_steps(o);
+    c.strategy = (int8_t)strategy;
+    c.schedule = (int8_t)place_of(o->pp_schedule, wf_search_schedules);
+    c.recompute = (int8_t)place_of(o->recompute, wf_search_recompute);
+    c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
+                                ? 1
+                                : place_of(accumulate, wf_search_accumulate));
+    c.dtype = (int8_t)place_of(o->dtype, wf_search_dtypes);
+    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : wf_search_stages(c.schedule));
+    return c;
+}
+
+/* A pipeline's own table and cut, as the run has them. */
+static wf_status time_pipeline(wf_search *s, const wf_search_candidate *c,
+                               wf_search_found *found, wf_error *error)
+{
+    int64_t first[WF_SEARCH_STAGES + 1];
+    wf_par_pipeline *pipeline;
+    wf_plan_job made;
+
+    if (wf_par_job_pipeline(wf_plan_request_job(s->options, &made), &pipeline, error) != WF_OK)
+        return error->code;
+    for (int i = 0; i <= wf_par_pipeline_stages(pipeline) && i <= WF_SEARCH_STAGES; i++)
+        first[i] = wf_par_pipeline_first(pipeline, i);
+    if (!wf_search_simulate_table(s, c, wf_par_pipeline_table(pipeline), first, WF_SIM_PATH,
+                                  found))
+        wf_error_set(error, WF_EINVAL, "schedule %s stands still, or has more than %d stages",
+                     s->options->pp_schedule, WF_SEARCH_STAGES);
+    wf_par_pipeline_free(pipeline);
+    return error->code;
+}
+
+wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found, char *machine,
+                         wf_error *error)
+{
+    wf_search *s = wf_search_open(options, error);
+    wf_search_candidate c;
+    wf_plan_job made;
+
+    if (!s)
+        return error->code;
+    c = candidate_of(options);
+    s->ranks = wf_plan_ranks(options);
+    snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
+    if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
+        wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
+                     options->machine);
+    else if (wf_plan_request_job(options, &made)->pipeline)
+        time_pipeline(s, &c, found, error);
+    else if (!wf_search_simulate(s, &c, WF_SIM_PATH, found))
+        wf_error_set(error, WF_ENOMEM, "no memory to simulate a step");
+    wf_search_close(s);
+    return error->code;
+}

@@ -1,0 +1,323 @@
+/* parallel/plan/search_cost.c - a candidate's layout, its bounds, and its step in time. */
+#include "parallel/plan/search_internal.h"
+#include "parallel/pipeline/lower.h"
+#include "parallel/pipeline/split.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { GROUP = 4 };
+
+wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
+{
+    const wf_par_strategy *strategy = wf_search_strategy(c);
+    bool sharded = strategy->split_parameters && c->shard > 1, keeps = strategy->keep_gathered;
+    bool bf16 = c->dtype == 0, dp = c->shard * c->replicate > 1;
+    wf_sim_layout l = {.pp = c->pp,
+                       .replicate = c->replicate,
+                       .shard = c->shard,
+                       .tp = c->tp,
+                       .sequence_parallel = c->sequence_parallel,
+                       .micro = c->micro,
+                       .micros = c->micros,
+                       .bytes = bf16 ? 2 : 4,
+                       .parameter_bytes = bf16 ? 2 : 4,
+                       .gradient_bytes = strcmp(s->options->reduce_dtype, "bf16") == 0 ? 2 : 4,
+                       .sharded = sharded,
+                       .split_update = strategy->split_optimizer &&
+                                       !strategy->split_parameters && c->shard > 1,
+                       .gather_again = !keeps,
+                       .group = 1,
+                       .again = (wf_sim_again)c->recompute};
+
+    if (s->options->given[WF_SETTING_param_dtype])
+        l.parameter_bytes = strcmp(s->options->param_dtype, "bf16") == 0 ? 2 : 4;
+    l.gather = !sharded ? WF_SIM_NEVER : keeps && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
+    l.reduce = !dp ? WF_SIM_NEVER : c->accumulate > 0 ? WF_SIM_EACH : WF_SIM_ONCE;
+    if (c->accumulate == 1) /* group:4, or the command line's */
+        l.group = s->options->given[WF_SETTING_accumulate] &&
+                          strncmp(s->options->accumulate, "group:", 6) == 0
+                      ? atoi(s->options->accumulate + 6)
+                      : GROUP;
+    return l;
+}
+
+/* As gpt_train cuts: by the FLOPs of blocks, with the head behind the last step. */
+bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stages,
+                     int64_t *first)
+{
+    const wf_sim_model *m = &s->model;
+    double attention = (double)(m->seq * m->heads * m->head_dim);
+    double block = 6 * wf_sim_block_weights(m) + 7 * attention;
+    wf_pipe_chain chain = {.steps = m->layers + 2, .end = 6 * wf_sim_head_weights(m)};
+    double *cost = calloc((size_t)chain.steps, sizeof *cost);
+    wf_error ignored = {WF_OK, ""};
+
+    if (c->recompute == WF_SIM_AGAIN_BLOCK)
+        block += 2 * wf_sim_block_weights(m) + 2 * attention;
+    else if (c->recompute == WF_SIM_AGAIN_ATTENTION)
+        block += 2 * attention;
+    for (int64_t i = 1; cost && i <= m->layers; i++)
+        cost[i] = block;
+    chain.cost = cost;
+    if (cost && stages == 1) {
+        first[0] = 0;
+        first[1] = chain.steps;
+    } else if (cost) {
+        wf_pipe_split_auto(&chain, stages, first, &ignored);
+    }
+    free(cost);
+    return cost && ignored.code == WF_OK;
+}
+
+/* A cut without trying all: blocks as even as can be. */
+static void even_split(const wf_search *s, int stages, int64_t *first)
+{
+    for (int i = 0; i <= stages; i++)
+        first[i] = i * (s->model.layers + 2) / stages;
+}
+
+static int stages_of(const wf_search_candidate *c)
+{
+    return c->pp == 1 ? 1 : c->pp * c->per_rank;
+}
+
+/* Whether a schedule makes both gradients in one action. */
+static bool is_whole(const wf_search_candidate *c)
+{
+    const char *name = wf_search_schedules[c->schedule];
+
+    return strcmp(name, "1f1b") == 0 || strcmp(name, "interleaved") == 0 ||
+           strcmp(name, "gpipe") == 0 || strcmp(name, "looped-bfs") == 0;
+}
+
+/* The last rank of a pipeline begins when a micro-batch has come through the stages before its own; behind its last
+   gradient these make theirs. Of uneven stages some are cheaper than the mean, which `even` allows for. */
+static double pipeline_bound(const wf_search_candidate *c, double forward, double inputs,
+                             double weights)
+{
+    const double even = .97;
+    double n = stages_of(c), chain = c->pp - 1, mine = c->micros * (double)c->per_rank;
+    double all = mine * (forward + inputs + weights) / n, back = inputs;
+
+    if (is_whole(c))
+        back += weights;
+    else if (mine * (forward + inputs) + chain * inputs > mine * (forward + inputs + weights))
+        all = mine * (forward + inputs) / n;
+    else
+        back = 0;
+    return even * (all + chain * (forward + back) / n);
+}
+
+/* What is seen of gathers and reductions in a whole model is seen in its stages, and more. */
+double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
+{
+    wf_sim_layout l = wf_search_layout(s, c);
+    int64_t whole[2] = {0, s->model.layers + 2};
+    wf_sim_stage all;
+    wf_sim_costs costs;
+    double forward, inputs, weights, joined;
+
+    wf_sim_stages(&s->machine, &s->model, &l, whole, 1, &all, &costs);
+    forward = wf_sim_total(&all.forward);
+    inputs = wf_sim_total(&all.inputs);
+    weights = wf_sim_total(&all.weights);
+    joined = wf_sim_total(&all.joined);
+    if (joined < 0 || c->pp == 1 || is_whole(c)) /* some tables have both ways */
+        weights += joined;
+    if (c->recompute == WF_SIM_AGAIN_STAGE)
+        inputs += forward;
+    if (c->pp > 1)
+        return pipeline_bound(c, forward, inputs, weights) + all.update / c->pp;
+    return c->micros * (forward + inputs + weights) + all.reduce + all.update;
+}
+
+/* Activations that a block keeps for its backward pass, of a token, at the least. */
+static double kept(const wf_search *s, const wf_search_candidate *c)
+{
+    const wf_sim_model *m = &s->model;
+    double a = c->dtype == 0 ? 2 : 4, d = (double)m->width;
+    double heads = (double)(m->heads * m->head_dim), keys = (double)(m->kv_heads * m->head_dim);
+    double residual = a * d / (c->sequence_parallel ? c->tp : 1);
+
+    if (c->recompute == WF_SIM_AGAIN_BLOCK)
+        return residual;
+    if (c->recompute == WF_SIM_AGAIN_STAGE)
+        return 0;
+    return 2 * residual +
+           a / c->tp * (heads + 2 * keys + (m->gated ? 2.0 : 1.0) * (double)m->ffn);
+}
+
+/* Micro-batches that the first rank holds at a time, in all of its stages, at the least. */
+double wf_search_least_live(const wf_search_candidate *c)
+{
+    const char *name = wf_search_schedules[c->schedule];
+    double p = c->pp;
+
+    if (c->pp == 1)
+        return 1;
+    if (strcmp(name, "gpipe") == 0 || strcmp(name, "looped-bfs") == 0)
+        p = c->micros;
+    else if (strcmp(name, "v-half") == 0)
+        p = c->pp / 2.0;
+    else if (strcmp(name, "v-min") == 0)
+        p = c->pp / 3.0;
+    return p < c->micros ? p : c->micros;
+}
+
+double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
+{
+    wf_sim_layout l = wf_search_layout(s, c);
+    double blocks = (double)(s->model.layers / c->pp);
+    double parameters = blocks * wf_sim_block_weights(&s->model) / c->tp;
+    double split = l.sharded ? c->shard : 1, update = l.split_update ? c->shard : split;
+    double state = l.parameter_bytes == 2 ? 12 : 8, weights = l.parameter_bytes, gradients = 4,
+           activations;
+
+    if (l.sharded)
+        weights = (l.parameter_bytes == 2 ? 0 : 4 / split) +
+                  (l.gather == WF_SIM_ONCE ? l.parameter_bytes : 0);
+    if (l.sharded && l.reduce == WF_SIM_EACH)
+        gradients = l.group == 1 ? 4 / split : 4;
+    if (strcmp(s->options->optimizer, "adamw") != 0)
+        state = (l.parameter_bytes == 2 ? 4 : 0) +
+                (strcmp(s->options->optimizer, "adamw8bit") == 0 ? 2 : 0);
+    activations =
+        kept(s, c) * wf_search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
+    gradients *= parameters / (c->per_rank > 1 ? c->per_rank : 1);
+    return parameters * (state / update + weights) +
+           (activations > gradients ? activations : gradients);
+}
+
+/* ---- simulation ---- */
+
+static wf_pipe_table *make_table(const wf_search_table *t)
+{
+    const wf_pipe_shape shape = {t->pp, t->pp * t->per_rank, t->micros, 0};
+    const wf_pipe_costs costs = {100, 100, 100, .message = 5, false};
+    wf_pipe_lowering how = {.ahead = 1,
+                            .recompute = t->again,
+                            .tied = t->tied,
+                            .group = t->group,
+                            .resident = t->resident,
+                            .prefetch = 1};
+    wf_pipe_table *table = NULL, *lowered = NULL;
+    wf_error error = {WF_OK, ""};
+    wf_pipe_depths depths = {1, 1, 0};
+
+    if (wf_pipe_generate(wf_search_schedules[t->schedule], &shape, &table, &error) == WF_OK &&
+        (t->pp == 1 || wf_pipe_find_depths(table, &how, &costs, &depths, &error) == WF_OK)) {
+        how.depth = depths.fastest <= WF_PIPE_MOST_IN_FLIGHT ? depths.fastest : depths.least;
+        wf_pipe_lower(table, &how, &lowered, &error);
+    }
+    wf_pipe_table_free(table);
+    return lowered;
+}
+
+static const wf_pipe_table *table_of(wf_search *s, const wf_search_candidate *c,
+                                     const wf_sim_layout *l)
+{
+    wf_search_table *t = s->table, key = {.schedule = c->pp == 1 ? 0 : c->schedule,
+                                          .pp = c->pp,
+                                          .per_rank = c->pp == 1 ? 1 : c->per_rank,
+                                          .micros = c->micros,
+                                          .again = c->recompute == WF_SIM_AGAIN_STAGE,
+                                          .tied = c->pp > 1 && s->model.tied};
+    int i = 0;
+
+    if (l->reduce == WF_SIM_ONCE && (c->micros & (c->micros - 1)) == 0)
+        key.group = c->micros;
+    if (l->gather == WF_SIM_ONCE)
+        key.resident = key.per_rank;
+    for (; i < s->tables; i++)
+        if (t[i].schedule == key.schedule && t[i].pp == key.pp &&
+            t[i].per_rank == key.per_rank && t[i].micros == key.micros &&
+            t[i].group == key.group && t[i].resident == key.resident &&
+            t[i].again == key.again && t[i].tied == key.tied)
+            return t[i].table;
+    if (i == WF_SEARCH_TABLES) {
+        i = 0; /* the oldest one goes */
+        wf_pipe_table_free(t[0].table);
+    } else {
+        s->tables++;
+    }
+    key.table = make_table(&key);
+    t[i] = key;
+    return key.table;
+}
+
+double wf_search_blocks(const wf_search *s, const int64_t *first, int stage)
+{
+    int64_t begin = first[stage], end = first[stage + 1], steps = s->model.layers + 2;
+
+    return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
+}
+
+/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has most. */
+static double longest_reduction(const wf_pipe_table *table, const wf_sim_stage *stage)
+{
+    wf_pipe_shape shape = wf_pipe_table_shape(table);
+    double longest = 0;
+
+    for (int r = 0; r < shape.ranks; r++) {
+        double own = 0;
+
+        for (int i = 0; i < shape.stages; i++)
+            own += wf_pipe_table_rank(table, i) == r ? stage[i].reduce : 0;
+        longest = own > longest ? own : longest;
+    }
+    return longest;
+}
+
+bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
+                              const wf_pipe_table *table, const int64_t *first, int flags,
+                              wf_search_found *found)
+{
+    wf_sim_layout l = wf_search_layout(s, c);
+    int stages = wf_pipe_table_shape(table).stages;
+    wf_sim_stage stage[WF_SEARCH_STAGES];
+    wf_sim_result result;
+    wf_sim_costs costs;
+    wf_error error = {WF_OK, ""};
+
+    *found = (wf_search_found){.candidate = *c};
+    if (stages > WF_SEARCH_STAGES)
+        return false;
+    l.folded = c->pp > 1 && !s->model.tied &&
+               wf_pipe_table_rank(table, 0) == wf_pipe_table_rank(table, stages - 1);
+    wf_sim_stages(&s->machine, &s->model, &l, first, stages, stage, &costs);
+    if (wf_pipe_table_rank(table, 0) == wf_pipe_table_rank(table, stages - 1))
+        costs.tie = 0; /* both ends are there */
+    if (!wf_pipe_table_facts(table).group)
+        costs.norm += longest_reduction(table, stage);
+    if (wf_sim_run(table, &costs, flags, &result, &error) != WF_OK)
+        return false;
+    s->simulated++;
+    found->seconds = result.makespan;
+    found->bubble = result.bubble;
+    found->path = result.path;
+    found->utilisation = wf_sim_flops(&s->model, &l) /
+                         ((double)s->ranks * result.makespan *
+                          (c->dtype == 0 ? s->machine.rate_bf16 : s->machine.rate_fp32));
+    wf_sim_result_free(&result);
+    return true;
+}
+
+bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
+                        wf_search_found *found)
+{
+    wf_sim_layout l = wf_search_layout(s, c);
+    const wf_pipe_table *table = table_of(s, c, &l);
+    int stages = stages_of(c);
+    int64_t first[WF_SEARCH_STAGES + 1];
+
+    *found = (wf_search_found){.candidate = *c};
+    if (!table || stages > WF_SEARCH_STAGES)
+        return false;
+    if (!wf_search_split(s, c, stages, first))
+        even_split(s, stages, first);
+    if (!wf_search_simulate_table(s, c, table, first, flags, found))
+        return false;
+    if (s->options->device_memory)
+        found->estimate = wf_search_memory_estimate(s, c, table, first, &found->rank);
+    return true;
+}

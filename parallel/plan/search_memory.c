@@ -1,0 +1,216 @@
+/*
+ * parallel/plan/search_memory.c - what a candidate's ranks take, before it is planned: what four and five blocks take in a
+ * plan says what a block keeps of a micro-batch and what is there once; parameters, gradients and the
+ * optimizer's state follow from sizes.
+ */
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include <string.h>
+
+enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
+
+/* What changes what a block keeps. Its parameters and gradients are in so many shards that they do not show. */
+static wf_search_candidate key_of(const wf_search_candidate *c)
+{
+    return (wf_search_candidate){.pp = 1,
+                                 .tp = c->tp,
+                                 .shard = SHARDS,
+                                 .replicate = 1,
+                                 .micro = c->micro,
+                                 .micros = 1,
+                                 .strategy = (int8_t)wf_strategy_place("full_shard"),
+                                 .accumulate = REDUCED,
+                                 .recompute =
+                                     c->recompute == WF_SIM_AGAIN_STAGE ? 0 : c->recompute,
+                                 .dtype = c->dtype,
+                                 .sequence_parallel = c->sequence_parallel};
+}
+
+/* Sums that are open when so many terms of a tree have come in order. */
+static double open_sums(int64_t terms)
+{
+    return __builtin_popcountll((unsigned long long)terms);
+}
+
+/* Bytes of a parameter's gradient when so many micro-batches have made theirs. */
+static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *l, int64_t done)
+{
+    double split = l->sharded ? c->shard : 1;
+
+    if (l->sharded && c->accumulate == GROUP_OF_4)
+        return 4 * open_sums(done % 4) + 4 / split * open_sums(done / 4);
+    if (l->sharded && l->reduce == WF_SIM_EACH)
+        return 4 / split * open_sums(done);
+    return 4 * open_sums(done);
+}
+
+/* Bytes of a parameter's moments, at least: of 8 bits without the scales, which follow from the length of rows. */
+static double moment_bytes(const char *optimizer)
+{
+    return strcmp(optimizer, "adamw") == 0 ? 8 : strcmp(optimizer, "adamw8bit") == 0 ? 2 : 0;
+}
+
+/* Bytes of a parameter: its state, and itself as it is computed with. */
+static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
+                              const wf_sim_layout *l)
+{
+    double split = l->sharded ? c->shard : 1, update = l->split_update ? c->shard : split;
+    double state = moment_bytes(s->options->optimizer);
+    double weights = l->parameter_bytes == 2 ? 2 : 4;
+
+    if (l->parameter_bytes == 2)
+        state += 4; /* fp32 masters */
+    if (l->sharded)
+        weights = (l->parameter_bytes == 2 ? 0 : 4 / split) +
+                  (l->gather_again ? 0 : l->parameter_bytes);
+    return state / update + weights;
+}
+
+static double plan_blocks(const wf_search *s, const wf_search_candidate *key, int64_t blocks)
+{
+    wf_plan_request o = wf_search_options(s, key);
+    wf_error ignored = {WF_OK, ""};
+    wf_plan run;
+
+    o.job.blocks = blocks;
+    o.job.vocabulary = SMALL_VOCABULARY;
+    o.global_batch_size = (int64_t)key->shard * key->replicate * key->micro;
+    o.job.steps = 1;
+    o.rank = wf_plan_ranks(&o) - 1;
+    if (wf_plan_request_step(&o, &run, &ignored) != WF_OK)
+        return 0;
+    return (double)run.report.memory.peak;
+}
+
+static const wf_search_measured *measure(wf_search *s, const wf_search_candidate *c)
+{
+    wf_search_candidate key = key_of(c);
+    wf_search_measured *m = s->measured;
+    wf_sim_layout l = wf_search_layout(s, &key);
+    double few, more, own;
+    int i = 0;
+
+    while (i < s->n_measured && memcmp(&m[i].key, &key, sizeof key) != 0)
+        i++;
+    if (i < s->n_measured)
+        return &m[i];
+    if (i == WF_SEARCH_MEASURED)
+        i = 0;
+    else
+        s->n_measured++;
+    few = plan_blocks(s, &key, FEW);
+    more = plan_blocks(s, &key, FEW + 1);
+    own = wf_sim_block_weights(&s->model) / key.tp *
+          (parameter_bytes(s, &key, &l) + gradient_bytes(&key, &l, 1));
+    m[i] = (wf_search_measured){
+        .key = key, .kept = more - few - own, .once = few - FEW * (more - few)};
+    return &m[i];
+}
+
+/* A row, replayed: what its stages hold of micro-batches and of gradients. */
+typedef struct holding {
+    const wf_search_candidate *c;
+    const wf_sim_layout *l;
+    double kept, border, weights;   /* a block: activations, its input alone, parameters */
+    int64_t done[WF_SEARCH_STAGES]; /* micro-batches of a stage whose gradients are made */
+    bool reduced[WF_SEARCH_STAGES];
+    double activations, gradients, peak;
+} holding;
+
+static double of_stage(const holding *h, int stage, double blocks)
+{
+    double split = h->l->sharded ? h->c->shard : 1;
+
+    return blocks * h->weights *
+           (h->reduced[stage] ? 4 / split : gradient_bytes(h->c, h->l, h->done[stage]));
+}
+
+static void replay(holding *h, const wf_pipe_action *a, double blocks)
+{
+    bool again = h->c->recompute == WF_SIM_AGAIN_STAGE;
+    double whole = blocks * h->kept, count = a->last - a->micro + 1;
+
+    h->gradients -= of_stage(h, a->stage, blocks);
+    if (a->kind == WF_PIPE_F)
+        h->activations += again ? h->border : whole;
+    else if (a->kind == WF_PIPE_R)
+        h->activations += whole - h->border;
+    else if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
+        h->done[a->stage] += (int64_t)count;
+    else if (a->kind == WF_PIPE_REDUCE) /* it goes on behind each action that computes */
+        h->reduced[a->stage] = true;
+    if (a->kind == WF_PIPE_B || a->kind == WF_PIPE_W)
+        h->activations -= count * whole;
+    h->gradients += of_stage(h, a->stage, blocks);
+    if (h->activations + h->gradients > h->peak)
+        h->peak = h->activations + h->gradients;
+}
+
+static holding holding_of(const wf_search *s, const wf_search_candidate *c,
+                          const wf_sim_layout *l, const wf_search_measured *m)
+{
+    return (holding){.c = c,
+                     .l = l,
+                     .kept = m->kept,
+                     .border = (double)(c->micro * s->model.seq * s->model.width) * l->bytes /
+                               (c->sequence_parallel ? c->tp : 1),
+                     .weights = wf_sim_block_weights(&s->model) / c->tp};
+}
+
+/* Of layouts of small models no estimate was more than a hundredth above its plan. What is above by less is planned. */
+bool wf_search_may_fit_in(double bytes, size_t limit)
+{
+    const double slack = 1.02;
+
+    return limit == 0 || bytes <= slack * (double)limit;
+}
+
+bool wf_search_may_fit(const wf_search *s, double bytes)
+{
+    return wf_search_may_fit_in(bytes, (size_t)s->options->device_memory);
+}
+
+double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
+                                 const wf_pipe_table *table, const int64_t *first, int *rank)
+{
+    const wf_search_measured *m = measure(s, c);
+    wf_sim_layout l = wf_search_layout(s, c);
+    int stages = wf_pipe_table_shape(table).stages;
+    double most = -1;
+
+    for (int r = 0; r < c->pp; r++) {
+        holding h = holding_of(s, c, &l, m);
+        int64_t n;
+        const wf_pipe_action *a = wf_pipe_table_row(table, r, &n);
+        double blocks = 0;
+
+        for (int i = 0; i < stages; i++)
+            if (wf_pipe_table_rank(table, i) == r)
+                blocks += wf_search_blocks(s, first, i);
+        for (int64_t i = 0; i < n; i++)
+            replay(&h, &a[i], wf_search_blocks(s, first, a[i].stage));
+        h.peak += m->once + blocks * h.weights * parameter_bytes(s, c, &l);
+        if (h.peak > most) {
+            most = h.peak;
+            *rank = r;
+        }
+    }
+    return most;
+}
+
+/* The least that it can be, whose table is not made yet: activations as backward begins, or gradients at the end. */
+double wf_search_least_memory(wf_search *s, const wf_search_candidate *c)
+{
+    const wf_search_measured *m = measure(s, c);
+    wf_sim_layout l = wf_search_layout(s, c);
+    double blocks = (double)(s->model.layers / c->pp);
+    double parameters = blocks * wf_sim_block_weights(&s->model) / c->tp;
+    double live = wf_search_least_live(c) * blocks * m->kept;
+    double end = parameters * gradient_bytes(c, &l, c->micros);
+
+    if (c->recompute == WF_SIM_AGAIN_STAGE)
+        live = 0;
+    if (c->per_rank > 1) /* sums of stages that are done may be in shards by then */
+        end /= c->per_rank;
+    return parameters * parameter_bytes(s, c, &l) + m->once + (live > end ? live : end);
+}

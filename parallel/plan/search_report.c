@@ -1,0 +1,302 @@
+/* parallel/plan/search_report.c - what a search has found, and why the first of the list wins. */
+#include "parallel/plan/tunables_internal.h"
+#include "parallel/report/layout.h"
+#include "parallel/plan/search_internal.h"
+#include "parallel/formats/json_number.h"
+#include "parallel/report/step_report_internal.h"
+#include <inttypes.h>
+#include <string.h>
+
+enum { LINE = 400, NAME = 96 };
+
+static const char *reason_words(int reason)
+{
+    static const char *const words[] = {
+#define REASON(name, text) [WF_SEARCH_##name] = text,
+#include "parallel/plan/search_reasons.def"
+#include <jansson.h>
+#undef REASON
+    };
+
+    return words[reason];
+}
+
+/* The flags that make a candidate out of what was asked for. */
+static void flags_of(const wf_search *s, const wf_search_candidate *c, char *text, size_t size)
+{
+    wf_plan_request from = *s->options, o = wf_search_options(s, c);
+
+    if (from.given[WF_SETTING_param_dtype] == false)
+        snprintf(from.param_dtype, sizeof from.param_dtype, "%s", o.param_dtype);
+    if (!from.given[WF_SETTING_micro_batch_size])
+        from.micro_batch_size = 0; /* without the flag a rank takes all its sequences at once */
+    wf_plan_changes(&from, &o, text, size);
+}
+
+static void print_counts(const wf_search *s, FILE *out)
+{
+    fprintf(out,
+            "%" PRId64 " layouts of %" PRId64 " ranks on %s, looked at in %.2f s of one core\n",
+            s->considered, s->ranks, s->machine.name, s->seconds);
+    for (int r = 0; r < WF_SEARCH_REASONS; r++)
+        if (s->left_out[r])
+            fprintf(out, "  %10" PRId64 " %s\n", s->left_out[r], reason_words(r));
+    fprintf(out, "  %10" PRId64 " were simulated, and %" PRId64 " ranks planned\n\n",
+            s->simulated, s->planned);
+}
+
+static void print_found(const wf_search *s, const wf_search_found *f, int place, FILE *out)
+{
+    double tokens = (double)(s->options->global_batch_size * s->model.seq);
+    char flags[LINE], peak[32] = "";
+
+    wf_size_text(peak, (double)f->peak);
+    flags_of(s, &f->candidate, flags, sizeof flags);
+    fprintf(out, "  %2d  %9.4f s %11.0f tokens/s  %5.1f %%  %6.3f  %10s on pp %-3d ", place,
+            f->seconds, tokens / f->seconds, 100 * f->utilisation,
+            f->candidate.pp > 1 ? f->bubble : 0, peak, f->rank);
+    fprintf(out, "%s\n", *flags ? flags : "as asked for");
+}
+
+void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out)
+{
+    fprintf(out,
+            "  of its %.4f s, along the critical path (1 %% less of it is 1 %% of this):\n",
+            seconds);
+    for (int t = 0; t < WF_SIM_TERMS; t++)
+        if (path->of[t] > 0)
+            fprintf(out, "    %9.4f s %5.1f %%  %s\n", path->of[t], 100 * path->of[t] / seconds,
+                    wf_sim_term_name((wf_sim_term)t));
+    fputc('\n', out);
+}
+
+/* Which term grew most. */
+static wf_sim_term grown(const wf_search_found *winner, const wf_search_found *other)
+{
+    wf_sim_term most = WF_SIM_PRODUCTS;
+
+    for (int t = 1; t < WF_SIM_TERMS; t++)
+        if (other->path.of[t] - winner->path.of[t] >
+            other->path.of[most] - winner->path.of[most])
+            most = (wf_sim_term)t;
+    return most;
+}
+
+static void print_other(wf_search *s, const char *name, const wf_search_candidate *c, FILE *out)
+{
+    const wf_search_found *winner = &s->top[0];
+    wf_search_found other;
+    wf_sim_term term;
+    double more, grew;
+
+    if (!wf_search_simulate(s, c, WF_SIM_PATH, &other))
+        return;
+    more = other.seconds - winner->seconds;
+    term = grown(winner, &other);
+    grew = other.path.of[term] - winner->path.of[term];
+    fprintf(out, "  %-28s ", name);
+    if (s->options->device_memory &&
+        (!wf_search_may_fit(s, other.estimate) || !wf_search_plan_fullest(s, &other)))
+        fprintf(out, "does not fit (%+.4f s)\n", more);
+    else if (more <= 0)
+        fprintf(out, "%+.4f s: as fast\n", more);
+    else
+        fprintf(out, "%+.4f s: %+.4f s %s%s\n", more, grew, wf_sim_term_name(term),
+                other.bubble > winner->bubble + .01 ? ", and a larger bubble" : "");
+}
+
+/* Sizes of an axis; dp takes what is left, and micro-batches are as many as the batch has then. */
+static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, int64_t tp)
+{
+    int64_t dp = s->ranks / (pp * tp);
+
+    if (s->ranks % (pp * tp) || dp < 1 || wf_search_strategy(c)->groups ||
+        tp > s->model.heads || s->options->global_batch_size % (dp * c->micro) ||
+        pp > s->model.layers + 1)
+        return false;
+    c->pp = (int32_t)pp;
+    c->tp = (int32_t)tp;
+    c->shard = (int32_t)dp;
+    c->replicate = 1;
+    c->micros = (int32_t)(s->options->global_batch_size / (dp * c->micro));
+    c->sequence_parallel =
+        (int8_t)(tp > 1 ? (c->sequence_parallel || s->top[0].candidate.tp == 1) : 0);
+    if (pp > 1 && !c->per_rank)
+        c->per_rank = 1;
+    if (c->micros == 1 || dp == 1)
+        c->accumulate = 0;
+    return true;
+}
+
+static void other_axes(wf_search *s, FILE *out)
+{
+    const wf_search_candidate *w = &s->top[0].candidate;
+    const wf_plan_request *o = s->options;
+
+    for (int64_t n = 1; n <= 64; n *= 2) {
+        wf_search_candidate c = *w;
+        char name[NAME];
+
+        snprintf(name, sizeof name, "tp %" PRId64, n);
+        if (n != w->tp && !o->given[WF_SETTING_tp] && n <= s->machine.devices && n <= 8 &&
+            with_axes(s, &c, w->pp, n))
+            print_other(s, name, &c, out);
+        c = *w;
+        snprintf(name, sizeof name, "pp %" PRId64, n);
+        if (n != w->pp && !o->given[WF_SETTING_pp] && with_axes(s, &c, n, w->tp))
+            print_other(s, name, &c, out);
+    }
+}
+
+static void other_words(wf_search *s, FILE *out)
+{
+    const wf_search_candidate *w = &s->top[0].candidate;
+    const wf_plan_request *o = s->options;
+    wf_search_candidate c;
+    char name[NAME];
+
+    for (int n = 0; wf_strategy_to_search(n) && !wf_strategy_to_search(n)->groups; n++) {
+        c = *w;
+        c.strategy = (int8_t)n;
+        c.accumulate = (int8_t)(wf_search_strategy(&c)->split_gradients ? c.accumulate : 0);
+        snprintf(name, sizeof name, "strategy %s", wf_strategy_to_search(n)->name);
+        if (n != w->strategy && w->shard > 1 && !wf_search_strategy(w)->groups &&
+            !o->given[WF_SETTING_strategy])
+            print_other(s, name, &c, out);
+    }
+    for (int n = 0; wf_search_recompute[n]; n++) {
+        c = *w;
+        c.recompute = (int8_t)n;
+        snprintf(name, sizeof name, "recompute %s", wf_search_recompute[n]);
+        if (n != w->recompute && (n < 3 || w->pp > 1) && !o->given[WF_SETTING_recompute])
+            print_other(s, name, &c, out);
+    }
+    for (int n = 0; n < WF_SEARCH_SCHEDULES && w->pp > 1; n++) {
+        c = *w;
+        c.schedule = (int8_t)n;
+        c.per_rank = (int16_t)wf_search_stages(n);
+        snprintf(name, sizeof name, "schedule %s", wf_search_schedules[n]);
+        if (n != w->schedule && !o->given[WF_SETTING_pp_schedule] &&
+            c.pp * c.per_rank <= s->model.layers + 1)
+            print_other(s, name, &c, out);
+    }
+}
+
+static void other_numbers(wf_search *s, FILE *out)
+{
+    const wf_search_candidate *w = &s->top[0].candidate;
+    const wf_plan_request *o = s->options;
+    int64_t each = (int64_t)w->micro * w->micros;
+    wf_search_candidate c;
+    char name[NAME];
+
+    for (int64_t n = 1; n <= 16 && n <= each && !o->given[WF_SETTING_micro_batch_size];
+         n *= 2) {
+        c = *w;
+        c.micro = (int32_t)n;
+        c.micros = (int32_t)(each / n);
+        snprintf(name, sizeof name, "micro-batches of %" PRId64, n);
+        if (n != w->micro && each % n == 0)
+            print_other(s, name, &c, out);
+    }
+    c = *w;
+    c.sequence_parallel = !w->sequence_parallel;
+    if (w->tp > 1 && !o->given[WF_SETTING_sequence_parallel])
+        print_other(s,
+                    w->sequence_parallel ? "without sequence parallelism"
+                                         : "with sequence parallelism",
+                    &c, out);
+    c = *w;
+    c.dtype = !w->dtype;
+    if (!o->given[WF_SETTING_dtype] && s->machine.rate_fp32 > 0)
+        print_other(s, w->dtype ? "dtype bf16" : "dtype fp32", &c, out);
+}
+
+static void print_why(wf_search *s, FILE *out)
+{
+    fputs("why: the same with one thing changed\n", out);
+    other_axes(s, out);
+    other_words(s, out);
+    other_numbers(s, out);
+    fputc('\n', out);
+}
+
+static void print_plain(const wf_search *s, FILE *out)
+{
+    char flags[LINE];
+
+    if (!s->plain.fits) {
+        fputs("data parallelism alone does not fit, by any strategy\n", out);
+        return;
+    }
+    flags_of(s, &s->plain.candidate, flags, sizeof flags);
+    fprintf(out, "data parallelism alone takes %.4f s at best%s: %s\n", s->plain.seconds,
+            s->n_top && s->plain.seconds <= s->top[0].seconds ? ", which is the first line"
+                                                              : "",
+            *flags ? flags : "as asked for");
+}
+
+void wf_search_print(wf_search *s, FILE *out)
+{
+    print_counts(s, out);
+    if (!s->n_top) {
+        fputs("no layout fits: take more ranks, more --device-memory, or a smaller "
+              "--global-batch-size\n",
+              out);
+        wf_search_print_ways(s, out);
+        return;
+    }
+    fputs("        step                              MFU  bubble        peak        flags\n",
+          out);
+    for (int i = 0; i < s->n_top; i++)
+        print_found(s, &s->top[i], i + 1, out);
+    fprintf(
+        out,
+        "  these times are known to be off by %.1f %% in the median, %.1f %% at most, beside "
+        "runs at a machine's pace,\n  and their tokens/s by %d %% in the median, %+d to %+d "
+        "%%, beside %d published runs (docs/planning.md)\n\n",
+        WF_SEARCH_PACED_MEDIAN, WF_SEARCH_PACED_WORST, WF_SEARCH_PUBLISHED_MEDIAN,
+        WF_SEARCH_PUBLISHED_LEAST, WF_SEARCH_PUBLISHED_MOST, WF_SEARCH_PUBLISHED_RUNS);
+    print_plain(s, out);
+    wf_search_print_ways(s, out);
+    wf_search_print_path(&s->top[0].path, s->top[0].seconds, out);
+    print_why(s, out);
+}
+
+static json_t *found_json(const wf_search *s, const wf_search_found *f)
+{
+    json_t *json, *path = json_object();
+    char flags[LINE];
+
+    flags_of(s, &f->candidate, flags, sizeof flags);
+    for (int t = 0; path && t < WF_SIM_TERMS; t++)
+        json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
+                            wf_json_number(wf_sim_term_name((wf_sim_term)t), f->path.of[t]));
+    json = json_pack("{s:s, s:o?, s:o?, s:o?, s:I, s:i, s:o?}", "flags", flags, "seconds",
+                     wf_json_number("seconds", f->seconds), "utilisation",
+                     wf_json_number("utilisation", f->utilisation), "bubble",
+                     wf_json_number("bubble", f->candidate.pp > 1 ? f->bubble : 0), "peak",
+                     (json_int_t)f->peak, "rank", f->rank, "path", path);
+    return json;
+}
+
+wf_status wf_search_write_json(const wf_search *s, const char *path, wf_error *error)
+{
+    json_t *top = json_array(), *left = json_object(), *json;
+
+    for (int i = 0; top && i < s->n_top; i++)
+        json_array_append_new(top, found_json(s, &s->top[i]));
+    for (int r = 0; left && r < WF_SEARCH_REASONS; r++)
+        json_object_set_new(left, reason_words(r), json_integer(s->left_out[r]));
+    json = json_pack(
+        "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
+        "machine", s->machine.name, "known_error_percent", "paced_median",
+        WF_SEARCH_PACED_MEDIAN, "paced_worst", WF_SEARCH_PACED_WORST, "published_runs",
+        WF_SEARCH_PUBLISHED_RUNS, "published_median", WF_SEARCH_PUBLISHED_MEDIAN,
+        "published_least", WF_SEARCH_PUBLISHED_LEAST, "published_most",
+        WF_SEARCH_PUBLISHED_MOST, "ranks", (json_int_t)s->ranks, "considered",
+        (json_int_t)s->considered, "simulated", (json_int_t)s->simulated, "planned",
+        (json_int_t)s->planned, "work", s->seconds, "left_out", left, "top", top, "plain",
+        s->plain.fits ? found_json(s, &s->plain) : json_null());
+    return wf_step_report_publish(json, path, error);
+}

@@ -1,0 +1,232 @@
+/* parallel/plan/search_space.c - all layouts of a model over ranks, and which of them can be. */
+#include "parallel/plan/search_internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *const wf_search_schedules[] = {
+    "1f1b",  "interleaved", "zb-h1", "zb-v",  "dualpipe-v", "v-half", "v-min",
+    "gpipe", "looped-bfs",  "naive", "zb-h2", "list",       NULL};
+const char *const wf_search_recompute[] = {"none", "attention", "block", "stage", NULL};
+const char *const wf_search_accumulate[] = {"local", "group:4", "reduced", NULL};
+const char *const wf_search_dtypes[] = {"bf16", "fp32", NULL};
+
+enum { MOST_PP = 256, MOST_MICRO = 64, EXACT_TP = 8, GROUP = 4 };
+
+static bool is_power(int64_t n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* Whether a choice by name is allowed: what the command line gives is fixed. */
+static bool may(const wf_plan_request *o, wf_setting id, const char *given, const char *name)
+{
+    return !o->given[id] || strcmp(given, name) == 0;
+}
+
+static bool may_be(const wf_plan_request *o, wf_setting id, int64_t given, int64_t value)
+{
+    return !o->given[id] || given == value;
+}
+
+/* Stages of a rank that a schedule is tried with: i counts up; 0: no further. */
+static int stages_of(int schedule, int i)
+{
+    static const char *const of_v[] = {"zb-v", "dualpipe-v", "v-half", "v-min"};
+    const char *name = wf_search_schedules[schedule];
+
+    for (int k = 0; k < 4; k++)
+        if (strcmp(of_v[k], name) == 0)
+            return i == 0 ? 2 : 0;
+    if (strcmp(name, "interleaved") == 0 || strcmp(name, "looped-bfs") == 0)
+        return i < 2 ? 2 << i : 0;
+    return i == 0 ? 1 : 0;
+}
+
+int wf_search_stages(int schedule)
+{
+    return schedule < 0 ? 1 : stages_of(schedule, 0);
+}
+
+static void leave_out(wf_search *s, wf_search_reason reason)
+{
+    s->left_out[reason]++;
+}
+
+static bool is_exact(const wf_search_candidate *c)
+{
+    return c->tp <= EXACT_TP && is_power(c->tp) && is_power((int64_t)c->shard * c->replicate) &&
+           is_power(c->micros);
+}
+
+static wf_status keep(wf_search *s, wf_search_candidate *c, wf_error *error)
+{
+    s->considered++;
+    if (!s->inexact && !s->options->job.mesh.exact_off && !is_exact(c)) {
+        leave_out(s, WF_SEARCH_INEXACT);
+        return WF_OK;
+    }
+    if (s->options->device_memory &&
+        wf_search_memory_bound(s, c) > (double)s->options->device_memory) {
+        leave_out(s, WF_SEARCH_MEMORY);
+        return WF_OK;
+    }
+    c->bound = (float)wf_search_time_bound(s, c);
+    if (s->count == s->room) {
+        int64_t wider = s->room ? 2 * s->room : 1024;
+        wf_search_candidate *more = realloc(s->candidate, (size_t)wider * sizeof *more);
+
+        if (!more)
+            return wf_error_set(error, WF_ENOMEM, "no memory for %lld layouts",
+                                (long long)wider);
+        s->candidate = more;
+        s->room = wider;
+    }
+    s->candidate[s->count++] = *c;
+    return WF_OK;
+}
+
+/* What does not change where ranks are: recomputation, when gradients are summed, types. */
+static void each_detail(wf_search *s, wf_search_candidate c, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    bool sums = c.shard * c.replicate > 1;
+
+    for (int r = 0; wf_search_recompute[r]; r++)
+        for (int a = 0; wf_search_accumulate[a]; a++)
+            for (int d = 0; wf_search_dtypes[d] && error->code == WF_OK; d++) {
+                if (!may(o, WF_SETTING_recompute, o->recompute, wf_search_recompute[r]) ||
+                    !may(o, WF_SETTING_accumulate, o->accumulate, wf_search_accumulate[a]) ||
+                    !may(o, WF_SETTING_dtype, o->dtype, wf_search_dtypes[d]))
+                    continue;
+                if ((r == 3 && c.pp == 1) ||
+                    (a == 1 && (c.micros <= GROUP || c.micros % GROUP)) ||
+                    (a > 0 && (!sums || !wf_search_strategy(&c)->split_gradients)))
+                    continue; /* no other layout than the first */
+                if (d == 1 && s->machine.rate_fp32 <= 0)
+                    continue;
+                c.recompute = (int8_t)r;
+                c.accumulate = (int8_t)a;
+                c.dtype = (int8_t)d;
+                keep(s, &c, error);
+            }
+}
+
+static void each_schedule(wf_search *s, wf_search_candidate c, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+
+    if (c.pp == 1) {
+        each_detail(s, c, error);
+        return;
+    }
+    for (int n = 0; n < WF_SEARCH_SCHEDULES; n++)
+        for (int i = 0; stages_of(n, i) && error->code == WF_OK; i++) {
+            int v = stages_of(n, i);
+
+            if (!may(o, WF_SETTING_pp_schedule, o->pp_schedule, wf_search_schedules[n]) ||
+                !may_be(o, WF_SETTING_pp_virtual, o->pp_virtual, v))
+                continue;
+            if ((int64_t)c.pp * v > s->model.layers + 1 ||
+                (strcmp(wf_search_schedules[n], "dualpipe-v") == 0 && c.micros < 2 * c.pp)) {
+                s->considered++;
+                leave_out(s, WF_SEARCH_SIZES);
+                continue;
+            }
+            c.schedule = (int8_t)n;
+            c.per_rank = (int16_t)v;
+            each_detail(s, c, error);
+        }
+}
+
+static void each_micro(wf_search *s, wf_search_candidate c, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    int64_t dp = (int64_t)c.shard * c.replicate, each = o->global_batch_size / dp;
+
+    for (int64_t micro = 1; micro <= MOST_MICRO && micro <= each && error->code == WF_OK;
+         micro++) {
+        if (o->given[WF_SETTING_micro_batch_size] ? micro != o->micro_batch_size
+                                                  : !is_power(micro))
+            continue;
+        if (each % micro) {
+            s->considered++;
+            leave_out(s, WF_SEARCH_SIZES);
+            continue;
+        }
+        c.micro = (int32_t)micro;
+        c.micros = (int32_t)(each / micro);
+        each_schedule(s, c, error);
+    }
+}
+
+/* Groups of a hybrid strategy have 2, 4, .. ranks, and there are two at least. */
+static void each_group(wf_search *s, wf_search_candidate c, int64_t dp, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+
+    for (int64_t shard = 2; shard < dp && error->code == WF_OK; shard *= 2) {
+        if (dp % shard || !may_be(o, WF_SETTING_shard_group_size, o->shard_group_size, shard) ||
+            !may_be(o, WF_SETTING_dp_replicate, o->dp_replicate, dp / shard))
+            continue;
+        c.shard = (int32_t)shard;
+        c.replicate = (int32_t)(dp / shard);
+        each_micro(s, c, error);
+    }
+}
+
+static void each_strategy(wf_search *s, wf_search_candidate c, int64_t dp, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+
+    for (int n = 0; wf_strategy_to_search(n) && error->code == WF_OK; n++) {
+        if (o->given[WF_SETTING_strategy] && n != wf_strategy_place(o->strategy) && dp > 1)
+            continue;
+        if (dp == 1 && n > 0)
+            break; /* they are all the same */
+        c.strategy = (int8_t)n;
+        if (wf_search_strategy(&c)->groups) {
+            each_group(s, c, dp, error);
+            continue;
+        }
+        c.shard = (int32_t)dp;
+        c.replicate = 1;
+        each_micro(s, c, error);
+    }
+}
+
+static void each_tensor(wf_search *s, int64_t pp, int64_t tp, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    int64_t dp = s->ranks / (pp * tp);
+
+    if (s->ranks % (pp * tp) || tp > s->model.heads || o->global_batch_size % dp) {
+        s->considered++;
+        leave_out(s, WF_SEARCH_SIZES);
+        return;
+    }
+    if (!may_be(o, WF_SETTING_dp, o->dp, dp))
+        return;
+    for (int sp = 0; sp < (tp > 1 ? 2 : 1); sp++)
+        if (!o->given[WF_SETTING_sequence_parallel] || sp == (tp > 1))
+            each_strategy(s,
+                          (wf_search_candidate){.pp = (int32_t)pp,
+                                                .tp = (int32_t)tp,
+                                                .sequence_parallel = (int8_t)sp},
+                          dp, error);
+}
+
+wf_status wf_search_enumerate(wf_search *s, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    int64_t most = s->machine.devices > EXACT_TP ? s->machine.devices : EXACT_TP;
+
+    for (int64_t pp = 1; pp <= MOST_PP && pp <= s->model.layers + 1; pp++)
+        for (int64_t tp = 1; tp <= most && pp * tp <= s->ranks && error->code == WF_OK; tp++) {
+            if (!may_be(o, WF_SETTING_pp, o->pp, pp) || !may_be(o, WF_SETTING_tp, o->tp, tp) ||
+                (!o->given[WF_SETTING_pp] && s->ranks % pp) ||
+                (!o->given[WF_SETTING_tp] && !is_power(tp)))
+                continue;
+            each_tensor(s, pp, tp, error);
+        }
+    return error->code;
+}

@@ -1,0 +1,265 @@
+/*
+ * tests/parallel/test_search_memory.c - every layout of a small model, planned: no bound or estimate of the search is above what a
+ * plan says, so no layout that fits is left out; and the search's list is the fastest of those that fit.
+ */
+#include "parallel/models/gpt/gpt.h"
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include "tests/harness.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANKS = 4, BLOCKS = 8, TOKENS = 32, VOCABULARY = 512, EACH_RANK = 16 };
+
+/* What is fixed of a model of 8 blocks; the rest is free. */
+typedef struct fixed {
+    const char *family, *dtype, *recompute, *strategy;
+    int64_t pp, tp, micro;
+} fixed;
+
+static const fixed rows[] = {
+    {"gpt2", "fp32", "none", NULL, 0, 1, 1},
+    {"llama", "bf16", NULL, NULL, 0, 2, 2},
+    {"gpt2", "bf16", NULL, "full_shard", 2, 1, 0},
+    {"gpt2", "fp32", NULL, NULL, 4, 0, 1},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+typedef struct layout {
+    double seconds;
+    size_t peak;
+} layout;
+
+/* A request with all that it points to. */
+typedef struct asked {
+    wf_plan_request request;
+    wf_nn_gpt_config config;
+    wf_sim_model sizes;
+    wf_par_pipeline_options pipeline;
+} asked;
+
+static wf_nn_module *shortened(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary)
+{
+    wf_nn_gpt_config config = *(const wf_nn_gpt_config *)arg;
+    wf_nn_gpt *model;
+
+    config.layers = blocks;
+    config.vocabulary = vocabulary;
+    model = wf_nn_gpt_new(wf_par_context(par), &config);
+    if (model)
+        wf_par_plan(par, &model->base, wf_par_gpt_plan);
+    return (wf_nn_module *)model;
+}
+
+static wf_nn_module *whole(wf_par *par, void *arg)
+{
+    return shortened(par, arg, BLOCKS, VOCABULARY);
+}
+
+static void set_word(wf_plan_request *r, wf_setting setting, wf_setting_WORD word,
+                     const char *value)
+{
+    r->given[setting] = value != NULL;
+    if (value)
+        snprintf(word, WF_WORD, "%s", value);
+}
+
+static void set_count(wf_plan_request *r, wf_setting setting, int64_t *count, int64_t value)
+{
+    r->given[setting] = value > 0;
+    if (value)
+        *count = value;
+}
+
+static wf_plan_request *ask(const fixed *row, asked *a)
+{
+    wf_plan_request *r = &a->request;
+
+    a->config = *wf_nn_gpt_family(row->family);
+    a->config.vocabulary = VOCABULARY;
+    a->config.layers = BLOCKS;
+    a->config.heads = a->config.kv_heads = 4;
+    a->config.width = 64;
+    a->config.ffn = strcmp(row->family, "gpt2") == 0 ? 256 : 192;
+    a->config.positions = TOKENS;
+    a->sizes = wf_par_gpt_sizes(&a->config, TOKENS);
+    a->pipeline =
+        (wf_par_pipeline_options){.input = "tokens", .head_loss = wf_par_gpt_head_loss};
+    const wf_par_job job = {
+        .model = whole,
+        .shortened = shortened,
+        .arg = &a->config,
+        .mesh = {.prefetch = 1, .seed = 1, .threads = 1},
+        .train = {.global_batch = 16,
+                  .field = WF_PAR_GPT_FIELDS(TOKENS),
+                  .clip = 1,
+                  .optimizer = {WF_NN_ADAMW, .beta1 = .9f, .beta2 = .95f, .eps = 1e-8f},
+                  .schedule = {.lr = 1e-3, .min_lr = 1e-4, .steps = 200},
+                  .loss = wf_par_gpt_loss},
+        .pipeline = &a->pipeline,
+        .sizes = &a->sizes,
+        .steps = 200};
+
+    wf_plan_request_of(&job, r);
+    r->machine = WEFT_MACHINE;
+    r->given[WF_SETTING_threads_per_rank] = true;
+    set_word(r, WF_SETTING_dtype, r->dtype, row->dtype);
+    set_word(r, WF_SETTING_recompute, r->recompute, row->recompute);
+    set_word(r, WF_SETTING_strategy, r->strategy, row->strategy);
+    set_count(r, WF_SETTING_pp, &r->pp, row->pp);
+    set_count(r, WF_SETTING_tp, &r->tp, row->tp);
+    set_count(r, WF_SETTING_micro_batch_size, &r->micro_batch_size, row->micro);
+    return r;
+}
+
+/* The fullest of all ranks, each with a plan of its own. */
+static size_t plan_each(const wf_plan_request *o)
+{
+    wf_plan_request one = *o;
+    size_t peak = 0;
+
+    for (int64_t pp = 0; pp < o->pp; pp++) {
+        wf_error error = {WF_OK, ""};
+        wf_plan run;
+
+        one.rank = (pp + 1) * (RANKS / o->pp) - 1;
+        if (wf_plan_request_step(&one, &run, &error) == WF_OK && run.report.memory.peak > peak)
+            peak = run.report.memory.peak;
+    }
+    return peak;
+}
+
+static void name_candidate(const wf_search_candidate *c, const char *what, double said,
+                           size_t peak)
+{
+    printf("\n    %s %.0f, planned %zu: pp %d tp %d shard %d replicate %d %s %s %s %s micro %d "
+           "of %d %s",
+           what, said, peak, c->pp, c->tp, c->shard, c->replicate,
+           wf_search_schedules[c->schedule], wf_search_strategy(c)->name,
+           wf_search_recompute[c->recompute], wf_search_accumulate[c->accumulate], c->micro,
+           c->micros, wf_search_dtypes[c->dtype]);
+}
+
+/* Whether no bound of its memory is above its plan; and its plan in `l`. */
+static bool bounds_hold(wf_search *s, const wf_search_candidate *c, bool each, layout *l)
+{
+    wf_plan_request o = wf_search_options(s, c);
+    wf_error error = {WF_OK, ""};
+    wf_search_found found;
+    wf_plan_peak peak;
+    double least, bound = wf_search_memory_bound(s, c);
+
+    if (!wf_search_simulate(s, c, 0, &found))
+        return true;
+    least = wf_search_least_memory(s, c);
+    if (wf_plan_request_peaks(&o, 0, &peak, &error) != WF_OK) {
+        printf("\n    %s", error.text);
+        return false;
+    }
+    *l = (layout){found.seconds, peak.bytes};
+    if ((double)c->bound > found.seconds * (1 + 1e-6)) /* a float */
+        printf("\n    no step below %.9g s, simulated %.9g s", (double)c->bound, found.seconds);
+    else if (each && plan_each(&o) != peak.bytes)
+        name_candidate(c, "replayed", (double)peak.bytes, plan_each(&o));
+    else if (bound > (double)peak.bytes)
+        name_candidate(c, "bound", bound, peak.bytes);
+    else if (!wf_search_may_fit_in(least, peak.bytes))
+        name_candidate(c, "least", least, peak.bytes);
+    else if (!wf_search_may_fit_in(found.estimate, peak.bytes))
+        name_candidate(c, "estimate", found.estimate, peak.bytes);
+    else
+        return true;
+    return false;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const layout *x = a, *y = b;
+
+    return x->seconds < y->seconds ? -1 : x->seconds > y->seconds;
+}
+
+static int by_peak(const void *a, const void *b)
+{
+    const layout *x = a, *y = b;
+
+    return x->peak < y->peak ? -1 : x->peak > y->peak;
+}
+
+/* The list of a search within a limit is the fastest ones of all that fit. */
+static void list_is_best(wf_plan_request *o, const layout *all, int64_t count, size_t limit)
+{
+    wf_error error = {WF_OK, ""};
+    wf_search *s;
+    int64_t at = 0;
+    int k = 0;
+
+    o->device_memory = (int64_t)limit;
+    s = wf_search_open(o, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    s->ranks = RANKS;
+    wf_search_go(s, &error);
+    CU_ASSERT_EQUAL(error.code, WF_OK);
+    for (; at < count && k < WF_SEARCH_TOP; at++) {
+        if (all[at].peak > limit)
+            continue;
+        CU_ASSERT(k < s->n_top && s->top[k].seconds == all[at].seconds &&
+                  s->top[k].peak <= limit);
+        if (k >= s->n_top || s->top[k].seconds != all[at].seconds)
+            printf("\n    within %zu bytes line %d takes %.9g s, and %.9g is there", limit,
+                   k + 1, k < s->n_top ? s->top[k].seconds : 0, all[at].seconds);
+        k++;
+    }
+    CU_ASSERT_EQUAL(k, s->n_top);
+    wf_search_close(s);
+}
+
+static void check_row(int row)
+{
+    asked a;
+    wf_plan_request *o = ask(&rows[row], &a);
+    wf_error error = {WF_OK, ""};
+    layout *all;
+    wf_search *s;
+    int64_t count = 0, wrong = 0;
+    size_t limits[3];
+
+    o->device_memory = INT64_C(1) << 50; /* estimates are made, and leave nothing out */
+    s = wf_search_open(o, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+    s->ranks = RANKS;
+    CU_ASSERT_EQUAL(wf_search_enumerate(s, &error), WF_OK);
+    all = calloc((size_t)s->count + 1, sizeof *all);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(all);
+    for (int64_t i = 0; i < s->count; i++) {
+        wrong += !bounds_hold(s, &s->candidate[i], i % EACH_RANK == 0, &all[count]);
+        count += all[count].peak > 0;
+    }
+    CU_ASSERT_EQUAL(wrong, 0);
+    wf_search_close(s);
+    printf("\n    %lld layouts", (long long)count);
+    qsort(all, (size_t)count, sizeof *all, by_peak);
+    for (int i = 0; i < 3; i++)
+        limits[i] = all[count * (2 * i + 1) / 8].peak;
+    qsort(all, (size_t)count, sizeof *all, by_time);
+    for (int i = 0; i < 3; i++)
+        list_is_best(o, all, count, limits[i]);
+    free(all);
+}
+
+static void all_layouts(void)
+{
+    for (int row = 0; row < ROWS; row++)
+        check_row(row);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"no layout that fits is left out, and the list is the fastest of them", all_layouts},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("memory in the search", tests);
+}
