@@ -11,7 +11,7 @@
 #ifndef WF_PARALLEL_PLAN_JOB_H
 #define WF_PARALLEL_PLAN_JOB_H
 
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include "parallel/train/train.h"
 
 WF_BEGIN_DECLS
