@@ -8,7 +8,7 @@
  * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data parallelism
  * says how the dp ranks are laid out over replicate and shard.
  *
- * An axis that is called pp is that of a pipeline (parallel/train/pipeline.h): its ranks hold different stages of a
+ * An axis that is called pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different stages of a
  * model, and nothing is split over it.
  */
 #ifndef WF_PARALLEL_RUN_H

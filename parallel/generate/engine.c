@@ -1,7 +1,7 @@
 /* parallel/generate/engine.c - tokens through a model and its cache; see the header. */
 #include "parallel/generate/engine.h"
 #include "core/host_data.h"
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include <stdlib.h>
 #include <string.h>
 

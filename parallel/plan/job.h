@@ -12,7 +12,7 @@
 #define WF_PARALLEL_PLAN_JOB_H
 
 #include "parallel/simulate/cost.h"
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include "parallel/train/train.h"
 
 WF_BEGIN_DECLS

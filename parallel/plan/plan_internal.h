@@ -3,7 +3,7 @@
 #define WF_PARALLEL_PLAN_PLAN_INTERNAL_H
 
 #include "parallel/plan/plan.h"
-#include "parallel/train/profile.h"
+#include "parallel/stages/profile.h"
 
 typedef struct wf_planned {
     const wf_par_job *job;

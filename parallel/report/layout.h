@@ -2,7 +2,7 @@
 #ifndef WF_PARALLEL_REPORT_LAYOUT_H
 #define WF_PARALLEL_REPORT_LAYOUT_H
 
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include "parallel/train/report.h"
 #include <stdio.h>
 

@@ -5,7 +5,7 @@
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
 #include "parallel/train/losses_internal.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>

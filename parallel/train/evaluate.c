@@ -1,7 +1,7 @@
 /* parallel/train/evaluate.c - the mean of a loss, or of another number, over other data. */
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>

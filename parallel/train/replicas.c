@@ -6,7 +6,7 @@
 #include "core/numerics/bits.h"
 #include "parallel/agree_internal.h"
 #include "parallel/train/measure_internal.h"
-#include "parallel/train/pipeline_internal.h"
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/train/train_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include <inttypes.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* parallel/train/step_alike.c - what ranks have alike in a step; see the header. */
 #include "core/numerics/bits.h"
 #include "parallel/agree_internal.h"
-#include "parallel/train/pipeline_internal.h"
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -61,13 +61,13 @@ typedef struct wf_par_train_options {
     wf_par_loss_function
         *loss; /* wf_par_gpt_loss for a wf_nn_gpt; NULL for a loop of one's own alone */
     const wf_par_pipeline
-        *pipeline; /* the stages of a model over ranks (parallel/train/pipeline.h): its
+        *pipeline; /* the stages of a model over ranks (parallel/stages/pipeline.h): its
                                         schedule runs the micro-steps, and its head_loss stands for
                                         `loss`; NULL: every rank has all of the model */
     wf_par_redundancy redundancy;
     int64_t check_replicas;  /* steps between wf_par_trainer_check_replicas; 0: never */
     wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
-                                (parallel/train/profile.h); NULL: nobody asks */
+                                (parallel/stages/profile.h); NULL: nobody asks */
 } wf_par_train_options;
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */

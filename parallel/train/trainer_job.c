@@ -6,7 +6,7 @@
 #include "core/numerics/bits.h"
 #include "core/numerics/digest.h"
 #include "parallel/agree_internal.h"
-#include "parallel/train/pipeline_internal.h"
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
 #include <stdio.h>

@@ -13,7 +13,7 @@
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/gpt.h"
 #include "parallel/shard/materialize.h"
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"
 #include <ctype.h>

@@ -11,7 +11,7 @@
 #include "nn/layers/lora.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/parallel/part.h"
 #include <inttypes.h>

@@ -4,7 +4,7 @@
  * the numbers of uses of parameters, and work.
  */
 #include "parallel/pipeline/split.h"
-#include "parallel/train/borders.h"
+#include "parallel/stages/borders.h"
 #include "tests/parallel/parallel_harness.h"
 
 enum { RANKS = 8, LAYERS = 3, STEPS = LAYERS + 2, USES = 128 };

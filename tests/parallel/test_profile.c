@@ -2,7 +2,7 @@
  * tests/parallel/test_profile.c - a row replayed from what few micro-batches have shown takes what its plan takes, to
  * the byte, on every rank; and thousands of times as fast.
  */
-#include "parallel/train/profile.h"
+#include "parallel/stages/profile.h"
 #include "tests/parallel/plan_harness.h"
 #include <time.h>
 

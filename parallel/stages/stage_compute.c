@@ -1,11 +1,11 @@
 /*
- * parallel/train/stage_compute.c - what a rank computes of a stage and a micro-batch: forward, backward, or the two
+ * parallel/stages/stage_compute.c - what a rank computes of a stage and a micro-batch: forward, backward, or the two
  * halves of backward apart.
  */
 #include "kernels/ops.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 
 /* What an action changes in the context, and puts back. */

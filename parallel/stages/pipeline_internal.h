@@ -1,9 +1,9 @@
-/* parallel/train/pipeline_internal.h - what a pipeline is made of, and the places of parameters in it. Not installed. */
-#ifndef WF_PARALLEL_TRAIN_PIPELINE_INTERNAL_H
-#define WF_PARALLEL_TRAIN_PIPELINE_INTERNAL_H
+/* parallel/stages/pipeline_internal.h - what a pipeline is made of, and the places of parameters in it. Not installed. */
+#ifndef WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
+#define WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
 
 #include "parallel/parallel_internal.h"
-#include "parallel/train/pipeline.h"
+#include "parallel/stages/pipeline.h"
 
 struct wf_par_pipeline {
     wf_par_pipeline_options

@@ -1,5 +1,5 @@
-/* parallel/train/pipeline_schedule.c - the table of a pipeline: from a name or a file, lowered, proved. */
-#include "parallel/train/pipeline_internal.h"
+/* parallel/stages/pipeline_schedule.c - the table of a pipeline: from a name or a file, lowered, proved. */
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/pipeline/text.h"
 #include <errno.h>
 #include <stdio.h>

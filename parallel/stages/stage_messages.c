@@ -1,5 +1,5 @@
-/* parallel/train/stage_messages.c - what passes between the stages of a pipeline. */
-#include "parallel/train/stages_internal.h"
+/* parallel/stages/stage_messages.c - what passes between the stages of a pipeline. */
+#include "parallel/stages/stages_internal.h"
 
 /* What is carried over the border in front of a stage. */
 static const wf_par_carried *border_of(const wf_par_pipeline *p, int stage)

@@ -1,8 +1,8 @@
 /*
- * parallel/train/borders.c - one micro-step of a chain in a plan, watched at each border: forward as it
+ * parallel/stages/borders.c - one micro-step of a chain in a plan, watched at each border: forward as it
  * comes by, and backward by an op on the tape that changes nothing.
  */
-#include "parallel/train/borders.h"
+#include "parallel/stages/borders.h"
 #include "core/op.h"
 #include "mesh/array/mesh.h"
 #include "parallel/train/train_internal.h"

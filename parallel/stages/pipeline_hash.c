@@ -1,8 +1,8 @@
 /*
- * parallel/train/pipeline_hash.c - a pipeline as a number that all ranks compare: those of other processes have made
+ * parallel/stages/pipeline_hash.c - a pipeline as a number that all ranks compare: those of other processes have made
  * theirs by themselves, maybe of another file.
  */
-#include "parallel/train/pipeline_internal.h"
+#include "parallel/stages/pipeline_internal.h"
 
 static void add(uint64_t *hash, const void *data, size_t bytes)
 {

@@ -1,8 +1,8 @@
 /*
- * parallel/train/profile_row.c - which actions of a row are alike: what each one finds of what those before it have
+ * parallel/stages/profile_row.c - which actions of a row are alike: what each one finds of what those before it have
  * left.
  */
-#include "parallel/train/profile_internal.h"
+#include "parallel/stages/profile_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* parallel/train/pipeline.c - making a pipeline: one plan of the model, the cut, and what follows from both. */
-#include "parallel/train/pipeline_internal.h"
+/* parallel/stages/pipeline.c - making a pipeline: one plan of the model, the cut, and what follows from both. */
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/pipeline/split.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/shard/units_internal.h"

@@ -1,5 +1,5 @@
 /*
- * parallel/train/pipeline.h - pipeline parallelism: a model's chain of steps (nn/chain.h) cut into stages, which
+ * parallel/stages/pipeline.h - pipeline parallelism: a model's chain of steps (nn/chain.h) cut into stages, which
  * the ranks of axis pp hold, and a schedule that says what each of them does, in order.
  *
  *     wf_par_options options = {.pp = 4, .dp = 2, ..};
@@ -19,13 +19,13 @@
  * ops on the same operands, a border moves bytes as they are stored, and gradients of micro-batches are
  * added by number (parallel/shard/gradient_sum_internal.h).
  */
-#ifndef WF_PARALLEL_TRAIN_PIPELINE_H
-#define WF_PARALLEL_TRAIN_PIPELINE_H
+#ifndef WF_PARALLEL_STAGES_PIPELINE_H
+#define WF_PARALLEL_STAGES_PIPELINE_H
 
 #include "parallel/pipeline/lower.h"
 #include "nn/documents.h"
 #include "parallel/run.h"
-#include "parallel/train/borders.h"
+#include "parallel/stages/borders.h"
 
 WF_BEGIN_DECLS
 

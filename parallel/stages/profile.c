@@ -1,5 +1,5 @@
-/* parallel/train/profile.c - what is known of actions, written down as they run; see the headers. */
-#include "parallel/train/profile_internal.h"
+/* parallel/stages/profile.c - what is known of actions, written down as they run; see the headers. */
+#include "parallel/stages/profile_internal.h"
 #include <stdlib.h>
 #include <string.h>
 

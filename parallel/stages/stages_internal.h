@@ -1,13 +1,13 @@
 /*
- * parallel/train/stages_internal.h - the stages of a pipeline that a rank has, and the micro-batches on their way
+ * parallel/stages/stages_internal.h - the stages of a pipeline that a rank has, and the micro-batches on their way
  * through them. Not installed.
  */
-#ifndef WF_PARALLEL_TRAIN_STAGES_INTERNAL_H
-#define WF_PARALLEL_TRAIN_STAGES_INTERNAL_H
+#ifndef WF_PARALLEL_STAGES_STAGES_INTERNAL_H
+#define WF_PARALLEL_STAGES_STAGES_INTERNAL_H
 
 #include "mesh/array/message.h"
 #include "nn/pass.h"
-#include "parallel/train/pipeline_internal.h"
+#include "parallel/stages/pipeline_internal.h"
 #include "parallel/train/train_internal.h"
 
 /* The four messages of a (stage, micro-batch): into it and out of it, forward and back. */

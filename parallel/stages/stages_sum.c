@@ -1,10 +1,10 @@
 /*
- * parallel/train/stages_sum.c - what stages know together: gradients of parameters that lie in several of them, and
+ * parallel/stages/stages_sum.c - what stages know together: gradients of parameters that lie in several of them, and
  * the loss of the last one.
  */
 #include "core/memory/blocks.h"
 #include "mesh/comm/collective.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 
 /* A parameter whose uses are in stages of several ranks. */
 typedef struct tie {

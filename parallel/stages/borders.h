@@ -1,5 +1,5 @@
 /*
- * parallel/train/borders.h - what passes between the steps of a model's chain (nn/chain.h), known without
+ * parallel/stages/borders.h - what passes between the steps of a model's chain (nn/chain.h), known without
  * a message: from one micro-step of the whole chain in a plan, where nothing has values.
  *
  *     wf_par_options plan = options; // of the run
@@ -9,8 +9,8 @@
  *
  * A table outlives the plan that it was made in: layouts are texts (wf_layout_parse).
  */
-#ifndef WF_PARALLEL_TRAIN_BORDERS_H
-#define WF_PARALLEL_TRAIN_BORDERS_H
+#ifndef WF_PARALLEL_STAGES_BORDERS_H
+#define WF_PARALLEL_STAGES_BORDERS_H
 
 #include "nn/chain.h"
 #include "parallel/train/train.h"

@@ -1,12 +1,12 @@
 /*
- * parallel/train/profile_internal.h - the entries of a profile, how a row is walked to find them, and what a rank's
+ * parallel/stages/profile_internal.h - the entries of a profile, how a row is walked to find them, and what a rank's
  * stages tell it. Not installed.
  */
-#ifndef WF_PARALLEL_TRAIN_PROFILE_INTERNAL_H
-#define WF_PARALLEL_TRAIN_PROFILE_INTERNAL_H
+#ifndef WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
+#define WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
 
 #include "core/memory/memory.h"
-#include "parallel/train/profile.h"
+#include "parallel/stages/profile.h"
 
 /* How gradients of micro-batches are added: what of a run decides which of them are there. */
 typedef struct wf_par_profile_sums {

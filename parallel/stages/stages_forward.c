@@ -1,8 +1,8 @@
-/* parallel/train/stages_forward.c - batches through the stages of a pipeline without gradients. */
+/* parallel/stages/stages_forward.c - batches through the stages of a pipeline without gradients. */
 #include "kernels/ops.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/stages_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
 #include <string.h>
 

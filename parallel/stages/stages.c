@@ -1,7 +1,7 @@
-/* parallel/train/stages.c - a rank's row of the table, done action by action. */
-#include "parallel/train/stages_internal.h"
+/* parallel/stages/stages.c - a rank's row of the table, done action by action. */
+#include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
-#include "parallel/train/profile_internal.h"
+#include "parallel/stages/profile_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include <inttypes.h>
 #include <stdlib.h>

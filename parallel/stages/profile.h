@@ -1,5 +1,5 @@
 /*
- * parallel/train/profile.h - unit profiles: what each kind of action adds to a rank's memory and takes at most while
+ * parallel/stages/profile.h - unit profiles: what each kind of action adds to a rank's memory and takes at most while
  * it runs, written down in a plan of a few micro-batches, and added up as integers for any table.
  *
  *     profile = wf_par_profile_new();
@@ -12,8 +12,8 @@
  * messages and neighbours still hold what it gives back. An action of which the profile has none alike is
  * counted, and then the result is an estimate.
  */
-#ifndef WF_PARALLEL_TRAIN_PROFILE_H
-#define WF_PARALLEL_TRAIN_PROFILE_H
+#ifndef WF_PARALLEL_STAGES_PROFILE_H
+#define WF_PARALLEL_STAGES_PROFILE_H
 
 #include "parallel/pipeline/schedule.h"
 
