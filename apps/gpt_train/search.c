@@ -35,7 +35,7 @@ app_options search_options(const search *s, const search_candidate *c)
     if (o.dp > 1)
         choose(o.accumulate, search_accumulate[c->accumulate]);
     if (c->pp > 1) {
-        o.pp_schedule = (char *)(uintptr_t)search_schedules[c->schedule]; /* only read */
+        o.pp_schedule = (char *)(uintptr_t)search_schedule(c).name; /* only read */
         o.pp_virtual = c->per_rank;
     }
     o.steps = 2;
@@ -323,13 +323,13 @@ static search_candidate candidate_of(const app_options *o)
     }
     c.micros = (int32_t)app_options_micro_steps(o);
     c.strategy = (int8_t)strategy;
-    c.schedule = (int8_t)place_of(o->pp_schedule, search_schedules);
+    c.schedule = (int8_t)wf_pipe_schedule_find(o->pp_schedule);
     c.recompute = (int8_t)place_of(o->recompute, search_recompute);
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
                                 ? 1
                                 : place_of(accumulate, search_accumulate));
     c.dtype = (int8_t)place_of(o->dtype, search_dtypes);
-    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : search_stages(c.schedule));
+    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : search_schedule(&c).per_rank);
     return c;
 }
 

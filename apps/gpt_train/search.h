@@ -7,6 +7,7 @@
 
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/strategy_order.h"
+#include "parallel/pipeline/schedule.h"
 #include "parallel/simulate/cost.h"
 
 enum { SEARCH_STAGES = 1024, SEARCH_TOP = 10, SEARCH_TABLES = 4096, SEARCH_MEASURED = 4096 };
@@ -16,7 +17,7 @@ typedef struct search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* places in lists; of strategy_to_search */
+        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, strategy_to_search */
     float bound;           /* no step is shorter, s */
 } search_candidate;
 
@@ -42,7 +43,8 @@ typedef struct search_found {
 
 /* A lowered table, kept for the next candidate that has it. */
 typedef struct search_table {
-    int schedule, pp, per_rank, micros, group, resident;
+    const char *schedule;
+    int pp, per_rank, micros, group, resident;
     bool again, tied;
     wf_pipe_table *table; /* NULL: it cannot be made */
 } search_table;
@@ -82,11 +84,14 @@ typedef struct search {
 #define SEARCH_PUBLISHED_LEAST  -80
 #define SEARCH_PUBLISHED_MOST   86
 
-/* Lists of what may be chosen; of the schedules a search tries the first SEARCH_SCHEDULES. */
-enum { SEARCH_SCHEDULES = 9 };
+/* Lists of what may be chosen. */
+extern const char *const search_recompute[], *const search_accumulate[], *const search_dtypes[];
 
-extern const char *const search_schedules[],
-    *const search_recompute[], *const search_accumulate[], *const search_dtypes[];
+/* A candidate's schedule; without a name where it is a file's. */
+static inline wf_pipe_schedule search_schedule(const search_candidate *c)
+{
+    return wf_pipe_schedule_at(c->schedule);
+}
 
 /* A candidate's strategy. */
 static inline const wf_par_strategy *search_strategy(const search_candidate *c)
@@ -135,9 +140,6 @@ bool search_simulate_table(search *s, const search_candidate *c, const wf_pipe_t
 /* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its estimate. */
 bool search_plan(search *s, search_found *found);
 bool search_plan_fullest(search *s, search_found *found);
-
-/* How many stages a rank has where nobody says. */
-int search_stages(int schedule);
 
 /* An empty search with the figures of --machine; NULL on errors. Owner: caller, search_close */
 search *search_open(const app_options *options, wf_error *error);

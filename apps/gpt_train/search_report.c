@@ -175,13 +175,13 @@ static void other_words(search *s, FILE *out)
         if (n != w->recompute && (n < 3 || w->pp > 1) && !o->given[APP_OPTION_recompute])
             print_other(s, name, &c, out);
     }
-    for (int n = 0; n < SEARCH_SCHEDULES && w->pp > 1; n++) {
+    for (int n = 0; wf_pipe_schedule_at(n).name && w->pp > 1; n++) {
         c = *w;
         c.schedule = (int8_t)n;
-        c.per_rank = (int16_t)search_stages(n);
-        snprintf(name, sizeof name, "schedule %s", search_schedules[n]);
-        if (n != w->schedule && !o->given[APP_OPTION_pp_schedule] &&
-            c.pp * c.per_rank <= s->model.layers + 1)
+        c.per_rank = (int16_t)search_schedule(&c).per_rank;
+        snprintf(name, sizeof name, "schedule %s", search_schedule(&c).name);
+        if (search_schedule(&c).searched && n != w->schedule &&
+            !o->given[APP_OPTION_pp_schedule] && c.pp * c.per_rank <= s->model.layers + 1)
             print_other(s, name, &c, out);
     }
 }

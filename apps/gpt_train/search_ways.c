@@ -34,7 +34,7 @@ static bool make(const search *s, way w, int64_t micro, search_candidate *c)
                             .replicate = 1,
                             .micro = (int32_t)micro,
                             .per_rank = 1,
-                            .schedule = (int8_t)place_in(search_schedules, "naive"),
+                            .schedule = (int8_t)wf_pipe_schedule_find("naive"),
                             .strategy =
                                 (int8_t)strategy_place(w == FSDP ? "full_shard" : "no_shard"),
                             .dtype = (int8_t)place_in(search_dtypes, o->dtype)};

@@ -65,10 +65,9 @@ static void name_candidate(const search_candidate *c, const char *what, double s
 {
     printf("\n    %s %.0f, planned %zu: pp %d tp %d shard %d replicate %d %s %s %s %s micro %d "
            "of %d %s",
-           what, said, peak, c->pp, c->tp, c->shard, c->replicate,
-           search_schedules[c->schedule], search_strategy(c)->name,
-           search_recompute[c->recompute], search_accumulate[c->accumulate], c->micro,
-           c->micros, search_dtypes[c->dtype]);
+           what, said, peak, c->pp, c->tp, c->shard, c->replicate, search_schedule(c).name,
+           search_strategy(c)->name, search_recompute[c->recompute],
+           search_accumulate[c->accumulate], c->micro, c->micros, search_dtypes[c->dtype]);
 }
 
 /* Whether no bound of its memory is above its plan; and its plan in `l`. */
