@@ -270,7 +270,7 @@ wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)
     o->pp = o->tp = 1;
     o->dp = cores;
     o->sequence_parallel = false;
-    o->pp_schedule = (char *)(uintptr_t) "1f1b"; /* only read */
+    o->pp_schedule = (char *)(uintptr_t)WF_PIPE_SCHEDULE; /* only read */
     snprintf(o->strategy, sizeof o->strategy, "no_shard");
     snprintf(o->accumulate, sizeof o->accumulate, "local");
     o->dp_replicate = o->shard_group_size = 0;

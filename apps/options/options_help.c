@@ -35,7 +35,7 @@ static void append(char *to, size_t size, const char *between, const char *word)
     snprintf(to + used, size - used, "%s%s", used ? between : "", word);
 }
 
-/* "[gpt2, llama]" for a CHOICE or LEVEL row; an alias as ddp=no_shard. */
+/* "[gpt2, llama]" for a row of words; an alias as ddp=no_shard. */
 static int help_choices(FILE *out, int column, const app_option_row *row)
 {
     const char *cursor = row->domain;
@@ -53,6 +53,13 @@ static int help_choices(FILE *out, int column, const app_option_row *row)
     return wrap(out, column, line);
 }
 
+/* A TEXT row has words where some texts are names. */
+static bool has_words(const app_option_row *row)
+{
+    return row->kind == APP_KIND_CHOICE || row->kind == APP_KIND_LEVEL ||
+           (row->kind == APP_KIND_TEXT && row->domain);
+}
+
 static void help_row(FILE *out, const app_option_row *row)
 {
     char left[80], standard[96];
@@ -67,7 +74,7 @@ static void help_row(FILE *out, const app_option_row *row)
     if (strlen(left) >= HELP_INDENT)
         fprintf(out, "\n%*s", HELP_INDENT, "");
     column = wrap(out, column, row->help);
-    if (row->kind == APP_KIND_CHOICE || row->kind == APP_KIND_LEVEL)
+    if (has_words(row))
         column = help_choices(out, column, row);
     if (row->standard && row->kind != APP_KIND_BOOL) {
         const char *text = row->standard + (*row->standard == '=');
@@ -141,7 +148,7 @@ static void possible_values(const app_option_row *row, char *out, size_t size)
     *out = 0;
     if (row->kind == APP_KIND_SWITCH)
         append(out, size, " ", "on off");
-    while (row->kind == APP_KIND_CHOICE && app_choice_next(&cursor, &choice))
+    while (row->kind != APP_KIND_LEVEL && has_words(row) && app_choice_next(&cursor, &choice))
         append(out, size, " ", choice.name);
 }
 

@@ -27,8 +27,10 @@ int64_t app_options_idle(const app_options *o)
 
 bool app_options_pipelined(const app_options *o)
 {
-    return o->pp > 1 || strcmp(o->pp_schedule, "1f1b") || o->pp_virtual > 1 ||
-           strcmp(o->pp_split, "auto") || o->pp_resident || !strcmp(o->recompute, "stage");
+    return o->pp > 1 ||
+           strcmp(o->pp_schedule, app_option_rows[APP_OPTION_pp_schedule].standard) ||
+           o->pp_virtual > 1 || strcmp(o->pp_split, "auto") || o->pp_resident ||
+           !strcmp(o->recompute, "stage");
 }
 
 /* "--tp 2 x --dp 4", behind "--pp 2 x " where there is a pipeline. */

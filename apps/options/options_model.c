@@ -10,6 +10,12 @@ const char app_family_names[] = ""
 #undef FAMILY
     ;
 
+const char app_schedule_names[] = ""
+#define SCHEDULE(name, ...) name " "
+#include "parallel/pipeline/schedules.def"
+#undef SCHEDULE
+    ;
+
 const char app_strategy_names[] =
     ""
 #define STRATEGY(name, ...) #name " "

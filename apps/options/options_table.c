@@ -1,5 +1,6 @@
 /* apps/options/options_table.c - apps/options/options.def as a table, and looking for a row in it. */
 #include "apps/options/options_table.h"
+#include "parallel/pipeline/schedule.h"
 #include <stddef.h>
 #include <string.h>
 

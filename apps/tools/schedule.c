@@ -37,12 +37,7 @@ static wf_status read_text(const char *path, char **text, wf_error *error)
 /* The schedule that a word names; without a name where it is a file. */
 static wf_pipe_schedule find(const char *word)
 {
-    wf_pipe_schedule schedule;
-    int i = 0;
-
-    while ((schedule = wf_pipe_schedule_at(i)).name && strcmp(schedule.name, word) != 0)
-        i++;
-    return schedule;
+    return wf_pipe_schedule_at(wf_pipe_schedule_find(word));
 }
 
 /* A name that is no schedule's, of something that exists. */

@@ -1,14 +1,20 @@
 /* parallel/pipeline/generate.c - schedules by name: the house's and those of applications. */
 #include "parallel/pipeline/table_internal.h"
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 enum { MOST_REGISTERED = 32 };
 
 static const wf_pipe_schedule built_in[] = {
-#define SCHEDULE(name, generate, per_rank, what) {name, generate, per_rank, what},
+#define WHOLE true
+#define SPLIT false
+#define SCHEDULE(name, generate, per_rank, searched, needs, gradients, live, what)             \
+    {name, generate, per_rank, searched, needs, gradients, live, what},
 #include "parallel/pipeline/schedules.def"
 #undef SCHEDULE
+#undef SPLIT
+#undef WHOLE
 };
 
 enum { BUILT_IN = sizeof built_in / sizeof *built_in };
@@ -26,7 +32,11 @@ wf_status wf_pipe_register(const char *name, wf_pipe_generator *generate)
         i++;
     if (i == MOST_REGISTERED)
         return WF_EINVAL;
-    registered[i] = (wf_pipe_schedule){name, generate, 1, "registered by the application"};
+    registered[i] = (wf_pipe_schedule){.name = name,
+                                       .generate = generate,
+                                       .per_rank = 1,
+                                       .searched = 1,
+                                       .what = "registered by the application"};
     n_registered += i == n_registered;
     return WF_OK;
 }
@@ -36,7 +46,25 @@ wf_pipe_schedule wf_pipe_schedule_at(int i)
     if (i >= 0 && i < n_registered)
         return registered[i];
     i -= n_registered;
-    return i >= 0 && i < BUILT_IN ? built_in[i] : (wf_pipe_schedule){NULL, NULL, 1, NULL};
+    return i >= 0 && i < BUILT_IN ? built_in[i] : (wf_pipe_schedule){.per_rank = 1};
+}
+
+int wf_pipe_schedule_find(const char *name)
+{
+    for (int i = 0; wf_pipe_schedule_at(i).name; i++)
+        if (strcmp(wf_pipe_schedule_at(i).name, name) == 0)
+            return i;
+    return -1;
+}
+
+double wf_pipe_least_live(const wf_pipe_schedule *schedule, const wf_pipe_shape *shape)
+{
+    const double own = shape->stages / (double)shape->ranks;
+    const double few = (shape->micro + own - 1) / own, live = schedule->live * shape->ranks;
+
+    if (isinf(schedule->live))
+        return shape->micro;
+    return fmax(1, fmin(live, few));
 }
 
 static wf_status no_schedule(const char *name, wf_error *error)
@@ -55,13 +83,10 @@ static wf_status no_schedule(const char *name, wf_error *error)
 wf_status wf_pipe_generate(const char *name, const wf_pipe_shape *shape, wf_pipe_table **table,
                            wf_error *error)
 {
-    wf_pipe_schedule schedule;
+    wf_pipe_schedule schedule = wf_pipe_schedule_at(wf_pipe_schedule_find(name));
     wf_status status;
-    int i = 0;
 
     *table = NULL;
-    while ((schedule = wf_pipe_schedule_at(i)).name && strcmp(schedule.name, name) != 0)
-        i++;
     if (!schedule.name)
         return no_schedule(name, error);
     status = wf_pipe_table_new(shape, table, error);

@@ -68,11 +68,21 @@ typedef struct wf_pipe_table wf_pipe_table;
 /** wf_pipe_generator - writes the rows, and the places of the stages, of a table whose shape is set. */
 typedef wf_status wf_pipe_generator(const wf_pipe_shape *shape, wf_pipe_table *table);
 
-/** wf_pipe_schedule - a schedule by its name. */
+/** WF_PIPE_SCHEDULE - the schedule by default. */
+#define WF_PIPE_SCHEDULE "1f1b"
+
+/** wf_pipe_schedule - a schedule by its name: a row of parallel/pipeline/schedules.def, or a registered one, of
+    which nothing is known. */
 typedef struct wf_pipe_schedule {
     const char *name;
     wf_pipe_generator *generate;
-    int per_rank;     /* stages of a rank, where nobody says */
+    int per_rank; /* stages of a rank, by default */
+    int searched; /* most stages of a rank that a search tries, doubling; 0: it leaves the schedule out */
+    int needs;  /* micro-batches to a rank of the pipeline that a table needs */
+    bool whole; /* gradients of inputs and of weights are one action, B, in all tables */
+    double
+        live; /* micro-batches, to a rank of the pipeline, whose activations the first rank holds at the
+                         least; INFINITY: all */
     const char *what; /* a line for people */
 } wf_pipe_schedule;
 
@@ -179,6 +189,15 @@ WF_API wf_status wf_pipe_register(const char *name, wf_pipe_generator *generate)
 
 /** wf_pipe_schedule_at - the i-th schedule; its name is NULL past the last one. */
 WF_API wf_pipe_schedule wf_pipe_schedule_at(int i);
+
+/** wf_pipe_schedule_find - the number of a schedule for wf_pipe_schedule_at; -1: none has the name. */
+WF_API int wf_pipe_schedule_find(const char *name);
+
+/**
+ * wf_pipe_least_live - micro-batches whose activations the first rank holds at a time, in all of its stages, at the
+ * least: the first one until its backward pass begins; and of few ones on a V those end before all have begun.
+ */
+WF_API double wf_pipe_least_live(const wf_pipe_schedule *schedule, const wf_pipe_shape *shape);
 
 /** wf_pipe_costs - what actions take, in ticks: whole numbers, so that times are exact. */
 typedef struct wf_pipe_costs {

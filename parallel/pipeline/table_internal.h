@@ -67,7 +67,7 @@ wf_status wf_pipe_repeat_block(const char *name, wf_pipe_block block, wf_pipe_ta
 /* The most live activations of a row: forwards without W or B. */
 int wf_pipe_peak(const wf_pipe_row *row);
 
-#define SCHEDULE(name, generate, per_rank, what) wf_pipe_generator generate;
+#define SCHEDULE(name, generate, ...) wf_pipe_generator generate;
 #include "parallel/pipeline/schedules.def"
 #undef SCHEDULE
 

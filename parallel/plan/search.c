@@ -36,7 +36,7 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     if (o.dp > 1)
         choose(o.accumulate, wf_search_accumulate[c->accumulate]);
     if (c->pp > 1) {
-        o.pp_schedule = wf_search_schedules[c->schedule];
+        o.pp_schedule = wf_search_schedule(c).name;
         o.pp_virtual = c->per_rank;
     }
     o.job.steps = 2;
@@ -305,13 +305,13 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
     }
     c.micros = (int32_t)wf_plan_micro_steps(o);
     c.strategy = (int8_t)strategy;
-    c.schedule = (int8_t)place_of(o->pp_schedule, wf_search_schedules);
+    c.schedule = (int8_t)wf_pipe_schedule_find(o->pp_schedule);
     c.recompute = (int8_t)place_of(o->recompute, wf_search_recompute);
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
                                 ? 1
                                 : place_of(accumulate, wf_search_accumulate));
     c.dtype = (int8_t)place_of(o->dtype, wf_search_dtypes);
-    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : wf_search_stages(c.schedule));
+    c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : wf_search_schedule(&c).per_rank);
     return c;
 }
 

@@ -34,7 +34,7 @@ static bool make(const wf_search *s, way w, int64_t micro, wf_search_candidate *
         .replicate = 1,
         .micro = (int32_t)micro,
         .per_rank = 1,
-        .schedule = (int8_t)place_in(wf_search_schedules, "naive"),
+        .schedule = (int8_t)wf_pipe_schedule_find("naive"),
         .strategy = (int8_t)wf_strategy_place(w == FSDP ? "full_shard" : "no_shard"),
         .dtype = (int8_t)place_in(wf_search_dtypes, o->dtype)};
     if (s->n_top && !o->given[WF_SETTING_dtype])

@@ -81,15 +81,6 @@ static int stages_of(const wf_search_candidate *c)
     return c->pp == 1 ? 1 : c->pp * c->per_rank;
 }
 
-/* Whether a schedule makes both gradients in one action. */
-static bool is_whole(const wf_search_candidate *c)
-{
-    const char *name = wf_search_schedules[c->schedule];
-
-    return strcmp(name, "1f1b") == 0 || strcmp(name, "interleaved") == 0 ||
-           strcmp(name, "gpipe") == 0 || strcmp(name, "looped-bfs") == 0;
-}
-
 /* The last rank of a pipeline begins when a micro-batch has come through the stages before its own; behind its last
    gradient these make theirs. Of uneven stages some are cheaper than the mean, which `even` allows for. */
 static double pipeline_bound(const wf_search_candidate *c, double forward, double inputs,
@@ -99,7 +90,7 @@ static double pipeline_bound(const wf_search_candidate *c, double forward, doubl
     double n = stages_of(c), chain = c->pp - 1, mine = c->micros * (double)c->per_rank;
     double all = mine * (forward + inputs + weights) / n, back = inputs;
 
-    if (is_whole(c))
+    if (wf_search_schedule(c).whole)
         back += weights;
     else if (mine * (forward + inputs) + chain * inputs > mine * (forward + inputs + weights))
         all = mine * (forward + inputs) / n;
@@ -122,7 +113,7 @@ double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
     inputs = wf_sim_total(&all.inputs);
     weights = wf_sim_total(&all.weights);
     joined = wf_sim_total(&all.joined);
-    if (joined < 0 || c->pp == 1 || is_whole(c)) /* some tables have both ways */
+    if (joined < 0 || c->pp == 1 || wf_search_schedule(c).whole) /* some tables have both ways */
         weights += joined;
     if (c->recompute == WF_SIM_AGAIN_STAGE)
         inputs += forward;
@@ -147,21 +138,12 @@ static double kept(const wf_search *s, const wf_search_candidate *c)
            a / c->tp * (heads + 2 * keys + (m->gated ? 2.0 : 1.0) * (double)m->ffn);
 }
 
-/* Micro-batches that the first rank holds at a time, in all of its stages, at the least. */
 double wf_search_least_live(const wf_search_candidate *c)
 {
-    const char *name = wf_search_schedules[c->schedule];
-    double p = c->pp;
+    const wf_pipe_shape shape = {c->pp, c->pp * c->per_rank, c->micros, 0};
+    const wf_pipe_schedule schedule = wf_search_schedule(c);
 
-    if (c->pp == 1)
-        return 1;
-    if (strcmp(name, "gpipe") == 0 || strcmp(name, "looped-bfs") == 0)
-        p = c->micros;
-    else if (strcmp(name, "v-half") == 0)
-        p = c->pp / 2.0;
-    else if (strcmp(name, "v-min") == 0)
-        p = c->pp / 3.0;
-    return p < c->micros ? p : c->micros;
+    return c->pp > 1 ? wf_pipe_least_live(&schedule, &shape) : 1;
 }
 
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
@@ -204,7 +186,7 @@ static wf_pipe_table *make_table(const wf_search_table *t)
     wf_error error = {WF_OK, ""};
     wf_pipe_depths depths = {1, 1, 0};
 
-    if (wf_pipe_generate(wf_search_schedules[t->schedule], &shape, &table, &error) == WF_OK &&
+    if (wf_pipe_generate(t->schedule, &shape, &table, &error) == WF_OK &&
         (t->pp == 1 || wf_pipe_find_depths(table, &how, &costs, &depths, &error) == WF_OK)) {
         how.depth = depths.fastest <= WF_PIPE_MOST_IN_FLIGHT ? depths.fastest : depths.least;
         wf_pipe_lower(table, &how, &lowered, &error);
@@ -216,12 +198,13 @@ static wf_pipe_table *make_table(const wf_search_table *t)
 static const wf_pipe_table *table_of(wf_search *s, const wf_search_candidate *c,
                                      const wf_sim_layout *l)
 {
-    wf_search_table *t = s->table, key = {.schedule = c->pp == 1 ? 0 : c->schedule,
-                                          .pp = c->pp,
-                                          .per_rank = c->pp == 1 ? 1 : c->per_rank,
-                                          .micros = c->micros,
-                                          .again = c->recompute == WF_SIM_AGAIN_STAGE,
-                                          .tied = c->pp > 1 && s->model.tied};
+    wf_search_table *t = s->table,
+                    key = {.schedule = c->pp == 1 ? WF_PIPE_SCHEDULE : wf_search_schedule(c).name,
+                           .pp = c->pp,
+                           .per_rank = c->pp == 1 ? 1 : c->per_rank,
+                           .micros = c->micros,
+                           .again = c->recompute == WF_SIM_AGAIN_STAGE,
+                           .tied = c->pp > 1 && s->model.tied};
     int i = 0;
 
     if (l->reduce == WF_SIM_ONCE && (c->micros & (c->micros - 1)) == 0)

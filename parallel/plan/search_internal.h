@@ -7,6 +7,7 @@
 
 #include "parallel/plan/request.h"
 #include "parallel/plan/strategy_order_internal.h"
+#include "parallel/pipeline/schedule.h"
 #include "parallel/simulate/cost.h"
 
 enum {
@@ -21,7 +22,7 @@ typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* places in lists; of wf_strategy_to_search */
+        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search */
     float bound;           /* no step is shorter, s */
 } wf_search_candidate;
 
@@ -47,7 +48,8 @@ typedef struct wf_search_found {
 
 /* A lowered table, kept for the next candidate that has it. */
 typedef struct wf_search_table {
-    int schedule, pp, per_rank, micros, group, resident;
+    const char *schedule;
+    int pp, per_rank, micros, group, resident;
     bool again, tied;
     wf_pipe_table *table; /* NULL: it cannot be made */
 } wf_search_table;
@@ -87,11 +89,15 @@ typedef struct wf_search {
 #define WF_SEARCH_PUBLISHED_LEAST  -80
 #define WF_SEARCH_PUBLISHED_MOST   86
 
-/* Lists of what may be chosen; of the schedules a search tries the first WF_SEARCH_SCHEDULES. */
-enum { WF_SEARCH_SCHEDULES = 9 };
+/* Lists of what may be chosen. */
+extern const char *const wf_search_recompute[], *const wf_search_accumulate[],
+                                                    *const wf_search_dtypes[];
 
-extern const char *const wf_search_schedules[],
-    *const wf_search_recompute[], *const wf_search_accumulate[], *const wf_search_dtypes[];
+/* A candidate's schedule; without a name where it is a file's. */
+static inline wf_pipe_schedule wf_search_schedule(const wf_search_candidate *c)
+{
+    return wf_pipe_schedule_at(c->schedule);
+}
 
 /* A candidate's strategy. */
 static inline const wf_par_strategy *wf_search_strategy(const wf_search_candidate *c)
@@ -143,9 +149,6 @@ bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
 /* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its estimate. */
 bool wf_search_plan(wf_search *s, wf_search_found *found);
 bool wf_search_plan_fullest(wf_search *s, wf_search_found *found);
-
-/* How many stages a rank has where nobody says. */
-int wf_search_stages(int schedule);
 
 /* An empty search with the figures of --machine; NULL on errors. Owner: caller, wf_search_close */
 wf_search *wf_search_open(const wf_plan_request *options, wf_error *error);

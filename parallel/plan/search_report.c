@@ -171,13 +171,13 @@ static void other_words(wf_search *s, FILE *out)
         if (n != w->recompute && (n < 3 || w->pp > 1) && !o->given[WF_SETTING_recompute])
             print_other(s, name, &c, out);
     }
-    for (int n = 0; n < WF_SEARCH_SCHEDULES && w->pp > 1; n++) {
+    for (int n = 0; wf_pipe_schedule_at(n).name && w->pp > 1; n++) {
         c = *w;
         c.schedule = (int8_t)n;
-        c.per_rank = (int16_t)wf_search_stages(n);
-        snprintf(name, sizeof name, "schedule %s", wf_search_schedules[n]);
-        if (n != w->schedule && !o->given[WF_SETTING_pp_schedule] &&
-            c.pp * c.per_rank <= s->model.layers + 1)
+        c.per_rank = (int16_t)wf_search_schedule(&c).per_rank;
+        snprintf(name, sizeof name, "schedule %s", wf_search_schedule(&c).name);
+        if (wf_search_schedule(&c).searched && n != w->schedule &&
+            !o->given[WF_SETTING_pp_schedule] && c.pp * c.per_rank <= s->model.layers + 1)
             print_other(s, name, &c, out);
     }
 }

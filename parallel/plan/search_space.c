@@ -3,9 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const wf_search_schedules[] = {
-    "1f1b",  "interleaved", "zb-h1", "zb-v",  "dualpipe-v", "v-half", "v-min",
-    "gpipe", "looped-bfs",  "naive", "zb-h2", "list",       NULL};
 const char *const wf_search_recompute[] = {"none", "attention", "block", "stage", NULL};
 const char *const wf_search_accumulate[] = {"local", "group:4", "reduced", NULL};
 const char *const wf_search_dtypes[] = {"bf16", "fp32", NULL};
@@ -28,23 +25,11 @@ static bool may_be(const wf_plan_request *o, wf_setting id, int64_t given, int64
     return !o->given[id] || given == value;
 }
 
-/* Stages of a rank that a schedule is tried with: i counts up; 0: no further. */
-static int stages_of(int schedule, int i)
+/* Returns whether a schedule is tried: what the command line names is, whatever its row says. */
+static bool may_schedule(const wf_plan_request *o, const wf_pipe_schedule *schedule)
 {
-    static const char *const of_v[] = {"zb-v", "dualpipe-v", "v-half", "v-min"};
-    const char *name = wf_search_schedules[schedule];
-
-    for (int k = 0; k < 4; k++)
-        if (strcmp(of_v[k], name) == 0)
-            return i == 0 ? 2 : 0;
-    if (strcmp(name, "interleaved") == 0 || strcmp(name, "looped-bfs") == 0)
-        return i < 2 ? 2 << i : 0;
-    return i == 0 ? 1 : 0;
-}
-
-int wf_search_stages(int schedule)
-{
-    return schedule < 0 ? 1 : stages_of(schedule, 0);
+    return o->given[WF_SETTING_pp_schedule] ? strcmp(o->pp_schedule, schedule->name) == 0
+                                            : schedule->searched > 0;
 }
 
 static void leave_out(wf_search *s, wf_search_reason reason)
@@ -119,15 +104,16 @@ static void each_schedule(wf_search *s, wf_search_candidate c, wf_error *error)
         each_detail(s, c, error);
         return;
     }
-    for (int n = 0; n < WF_SEARCH_SCHEDULES; n++)
-        for (int i = 0; stages_of(n, i) && error->code == WF_OK; i++) {
-            int v = stages_of(n, i);
+    for (int n = 0; wf_pipe_schedule_at(n).name; n++) {
+        const wf_pipe_schedule schedule = wf_pipe_schedule_at(n);
+        int v = schedule.per_rank;
 
-            if (!may(o, WF_SETTING_pp_schedule, o->pp_schedule, wf_search_schedules[n]) ||
-                !may_be(o, WF_SETTING_pp_virtual, o->pp_virtual, v))
+        if (!may_schedule(o, &schedule))
+            continue;
+        do {
+            if (!may_be(o, WF_SETTING_pp_virtual, o->pp_virtual, v))
                 continue;
-            if ((int64_t)c.pp * v > s->model.layers + 1 ||
-                (strcmp(wf_search_schedules[n], "dualpipe-v") == 0 && c.micros < 2 * c.pp)) {
+            if ((int64_t)c.pp * v > s->model.layers + 1 || c.micros < schedule.needs * c.pp) {
                 s->considered++;
                 leave_out(s, WF_SEARCH_SIZES);
                 continue;
@@ -135,7 +121,8 @@ static void each_schedule(wf_search *s, wf_search_candidate c, wf_error *error)
             c.schedule = (int8_t)n;
             c.per_rank = (int16_t)v;
             each_detail(s, c, error);
-        }
+        } while ((v *= 2) <= schedule.searched && error->code == WF_OK);
+    }
 }
 
 static void each_micro(wf_search *s, wf_search_candidate c, wf_error *error)

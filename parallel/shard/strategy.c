@@ -87,6 +87,19 @@ static wf_status find_groups(const wf_par_options *o, const char *name, int dp, 
     return WF_OK;
 }
 
+static wf_status refuse_groups(const wf_par_strategy *s, wf_error *error)
+{
+    char names[256] = "";
+
+    for (int i = 0; i < STRATEGIES; i++)
+        if (strategies[i].groups)
+            wf_par_add_name(names, sizeof names, strategies[i].name);
+    return wf_error_set(error, WF_EINVAL,
+                        "strategy %s has no groups of ranks: dp-replicate and shard-group-size "
+                        "belong to %s",
+                        s->name, names);
+}
+
 const char *wf_par_strategy_of(const wf_par *par)
 {
     const char *name = NULL;
@@ -114,11 +127,7 @@ wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_er
     if (s->groups)
         return find_groups(o, s->name, dp, replicate, shard, error);
     if (o->dp_replicate || o->shard_group_size)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "strategy %s has no groups of ranks: dp-replicate and "
-            "shard-group-size belong to hybrid_shard, hybrid_shard_zero2 and mics",
-            s->name);
+        return refuse_groups(s, error);
     *(s->split_optimizer ? shard : replicate) = dp;
     return WF_OK;
 }

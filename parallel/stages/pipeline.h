@@ -45,7 +45,7 @@ typedef struct wf_par_pipeline_options {
     void *arg;
     const char *
         schedule; /* wf_pipe_generate's name, or a file of a table (parallel/pipeline/text.h); NULL:
-                             "1f1b" */
+                             WF_PIPE_SCHEDULE */
     int stages_per_rank; /* 0: the schedule's usual, or the file's */
     const char *split;   /* wf_pipe_split's text; NULL: "auto" */
     bool

@@ -7,19 +7,9 @@
 #include <string.h>
 #include <unistd.h>
 
-static wf_pipe_schedule find(const char *name)
-{
-    wf_pipe_schedule schedule;
-    int i = 0;
-
-    while ((schedule = wf_pipe_schedule_at(i)).name && strcmp(schedule.name, name) != 0)
-        i++;
-    return schedule;
-}
-
 static const char *name_of(const wf_par_pipeline *p)
 {
-    return p->options.schedule ? p->options.schedule : "1f1b";
+    return p->options.schedule ? p->options.schedule : WF_PIPE_SCHEDULE;
 }
 
 static wf_status read_file(const char *path, char **text, wf_error *error)
@@ -50,7 +40,7 @@ static wf_status read_file(const char *path, char **text, wf_error *error)
 wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
 {
     const char *name = name_of(p);
-    wf_pipe_schedule schedule = find(name);
+    wf_pipe_schedule schedule = wf_pipe_schedule_at(wf_pipe_schedule_find(name));
     wf_pipe_shape shape;
     char *text;
 

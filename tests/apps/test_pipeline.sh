@@ -110,7 +110,7 @@ result "take no more memory" "$(sed -n 's/^step *\([0-9]*\)\/.*  mem \([0-9.]* [
     awk -v steps="$steps" '$1 == 3 { at = $2 $3 } $1 > 3 && $2 $3 != at { print "step", $0, "and not", at } END { if ($1 != steps) print "no " steps " steps" }')"
 
 # Mistakes
-refuse "a schedule that is none" 2 "no schedule is called zb-h3; there are: naive gpipe " "${small[@]}" \
+refuse "a schedule that is none" 2 "no schedule is called zb-h3; there are: 1f1b interleaved " "${small[@]}" \
     --pp 2 --pp-schedule zb-h3
 refuse "more stages than steps" 2 "10 stages are more than the model's 8 steps: take fewer" "${small[@]}" \
     --pp 5 --pp-schedule zb-v

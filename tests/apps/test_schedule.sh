@@ -42,7 +42,7 @@ tool "overlapping" 0 show dualpipe-v --pp 2 --micro 4 --blocks --svg picture.svg
 [ "$(grep -c '<title>' picture.svg)" -gt 16 ] || says picture.svg 'more than 16 actions'
 
 tool "no such schedule" 1 check zb-h3
-says err 'no schedule is called zb-h3; there are: naive gpipe'
+says err 'no schedule is called zb-h3; there are: 1f1b interleaved'
 tool "not for this shape" 1 gen dualpipe-v --pp 4 --micro 7
 says err 'dualpipe-v needs twice as many micro-batches as ranks: 7 are fewer than 8'
 echo 'weft-schedule 1' >bad.sched

@@ -135,10 +135,10 @@ static void name_candidate(const wf_search_candidate *c, const char *what, doubl
 {
     printf("\n    %s %.0f, planned %zu: pp %d tp %d shard %d replicate %d %s %s %s %s micro %d "
            "of %d %s",
-           what, said, peak, c->pp, c->tp, c->shard, c->replicate,
-           wf_search_schedules[c->schedule], wf_search_strategy(c)->name,
-           wf_search_recompute[c->recompute], wf_search_accumulate[c->accumulate], c->micro,
-           c->micros, wf_search_dtypes[c->dtype]);
+           what, said, peak, c->pp, c->tp, c->shard, c->replicate, wf_search_schedule(c).name,
+           wf_search_strategy(c)->name, wf_search_recompute[c->recompute],
+           wf_search_accumulate[c->accumulate], c->micro, c->micros,
+           wf_search_dtypes[c->dtype]);
 }
 
 /* Whether no bound of its memory is above its plan; and its plan in `l`. */
