@@ -4,6 +4,7 @@
 #include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
 #include <limits.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,6 +34,17 @@ void wf_par_print_warning(void *self, const char *text)
     if (wf_context_rank(ctx) == 0 && !wf_context_dry_run(ctx))
         fprintf(stderr, "weft: warning: %s%s%s\n", path ? path : "", path && *path ? ": " : "",
                 text);
+}
+
+void wf_par_report_line(const char *program, const char *format, ...)
+{
+    char text[4096];
+    va_list arguments;
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "%s: %s\n", program, text);
 }
 
 void wf_par_warn(void *program, const char *text)

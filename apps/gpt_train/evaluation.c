@@ -1,15 +1,15 @@
 /* apps/gpt_train/evaluation.c - see the header. */
 #include "apps/gpt_train/evaluation.h"
-#include "apps/gpt_train/elastic_files.h"
+#include "parallel/recovery/elastic_files.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include <math.h>
 
 uint64_t app_loop_requests(const app_loop *l)
 {
-    bool leaves = l->o->recovery_dir && elastic_files_leave(l->o->recovery_dir);
+    bool leaves = l->o->recovery_dir && wf_elastic_files_leave(l->o->recovery_dir);
 
-    return app_saving_requests(&l->saving) | (leaves ? APP_SIGNAL_LEAVE : 0);
+    return app_saving_requests(&l->saving) | (leaves ? WF_SIGNAL_LEAVE : 0);
 }
 
 /* Returns whether any rank is asked to stop, on all ranks alike, and takes up what any is asked for. */
@@ -21,7 +21,7 @@ static bool stop_asked(void *arg)
 
     for (int i = 0; all && i < l->rank->size; i++)
         l->requests |= (unsigned)all[i];
-    return l->requests & APP_SIGNAL_STOP;
+    return l->requests & WF_SIGNAL_STOP;
 }
 
 /* Returns whether requests can come: else evaluations need no agreement of the ranks. */
@@ -53,20 +53,20 @@ wf_status app_loop_evaluate(app_loop *l, int64_t step, wf_step_log *record)
     wf_gen_score score = {0};
     bool (*stop)(void *) = may_be_asked(l->o) ? stop_asked : NULL;
 
-    if (!app_setup_evaluates(l->o, step) || (l->requests & APP_SIGNAL_STOP)) {
+    if (!app_setup_evaluates(l->o, step) || (l->requests & WF_SIGNAL_STOP)) {
         l->unevaluated = app_setup_evaluates(l->o, step);
         return wf_context_status(ctx);
     }
     wf_par_evaluate_until(l->trainer, batches, &validation, NULL, stop, l, &record->val_loss);
-    record->has_val_loss = wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP);
+    record->has_val_loss = wf_context_status(ctx) == WF_OK && !(l->requests & WF_SIGNAL_STOP);
     if (record->has_val_loss)
         app_saving_validated(&l->saving, record->val_loss);
     if (record->has_val_loss && l->job->exam.requests.count) {
         app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
                       l->rank->index == 0, stop, l, &score);
-        if (wf_context_status(ctx) == WF_OK && !(l->requests & APP_SIGNAL_STOP))
+        if (wf_context_status(ctx) == WF_OK && !(l->requests & WF_SIGNAL_STOP))
             log_score(l, &score, record);
     }
-    l->unevaluated = l->requests & APP_SIGNAL_STOP;
+    l->unevaluated = l->requests & WF_SIGNAL_STOP;
     return wf_context_status(ctx);
 }

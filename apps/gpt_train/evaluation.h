@@ -4,7 +4,7 @@
 
 #include "apps/gpt_train/train_steps.h"
 
-/* Returns what this rank's process was asked for (apps/gpt_train/signal_requests.h). */
+/* Returns what this rank's process was asked for (parallel/recovery/signal_requests.h). */
 uint64_t app_loop_requests(const app_loop *loop);
 
 /* Evaluates behind a step, where one is due. It may take longer than a scheduler waits, so a request to stop ends it before its

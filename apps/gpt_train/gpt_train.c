@@ -1,16 +1,17 @@
 /* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
 #include "apps/gpt_train/calibrate.h"
-#include "apps/gpt_train/elastic_files.h"
-#include "apps/gpt_train/lock.h"
+#include "parallel/recovery/elastic_files.h"
+#include "parallel/checkpoint/folder_lock.h"
 #include "apps/gpt_train/dry_run.h"
+#include "apps/gpt_train/elastic_run.h"
 #include "apps/gpt_train/rank_parts.h"
+#include "apps/gpt_train/recovery_job.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
 #include "apps/gpt_train/run_job.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/train_loop.h"
-#include "apps/gpt_train/signal_requests.h"
-#include <float.h>
+#include "parallel/recovery/signal_requests.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +85,11 @@ static void report(const wf_error *error, void *arg)
     char directory[400], more[500] = "";
     wf_error told = *error;
 
-    app_elastic_lost(job->elastic, 0);
+    wf_elastic_lost(job->elastic, 0);
     if (job->elastic->into && !job->options->recovery_dir)
         return; /* the next launch of this process reports it, or it comes again */
     app_recordings_directory(job->options, directory, sizeof directory);
-    if (app_elastic_whole(job->elastic))
+    if (wf_elastic_whole(job->elastic))
         snprintf(more, sizeof more, "; the run had come to its end");
     else if (wf_recorder_written() > 0)
         snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
@@ -104,9 +105,10 @@ static void exit_now(wf_status status)
     _exit(wf_par_exit_status(status));
 }
 
-/* Launch the ranks; a failure also says where their recorders are. An app_elastic_launch. */
-static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_error *error)
+/* Launches the ranks; a failure also says where their recorders are. A wf_elastic_launch. */
+static wf_status train(const void *options, void *arg, wf_launch_end *end, wf_error *error)
 {
+    const app_options *o = options;
     app_train_job *job = arg;
     wf_job *alike = app_run_job(o, job);
     bool several = job->launcher->processes > 1;
@@ -132,7 +134,7 @@ static wf_status train(const app_options *o, void *arg, wf_launch_end *end, wf_e
     if (wf_launcher_detected().local_process == 0)
         app_recordings_forget(o);
     if (!o->save && wf_launcher_detected().processes > 1)
-        signal_requests_linger();
+        wf_signal_requests_linger();
     if (wf_recorder_files(directory, true, error) == WF_OK)
         wf_launch(&launch, app_train_rank, job, error);
     wf_job_free(alike);
@@ -149,8 +151,9 @@ static wf_status find_checkpoints(const app_options *o, app_resume *resume, wf_e
 }
 
 /* For another mesh: what follows from it is made anew, and the log says so. */
-static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
+static wf_status prepare_again(const void *options, void *arg, wf_error *error)
 {
+    const app_options *o = options;
     app_train_job *job = arg;
 
     if (!job->elastic->left_behind)
@@ -174,25 +177,36 @@ static wf_status prepare_again(const app_options *o, void *arg, wf_error *error)
 static wf_status train_elastic(const app_options *o, app_train_job *job, wf_launch_end *end,
                                wf_error *error)
 {
-    const app_elastic_run run = {.asked = o,
-                                 .elastic = job->elastic,
-                                 .launch = train,
-                                 .prepare = prepare_again,
-                                 .job = job};
+    const wf_elastic_run run = {.asked = o,
+                                .meshes = &app_elastic_meshes,
+                                .steps = o->steps,
+                                .rejoin_after = o->rejoin_after,
+                                .elastic = job->elastic,
+                                .launch = train,
+                                .prepare = prepare_again,
+                                .job = job};
     wf_status status;
 
     if (o->recovery_dir) { /* one process too may be what is left of several */
-        signal_requests_outlast(true);
-        status = app_elastic_train_process(&run, end, error);
-        signal_requests_outlast(false);
+        wf_signal_requests_outlast(true);
+        status = wf_elastic_train_process(&run, end, error);
+        wf_signal_requests_outlast(false);
         return status;
     }
-    status = app_elastic_train(&run, end, error);
+    status = wf_elastic_train(&run, end, error);
     job->options = o;
     if (status != WF_OK)
         report(error, job);
     end->reported = status != WF_OK;
     return status;
+}
+
+/* Reads the state that this host has kept. */
+static wf_status load_left(const app_options *o, app_train_job *job, wf_error *error)
+{
+    char *text = o->recovery_dir ? app_recovery_job(o, job->data, error) : NULL;
+
+    return text ? wf_elastic_files_load(job->elastic, text, error) : error->code;
 }
 
 /* Where something goes wrong in one process of several, the others hear of it when they meet. */
@@ -211,8 +225,7 @@ static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
         app_saving_prepare(o, launcher, resume, job->saved, failed) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, failed) == WF_OK &&
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
-        app_memory_check(o, launcher, failed) == WF_OK &&
-        (!o->recovery_dir || elastic_files_load(job->elastic, o, job->data, failed) == WF_OK) &&
+        app_memory_check(o, launcher, failed) == WF_OK && load_left(o, job, failed) == WF_OK &&
         app_run_numerics(o, job->numerics, failed) == WF_OK &&
         rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
         open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==
@@ -230,7 +243,8 @@ static void warn_of_stages(const app_options *o, const wf_launcher *launcher)
     int64_t each = app_options_ranks(o) / launcher->processes;
 
     if (launcher->process == 0 && launcher->processes > 1 && o->pp > 1 &&
-        o->dp * o->tp <= each && !o->given[APP_OPTION_rank_order] && !elastic_files_restarts())
+        o->dp * o->tp <= each && !o->given[APP_OPTION_rank_order] &&
+        !wf_elastic_files_restarts())
         fprintf(
             stderr,
             "gpt_train: warning: all %" PRId64 " ranks of a stage are in one process, so that "
@@ -269,7 +283,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
                      bool *launched, wf_error *error)
 {
     app_resume resume = {.count = 0};
-    app_elastic elastic = {.best_loss = FLT_MAX, .lock = PTHREAD_MUTEX_INITIALIZER};
+    wf_elastic elastic = WF_ELASTIC("gpt_train", o->recovery_dir);
     app_train_job job = {.options = o,
                          .resume = &resume,
                          .saved = result,
@@ -318,7 +332,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)
-        app_lock_withdraw(o->save);
+        wf_folder_withdraw(o->save);
     wf_par_pipeline_free(job.pipeline);
     wf_par_snapshot_close(elastic.from); /* left by a start that failed */
     wf_dataset_close(job.data);
@@ -348,7 +362,7 @@ int main(int argc, char **argv)
     int result;
 
     app_program_begin();
-    signal_requests_write_errors();
+    wf_signal_requests_write_errors();
     wf_recorder_crashes(STDERR_FILENO);
     status = app_options_parse(argc, argv, &options, &error);
     saved.failed = options.bad_checkpoint;

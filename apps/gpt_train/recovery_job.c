@@ -3,21 +3,7 @@
 #include "apps/options/options_table.h"
 #include <inttypes.h>
 #include <jansson.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum { DIFFERENCES = 900, VALUE = 120 };
-
-void app_recovery_run(char run[APP_RECOVERY_RUN])
-{
-    const char *given = getenv("WEFT_RUN_ID"), *slurm = getenv("SLURM_JOB_ID");
-
-    if (given && *given)
-        snprintf(run, APP_RECOVERY_RUN, "%s", given);
-    else
-        snprintf(run, APP_RECOVERY_RUN, "%s%s", slurm && *slurm ? "slurm-" : "",
-                 slurm ? slurm : "");
-}
+#include <stdio.h>
 
 /* Rows whose values change no number, or are those of a mesh that may be another one at each start. */
 static bool decides(const app_option_row *row)
@@ -66,56 +52,4 @@ char *app_recovery_job(const app_options *options, const wf_dataset *data, wf_er
     json_decref(all);
     json_decref(job);
     return printed;
-}
-
-wf_status app_recovery_check_run(const char *path, const char *mine, const char *theirs,
-                                 wf_error *error)
-{
-    if (strcmp(mine, theirs) == 0)
-        return WF_OK;
-    return wf_error_set(error, WF_EINVAL,
-                        "%s was left by run %s, and this one is run %s: give each run a "
-                        "--recovery-dir of its own, or remove what is there",
-                        path, *theirs ? theirs : "without a name",
-                        *mine ? mine : "without a name");
-}
-
-/* Adds an option and both of its values to a list of differences. */
-static void add_difference(char *text, const char *name, const json_t *there,
-                           const json_t *here)
-{
-    const app_option_row *row = app_option_find(name, strlen(name));
-    char *a = there ? json_dumps(there, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)) : NULL;
-    char *b = here ? json_dumps(here, JSON_ENCODE_ANY | JSON_REAL_PRECISION(10)) : NULL;
-    size_t used = strlen(text);
-
-    snprintf(text + used, DIFFERENCES - used, "%s%s %.*s there and %.*s here", used ? ", " : "",
-             row ? app_option_flag(row).text : name, VALUE, a ? a : "none", VALUE,
-             b ? b : "none");
-    free(a);
-    free(b);
-}
-
-wf_status app_recovery_check_job(const char *path, const char *mine, const char *theirs,
-                                 wf_error *error)
-{
-    json_t *here = json_loads(mine, 0, NULL), *there = json_loads(theirs, 0, NULL), *value;
-    char differ[DIFFERENCES] = "";
-    const char *name;
-
-    if (!json_is_object(there))
-        wf_error_set(error, WF_EDATA, "%s says of no job that it is of: remove it", path);
-    json_object_foreach(here, name, value) if (!json_equal(value, json_object_get(there, name)))
-        add_difference(differ, name, json_object_get(there, name), value);
-    json_object_foreach(there, name, value) if (!json_object_get(here, name))
-        add_difference(differ, name, value, NULL);
-    if (*differ && error->code == WF_OK)
-        wf_error_set(
-            error, WF_EINVAL,
-            "%s was left by another job (%s), with which this one cannot go on: give each "
-            "run a --recovery-dir of its own, or remove what is there",
-            path, differ);
-    json_decref(here);
-    json_decref(there);
-    return error->code;
 }

@@ -2,7 +2,7 @@
 #include "apps/gpt_train/sample.h"
 #include "parallel/generate/engine.h"
 #include "parallel/generate/sampling.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_eng
 /* Whether a rank was asked to stop. Without --save nobody listens: SIGTERM ends the process. */
 static bool stop_wished(const app_options *o, wf_par *par)
 {
-    const uint64_t mine = signal_requests_now() & APP_SIGNAL_STOP;
+    const uint64_t mine = wf_signal_requests_now() & WF_SIGNAL_STOP;
     const uint64_t *all = o->save ? wf_mesh_gather(wf_par_mesh(par), &mine, sizeof mine) : NULL;
     bool stop = false;
 

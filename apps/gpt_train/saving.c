@@ -1,6 +1,6 @@
 /* apps/gpt_train/saving.c - checkpoints of a rank's training loop; see the header. */
 #include "apps/gpt_train/saving.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include <float.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -299,8 +299,8 @@ unsigned app_saving_requests(const app_saving *s)
     double limit = s->options->exit_duration_in_mins * 60;
     bool late = limit > 0 && first(s) && now() - s->started >= limit;
 
-    return (s->options->save ? signal_requests_now() : 0) |
-           (late ? APP_SIGNAL_SAVE | APP_SIGNAL_STOP : 0);
+    return (s->options->save ? wf_signal_requests_now() : 0) |
+           (late ? WF_SIGNAL_SAVE | WF_SIGNAL_STOP : 0);
 }
 
 void app_saving_best(app_saving *s, float loss)
@@ -358,7 +358,7 @@ void app_saving_finish(app_saving *s)
 wf_status app_saving_step(app_saving *s, int64_t step, unsigned requests, bool *stop)
 {
     const app_options *o = s->options;
-    bool last = step == o->steps, leave = (requests & APP_SIGNAL_STOP) && !last;
+    bool last = step == o->steps, leave = (requests & WF_SIGNAL_STOP) && !last;
     bool due = o->save_interval && step % o->save_interval == 0;
     wf_error error = {WF_OK, ""};
     wf_status status = WF_OK;
@@ -370,10 +370,10 @@ wf_status app_saving_step(app_saving *s, int64_t step, unsigned requests, bool *
     if (s->saver && status == WF_OK && wf_par_saver_busy(s->saver) &&
         wf_par_saver_poll(s->saver, &error) != WF_OK)
         status = heed(s, error.code, &error);
-    if (s->saver && status == WF_OK && (due || last || (requests & APP_SIGNAL_SAVE)))
+    if (s->saver && status == WF_OK && (due || last || (requests & WF_SIGNAL_SAVE)))
         status = save(s, s->saver, step, last || leave);
     if (first_of_process(s))
-        signal_requests_honoured(requests);
+        wf_signal_requests_honoured(requests);
     s->result->preempted = leave;
     return status;
 }

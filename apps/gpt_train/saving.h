@@ -56,7 +56,7 @@ wf_status app_saving_remake(void *saving, wf_error *error);
 /* Reports, once, that the directory was moved while the run saves there. */
 void app_saving_moved(app_saving *s);
 
-/* This rank's requests at the end of a step (apps/gpt_train/signal_requests.h); the ranks add them up. */
+/* This rank's requests at the end of a step (parallel/recovery/signal_requests.h); the ranks add them up. */
 unsigned app_saving_requests(const app_saving *s);
 
 /* A validation loss; the lowest that there was before, FLT_MAX for none. */

@@ -1,7 +1,7 @@
 /* apps/gpt_train/saving_folder.c - the directory of --save while a run goes: seen by all, moved, removed; see saving.h. */
-#include "apps/gpt_train/lock.h"
+#include "parallel/checkpoint/folder_lock.h"
 #include "apps/gpt_train/saving.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include "core/files/prepare.h"
 #include <errno.h>
 #include <string.h>
@@ -25,8 +25,8 @@ wf_status app_saving_prepare(const app_options *o, const wf_launcher *launcher,
                                   strerror(errno));
         }
         if (status == WF_OK && launcher->process == 0) /* it stands for all processes */
-            status = app_lock_directory(o->save, &result->lock, error);
-        signal_requests_listen();
+            status = wf_folder_lock("gpt_train", o->save, &result->lock, error);
+        wf_signal_requests_listen();
     }
     if (status == WF_OK && o->steps && o->save && o->init_from && launcher->process == 0) {
         char kept[WF_ERROR_TEXT];
@@ -60,7 +60,7 @@ wf_status app_saving_remake(void *arg, wf_error *error)
                             strerror(errno));
     if (s->result->lock >= 0)
         close(s->result->lock);
-    if (app_lock_directory(dir, &s->result->lock, error) == WF_OK)
+    if (wf_folder_lock("gpt_train", dir, &s->result->lock, error) == WF_OK)
         fprintf(
             stderr,
             "gpt_train: warning: %s was removed while the run saves there: it is made again, "

@@ -3,7 +3,7 @@
 #define WF_APPS_TRAIN_JOB_H
 
 #include "nn/dataset/dataset.h"
-#include "apps/gpt_train/elastic.h"
+#include "parallel/recovery/elastic.h"
 #include "apps/gpt_train/exam.h"
 #include "parallel/recovery/parts_log.h"
 #include "apps/gpt_train/sample_text.h"
@@ -31,7 +31,7 @@ typedef struct app_train_job {
     app_exam exam;            /* what --eval-requests asks */
     wf_replay *replay; /* what ranks held in the run whose steps are made again; or NULL */
     wf_flip flip;      /* step 0: no bit is turned */
-    app_elastic *elastic;
+    wf_elastic *elastic;
 } app_train_job;
 
 /* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of wf_dataset_open,

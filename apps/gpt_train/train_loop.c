@@ -5,7 +5,7 @@
 #include "apps/gpt_train/sample.h"
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/train_steps.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include "apps/program.h"
 
 static void tell_shared_devices(const app_loop *l)
@@ -22,7 +22,7 @@ static void tell_shared_devices(const app_loop *l)
 /* Once, and not by those who go on. */
 static void introduce(app_loop *l)
 {
-    if (l->again)
+    if (l->elastic.again)
         return;
     tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)
@@ -54,7 +54,7 @@ static wf_status load_model(app_loop *l, const wf_par_train_options *options)
 /* Whoever asks a run to stop does not wait for a sample: the same command goes on with that. */
 static wf_status sample(app_loop *l)
 {
-    bool stopped = l->requests & APP_SIGNAL_STOP;
+    bool stopped = l->requests & WF_SIGNAL_STOP;
 
     if (l->rank->index == 0)
         wf_run_log_clear(l->job->log);
@@ -65,51 +65,6 @@ static wf_status sample(app_loop *l)
                         l->rank->index == 0 ? stdout : NULL, &stopped);
     if (stopped)
         l->job->saved->preempted = true;
-    return wf_context_status(wf_par_context(l->par));
-}
-
-/* Whether there is anything to be taken up, and when ranks were lost: of several processes any may know it. The newest
-   checkpoint is the one that rank 0 sees. */
-static wf_status know_before(app_loop *l)
-{
-    typedef struct before {
-        int64_t kept, kept_step, step, checkpoint;
-        double ago;
-    } before;
-    app_elastic *e = l->job->elastic;
-    const app_resume *resume = l->job->resume;
-    before mine = {.kept = e->from ? wf_par_snapshot_ranks(e->from) : 0,
-                   .kept_step = e->from ? wf_par_snapshot_seal(e->from) : -1,
-                   .checkpoint =
-                       resume->count ? wf_par_checkpoint_step(resume->checkpoint[0]) : -1};
-    const before *all, *last = &mine;
-
-    mine.ago = app_elastic_ago(e, &mine.step);
-    l->again = *e->told != 0;
-    if (!l->o->recovery_dir || !e->from)
-        return WF_OK;
-    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
-    for (int r = 0; all && r < l->rank->size; r++) {
-        l->again = l->again || all[r].kept;
-        l->kept = all[r].kept_step > l->kept ? all[r].kept_step : l->kept;
-        if (all[r].kept && all[r].step >= last->step)
-            last = &all[r];
-    }
-    l->checkpoint = all ? all[0].checkpoint : -1;
-    if (l->rank->index == 0)
-        app_elastic_lost(e, last->ago);
-    return wf_context_status(wf_par_context(l->par));
-}
-
-/* A rank that has come to its end keeps what it holds until all have: of those that are lost before, the next launch makes
-   up for it, and whoever is lost afterwards is not missed. */
-static wf_status end_together(app_loop *l)
-{
-    const char done = 1;
-
-    if (l->into && !l->leaves && wf_context_status(wf_par_context(l->par)) == WF_OK &&
-        wf_mesh_gather(wf_par_mesh(l->par), &done, sizeof done))
-        app_elastic_ended(l->job->elastic);
     return wf_context_status(wf_par_context(l->par));
 }
 
@@ -127,7 +82,7 @@ static wf_status run(app_loop *l)
     wf_par_train_options options = app_setup_training(l->o);
     wf_context *ctx = wf_par_context(l->par);
 
-    if (know_before(l) != WF_OK)
+    if (wf_elastic_rank_before(&l->elastic) != WF_OK)
         return wf_context_status(ctx);
     l->model = app_setup_model(l->o, ctx);
     if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
@@ -146,7 +101,7 @@ static wf_status run(app_loop *l)
         return wf_context_status(ctx);
     if (l->o->steps) {
         l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
-        if (l->trainer && l->into && wf_par_snapshot_serves(l->trainer) != WF_OK)
+        if (wf_elastic_rank_serves(&l->elastic, l->trainer) != WF_OK)
             return wf_context_status(ctx);
         if (wf_rank_trace_open(&l->trace) != WF_OK)
             return wf_context_status(ctx);
@@ -154,42 +109,25 @@ static wf_status run(app_loop *l)
     } else {
         load_model(l, &options);
     }
-    if (l->o->sample && !l->leaves && wf_context_status(ctx) == WF_OK)
+    if (l->o->sample && !l->elastic.leaves && wf_context_status(ctx) == WF_OK)
         sample(l);
-    return end_together(l);
-}
-
-/* For the next launch, where ranks were lost or are there again; of a rank that failed by itself nothing is kept. */
-static void leave(app_loop *l, wf_status status)
-{
-    wf_par_snapshot *into = l->into;
-    wf_error error = {WF_OK, ""};
-
-    if (into && l->ready &&
-        l->o->recovery_dir) /* nothing of it is lost to a launcher's haste */
-        signal_requests_hold();
-    if (into && l->ready && (status == WF_ELOST || (status == WF_OK && l->leaves)) &&
-        wf_par_snapshot_put(into, l->trainer, &error) == WF_ENOMEM)
-        fprintf(stderr, "gpt_train: %s\n", error.text);
-    app_elastic_release(l->job->elastic, l->trainer);
+    return wf_elastic_rank_end(&l->elastic);
 }
 
 wf_status app_train_rank(wf_rank *rank, void *arg)
 {
     const app_train_job *job = arg;
     wf_par_options options = app_setup_rank(job->options, false);
-    app_loop l = {.rank = rank,
-                  .job = job,
-                  .o = job->options,
-                  .into = job->elastic->into,
-                  .kept = -1,
-                  .checkpoint = -1};
+    app_loop l = {.rank = rank, .job = job, .o = job->options};
     wf_status status;
 
     options.pace = job->options->paced ? &job->paced.pace : NULL;
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
+    l.elastic = wf_elastic_rank_of(
+        job->elastic, l.par,
+        job->resume->count ? wf_par_checkpoint_step(job->resume->checkpoint[0]) : -1);
     l.trace = (wf_rank_trace){.rank = rank,
                               .par = l.par,
                               .traced = l.o->trace != NULL,
@@ -207,7 +145,7 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
     status = run(&l);
     if (status != WF_OK)
         wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
-    leave(&l, status);
+    wf_elastic_rank_leave(&l.elastic, status);
     app_saving_close(&l.saving);
     rank_parts_close(&l.parts);
     wf_rank_trace_close(&l.trace);

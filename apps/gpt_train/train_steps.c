@@ -1,11 +1,12 @@
 /* apps/gpt_train/train_steps.c - steps, and what is done behind each; see the header. */
 #include "apps/gpt_train/train_steps.h"
 #include "parallel/report/layout.h"
-#include "apps/gpt_train/elastic_files.h"
+#include "parallel/recovery/elastic_files.h"
+#include "apps/gpt_train/elastic_run.h"
 #include "apps/gpt_train/evaluation.h"
 #include "apps/gpt_train/first_lines.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/gpt_train/signal_requests.h"
+#include "parallel/recovery/signal_requests.h"
 #include "parallel/report/step_report.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -108,7 +109,7 @@ static wf_status verify(app_loop *l, int64_t step)
 
 /* What a step has come to is measured, evaluated, logged and saved: on all ranks, behind the step or, where ranks were
    lost in that, by those that go on. */
-static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
+static wf_status end_step(app_loop *l, const wf_elastic_step *made, double flops)
 {
     wf_context *ctx = wf_par_context(l->par);
     wf_step_log record = {.step = made->step,
@@ -116,7 +117,7 @@ static wf_status end_step(app_loop *l, const app_made_step *made, double flops)
                           .loss = made->result.loss,
                           .grad_norm = (float)made->result.grad_norm,
                           .lr = (double)made->result.lr};
-    app_elastic *e = l->job->elastic;
+    wf_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
     wf_par_tensor_digest *digests = NULL;
 
@@ -143,15 +144,15 @@ static wf_status train_step(app_loop *l, int64_t step)
     const wf_par_data train = app_job_data(l->job, WF_DATASET_TRAIN);
     wf_context *ctx = wf_par_context(l->par);
     double start = now_ms(), flops = wf_context_model_flops(ctx);
-    app_made_step made = {.step = step};
+    wf_elastic_step made = {.step = step};
     wf_par_report report;
     wf_status status;
 
     wf_par_report_begin(l->par, &report);
     status = wf_rank_trace_step(&l->trace, l->trainer, step, &train, &made.result);
     made.ms = now_ms() - start;
-    if (l->into && wf_par_trainer_steps(l->trainer) == step)
-        app_elastic_made(l->job->elastic, &made);
+    if (l->elastic.into && wf_par_trainer_steps(l->trainer) == step)
+        wf_elastic_made(l->job->elastic, &made);
     if (status != WF_OK)
         return wf_context_status(ctx);
     if (l->rank->index == l->o->rank && step == report_step(l))
@@ -182,8 +183,8 @@ static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
 /* Behind a step: checkpoints, and a line for each. */
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
-    if (l->requests & APP_SIGNAL_LEAVE)
-        l->requests |= APP_SIGNAL_STOP;
+    if (l->requests & WF_SIGNAL_LEAVE)
+        l->requests |= WF_SIGNAL_STOP;
     app_saving_step(&l->saving, step, l->requests, stop);
     if (l->unevaluated) /* the last step too: not all is done that was asked for */
         l->job->saved->preempted = true;
@@ -196,79 +197,32 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
     }
     tell_saved(l, l->saving.saver, &l->told_saved);
     tell_saved(l, l->saving.best, &l->told_best);
-    if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK) {
-        app_elastic *e = l->job->elastic;
-
-        pthread_mutex_lock(&e->lock);
-        e->ended = step;
-        e->best_loss = l->saving.best_loss;
-        pthread_mutex_unlock(&e->lock);
-    }
+    if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK)
+        wf_elastic_saved(l->job->elastic, step, l->saving.best_loss);
 }
 
-/* Of the ranks that know what a step came to, the first one's; nothing where its end was come to as well. The lowest
-   validation loss until then. */
-static wf_status share_made(app_loop *l, int64_t step, app_made_step *made, float *best_loss)
-{
-    app_elastic *e = l->job->elastic;
-    const app_made_step *all;
-    app_made_step mine = {.step = 0};
-
-    pthread_mutex_lock(&e->lock);
-    if (e->ended < step)
-        mine = e->made;
-    *best_loss = e->best_loss;
-    pthread_mutex_unlock(&e->lock);
-    all = wf_mesh_gather(wf_par_mesh(l->par), &mine, sizeof mine);
-    for (int r = l->rank->size - 1; all && r >= 0; r--)
-        if (all[r].step == step)
-            *made = all[r];
-    return wf_context_status(wf_par_context(l->par));
-}
-
-/* The state of a checkpoint, or that of a run that begins. */
+/* Loads a checkpoint, or begins. */
 static wf_status load_checkpoint(app_loop *l, int64_t *step)
 {
     wf_status status = app_saving_resume(&l->saving, l->job->resume, step);
 
-    l->ready = status == WF_OK;
+    l->elastic.ready = status == WF_OK;
     return status;
 }
 
-/* What ranks left is not taken up: of several processes this launch goes on from a checkpoint, else the next one, which finds
-   those of this run. */
-static wf_status give_up(app_loop *l, int64_t *step)
+/* Restores the state that ranks of the launch before have left, with what of its last step they had not come to; or loads a
+   checkpoint. */
+static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     wf_context *ctx = wf_par_context(l->par);
-    bool apart = l->o->recovery_dir != NULL;
+    float best_loss = l->saving.best_loss;
+    wf_elastic_step made;
 
-    if (apart && l->checkpoint < 0)
-        return wf_fail(
-            ctx, l->missing.code,
-            "%.900s. There is no checkpoint to go on from: start the run where the rest "
-            "is kept, or remove --recovery-dir %.400s to begin again",
-            l->missing.text, l->o->recovery_dir);
-    app_elastic_give_up(l->job->elastic, !apart);
-    if (!apart)
-        return wf_fail(ctx, l->missing.code, "%s", l->missing.text);
-    elastic_files_forget(l->o->recovery_dir);
-    return load_checkpoint(l, step);
-}
-
-/* What the ranks of the launch before have left; what of its last step they had not come to is made up for. */
-static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
-{
-    app_elastic *e = l->job->elastic;
-    wf_context *ctx = wf_par_context(l->par);
-    app_made_step made = {.step = 0};
-    float best_loss = 0;
-
-    if (wf_par_snapshot_restore(e->from, l->trainer, step, &l->missing) != WF_OK)
-        return l->missing.code != WF_OK ? give_up(l, step) : wf_context_status(ctx);
-    if (share_made(l, *step, &made, &best_loss) != WF_OK)
+    if (wf_elastic_rank_restore(&l->elastic, step, &made, &best_loss) != WF_OK)
         return wf_context_status(ctx);
+    if (!l->elastic.ready)
+        return load_checkpoint(l, step);
     app_saving_best(&l->saving, best_loss);
-    l->ready = true;
     if (made.step != *step)
         return WF_OK;
     if (end_step(l, &made, wf_context_model_flops(ctx)) == WF_OK)
@@ -276,50 +230,23 @@ static wf_status take_up(app_loop *l, int64_t *step, bool *stop)
     return wf_context_status(ctx);
 }
 
-/* Of a launch that became necessary: why, and how long it took. */
-static void tell_elastic(app_loop *l, int64_t step)
+/* Reports why a launch became necessary. */
+static void begin_steps(app_loop *l, int64_t step)
 {
-    app_elastic *e = l->job->elastic;
-    double ago = app_elastic_began(e, step, l->rank->index == 0);
-    char mesh[160];
+    char mesh[96];
 
-    if (l->rank->index != 0 || !l->again)
-        return;
-    wf_run_log_clear(l->job->log);
-    snprintf(mesh, sizeof mesh, "--pp %lld --dp %lld --tp %lld, %.2f s later",
-             (long long)l->o->pp, (long long)l->o->dp, (long long)l->o->tp, ago);
-    if (*e->told)
-        fprintf(stderr, "gpt_train: %s, %.2f s later\n", e->told, ago);
-    else if (l->missing.code != WF_OK)
-        fprintf(stderr, "gpt_train: %s; going on after step %lld with a checkpoint, %s\n",
-                l->missing.text, (long long)step, mesh);
-    else
-        fprintf(stderr,
-                "gpt_train: going on after step %lld with what hosts have kept in %s, %s\n",
-                (long long)step, l->o->recovery_dir, mesh);
-}
-
-static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
-{
-    app_elastic *e = l->job->elastic;
-
-    if (l->kept >= 0 && l->checkpoint > l->kept) {
-        wf_error_set(&l->missing, WF_EDATA,
-                     "what hosts have kept in %.400s is older, of step %lld",
-                     l->o->recovery_dir, (long long)l->kept);
-        return give_up(l, step);
-    }
-    if (e->from && l->again)
-        return take_up(l, step, stop);
-    return load_checkpoint(l, step);
+    if (l->rank->index == 0 && l->elastic.again)
+        wf_run_log_clear(l->job->log);
+    app_elastic_name(l->o, mesh, sizeof mesh);
+    wf_elastic_rank_begin(&l->elastic, step, mesh);
 }
 
 /* Of a run that was started before, steps have their rows already. */
 static void know_logged(app_loop *l)
 {
-    app_elastic *e = l->job->elastic;
+    wf_elastic *e = l->job->elastic;
 
-    if (l->rank->index == 0 && (l->again || elastic_files_restarts()) &&
+    if (l->rank->index == 0 && (l->elastic.again || wf_elastic_files_restarts()) &&
         wf_run_log_logged(l->job->log) > e->logged)
         e->logged = wf_run_log_logged(l->job->log);
 }
@@ -329,10 +256,10 @@ static void know_logged(app_loop *l)
 static wf_status begin_outputs(app_loop *l, int64_t step)
 {
     wf_context *ctx = wf_par_context(l->par);
-    app_elastic *e = l->job->elastic;
+    wf_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
 
-    rank_parts_begin(&l->parts, l->again || app_resume_continues(l->o));
+    rank_parts_begin(&l->parts, l->elastic.again || app_resume_continues(l->o));
     if (l->o->log_digests) /* every rank is through before the first one begins */
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
@@ -353,27 +280,25 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        app_saving_check(&l->saving) == WF_OK && l->rank->index == 0 && !l->again) {
+        app_saving_check(&l->saving) == WF_OK && l->rank->index == 0 && !l->elastic.again) {
         wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);
     }
     know_logged(l);
     rank_parts_open(&l->parts);
-    if (go_on(l, &step, &stop) == WF_OK && begin_outputs(l, step) == WF_OK) {
-        tell_elastic(l, step);
-        app_elastic_hold(l->job->elastic, l->trainer);
-    }
+    if (go_on(l, &step, &stop) == WF_OK && begin_outputs(l, step) == WF_OK)
+        begin_steps(l, step);
     l->resumed = step;
-    l->leaves = stop && l->o->recovery_dir; /* asked in what was made up for */
-    while (++step <= last && !stop && !l->leaves && wf_context_status(ctx) == WF_OK)
+    l->elastic.leaves = stop && l->o->recovery_dir; /* asked in what was made up for */
+    while (++step <= last && !stop && !l->elastic.leaves && wf_context_status(ctx) == WF_OK)
         if (train_step(l, step) == WF_OK) {
             save_step(l, step, &stop);
-            l->leaves = stop ? l->o->recovery_dir != NULL : leave && step >= leave;
+            l->elastic.leaves = stop ? l->o->recovery_dir != NULL : leave && step >= leave;
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
         app_saving_finish(&l->saving);
     wf_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
-    return l->leaves ? wf_context_status(ctx)
-                     : rank_parts_tell(&l->parts, l->resumed + 1, last);
+    return l->elastic.leaves ? wf_context_status(ctx)
+                             : rank_parts_tell(&l->parts, l->resumed + 1, last);
 }

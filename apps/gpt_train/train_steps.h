@@ -3,6 +3,7 @@
 #define WF_APPS_TRAIN_STEPS_H
 
 #include "apps/gpt_train/rank_parts.h"
+#include "parallel/recovery/elastic_rank.h"
 #include "parallel/report/rank_trace.h"
 #include "apps/gpt_train/train_job.h"
 
@@ -26,15 +27,7 @@ typedef struct app_loop {
     wf_rank_trace trace;
     rank_parts parts;
     int64_t told_saved, told_best; /* the checkpoints that have had their lines */
-    bool
-        again; /* other launches or starts were before: there is something to take up, or to be told */
-    wf_par_snapshot *into; /* where the rank leaves what it holds; NULL: nowhere */
-    int64_t kept,
-        checkpoint; /* the steps of what there is to take up, and of the newest checkpoint; -1: none */
-    wf_error
-        missing; /* why what there was is not taken up; code WF_OK: it is, or there was nothing */
-    bool ready;  /* the trainer has the state to go on from */
-    bool leaves; /* all ranks leave what they hold, for a mesh that has grown */
+    wf_elastic_rank elastic;
 } app_loop;
 
 /* All steps, on from a checkpoint or from what lost ranks left. The trainer is open. Collective. Errors: in the

@@ -9,7 +9,7 @@ WRITERS = {
     "parallel/report/event_file.c": "rows are appended; the file is always a new one (O_EXCL)",
     "parallel/report/row_file.c": "rows are appended",
     "core/files/prepare.c": "opens what is there to see that it can be written, and changes nothing",
-    "apps/gpt_train/lock.c": "a lock stays the same file; no link is followed (O_NOFOLLOW)",
+    "parallel/checkpoint/folder_lock.c": "a lock stays the same file; no link is followed (O_NOFOLLOW)",
     "apps/program.c": "/dev/null in the place of a descriptor that is missing",
     "apps/bench/mpi.c": "/dev/null as a child's input",
     "apps/tools/export_files.c": "files that are whole go from one folder to another",

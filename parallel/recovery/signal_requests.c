@@ -1,22 +1,18 @@
-/* apps/gpt_train/signal_requests.c - signals as requests; see the header. */
-#include "apps/gpt_train/signal_requests.h"
-#include <pthread.h>
+/* parallel/recovery/signal_requests.c - signals as requests; see the header. */
+#include "parallel/recovery/signal_requests.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
-enum { LINGER_S = 3, OUTLAST_S = 20 };
+enum { LINGER_S = 3 };
 
 static atomic_uint requests;
 
 static void note(int number)
 {
     atomic_fetch_or(&requests,
-                    number == SIGUSR1 ? APP_SIGNAL_SAVE : APP_SIGNAL_SAVE | APP_SIGNAL_STOP);
+                    number == SIGUSR1 ? WF_SIGNAL_SAVE : WF_SIGNAL_SAVE | WF_SIGNAL_STOP);
 }
 
 /* What is ignored stays so: nohup, and shells that start a run in the background, mean it. */
@@ -29,7 +25,7 @@ static void note_from_now_on(int number, int flags)
         sigaction(number, &action, NULL);
 }
 
-void signal_requests_listen(void)
+void wf_signal_requests_listen(void)
 {
     note_from_now_on(SIGTERM, 0);
     note_from_now_on(SIGUSR1, 0);
@@ -37,7 +33,7 @@ void signal_requests_listen(void)
     note_from_now_on(SIGINT, (int)SA_RESETHAND); /* who types it twice does not want to wait */
 }
 
-void signal_requests_write_errors(void)
+void wf_signal_requests_write_errors(void)
 {
     signal(SIGPIPE, SIG_IGN);
 }
@@ -55,7 +51,7 @@ static void end_later(int number)
     alarm(LINGER_S);
 }
 
-void signal_requests_linger(void)
+void wf_signal_requests_linger(void)
 {
     struct sigaction later = {.sa_handler = end_later, .sa_flags = SA_RESTART};
     struct sigaction now = {.sa_handler = end_now};
@@ -66,38 +62,18 @@ void signal_requests_linger(void)
     sigaction(SIGTERM, &later, NULL);
 }
 
-static pthread_t first; /* the thread that ends the process itself */
-static atomic_bool outlasts;
-
-void signal_requests_outlast(bool now)
-{
-    first = pthread_self();
-    atomic_store(&outlasts, now);
-}
-
-/* In front of libc's: the program's own symbols come first, for libraries too. */
-__attribute__((visibility("default"))) void _exit(int status)
-{
-    for (int ms = 0; ms < 1000 * OUTLAST_S && atomic_load(&outlasts) &&
-                     !pthread_equal(first, pthread_self());
-         ms += 10)
-        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-    for (;;)
-        syscall(SYS_exit_group, status);
-}
-
-void signal_requests_hold(void)
+void wf_signal_requests_hold(void)
 {
     signal(SIGTERM, SIG_IGN);
     alarm(0);
 }
 
-unsigned signal_requests_now(void)
+unsigned wf_signal_requests_now(void)
 {
     return atomic_load(&requests);
 }
 
-void signal_requests_honoured(unsigned honoured)
+void wf_signal_requests_honoured(unsigned honoured)
 {
     atomic_fetch_and(&requests, ~honoured);
 }

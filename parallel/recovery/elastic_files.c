@@ -1,11 +1,15 @@
-/* apps/gpt_train/elastic_files.c - see the header. */
-#include "apps/gpt_train/elastic_files.h"
+/* parallel/recovery/elastic_files.c - see the header. */
+#include "parallel/recovery/elastic_files.h"
 #include "core/files/output.h"
+#include "mesh/transport/launcher.h"
+#include "parallel/recovery/elastic_internal.h"
+#include "parallel/recovery/elastic_job_internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <float.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -51,7 +55,7 @@ static DIR *open_own(const char *dir, bool make, wf_error *error)
 
 /* What is read of a file, and whether it says what it is of. */
 typedef struct reading {
-    app_elastic *elastic;
+    wf_elastic *elastic;
     char path[4096];
     bool run, job;
 } reading;
@@ -60,15 +64,15 @@ typedef struct reading {
 static wf_status read_text(void *arg, const char *key, const char *value, wf_error *error)
 {
     reading *r = arg;
-    app_elastic *e = r->elastic;
-    app_made_step made = {.step = 0};
+    wf_elastic *e = r->elastic;
+    wf_elastic_step made = {.step = 0};
     double lost_at;
     float best;
 
     if (strcmp(key, "made") == 0 &&
         sscanf(value, "%" SCNd64 " %a %la %a %la", &made.step, &made.result.loss,
                &made.result.grad_norm, &made.result.lr, &made.ms) == 5)
-        app_elastic_made(e, &made);
+        wf_elastic_made(e, &made);
     if (strcmp(key, "best") == 0 && sscanf(value, "%a", &best) == 1 && best < e->best_loss)
         e->best_loss = best;
     if (strcmp(key, "lost") == 0 && sscanf(value, "%la", &lost_at) == 1)
@@ -76,13 +80,13 @@ static wf_status read_text(void *arg, const char *key, const char *value, wf_err
     r->run = r->run || strcmp(key, "run") == 0;
     r->job = r->job || strcmp(key, "job") == 0;
     if (strcmp(key, "run") == 0)
-        app_recovery_check_run(r->path, e->run, value, error);
+        wf_elastic_check_run(r->path, e->run, value, error);
     else if (strcmp(key, "job") == 0)
-        app_recovery_check_job(r->path, e->job, value, error);
+        wf_elastic_check_job(r->path, e->job, value, error);
     return error->code;
 }
 
-static wf_status load_file(app_elastic *e, const char *dir, int folder, const char *name,
+static wf_status load_file(wf_elastic *e, const char *dir, int folder, const char *name,
                            wf_error *error)
 {
     reading r = {.elastic = e};
@@ -97,15 +101,14 @@ static wf_status load_file(app_elastic *e, const char *dir, int folder, const ch
     return WF_OK;
 }
 
-wf_status elastic_files_load(app_elastic *e, const app_options *options, const wf_dataset *data,
-                             wf_error *error)
+wf_status wf_elastic_files_load(wf_elastic *e, char *job, wf_error *error)
 {
-    const char *dir = options->recovery_dir;
+    const char *dir = e->recovery_dir;
     DIR *directory = open_own(dir, false, error);
     struct dirent *entry;
 
-    app_recovery_run(e->run);
-    e->job = app_recovery_job(options, data, error);
+    wf_elastic_run_name(e);
+    e->job = job;
     e->from = error->code == WF_OK ? wf_par_snapshot_open(error) : NULL;
     while (directory && e->from && error->code == WF_OK && (entry = readdir(directory)) != NULL)
         if (is_file(entry->d_name))
@@ -132,11 +135,11 @@ static void remove_files(DIR *directory, const char *mine)
 /* How the names of this start's files begin. */
 static const char *name_job(char job[JOB_NAME])
 {
-    snprintf(job, JOB_NAME, "%d-", elastic_files_restarts());
+    snprintf(job, JOB_NAME, "%d-", wf_elastic_files_restarts());
     return job;
 }
 
-wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
+wf_status wf_elastic_files_save(wf_elastic *e, wf_error *error)
 {
     char name[JOB_NAME + 32], job[JOB_NAME], made[160], best[40], lost[40];
     const char *texts[] = {"made", made,  "best", best,  "lost",
@@ -144,8 +147,8 @@ wf_status elastic_files_save(app_elastic *e, const char *dir, wf_error *error)
     DIR *directory;
 
     if (wf_par_snapshot_seal(e->into) <= e->began)
-        return WF_OK; /* what there was is as new */
-    directory = open_own(dir, true, error);
+        return WF_OK; /* an older file has the same state */
+    directory = open_own(e->recovery_dir, true, error);
     if (!directory)
         return error->code;
     snprintf(name, sizeof name, "%s%d%s", name_job(job), wf_launcher_detected().process,
@@ -176,7 +179,7 @@ static int count_files(const char *dir, const char *job)
     return n;
 }
 
-void elastic_files_wait(const char *dir)
+void wf_elastic_files_wait(const char *dir)
 {
     const struct timespec pause = {.tv_nsec = 5000000};
     double end = clock_at(CLOCK_MONOTONIC) + LONGEST_WAIT;
@@ -189,7 +192,7 @@ void elastic_files_wait(const char *dir)
         nanosleep(&pause, NULL);
 }
 
-bool elastic_files_leave(const char *dir)
+bool wf_elastic_files_leave(const char *dir)
 {
     wf_error ignored = {WF_OK, ""};
     int fd = wf_own_folder_open(dir, false, &ignored);
@@ -200,14 +203,14 @@ bool elastic_files_leave(const char *dir)
     return asked;
 }
 
-int elastic_files_restarts(void)
+int wf_elastic_files_restarts(void)
 {
     const char *text = getenv("WEFT_RESTART_COUNT"); /* set by scripts/mpirun_hosts.sh */
 
     return text ? atoi(text) : 0;
 }
 
-void elastic_files_forget(const char *dir)
+void wf_elastic_files_forget(const char *dir)
 {
     wf_error ignored = {WF_OK, ""};
     DIR *directory = open_own(dir, false, &ignored);
@@ -218,7 +221,7 @@ void elastic_files_forget(const char *dir)
     closedir(directory);
 }
 
-void elastic_files_remove(const char *dir)
+void wf_elastic_files_remove(const char *dir)
 {
     wf_error ignored = {WF_OK, ""};
     DIR *directory = open_own(dir, false, &ignored);

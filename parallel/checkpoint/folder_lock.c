@@ -1,5 +1,6 @@
-/* apps/gpt_train/lock.c - one run at a time saves into a directory; see the header. */
-#include "apps/gpt_train/lock.h"
+/* parallel/checkpoint/folder_lock.c - one run at a time saves into a directory; see the header. */
+#include "parallel/checkpoint/folder_lock.h"
+#include "parallel/main.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +25,7 @@ static wf_status taken(const char *dir, int file, wf_error *error)
                         dir, *who ? who : "unknown");
 }
 
-wf_status app_lock_directory(const char *dir, int *file, wf_error *error)
+wf_status wf_folder_lock(const char *program, const char *dir, int *file, wf_error *error)
 {
     char path[PATH_MAX];
     struct stat s;
@@ -51,15 +52,14 @@ wf_status app_lock_directory(const char *dir, int *file, wf_error *error)
     if (errno == EWOULDBLOCK)
         taken(dir, fd, error);
     else
-        fprintf(
-            stderr,
-            "gpt_train: %s cannot be locked (%s): see to it that no other run saves there\n",
-            dir, strerror(errno));
+        wf_par_report_line(program,
+                           "%s cannot be locked (%s): see to it that no other run saves there",
+                           dir, strerror(errno));
     close(fd);
     return error->code;
 }
 
-void app_lock_withdraw(const char *dir)
+void wf_folder_withdraw(const char *dir)
 {
     char path[PATH_MAX];
     DIR *inside;
