@@ -351,7 +351,7 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     tape = ctx->tape;
     tape->defer = defer_weights;
     recording = wf_tape_switch(ctx, NULL);
-    status = wf_node_deliver(ctx, root->node, root->output, seed);
+    status = wf_node_deliver(ctx, root->node, root->output, seed, (wf_reader){NULL, NULL});
     if (status == WF_OK)
         status = walk(tape, root->node);
     if (status == WF_OK)

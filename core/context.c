@@ -284,8 +284,14 @@ const char *wf_context_enter(wf_context *ctx, const char *path)
 
     running = ctx;
     ctx->path = path;
+    ctx->point = NULL;
     wf_pool_moment(ctx->pool, ctx->phase, path);
     return last;
+}
+
+void wf_context_point(wf_context *ctx, const char *point)
+{
+    ctx->point = point;
 }
 
 const char *wf_context_path(const wf_context *ctx)

@@ -29,6 +29,7 @@ struct wf_context {
     const wf_distribution *distribution;
     void *mesh;
     const char *path, *phase, *action;
+    const char *point; /* NULL, or what wf_context_point named since path was entered */
     const char *op;    /* NULL, or the name of the one that runs */
     wf_tensor **owned; /* stack of all scopes */
     int64_t n_owned, owned_capacity;

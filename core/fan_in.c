@@ -10,6 +10,7 @@
  */
 #include "core/tape_internal.h"
 #include <inttypes.h>
+#include <stdio.h>
 
 enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
 
@@ -31,8 +32,51 @@ static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **gr
     return ctx->error.code;
 }
 
-/* Put a gradient where it belongs, adding it to what is there. */
-static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
+static const char *describe_reader(wf_reader r, char *text, size_t size)
+{
+    if (!r.path)
+        snprintf(text, size, "another use");
+    else if (r.point)
+        snprintf(text, size, "what module %s reads behind its point %s", r.path, r.point);
+    else
+        snprintf(text, size, "what module %s reads", r.path);
+    return text;
+}
+
+/* Fails for gradients of two uses of a tensor that cannot be added as they are; first is who gave the older. */
+static wf_status refuse_unlike(wf_context *ctx, const wf_tensor *older, wf_reader first,
+                               const wf_tensor *grad, wf_reader reader)
+{
+    bool newer_is = wf_tensor_is_partial(grad), older_is = wf_tensor_is_partial(older);
+    const wf_reader split = newer_is ? reader : first;
+    char of[2][256], from[2][256], fix[512];
+
+    if (!newer_is && !older_is)
+        snprintf(fix, sizeof fix, "bring both to one by the borders of the styles of both");
+    else if (split.path && split.point)
+        snprintf(
+            fix, sizeof fix,
+            "give the style of module %s (wf_par_rule) a border {\"%s\", WF_PAR_WHOLE}, as "
+            "style column has",
+            split.path, split.point);
+    else
+        snprintf(fix, sizeof fix,
+                 "let module %s pass the tensor through a point before it reads it (wf_nn_at, "
+                 "wf_nn_points), and give its style a border {\"POINT\", WF_PAR_WHOLE} there",
+                 split.path ? split.path : "PATH");
+    return wf_fail(ctx, WF_ELAYOUT,
+                   "two gradients of one tensor meet %s: %s from %s, and %s from %s. Each use "
+                   "needs a border of the same layout: %s",
+                   newer_is && older_is ? "as partial sums" : "in layouts that are not alike",
+                   wf_tensor_describe(older, of[0], sizeof of[0]),
+                   describe_reader(first, from[0], sizeof from[0]),
+                   wf_tensor_describe(grad, of[1], sizeof of[1]),
+                   describe_reader(reader, from[1], sizeof from[1]), fix);
+}
+
+/* Put a gradient where it belongs, adding it to what is there; first is who gave that. */
+static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, wf_tensor *grad,
+                         wf_reader reader)
 {
     char text[256];
 
@@ -40,13 +84,11 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
         return ctx->error.code;
     if (!*place) {
         *place = wf_tensor_retain(grad);
+        *first = reader;
         return WF_OK;
     }
     if (wf_tensor_is_partial(grad))
-        return wf_fail(ctx, WF_ELAYOUT,
-                       "two gradients of one tensor meet as partial sums, %s: sum each first, "
-                       "with a border at each use",
-                       wf_tensor_describe(grad, text, sizeof text));
+        return refuse_unlike(ctx, *place, *first, grad, reader);
     if ((*place)->ndim != grad->ndim)
         return wf_fail(ctx, WF_ESHAPE,
                        "two gradients of one vector meet, one with a row per sequence and one "
@@ -59,6 +101,8 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
                        "its own, and add their gradients when each is summed (wf_batch_sum)",
                        (*place)->dim[0].size, grad->dim[0].size,
                        wf_tensor_describe(grad, text, sizeof text));
+    if ((*place)->layout != grad->layout)
+        return refuse_unlike(ctx, *place, *first, grad, reader);
     if (widen_either(ctx, place, &grad) != WF_OK)
         return ctx->error.code;
     return wf_partial_add(place, grad);
@@ -131,7 +175,8 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
     return ctx->error.code;
 }
 
-wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad)
+wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
+                          wf_reader reader)
 {
     if (!grad)
         return ctx->error.code;
@@ -143,17 +188,19 @@ wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad)
             n->op->name);
     if (passes(n, output))
         return pass_on(ctx, n, output, grad);
-    return deliver(ctx, &n->dout[output], grad);
+    return deliver(ctx, &n->dout[output], &n->first[output], grad, reader);
 }
 
 wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad)
 {
+    const wf_reader reader = {n->path, n->point};
     edge *e = &n->from[i];
+    wf_reader other = {NULL, NULL}; /* a leaf keeps no reader */
 
     if (e->made_by)
-        return wf_node_deliver(ctx, e->made_by, e->output, grad);
+        return wf_node_deliver(ctx, e->made_by, e->output, grad, reader);
     if (!grad || !e->leaf)
         return ctx->error.code;
     e->reached = true;
-    return deliver(ctx, &e->leaf->grad, grad);
+    return deliver(ctx, &e->leaf->grad, &other, grad, reader);
 }

@@ -14,15 +14,11 @@ static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
     if (a->layout == b->layout && a->dtype == b->dtype && a->ndim == b->ndim &&
         memcmp(a->local, b->local, (size_t)a->ndim * sizeof *a->local) == 0)
         return true;
-    wf_fail(
-        a->ctx, WF_ELAYOUT,
-        "two sums that meet are not alike: %s and %s; where one tensor is used twice, or a "
-        "module "
-        "reads a tensor that a split module made, each use needs a border of the same layout: "
-        "give the style of that module a border {\"POINT\", WF_PAR_WHOLE} at the point where "
-        "it reads (wf_nn_at), as the style column has at \"in\"",
-        wf_tensor_describe(a, text_a, sizeof text_a),
-        wf_tensor_describe(b, text_b, sizeof text_b));
+    wf_fail(a->ctx, WF_ELAYOUT,
+            "two sums that meet are not alike: %s and %s; bring both to one layout, type and "
+            "shape first",
+            wf_tensor_describe(a, text_a, sizeof text_a),
+            wf_tensor_describe(b, text_b, sizeof text_b));
     return false;
 }
 

@@ -255,6 +255,7 @@ wf_status wf_tape_record(const wf_call *call)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for a node of the tape");
     n->op = call->op;
     n->path = call->ctx->path;
+    n->point = call->ctx->point;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
     if (call->attr_size)

@@ -8,6 +8,11 @@
 
 typedef struct wf_node node;
 
+/* Who reads a value, for errors. */
+typedef struct wf_reader {
+    const char *path, *point; /* NULL, or its module, and the point that it had passed there */
+} wf_reader;
+
 typedef struct edge {
     node *made_by; /* the producing node */
     int output;
@@ -21,7 +26,8 @@ struct wf_node {
     node *before; /* recorded before this one */
     node *given;  /* the next one in the tape's list */
     const wf_op *op;
-    const char *path; /* the module that recorded it */
+    const char *path,
+        *point; /* the module that recorded it; NULL, or the point passed before */
     int n_in, n_out;
     int uses[WF_MAX_OUTPUTS]; /* how many each output has, through what passes it on too */
     bool walked;              /* gradients went through it: once only */
@@ -31,8 +37,9 @@ struct wf_node {
     /* how often they had been changed in place when they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    node *again[WF_MAX_INPUTS]; /* in place of in[i]: what it is recomputed by */
-    int holders;                /* how many hold such a node, which is on no tape */
+    wf_reader first[WF_MAX_OUTPUTS]; /* the readers that dout[o] began with */
+    node *again[WF_MAX_INPUTS];      /* in place of in[i]: what it is recomputed by */
+    int holders;                     /* how many hold such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
@@ -90,8 +97,10 @@ bool wf_node_has_order(const node *n);
 /* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
 bool wf_node_reads_a_leaf(const node *n);
 
-/* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
-wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad);
+/* Give a gradient to an output of a node, or, where that passes it on, to what it came from; reader is who it comes
+   from. */
+wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
+                          wf_reader reader);
 
 /* Give a gradient to what operand i of a node came from. */
 wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);

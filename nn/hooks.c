@@ -146,10 +146,41 @@ wf_tensor *wf_nn_hooks_post_forward(wf_nn_module *m, wf_tensor *x, wf_tensor *y)
     return y;
 }
 
+bool wf_nn_has_point(const wf_nn_module *m, const char *point)
+{
+    size_t n = strlen(point);
+
+    for (const char *at = m->type->points; at && *at;
+         at += strcspn(at, " "), at += strspn(at, " "))
+        if (strcspn(at, " ") == n && memcmp(at, point, n) == 0)
+            return n > 0;
+    return false;
+}
+
+/* Checks that a module lists a point: a plan's borders at points that are in no list are refused. */
+static bool listed(const wf_nn_module *m, const char *point)
+{
+    const char *points = m->type->points;
+
+    if (wf_nn_has_point(m, point))
+        return true;
+    wf_fail(m->ctx, WF_EINVAL,
+            "module %s (%s) passes a point that it does not list: %s; its list is: %s; add it "
+            "(wf_nn_points, or wf_nn_type.points of a type of one's own)",
+            m->path, m->type->name, point, points && *points ? points : "empty");
+    return false;
+}
+
 void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x)
 {
     wf_nn_module *m = module;
 
+    if (!m || !listed(m, point)) {
+        for (int i = 0; i < n; i++)
+            x[i] = NULL;
+        return;
+    }
+    wf_context_point(m->ctx, point);
     for (int h = 0; h < m->n_hooks; h++) {
         for (int i = 0; i < n; i++)
             if (!x[i])
@@ -170,7 +201,7 @@ bool wf_nn_acts(const void *module, const char *point)
     const wf_nn_module *m = module;
     bool acts = false;
 
-    for (int i = 0; i < m->n_hooks && !acts; i++) {
+    for (int i = 0; m && listed(m, point) && i < m->n_hooks && !acts; i++) {
         const wf_nn_hooks *h = m->hooks[i];
 
         acts = h->at && (!h->acts || h->acts(h->self, point));

@@ -112,9 +112,17 @@ WF_API wf_tensor *wf_nn_call(void *module, wf_tensor *x);
 WF_API const char *wf_nn_enter(void *module);
 WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results);
 
-/** wf_nn_at - a named point that x passes; wf_nn_at_many - up to 4 tensors pass together. */
+/**
+ * wf_nn_at - a named point that x passes; wf_nn_at_many - up to 4 tensors pass together
+ *
+ * Errors: WF_EINVAL in the context, a point that the module does not list (wf_nn_points, wf_nn_type.points); what
+ *         passed is then NULL
+ */
 WF_API wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x);
 WF_API void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x);
+
+/** wf_nn_has_point - whether a module lists a point. */
+WF_API bool wf_nn_has_point(const wf_nn_module *module, const char *point);
 
 /** wf_nn_acts - whether something happens at a point: where nothing does, the ops on both of its
  * sides may be one. */

@@ -6,12 +6,6 @@
 #include "nn/documents.h"
 #include <math.h>
 
-/* A norm of all heads needs them on each rank, and gives each rank its own back. */
-static wf_tensor *normed(wf_nn_norm *norm, wf_tensor *x)
-{
-    return wf_nn_at(norm, "out", wf_nn_call(norm, wf_nn_at(norm, "in", x)));
-}
-
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     enum { Q, K, V };
@@ -34,7 +28,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     }
     wf_nn_call_group(m->qkv, x, y);
     for (int i = Q; i <= K && m->q_norm && m->wide; i++)
-        y[i] = normed(i == Q ? m->q_norm : m->k_norm, y[i]);
+        y[i] = wf_nn_call(i == Q ? m->q_norm : m->k_norm, y[i]);
     for (int i = Q; i <= V; i++)
         y[i] = wf_split_heads(y[i], m->head_dim);
     for (int i = Q; i <= K && m->q_norm && !m->wide; i++)

@@ -9,18 +9,34 @@ static wf_tensor *gain(wf_nn_norm *m)
     return m->offset ? wf_add_constant(w, 1) : w;
 }
 
-static wf_tensor *layernorm_forward(wf_nn_module *self, wf_tensor *x)
+/* The norm of what has passed "in". */
+static wf_tensor *normed(wf_nn_norm *m, wf_tensor *x)
 {
-    wf_nn_norm *m = (wf_nn_norm *)self;
-
-    return wf_layernorm(x, gain(m), wf_nn_use(m, m->bias), m->eps);
+    return wf_nn_at(m, "out",
+                    m->bias ? wf_layernorm(x, gain(m), wf_nn_use(m, m->bias), m->eps)
+                            : wf_rmsnorm(x, gain(m), m->eps));
 }
 
-static wf_tensor *rmsnorm_forward(wf_nn_module *self, wf_tensor *x)
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
-    wf_nn_norm *m = (wf_nn_norm *)self;
+    return normed((wf_nn_norm *)self, wf_nn_at(self, "in", x));
+}
 
-    return wf_rmsnorm(x, gain(m), m->eps);
+/* The norm of *x + dropout(y), which *x becomes; one op where nothing happens at "in". */
+static wf_tensor *add_and_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
+{
+    wf_tensor *sum = NULL, *result;
+
+    if (wf_nn_acts(m, "in")) {
+        *x = wf_dropout_add(*x, y, p, site);
+        return normed(m, wf_nn_at(m, "in", *x));
+    }
+    result =
+        m->bias ? wf_add_layernorm(*x, y, gain(m), wf_nn_use(m, m->bias), m->eps, p, site, &sum)
+                : wf_add_rmsnorm(*x, y, gain(m), m->eps, p, site, &sum);
+    *x = sum;
+    wf_nn_at(m, "in", sum); /* for hooks that only look */
+    return wf_nn_at(m, "out", result);
 }
 
 wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, int site)
@@ -31,10 +47,8 @@ wf_tensor *wf_nn_add_norm(wf_nn_norm *m, wf_tensor **x, wf_tensor *y, float p, i
 
     if (m && *x && y) {
         outside = wf_nn_enter(m);
-        result[NORMED] = m->bias
-                             ? wf_add_layernorm(*x, y, gain(m), wf_nn_use(m, m->bias), m->eps,
-                                                p, site, &result[SUM])
-                             : wf_add_rmsnorm(*x, y, gain(m), m->eps, p, site, &result[SUM]);
+        result[SUM] = *x;
+        result[NORMED] = add_and_norm(m, &result[SUM], y, p, site);
         wf_nn_leave(m, outside, 2, result);
     }
     *x = result[SUM];
@@ -46,9 +60,9 @@ static const wf_nn_field fields[] = {{"gain", WF_NN_PARAMETER, offsetof(wf_nn_no
                                      {NULL, 0, 0, 0}};
 
 static const wf_nn_type layernorm_type = {
-    "layernorm", sizeof(wf_nn_norm), fields, layernorm_forward, NULL, "in out"};
-static const wf_nn_type rmsnorm_type = {
-    "rmsnorm", sizeof(wf_nn_norm), fields, rmsnorm_forward, NULL, "in out"};
+    "layernorm", sizeof(wf_nn_norm), fields, forward, NULL, "in out"};
+static const wf_nn_type rmsnorm_type = {"rmsnorm", sizeof(wf_nn_norm), fields, forward, NULL,
+                                        "in out"};
 
 static wf_nn_norm *norm(wf_context *ctx, const wf_nn_type *type, wf_dim width, float eps)
 {

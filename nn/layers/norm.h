@@ -24,7 +24,7 @@ WF_API wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float
 /**
  * wf_nn_add_norm - where a branch joins the residual stream: *x becomes *x + dropout(y)
  *
- * One op adds and norms, see wf_add_layernorm.
+ * One op adds and norms, see wf_add_layernorm, but where something happens at "in", which the sum passes for the norm alone.
  *
  * @param p, site  of the branch's dropout, see wf_dropout
  * Returns: the norm of the new *x

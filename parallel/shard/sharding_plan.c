@@ -179,16 +179,6 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     h->styled = true;
 }
 
-static bool is_among(const char *words, const char *word)
-{
-    size_t n = strlen(word);
-
-    for (const char *at = words; at && *at; at += strcspn(at, " "), at += strspn(at, " "))
-        if (strcspn(at, " ") == n && memcmp(at, word, n) == 0)
-            return true;
-    return false;
-}
-
 /* Checks that a module has the points at which a style has borders: a misspelt one would never be reached. */
 static wf_status check_points(const planner *pl, const wf_par_style *style,
                               const wf_nn_module *m)
@@ -196,7 +186,7 @@ static wf_status check_points(const planner *pl, const wf_par_style *style,
     const char *points = m->type->points;
 
     for (const wf_par_border *b = style->borders; b && b->point; b++)
-        if (!is_among(points, b->point))
+        if (!wf_nn_has_point(m, b->point))
             return wf_fail(pl->par->ctx, WF_EINVAL,
                            "style %s has a border at point %s, but module %s (%s) has %s%s%s",
                            style->name, b->point, m->path, m->type->name,
