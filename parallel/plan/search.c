@@ -14,10 +14,21 @@ static void choose(char *place, const char *word)
     snprintf(place, WF_WORD, "%s", word);
 }
 
+/* Sets what a search varies of models whose sizes are known. */
+static void choose_details(wf_plan_request *o, const wf_search_candidate *c)
+{
+    choose(o->recompute, wf_search_recompute[c->recompute]);
+    choose(o->dtype, wf_search_dtypes[c->dtype]);
+    wf_plan_derive_compute(o);
+    if (!o->given[WF_SETTING_param_dtype])
+        choose(o->param_dtype, c->dtype == 0 ? "bf16" : "fp32");
+    if (o->dp > 1)
+        choose(o->accumulate, wf_search_accumulate[c->accumulate]);
+}
+
 wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate *c)
 {
     wf_plan_request o = *s->options; /* its texts stay the caller's */
-    bool bf16 = c->dtype == 0;
 
     o.threads_per_rank = s->threads;
     o.pp = c->pp;
@@ -25,16 +36,12 @@ wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate 
     o.dp = (int64_t)c->shard * c->replicate;
     o.micro_batch_size = c->micro;
     o.sequence_parallel = c->sequence_parallel;
-    choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
+    if (!o.job.mesh.axes)
+        choose(o.strategy, (o.dp > 1 ? wf_search_strategy(c) : wf_strategy_to_search(0))->name);
     o.dp_replicate = wf_search_strategy(c)->groups ? c->replicate : 0;
     o.shard_group_size = wf_search_strategy(c)->groups ? c->shard : 0;
-    choose(o.recompute, wf_search_recompute[c->recompute]);
-    choose(o.dtype, wf_search_dtypes[c->dtype]);
-    wf_plan_derive_compute(&o);
-    if (!o.given[WF_SETTING_param_dtype])
-        choose(o.param_dtype, bf16 ? "bf16" : "fp32");
-    if (o.dp > 1)
-        choose(o.accumulate, wf_search_accumulate[c->accumulate]);
+    if (!s->timed)
+        choose_details(&o, c);
     if (c->pp > 1) {
         o.pp_schedule = wf_search_schedule(c).name;
         o.pp_virtual = c->per_rank;
@@ -84,7 +91,7 @@ static bool may_fit(wf_search *s, double bytes)
 
 static bool least_may_fit(wf_search *s, const wf_search_candidate *c)
 {
-    return !s->options->device_memory || may_fit(s, wf_search_least_memory(s, c));
+    return s->timed || !s->options->device_memory || may_fit(s, wf_search_least_memory(s, c));
 }
 
 static int by_bound(const void *a, const void *b)
@@ -169,9 +176,27 @@ static int64_t simulate_all(wf_search *s, wf_error *error)
     }
 }
 
+/* Finds the best layout of data parallelism alone of candidates without bounds: each is timed. */
+static void find_plain_timed(wf_search *s)
+{
+    wf_search_found found;
+
+    for (int64_t i = 0; i < s->count; i++) {
+        const wf_search_candidate *c = &s->candidate[i];
+
+        if (c->pp == 1 && c->tp == 1 && wf_search_simulate(s, c, WF_SIM_PATH, &found) &&
+            (!s->plain.fits || found.seconds < s->plain.seconds) && wf_search_plan(s, &found))
+            s->plain = found;
+    }
+}
+
 /* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
 static void find_plain(wf_search *s)
 {
+    if (s->timed) {
+        find_plain_timed(s);
+        return;
+    }
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
@@ -217,6 +242,29 @@ void wf_search_close(wf_search *s)
     free(s);
 }
 
+/* Takes the sizes of the model: those of the job, or what is known of any model. */
+static wf_status take_sizes(wf_search *s, wf_error *error)
+{
+    const wf_plan_request *o = s->options;
+    wf_plan_request one = *o;
+    wf_plan plan;
+
+    s->timed = !o->job.sizes;
+    if (!s->timed) {
+        s->model = *o->job.sizes;
+        return WF_OK;
+    }
+    one.pp = one.tp = one.dp = 1;
+    one.dp_replicate = one.shard_group_size = one.rank = 0;
+    one.sequence_parallel = false;
+    one.micro_batch_size = one.global_batch_size;
+    if (wf_plan_request_step(&one, &plan, error) == WF_OK)
+        s->model = (wf_sim_model){.layers = o->job.pipeline ? plan.chain_steps - 1 : 0,
+                                  .heads = WF_MAX_RANKS,
+                                  .seq = wf_par_job_tokens(&o->job)};
+    return error->code;
+}
+
 wf_search *wf_search_open(const wf_plan_request *options, wf_error *error)
 {
     wf_search *s = calloc(1, sizeof *s);
@@ -227,9 +275,9 @@ wf_search *wf_search_open(const wf_plan_request *options, wf_error *error)
     }
     s->options = options;
     s->threads = options->threads_per_rank;
-    s->model = *options->job.sizes;
     s->inexact = strcmp(options->search, "inexact") == 0;
-    if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK)
+    if (wf_sim_machine_read(options->machine, &s->machine, error) == WF_OK &&
+        take_sizes(s, error) == WF_OK)
         return s;
     wf_search_close(s);
     return NULL;
@@ -347,9 +395,11 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
     c = candidate_of(options);
     s->ranks = wf_plan_ranks(options);
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
-    if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
+    if (strcmp(options->dtype, "bf16") != 0 && s->machine.rate_fp32 <= 0)
         wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
                      options->machine);
+    else if (s->timed)
+        wf_search_time_plans(options, &s->machine, WF_SIM_PATH, found, error);
     else if (wf_plan_request_job(options, &made)->pipeline)
         time_pipeline(s, &c, found, error);
     else if (!wf_search_simulate(s, &c, WF_SIM_PATH, found))

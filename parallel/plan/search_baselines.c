@@ -104,7 +104,7 @@ void wf_search_print_ways(wf_search *s, FILE *out)
     wf_search_found found[WAYS];
     int64_t largest[WAYS];
 
-    if (s->ranks < 2)
+    if (s->ranks < 2 || s->options->job.mesh.axes)
         return;
     fputs("the simple ways, with their largest micro-batch:\n", out);
     for (int w = 0; w < WAYS; w++) {

@@ -113,7 +113,8 @@ double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
     inputs = wf_sim_total(&all.inputs);
     weights = wf_sim_total(&all.weights);
     joined = wf_sim_total(&all.joined);
-    if (joined < 0 || c->pp == 1 || wf_search_schedule(c).whole) /* some tables have both ways */
+    if (joined < 0 || c->pp == 1 ||
+        wf_search_schedule(c).whole) /* some tables have both ways */
         weights += joined;
     if (c->recompute == WF_SIM_AGAIN_STAGE)
         inputs += forward;
@@ -198,13 +199,13 @@ static wf_pipe_table *make_table(const wf_search_table *t)
 static const wf_pipe_table *table_of(wf_search *s, const wf_search_candidate *c,
                                      const wf_sim_layout *l)
 {
-    wf_search_table *t = s->table,
-                    key = {.schedule = c->pp == 1 ? WF_PIPE_SCHEDULE : wf_search_schedule(c).name,
-                           .pp = c->pp,
-                           .per_rank = c->pp == 1 ? 1 : c->per_rank,
-                           .micros = c->micros,
-                           .again = c->recompute == WF_SIM_AGAIN_STAGE,
-                           .tied = c->pp > 1 && s->model.tied};
+    wf_search_table *t = s->table, key = {.schedule = c->pp == 1 ? WF_PIPE_SCHEDULE
+                                                                 : wf_search_schedule(c).name,
+                                          .pp = c->pp,
+                                          .per_rank = c->pp == 1 ? 1 : c->per_rank,
+                                          .micros = c->micros,
+                                          .again = c->recompute == WF_SIM_AGAIN_STAGE,
+                                          .tied = c->pp > 1 && s->model.tied};
     int i = 0;
 
     if (l->reduce == WF_SIM_ONCE && (c->micros & (c->micros - 1)) == 0)
@@ -285,8 +286,9 @@ bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
     return true;
 }
 
-bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
-                        wf_search_found *found)
+/* Simulates a candidate by the sizes of its model. */
+static bool simulate_sizes(wf_search *s, const wf_search_candidate *c, int flags,
+                           wf_search_found *found)
 {
     wf_sim_layout l = wf_search_layout(s, c);
     const wf_pipe_table *table = table_of(s, c, &l);
@@ -303,4 +305,27 @@ bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
     if (s->options->device_memory)
         found->estimate = wf_search_memory_estimate(s, c, table, first, &found->rank);
     return true;
+}
+
+/* Times a candidate by its plans. */
+static bool simulate_plans(wf_search *s, const wf_search_candidate *c, int flags,
+                           wf_search_found *found)
+{
+    const wf_plan_request o = wf_search_options(s, c);
+    wf_error ignored = {WF_OK, ""};
+
+    *found = (wf_search_found){.candidate = *c};
+    if (wf_search_time_plans(&o, &s->machine, flags, found, &ignored) != WF_OK)
+        return false;
+    found->estimate = (double)found->peak;
+    s->simulated++;
+    return true;
+}
+
+bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
+                        wf_search_found *found)
+{
+    if (s->timed)
+        return simulate_plans(s, c, flags, found);
+    return simulate_sizes(s, c, flags, found);
 }

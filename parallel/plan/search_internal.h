@@ -66,6 +66,7 @@ typedef struct wf_search {
     wf_sim_model model;
     int64_t ranks, threads; /* what a candidate has; what each of its ranks has */
     bool inexact;           /* layouts that are not exact are taken, too */
+    bool timed;             /* no sizes are known: each candidate is timed by its plans */
     wf_search_candidate *candidate;
     int64_t count, room, considered, simulated, planned;
     int64_t left_out[WF_SEARCH_REASONS];
@@ -136,6 +137,10 @@ double wf_search_blocks(const wf_search *s, const int64_t *first, int stage);
 
 /* The least that it holds at a time, of a candidate whose table is not made yet. */
 double wf_search_least_live(const wf_search_candidate *c);
+
+/* Times a request by plans of its ranks: any model's. */
+wf_status wf_search_time_plans(const wf_plan_request *request, const wf_sim_machine *machine,
+                               int flags, wf_search_found *found, wf_error *error);
 
 /* Its step in time, with flags of wf_sim_run. False: its schedule cannot be made for these sizes. */
 bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,

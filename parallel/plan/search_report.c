@@ -26,7 +26,7 @@ static void flags_of(const wf_search *s, const wf_search_candidate *c, char *tex
 {
     wf_plan_request from = *s->options, o = wf_search_options(s, c);
 
-    if (from.given[WF_SETTING_param_dtype] == false)
+    if (!from.given[WF_SETTING_param_dtype])
         snprintf(from.param_dtype, sizeof from.param_dtype, "%s", o.param_dtype);
     if (!from.given[WF_SETTING_micro_batch_size])
         from.micro_batch_size = 0; /* without the flag a rank takes all its sequences at once */
@@ -164,7 +164,7 @@ static void other_words(wf_search *s, FILE *out)
             !o->given[WF_SETTING_strategy])
             print_other(s, name, &c, out);
     }
-    for (int n = 0; wf_search_recompute[n]; n++) {
+    for (int n = 0; wf_search_recompute[n] && !s->timed; n++) {
         c = *w;
         c.recompute = (int8_t)n;
         snprintf(name, sizeof name, "recompute %s", wf_search_recompute[n]);
@@ -208,7 +208,7 @@ static void other_numbers(wf_search *s, FILE *out)
                     &c, out);
     c = *w;
     c.dtype = !w->dtype;
-    if (!o->given[WF_SETTING_dtype] && s->machine.rate_fp32 > 0)
+    if (!o->given[WF_SETTING_dtype] && s->machine.rate_fp32 > 0 && !s->timed)
         print_other(s, w->dtype ? "dtype bf16" : "dtype fp32", &c, out);
 }
 
@@ -236,6 +236,23 @@ static void print_plain(const wf_search *s, FILE *out)
             *flags ? flags : "as asked for");
 }
 
+static void print_accuracy(const wf_search *s, FILE *out)
+{
+    if (s->timed) {
+        fputs("  these times are those of a plan's ops and transfers by the machine's figures; "
+              "no run of this model\n  has been held beside them (docs/planning.md)\n\n",
+              out);
+        return;
+    }
+    fprintf(
+        out,
+        "  these times are known to be off by %.1f %% in the median, %.1f %% at most, beside "
+        "runs at a machine's pace,\n  and their tokens/s by %d %% in the median, %+d to %+d "
+        "%%, beside %d published runs (docs/planning.md)\n\n",
+        WF_SEARCH_PACED_MEDIAN, WF_SEARCH_PACED_WORST, WF_SEARCH_PUBLISHED_MEDIAN,
+        WF_SEARCH_PUBLISHED_LEAST, WF_SEARCH_PUBLISHED_MOST, WF_SEARCH_PUBLISHED_RUNS);
+}
+
 void wf_search_print(wf_search *s, FILE *out)
 {
     print_counts(s, out);
@@ -250,13 +267,7 @@ void wf_search_print(wf_search *s, FILE *out)
           out);
     for (int i = 0; i < s->n_top; i++)
         print_found(s, &s->top[i], i + 1, out);
-    fprintf(
-        out,
-        "  these times are known to be off by %.1f %% in the median, %.1f %% at most, beside "
-        "runs at a machine's pace,\n  and their tokens/s by %d %% in the median, %+d to %+d "
-        "%%, beside %d published runs (docs/planning.md)\n\n",
-        WF_SEARCH_PACED_MEDIAN, WF_SEARCH_PACED_WORST, WF_SEARCH_PUBLISHED_MEDIAN,
-        WF_SEARCH_PUBLISHED_LEAST, WF_SEARCH_PUBLISHED_MOST, WF_SEARCH_PUBLISHED_RUNS);
+    print_accuracy(s, out);
     print_plain(s, out);
     wf_search_print_ways(s, out);
     wf_search_print_path(&s->top[0].path, s->top[0].seconds, out);

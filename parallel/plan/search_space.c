@@ -50,12 +50,12 @@ static wf_status keep(wf_search *s, wf_search_candidate *c, wf_error *error)
         leave_out(s, WF_SEARCH_INEXACT);
         return WF_OK;
     }
-    if (s->options->device_memory &&
+    if (s->options->device_memory && !s->timed &&
         wf_search_memory_bound(s, c) > (double)s->options->device_memory) {
         leave_out(s, WF_SEARCH_MEMORY);
         return WF_OK;
     }
-    c->bound = (float)wf_search_time_bound(s, c);
+    c->bound = s->timed ? 0 : (float)wf_search_time_bound(s, c);
     if (s->count == s->room) {
         int64_t wider = s->room ? 2 * s->room : 1024;
         wf_search_candidate *more = realloc(s->candidate, (size_t)wider * sizeof *more);
@@ -76,6 +76,11 @@ static void each_detail(wf_search *s, wf_search_candidate c, wf_error *error)
     const wf_plan_request *o = s->options;
     bool sums = c.shard * c.replicate > 1;
 
+    if (s->timed) { /* as they were asked for */
+        c.dtype = (int8_t)(strcmp(o->dtype, "bf16") != 0);
+        keep(s, &c, error);
+        return;
+    }
     for (int r = 0; wf_search_recompute[r]; r++)
         for (int a = 0; wf_search_accumulate[a]; a++)
             for (int d = 0; wf_search_dtypes[d] && error->code == WF_OK; d++) {
@@ -166,8 +171,9 @@ static void each_strategy(wf_search *s, wf_search_candidate c, int64_t dp, wf_er
     const wf_plan_request *o = s->options;
 
     for (int n = 0; wf_strategy_to_search(n) && error->code == WF_OK; n++) {
-        if (o->given[WF_SETTING_strategy] && n != wf_strategy_place(o->strategy) && dp > 1)
-            continue;
+        if ((o->given[WF_SETTING_strategy] || o->job.mesh.axes) &&
+            n != wf_strategy_place(o->strategy) && dp > 1)
+            continue; /* axes of one's own are laid out as they are */
         if (dp == 1 && n > 0)
             break; /* they are all the same */
         c.strategy = (int8_t)n;

@@ -1,5 +1,6 @@
 /* parallel/plan/step.c - a rank of a job on the fake device; see plan.h. */
 #include "mesh/cluster/launch.h"
+#include "nn/chain.h"
 #include "parallel/plan/plan_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -60,6 +61,7 @@ static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
         if (job->begin)
             job->begin(&r, job->arg);
     }
+    p->plan->chain_steps = model->chain ? wf_nn_chain_steps(model) : 0;
     take_steps(p, &r);
     snprintf(p->plan->inexact, sizeof p->plan->inexact, "%s",
              wf_par_inexact(par) ? wf_par_inexact(par) : "");

@@ -1,0 +1,312 @@
+/*
+ * parallel/plan/search_timed.c - a step of any model in time: its plan's ops and transfers, each as long as the machine's figures
+ * say (parallel/simulate/paced.h). Of a pipeline each stage is timed so, and its schedule simulated with these costs.
+ *
+ * A rank has a clock, which its ops move, and a lane, on which its collectives follow each other. Where the machine moves
+ * in the background, a rank waits for what is left of a collective when it needs it; else for all of it.
+ */
+#include "core/op.h"
+#include "parallel/plan/request_internal.h"
+#include "parallel/plan/search_internal.h"
+#include "parallel/simulate/paced.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { IN_FLIGHT = 256, OTHER = -1 };
+
+/* Actions that are timed of a stage. */
+typedef enum timed_kind { FORWARD, BOTH, INPUTS, WEIGHTS, UPDATE, KINDS } timed_kind;
+
+static const char *const kinds[KINDS] = {"F", "B", "I", "W", "OPT"};
+
+typedef struct timed_stage {
+    wf_sim_cost of[KINDS];
+    int64_t count[KINDS];
+    double send_forward, send_backward;
+} timed_stage;
+
+typedef struct timer {
+    const wf_plan_request *request;
+    wf_sim_paced paced;
+    const wf_context *ctx; /* where the last op was called */
+    double shared;         /* ranks of a host on each of its cores, at least 1 */
+    double now, lane;      /* s */
+    double end[IN_FLIGHT]; /* of collectives that are under way, by their numbers .. */
+    wf_sim_term term[IN_FLIGHT];
+    double takes[IN_FLIGHT];
+    uint64_t number;
+    wf_sim_cost spent; /* in no action of a stage */
+    timed_stage *stage;
+    int stages;
+    char action[32]; /* the last one that was counted */
+} timer;
+
+/* Returns the stage and kind of an action as it is written, "F2.5"; OTHER: it is of no stage. */
+static int stage_of(const timer *t, const char *action, timed_kind *kind)
+{
+    for (int k = 0; action && k < KINDS; k++) {
+        size_t n = strlen(kinds[k]);
+        char *end;
+        long stage;
+
+        if (strncmp(action, kinds[k], n) != 0)
+            continue;
+        stage = strtol(action + n, &end, 10);
+        if (end == action + n || stage < 0 || stage >= t->stages)
+            continue;
+        *kind = (timed_kind)k;
+        return (int)stage;
+    }
+    return OTHER;
+}
+
+/* Adds time to the action that runs. */
+static void spend(timer *t, wf_sim_term term, double seconds)
+{
+    const char *action = t->ctx ? wf_context_action_now(t->ctx) : NULL;
+    timed_kind kind = FORWARD;
+    int s = stage_of(t, action, &kind);
+
+    t->now += seconds;
+    if (s == OTHER) {
+        t->spent.of[term] += seconds;
+        return;
+    }
+    t->stage[s].of[kind].of[term] += seconds;
+    if (strcmp(t->action, action) != 0) {
+        snprintf(t->action, sizeof t->action, "%s", action);
+        t->stage[s].count[kind]++;
+    }
+}
+
+static void note_op(void *self, const wf_call *call)
+{
+    timer *t = self;
+    wf_sim_work work = wf_sim_work_of(call);
+    double launch = t->paced.machine.launch;
+    double seconds = t->paced.pace.op(t->paced.pace.self, call);
+    const char *phase = wf_context_phase_now(call->ctx);
+    wf_sim_term term = phase && strcmp(phase, "optimizer") == 0 ? WF_SIM_OPTIMIZER
+                       : work.attention                         ? WF_SIM_ATTENTION
+                       : work.flops > 0                         ? WF_SIM_PRODUCTS
+                                                                : WF_SIM_ELEMENTS;
+
+    t->ctx = call->ctx;
+    spend(t, WF_SIM_LAUNCH, launch);
+    spend(t, term, (seconds - launch) * t->shared);
+}
+
+static wf_sim_term term_of(const wf_journal_move *what)
+{
+    if (strcmp(what->group, "tp") == 0)
+        return WF_SIM_TENSOR;
+    if (strcmp(what->op, "all_gather") == 0 || strcmp(what->op, "broadcast") == 0)
+        return WF_SIM_GATHER;
+    return WF_SIM_REDUCE;
+}
+
+/* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes inside it. */
+static int stride_of(const wf_plan_request *r, const char *group)
+{
+    const wf_axis *a = r->job.mesh.axes;
+    int64_t stride = 1;
+
+    if (!a)
+        return (int)(strcmp(group, "tp") == 0      ? 1
+                     : strcmp(group, "pp") == 0    ? r->tp * r->dp
+                     : strcmp(group, "shard") == 0 ? r->tp
+                     : strcmp(group, "replicate") == 0 && r->dp_replicate
+                         ? r->tp * (r->dp / r->dp_replicate)
+                         : r->tp);
+    while (a->name && strcmp(a->name, group) != 0)
+        a++;
+    for (a += a->name != NULL; a->name; a++)
+        stride *= strcmp(a->name, "tp") == 0   ? r->tp
+                  : strcmp(a->name, "dp") == 0 ? r->dp
+                  : strcmp(a->name, "pp") == 0 ? r->pp
+                                               : a->size;
+    return (int)stride;
+}
+
+static uint64_t note_begin(void *self, const wf_journal_move *what)
+{
+    timer *t = self;
+    const wf_pace_machine *pace = &t->paced.pace;
+    int members[2] = {0, stride_of(t->request, what->group)};
+    wf_pace_transfer transfer = {what->op, what->whole, members, what->size};
+    bool message = strcmp(what->op, "send") == 0 || strcmp(what->op, "recv") == 0;
+    uint64_t i = t->number % IN_FLIGHT;
+    double latency = 0;
+
+    if (message) /* the schedule's simulation has them */
+        return 0;
+    t->takes[i] = pace->transfer(pace->self, &transfer, &latency) + latency;
+    t->term[i] = term_of(what);
+    t->lane = (t->lane > t->now ? t->lane : t->now) + t->takes[i];
+    t->end[i] = t->lane;
+    return ++t->number;
+}
+
+static void note_end(void *self, uint64_t number)
+{
+    timer *t = self;
+    uint64_t i = (number - 1) % IN_FLIGHT;
+    double left = t->paced.machine.background ? t->end[i] - t->now : t->takes[i];
+
+    if (left > 0)
+        spend(t, t->term[i], left);
+}
+
+/* Times a rank's step. */
+static wf_status time_rank(timer *t, int rank, wf_plan *plan, wf_error *error)
+{
+    const wf_journal journal = {note_op, note_begin, note_end, t};
+
+    t->now = t->lane = 0;
+    t->ctx = NULL;
+    t->number = 0;
+    *t->action = 0;
+    return wf_plan_request_journal(t->request, rank, &journal, plan, error);
+}
+
+static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
+{
+    for (int k = 0; k < WF_SIM_TERMS; k++)
+        to->of[k] += times * cost->of[k];
+}
+
+static wf_sim_cost mean(const timed_stage *s, timed_kind kind)
+{
+    wf_sim_cost cost = {{0}};
+
+    if (s->count[kind])
+        add(&cost, &s->of[kind], 1 / (double)s->count[kind]);
+    return cost;
+}
+
+/* Turns what was timed of a stage into the costs of its actions. B is I and W, and `joined` what it takes beside them. */
+static wf_sim_stage stage_cost(const timed_stage *s)
+{
+    wf_sim_stage cost = {.forward = mean(s, FORWARD),
+                         .inputs = mean(s, INPUTS),
+                         .weights = mean(s, WEIGHTS),
+                         .update = wf_sim_total(&s->of[UPDATE])};
+    wf_sim_cost both = mean(s, BOTH);
+
+    if (!s->count[BOTH])
+        return cost;
+    if (!s->count[INPUTS] && !s->count[WEIGHTS]) {
+        cost.inputs = both;
+        return cost;
+    }
+    cost.joined = both;
+    add(&cost.joined, &cost.inputs, -1);
+    add(&cost.joined, &cost.weights, -1);
+    return cost;
+}
+
+/* Sets what messages out of the stages take: a stage's output is what the next one's borders say. */
+static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim_stage *stage)
+{
+    const wf_par_borders *b = wf_par_pipeline_borders(pipeline);
+    int64_t inner = wf_plan_ranks(t->request) / t->request->pp;
+    wf_sim_link link = wf_sim_link_of(&t->paced.machine, 2, inner);
+
+    for (int s = 0; s + 1 < t->stages; s++) {
+        int64_t last = wf_par_pipeline_first(pipeline, s + 1) - 1;
+        const wf_par_carried *c = &b->step[last < 0 ? 0 : last].border[0];
+        double bytes = (double)wf_dtype_size(c->dtype);
+
+        for (int d = 0; d < c->ndim; d++)
+            bytes *= (double)c->dim[d].size;
+        if (t->request->sequence_parallel)
+            bytes /= (double)t->request->tp;
+        stage[s].send_forward = stage[s].send_backward = bytes / link.bandwidth;
+    }
+}
+
+/* Simulates the schedule of a pipeline with the times of its stages. */
+static wf_status time_schedule(timer *t, const wf_par_pipeline *pipeline, int flags,
+                               wf_search_found *found, wf_error *error)
+{
+    const wf_sim_machine *machine = &t->paced.machine;
+    wf_sim_link link = wf_sim_link_of(machine, 2, wf_plan_ranks(t->request) / t->request->pp);
+    wf_sim_stage *stage = calloc((size_t)t->stages, sizeof *stage);
+    wf_sim_costs costs = {.stage = stage,
+                          .latency = link.latency,
+                          .norm = wf_sim_total(&t->spent) / (double)t->request->pp,
+                          .background = machine->background};
+    wf_sim_result result;
+
+    if (!stage)
+        return wf_error_set(error, WF_ENOMEM, "no memory to time %d stages", t->stages);
+    for (int s = 0; s < t->stages; s++)
+        stage[s] = stage_cost(&t->stage[s]);
+    add_messages(t, pipeline, stage);
+    if (wf_sim_run(wf_par_pipeline_table(pipeline), &costs, flags, &result, error) == WF_OK) {
+        found->seconds = result.makespan;
+        found->bubble = result.bubble;
+        found->path = result.path;
+        wf_sim_result_free(&result);
+    }
+    free(stage);
+    return error->code;
+}
+
+/* Returns how many ranks of a host share a core, at least 1. */
+static double share_of(const wf_sim_machine *m, int64_t ranks)
+{
+    double here = ranks < m->devices ? (double)ranks : m->devices;
+
+    return m->cores > 0 && here > m->cores ? here / m->cores : 1;
+}
+
+static double peak_rate(const wf_plan_request *r, const wf_sim_machine *m)
+{
+    return strcmp(r->compute, "bf16") == 0 ? m->rate_bf16 : m->rate_fp32;
+}
+
+wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *machine,
+                               int flags, wf_search_found *found, wf_error *error)
+{
+    timer *t = calloc(1, sizeof *t);
+    int64_t each = wf_plan_ranks(r) / r->pp;
+    wf_par_pipeline *pipeline = NULL;
+    wf_plan_job made;
+    double flops = 0;
+    wf_plan plan;
+
+    if (!t)
+        return wf_error_set(error, WF_ENOMEM, "no memory to time a step");
+    t->request = r;
+    wf_sim_pace(machine, 1, &t->paced);
+    t->shared = share_of(machine, wf_plan_ranks(r));
+    if (wf_par_job_pipeline(wf_plan_request_job(r, &made), &pipeline, error) == WF_OK &&
+        pipeline) {
+        t->stages = wf_par_pipeline_stages(pipeline);
+        t->stage = calloc((size_t)t->stages, sizeof *t->stage);
+        if (!t->stage)
+            wf_error_set(error, WF_ENOMEM, "no memory to time %d stages", t->stages);
+    }
+    for (int64_t pp = 0; pp < r->pp && error->code == WF_OK; pp++)
+        if (time_rank(t, (int)((pp + 1) * each - 1), &plan, error) == WF_OK) {
+            flops += plan.report.model_flops * (double)each;
+            if (plan.report.memory.peak > found->peak || pp == 0) {
+                found->peak = plan.report.memory.peak;
+                found->rank = (int)pp;
+            }
+        }
+    if (error->code == WF_OK && pipeline) {
+        time_schedule(t, pipeline, flags, found, error);
+    } else if (error->code == WF_OK) {
+        found->seconds = t->now;
+        found->path = t->spent;
+    }
+    if (error->code == WF_OK)
+        found->utilisation =
+            flops / ((double)wf_plan_ranks(r) * found->seconds * peak_rate(r, machine));
+    wf_par_pipeline_free(pipeline);
+    free(t->stage);
+    free(t);
+    return error->code;
+}
