@@ -1,5 +1,5 @@
 /* parallel/stages/pipeline.c - making a pipeline: one plan of the model, the cut, and what follows from both. */
-#include "parallel/stages/pipeline_internal.h"
+#include "parallel/stages/stages_internal.h"
 #include "parallel/pipeline/split.h"
 #include "parallel/shard/materialize.h"
 #include "parallel/shard/units_internal.h"
@@ -229,7 +229,9 @@ static wf_status make(planning *plan, const wf_par_pipeline_options *how, wf_err
                                        .transport = "fake"},
                   plan_rank, plan, error) != WF_OK)
         return error->code;
-    return wf_par_pipeline_schedule(p, plan->ranks, error);
+    if (wf_par_pipeline_schedule(p, plan->ranks, error) == WF_OK)
+        wf_par_pipeline_describe(p);
+    return error->code;
 }
 
 /* The size of axis pp. */
@@ -252,6 +254,7 @@ wf_status wf_par_pipeline_new(const wf_par_options *options, const wf_par_train_
     if (!plan.pipeline)
         return wf_error_set(error, WF_ENOMEM, "no memory for a pipeline");
     plan.pipeline->options = *how;
+    plan.pipeline->head.engine = &wf_par_engine_stages;
     if (make(&plan, how, error) == WF_OK)
         *pipeline = plan.pipeline;
     else

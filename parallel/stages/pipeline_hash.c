@@ -1,8 +1,11 @@
 /*
- * parallel/stages/pipeline_hash.c - a pipeline as a number that all ranks compare: those of other processes have made
+ * parallel/stages/pipeline_hash.c - a pipeline as a text with a hash that all ranks compare: those of other processes have made
  * theirs by themselves, maybe of another file.
  */
 #include "parallel/stages/pipeline_internal.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
 
 static void add(uint64_t *hash, const void *data, size_t bytes)
 {
@@ -10,7 +13,7 @@ static void add(uint64_t *hash, const void *data, size_t bytes)
         *hash = (*hash ^ ((const unsigned char *)data)[i]) * 1099511628211u;
 }
 
-uint64_t wf_par_pipeline_hash(const wf_par_pipeline *p)
+static uint64_t hash_of(const wf_par_pipeline *p)
 {
     uint64_t hash = 14695981039346656037u;
     int ranks = wf_pipe_table_shape(p->table).ranks;
@@ -33,4 +36,17 @@ uint64_t wf_par_pipeline_hash(const wf_par_pipeline *p)
         }
     }
     return hash;
+}
+
+void wf_par_pipeline_describe(wf_par_pipeline *p)
+{
+    char *text = p->head.job;
+    const size_t size = sizeof p->head.job;
+    size_t schedule = strcspn(p->text, ";"), used;
+
+    used = (size_t)snprintf(text, size, "%.*s (%016" PRIx64 "), cut before steps",
+                            schedule < 120 ? (int)schedule : 120, p->text, hash_of(p));
+    for (int s = 1; s < p->stages && used < size; s++)
+        used += (size_t)snprintf(text + used, size - used, "%s %" PRId64, s > 1 ? "," : "",
+                                 p->first[s]);
 }

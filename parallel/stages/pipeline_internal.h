@@ -4,8 +4,10 @@
 
 #include "parallel/parallel_internal.h"
 #include "parallel/stages/pipeline.h"
+#include "parallel/train/engine_internal.h"
 
 struct wf_par_pipeline {
+    wf_par_pipeline_head head; /* the first member: what trainers see */
     wf_par_pipeline_options
         options; /* its texts are the caller's, and not read after it was made */
     char input[64];
@@ -30,8 +32,8 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error);
 /* The table of the schedule or file that the options name, lowered and proved. */
 wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *error);
 
-/* Returns a hash of table and cut, which all ranks compare (trainer_job_internal.h). */
-uint64_t wf_par_pipeline_hash(const wf_par_pipeline *p);
+/* Writes head.job: the schedule, a hash of table and cut, and the cut. */
+void wf_par_pipeline_describe(wf_par_pipeline *p);
 
 /* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
    errors. Owner: caller, free. */

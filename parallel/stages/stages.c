@@ -1,170 +1,18 @@
-/* parallel/stages/stages.c - a rank's row of the table, done action by action. */
+/*
+ * parallel/stages/stages.c - a rank's row of the table, done action by action: how a pipeline runs the
+ * parts of a step.
+ */
 #include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
+#include "parallel/shard/update_internal.h"
 #include "parallel/stages/profile_internal.h"
+#include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
-wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage)
+wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
 {
-    return s->of[stage] >= 0 ? &s->stage[s->of[stage]] : NULL;
-}
-
-/* ---- opening ---- */
-
-static bool lies_in(const wf_par_stages *s, const wf_par_unit *u, int stage)
-{
-    const wf_par_trainer *t = s->t;
-
-    for (int64_t i = 0; i < u->count; i++)
-        for (int64_t k = 0; k < t->count; k++)
-            if (t->parameter[k] == u->parameter[i] &&
-                s->places[k * s->pipeline->stages + stage])
-                return true;
-    return false;
-}
-
-static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
-{
-    const wf_par_pipeline *p = s->pipeline;
-    wf_par_units *all = s->t->units;
-
-    *stage = (wf_par_stage){.number = number,
-                            .first = p->first[number],
-                            .end = p->first[number + 1],
-                            .is_first = number == 0,
-                            .is_last = number + 1 == p->stages};
-    stage->gradients =
-        wf_par_gradients_open(s->t->par, s->t->apart, s->t->count, s->t->parameter);
-    stage->unit = calloc((size_t)all->count + 1, sizeof(wf_par_unit *));
-    stage->flight = calloc((size_t)s->t->micros, sizeof *stage->flight);
-    stage->again = calloc((size_t)s->t->micros, sizeof *stage->again);
-    if (!stage->unit || !stage->flight || !stage->again)
-        return wf_fail(s->t->par->ctx, WF_ENOMEM, "no memory for stage %d of a pipeline",
-                       number);
-    for (int64_t u = 0; u < all->count; u++)
-        if (all->unit[u].split > 0 && lies_in(s, &all->unit[u], number))
-            stage->unit[stage->units++] = &all->unit[u];
-    return wf_context_status(s->t->par->ctx);
-}
-
-static void find_recomputed(const wf_par_stages *s)
-{
-    for (int64_t i = 0; i < s->actions; i++)
-        if (s->row[i].kind == WF_PIPE_R)
-            wf_par_stage_here(s, s->row[i].stage)->again[s->row[i].micro] = true;
-}
-
-/* Refuses a parameter that this rank's stages use and that is fake, and one that they do not use and that is
-   real: it would be counted in norms and digests, and never be trained. */
-static wf_status check_parameter(const wf_par_stages *s, int64_t i)
-{
-    const wf_nn_parameter *p = s->t->parameter[i];
-    bool fake = wf_tensor_is_fake(p->tensor), used = false;
-
-    for (int k = 0; k < s->count; k++) {
-        bool here = s->places[i * s->pipeline->stages + s->stage[k].number];
-
-        used = used || here;
-        if (here && fake)
-            return wf_fail(s->t->par->ctx, WF_EINVAL,
-                           "parameter %s of stage %d is fake: wf_par_pipeline_materialize "
-                           "comes before a trainer",
-                           p->path, s->stage[k].number);
-    }
-    if (!used && !fake)
-        return wf_fail(
-            s->t->par->ctx, WF_EINVAL,
-            "parameter %s is materialised on a pipeline rank none of whose %d stages "
-            "uses it: call wf_par_pipeline_materialize in place of "
-            "wf_par_materialize, which makes the whole model real",
-            p->path, s->count);
-    return WF_OK;
-}
-
-static wf_status check(const wf_par_stages *s)
-{
-    const wf_par_trainer *t = s->t;
-    const wf_comm *world = wf_mesh_world(t->par->mesh);
-
-    if (s->ranks > 1 && wf_comm_groups_messages(world))
-        return wf_fail(
-            t->par->ctx, WF_EUNSUPPORTED,
-            "transport %s sends the messages that are under way as one group, in which "
-            "pipeline ranks would wait for each other: use transport mpi or threads, "
-            "or pp 1",
-            wf_comm_transport(world));
-    if (s->pipeline->micros != t->micros)
-        return wf_fail(t->par->ctx, WF_EINVAL,
-                       "the pipeline was made for %d micro-batches, and a step has %" PRId64
-                       ": make it with the options of the trainer",
-                       s->pipeline->micros, t->micros);
-    for (int64_t i = 0; i < t->count; i++)
-        if (check_parameter(s, i) != WF_OK)
-            return wf_context_status(t->par->ctx);
-    return wf_context_status(t->par->ctx);
-}
-
-static wf_status open_stages(wf_par_stages *s)
-{
-    const wf_par_pipeline *p = s->pipeline;
-    wf_par *par = s->t->par;
-
-    s->ranks = par->pp_axis < 0 ? 1 : wf_mesh_size(par->mesh, par->pp_axis);
-    s->rank = par->pp_axis < 0 ? 0 : wf_mesh_coordinate(par->mesh, par->pp_axis);
-    s->stage = calloc((size_t)p->stages, sizeof *s->stage);
-    s->of = calloc((size_t)p->stages, sizeof *s->of);
-    s->places = wf_par_pipeline_places(p, s->t->model, s->t->count, s->t->parameter);
-    s->row = wf_pipe_table_row(p->table, s->rank, &s->actions);
-    s->name = calloc((size_t)s->actions + 1, sizeof *s->name);
-    if (!s->stage || !s->of || !s->places || !s->name)
-        return wf_fail(par->ctx, WF_ENOMEM, "no memory for %d stages", p->stages);
-    for (int64_t i = 0; i < s->actions; i++)
-        wf_pipe_action_text(&s->row[i], s->name[i], sizeof s->name[i]);
-    for (int n = 0; n < p->stages; n++) {
-        s->of[n] = wf_pipe_table_rank(p->table, n) == s->rank ? s->count : -1;
-        if (s->of[n] >= 0 && open_stage(s, &s->stage[s->count++], n) != WF_OK)
-            return wf_context_status(par->ctx);
-    }
-    find_recomputed(s);
-    return check(s);
-}
-
-wf_par_stages *wf_par_stages_open(wf_par_trainer *t)
-{
-    wf_par_stages *s = calloc(1, sizeof *s);
-
-    if (!s) {
-        wf_fail(t->par->ctx, WF_ENOMEM, "no memory for the stages of a pipeline");
-        return NULL;
-    }
-    s->pipeline = t->options.pipeline;
-    s->t = t;
-    if (open_stages(s) == WF_OK)
-        return s;
-    wf_par_stages_close(s);
-    return NULL;
-}
-
-void wf_par_stages_close(wf_par_stages *s)
-{
-    if (!s)
-        return;
-    wf_par_stages_drop(s);
-    for (int k = 0; k < s->count; k++) {
-        wf_par_gradients_close(s->stage[k].gradients);
-        wf_par_order_free(&s->stage[k].order);
-        free(s->stage[k].unit);
-        free(s->stage[k].flight);
-        free(s->stage[k].again);
-    }
-    free(s->stage);
-    free(s->of);
-    free(s->places);
-    free(s->name);
-    free(s);
+    return t->engine == &wf_par_engine_stages ? t->own : NULL;
 }
 
 static bool has_messages(const wf_par_stages *s)
@@ -177,8 +25,13 @@ static bool has_messages(const wf_par_stages *s)
     return false;
 }
 
-void wf_par_stages_drop(wf_par_stages *s)
+/* Drops what a step has in flight; after an error the world is told, so that nobody waits. */
+static void drop(wf_par_trainer *t)
 {
+    wf_par_stages *s = t->own;
+
+    if (!s)
+        return;
     if (has_messages(s))
         wf_par_abandon(s->t->par);
     for (int k = 0; k < s->count; k++) {
@@ -274,18 +127,20 @@ static perform *const actions[WF_PIPE_KINDS] = {
     [WF_PIPE_SENT_B] = do_message,  [WF_PIPE_RECV_B] = do_message,
     [WF_PIPE_RECVD_B] = do_message, [WF_PIPE_TIE] = do_tie};
 
-const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s)
+/* Returns the position of an action among those of its micro-batch on all ranks. */
+static int64_t order_of(const wf_par_stages *s, const wf_pipe_action *a)
 {
-    return s->now;
+    if (a->kind == WF_PIPE_F)
+        return a->stage;
+    return (a->kind == WF_PIPE_W ? 3 : 2) * s->pipeline->stages - 1 - a->stage;
 }
 
-int64_t wf_par_stages_order(const wf_par_stages *s)
+/* Returns how much of an action's work is the model's: what is recomputed and what updates is not. */
+static double model_share(const wf_par_stages *s, const wf_pipe_action *a)
 {
-    int stages = s->pipeline->stages;
-
-    if (!s->now || s->now->kind == WF_PIPE_F)
-        return s->now ? s->now->stage : 0;
-    return (s->now->kind == WF_PIPE_W ? 3 : 2) * stages - 1 - s->now->stage;
+    if (a->kind == WF_PIPE_R || a->kind == WF_PIPE_OPT)
+        return 0;
+    return a->kind > WF_PIPE_R ? 1 : wf_par_share_of(s->t, a->micro, a->last);
 }
 
 static void begin_action(wf_par_stages *s, int64_t i)
@@ -296,29 +151,7 @@ static void begin_action(wf_par_stages *s, int64_t i)
 
     wf_comm_action(wf_mesh_world(par->mesh), s->name[i], i + 1, s->actions);
     wf_context_action(par->ctx, s->name[i]);
-    wf_context_model_share(par->ctx, a->kind > WF_PIPE_R ? 1
-                                     : a->kind == WF_PIPE_R
-                                         ? 0
-                                         : wf_par_share_of(s->t, a->micro, a->last));
-}
-
-void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind)
-{
-    int64_t i = 0;
-
-    while (i < s->actions && s->row[i].kind != kind)
-        i++;
-    if (i < s->actions)
-        begin_action(s, i);
-}
-
-void wf_par_stages_rest(wf_par_stages *s)
-{
-    const wf_par *par = s->t->par;
-
-    wf_comm_action(wf_mesh_world(par->mesh), NULL, 0, 0);
-    wf_context_action(par->ctx, NULL);
-    wf_context_model_share(par->ctx, 1);
+    wf_context_model_share(par->ctx, model_share(s, a));
 }
 
 /* A reduction that has begun brings a bucket home behind each action that computes. */
@@ -346,12 +179,15 @@ static void profile_begins(const wf_par_stages *s)
 }
 
 /* NORM begins with what comes before it in no row: the loss goes to all ranks. */
-wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
+static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
 {
-    wf_par_trainer *t = s->t;
+    wf_par_stages *s = t->own;
     wf_context *ctx = t->par->ctx;
-    const char *phase = wf_context_phase(ctx, "messages and gathers");
+    const char *phase;
 
+    if (data) /* ranks between both ends read none */
+        wf_par_step_count(t, data);
+    phase = wf_context_phase(ctx, "messages and gathers");
     s->data = data;
     profile_begins(s);
     wf_context_position(ctx, t->step.number,
@@ -363,7 +199,9 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
         if (a->kind == WF_PIPE_NORM)
             break;
         t->step.micro = a->micro;
-        s->now = a;
+        t->step.action.name = s->name[i];
+        t->step.action.stage = a->stage;
+        t->step.action.order = order_of(s, a);
         wf_par_profile_before(t->options.profile);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
         wf_par_profile_after(t->options.profile, a);
@@ -371,7 +209,69 @@ wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data)
     }
     wf_par_profile_rest(t->options.profile);
     t->step.micro = t->micros;
-    s->now = NULL;
+    t->step.action.name = NULL;
+    t->step.action.order = 0;
     wf_context_phase(ctx, phase);
     return wf_context_status(ctx);
 }
+
+static wf_status reduce(wf_par_trainer *t, float *mean)
+{
+    wf_tensor *total = wf_par_losses_total(t);
+
+    wf_par_stages_sum(t->own);
+    return wf_par_stages_mean(t, total, mean);
+}
+
+static wf_status update(wf_par_trainer *t, float lr, float scale)
+{
+    wf_par_stages *s = t->own;
+    int64_t i = 0;
+
+    while (i < s->actions && s->row[i].kind != WF_PIPE_OPT)
+        i++;
+    if (i < s->actions)
+        begin_action(s, i);
+    return wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
+}
+
+/* Returns a rank's coordinate on axis pp. */
+static int coordinate_of(const wf_par_trainer *t, int rank)
+{
+    const wf_par *par = t->par;
+
+    return par->pp_axis < 0 ? 0 : wf_mesh_coordinate_of(par->mesh, rank, par->pp_axis);
+}
+
+/* Batches are read by the first and the last stage, and by all where documents are read. */
+static bool reads(const wf_par_trainer *t, int rank)
+{
+    const wf_par_pipeline *p = t->options.pipeline;
+    int at = coordinate_of(t, rank);
+
+    return p->options.documents || wf_pipe_table_rank(p->table, 0) == at ||
+           wf_pipe_table_rank(p->table, p->stages - 1) == at;
+}
+
+static bool has(const wf_par_trainer *t, int64_t i, int rank)
+{
+    const wf_par_stages *s = t->own;
+    int at = coordinate_of(t, rank);
+
+    for (int k = 0; k < s->pipeline->stages; k++)
+        if (s->places[i * s->pipeline->stages + k] &&
+            wf_pipe_table_rank(s->pipeline->table, k) == at)
+            return true;
+    return false;
+}
+
+const wf_par_engine wf_par_engine_stages = {.scheduled = true,
+                                            .open = wf_par_stages_open,
+                                            .forward_backward = forward_backward,
+                                            .reduce = reduce,
+                                            .evaluate = wf_par_stages_evaluate,
+                                            .update = update,
+                                            .drop = drop,
+                                            .close = wf_par_stages_close,
+                                            .reads = reads,
+                                            .has = has};

@@ -2,6 +2,7 @@
 #include "kernels/ops.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
+#include "parallel/train/step_internal.h"
 #include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
 #include <string.h>
@@ -135,16 +136,17 @@ static void end(travel *v)
     wf_par_units_rest(v->s->t->units);
 }
 
-wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_data *data)
+/* Puts the losses of one global batch, on the last stage. */
+static void run_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data)
 {
-    wf_par_trainer *t = s->t;
+    wf_par_stages *s = t->own;
     wf_context *ctx = t->par->ctx;
     travel v = {.s = s, .number = number * t->micros};
     const wf_par_pipeline_options *o = &s->pipeline->options;
     bool reads = s->of[0] >= 0 || wf_par_stages_have_loss(s) || o->documents;
     wf_nn_documents outside = wf_nn_documents_now(ctx);
 
-    wf_par_stages_rest(s);
+    wf_par_action_end(t);
     for (int64_t k = 0; k < t->micros && wf_context_status(ctx) == WF_OK; k++, v.number++) {
         wf_par_batch batch;
         wf_tensor *x;
@@ -162,19 +164,29 @@ wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_
         wf_scope_close(ctx);
     }
     end(&v);
-    return wf_context_status(ctx);
+}
+
+wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par_data *data,
+                                 wf_par_loss_function *metric, float *mean)
+{
+    if (metric)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "with a pipeline the mean of its head_loss is taken, and no other "
+                       "metric: give NULL");
+    run_batch(t, number, data);
+    return wf_par_stages_mean(t, wf_par_losses_total(t), mean);
 }
 
 wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_function *head)
 {
     wf_context *ctx = t->par->ctx;
-    travel v = {.s = t->stages};
+    travel v = {.s = wf_par_stages_of(t)};
 
-    if (!t->stages) {
+    if (!v.s) {
         wf_fail(ctx, WF_EINVAL, "wf_par_pipeline_forward is for a trainer with a pipeline");
         return NULL;
     }
-    wf_par_stages_rest(t->stages);
+    wf_par_action_end(t);
     x = pass(&v, x);
     if (x && head)
         x = head(t->model, x);

@@ -58,24 +58,25 @@ typedef struct wf_par_stages {
     int64_t actions;
     /* [actions] as texts, which traces show as long as this lives */
     char (*name)[WF_PAR_ACTION];
-    const wf_pipe_action *now; /* the one that runs; NULL: none */
 } wf_par_stages;
 
-/* For a trainer with a pipeline, in wf_par_trainer_open and _close. Collective: over the world */
-wf_par_stages *wf_par_stages_open(wf_par_trainer *t);
-void wf_par_stages_close(wf_par_stages *s);
+/* ---- stages_open.c ---- */
 
-/* Do what the table says, up to the norm. Collective: over the mesh */
-wf_status wf_par_stages_run(wf_par_stages *s, const wf_par_data *data);
+wf_status wf_par_stages_open(wf_par_trainer *t);
+void wf_par_stages_close(wf_par_trainer *t);
 
-/* The action that runs, NULL: none; and its place among those of its micro-batch on all ranks: forward goes
-   up the stages, backward comes down, gradients of weights are last. */
-const wf_pipe_action *wf_par_stages_now(const wf_par_stages *s);
-int64_t wf_par_stages_order(const wf_par_stages *s);
+/* Returns a stage of the pipeline; NULL: another rank has it. */
+wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 
-/* Tell recorder and trace that the row's first action of this kind begins; or that none is going on. */
-void wf_par_stages_come_to(wf_par_stages *s, wf_pipe_kind kind);
-void wf_par_stages_rest(wf_par_stages *s);
+/* ---- stages.c ---- */
+
+/* Runs the parts of a step for a trainer with a pipeline. */
+extern const wf_par_engine wf_par_engine_stages;
+
+/* Returns the stages of a trainer; NULL: it has no pipeline. */
+wf_par_stages *wf_par_stages_of(const wf_par_trainer *t);
+
+/* ---- stages_sum.c and stages_forward.c ---- */
 
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
@@ -83,15 +84,15 @@ wf_status wf_par_stages_sum(wf_par_stages *s);
 /* Whether the last stage is here, which has the loss; wf_par_pipeline_share brings it to all. */
 bool wf_par_stages_have_loss(const wf_par_stages *s);
 
-/* One global batch through the stages, without gradients: its losses are put on the last one. */
-wf_status wf_par_stages_evaluate(wf_par_stages *s, int64_t number, const wf_par_data *data);
+/* Releases the sum of the losses, NULL where the last stage is not, and puts their mean on all ranks where it is not NULL.
+   Collective: over axis pp */
+wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
 
-/* Forget what a step has left in flight; after an error the world is told, so that nobody waits. */
-void wf_par_stages_drop(wf_par_stages *s);
+/* `evaluate` of the engine. */
+wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par_data *data,
+                                 wf_par_loss_function *metric, float *mean);
 
-/* ---- of stage_compute.c and stage_messages.c ---- */
-
-wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
+/* ---- stage_compute.c and stage_messages.c ---- */
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);

@@ -5,6 +5,7 @@
 #include "core/memory/blocks.h"
 #include "mesh/comm/collective.h"
 #include "parallel/stages/stages_internal.h"
+#include "parallel/train/losses_internal.h"
 
 /* A parameter whose uses are in stages of several ranks. */
 typedef struct tie {
@@ -195,9 +196,17 @@ bool wf_par_stages_have_loss(const wf_par_stages *s)
     return s->of[s->pipeline->stages - 1] >= 0;
 }
 
+wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean)
+{
+    if (mean && total)
+        wf_par_losses_mean(t, total, mean);
+    wf_tensor_release(total);
+    return mean ? wf_par_pipeline_share(t, mean, sizeof *mean) : wf_context_status(t->par->ctx);
+}
+
 wf_status wf_par_pipeline_share(wf_par_trainer *t, void *data, size_t bytes)
 {
-    wf_par_stages *s = t->stages;
+    wf_par_stages *s = wf_par_stages_of(t);
     wf_par *par = t->par;
     wf_error error = {WF_OK, ""};
 

@@ -4,8 +4,8 @@
  */
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
+#include "parallel/train/engine_internal.h"
 #include "parallel/train/losses_internal.h"
-#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -70,22 +70,18 @@ static int64_t first_not_finite(wf_par *par, int64_t count, wf_tensor *const *te
 /* Where an op is seen: in which step of the schedule, where there is one. */
 static void note(anomaly *w, const wf_call *call, const wf_tensor *out)
 {
-    const wf_par_stages *stages = w->t->stages;
-    const wf_pipe_action *action = stages ? wf_par_stages_now(stages) : NULL;
+    const wf_par_step_state *step = &w->t->step;
     const char *path = wf_context_path(call->ctx), *phase = wf_context_phase_now(call->ctx);
-    char shape[128], text[48], by[64] = "";
+    char shape[128], by[64] = "";
 
-    if (action)
-        snprintf(by, sizeof by, ", %s of stage %d",
-                 wf_pipe_action_text(action, text, sizeof text), action->stage);
-    w->first = (struct sight){.seen = true,
-                              .micro = w->t->step.micro,
-                              .order = stages ? wf_par_stages_order(stages) : 0,
-                              .call = w->calls};
+    if (step->action.name)
+        snprintf(by, sizeof by, ", %s of stage %d", step->action.name, step->action.stage);
+    w->first = (struct sight){
+        .seen = true, .micro = step->micro, .order = step->action.order, .call = w->calls};
     snprintf(w->first.text, sizeof w->first.text,
              "%s in %s, %s of micro-step %" PRId64 "%s, on rank %d, whose result is %s",
              call->op->name, path ? path : "no module", phase ? phase : "outside",
-             w->t->step.micro + 1, by, wf_context_rank(call->ctx),
+             step->micro + 1, by, wf_context_rank(call->ctx),
              wf_tensor_describe(out, shape, sizeof shape));
 }
 
@@ -108,7 +104,7 @@ static void look(void *arg, const wf_call *call)
     anomaly *w = arg;
     const struct sight now = {.seen = true,
                               .micro = w->t->step.micro,
-                              .order = w->t->stages ? wf_par_stages_order(w->t->stages) : 0,
+                              .order = w->t->step.action.order,
                               .call = ++w->calls};
 
     for (int i = 0; i < call->n_out && before(&now, &w->first); i++)
@@ -157,18 +153,15 @@ static int64_t bad_parameter(wf_par_trainer *t)
 /* Run the micro-steps again, of a pipeline by its schedule, and look at every result. */
 static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
-    wf_tensor *total = NULL;
+    wf_tensor *total;
     anomaly w;
     float loss;
 
     wf_par_step_begin(t, t->step.number);
+    t->step.op_by_op = true;
     anomaly_begin(&w, t);
-    if (t->stages)
-        wf_par_stages_run(t->stages, data);
-    else
-        wf_par_run_micro_steps(t, data, NULL);
-    if (!t->stages || wf_par_stages_have_loss(t->stages))
-        total = wf_par_losses_total(t);
+    t->engine->forward_backward(t, data);
+    total = wf_par_losses_total(t);
     if (total)
         wf_par_losses_mean(t, total, &loss);
     wf_tensor_release(total);
@@ -182,7 +175,7 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
 
     if (bad >= 0)
         snprintf(text, size, "parameter %s is not finite itself", t->parameter[bad]->path);
-    else if (!data || (!t->options.loss && !t->stages))
+    else if (!data || (!t->options.loss && !t->engine->scheduled))
         snprintf(text, size,
                  "in no parameter; with the step's data and a loss function in the trainer's "
                  "options the op would be found");
@@ -222,7 +215,7 @@ void wf_par_warn_of_unused(wf_par_trainer *t)
     const wf_nn_parameter *first = NULL;
     int64_t n = 0;
 
-    for (int64_t i = 0; i < t->count && !t->stages; i++)
+    for (int64_t i = 0; i < t->count; i++)
         if (!t->parameter[i]->frozen && !t->step.grad[i]) {
             first = first ? first : t->parameter[i];
             n++;

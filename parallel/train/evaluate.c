@@ -1,38 +1,9 @@
 /* parallel/train/evaluate.c - the mean of a loss, or of another number, over other data. */
+#include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/losses_internal.h"
-#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>
-
-/* Of one global batch. */
-static wf_status evaluate_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data,
-                                wf_par_loss_function *metric, float *mean)
-{
-    wf_context *ctx = t->par->ctx;
-    wf_tensor *total = NULL;
-
-    if (t->stages)
-        wf_par_stages_evaluate(t->stages, number, data);
-    for (int64_t k = 0; !t->stages && k < t->micros && wf_context_status(ctx) == WF_OK; k++) {
-        wf_par_batch batch;
-
-        wf_scope_open(ctx);
-        batch = wf_par_batch_new(t);
-        if (wf_par_batch_read(t, &batch, data, number, k) == WF_OK)
-            wf_par_losses_put(t, &batch, k, metric(t->model, &batch));
-        wf_scope_close(ctx);
-    }
-    if (!t->stages || wf_par_stages_have_loss(t->stages))
-        total = wf_par_losses_total(t);
-    if (total)
-        wf_par_losses_mean(t, total, mean);
-    if (t->stages)
-        wf_par_pipeline_share(t, mean, sizeof *mean);
-    wf_tensor_release(total);
-    return wf_context_status(ctx);
-}
 
 /* What a batch counts beside the others: all alike where the data say nothing. */
 static int64_t count_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data)
@@ -69,12 +40,6 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
                        batches);
     if (t->step.at == WF_PAR_AT_MICRO_STEPS)
         return wf_par_misplaced(t, "wf_par_evaluate");
-    if (metric && t->stages)
-        return wf_fail(ctx, WF_EINVAL,
-                       "with a pipeline the mean of its head_loss is taken, and no other "
-                       "metric: give NULL");
-    if (!metric && !t->stages)
-        metric = wf_par_loss_of(t);
     storage = wf_context_storage(ctx, t->par->options.dtype);
     wf_context_training(ctx, false);
     wf_context_phase(ctx, "evaluation");
@@ -86,7 +51,7 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
         if (stopped)
             break;
         count = (double)count_batch(t, i, data);
-        evaluate_batch(t, i, data, metric, &one);
+        t->engine->evaluate(t, i, data, metric, &one);
         sum += count * (double)one;
         counted += count;
     }

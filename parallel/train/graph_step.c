@@ -1,61 +1,64 @@
-/* parallel/train/graph_step.c - training steps as graphs; see the header. */
-#include "parallel/train/graph_step_internal.h"
+/*
+ * parallel/train/graph_step.c - the step of one rank as two graphs of its device (core/graph.h): from sequences to
+ * reduced gradients, and the update. What lies between them, reading loss and norm and judging them, is the host's.
+ *
+ * The first step of a trainer is run op by op, so that what kernels make but once is there; the second one is captured
+ * and run; all that follow are run. A captured step calls no module, no op and no tape. The graphs hold the gradients,
+ * the batches, and memory for all that lives in between, for good; evaluation and samples take their own beside it.
+ */
 #include "core/graph.h"
 #include "kernels/now.h"
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/engine_internal.h"
+#include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-struct wf_par_graph_step {
+typedef struct graph_step {
     bool warm;           /* a step was run op by op */
     wf_par_batch *batch; /* [micros] retained: written before each run */
     wf_graph *gradients, *update;
     wf_tensor **grad, *total; /* retained: what a run leaves */
-};
+} graph_step;
 
-wf_par_graph_step *wf_par_graph_step_open(wf_par_trainer *t)
+static void close_graphs(wf_par_trainer *t)
 {
-    wf_par_graph_step *g = calloc(1, sizeof *g);
+    graph_step *g = t->own;
+
+    for (int64_t k = 0; g && g->batch && k < t->micros; k++)
+        for (int i = 0; i < t->fields; i++)
+            wf_tensor_release(g->batch[k].tensor[i]);
+    for (int64_t i = 0; g && g->grad && i < t->count; i++)
+        wf_tensor_release(g->grad[i]);
+    if (g) {
+        wf_tensor_release(g->total);
+        wf_graph_free(g->gradients);
+        wf_graph_free(g->update);
+        free(g->batch);
+        free(g->grad);
+    }
+    free(g);
+    wf_par_eager_close(t);
+}
+
+static wf_status open_graphs(wf_par_trainer *t)
+{
+    graph_step *g = t->own = calloc(1, sizeof *g);
 
     if (g) {
         g->batch = calloc((size_t)t->micros, sizeof *g->batch);
         g->grad = calloc((size_t)t->count + 1, sizeof *g->grad);
     }
-    if (g && g->batch && g->grad)
-        return g;
-    if (g) {
-        free(g->batch);
-        free(g->grad);
-    }
-    free(g);
-    wf_fail(t->par->ctx, WF_ENOMEM, "no memory for a captured step");
-    return NULL;
-}
-
-void wf_par_graph_step_close(wf_par_trainer *t)
-{
-    wf_par_graph_step *g = t->graph;
-
-    if (!g)
-        return;
-    for (int64_t k = 0; k < t->micros; k++)
-        for (int i = 0; i < t->fields; i++)
-            wf_tensor_release(g->batch[k].tensor[i]);
-    for (int64_t i = 0; i < t->count; i++)
-        wf_tensor_release(g->grad[i]);
-    wf_tensor_release(g->total);
-    wf_graph_free(g->gradients);
-    wf_graph_free(g->update);
-    free(g->batch);
-    free(g->grad);
-    free(g);
+    if (!g || !g->batch || !g->grad)
+        return wf_fail(t->par->ctx, WF_ENOMEM, "no memory for a captured step");
+    return wf_par_eager_open(t);
 }
 
 static wf_status read_batches(wf_par_trainer *t, const wf_par_data *data)
 {
-    wf_par_graph_step *g = t->graph;
+    graph_step *g = t->own;
     wf_context *ctx = t->par->ctx;
 
     wf_scope_open(ctx);
@@ -77,33 +80,32 @@ static wf_status read_batches(wf_par_trainer *t, const wf_par_data *data)
    leaves none. */
 static void capture_gradients(wf_par_trainer *t)
 {
-    wf_par_graph_step *g = t->graph;
+    graph_step *g = t->own;
 
     wf_par_units_change(t->units);
     if (wf_graph_begin(t->par->ctx) != WF_OK)
         return;
     wf_par_run_micro_steps(t, NULL, g->batch);
-    wf_par_reduce_sums(t);
+    g->total = wf_par_eager_sums(t);
     wf_par_units_change(t->units);
     g->gradients = wf_graph_end(t->par->ctx);
     for (int64_t i = 0; i < t->count; i++) {
         g->grad[i] = t->step.grad[i];
         t->step.grad[i] = NULL;
     }
-    g->total = t->step.total;
-    t->step.total = NULL;
 }
 
-wf_status wf_par_graph_forward_backward(wf_par_trainer *t, const wf_par_data *data)
+/* Runs all micro-steps, and once there is a graph, by it and with the sums of `reduce`. */
+static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
 {
-    wf_par_graph_step *g = t->graph;
+    graph_step *g = t->own;
     wf_context *ctx = t->par->ctx;
 
     if (data && data->counted)
         return wf_fail(ctx, WF_EUNSUPPORTED,
                        "a captured step has one weight for all of its runs, and with "
                        "wf_par_data.counted each step has its own: leave out cuda_graph");
-    if (!g->warm || !wf_context_is_training(ctx)) {
+    if (!g->warm || t->step.op_by_op || !wf_context_is_training(ctx)) {
         g->warm = true;
         return wf_par_run_micro_steps(t, data, NULL);
     }
@@ -118,22 +120,33 @@ wf_status wf_par_graph_forward_backward(wf_par_trainer *t, const wf_par_data *da
     wf_graph_run(g->gradients, &(wf_now){.step = t->step.number}, sizeof(wf_now));
     for (int64_t i = 0; i < t->count; i++)
         t->step.grad[i] = wf_tensor_retain(g->grad[i]);
-    t->step.total = wf_tensor_retain(g->total);
     t->step.micro = t->micros;
     t->step.of_graph = true;
     return wf_context_status(ctx);
 }
 
-wf_status wf_par_graph_update(wf_par_trainer *t, float lr, float scale)
+static wf_status reduce(wf_par_trainer *t, float *mean)
 {
-    wf_par_graph_step *g = t->graph;
+    const graph_step *g = t->own;
+
+    if (!t->step.of_graph)
+        return wf_par_eager_reduce(t, mean);
+    if (mean)
+        wf_par_losses_mean(t, g->total, mean);
+    return wf_context_status(t->par->ctx);
+}
+
+/* Updates by the graph, where the gradients are those of the other one. Muon looks at norms on the host between its
+   products: its updates are run op by op. */
+static wf_status update(wf_par_trainer *t, float lr, float scale)
+{
+    graph_step *g = t->own;
     wf_context *ctx = t->par->ctx;
     const wf_update *u;
     wf_now now;
 
     if (!t->step.of_graph || t->options.optimizer.method == WF_NN_MUON)
-        return wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr,
-                             scale);
+        return wf_par_eager_update(t, lr, scale);
     u = wf_nn_optimizer_begin(t->optimizer, lr, scale);
     now = (wf_now){.step = wf_context_step(ctx),
                    .lr = u->lr,
@@ -146,3 +159,10 @@ wf_status wf_par_graph_update(wf_par_trainer *t, float lr, float scale)
     }
     return g->update ? wf_graph_run(g->update, &now, sizeof now) : wf_context_status(ctx);
 }
+
+const wf_par_engine wf_par_engine_graph = {.open = open_graphs,
+                                           .forward_backward = forward_backward,
+                                           .reduce = reduce,
+                                           .evaluate = wf_par_eager_evaluate,
+                                           .update = update,
+                                           .close = close_graphs};

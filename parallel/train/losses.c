@@ -196,6 +196,8 @@ wf_tensor *wf_par_losses_total(wf_par_trainer *t)
     const wf_layout *whole = NULL;
     wf_tensor *sum = NULL;
 
+    if (!t->losses.put)
+        return NULL;
     wf_scope_open(ctx);
     if (wf_context_status(ctx) != WF_OK || sum_micro_steps(t) != WF_OK ||
         wf_move_run(ctx, 1, &total->node[0].sum, &whole, &sum) != WF_OK)

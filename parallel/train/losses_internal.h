@@ -17,7 +17,8 @@ void wf_par_losses_close(wf_par_trainer *t);
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
                             wf_tensor *loss);
 
-/* The sum over all, on every rank, retained; forgets those of the micro-steps. Collective. */
+/* Returns the sum over all, retained, on every rank that has losses, and forgets those of the micro-steps; NULL on ranks
+   that were given none, as those of a pipeline's first stages. Collective: over the former */
 wf_tensor *wf_par_losses_total(wf_par_trainer *t);
 
 /* Forget what was put. */

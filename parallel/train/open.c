@@ -1,10 +1,8 @@
 /* parallel/train/open.c - opening and closing a trainer. */
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
-#include "parallel/stages/profile_internal.h"
-#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
 #include "parallel/train/trainer_job_internal.h"
@@ -24,11 +22,6 @@ static wf_status check_model(wf_par_trainer *t)
     if (!trains_something(t))
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "all parameters are frozen: a trainer needs one at least that is not");
-    for (int64_t i = 0; i < t->count && !t->options.pipeline; i++)
-        if (wf_tensor_is_fake(t->parameter[i]->tensor))
-            return wf_fail(t->par->ctx, WF_EINVAL,
-                           "parameter %s is fake: wf_par_materialize comes before a trainer",
-                           t->parameter[i]->path);
     for (int64_t i = 0; i < t->count; i++)
         if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
             wf_par_holding_of(t->parameter[i])->rest != WF_F32)
@@ -176,22 +169,26 @@ static wf_status check_batch(wf_par_trainer *t)
     return wf_par_fields_check(t);
 }
 
-/* What a trainer has beside its options: optimizer, gradients, losses. */
+/* Returns the row that runs the parts of a step. */
+static const wf_par_engine *choose_engine(const wf_par *par, const wf_par_train_options *o)
+{
+    if (o->pipeline)
+        return wf_par_pipeline_head_of(o->pipeline)->engine;
+    return par->options.cuda_graph ? &wf_par_engine_graph : &wf_par_engine_eager;
+}
+
+/* Makes what a trainer has beside its options: losses, its engine's own, optimizer, copies of buddies. */
 static wf_status make_parts(wf_par_trainer *t)
 {
     wf_par *par = t->par;
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
     wf_par_losses_open(t);
+    t->engine->open(t);
     t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
-    if (t->options.pipeline)
-        t->stages = wf_par_stages_open(t);
-    else
-        t->gradients = wf_par_gradients_open(par, t->apart, t->count, t->parameter);
     if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
         wf_context_status(par->ctx) == WF_OK)
         t->buddies = wf_par_buddies_open(par, t->optimizer, t->count, t->parameter);
-    t->graph = par->options.cuda_graph ? wf_par_graph_step_open(t) : NULL;
     for (; t->held < t->count; t->held++)
         wf_tensor_retain(t->parameter[t->held]->tensor);
     wf_context_phase(par->ctx, phase);
@@ -214,6 +211,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     t->par = par;
     t->model = model;
     t->options = *options;
+    t->engine = choose_engine(par, options);
     t->parameter = wf_nn_parameters(model, &t->count);
     t->step.grad = calloc((size_t)t->count + 1, sizeof(wf_tensor *));
     if (!t->parameter || !t->step.grad)
@@ -237,14 +235,11 @@ void wf_par_trainer_close(wf_par_trainer *t)
 {
     if (!t)
         return;
-    wf_par_profile_end(t->options.profile);
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    t->engine->close(t);
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
-    wf_par_graph_step_close(t);
-    wf_par_stages_close(t->stages);
-    wf_par_gradients_close(t->gradients);
     wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
     wf_par_losses_close(t);

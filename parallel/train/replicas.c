@@ -6,16 +6,14 @@
 #include "core/numerics/bits.h"
 #include "parallel/agree_internal.h"
 #include "parallel/train/measure_internal.h"
-#include "parallel/stages/pipeline_internal.h"
-#include "parallel/train/train_internal.h"
+#include "parallel/train/engine_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 typedef struct check {
     const wf_par_trainer *t;
-    const bool *places; /* wf_par_pipeline_places, or NULL */
-    uint64_t *sum;      /* [count * WF_PAR_KINDS] */
+    uint64_t *sum; /* [count * WF_PAR_KINDS] */
 } check;
 
 static uint64_t factor_of(int rank)
@@ -23,17 +21,9 @@ static uint64_t factor_of(int rank)
     return wf_mix64((uint64_t)rank) | 1;
 }
 
-/* Whether a rank has parameter i: of a pipeline those of its stages. */
 static bool has(const check *c, int64_t i, int rank)
 {
-    const wf_par_pipeline *p = c->t->options.pipeline;
-    const wf_par *par = c->t->par;
-    int at = par->pp_axis < 0 ? 0 : wf_mesh_coordinate_of(par->mesh, rank, par->pp_axis);
-
-    for (int s = 0; p && s < p->stages; s++)
-        if (c->places[i * p->stages + s] && wf_pipe_table_rank(p->table, s) == at)
-            return true;
-    return !p;
+    return !c->t->engine->has || c->t->engine->has(c->t, i, rank);
 }
 
 /* Whether a rank holds the part of a tensor of parameter i that this one holds, which is split over some axes. */
@@ -138,7 +128,7 @@ static wf_status compare(check *c)
 
             if (!x)
                 continue;
-            if (t->options.pipeline || known != split + 1) /* the same for most */
+            if (t->engine->has || known != split + 1) /* the same for most */
                 factor = factor_here(c, i, split);
             known = split + 1;
             if (factor)
@@ -158,16 +148,12 @@ static wf_status compare(check *c)
 wf_status wf_par_trainer_check_replicas(wf_par_trainer *t)
 {
     check c = {.t = t};
-    bool *places = NULL;
 
     if (!t)
         return WF_EINVAL;
     if (wf_context_status(t->par->ctx) != WF_OK || wf_mesh_ranks(t->par->mesh) == 1 ||
         wf_context_dry_run(t->par->ctx))
         return wf_context_status(t->par->ctx);
-    if (t->options.pipeline)
-        c.places = places =
-            wf_par_pipeline_places(t->options.pipeline, t->model, t->count, t->parameter);
     c.sum = calloc((size_t)t->count * WF_PAR_KINDS + 1, sizeof *c.sum);
     if (!c.sum)
         wf_fail(t->par->ctx, WF_ENOMEM, "no memory for digests of %" PRId64 " parameters",
@@ -175,6 +161,5 @@ wf_status wf_par_trainer_check_replicas(wf_par_trainer *t)
     if (wf_context_status(t->par->ctx) == WF_OK)
         compare(&c);
     free(c.sum);
-    free(places);
     return wf_context_status(t->par->ctx);
 }

@@ -1,15 +1,13 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
-#include "parallel/train/step_internal.h"
+#include "parallel/train/engine_internal.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "mesh/comm/collective.h"
-#include "parallel/shard/update_internal.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/graph_step_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
-#include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_alike_internal.h"
+#include "parallel/train/step_internal.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -80,16 +78,26 @@ void wf_par_step_drop(wf_par_trainer *t)
         wf_tensor_release(t->step.grad[i]);
         t->step.grad[i] = NULL;
     }
-    if (t->stages)
-        wf_par_stages_drop(t->stages);
+    if (t->engine->drop)
+        t->engine->drop(t);
     wf_par_losses_clear(t);
-    wf_tensor_release(t->step.total);
-    t->step.total = NULL;
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
     t->step.counted = -1;
     t->step.of_graph = false;
+    t->step.op_by_op = false;
+}
+
+void wf_par_action_end(const wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+
+    if (!wf_context_action_now(ctx))
+        return;
+    wf_comm_action(wf_mesh_world(t->par->mesh), NULL, 0, 0);
+    wf_context_action(ctx, NULL);
+    wf_context_model_share(ctx, 1);
 }
 
 wf_status wf_par_zero_grad(wf_par_trainer *t)
@@ -116,8 +124,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
     wf_par_units_rest(t->units); /* what a step that failed has left under way */
-    if (t->stages)
-        wf_par_stages_rest(t->stages);
+    wf_par_action_end(t);
     if (t->buddies && !t->mirrored)
         t->mirrored = wf_par_buddies_fill(t->buddies) == WF_OK;
     wf_par_alike_begin(t);
@@ -159,7 +166,7 @@ const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data
 {
     const wf_par_step_state *s = &t->step;
 
-    if (wf_context_status(t->par->ctx) == WF_OK && t->stages)
+    if (wf_context_status(t->par->ctx) == WF_OK && t->engine->scheduled)
         wf_fail(t->par->ctx, WF_EINVAL,
                 "with a pipeline a schedule runs the micro-steps: call wf_par_forward_backward "
                 "in place of wf_par_micro_step_begin and wf_par_backward");
@@ -243,23 +250,7 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
     if (!may_come(t, "wf_par_forward_backward",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
-    if (t->stages && data) /* ranks between both ends read none */
-        wf_par_step_count(t, data);
-    return t->stages  ? wf_par_stages_run(t->stages, data)
-           : t->graph ? wf_par_graph_forward_backward(t, data)
-                      : wf_par_run_micro_steps(t, data, NULL);
-}
-
-wf_status wf_par_reduce_sums(wf_par_trainer *t)
-{
-    wf_context *ctx = t->par->ctx;
-
-    if (!t->stages || wf_par_stages_have_loss(t->stages))
-        t->step.total = wf_par_losses_total(t);
-    if (wf_context_status(ctx) != WF_OK)
-        return wf_context_status(ctx);
-    return t->stages ? wf_par_stages_sum(t->stages)
-                     : wf_par_gradients_finish(t->gradients, t->step.grad);
+    return t->engine->forward_backward(t, data);
 }
 
 wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
@@ -272,21 +263,13 @@ wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
     if (!may_come(t, "wf_par_reduce",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == t->micros))
         return wf_context_status(ctx);
-    if (!s->total) /* a graph has summed what it has computed */
-        wf_par_reduce_sums(t);
-    if (mean_loss && s->total)
-        wf_par_losses_mean(t, s->total, mean_loss);
-    if (mean_loss && t->stages)
-        wf_par_pipeline_share(t, mean_loss, sizeof *mean_loss);
+    t->engine->reduce(t, mean_loss);
     if (mean_loss && s->counted == 0)
         *mean_loss = NAN;
-    wf_tensor_release(s->total);
-    s->total = NULL;
     if (t->buddies && wf_context_status(ctx) == WF_OK)
         wf_par_buddies_gradients(t->buddies, s->grad);
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
-    wf_par_warn_of_unused(t);
     s->at = WF_PAR_AT_REDUCED;
     return WF_OK;
 }
@@ -355,18 +338,13 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
         t->alike.rate = lr;
         wf_par_alike_agree(t);
     }
-    if (t->stages)
-        wf_par_stages_come_to(t->stages, WF_PIPE_OPT);
     wf_context_phase(ctx, "optimizer");
     if (wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
     t->committed.under_way = true;
     wf_par_units_change(t->units);
     share = wf_context_model_share(ctx, 0);
-    if (t->graph)
-        wf_par_graph_update(t, lr, scale);
-    else
-        wf_par_update(t->par, t->optimizer, t->count, t->parameter, t->step.grad, lr, scale);
+    t->engine->update(t, lr, scale);
     if (t->buddies)
         wf_par_buddies_update(t->buddies);
     wf_context_model_share(ctx, share);
@@ -377,7 +355,7 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     if (t->options.check_replicas && t->step.number % t->options.check_replicas == 0)
         wf_par_trainer_check_replicas(t);
     wf_pace_sleep(&t->par->pace);
-    if (t->stages && wf_context_status(ctx) == WF_OK)
-        wf_par_stages_rest(t->stages);
+    if (wf_context_status(ctx) == WF_OK)
+        wf_par_action_end(t);
     return wf_context_status(ctx);
 }

@@ -1,7 +1,7 @@
 /* parallel/train/step_alike.c - what ranks have alike in a step; see the header. */
 #include "core/numerics/bits.h"
 #include "parallel/agree_internal.h"
-#include "parallel/stages/pipeline_internal.h"
+#include "parallel/train/engine_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -23,15 +23,9 @@ static uint64_t factor_of(int rank)
     return wf_mix64((uint64_t)rank) | 1;
 }
 
-/* Whether a rank reads batches: of a pipeline those of the first and the last stage, and all where documents are read. */
 static bool reads(const wf_par_trainer *t, int rank)
 {
-    const wf_par_pipeline *p = t->options.pipeline;
-    int at =
-        t->par->pp_axis < 0 ? 0 : wf_mesh_coordinate_of(t->par->mesh, rank, t->par->pp_axis);
-
-    return !p || p->options.documents || wf_pipe_table_rank(p->table, 0) == at ||
-           wf_pipe_table_rank(p->table, p->stages - 1) == at;
+    return !t->engine->reads || t->engine->reads(t, rank);
 }
 
 /* Whether two ranks have to read the same sequences. */

@@ -10,7 +10,7 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);
 /* options.loss, or WF_EINVAL where it is NULL. */
 wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t);
 
-/* Warns once of parameters that no use of the step has reached; of a pipeline, whose stages have their own, it does not. */
+/* Warns once of parameters that no use of the step has reached; for engines whose ranks have all of the model. */
 void wf_par_warn_of_unused(wf_par_trainer *t);
 
 /* Refuses a bound of the gradients' norm that is negative or not finite. */
@@ -24,8 +24,8 @@ wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
 wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
                                  const wf_par_batch *given);
 
-/* wf_par_reduce up to what the host reads: from open sums to step.grad and step.total. */
-wf_status wf_par_reduce_sums(wf_par_trainer *t);
+/* Ends the action of a schedule that is under way, for traces, the flight recorder and what counts a model's work. */
+void wf_par_action_end(const wf_par_trainer *t);
 
 /* The gradient of a loss, of what ops compute in: what tensors are weighted with is not rounded. */
 wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss);

@@ -1,6 +1,6 @@
 /*
- * parallel/train/train_internal.h - a trainer, and the step that it is in: what read_batch.c, losses.c,
- * step.c, graph_step.c, anomaly.c and evaluate.c share.
+ * parallel/train/train_internal.h - a trainer, and the step that it is in: what the files here and parallel/stages
+ * share.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 #define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
@@ -37,9 +37,16 @@ typedef struct wf_par_step_state {
     wf_tape *tape;
     wf_dtype storage; /* the context's, outside of it */
     wf_tensor **grad; /* [count] retained, where reduced; NULL: the parameter has none */
-    wf_tensor *total; /* the sum of the losses over micro-steps and ranks, retained */
     float grad_scale; /* by which the update multiplies gradients: clipping */
     bool of_graph;    /* gradients and losses are what a graph leaves, and summed */
+    bool op_by_op;    /* results of ops are looked at: no graph takes their place */
+    struct {
+        const char *name; /* the action of a schedule that runs; NULL: none */
+        int stage;
+        int64_t
+            order; /* its position among those of its micro-batch on all ranks: forward goes up the
+                          stages, backward comes down, gradients of weights are last */
+    } action;
 } wf_par_step_state;
 
 /* What ranks compare in every step (step_alike_internal.h). */
@@ -58,6 +65,8 @@ typedef struct wf_par_committed {
     bool
         under_way; /* the next one has begun: what is updated and what is not, nobody can tell */
 } wf_par_committed;
+
+typedef struct wf_par_engine wf_par_engine;
 
 struct wf_par_trainer {
     wf_par *par;
@@ -81,8 +90,8 @@ struct wf_par_trainer {
     wf_par_step_state step;
     wf_par_committed committed;
     wf_par_alike alike;
-    struct wf_par_stages *stages;    /* a pipeline's; NULL: every rank has all of the model */
-    struct wf_par_graph_step *graph; /* NULL: every step is run op by op */
+    const wf_par_engine *engine; /* runs the parts of a step (engine_internal.h) */
+    void *own;                   /* what it needs beside all this; NULL: nothing */
 };
 
 /* The trainer has been given the state after `steps` steps. */

@@ -6,7 +6,7 @@
 #include "core/numerics/bits.h"
 #include "core/numerics/digest.h"
 #include "parallel/agree_internal.h"
-#include "parallel/stages/pipeline_internal.h"
+#include "parallel/train/engine_internal.h"
 #include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -107,23 +107,6 @@ static void put_training(walk *w, const wf_par_train_options *o)
     put(w, "check_replicas", (double)o->check_replicas);
 }
 
-static void put_pipeline(walk *w, const wf_par_pipeline *p)
-{
-    char text[320] = "none";
-    size_t used;
-
-    if (p) {
-        used = (size_t)snprintf(text, sizeof text, "%.*s (%016" PRIx64 "), cut before steps",
-                                (int)strcspn(p->text, ";") < 120 ? (int)strcspn(p->text, ";")
-                                                                 : 120,
-                                p->text, wf_par_pipeline_hash(p));
-        for (int s = 1; s < p->stages && used < sizeof text; s++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s %" PRId64,
-                                     s > 1 ? "," : "", p->first[s]);
-    }
-    put_text(w, "pipeline", text);
-}
-
 /* The axes of each dim, and where it is partial. */
 static void hash_layout(walk *w, const wf_layout *layout, int ndim)
 {
@@ -173,9 +156,11 @@ static void put_model(walk *w)
 
 static void visit(walk *w)
 {
+    const wf_par_pipeline *pipeline = w->t->options.pipeline;
+
     put_run(w, &w->t->par->options);
     put_training(w, &w->t->options);
-    put_pipeline(w, w->t->options.pipeline);
+    put_text(w, "pipeline", pipeline ? wf_par_pipeline_head_of(pipeline)->job : "none");
     put_model(w);
 }
 

@@ -278,6 +278,24 @@ static void refused(void)
     }
 }
 
+/* The schedule of a pipeline runs micro-steps op by op: a graph would be left out without a word. */
+static void pipeline_refused(void)
+{
+    training t = make_training(GPT2);
+    wf_error error = {WF_OK, ""};
+    wf_par_pipeline *pipeline;
+
+    t.layout.cuda_graph = true;
+    t.pipeline.schedule = "1f1b";
+    pipeline = pipeline_of(&t, &error);
+    CU_ASSERT_PTR_NOT_NULL_FATAL(pipeline);
+    t.options.pipeline = pipeline;
+    CU_ASSERT_EQUAL(wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error),
+                    WF_EUNSUPPORTED);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "with a pipeline a schedule runs them"));
+    wf_par_pipeline_free(pipeline);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {{"gpt2 by graphs", training_of_gpt2},
@@ -290,6 +308,7 @@ int main(void)
                                     {"numbers that are not finite", not_finite},
                                     {"a plan is the run", plan_is_run},
                                     {"what is refused", refused},
+                                    {"a pipeline is refused", pipeline_refused},
                                     {NULL, NULL}};
 
     return gpu_test_main("cuda_graph_train", tests);

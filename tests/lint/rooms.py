@@ -34,7 +34,7 @@ ROOMS = {
     "parallel/pipeline": set(),
     "parallel/shard": {"parallel"},
     "parallel/simulate": {"parallel/pipeline"},
-    "parallel/train": {"parallel", "parallel/shard", "parallel/stages"},
+    "parallel/train": {"parallel", "parallel/shard"},
     "parallel/stages": {"parallel", "parallel/pipeline", "parallel/shard", "parallel/train"},
     "parallel/report": {"parallel", "parallel/formats", "parallel/pipeline", "parallel/shard", "parallel/stages",
                         "parallel/train"},
