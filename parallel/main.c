@@ -44,7 +44,7 @@ void wf_par_report_line(const char *program, const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "%s: %s\n", program, text);
+    fprintf(stderr, "%s%s%s\n", program ? program : "", program ? ": " : "", text);
 }
 
 void wf_par_warn(void *program, const char *text)
@@ -100,8 +100,13 @@ static wf_status run_rank(wf_rank *rank, void *arg)
 /* A failure of the ranks, in one process of all. */
 static void report(const wf_error *error, void *arg)
 {
+    const job *j = arg;
+
     fflush(stdout);
-    fprintf(stderr, "%s: %s\n", ((const job *)arg)->program, error->text);
+    if (j->report)
+        j->report(error, j->arg);
+    else
+        wf_par_report_line(j->program, "%s", error->text);
 }
 
 /* The size that an argument --NAME sets: of an axis of the program's own, or tp and dp. NULL: none. */
@@ -221,35 +226,43 @@ wf_status wf_par_start_axes(wf_par_start *j, wf_error *error)
     return WF_OK;
 }
 
-int wf_par_start_ranks(wf_par_start *j, wf_error *refused)
+wf_status wf_par_start_launch(wf_par_start *j, wf_launch_end *end, wf_error *error)
 {
-    wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
-    wf_launch_options launch = {
-        .exit_now = exit_now, .report = report, .end = &end, .stall_timeout = j->stall_timeout};
-    wf_error error = *refused;
-    wf_status status = error.code;
+    wf_launch_options launch = {.exit_now = exit_now,
+                                .report = report,
+                                .end = end,
+                                .grace = j->grace,
+                                .stall_timeout = j->stall_timeout};
     int64_t ranks = wf_par_ranks(&j->options);
+    wf_job *alike = j->alike;
 
+    *end = (wf_launch_end){.reported = wf_launcher_reports_elsewhere()};
+    j->alike = NULL;
     wf_recorder_crashes(STDERR_FILENO);
     launch.ranks = ranks < INT_MAX ? (int)ranks : INT_MAX;
-    if (status == WF_OK) {
-        wf_job *alike = j->alike ? j->alike : wf_job_new();
-
+    if (error->code == WF_OK) {
+        alike = alike ? alike : wf_job_new();
         add_mesh(j, alike);
         launch.job = alike;
-        status = wf_launch(&launch, run_rank, j, &error);
-        wf_job_free(alike); /* the launch has a copy */
+        wf_launch(&launch, run_rank, j, error);
     } else {
-        wf_job_free(j->alike);
-        end.reported = wf_launch_meet(NULL, &error);
+        end->reported = wf_launch_meet(NULL, error);
     }
-    if (status != WF_OK && !end.reported)
-        report(&error, j);
-    else if (status != WF_OK) /* launchers end all when one has: let the other say why */
+    wf_job_free(alike); /* the launch has a copy */
+    return error->code;
+}
+
+int wf_par_start_end(const wf_par_start *j, const wf_launch_end *end, const wf_error *error,
+                     int status)
+{
+    fflush(stdout);
+    if (error->code != WF_OK && !end->reported)
+        wf_par_report_line(j->program, "%s", error->text);
+    else if (error->code != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    if (end.stuck) /* ranks still run, and may never end */
-        _exit(wf_par_exit_status(status));
-    return wf_par_exit_status(status);
+    if (end->stuck) /* ranks still run, and may never end */
+        _exit(status);
+    return status;
 }
 
 int wf_par_main(int argc, char **argv, const wf_par_options *options,
@@ -261,7 +274,9 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
                       .arg = arg,
                       .stall_timeout = WF_PAR_STALL_TIMEOUT};
     wf_error error = {WF_OK, ""};
+    wf_launch_end end;
 
     read_arguments(argc, argv, &j, &error);
-    return wf_par_start_ranks(&j, &error);
+    wf_par_start_launch(&j, &end, &error);
+    return wf_par_start_end(&j, &end, &error, wf_par_exit_status(error.code));
 }

@@ -9,7 +9,7 @@ uint64_t app_loop_requests(const app_loop *l)
 {
     bool leaves = l->o->recovery_dir && wf_elastic_files_leave(l->o->recovery_dir);
 
-    return app_saving_requests(&l->saving) | (leaves ? WF_SIGNAL_LEAVE : 0);
+    return wf_saving_requests(&l->saving.saving) | (leaves ? WF_SIGNAL_LEAVE : 0);
 }
 
 /* Returns whether any rank is asked to stop, on all ranks alike, and takes up what any is asked for. */
@@ -60,7 +60,7 @@ wf_status app_loop_evaluate(app_loop *l, int64_t step, wf_step_log *record)
     wf_par_evaluate_until(l->trainer, batches, &validation, NULL, stop, l, &record->val_loss);
     record->has_val_loss = wf_context_status(ctx) == WF_OK && !(l->requests & WF_SIGNAL_STOP);
     if (record->has_val_loss)
-        app_saving_validated(&l->saving, record->val_loss);
+        wf_saving_validated(&l->saving.saving, record->val_loss);
     if (record->has_val_loss && l->job->exam.requests.count) {
         app_exam_take(&l->job->exam, l->par, l->model, l->job->pipeline ? l->trainer : NULL,
                       l->rank->index == 0, stop, l, &score);

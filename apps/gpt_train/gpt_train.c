@@ -18,15 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_CHECKPOINT = 8, EXIT_PREEMPTED = 75, ELASTIC_GRACE_MS = 700 };
-
-/* Exit status by what went wrong, as documented in --help. */
-static int exit_status(wf_status status, const app_saving_result *saved)
-{
-    if (saved->failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
-        return EXIT_CHECKPOINT;
-    return status == WF_OK && saved->preempted ? EXIT_PREEMPTED : wf_par_exit_status(status);
-}
+enum { ELASTIC_GRACE_MS = 700 };
 
 static const char *unless_auto(const char *choice)
 {
@@ -142,9 +134,9 @@ static wf_status train(const void *options, void *arg, wf_launch_end *end, wf_er
 }
 
 /* Those of this run too. */
-static wf_status find_checkpoints(const app_options *o, app_resume *resume, wf_error *error)
+static wf_status find_checkpoints(const app_options *o, wf_resume *resume, wf_error *error)
 {
-    app_resume_close(resume);
+    wf_resume_close(resume);
     if (app_resume_open(o, resume, error) == WF_OK && !resume->count)
         wf_error_set(error, WF_EDATA, "there is no checkpoint to go on from");
     return error->code;
@@ -210,7 +202,7 @@ static wf_status load_left(const app_options *o, app_train_job *job, wf_error *e
 }
 
 /* Where something goes wrong in one process of several, the others hear of it when they meet. */
-static wf_status launch(app_options *o, app_train_job *job, app_resume *resume,
+static wf_status launch(app_options *o, app_train_job *job, wf_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
 {
     wf_error *failed = &job->failed;
@@ -279,10 +271,10 @@ static wf_status tell_fit(app_options *o, wf_error *error)
     return error->code;
 }
 
-static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *end,
+static wf_status run(app_options *o, wf_saving_result *result, wf_launch_end *end,
                      bool *launched, wf_error *error)
 {
-    app_resume resume = {.count = 0};
+    wf_resume resume = {.count = 0};
     wf_elastic elastic = WF_ELASTIC("gpt_train", o->recovery_dir);
     app_train_job job = {.options = o,
                          .resume = &resume,
@@ -339,7 +331,7 @@ static wf_status run(app_options *o, app_saving_result *result, wf_launch_end *e
     app_sample_prompt_close(&job.prompt);
     app_exam_close(&job.exam);
     wf_replay_close(job.replay);
-    app_resume_close(&resume);
+    wf_resume_close(&resume);
     free(elastic.job);
     return status;
 }
@@ -355,7 +347,7 @@ int main(int argc, char **argv)
 {
     wf_error error = {WF_OK, ""};
     app_options options;
-    app_saving_result saved = {.failed = false, .lock = -1};
+    wf_saving_result saved = {.failed = false, .lock = -1};
     wf_launch_end end = {.reported = wf_launcher_reports_elsewhere()};
     bool launched; /* the other processes know of this one */
     wf_status status;
@@ -385,7 +377,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gpt_train: %s\n", error.text);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
-    result = exit_status(status, &saved);
+    result = wf_saving_exit_status(status, &saved);
     if (result == 0 && is_asked(&options))
         result = app_program_end("gpt_train", result);
     if (end.stuck) /* ranks still run, and may never end */

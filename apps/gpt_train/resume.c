@@ -238,61 +238,6 @@ void app_resume_explain(const app_options *options, const wf_par_checkpoint *che
     wf_text_visible(error->text);
 }
 
-static wf_status open_one(const app_options *o, const char *path, app_resume *r,
-                          wf_error *error)
-{
-    wf_par_checkpoint *c = wf_par_checkpoint_open(path, error);
-    wf_status status = c ? compare(o, c, refuse, error) : error->code;
-
-    if (status == WF_OK)
-        r->checkpoint[r->count++] = c;
-    else
-        wf_par_checkpoint_close(c);
-    return status;
-}
-
-/* All of a directory, as far as they can be opened. The first of them has to fit the flags; another
-   that does not is of a run before, and left out. */
-static wf_status open_list(const app_options *o, const char *dir, app_resume *r,
-                           wf_error *error)
-{
-    char **paths;
-    int64_t count;
-    bool first = wf_launcher_detected().process <= 0; /* all processes see the same */
-    wf_error unknown = {WF_OK, ""};
-    wf_status status = wf_par_checkpoint_list(dir, &paths, &count, &unknown);
-
-    /* to begin anew, or to go on from another one, is the user's to say */
-    if (status != WF_OK)
-        wf_error_set(
-            error, status,
-            "%s; name the checkpoint to go on from (--resume %s/step-..), or begin anew "
-            "with --resume none",
-            unknown.text, dir);
-
-    for (int64_t i = 0; i < count; i++) {
-        wf_error why = {WF_OK, ""};
-
-        if (status == WF_OK && r->count < APP_RESUME_MOST &&
-            open_one(o, paths[i], r, &why) != WF_OK) {
-            if (why.code != WF_EINVAL && first)
-                fprintf(stderr, "gpt_train: %s\n", why.text);
-            else if (why.code != WF_EINVAL)
-                r->unopened = why;
-            else if (!r->count)
-                status = wf_error_set(error, why.code, "%s", why.text);
-        }
-        free(paths[i]);
-    }
-    free(paths);
-    if (status == WF_OK && count && !r->count)
-        return wf_error_set(error, WF_EDATA,
-                            "none of the %lld checkpoints in %s can be used; --resume none "
-                            "begins anew",
-                            (long long)count, dir);
-    return status;
-}
-
 typedef struct shapes {
     const app_options *options;
     const wf_par_checkpoint *checkpoint;
@@ -317,14 +262,26 @@ static wf_status compare_shapes(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-static bool is_automatic(const app_options *o)
+/* wf_resume_options.fits */
+static wf_status check_flags(void *arg, const wf_par_checkpoint *c, wf_error *error)
 {
-    return !o->resume || strcmp(o->resume, "auto") == 0;
+    return compare(arg, c, refuse, error);
+}
+
+static wf_resume_options options_of(const app_options *o)
+{
+    return (wf_resume_options){.program = "gpt_train",
+                               .save = o->save,
+                               .resume = o->resume,
+                               .fits = check_flags,
+                               .arg = (void *)(uintptr_t)o}; /* only read */
 }
 
 bool app_resume_looks(const app_options *o)
 {
-    return is_automatic(o) ? o->save != NULL : strcmp(o->resume, "none") != 0;
+    const wf_resume_options options = options_of(o);
+
+    return wf_resume_looks(&options);
 }
 
 bool app_resume_continues(const app_options *o)
@@ -332,27 +289,11 @@ bool app_resume_continues(const app_options *o)
     return app_resume_looks(o) || o->recovery_dir;
 }
 
-static wf_status open_all(const app_options *o, app_resume *r, wf_error *error)
+wf_status app_resume_open(const app_options *o, wf_resume *r, wf_error *error)
 {
-    wf_status status;
+    const wf_resume_options options = options_of(o);
+    wf_status status = wf_resume_open(&options, r, error);
 
-    if (!app_resume_looks(o))
-        return WF_OK;
-    if (is_automatic(o))
-        return open_list(o, o->save, r, error);
-    status = wf_par_checkpoint_there(o->resume) ? open_one(o, o->resume, r, error)
-                                                : open_list(o, o->resume, r, error);
-    if (status == WF_OK && !r->count)
-        return wf_error_set(error, WF_EIO, "--resume %s: there is no checkpoint", o->resume);
-    return status;
-}
-
-wf_status app_resume_open(const app_options *o, app_resume *r, wf_error *error)
-{
-    wf_status status;
-
-    *r = (app_resume){.count = 0};
-    status = open_all(o, r, error);
     if (status == WF_OK && r->count) {
         shapes s = {o, r->checkpoint[0]};
 
@@ -361,13 +302,6 @@ wf_status app_resume_open(const app_options *o, app_resume *r, wf_error *error)
             compare_shapes, &s, error);
     }
     if (status != WF_OK)
-        app_resume_close(r);
+        wf_resume_close(r);
     return status;
-}
-
-void app_resume_close(app_resume *r)
-{
-    for (int i = 0; i < r->count; i++)
-        wf_par_checkpoint_close(r->checkpoint[i]);
-    r->count = 0;
 }

@@ -8,23 +8,14 @@
 #define WF_APPS_RESUME_H
 
 #include "apps/options/options.h"
+#include "parallel/checkpoint/resume.h"
 #include <weft/weft.h>
 
-enum { APP_RESUME_MOST = 8 }; /* checkpoints that are tried, newest first */
-
-typedef struct app_resume {
-    wf_par_checkpoint *checkpoint[APP_RESUME_MOST]; /* to be tried in this order */
-    int count;
-    wf_error
-        unopened; /* why this process could not open one, where it is not the first process, which tells */
-} app_resume;
-
 /*
- * Open what --resume says. One that is damaged is told on stderr by the first process, and left out. Owner: caller,
- * app_resume_close. WF_EINVAL: flags, or tensors of other shapes, that don't fit; else there is no checkpoint that can be used.
+ * Opens what --resume says (parallel/checkpoint/resume.h). Owner: caller, wf_resume_close. WF_EINVAL: flags, or tensors of other
+ * shapes, that don't fit; else there is no checkpoint that can be used.
  */
-wf_status app_resume_open(const app_options *options, app_resume *resume, wf_error *error);
-void app_resume_close(app_resume *resume);
+wf_status app_resume_open(const app_options *options, wf_resume *resume, wf_error *error);
 
 /* Whether checkpoints are looked for at all. */
 bool app_resume_looks(const app_options *options);

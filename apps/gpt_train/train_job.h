@@ -22,9 +22,9 @@ typedef struct app_train_job {
     wf_run_log *log; /* where rank 0 runs; else NULL */
     wf_error failed; /* before the launch, in this process: the others hear of it there */
     wf_par_pipeline *pipeline; /* NULL: there is none */
-    app_resume *resume;
+    wf_resume *resume;
     wf_sim_paced paced; /* the machine of --paced */
-    app_saving_result *saved;
+    wf_saving_result *saved;
     char numerics[17];        /* the run's numerics identity; "" without steps */
     wf_timeline *timeline;    /* where rank 0 runs and one is kept; else NULL */
     app_sample_prompt prompt; /* what --sample begins with */

@@ -35,7 +35,7 @@ static void introduce(app_loop *l)
    whose layout it is. The stages of a pipeline are a trainer's too. */
 static wf_status load_model(app_loop *l, const wf_par_train_options *options)
 {
-    const app_resume *resume = l->job->resume;
+    const wf_resume *resume = l->job->resume;
     int64_t step;
 
     if (l->job->pipeline)
@@ -43,12 +43,8 @@ static wf_status load_model(app_loop *l, const wf_par_train_options *options)
     for (int i = 0; i < resume->count && !l->trainer; i++)
         if (wf_par_checkpoint_is_local(resume->checkpoint[i]))
             l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
-    l->saving = (app_saving){.options = l->o,
-                             .par = l->par,
-                             .trainer = l->trainer,
-                             .model = &l->model->base,
-                             .result = l->job->saved};
-    return app_saving_resume(&l->saving, l->job->resume, &step);
+    app_saving_open_loading(&l->saving, l->o, l->par, l->model, l->trainer, l->job->saved);
+    return wf_saving_resume(&l->saving.saving, l->job->resume, &step);
 }
 
 /* Whoever asks a run to stop does not wait for a sample: the same command goes on with that. */
@@ -125,9 +121,7 @@ wf_status app_train_rank(wf_rank *rank, void *arg)
     l.par = wf_par_open(rank, &options, &rank->error);
     if (!l.par)
         return rank->error.code;
-    l.elastic = wf_elastic_rank_of(
-        job->elastic, l.par,
-        job->resume->count ? wf_par_checkpoint_step(job->resume->checkpoint[0]) : -1);
+    l.elastic = wf_elastic_rank_of(job->elastic, l.par, wf_resume_step(job->resume));
     l.trace = (wf_rank_trace){.rank = rank,
                               .par = l.par,
                               .traced = l.o->trace != NULL,

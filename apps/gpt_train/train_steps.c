@@ -161,31 +161,19 @@ static wf_status train_step(app_loop *l, int64_t step)
     return end_step(l, &made, flops);
 }
 
-/* A line for each checkpoint, when it has been published. */
-static void tell_saved(app_loop *l, const wf_par_saver *saver, int64_t *told)
+static void clear_log(void *log)
 {
-    int64_t step = saver ? wf_par_saver_saved(saver) : 0;
-    char path[4096];
-
-    if (step == *told)
-        return;
-    *told = step;
-    if (l->rank->index != 0)
-        return;
-    wf_comm_at_files(l->rank->world, true);
-    wf_run_log_clear(l->job->log);
-    app_saving_moved(&l->saving);
-    printf("saved %s\n", wf_par_saver_path(saver, step, path, sizeof path));
-    fflush(stdout);
-    wf_comm_at_files(l->rank->world, false);
+    wf_run_log_clear(log);
 }
 
 /* Behind a step: checkpoints, and a line for each. */
 static void save_step(app_loop *l, int64_t step, bool *stop)
 {
+    wf_saving *saving = &l->saving.saving;
+
     if (l->requests & WF_SIGNAL_LEAVE)
         l->requests |= WF_SIGNAL_STOP;
-    app_saving_step(&l->saving, step, l->requests, stop);
+    wf_saving_step(saving, step, l->requests, stop);
     if (l->unevaluated) /* the last step too: not all is done that was asked for */
         l->job->saved->preempted = true;
     if (l->unevaluated && l->rank->index == 0) {
@@ -195,16 +183,15 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
                step);
         fflush(stdout);
     }
-    tell_saved(l, l->saving.saver, &l->told_saved);
-    tell_saved(l, l->saving.best, &l->told_best);
+    wf_saving_report(saving, clear_log, l->job->log);
     if (l->rank->index == 0 && wf_context_status(wf_par_context(l->par)) == WF_OK)
-        wf_elastic_saved(l->job->elastic, step, l->saving.best_loss);
+        wf_elastic_saved(l->job->elastic, step, saving->best_loss);
 }
 
 /* Loads a checkpoint, or begins. */
 static wf_status load_checkpoint(app_loop *l, int64_t *step)
 {
-    wf_status status = app_saving_resume(&l->saving, l->job->resume, step);
+    wf_status status = wf_saving_resume(&l->saving.saving, l->job->resume, step);
 
     l->elastic.ready = status == WF_OK;
     return status;
@@ -215,14 +202,14 @@ static wf_status load_checkpoint(app_loop *l, int64_t *step)
 static wf_status go_on(app_loop *l, int64_t *step, bool *stop)
 {
     wf_context *ctx = wf_par_context(l->par);
-    float best_loss = l->saving.best_loss;
+    float best_loss = l->saving.saving.best_loss;
     wf_elastic_step made;
 
     if (wf_elastic_rank_restore(&l->elastic, step, &made, &best_loss) != WF_OK)
         return wf_context_status(ctx);
     if (!l->elastic.ready)
         return load_checkpoint(l, step);
-    app_saving_best(&l->saving, best_loss);
+    wf_saving_best(&l->saving.saving, best_loss);
     if (made.step != *step)
         return WF_OK;
     if (end_step(l, &made, wf_context_model_flops(ctx)) == WF_OK)
@@ -280,7 +267,8 @@ wf_status app_loop_train(app_loop *l)
 
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
-        app_saving_check(&l->saving) == WF_OK && l->rank->index == 0 && !l->elastic.again) {
+        wf_saving_check(&l->saving.saving) == WF_OK && l->rank->index == 0 &&
+        !l->elastic.again) {
         wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);
@@ -297,7 +285,7 @@ wf_status app_loop_train(app_loop *l)
             l->elastic.leaves = stop ? l->o->recovery_dir != NULL : leave && step >= leave;
         }
     if (wf_context_status(ctx) == WF_ENONFINITE) /* every rank has found it */
-        app_saving_finish(&l->saving);
+        wf_saving_finish(&l->saving.saving);
     wf_run_log_clear(l->rank->index == 0 ? l->job->log : NULL);
     return l->elastic.leaves ? wf_context_status(ctx)
                              : rank_parts_tell(&l->parts, l->resumed + 1, last);

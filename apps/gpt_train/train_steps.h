@@ -26,7 +26,6 @@ typedef struct app_loop {
     wf_log_scalar scalars[APP_LOOP_SCALARS];
     wf_rank_trace trace;
     rank_parts parts;
-    int64_t told_saved, told_best; /* the checkpoints that have had their lines */
     wf_elastic_rank elastic;
 } app_loop;
 

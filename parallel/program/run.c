@@ -24,6 +24,7 @@ int wf_par_run(int argc, char **argv, wf_par_program *program)
 {
     wf_services s = {.program = program, .out = stdout};
     wf_error error = {WF_OK, ""}, closed = {WF_OK, ""};
+    wf_launch_end end;
     int status;
 
     s.start.program = wf_par_program_name(argc, argv);
@@ -41,7 +42,8 @@ int wf_par_run(int argc, char **argv, wf_par_program *program)
             wf_services_open(&s, &error);
         s.start.alike = wf_job_new();
         wf_flags_job(s.flags, own, s.start.alike);
-        status = wf_par_start_ranks(&s.start, &error);
+        wf_par_start_launch(&s.start, &end, &error);
+        status = wf_par_start_end(&s.start, &end, &error, wf_par_exit_status(error.code));
     }
     if (wf_services_close(&s, &closed) != WF_OK && status == 0) {
         fprintf(stderr, "%s: %s\n", s.start.program, closed.text);
