@@ -24,15 +24,18 @@ typedef struct wf_context_options {
     size_t memory_limit; /* bytes of tensors, 0 for no limit */
     uint64_t seed;       /* seeds dropout and initialisation */
     bool exact_off;      /* plain chains and rank-order sums: faster, tied to the layout */
-    bool compute_fp32;  /* kernels get operands that are stored as bf16 widened, and multiply in
-                            fp32; else those that can (wf_kernel.all_bf16) make bf16 products */
-    bool fp32_residual; /* a residual stream that begins in the device's type stays so, whatever
-                            results are stored as (wf_op.follows) */
-    bool plan; /* memory is counted and never taken, kernels are not run: what would a run need?
-                  Tensors have no values, and their data must not be touched */
-    bool
-        debug_handles; /* uses of tensors that have ended are found, and writes outside of outputs
-                           (core/handles_internal.h) */
+    /* kernels get operands that are stored as bf16 widened, and multiply in fp32; else those
+       that can (wf_kernel.all_bf16) make bf16 products */
+    bool compute_fp32;
+    /* a residual stream that begins in the device's type stays so, whatever results are stored
+       as (wf_op.follows) */
+    bool fp32_residual;
+    /* memory is counted and never taken, kernels are not run: what would a run need? Tensors
+       have no values, and their data must not be touched */
+    bool plan;
+    /* uses of tensors that have ended are found, and writes outside of outputs
+       (core/handles_internal.h) */
+    bool debug_handles;
 } wf_context_options;
 
 /**
@@ -62,15 +65,17 @@ WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ..
     WF_PRINTF(3, 4);
 
 /**
- * wf_context_warn - report once what is legal, and seldom meant: an op through which no gradient passes, say
+ * wf_context_warn - report once what is legal, and seldom meant: an op through which no
+ * gradient passes, say
  *
- * @param of  what it is about, by address: what was reported of it is not reported again; at most 32 are
+ * @param of  what it is about, by address: what was reported of it is not reported again; at
+ *            most 32 are
  */
 WF_API void wf_context_warn(wf_context *ctx, const void *of, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_context_on_warning - call a function with each warning; NULL: with none, as at first. wf_par_open has them written
- * to standard error by rank 0. */
+/** wf_context_on_warning - call a function with each warning; NULL: with none, as at first.
+ * wf_par_open has them written to standard error by rank 0. */
 WF_API void wf_context_on_warning(wf_context *ctx,
                                   void (*warning)(void *self, const char *text), void *self);
 
@@ -84,43 +89,45 @@ WF_API uint64_t wf_context_seed(const wf_context *ctx);
 WF_API bool wf_context_exact(const wf_context *ctx);
 WF_API bool wf_context_dry_run(const wf_context *ctx);
 
-/** wf_context_compute - what operands that are stored as bf16 are multiplied as: WF_BF16, or with
- * compute_fp32 the device's own type. */
+/** wf_context_compute - what operands that are stored as bf16 are multiplied as: WF_BF16, or
+ * with compute_fp32 the device's own type. */
 WF_API wf_dtype wf_context_compute(const wf_context *ctx);
 
 /** wf_context_fp32_residual - whether residual streams are stored in the device's type
  * (wf_context_options.fp32_residual). */
 WF_API bool wf_context_fp32_residual(const wf_context *ctx);
 
-/** wf_context_blocks - small blocks of the host's memory for what the rank needs again and again: what
- * is taken is given back before the context closes. Owner: the context. */
+/** wf_context_blocks - small blocks of the host's memory for what the rank needs again and
+ * again: what is taken is given back before the context closes. Owner: the context. */
 WF_API wf_blocks *wf_context_blocks(wf_context *ctx);
 
 /**
- * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL: the
- * first reason that was found, "not layout-exact: .."; the same on all ranks of a mesh
+ * wf_context_inexact - why the layout shows in the bits of what was computed so far, or NULL:
+ * the first reason that was found, "not layout-exact: .."; the same on all ranks of a mesh
  *
- * An op that sums a dim finds one where axes split it so that ranks do not add what one rank adds.
+ * An op that sums a dim finds one where axes split it so that ranks do not add what one rank
+ * adds.
  *
  * Owner: the context
  */
 WF_API const char *wf_context_inexact(const wf_context *ctx);
-/** wf_context_inexact_clear - forget the reason: what is computed from now on is judged alone. Every
- * rank of a mesh does so at the same place. */
+/** wf_context_inexact_clear - forget the reason: what is computed from now on is judged alone.
+ * Every rank of a mesh does so at the same place. */
 WF_API void wf_context_inexact_clear(wf_context *ctx);
 /** wf_context_tell_inexact - keep this reason, unless one is kept already. */
 WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
 /**
- * wf_sequences - the global sequences of a batch's rows: runs of `run` neighbours, the first of which
- * begins with sequence `first` and every next one `stride` sequences later; 0 for one run of all.
+ * wf_sequences - the global sequences of a batch's rows: runs of `run` neighbours, the first of
+ * which begins with sequence `first` and every next one `stride` sequences later; 0 for one run
+ * of all.
  */
 typedef struct wf_sequences {
     int64_t first, run, stride;
 } wf_sequences;
 
-/** wf_sequence_of - the global sequence of a row of the whole batch: index row of a tensor's dim 0,
- * of which a rank holds those from tensor->start[0] on. */
+/** wf_sequence_of - the global sequence of a row of the whole batch: index row of a tensor's
+ * dim 0, of which a rank holds those from tensor->start[0] on. */
 WF_HOST_DEVICE static inline int64_t wf_sequence_of(const wf_sequences *s, int64_t row)
 {
     return s->run > 0 ? s->first + row / s->run * s->stride + row % s->run : s->first + row;
@@ -140,21 +147,21 @@ WF_API int64_t wf_context_step(const wf_context *ctx);
 WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
 
 /**
- * wf_context_micro_steps - in how many batches one after the other a training step comes, from now on; 1
- * at the start
+ * wf_context_micro_steps - in how many batches one after the other a training step comes, from
+ * now on; 1 at the start
  *
- * What a model computes from its parameters before it uses it has a gradient that is summed over a
- * batch, and then goes back through what computed it: once for each of them. That has other bits
- * than once for all, so wf_context_inexact tells of it where there are several.
+ * What a model computes from its parameters before it uses it has a gradient that is summed
+ * over a batch, and then goes back through what computed it: once for each of them. That has
+ * other bits than once for all, so wf_context_inexact tells of it where there are several.
  */
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
 /**
- * wf_context_rows_apart - whether ranks with one row of a batch each keep their gradients apart from now on, each of
- * them a term that is added by its number; false at the start
+ * wf_context_rows_apart - whether ranks with one row of a batch each keep their gradients apart
+ * from now on, each of them a term that is added by its number; false at the start
  *
- * No sum over these ranks is taken then, so that their order in the mesh need not be that of a tree, and
- * wf_context_inexact does not tell of it.
+ * No sum over these ranks is taken then, so that their order in the mesh need not be that of a
+ * tree, and wf_context_inexact does not tell of it.
  */
 WF_API void wf_context_rows_apart(wf_context *ctx, bool apart);
 /** wf_context_has_rows_apart - what wf_context_rows_apart said last. */
@@ -169,34 +176,35 @@ WF_API bool wf_context_is_training(const wf_context *ctx);
 WF_API double wf_context_flops(const wf_context *ctx);
 
 /**
- * wf_context_model_flops - model FLOPs: what of that a model takes by itself, on any layout and whatever is recomputed. Over
- * all ranks they are those of one rank
+ * wf_context_model_flops - model FLOPs: what of that a model takes by itself, on any layout and
+ * whatever is recomputed. Over all ranks they are those of one rank
  *
- * Not counted: forward passes that are recomputed, scores that attention makes again in backward, products that ranks of
- * tensor parallelism all make, sequences that a rank without one computes again, and the optimizer's products. They are
- * what model FLOPs utilization (MFU, PaLM 2022) is made of, with attention over the scores that a mask leaves.
+ * Not counted: forward passes that are recomputed, scores that attention makes again in
+ * backward, products that ranks of tensor parallelism all make, sequences that a rank without
+ * one computes again, and the optimizer's products. They are what model FLOPs utilization (MFU,
+ * PaLM 2022) is made of, with attention over the scores that a mask leaves.
  */
 WF_API double wf_context_model_flops(const wf_context *ctx);
 
-/** wf_context_model_share - which part of the work from now on is the model's: 1, or 0 where it is done again. Returns
- * the part until now. */
+/** wf_context_model_share - which part of the work from now on is the model's: 1, or 0 where it
+ * is done again. Returns the part until now. */
 WF_API double wf_context_model_share(wf_context *ctx, double share);
 
 /** wf_uses - how uses of leaves are numbered, in the order of a forward pass. */
 typedef struct wf_uses {
     int64_t next; /* the number of the next use */
-    bool
-        later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
+    /* no tape records, but what runs will be recomputed for one, with the same numbers */
+    bool later;
     bool recompute; /* this is such a recomputation, in backward */
     void *pass;     /* the forward pass that they are uses in (nn/pass.h) */
     void *cache; /* keys and values that it goes on with (nn/cache.h); NULL: it begins anew */
-    /* documents in its sequences (nn/documents.h): the first token that each one sees, and its position
-       in its own; NULL: a sequence is one document */
+    /* documents in its sequences (nn/documents.h): the first token that each one sees, and its
+       position in its own; NULL: a sequence is one document */
     struct wf_tensor *first, *positions;
 } wf_uses;
 
-/** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
- * Owner: the context. */
+/** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for
+ * that. Owner: the context. */
 WF_API wf_uses *wf_context_uses(wf_context *ctx);
 
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
@@ -206,9 +214,10 @@ WF_API wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kin
 WF_API wf_memory_kind wf_context_memory_kind_now(const wf_context *ctx);
 
 /**
- * wf_context_storage - what results of ops are stored as from now on: WF_BF16, or the device's own
- * type, which it is at first; returns the last. Ops compute in the device's type and round once;
- * wf_op.keep_fp32 says which results are never rounded, and a partial sum is when it is complete.
+ * wf_context_storage - what results of ops are stored as from now on: WF_BF16, or the device's
+ * own type, which it is at first; returns the last. Ops compute in the device's type and round
+ * once; wf_op.keep_fp32 says which results are never rounded, and a partial sum is when it is
+ * complete.
  *
  * Errors:  WF_EDTYPE in the context where it is another type
  */
@@ -220,8 +229,8 @@ WF_API wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype);
  */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
-/** wf_context_phase - name what is going on, for the moment of the peak and for traces; returns the
- * last one. */
+/** wf_context_phase - name what is going on, for the moment of the peak and for traces; returns
+ * the last one. */
 WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
 
 /**
@@ -231,15 +240,16 @@ WF_API const char *wf_context_phase(wf_context *ctx, const char *phase);
  */
 WF_API void wf_context_action(wf_context *ctx, const char *name);
 
-/** wf_context_path, wf_context_phase_now, wf_context_action_now - what wf_context_enter, wf_context_phase and
- * wf_context_action said last; NULL: nothing. */
+/** wf_context_path, wf_context_phase_now, wf_context_action_now - what wf_context_enter,
+ * wf_context_phase and wf_context_action said last; NULL: nothing. */
 WF_API const char *wf_context_path(const wf_context *ctx);
 WF_API const char *wf_context_action_now(const wf_context *ctx);
 WF_API const char *wf_context_phase_now(const wf_context *ctx);
 
 /**
- * wf_context_running, wf_context_op_now - the context whose module or op this thread has entered last, and the name
- * of the op that it is in; NULL: none. For the notice of a crash: both may be called by a signal's handler.
+ * wf_context_running, wf_context_op_now - the context whose module or op this thread has
+ * entered last, and the name of the op that it is in; NULL: none. For the notice of a crash:
+ * both may be called by a signal's handler.
  *
  * wf_context_run - this thread, which works for another one, runs for that one's context
  */
@@ -247,29 +257,29 @@ WF_API const wf_context *wf_context_running(void);
 WF_API const char *wf_context_op_now(const wf_context *ctx);
 WF_API void wf_context_run(const wf_context *ctx);
 
-/** wf_context_pace - ops take the time of another machine (core/pace.h), from now on; NULL: their own. The pace is the
- * caller's, and there as long. wf_context_pace_of - which it is. */
+/** wf_context_pace - ops take the time of another machine (core/pace.h), from now on; NULL:
+ * their own. The pace is the caller's, and there as long. wf_context_pace_of - which it is. */
 WF_API void wf_context_pace(wf_context *ctx, wf_pace *pace);
 WF_API wf_pace *wf_context_pace_of(const wf_context *ctx);
 
-/** wf_context_journal - ops are written down from now on, those of a plan too; NULL ends it. On a mesh see wf_mesh_journal.
- * The journal is the caller's, and there as long. */
+/** wf_context_journal - ops are written down from now on, those of a plan too; NULL ends it. On
+ * a mesh see wf_mesh_journal. The journal is the caller's, and there as long. */
 WF_API void wf_context_journal(wf_context *ctx, const wf_journal *journal);
 
 /** wf_op_observer - looks at a call of an op that has just been made. */
 typedef void wf_op_observer(void *arg, const wf_call *call);
 
 /**
- * wf_context_observe - show every call of an op with its results, as they are made, until this is
- * called with NULL; views are not shown, nor what a plan or the fake device does not compute
+ * wf_context_observe - show every call of an op with its results, as they are made, until this
+ * is called with NULL; views are not shown, nor what a plan or the fake device does not compute
  *
  * @param observe  may read, and calls no op
  */
 WF_API void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg);
 
 /**
- * wf_context_trace - write down what kernels and phases take from now on, until it is called with
- * NULL; on a mesh see wf_mesh_trace
+ * wf_context_trace - write down what kernels and phases take from now on, until it is called
+ * with NULL; on a mesh see wf_mesh_trace
  *
  * @param trace  the caller's, and open as long
  */

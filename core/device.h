@@ -10,7 +10,8 @@ WF_BEGIN_DECLS
 struct wf_exact_sum; /* core/numerics/exact_sum.h */
 struct wf_device;
 
-/* Rows of `bytes`, from_step and to_step bytes apart; what is read and written does not overlap. */
+/* Rows of `bytes`, from_step and to_step bytes apart; what is read and written does not
+   overlap. */
 typedef struct wf_copy {
     const void *from;
     void *to;
@@ -32,10 +33,10 @@ typedef struct wf_reduce {
 /**
  * wf_device_memory - memory that the host can neither read nor write, and what works on it.
  *
- * What a device is asked for happens in the order in which the rank asked, and later: only read,
- * digest and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
- * or kernel tells them. `side_stream` is for exchanges between ranks: any thread may ask for it, beside
- * what the rank computes, and it is done when the call returns.
+ * What a device is asked for happens in the order in which the rank asked, and later: only
+ * read, digest and wait wait for it. Functions that return nothing keep their failures, and the
+ * next read, wait or kernel tells them. `side_stream` is for exchanges between ranks: any
+ * thread may ask for it, beside what the rank computes, and it is done when the call returns.
  */
 typedef struct wf_device_memory {
     wf_status (*read)(struct wf_device *device, void *host, const void *from, size_t bytes,
@@ -48,15 +49,16 @@ typedef struct wf_device_memory {
                         wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
-    /* what wf_digest_part gives of a tensor of floats; waits for it. Errors are the context's */
+    /* what wf_digest_part gives of a tensor of floats; waits for it. Errors are the
+       context's */
     wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
                         uint64_t *digest);
 } wf_device_memory;
 
 /**
- * wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between begin and end all that the
- * rank asks for is kept in order and not done. `now` is what kernels that were captured read anew in
- * every run, in memory of the device that stays where it is.
+ * wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between
+ * begin and end all that the rank asks for is kept in order and not done. `now` is what kernels
+ * that were captured read anew in every run, in memory of the device that stays where it is.
  */
 typedef struct wf_graphs {
     wf_status (*begin)(struct wf_device *device, wf_error *error);
@@ -88,26 +90,27 @@ typedef struct wf_device {
     /* required: sums or maxima of many buffers, for the reductions over ranks */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n);
     void (*maximum)(const float *a, const float *b, float *dst, int64_t n);
-    /* sum, to many results, by non-temporal stores where `non_temporal`; NULL: sum, then copies */
+    /* sum, to many results, by non-temporal stores where `non_temporal`; NULL: sum, then
+       copies */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
                        int64_t n_dst, bool non_temporal, int64_t n);
     /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
-    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one row
-       of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart. The sum lies in the device's memory: see core/numerics/squares.h */
+    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one
+       row of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2,
+       1 apart. The sum lies in the device's memory: see core/numerics/squares.h */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
-    /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
-       gradients meet */
+    /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where
+       two gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
-    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the gradient
-       of a vector, which comes with a row per sequence (WF_OP_BORDER) */
+    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the
+       gradient of a vector, which comes with a row per sequence (WF_OP_BORDER) */
     const wf_op *batch_sum;
     /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);
-    /* what a tensor that is stored as nf4 stands for (core/nf4_tensor.h), as bf16 or as floats of the device's type;
-       NULL: the device takes none */
+    /* what a tensor that is stored as nf4 stands for (core/nf4_tensor.h), as bf16 or as floats
+       of the device's type; NULL: the device takes none */
     void (*widen_nf4)(const struct wf_device *device, const wf_tensor *t, wf_dtype as,
                       void *to);
     void (*close)(struct wf_device *device); /* required */

@@ -1,4 +1,5 @@
-/* core/dynamic8_tensor.h - matrices that are stored in 8 bits a number (core/numerics/dynamic8.h). */
+/* core/dynamic8_tensor.h - matrices that are stored in 8 bits a number
+   (core/numerics/dynamic8.h). */
 #ifndef WF_CORE_DYNAMIC8_TENSOR_H
 #define WF_CORE_DYNAMIC8_TENSOR_H
 

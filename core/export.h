@@ -1,4 +1,5 @@
-/* core/export.h - what the shared library shows: everything is hidden but what carries WF_API. */
+/* core/export.h - what the shared library shows: everything is hidden but what carries
+   WF_API. */
 #ifndef WF_CORE_EXPORT_H
 #define WF_CORE_EXPORT_H
 

@@ -1,4 +1,5 @@
-/* core/futex.h - sleep until a word changes, and wake who sleeps on it (futex(2), one process). */
+/* core/futex.h - sleep until a word changes, and wake who sleeps on it (futex(2), one
+   process). */
 #ifndef WF_CORE_FUTEX_H
 #define WF_CORE_FUTEX_H
 
@@ -9,8 +10,8 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_futex_wait - sleep while a word has this value. Without a reason it returns early now and then:
- * callers look at their condition again.
+ * wf_futex_wait - sleep while a word has this value. Without a reason it returns early now and
+ * then: callers look at their condition again.
  *
  * @param word          an atomic word of 32 bits, of this process
  * @param milliseconds  how long at most

@@ -1,14 +1,14 @@
 /*
- * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and replayed
- * without what the host does to launch it (CUDA graphs).
+ * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and
+ * replayed without what the host does to launch it (CUDA graphs).
  *
- * What is captured keeps its tensors, their addresses, and the attributes of its ops. What differs
- * from run to run is in tensors that are written before one (a batch), or in a few numbers that
- * kernels find in memory of the device while they are captured (kernels/now.h).
+ * What is captured keeps its tensors, their addresses, and the attributes of its ops. What
+ * differs from run to run is in tensors that are written before one (a batch), or in a few
+ * numbers that kernels find in memory of the device while they are captured (kernels/now.h).
  *
- * Memory that ops take while a graph is captured is the graph's own and stays where it is. A tensor
- * that was made then and is still held holds what the last run gave it; nothing else does, and
- * nothing may be given back then that was taken before.
+ * Memory that ops take while a graph is captured is the graph's own and stays where it is. A
+ * tensor that was made then and is still held holds what the last run gave it; nothing else
+ * does, and nothing may be given back then that was taken before.
  */
 #ifndef WF_CORE_GRAPH_H
 #define WF_CORE_GRAPH_H
@@ -20,12 +20,14 @@ WF_BEGIN_DECLS
 typedef struct wf_graph wf_graph;
 
 /**
- * wf_graph_begin - capture what the context's device is asked for from now on, in place of doing it
+ * wf_graph_begin - capture what the context's device is asked for from now on, in place of
+ * doing it
  *
- * What shapes and kernels need but once (libraries loaded, algorithms found) has to be there: the
- * same work has run before. In a plan nothing is captured, and memory is counted as in a run.
- * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being captured), WF_ENOMEM in the
- *          context
+ * What shapes and kernels need but once (libraries loaded, algorithms found) has to be there:
+ * the same work has run before. In a plan nothing is captured, and memory is counted as in a
+ * run.
+ * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being captured), WF_ENOMEM in
+ *          the context
  */
 WF_API wf_status wf_graph_begin(wf_context *ctx);
 

@@ -1,7 +1,7 @@
 /*
  * core/host_data.h - the data of tensors where the host's own code can read and write them: in
- * place where the device's memory is the host's, else in a copy. Whoever is not a kernel and wants
- * numbers comes here; a tensor's `data` may be an address of a device.
+ * place where the device's memory is the host's, else in a copy. Whoever is not a kernel and
+ * wants numbers comes here; a tensor's `data` may be an address of a device.
  */
 #ifndef WF_CORE_HOST_DATA_H
 #define WF_CORE_HOST_DATA_H
@@ -14,8 +14,8 @@ WF_BEGIN_DECLS
 typedef struct wf_host_data {
     wf_tensor *t;
     void *copy; /* NULL: the data themselves */
-    void *
-        f32; /* the same as f32, where they are stored as something else and that was asked for */
+    /* the same as f32, where they are stored as something else and that was asked for */
+    void *f32;
     bool changed;
 } wf_host_data;
 
@@ -37,9 +37,10 @@ WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
 WF_API void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view);
 
 /**
- * wf_data_read_f32, wf_data_write_f32 - the same as the numbers they stand for, where a tensor is stored as
- * bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all is written. What is
- * stored as nf4 is read so too, and written by wf_nf4_store alone (WF_EDTYPE)
+ * wf_data_read_f32, wf_data_write_f32 - the same as the numbers they stand for, where a tensor
+ * is stored as bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data
+ * themselves; all is written. What is stored as nf4 is read so too, and written by wf_nf4_store
+ * alone (WF_EDTYPE)
  */
 WF_API const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view);
 WF_API float *wf_data_write_f32(wf_tensor *t, wf_host_data *view);
@@ -52,9 +53,9 @@ WF_API void wf_data_close(wf_host_data *view);
 WF_API wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to);
 
 /**
- * wf_data_take - scratch memory for the host's own use: of the context's pool, and counted there,
- * where that holds the host's memory. Pair with wf_data_give. What a kernel needs it says as
- * wf_kernel.workspace; what ops need between each other are tensors of a scope.
+ * wf_data_take - scratch memory for the host's own use: of the context's pool, and counted
+ * there, where that holds the host's memory. Pair with wf_data_give. What a kernel needs it
+ * says as wf_kernel.workspace; what ops need between each other are tensors of a scope.
  *
  * Errors:  in the context; the result is then NULL
  */

@@ -1,6 +1,7 @@
 /*
- * core/journal.h - who writes down what a rank does, in its order: ops, and collectives and messages as they begin and as it
- * waits for their end. In a plan, too, where nothing is computed or moved.
+ * core/journal.h - who writes down what a rank does, in its order: ops, and collectives and
+ * messages as they begin and as it waits for their end. In a plan, too, where nothing is
+ * computed or moved.
  */
 #ifndef WF_CORE_JOURNAL_H
 #define WF_CORE_JOURNAL_H
@@ -13,7 +14,8 @@ WF_BEGIN_DECLS
 
 struct wf_call;
 
-/** wf_journal_move - a collective or a message that begins. Texts and lists are borrowed until the call returns. */
+/** wf_journal_move - a collective or a message that begins. Texts and lists are borrowed until
+ * the call returns. */
 typedef struct wf_journal_move {
     const char *op;    /* "all_reduce", .., "send", "recv" */
     const char *group; /* the name of the group of ranks */

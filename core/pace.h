@@ -1,10 +1,12 @@
 /*
- * core/pace.h - a rank that takes its time: what it computes and what it waits for takes as long as another machine would
- * take, and it sleeps for what is left of that. Numbers are computed as ever.
+ * core/pace.h - a rank that takes its time: what it computes and what it waits for takes as
+ * long as another machine would take, and it sleeps for what is left of that. Numbers are
+ * computed as ever.
  *
- * A pace is a clock of the rank's own, in seconds of CLOCK_MONOTONIC, that stands where all it has done so far would be
- * over. Ops and transfers move it on, and the rank is never ahead of it: before others can see what it did, it
- * sleeps until then. So what this machine takes for the numbers themselves does not show, as long as it is less.
+ * A pace is a clock of the rank's own, in seconds of CLOCK_MONOTONIC, that stands where all it
+ * has done so far would be over. Ops and transfers move it on, and the rank is never ahead of
+ * it: before others can see what it did, it sleeps until then. So what this machine takes for
+ * the numbers themselves does not show, as long as it is less.
  */
 #ifndef WF_CORE_PACE_H
 #define WF_CORE_PACE_H
@@ -17,7 +19,8 @@ WF_BEGIN_DECLS
 
 struct wf_call;
 
-/** wf_pace_transfer - something that moves: a collective, or a message ("send") from member 0 to member 1. */
+/** wf_pace_transfer - something that moves: a collective, or a message ("send") from member 0
+ * to member 1. */
 typedef struct wf_pace_transfer {
     const char *op;     /* "all_reduce", .. */
     int64_t bytes;      /* the whole: what is gathered, or reduced */
@@ -30,8 +33,8 @@ typedef struct wf_pace_machine {
     double (*op)(const void *self, const struct wf_call *call);
     /* behind `latency`, which does not keep the next one waiting */
     double (*transfer)(const void *self, const wf_pace_transfer *what, double *latency);
-    bool
-        background; /* what was begun moves beside what is computed; else who ends it moves it */
+    /* what was begun moves beside what is computed; else who ends it moves it */
+    bool background;
     const void *self;
 } wf_pace_machine;
 
@@ -47,7 +50,8 @@ WF_API void wf_pace_start(wf_pace *pace, const wf_pace_machine *machine);
 /** wf_pace_catch_up - what was late until now is forgotten: a new span of time begins. */
 WF_API void wf_pace_catch_up(wf_pace *pace);
 
-/** wf_pace_spend, wf_pace_until - so many seconds more, or until that time; then sleep what is left of it. */
+/** wf_pace_spend, wf_pace_until - so many seconds more, or until that time; then sleep what is
+ * left of it. */
 WF_API void wf_pace_spend(wf_pace *pace, double seconds);
 WF_API void wf_pace_until(wf_pace *pace, double time);
 

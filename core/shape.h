@@ -1,6 +1,6 @@
 /*
- * core/shape.h - what a tensor is described by: the type of its elements and its dims, and the names of
- * the types that a description passes on without looking inside.
+ * core/shape.h - what a tensor is described by: the type of its elements and its dims, and the
+ * names of the types that a description passes on without looking inside.
  */
 #ifndef WF_CORE_SHAPE_H
 #define WF_CORE_SHAPE_H

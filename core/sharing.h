@@ -1,15 +1,16 @@
 /*
- * core/sharing.h - tensors that are alike on several ranks of one process: their memory is there once,
- * and what follows from them alone is computed once.
+ * core/sharing.h - tensors that are alike on several ranks of one process: their memory is
+ * there once, and what follows from them alone is computed once.
  *
- * A redistribution that leaves a tensor whole on all members of a group puts it in memory that all of
- * them see (wf_sharing_take, wf_tensor_shared). An op whose operands are such tensors, or small ones
- * with the same elements, has the same results on every member: whoever comes first computes them, in
- * shared memory again, and the others take them (core/sharing_internal.h). Nobody is waited for that has
- * not begun, so a member that never makes the call, or makes it with other operands, disturbs nobody.
+ * A redistribution that leaves a tensor whole on all members of a group puts it in memory that
+ * all of them see (wf_sharing_take, wf_tensor_shared). An op whose operands are such tensors,
+ * or small ones with the same elements, has the same results on every member: whoever comes
+ * first computes them, in shared memory again, and the others take them
+ * (core/sharing_internal.h). Nobody is waited for that has not begun, so a member that never
+ * makes the call, or makes it with other operands, disturbs nobody.
  *
- * Every rank counts what it sees as if it were its own, as a plan does. Who writes to a tensor in place
- * gets memory of its own first.
+ * Every rank counts what it sees as if it were its own, as a plan does. Who writes to a tensor
+ * in place gets memory of its own first.
  */
 #ifndef WF_CORE_SHARING_H
 #define WF_CORE_SHARING_H
@@ -25,8 +26,8 @@ typedef struct wf_shared wf_shared;   /* memory that they see */
 /**
  * wf_sharing_open - for a group of ranks that are threads of this process
  *
- * @param compute_once  ops on shared tensors are computed once: for ranks that share cores. One that has
- *                      a core for itself has its result as soon as anybody's.
+ * @param compute_once  ops on shared tensors are computed once: for ranks that share cores. One
+ *                      that has a core for itself has its result as soon as anybody's.
  * Owner:   caller; wf_sharing_close, when the members' contexts are closed
  * Errors:  NULL where there is no memory
  */
@@ -36,12 +37,12 @@ WF_API void wf_sharing_close(wf_sharing *sharing); /* NULL is allowed */
 /**
  * wf_sharing_take - the memory of the members' common tensor of this number
  *
- * The first member that comes makes it, and each takes it once. Nobody waits here: that its elements are
- * there is what the collective says that brings them.
+ * The first member that comes makes it, and each takes it once. Nobody waits here: that its
+ * elements are there is what the collective says that brings them.
  *
  * @param number  counted by each member, from the same number on
- * @param shared  filled: this member's part of it, for wf_tensor_shared or wf_shared_release; NULL where
- *                another member asked for another size
+ * @param shared  filled: this member's part of it, for wf_tensor_shared or wf_shared_release;
+ *                NULL where another member asked for another size
  * Errors:  WF_ENOMEM
  */
 WF_API wf_status wf_sharing_take(wf_sharing *sharing, uint64_t number, size_t bytes,

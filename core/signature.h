@@ -1,4 +1,5 @@
-/* core/signature.h - the signature of an op (core/op.h), matched with the operands of one call. */
+/* core/signature.h - the signature of an op (core/op.h), matched with the operands of one
+   call. */
 #ifndef WF_CORE_SIGNATURE_H
 #define WF_CORE_SIGNATURE_H
 

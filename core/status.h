@@ -39,8 +39,9 @@ WF_API const char *wf_status_name(wf_status status);
 WF_API wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_text_visible - replace, in place, what a terminal would obey: control characters but tabs and
- * line ends, by '?'. Every text of an error is; so should be what comes from a file and is printed. */
+/** wf_text_visible - replace, in place, what a terminal would obey: control characters but tabs
+ * and line ends, by '?'. Every text of an error is; so should be what comes from a file and is
+ * printed. */
 WF_API char *wf_text_visible(char *text);
 
 /** wf_error_vset - wf_error_set with a va_list. */

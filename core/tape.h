@@ -1,12 +1,14 @@
 /*
- * core/tape.h - autograd, reverse-mode differentiation: a tape, the list of the ops that ran, walked backwards.
+ * core/tape.h - autograd, reverse-mode differentiation: a tape, the list of the ops that ran,
+ * walked backwards.
  *
  * A leaf is a tensor with requires_grad that no op made: a parameter at one place of use.
  *
- * Gradients of one value are added in the order of its uses in the forward pass, from the last use back
- * to the first, one by one. Neither a border between layouts nor a recomputed module changes that order:
- * uses of what a border returns, and uses inside of the module, are uses of the operand. A backward hook
- * sees one sum, so gradients of the uses after it are added before it is called.
+ * Gradients of one value are added in the order of its uses in the forward pass, from the last
+ * use back to the first, one by one. Neither a border between layouts nor a recomputed module
+ * changes that order: uses of what a border returns, and uses inside of the module, are uses of
+ * the operand. A backward hook sees one sum, so gradients of the uses after it are added before
+ * it is called.
  *
  * Gradients with respect to leaves are steps of their own and can be deferred, which is what
  * zero-bubble pipeline schedules need.
@@ -37,12 +39,12 @@ WF_API bool wf_context_recording(const wf_context *ctx);
 /**
  * wf_tape_record - put a call that has run on the recording tape, if there is one
  *
- * wf_dispatch does it for every op. Here are calls that run in another way than by one kernel: a
- * border between layouts, or a module that makes its gradients ahead of time and records an op
- * of its own whose backward hands them out (they are operands that the op saves).
+ * wf_dispatch does it for every op. Here are calls that run in another way than by one kernel:
+ * a border between layouts, or a module that makes its gradients ahead of time and records an
+ * op of its own whose backward hands them out (they are operands that the op saves).
  *
- * Where no tape records it is called all the same: a module that will be recomputed (wf_uses.later) finds
- * out so whether its result wants a gradient.
+ * Where no tape records it is called all the same: a module that will be recomputed
+ * (wf_uses.later) finds out so whether its result wants a gradient.
  *
  * @param call  op, ctx, n_in, in, n_out, out and attr; an op without backward leaves no trace
  * Errors:  recorded in the context and returned
@@ -53,24 +55,27 @@ WF_API wf_status wf_tape_record(const wf_call *call);
 WF_API wf_tensor *wf_leaf(wf_tensor *parameter);
 
 /**
- * wf_source - where a tape begins that goes on from another one: an input whose gradient is wanted as that of an input.
+ * wf_source - where a tape begins that goes on from another one: an input whose gradient is
+ * wanted as that of an input.
  *
- * Its gradient is in source->grad after wf_backward, deferred or not: complete when all that used it has
- * been walked. It is what a pipeline stage sends back to the one before, and what a module that is
- * recomputed hands to what came before it. A leaf is a parameter's, and its gradient may come later.
+ * Its gradient is in source->grad after wf_backward, deferred or not: complete when all that
+ * used it has been walked. It is what a pipeline stage sends back to the one before, and what a
+ * module that is recomputed hands to what came before it. A leaf is a parameter's, and its
+ * gradient may come later.
  *
  * Shapes:  the tensor's, and so its gradient's; an alias of it, in its layout
  * Owner:   the innermost scope; source->grad is the source's
- * Errors:  WF_ENOMEM in the context; result is then NULL. Where no tape records, it is wf_detach
+ * Errors:  WF_ENOMEM in the context; result is then NULL. Where no tape records, it is
+ *          wf_detach
  */
 WF_API wf_tensor *wf_source(wf_tensor *t);
 
 /**
- * wf_source_of - a source on the recording tape for operand i of an op whose gradient runs forward again
- * (WF_OP_REPLAY)
+ * wf_source_of - a source on the recording tape for operand i of an op whose gradient runs
+ * forward again (WF_OP_REPLAY)
  *
- * Gradients of its uses go to what the operand came from, in the order in which all uses of that are
- * added: the op's backward gives none for the operand, and source->grad stays NULL.
+ * Gradients of its uses go to what the operand came from, in the order in which all uses of
+ * that are added: the op's backward gives none for the operand, and source->grad stays NULL.
  *
  * @param g  what the op's backward was given; the op saves operand i
  * Owner:    the innermost scope
@@ -81,37 +86,40 @@ WF_API wf_tensor *wf_source_of(wf_gradient *g, int i);
 /**
  * wf_backward - gradients of `root` (weighted by `seed`) to every tensor on its tape.
  *
- * Leaves have their gradient in leaf->grad afterwards (added to what was there), in memory of its
- * own. What root was made of, and all that was recorded before root, is let go of: one walk per
- * forward pass. What the tape has saved must not be changed in place before (by an optimizer, an
- * initialisation, a tensor that is written to): where a gradient reads it, that is WF_EINVAL,
- * which names the op and the tensor. A write through tensor->data alone is not seen.
+ * Leaves have their gradient in leaf->grad afterwards (added to what was there), in memory of
+ * its own. What root was made of, and all that was recorded before root, is let go of: one walk
+ * per forward pass. What the tape has saved must not be changed in place before (by an
+ * optimizer, an initialisation, a tensor that is written to): where a gradient reads it, that
+ * is WF_EINVAL, which names the op and the tensor. A write through tensor->data alone is not
+ * seen.
  *
  * @param seed           gradient of root: same shape, the device's type or bf16, in any layout
  *                       that its op takes
- * @param defer_weights  true: leaves get theirs in wf_backward_weights; but those whose op reads
- *                       elements of a leaf to make them, since a parameter may be gathered in this
- *                       walk alone, those that come by the way, and all of a leaf that has such
- *                       among three or more uses
+ * @param defer_weights  true: leaves get theirs in wf_backward_weights; but those whose op
+ *                       reads elements of a leaf to make them, since a parameter may be
+ *                       gathered in this walk alone, those that come by the way, and all of a
+ *                       leaf that has such among three or more uses
  * Collective:  where borders are on the tape
  * Errors:      recorded in the context and returned
  */
 WF_API wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights);
 
-/** wf_backward_weights - the deferred second half of wf_backward; the seed stays as it is until then.
+/** wf_backward_weights - the deferred second half of wf_backward; the seed stays as it is until
+ * then.
  */
 WF_API wf_status wf_backward_weights(wf_tape *tape);
 
 enum { WF_MOST_JOINED = 4 };
 
 /**
- * wf_backward_weights_joined - what of wf_backward_weights several passes can do as one: products over the
- * rows of all of them, whose sum is the node of the tree that their sums would be
+ * wf_backward_weights_joined - what of wf_backward_weights several passes can do as one:
+ * products over the rows of all of them, whose sum is the node of the tree that their sums
+ * would be
  *
- * A leaf of tape[0] that one call has taken, of an op that joins passes (linear), gets the sum in leaf->grad,
- * and the number of passes in leaf->joined; those of the other tapes get nothing. All else is left for
- * wf_backward_weights of each tape, which has to follow. Passes that have not recorded the same calls are
- * left to that as a whole.
+ * A leaf of tape[0] that one call has taken, of an op that joins passes (linear), gets the sum
+ * in leaf->grad, and the number of passes in leaf->joined; those of the other tapes get
+ * nothing. All else is left for wf_backward_weights of each tape, which has to follow. Passes
+ * that have not recorded the same calls are left to that as a whole.
  *
  * @param passes  2 or WF_MOST_JOINED
  * @param tape    [passes], in the order of the sum
@@ -119,15 +127,16 @@ enum { WF_MOST_JOINED = 4 };
  */
 WF_API wf_status wf_backward_weights_joined(int passes, wf_tape *const *tape);
 
-/** wf_walk - the two walks back over a tape; in a wf_backward that defers nothing they are one. */
+/** wf_walk - the two walks back over a tape; in a wf_backward that defers nothing they are
+ * one. */
 typedef enum wf_walk {
     WF_WALK_INPUTS, /* wf_backward */
     WF_WALK_WEIGHTS /* wf_backward_weights */
 } wf_walk;
 
 /**
- * wf_tape_hook - have a function called when a walk passes this place: whatever was recorded later
- * has its gradients of that walk then. Nothing happens where no tape records.
+ * wf_tape_hook - have a function called when a walk passes this place: whatever was recorded
+ * later has its gradients of that walk then. Nothing happens where no tape records.
  *
  * It is called once, whether gradients flow there or not, and also where the place lies behind
  * the tensor that backward starts from. It may run ops; nothing records them.
@@ -141,11 +150,11 @@ WF_API wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(v
                               void *arg);
 
 /**
- * wf_tape_adopt - close a tape on which an op's backward has run forward again and walked back, with
- * wf_backward(.., g->defer)
+ * wf_tape_adopt - close a tape on which an op's backward has run forward again and walked back,
+ * with wf_backward(.., g->defer)
  *
- * What that has deferred is done when wf_backward_weights passes the op on the tape that it is on, hooks
- * included; the tape is closed then.
+ * What that has deferred is done when wf_backward_weights passes the op on the tape that it is
+ * on, hooks included; the tape is closed then.
  *
  * @param g      what the op's backward was given
  * @param inner  ends to be the caller's; NULL is allowed
@@ -163,8 +172,8 @@ WF_API void wf_tape_adopt(wf_gradient *g, wf_tape *inner);
  */
 WF_API wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer);
 
-/** wf_partial_add_to - a + b in a's memory, whoever else sees it: returns a, or NULL where an operand
- * is NULL or on errors. */
+/** wf_partial_add_to - a + b in a's memory, whoever else sees it: returns a, or NULL where an
+ * operand is NULL or on errors. */
 WF_API wf_tensor *wf_partial_add_to(wf_tensor *a, wf_tensor *b);
 
 /** wf_detach - an alias that gradients do not pass. Owner: the innermost scope. */

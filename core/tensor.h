@@ -20,9 +20,9 @@ struct wf_tensor {
     wf_context *ctx;
     int refs;
     wf_dtype dtype;
-    wf_dtype
-        rounds_to; /* the type of a partial sum when it is complete; of nf4 that of the numbers
-                           which it stands for; else dtype */
+    /* the type of a partial sum when it is complete; of nf4 that of the numbers which it stands
+       for; else dtype */
+    wf_dtype rounds_to;
     int ndim;
     wf_dim dim[WF_MAX_DIMS];    /* global */
     int64_t start[WF_MAX_DIMS]; /* this rank holds [start, start + local) of each dim */
@@ -33,8 +33,8 @@ struct wf_tensor {
     size_t offset;                /* where data begins in the storage */
     struct wf_tensor *next_alias; /* a ring of those that share the storage */
     bool requires_grad;
-    bool
-        computed; /* in a run that will be recomputed: not an operand of it, as it is or moved */
+    /* in a run that will be recomputed: not an operand of it, as it is or moved */
+    bool computed;
     uint64_t tape; /* the tape and node that made it; 0 where none did */
     struct wf_node *node;
     int output;
@@ -46,18 +46,21 @@ struct wf_tensor {
     struct wf_tensor *grad; /* a leaf's gradient, after wf_backward */
     int readers; /* a leaf: its uses on tapes, those of what borders made of it too */
     bool prompt; /* a leaf: some of its gradients cannot wait for wf_backward_weights */
-    int joined; /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
+    /* the passes whose gradients grad sums, in wf_backward_weights_joined; else 0 */
+    int joined;
     struct wf_tensor
         *origin; /* a tape keeps this one and redistributes it again; mostly NULL */
     struct wf_tensor
         *scales; /* NULL, or those of nf4: f32, whole on every rank (wf_nf4_scales) */
 };
 
-/** wf_dtype_size - bytes of one element (1 of nf4, whose rows are made of bytes); wf_dtype_name - "f32" and so on. */
+/** wf_dtype_size - bytes of one element (1 of nf4, whose rows are made of bytes);
+ * wf_dtype_name - "f32" and so on. */
 WF_API size_t wf_dtype_size(wf_dtype dtype);
 WF_API const char *wf_dtype_name(wf_dtype dtype);
 
-/** wf_local_bytes - what a part of a tensor takes; of nf4 that of a matrix, with the scales of the blocks that it touches. */
+/** wf_local_bytes - what a part of a tensor takes; of nf4 that of a matrix, with the scales of
+ * the blocks that it touches. */
 WF_API size_t wf_local_bytes(wf_dtype dtype, int ndim, const wf_dim *dims, const int64_t *start,
                              const int64_t *local);
 
@@ -83,9 +86,9 @@ WF_API wf_tensor *wf_tensor_fake(wf_context *ctx, wf_dtype dtype, int ndim, cons
                                  const wf_layout *layout);
 
 /**
- * wf_tensor_alias - another tensor over the same data, with nothing of its gradient history. What is
- * changed in place through one of them is changed for all, and a tape that saved one refuses to go
- * back (wf_backward).
+ * wf_tensor_alias - another tensor over the same data, with nothing of its gradient history.
+ * What is changed in place through one of them is changed for all, and a tape that saved one
+ * refuses to go back (wf_backward).
  *
  * Owner:   the innermost open scope
  */
@@ -102,8 +105,8 @@ WF_API wf_tensor *wf_tensor_view(wf_tensor *t, int ndim, const wf_dim *dims,
  *
  * Other ranks may take another count, as long as nothing moves over the axes that split dim 0.
  *
- * @param t  its dim 0 is a batch (wf_dim_batch) or a width (wf_dim_width): the 8 chunks of another
- *           dim are those of the whole
+ * @param t  its dim 0 is a batch (wf_dim_batch) or a width (wf_dim_width): the 8 chunks of
+ *           another dim are those of the whole
  * Owner:    the innermost open scope
  * Errors:   WF_ESHAPE (rows that this rank does not hold, or that cut a grain; a dim 0 with 8
  *           chunks); result is then NULL
@@ -135,10 +138,11 @@ WF_API void wf_tensor_drop(wf_tensor *t);
 WF_API wf_status wf_tensor_take(wf_tensor *t, wf_tensor *from);
 
 /**
- * wf_tensor_comes_with - say of an absent tensor that its memory comes and goes with that of all others of `group`
+ * wf_tensor_comes_with - say of an absent tensor that its memory comes and goes with that of
+ * all others of `group`
  *
- * What is recomputed in backward (wf_op.recompute) may read parameters that are there where its result is
- * read: those of the same group as a parameter that the reader takes itself.
+ * What is recomputed in backward (wf_op.recompute) may read parameters that are there where its
+ * result is read: those of the same group as a parameter that the reader takes itself.
  */
 WF_API void wf_tensor_comes_with(wf_tensor *t, const void *group);
 
@@ -149,7 +153,8 @@ WF_API bool wf_tensor_is_absent(const wf_tensor *t);
 WF_API wf_tensor *wf_tensor_retain(wf_tensor *t);
 WF_API void wf_tensor_release(wf_tensor *t);
 
-/** wf_tensor_is_partial - true where it is this rank's term of a sum, or of a maximum, over ranks. */
+/** wf_tensor_is_partial - true where it is this rank's term of a sum, or of a maximum, over
+ * ranks. */
 WF_API bool wf_tensor_is_partial(const wf_tensor *t);
 
 /** wf_tensor_is_fake - true where there is no data to read. */

@@ -8,10 +8,11 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_thread_start - pthread_create for a thread to which no signal comes that is meant for the process
+ * wf_thread_start - pthread_create for a thread to which no signal comes that is meant for the
+ * process
  *
- * What the thread has done wrong itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) still comes to it,
- * since a signal of that kind that is blocked ends the process without a word.
+ * What the thread has done wrong itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) still comes
+ * to it, since a signal of that kind that is blocked ends the process without a word.
  *
  * Returns: 0, or the error of pthread_create
  */

@@ -1,8 +1,9 @@
 /*
  * core/trace.h - what a rank did when: intervals of time in a buffer of fixed size.
  *
- * One thread writes, mostly a rank's own: into memory that was taken when the trace was opened, so
- * that a step which is traced asks the system for nothing. What finds no room is counted as lost.
+ * One thread writes, mostly a rank's own: into memory that was taken when the trace was opened,
+ * so that a step which is traced asks the system for nothing. What finds no room is counted as
+ * lost.
  */
 #ifndef WF_CORE_TRACE_H
 #define WF_CORE_TRACE_H
@@ -45,7 +46,8 @@ WF_API void wf_trace_close(wf_trace *trace);
 /** wf_trace_now - nanoseconds since some moment that is the same for all ranks of a machine. */
 WF_API int64_t wf_trace_now(void);
 
-/** wf_trace_add - put an event behind the others, in the order in which they end; or lose it. */
+/** wf_trace_add - put an event behind the others, in the order in which they end; or lose
+ * it. */
 WF_API void wf_trace_add(wf_trace *trace, const wf_trace_event *event);
 
 /** wf_trace_count - events that there are; wf_trace_at - one of them, from 0 on, owned by the

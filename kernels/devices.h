@@ -9,10 +9,11 @@ WF_BEGIN_DECLS
 /**
  * wf_device_options - what a rank asks of its device, and where it sits.
  *
- * Where a process sees several devices of a kind, a rank has the one whose number is its place among
- * the ranks of its host modulo how many there are. A launcher may show a process all GPUs of the host
- * or only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over transport threads;
- * NCCL refuses that, but for processes that are told to be hosts of their own (NCCL_HOSTID).
+ * Where a process sees several devices of a kind, a rank has the one whose number is its place
+ * among the ranks of its host modulo how many there are. A launcher may show a process all GPUs
+ * of the host or only its own (CUDA_VISIBLE_DEVICES). More ranks than GPUs share them over
+ * transport threads; NCCL refuses that, but for processes that are told to be hosts of their
+ * own (NCCL_HOSTID).
  */
 typedef struct wf_device_options {
     int threads;    /* workers of this rank on the CPU, the calling thread included; >= 1 */
@@ -29,8 +30,8 @@ typedef struct wf_device_options {
  *
  * @param name  "cpu" or "cuda"; NULL: "cpu"
  * Owner:   the context it is given to
- * Errors:  WF_EINVAL: there is no such device, or it does not offer what is asked for; else those of
- *          wf_cpu_device, wf_cuda_count and wf_cuda_device; result is then NULL
+ * Errors:  WF_EINVAL: there is no such device, or it does not offer what is asked for; else
+ *          those of wf_cpu_device, wf_cuda_count and wf_cuda_device; result is then NULL
  */
 WF_API wf_device *wf_device_open(const char *name, const wf_device_options *options,
                                  wf_error *error);
@@ -47,26 +48,29 @@ WF_API wf_device *wf_cpu_device(int threads, wf_error *error);
 
 typedef struct wf_cuda_options {
     int ordinal; /* the number of a GPU of this process; several ranks may share one */
-    int readers; /* GPUs 0 .. readers - 1 read its memory in place, as ranks that are threads do */
+    /* GPUs 0 .. readers - 1 read its memory in place, as ranks that are threads do */
+    int readers;
     bool plan; /* no GPU is touched: what would its ops need? For a context that plans */
-    bool
-        tf32; /* products of f32 may round their factors to tf32: faster, 10 bits; for exact off alone */
+    /* products of f32 may round their factors to tf32: faster, 10 bits; for exact off alone */
+    bool tf32;
 } wf_cuda_options;
 
 /**
  * wf_cuda_device - fp32 on an NVIDIA GPU, by way of the plugin libweft_cuda.so
  *
- * Tensors lie in the GPU's memory (core/host_data.h brings them to the host), and kernels run on a
- * stream of the device's own: a call returns before its work is done.
+ * Tensors lie in the GPU's memory (core/host_data.h brings them to the host), and kernels run
+ * on a stream of the device's own: a call returns before its work is done.
  *
  * Owner:   the context it is given to
- * Errors:  WF_EUNSUPPORTED (no plugin, driver or GPU, said in one line), WF_EINVAL (there are fewer
- *          GPUs), WF_EUNSUPPORTED (a reader that cannot reach it), WF_ENOMEM; result is then NULL
+ * Errors:  WF_EUNSUPPORTED (no plugin, driver or GPU, said in one line), WF_EINVAL (there are
+ *          fewer GPUs), WF_EUNSUPPORTED (a reader that cannot reach it), WF_ENOMEM; result is
+ *          then NULL
  */
 WF_API wf_device *wf_cuda_device(const wf_cuda_options *options, wf_error *error);
 
 /**
- * wf_cuda_count - how many GPUs this process can use; 0 with an error that says why there is none
+ * wf_cuda_count - how many GPUs this process can use; 0 with an error that says why there is
+ * none
  *
  * @param quick  do not even load the plugin where there is no driver
  */

@@ -1,4 +1,5 @@
-/* kernels/linear_sum.h - a product with a weight and one with what adapts it, as one contraction. */
+/* kernels/linear_sum.h - a product with a weight and one with what adapts it, as one
+   contraction. */
 #ifndef WF_KERNELS_LINEAR_SUM_H
 #define WF_KERNELS_LINEAR_SUM_H
 
@@ -11,7 +12,8 @@ WF_BEGIN_DECLS
  *
  * @param x, weight  [b, .., k] and [n, k]
  * @param u, more    [b, .., m] and [n, m]
- * Layout:      "b...k,nk,b...m,nm->b...n": k and m are split by the same axes, and y is one partial sum
+ * Layout:      "b...k,nk,b...m,nm->b...n": k and m are split by the same axes, and y is one
+ *              partial sum
  * Sum:         chunk l is one chain through chunk l of k, then chunk l of m
  * Gradient:    to x, u and the weights, as wf_linear's
  */

@@ -1,7 +1,8 @@
 /*
- * kernels/now.h - the numbers of a training step that kernels of a captured graph find in memory of
- * their device (core/graph.h), where the attributes of a call would be those of the step that was captured.
- * An application's kernel that depends on the step reads them there too.
+ * kernels/now.h - the numbers of a training step that kernels of a captured graph find in
+ * memory of their device (core/graph.h), where the attributes of a call would be those of the
+ * step that was captured. An application's kernel that depends on the step reads them there
+ * too.
  */
 #ifndef WF_KERNELS_NOW_H
 #define WF_KERNELS_NOW_H

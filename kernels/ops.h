@@ -1,9 +1,9 @@
 /*
- * kernels/ops.h - the ops that return tensors (those that work in place are in kernels/parameters.h).
- * Each returns a new tensor that belongs to the innermost scope, never communicates, and gives NULL
- * (the reason is in the context) where an operand is NULL, the shapes or the layouts do not fit, or
- * memory is short. "Layout" is the op's signature (core/op.h); WF_ESHAPE, WF_ELAYOUT, WF_ENOMEM are
- * possible everywhere.
+ * kernels/ops.h - the ops that return tensors (those that work in place are in
+ * kernels/parameters.h). Each returns a new tensor that belongs to the innermost scope, never
+ * communicates, and gives NULL (the reason is in the context) where an operand is NULL, the
+ * shapes or the layouts do not fit, or memory is short. "Layout" is the op's signature
+ * (core/op.h); WF_ESHAPE, WF_ELAYOUT, WF_ENOMEM are possible everywhere.
  */
 #ifndef WF_KERNELS_OPS_H
 #define WF_KERNELS_OPS_H
@@ -34,10 +34,12 @@ WF_API wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_scale(wf_tensor *x, float factor);
 
 /**
- * wf_add_constant - y = x + value, for parameters before they are used (a gain that is 1 + w): always f32
+ * wf_add_constant - y = x + value, for parameters before they are used (a gain that is 1 + w):
+ * always f32
  *
  * Layout:      "...->..."
- * Gradient:    to x as it is, that of a vector also as rows [b, n], a row per sequence, as ops give it to a parameter
+ * Gradient:    to x as it is, that of a vector also as rows [b, n], a row per sequence, as ops
+ *              give it to a parameter
  */
 WF_API wf_tensor *wf_add_constant(wf_tensor *x, float value);
 
@@ -87,8 +89,8 @@ WF_API wf_tensor *wf_dropout_add(wf_tensor *x, wf_tensor *y, float p, int site);
  * wf_bias_add - y[b, .., n] = x[b, .., n] + bias[n]
  *
  * Layout:      "b...n,n->b...n"
- * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad; to one that an op made (this
- *              goes for gains as well) their sum, [n]
+ * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad; to one that an op made
+ *              (this goes for gains as well) their sum, [n]
  */
 WF_API wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias);
 WF_API wf_tensor *wf_bias_grad(wf_tensor *dy);
@@ -105,8 +107,8 @@ WF_API void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_t
                               wf_tensor **dbias);
 
 /**
- * wf_batch_sum - sum over dim 0, a chunk per index; wf_token_sum - sum over all dims but dim 0, in
- * the chunks of the last one that has 8 (wf_chunk_dim)
+ * wf_batch_sum - sum over dim 0, a chunk per index; wf_token_sum - sum over all dims but dim 0,
+ * in the chunks of the last one that has 8 (wf_chunk_dim)
  *
  * Layout:      "b...->..." and "b...->b"
  * Gradient:    to x, by wf_batch_expand and wf_token_expand (dy, x for its shape)
@@ -180,8 +182,9 @@ WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options 
  * @param y       filled with count tensors [b, .., n]
  * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
  * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
- *              weights with one chunk per sequence. So the n of all weights are split by the same
- *              axes; they may be cut in chunks apart, some as wf_dim_chunked and some as wf_dim_width
+ *              weights with one chunk per sequence. So the n of all weights are split by the
+ *              same axes; they may be cut in chunks apart, some as wf_dim_chunked and some as
+ *              wf_dim_width
  */
 WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
 WF_API void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y);
@@ -192,7 +195,8 @@ WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
  * wf_linear_dw_joined - the sum of wf_linear_dw over several passes, as one product
  *
  * @param passes  1, 2 or 4
- * @param dy      [passes], each [b, .., n], and x likewise, [b, .., k]: all of one shape and layout
+ * @param dy      [passes], each [b, .., n], and x likewise, [b, .., k]: all of one shape and
+ *                layout
  * Layout:      "b...n,b...k,b...n,b...k->nk", and so on
  * Sum:         the midpoint tree over the passes, then over the sequences of each
  * Gradient:    none
@@ -200,10 +204,11 @@ WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 WF_API wf_tensor *wf_linear_dw_joined(int passes, wf_tensor *const *dy, wf_tensor *const *x);
 
 /**
- * wf_linear_bias - y = x W^T + bias, for one or three that share x; wf_linear_bias_gelu - the gelu of
- * that. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
+ * wf_linear_bias - y = x W^T + bias, for one or three that share x; wf_linear_bias_gelu - the
+ * gelu of that. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
  *
- * @param x       [b, .., k], k whole on each rank: a product that is partial has to be summed first
+ * @param x       [b, .., k], k whole on each rank: a product that is partial has to be summed
+ *                first
  * @param weight  [n, k] each
  * @param bias    [n] each
  * @param count   1 or 3
@@ -219,8 +224,8 @@ WF_API wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor
  * wf_linear_dx_into, wf_linear_dw_add - the gradients of wf_linear for a part of the sequences
  *
  * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor
- * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of the
- *               batch's tree, where both halves are (core/numerics/tree.h)
+ * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of
+ *               the batch's tree, where both halves are (core/numerics/tree.h)
  * Layout:      as wf_linear's gradients; dx and older as the results
  * Owner:       the caller of dx and older, which are also returned
  * Errors:      also WF_EINVAL while a tape records
@@ -276,8 +281,8 @@ WF_API wf_tensor *wf_add_rmsnorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, fl
 /**
  * wf_embedding - y[b, .., d] = table[tokens[b, ..], d]
  *
- * @param table   [v, d]; a rank that holds a part of v gives zero rows for other tokens, so that
- *                its result is a partial sum
+ * @param table   [v, d]; a rank that holds a part of v gives zero rows for other tokens, so
+ *                that its result is a partial sum
  * @param tokens  i32 [b, ..]; each in [0, v), else WF_EINVAL naming the token
  * Layout:      "vd,b...->b...d"
  * Gradient:    to table, a chunk per sequence, by wf_embedding_dw (table for its shape)
@@ -307,13 +312,16 @@ WF_API wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim);
 WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
 
 /**
- * wf_rope - rotate pairs (i, i + dim/2) of every head by position * f(i), f(i) = base^(-2i/dim), or that scaled
+ * wf_rope - rotate pairs (i, i + dim/2) of every head by position * f(i), f(i) =
+ * base^(-2i/dim), or that scaled
  *                                                                      (Su et al. 2021)
- * @param x        [batch, tokens, heads, dim], dim (the part of it that turns) even; position is the global token index
+ * @param x        [batch, tokens, heads, dim], dim (the part of it that turns) even; position
+ *                 is the global token index
  * @param inverse  turn back
  * Layout:      "bshd!->bshd!"
  * Gradient:    to x, by the inverse rotation
- * Errors:      WF_ESHAPE (odd dim, more features than there are), WF_EINVAL (base, or a number of the scaling)
+ * Errors:      WF_ESHAPE (odd dim, more features than there are), WF_EINVAL (base, or a number
+ *              of the scaling)
  */
 WF_API wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse);
 
@@ -322,11 +330,11 @@ typedef struct wf_attention_options {
     bool causal;   /* token i sees the tokens up to i alone */
     float dropout; /* probability of dropping an attention weight; 0 in evaluation */
     int site;      /* as in wf_dropout */
-    /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the nearest of [0, i];
-       NULL: from 0 on. With causal */
+    /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the
+       nearest of [0, i]; NULL: from 0 on. With causal */
     wf_tensor *first;
-    int64_t
-        window; /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
+    /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
+    int64_t window;
 } wf_attention_options;
 
 /**
@@ -336,11 +344,12 @@ typedef struct wf_attention_options {
  * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
  * @param options  NULL for none
  *
- * The bits of a token's row are a function of the rows that it sees and of their places in blocks of 64
- * tokens: as those of a sequence that begins with its first one, where that is at a multiple of 64.
+ * The bits of a token's row are a function of the rows that it sees and of their places in
+ * blocks of 64 tokens: as those of a sequence that begins with its first one, where that is at
+ * a multiple of 64.
  *
- * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like h where each
- *              rank's heads use exactly its own groups
+ * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like
+ *              h where each rank's heads use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
  *              partial where h is split and g is whole
  * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0)
@@ -358,8 +367,9 @@ WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
 /**
  * wf_logit_sum - sum[..] = sum_v exp(logits[.., v] - max[..]), picked[..] = logits[.., target]
  *
- * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a row with
- *                 target -1, which is not trained on, sum and picked are +0: no other sum is less than 1
+ * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a
+ *                 row with target -1, which is not trained on, sum and picked are +0: no other
+ *                 sum is less than 1
  * Layout:      "...v,...,...->...,...": partial sums where v is split
  * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
  */
@@ -388,7 +398,8 @@ WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_te
  * wf_cross_entropy - loss = log(sum) + max - picked, per token; +0 where sum is 0 (target -1)
  *
  * Layout:      "...,...,...->..."
- * Gradient:    to sum (dloss / sum) and picked (-dloss), both +0 where sum is 0; max cancels out
+ * Gradient:    to sum (dloss / sum) and picked (-dloss), both +0 where sum is 0; max cancels
+ *              out
  */
 WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max);
 WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,

@@ -10,24 +10,29 @@ WF_BEGIN_DECLS
 typedef enum wf_rope_scaling_kind {
     WF_ROPE_UNSCALED,
     WF_ROPE_LINEAR, /* every frequency divided by factor (Chen et al. 2023) */
-    WF_ROPE_LLAMA3, /* as Llama 3.1 has it: frequencies of more than high_freq_factor turns in the original length stay, those
-                       of less than low_freq_factor are divided, and between them it goes over */
-    WF_ROPE_YARN, /* (Peng et al. 2023) frequencies of more than beta_fast turns in the original length stay, those of less
-                     than beta_slow are divided, and between them, in whole indices, it goes over; cosines and sines are
-                     multiplied with the attention factor */
-    WF_ROPE_LONG /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in texts up to the
-                    original length and another in longer ones (wf_rope_factors); cosines and sines are multiplied with
-                    the attention factor in both */
+    /* as Llama 3.1 has it: frequencies of more than high_freq_factor turns in the original
+       length stay, those of less than low_freq_factor are divided, and between them it goes
+       over */
+    WF_ROPE_LLAMA3,
+    /* (Peng et al. 2023) frequencies of more than beta_fast turns in the original length stay,
+       those of less than beta_slow are divided, and between them, in whole indices, it goes
+       over; cosines and sines are multiplied with the attention factor */
+    WF_ROPE_YARN,
+    /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in
+       texts up to the original length and another in longer ones (wf_rope_factors); cosines and
+       sines are multiplied with the attention factor in both */
+    WF_ROPE_LONG
 } wf_rope_scaling_kind;
 
 typedef struct wf_rope_scaling {
     wf_rope_scaling_kind kind;
-    double
-        factor; /* WF_ROPE_LONG: the longest text over the original length, 0: as if it were 1 */
+    /* WF_ROPE_LONG: the longest text over the original length, 0: as if it were 1 */
+    double factor;
     double low_freq_factor, high_freq_factor; /* WF_ROPE_LLAMA3 */
     double original_positions;                /* WF_ROPE_LLAMA3, WF_ROPE_YARN, WF_ROPE_LONG */
     double beta_fast, beta_slow;              /* WF_ROPE_YARN; 0: 32 and 1 */
-    /* 0: 0.1 ln(factor) + 1 of WF_ROPE_YARN, sqrt(1 + ln(factor) / ln(original_positions)) of WF_ROPE_LONG */
+    /* 0: 0.1 ln(factor) + 1 of WF_ROPE_YARN, sqrt(1 + ln(factor) / ln(original_positions)) of
+       WF_ROPE_LONG */
     double attention_factor;
 } wf_rope_scaling;
 
@@ -40,18 +45,22 @@ typedef struct wf_rope_factors {
     float long_factor[WF_ROPE_PAIRS];  /* in longer ones */
 } wf_rope_factors;
 
-/** wf_rope_scaling_wrong - what is wrong with its numbers; NULL: nothing. Owner: static string. */
+/** wf_rope_scaling_wrong - what is wrong with its numbers; NULL: nothing. Owner: static
+ * string. */
 WF_API const char *wf_rope_scaling_wrong(const wf_rope_scaling *scaling);
 
-/** wf_rope_factors_wrong - what is wrong with factors for so many pairs; NULL: nothing. Owner: static string. */
+/** wf_rope_factors_wrong - what is wrong with factors for so many pairs; NULL: nothing. Owner:
+ * static string. */
 WF_API const char *wf_rope_factors_wrong(const wf_rope_factors *factors, int64_t pairs);
 
 enum { WF_ROPE_SCALING_TEXT = 4096 };
 
 /**
- * wf_rope_scaling_parse - from "none", "linear:FACTOR", "llama3:FACTOR,LOW,HIGH,POSITIONS", "yarn:FACTOR,POSITIONS",
- * "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION", "longrope:POSITIONS:SHORT,SHORT,..:LONG,LONG,.." or
- * "longrope:POSITIONS,FACTOR,ATTENTION:SHORT,..:LONG,..", whose lists have a number for each pair
+ * wf_rope_scaling_parse - from "none", "linear:FACTOR", "llama3:FACTOR,LOW,HIGH,POSITIONS",
+ * "yarn:FACTOR,POSITIONS", "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION",
+ * "longrope:POSITIONS:SHORT,SHORT,..:LONG,LONG,.." or
+ * "longrope:POSITIONS,FACTOR,ATTENTION:SHORT,..:LONG,..", whose lists have a number for each
+ * pair
  *
  * false: it is none of these, or a number is not one that wf_rope takes.
  */

@@ -1,6 +1,6 @@
 /*
- * nn/checkpointing.h - activation checkpointing: activations are recomputed in backward instead of kept
- * (Chen et al. 2016).
+ * nn/checkpointing.h - activation checkpointing: activations are recomputed in backward instead
+ * of kept (Chen et al. 2016).
  */
 #ifndef WF_NN_CHECKPOINTING_H
 #define WF_NN_CHECKPOINTING_H

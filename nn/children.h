@@ -49,16 +49,17 @@ typedef wf_tensor *wf_nn_forward(wf_nn_module *self, wf_tensor *x);
 /**
  * wf_nn_module_make, wf_nn_module_new - a module of children and parameters that have names
  *
- * Paths, initialisation, sharding plans, checkpoints and release follow from the names, as from a
- * table of fields.
+ * Paths, initialisation, sharding plans, checkpoints and release follow from the names, as from
+ * a table of fields.
  *
  * @param type     what it is called where types matter: units, errors
  * @param forward  runs it, on one tensor; NULL where it has a call of its own (wf_nn_enter)
- * @param entries  each made before, in the order of the call; owned by the module from now on, also
- *                 where it fails. One that is NULL was not made: the reason is in the context
+ * @param entries  each made before, in the order of the call; owned by the module from now on,
+ *                 also where it fails. One that is NULL was not made: the reason is in the
+ *                 context
  * Owner:   its parent, or the caller (wf_nn_free)
- * Errors:  WF_EINVAL (a name that stands twice, is empty or has a dot), WF_ENOMEM, and those of the
- *          entries, in the context; result is then NULL
+ * Errors:  WF_EINVAL (a name that stands twice, is empty or has a dot), WF_ENOMEM, and those of
+ *          the entries, in the context; result is then NULL
  */
 WF_API wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type,
                                        wf_nn_forward *forward, const wf_nn_entry *entries);
@@ -67,8 +68,9 @@ WF_API wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type,
                       (const wf_nn_entry[]){__VA_ARGS__, {NULL, WF_NN_CHILD, NULL, 0}})
 
 /**
- * wf_nn_child, wf_nn_children, wf_nn_parameter_of - an entry of a module by its name, of any kind
- * of module; NULL, with WF_EINVAL in the context and the names that there are, where none is
+ * wf_nn_child, wf_nn_children, wf_nn_parameter_of - an entry of a module by its name, of any
+ * kind of module; NULL, with WF_EINVAL in the context and the names that there are, where none
+ * is
  *
  * @param count  filled with the length of the list
  * Owner:   the module
@@ -84,7 +86,8 @@ WF_API wf_tensor *wf_nn_run(wf_nn_module *self, const char *name, wf_tensor *x);
 WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
 
 /**
- * wf_nn_keep - give a module numbers of its own (sizes, rates): a copy, which wf_nn_kept returns
+ * wf_nn_keep - give a module numbers of its own (sizes, rates): a copy, which wf_nn_kept
+ * returns
  *
  * Errors:  WF_ENOMEM in the context; wf_nn_kept is NULL where nothing was kept
  */
@@ -92,11 +95,12 @@ WF_API wf_status wf_nn_keep(wf_nn_module *self, const void *numbers, size_t size
 WF_API const void *wf_nn_kept(const wf_nn_module *self);
 
 /**
- * wf_nn_points - name the points (wf_nn_at) of a module of wf_nn_module_new, at which styles of a sharding plan may have
- * borders
+ * wf_nn_points - name the points (wf_nn_at) of a module of wf_nn_module_new, at which styles of
+ * a sharding plan may have borders
  *
  * @param points  names with blanks between them, "in sum"; they stay the caller's
- * Errors:        WF_EINVAL in the context: a module with a type of its own, which has them there
+ * Errors:        WF_EINVAL in the context: a module with a type of its own, which has them
+ *                there
  */
 WF_API wf_status wf_nn_points(wf_nn_module *self, const char *points);
 

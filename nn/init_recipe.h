@@ -1,6 +1,6 @@
 /*
- * nn/init_recipe.h - recipes: what a parameter starts from, recorded while it is fake and replayed when
- * it is made real, by every rank for its own part.
+ * nn/init_recipe.h - recipes: what a parameter starts from, recorded while it is fake and
+ * replayed when it is made real, by every rank for its own part.
  *
  *     m->weight = wf_nn_parameter_new(ctx, 2, shape, true);    zeros
  *     wf_nn_init_normal(m->weight, 0, 0.02f);                  normal(0, 0.02)
@@ -57,8 +57,8 @@ WF_API void wf_nn_init_truncated_normal(wf_nn_parameter *parameter, float mean, 
                                         float low, float high);
 
 /**
- * wf_nn_init_orthogonal - orthonormal rows, times gain (Saxe, McClelland & Ganguli 2014); columns
- * where those are fewer. A matrix is dim 0 times all the others
+ * wf_nn_init_orthogonal - orthonormal rows, times gain (Saxe, McClelland & Ganguli 2014);
+ * columns where those are fewer. A matrix is dim 0 times all the others
  *
  * Made whole on every rank, in time rows x columns x the lesser of them: 1.2 s for 768 x 3072.
  */
@@ -82,8 +82,8 @@ WF_API void wf_nn_init_copy(wf_nn_parameter *parameter, wf_nn_parameter *from);
  *
  * @param op   static: known by its name from its first use on, in all threads
  * @param arg  op->args numbers; NULL where it takes none
- * Errors:  WF_EINVAL in the context: another op has the name, the op says not in one way how, or
- *          one that makes the whole tensor says that it modifies; the steps are used up
+ * Errors:  WF_EINVAL in the context: another op has the name, the op says not in one way how,
+ *          or one that makes the whole tensor says that it modifies; the steps are used up
  */
 WF_API void wf_nn_init_apply(wf_nn_parameter *parameter, const wf_nn_init_op *op,
                              const float *arg);

@@ -40,9 +40,9 @@ typedef struct wf_nn_type {
     wf_tensor *(*forward)(wf_nn_module *self,
                           wf_tensor *x); /* NULL: it has a call of its own */
     void (*release)(wf_nn_module *self); /* NULL, or frees what is in no field, before it */
-    const char *
-        points; /* names of its points (wf_nn_at), blanks between them; NULL: none. A sharding plan refuses
-                           borders at others */
+    /* names of its points (wf_nn_at), blanks between them; NULL: none. A sharding plan refuses
+       borders at others */
+    const char *points;
 } wf_nn_type;
 
 struct wf_nn_module {
@@ -76,11 +76,11 @@ WF_API void wf_nn_free(wf_nn_module *module);
 /**
  * wf_nn_name_tree - give every module and parameter below root its path, root being ""
  *
- * Said again where a tree has become part of a larger one, which then has the say: two models in one
- * tree have different paths. wf_par_plan does so too.
+ * Said again where a tree has become part of a larger one, which then has the say: two models
+ * in one tree have different paths. wf_par_plan does so too.
  *
- * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters, a module or a
- *         parameter in two fields)
+ * Errors: WF_EINVAL in the context (a path that is too long, one path for two parameters, a
+ *         module or a parameter in two fields)
  */
 WF_API wf_status wf_nn_name_tree(wf_nn_module *root);
 
@@ -88,7 +88,8 @@ WF_API wf_status wf_nn_name_tree(wf_nn_module *root);
  * stands for one name. */
 WF_API bool wf_nn_path_matches(const char *pattern, const char *path);
 
-/** wf_nn_path_covers - whether a pattern matches a path or that of a module above it: "block.*" all of block.0.attn */
+/** wf_nn_path_covers - whether a pattern matches a path or that of a module above it: "block.*"
+ * all of block.0.attn */
 WF_API bool wf_nn_path_covers(const char *pattern, const char *path);
 
 /**
@@ -116,8 +117,8 @@ WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **re
 WF_API wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x);
 WF_API void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x);
 
-/** wf_nn_acts - whether something happens at a point: where nothing does, the ops on both of its
- * sides may be one. */
+/** wf_nn_acts - whether something happens at a point: where nothing does, the ops on both of
+ * its sides may be one. */
 WF_API bool wf_nn_acts(const void *module, const char *point);
 
 /**
@@ -138,8 +139,8 @@ WF_API void wf_nn_visit(wf_nn_module *root, void (*module)(void *arg, wf_nn_modu
 WF_API wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count);
 
 /**
- * wf_nn_model_hash - of all paths, shapes, ties and recipes below a named root: two models of one
- * hash start from the same numbers under the same seed
+ * wf_nn_model_hash - of all paths, shapes, ties and recipes below a named root: two models of
+ * one hash start from the same numbers under the same seed
  */
 WF_API uint64_t wf_nn_model_hash(wf_nn_module *root);
 

@@ -1,4 +1,5 @@
-/* nn/parameter.h - parameters: made on the meta device, tied, and their uses in a forward pass. */
+/* nn/parameter.h - parameters: made on the meta device, tied, and their uses in a forward
+   pass. */
 #ifndef WF_NN_PARAMETER_H
 #define WF_NN_PARAMETER_H
 
@@ -48,13 +49,13 @@ WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
 /** wf_nn_tie - the same parameter for another field. */
 WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
-/** wf_nn_forget_uses - release a parameter's leaves with their gradients, in all passes: a loop of one's own
- * does so before the next forward pass, a trainer for itself. */
+/** wf_nn_forget_uses - release a parameter's leaves with their gradients, in all passes: a loop
+ * of one's own does so before the next forward pass, a trainer for itself. */
 WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
 
 /**
- * wf_nn_parameter_use - what the next use of a parameter computes with: while a tape records, a leaf
- * of its own, found again by later runs of the same ops. Modules use it through wf_nn_use.
+ * wf_nn_parameter_use - what the next use of a parameter computes with: while a tape records, a
+ * leaf of its own, found again by later runs of the same ops. Modules use it through wf_nn_use.
  *
  * Owner:   scope
  * Errors:  WF_EINVAL (it is not gathered), WF_ENOMEM in the context; result is then NULL

@@ -5,11 +5,11 @@
  *
  *     wf_par_open(rank, &(wf_par_options){.axes = WF_AXES({"dp", 4}, {"tp", 2})}, error);
  *
- * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data parallelism
- * says how the dp ranks are laid out over replicate and shard.
+ * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data
+ * parallelism says how the dp ranks are laid out over replicate and shard.
  *
- * An axis that is called pp is that of a pipeline (parallel/train/pipeline.h): its ranks hold different stages of a
- * model, and nothing is split over it.
+ * An axis that is called pp is that of a pipeline (parallel/train/pipeline.h): its ranks hold
+ * different stages of a model, and nothing is split over it.
  */
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
@@ -26,8 +26,9 @@ typedef enum wf_par_accumulate {
     WF_PAR_AUTO,    /* as is usual with the strategy: REDUCED where gradients are split */
     WF_PAR_LOCAL,   /* once per step: less traffic, whole gradients on every rank */
     WF_PAR_REDUCED, /* in every micro-step, unit by unit during backward */
-    WF_PAR_GROUP /* once for accumulate_group micro-steps each, over all data-parallel ranks: traffic and
-                       memory between the two */
+    /* once for accumulate_group micro-steps each, over all data-parallel ranks: traffic and
+       memory between the two */
+    WF_PAR_GROUP
 } wf_par_accumulate;
 
 /** wf_par_reshard - which units give gathered parameters back after forward. */
@@ -48,56 +49,62 @@ typedef enum wf_par_reshard {
     }
 
 typedef struct wf_par_options {
-    const wf_axis *axes;   /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
-    const char *dp_axes;   /* those that split the batch, outermost first: "replicate/shard";
-                                NULL: dp where there is one, else replicate and shard */
-    int pp, tp, dp;        /* without axes: 0 means 1; their product is the number of ranks */
-    const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
-    int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
-    int shard_group_size;  /* .. or ranks of a group; one of the two */
-    const char *wrap_type; /* modules of this type are units; NULL: "block" */
+    const wf_axis *axes; /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
+    /* those that split the batch, outermost first: "replicate/shard"; NULL: dp where there is
+       one, else replicate and shard */
+    const char *dp_axes;
+    int pp, tp, dp;          /* without axes: 0 means 1; their product is the number of ranks */
+    const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
+    int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
+    int shard_group_size;    /* .. or ranks of a group; one of the two */
+    const char *wrap_type;   /* modules of this type are units; NULL: "block" */
     int64_t wrap_min_params; /* above 0: modules of so many parameters are units instead */
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
-    int accumulate_group; /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
-    wf_dtype
-        dtype; /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they
-                       are made of is summed, also over ranks, in f32 and rounded once */
-    bool compute_fp32; /* products of operands that are stored as bf16 are made in fp32, of the
-                          operands widened; else as bf16 products (kernels/DECISIONS.md) */
-    bool
-        fp32_residual; /* the residual stream and its gradient are stored in f32 where dtype is WF_BF16 */
-    wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
-                              bf16; the master weights that the optimizer updates are f32 */
-    wf_dtype
-        base_dtype; /* WF_F32: what is frozen is stored as param_dtype; WF_NF4: matrices between
-                              features that are frozen rest in 4 bits, and stand for numbers of param_dtype */
-    wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
-                              which is not layout-exact */
+    /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
+    int accumulate_group;
+    /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they are made of
+       is summed, also over ranks, in f32 and rounded once */
+    wf_dtype dtype;
+    /* products of operands that are stored as bf16 are made in fp32, of the operands widened;
+       else as bf16 products (kernels/DECISIONS.md) */
+    bool compute_fp32;
+    /* the residual stream and its gradient are stored in f32 where dtype is WF_BF16 */
+    bool fp32_residual;
+    /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is bf16; the master
+       weights that the optimizer updates are f32 */
+    wf_dtype param_dtype;
+    /* WF_F32: what is frozen is stored as param_dtype; WF_NF4: matrices between features that
+       are frozen rest in 4 bits, and stand for numbers of param_dtype */
+    wf_dtype base_dtype;
+    /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them, which is not
+       layout-exact */
+    wf_dtype reduce_dtype;
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
     bool tf32;              /* wf_device_options.tf32; with exact_off alone */
-    bool cuda_graph;        /* on cuda with one rank: steps are captured once and run as CUDA
-                               graphs from the second one on (parallel/train/graph_step_internal.h). The loss
-                               function and the model see the first two alone: neither may
-                               depend on what the host changes later */
-    int threads;            /* per rank; 0 means 1 */
+    /* on cuda with one rank: steps are captured once and run as CUDA graphs from the second one
+       on (parallel/train/graph_step_internal.h). The loss function and the model see the first
+       two alone: neither may depend on what the host changes later */
+    bool cuda_graph;
+    int threads; /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
-    bool
-        plan; /* count what a rank would take and move, over transport fake: see wf_par_report */
+    /* count what a rank would take and move, over transport fake: see wf_par_report */
+    bool plan;
     size_t memory_limit; /* bytes of tensors per rank, 0 for no limit */
-    const wf_pace_machine *
-        pace; /* NULL, or a machine whose time training takes, from when a trainer is opened, over transport
-                    threads (core/pace.h, parallel/simulate/paced.h); there as long as the run */
+    /* NULL, or a machine whose time training takes, from when a trainer is opened, over
+       transport threads (core/pace.h, parallel/simulate/paced.h); there as long as the run */
+    const wf_pace_machine *pace;
     const wf_allocator
         *allocator; /* every rank's device memory comes from it; NULL: the device's own */
 } wf_par_options;
 
 typedef struct wf_par wf_par;
 
-/** wf_par_strategy - how data-parallel ranks hold parameters: a row of parallel/shard/strategies.def */
+/** wf_par_strategy - how data-parallel ranks hold parameters: a row of
+ * parallel/shard/strategies.def */
 typedef struct wf_par_strategy {
     const char *name;
     bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
@@ -131,8 +138,9 @@ WF_API void wf_par_close(wf_par *par);
 /** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);
 WF_API wf_mesh *wf_par_mesh(const wf_par *par);
-/** wf_par_dtype - what activations are stored as (wf_par_options.dtype). Training and evaluation store them so by
- * themselves; a forward pass of a program's own does by wf_context_storage, and has their bits then. */
+/** wf_par_dtype - what activations are stored as (wf_par_options.dtype). Training and
+ * evaluation store them so by themselves; a forward pass of a program's own does by
+ * wf_context_storage, and has their bits then. */
 WF_API wf_dtype wf_par_dtype(const wf_par *par);
 
 /**
@@ -153,10 +161,11 @@ WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 
 /**
  * wf_par_inexact - why this layout is not exact, or NULL as far as is known: that of the run's
- * context (wf_context_inexact). Ranks of tp are judged from the beginning, the order in which a batch
- * is summed once a trainer is open, sums over dims that a plan splits once they have run. Outside of plans the first
- * rank writes the reason to standard error too, once, as soon as it is known after wf_par_materialize, wf_par_trainer_open, a
- * step or an evaluation, and at the latest in wf_par_close, so that every program reports it. Owner: par.
+ * context (wf_context_inexact). Ranks of tp are judged from the beginning, the order in which a
+ * batch is summed once a trainer is open, sums over dims that a plan splits once they have run.
+ * Outside of plans the first rank writes the reason to standard error too, once, as soon as it
+ * is known after wf_par_materialize, wf_par_trainer_open, a step or an evaluation, and at the
+ * latest in wf_par_close, so that every program reports it. Owner: par.
  */
 WF_API const char *wf_par_inexact(const wf_par *par);
 

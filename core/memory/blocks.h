@@ -25,8 +25,8 @@ typedef struct wf_blocks {
 } wf_blocks;
 
 /**
- * wf_blocks_take - a block of at least `bytes`, contents undefined, aligned like the chunks of the
- * source (to 64 bytes at most)
+ * wf_blocks_take - a block of at least `bytes`, contents undefined, aligned like the chunks of
+ * the source (to 64 bytes at most)
  *
  * Owner:   caller, wf_blocks_give
  * Errors:  NULL where there is no more

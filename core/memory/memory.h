@@ -1,11 +1,11 @@
 /*
  * core/memory/memory.h - the caching, accounting pool through which all tensor memory goes.
  *
- * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until it
- * is given back (program points, never completion), so that a plan and a run agree to the byte.
- * What is given back is kept for the next request, split and joined as sizes ask for; how much
- * more than what is in use the pool holds is reported apart. Blocks of an opaque allocator are
- * never looked into: they may be memory of a device, or no memory at all.
+ * A request is rounded to 64 bytes and counted under a kind from the moment it is taken until
+ * it is given back (program points, never completion), so that a plan and a run agree to the
+ * byte. What is given back is kept for the next request, split and joined as sizes ask for; how
+ * much more than what is in use the pool holds is reported apart. Blocks of an opaque allocator
+ * are never looked into: they may be memory of a device, or no memory at all.
  */
 #ifndef WF_CORE_MEMORY_MEMORY_H
 #define WF_CORE_MEMORY_MEMORY_H
@@ -24,14 +24,15 @@ typedef enum wf_memory_kind {
     WF_MEMORY_KINDS
 } wf_memory_kind;
 
-/** wf_allocator - where a pool gets its blocks from; alloc returns NULL when there is no more. */
+/** wf_allocator - where a pool gets its blocks from; alloc returns NULL when there is no
+ * more. */
 typedef struct wf_allocator {
     void *(*alloc)(void *self, size_t bytes);               /* required; aligned to 64 bytes */
     void (*release)(void *self, void *block, size_t bytes); /* required */
     /* Make a block longer where it lies; false: it cannot be. NULL: none can. */
     bool (*extend)(void *self, void *block, size_t bytes, size_t more);
-    bool
-        opaque; /* the pool keeps no bookkeeping in blocks, and hands them through one by one */
+    /* the pool keeps no bookkeeping in blocks, and hands them through one by one */
+    bool opaque;
     void *self;
 } wf_allocator;
 
@@ -54,8 +55,9 @@ typedef struct wf_pool wf_pool;
 WF_API const char *wf_memory_kind_name(wf_memory_kind kind);
 
 /**
- * wf_host_allocator - host memory, aligned to 64 bytes. Large blocks ask for huge pages, and for addresses behind
- * them, as many as the machine has memory, so that they can be extended; where there are none they cannot.
+ * wf_host_allocator - host memory, aligned to 64 bytes. Large blocks ask for huge pages, and
+ * for addresses behind them, as many as the machine has memory, so that they can be extended;
+ * where there are none they cannot.
  */
 WF_API wf_allocator wf_host_allocator(void);
 
@@ -86,15 +88,15 @@ WF_API void *wf_pool_take(wf_pool *pool, size_t bytes, wf_memory_kind kind, wf_e
 WF_API void wf_pool_give(wf_pool *pool, void *block, size_t bytes, wf_memory_kind kind);
 
 /**
- * wf_pool_hold, wf_pool_let_go - count bytes that the device keeps by itself, beyond the blocks of
- * the pool: what a captured graph needs each time it runs
+ * wf_pool_hold, wf_pool_let_go - count bytes that the device keeps by itself, beyond the blocks
+ * of the pool: what a captured graph needs each time it runs
  */
 WF_API void wf_pool_hold(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 WF_API void wf_pool_let_go(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 
 /**
- * wf_pool_see, wf_pool_see_no_more - count memory of another pool, which this rank sees, as a block of this
- * one would be: rounded, and within the limit
+ * wf_pool_see, wf_pool_see_no_more - count memory of another pool, which this rank sees, as a
+ * block of this one would be: rounded, and within the limit
  *
  * Errors:  as of wf_pool_take
  */
@@ -102,20 +104,21 @@ WF_API wf_status wf_pool_see(wf_pool *pool, size_t bytes, wf_memory_kind kind, w
 WF_API void wf_pool_see_no_more(wf_pool *pool, size_t bytes, wf_memory_kind kind);
 
 /**
- * wf_pool_guard - from now on blocks of a pool that is not opaque have zones around them that are in no block, and
- * what is given back is filled with NaNs and kept for a while before it is taken again
+ * wf_pool_guard - from now on blocks of a pool that is not opaque have zones around them that
+ * are in no block, and what is given back is filled with NaNs and kept for a while before it is
+ * taken again
  *
  * What is counted stays as it is. Called before anything is taken.
  *
- * @param damaged  called when a block that is given back, or leaves the quarantine, was written where
- *                 its owner may not; "what" says so
+ * @param damaged  called when a block that is given back, or leaves the quarantine, was written
+ *                 where its owner may not; "what" says so
  * Errors:         WF_ENOMEM
  */
 WF_API wf_status wf_pool_guard(wf_pool *pool,
                                void (*damaged)(void *self, const char *what, size_t bytes),
                                void *self);
-/** wf_pool_is_intact - whether nothing has been written right before or after a block in use, as far as the pool
- * is guarded. */
+/** wf_pool_is_intact - whether nothing has been written right before or after a block in use,
+ * as far as the pool is guarded. */
 WF_API bool wf_pool_is_intact(const wf_pool *pool, const void *block, size_t bytes);
 
 /** wf_pool_mark - look for the most that is in use from now on; wf_pool_most - what it was. */

@@ -1,7 +1,7 @@
 /*
- * core/numerics/bf16.h - bf16 is a storage type: the upper half of a float's bits. Narrowing rounds to the
- * nearest, ties to even; a NaN stays a quiet NaN. Denormals become zeros of their sign, as the
- * instructions for it do, so that no machine shows in the bits.
+ * core/numerics/bf16.h - bf16 is a storage type: the upper half of a float's bits. Narrowing
+ * rounds to the nearest, ties to even; a NaN stays a quiet NaN. Denormals become zeros of their
+ * sign, as the instructions for it do, so that no machine shows in the bits.
  */
 #ifndef WF_CORE_NUMERICS_BF16_H
 #define WF_CORE_NUMERICS_BF16_H

@@ -1,7 +1,8 @@
 /*
- * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
- * own file, and for kernels of a GPU, which have the same bits by the same operations.
- * Constants are in decimal with as many digits as the float needs, since C++ before 2017 knows no others.
+ * core/numerics/draw.h - numbers of each distribution from their random words
+ * (core/numerics/random.h): for core's own file, and for kernels of a GPU, which have the same
+ * bits by the same operations. Constants are in decimal with as many digits as the float needs,
+ * since C++ before 2017 knows no others.
  */
 #ifndef WF_CORE_NUMERICS_DRAW_H
 #define WF_CORE_NUMERICS_DRAW_H

@@ -1,13 +1,15 @@
 /*
- * core/numerics/dynamic8.h - 8 bits a number with a dynamic exponent (Dettmers 2015; Dettmers et al. 2022), in which
- * optimizers keep their moments.
+ * core/numerics/dynamic8.h - 8 bits a number with a dynamic exponent (Dettmers 2015; Dettmers
+ * et al. 2022), in which optimizers keep their moments.
  *
- * A row of a matrix is cut into blocks: runs of at most 256 columns inside one of the row's 8 chunks (tree.h). No layout
- * that keeps the bits cuts a block, so a block is stored alike whoever holds it. It is its scale, 4 bytes, and a code for
- * each number: the nearest of 256 levels to the number over the scale. The scale is the number of the largest
- * magnitude with its sign, which is therefore exact, and so what was read is stored again without a change.
+ * A row of a matrix is cut into blocks: runs of at most 256 columns inside one of the row's 8
+ * chunks (tree.h). No layout that keeps the bits cuts a block, so a block is stored alike
+ * whoever holds it. It is its scale, 4 bytes, and a code for each number: the nearest of 256
+ * levels to the number over the scale. The scale is the number of the largest magnitude with
+ * its sign, which is therefore exact, and so what was read is stored again without a change.
  *
- * The functions of a block are here, to be compiled for each instruction set: they are plain C, and round alike on all.
+ * The functions of a block are here, to be compiled for each instruction set: they are plain C,
+ * and round alike on all.
  */
 #ifndef WF_CORE_NUMERICS_DYNAMIC8_H
 #define WF_CORE_NUMERICS_DYNAMIC8_H
@@ -26,16 +28,19 @@ enum {
     WF_DYNAMIC8_SCALE = 4 /* bytes, before those of the numbers */
 };
 
-/** wf_dynamic8_signed, wf_dynamic8_unsigned - what the codes stand for, over the scale. They ascend, up to 1. */
+/** wf_dynamic8_signed, wf_dynamic8_unsigned - what the codes stand for, over the scale. They
+ * ascend, up to 1. */
 WF_API extern const float wf_dynamic8_signed[WF_DYNAMIC8_LEVELS];
 WF_API extern const float wf_dynamic8_unsigned[WF_DYNAMIC8_LEVELS];
 
-/** wf_dynamic8_row - the columns of a row that are here, and where its 8 chunks end among them. */
+/** wf_dynamic8_row - the columns of a row that are here, and where its 8 chunks end among
+ * them. */
 typedef struct wf_dynamic8_row {
     int64_t cut[WF_MAX_CHUNKS + 1];
 } wf_dynamic8_row;
 
-/** wf_dynamic8_row_of - columns [start, start + columns) of a dim of `size` elements in grains. */
+/** wf_dynamic8_row_of - columns [start, start + columns) of a dim of `size` elements in
+ * grains. */
 WF_API wf_dynamic8_row wf_dynamic8_row_of(int64_t size, int64_t grain, int64_t start,
                                           int64_t columns);
 
@@ -54,8 +59,9 @@ enum {
 };
 
 /**
- * wf_dynamic8_map - how numbers are stored: levels, the means of neighbours, where codes change, and what is under all
- * numbers of a range. Ranges are so small that there is at most one mean in each.
+ * wf_dynamic8_map - how numbers are stored: levels, the means of neighbours, where codes
+ * change, and what is under all numbers of a range. Ranges are so small that there is at most
+ * one mean in each.
  */
 typedef struct wf_dynamic8_map {
     const float *level;
@@ -91,7 +97,8 @@ static inline void wf_dynamic8_widen_block(const float *level, const uint8_t *by
         to[i] = level[bytes[WF_DYNAMIC8_SCALE + i]] * scale + 0.0f;
 }
 
-/* The number of the largest magnitude, the positive one of two; 0 where levels of it would be denormal. */
+/* The number of the largest magnitude, the positive one of two; 0 where levels of it would be
+   denormal. */
 static inline float wf_dynamic8_scale(const float *x, int64_t n)
 {
     uint32_t most = 0, bits;

@@ -1,7 +1,7 @@
 /*
- * core/numerics/math.h - elementary functions of our own: the same bits on every machine and compiler,
- * which no C library promises. They use + - * / sqrt and fma (each rounded once, in software
- * where the machine has none), comparisons and bits, and read no table and no mode.
+ * core/numerics/math.h - elementary functions of our own: the same bits on every machine and
+ * compiler, which no C library promises. They use + - * / sqrt and fma (each rounded once, in
+ * software where the machine has none), comparisons and bits, and read no table and no mode.
  *
  * Floats are within 2 ulp of the true value and doubles within 1. Denormal arguments and
  * results are computed, not flushed. A NaN gives a NaN, of unspecified sign and payload; errno

@@ -1,6 +1,6 @@
 /*
- * core/numerics/random.h - random numbers as functions of position: Philox4x32-10 (Salmon, Moraes, Dror
- * and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
+ * core/numerics/random.h - random numbers as functions of position: Philox4x32-10 (Salmon,
+ * Moraes, Dror and Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
  *
  * A key is made of the seed and the purpose; a counter of the stream (a parameter, a site) and
  * the index in it. So any part of a tensor can be made alone, in any order, on any rank.
@@ -60,8 +60,8 @@ typedef struct wf_truncated {
  * wf_truncate - the normal distribution within [low, high]
  *
  * @param deviation  > 0
- * Returns: false where the interval holds less than a thousandth of the whole distribution (also
- *          where it is empty or something is a NaN): it is too thin to be drawn from
+ * Returns: false where the interval holds less than a thousandth of the whole distribution
+ *          (also where it is empty or something is a NaN): it is too thin to be drawn from
  */
 WF_API bool wf_truncate(wf_truncated *t, float mean, float deviation, float low, float high);
 

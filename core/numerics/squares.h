@@ -1,6 +1,7 @@
 /*
- * core/numerics/squares.h - the sum of the squares of many tensors, added up where they lie: on a device of
- * its own memory nothing waits, and nothing but the sum comes to the host at the end.
+ * core/numerics/squares.h - the sum of the squares of many tensors, added up where they lie: on
+ * a device of its own memory nothing waits, and nothing but the sum comes to the host at the
+ * end.
  */
 #ifndef WF_CORE_NUMERICS_SQUARES_H
 #define WF_CORE_NUMERICS_SQUARES_H
@@ -25,7 +26,8 @@ typedef struct wf_squares {
  * Errors:  WF_ENOMEM in the context
  */
 WF_API void wf_squares_begin(wf_squares *s, wf_context *ctx);
-/** wf_squares_add - add the squares of the local part of a tensor of the device's own floats. */
+/** wf_squares_add - add the squares of the local part of a tensor of the device's own
+ * floats. */
 WF_API void wf_squares_add(wf_squares *s, const wf_tensor *t);
 /**
  * wf_squares_end - this rank's sum, for the caller to merge over ranks

@@ -1,8 +1,9 @@
 /*
- * mesh/array/grid.h - the geometry of axes, as plain arithmetic: which coordinates a rank has, and where axes
- * cut a dim of a tensor. No rank has to run for it.
+ * mesh/array/grid.h - the geometry of axes, as plain arithmetic: which coordinates a rank has,
+ * and where axes cut a dim of a tensor. No rank has to run for it.
  *
- * A grid is given by the sizes of its n axes, outermost first: ranks along the last one are neighbours.
+ * A grid is given by the sizes of its n axes, outermost first: ranks along the last one are
+ * neighbours.
  */
 #ifndef WF_MESH_ARRAY_GRID_H
 #define WF_MESH_ARRAY_GRID_H
@@ -29,25 +30,27 @@ WF_API int wf_grid_first(int n, const int *size, int rank, int axis);
 WF_API void wf_grid_coordinates(int n, const int *size, int64_t rank, int *coordinate);
 WF_API int64_t wf_grid_rank(int n, const int *size, const int *coordinate);
 
-/** wf_cutter - one of the axes that cut a dim together: its parts, and one of them; a fine one ignores
- * grains (wf_mesh_cut_finely). */
+/** wf_cutter - one of the axes that cut a dim together: its parts, and one of them; a fine one
+ * ignores grains (wf_mesh_cut_finely). */
 typedef struct wf_cutter {
     int64_t parts, place;
     bool fine;
 } wf_cutter;
 
 /**
- * wf_cut_together - where the part begins that has these places along n axes, the outermost first
+ * wf_cut_together - where the part begins that has these places along n axes, the outermost
+ * first
  *
  * Axes cut a dim together as one of all their parts does, which is wf_cut(size, grain, p1 * p2,
- * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From the
- * first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
+ * i1 * p2 + i2): 2 x 4 ranks have the cuts of 8, and p1 ranks alone those of every p2-th. From
+ * the first fine axis of a dim of grains on, axes cut what those before them left, anywhere.
  *
  * @param axis  the last place may be `parts`, for where the part before it ends
  */
 WF_API int64_t wf_cut_together(const wf_dim *dim, int n, const wf_cutter *axis);
 
-/** wf_cut_along - the same of all places along the last axis, whatever its place is: cuts [its parts + 1] */
+/** wf_cut_along - the same of all places along the last axis, whatever its place is: cuts [its
+ * parts + 1] */
 WF_API void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts);
 
 /** wf_cut_largest - indices in the largest part that n axes cut a dim into. */

@@ -1,11 +1,12 @@
 /*
- * mesh/array/mesh.h - a mesh of ranks with named axes, layouts over it, and moving between layouts.
+ * mesh/array/mesh.h - a mesh of ranks with named axes, layouts over it, and moving between
+ * layouts.
  *
  * Axes are listed outermost first (pp, replicate, shard, tp): the ranks along the last one are
- * neighbours. A layout says for every dim of a tensor the ordered list of axes that split it, and
- * over which axes the tensor is partial (a sum or maximum still to be taken); an axis in neither
- * leaves the tensor whole on it. In PyTorch's words: split is Shard(dim), whole is Replicate,
- * partial is Partial. NULL is the layout that is whole everywhere.
+ * neighbours. A layout says for every dim of a tensor the ordered list of axes that split it,
+ * and over which axes the tensor is partial (a sum or maximum still to be taken); an axis in
+ * neither leaves the tensor whole on it. In PyTorch's words: split is Shard(dim), whole is
+ * Replicate, partial is Partial. NULL is the layout that is whole everywhere.
  */
 #ifndef WF_MESH_ARRAY_MESH_H
 #define WF_MESH_ARRAY_MESH_H
@@ -26,23 +27,23 @@ typedef struct wf_axis {
 /**
  * wf_mesh_open - lay the ranks of `world` out along axes and give ctx its place among them.
  *
- * @param ctx    from now on ops of this context check layouts; closed after the mesh, and without
- *               another mesh that is open
+ * @param ctx    from now on ops of this context check layouts; closed after the mesh, and
+ *               without another mesh that is open
  * @param world  of prod(sizes) ranks
  * @param axes   1 to WF_MAX_AXES of them, outermost first; sizes >= 1, names different
  * Collective:  over world
  * Owner:       caller; wf_mesh_close
- * Errors:      WF_EINVAL (sizes do not multiply to the ranks, ctx has a mesh), WF_ENOMEM, WF_ELOST;
- *              NULL then
+ * Errors:      WF_EINVAL (sizes do not multiply to the ranks, ctx has a mesh), WF_ENOMEM,
+ *              WF_ELOST; NULL then
  */
 WF_API wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                              wf_error *error);
 WF_API void wf_mesh_close(wf_mesh *mesh);
 
 /*
- * Axes are numbers from 0 on. Where an axis is asked about, -1 is one that the mesh does not have, of
- * one rank; any other number that is none of an axis is an error, WF_EINVAL in the mesh's context,
- * and answered as -1 is.
+ * Axes are numbers from 0 on. Where an axis is asked about, -1 is one that the mesh does not
+ * have, of one rank; any other number that is none of an axis is an error, WF_EINVAL in the
+ * mesh's context, and answered as -1 is.
  */
 
 /** wf_mesh_of - the mesh of a context, NULL for one rank alone. */
@@ -61,8 +62,8 @@ WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
 WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
 WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
 /**
- * wf_mesh_next - from a rank that is first on these axes (a bit each) on to the next that differs
- * from it on them alone, the innermost axis fastest; -1 after the last
+ * wf_mesh_next - from a rank that is first on these axes (a bit each) on to the next that
+ * differs from it on them alone, the innermost axis fastest; -1 after the last
  */
 WF_API int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
 /** wf_mesh_comm - the group of ranks along an axis through this one, NULL for axis -1;
@@ -80,20 +81,21 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
-/** wf_mesh_shares_model - ranks along this axis share a model and its sequences: what they all compute counts once in
- * wf_context_model_flops. Nothing for axis -1. */
+/** wf_mesh_shares_model - ranks along this axis share a model and its sequences: what they all
+ * compute counts once in wf_context_model_flops. Nothing for axis -1. */
 WF_API void wf_mesh_shares_model(wf_mesh *mesh, int axis);
 
 /**
  * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
  *
- * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
- * it again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT). Said before the first layout with the axis is used, on all
- * ranks.
+ * For an axis that splits tensors at rest: they come in parts of the same size, and are whole
+ * on it again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT).
+ * Said before the first layout with the axis is used, on all ranks.
  */
 WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
 
-/** wf_mesh_cuts_finely - whether wf_mesh_cut_finely was said of this axis; false for axis -1. */
+/** wf_mesh_cuts_finely - whether wf_mesh_cut_finely was said of this axis; false for axis
+ * -1. */
 WF_API bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis);
 
 /*
@@ -101,8 +103,9 @@ WF_API bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis);
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
  */
 
-/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. Axis -1 is
- * an error, WF_EINVAL in the mesh's context, as of wf_layout_partial: a name was misspelt. */
+/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. Axis -1
+ * is an error, WF_EINVAL in the mesh's context, as of wf_layout_partial: a name was
+ * misspelt. */
 WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim,
                                         int axis);
 /** wf_layout_partial - `from`, but a sum or maximum still to be taken over `axis`. */
@@ -110,7 +113,8 @@ WF_API const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, 
                                           wf_reduction reduction);
 /** wf_layout_whole - `from`, but whole on `axis`. */
 WF_API const wf_layout *wf_layout_whole(wf_mesh *mesh, const wf_layout *from, int axis);
-/** wf_layout_dual - what the gradient of a tensor of this layout has: whole where it is partial. */
+/** wf_layout_dual - what the gradient of a tensor of this layout has: whole where it is
+ * partial. */
 WF_API const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *layout);
 
 /** wf_layout_split_dim - the dim that `axis` splits, or -1. */
@@ -127,20 +131,20 @@ WF_API char *wf_layout_print(const wf_layout *layout, char *text, size_t size);
 /**
  * wf_layout_parse - the layout of a text, in the notation of wf_layout_print
  *
- * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are whole),
- * each with the axes that split it, outermost first, or *; then what is partial. An axis of one
- * rank may stand anywhere and changes nothing.
+ * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are
+ * whole), each with the axes that split it, outermost first, or *; then what is partial. An
+ * axis of one rank may stand anywhere and changes nothing.
  *
  * @param layout  filled in; NULL for whole, and on errors
  * Collective:  no
- * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an axis
- *              that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
+ * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an
+ *              axis that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
  */
 WF_API wf_status wf_layout_parse(wf_mesh *mesh, const char *text, const wf_layout **layout);
 
 /**
- * wf_layout_groups_agree - whether every rank's query heads (dim 2 of q) use exactly the key-value
- * heads (dim 2 of k) that it holds, so that attention needs no others
+ * wf_layout_groups_agree - whether every rank's query heads (dim 2 of q) use exactly the
+ * key-value heads (dim 2 of k) that it holds, so that attention needs no others
  */
 WF_API bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k);
 
@@ -154,23 +158,25 @@ WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layo
 /**
  * wf_redistribute - the same tensor in another layout
  *
- * The activations of a model move between ranks by this function, wf_redistribute_many and wf_border,
- * and by nothing else. A border is recorded even where it does nothing forward, also on one rank, since its gradient is the transposed move: a gradient
- * arrives in any layout and is brought to the dual of x's. That of a vector, which has a row per
- * sequence, is summed over the ranks that share a sequence, then over sequences.
+ * The activations of a model move between ranks by this function, wf_redistribute_many and
+ * wf_border, and by nothing else. A border is recorded even where it does nothing forward, also
+ * on one rank, since its gradient is the transposed move: a gradient arrives in any layout and
+ * is brought to the dual of x's. That of a vector, which has a row per sequence, is summed over
+ * the ranks that share a sequence, then over sequences.
  *
  * A weight that a model computes before it uses it (masked, normed, merged with another) passes
- * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed over them
- * there, in every micro-step, and then goes on through what made the weight. Another number of
- * micro-steps then has other bits, which wf_context_inexact tells (wf_context_micro_steps).
+ * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed
+ * over them there, in every micro-step, and then goes on through what made the weight. Another
+ * number of micro-steps then has other bits, which wf_context_inexact tells
+ * (wf_context_micro_steps).
  *
  * @param to    of the same mesh; NULL for whole
- * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as
- *              bf16 (wf_context_storage): partial tensors are not
+ * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored
+ *              as bf16 (wf_context_storage): partial tensors are not
  * Collective:  over the axes on which the layouts differ
  * Owner:       scope
- * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_EUNSUPPORTED (a gradient is wanted of
- *              a maximum over ranks), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
+ * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_EUNSUPPORTED (a gradient is
+ *              wanted of a maximum over ranks), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
  * Gradient:    to x, of x's shape
  */
 WF_API wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to);
@@ -182,29 +188,30 @@ WF_API wf_status wf_redistribute_many(int count, wf_tensor *const *x,
 /**
  * wf_border - wf_redistribute_many on one axis, as plans use it
  *
- * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients are
- *              moved on it alone, and stay as they come on the others (a parameter's gradient is
- *              partial over the data-parallel axes until the step ends), and it is the innermost
- *              one where it splits a dim with others. -1: all axes
+ * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients
+ *              are moved on it alone, and stay as they come on the others (a parameter's
+ *              gradient is partial over the data-parallel axes until the step ends), and it is
+ *              the innermost one where it splits a dim with others. -1: all axes
  * Errors:      as wf_redistribute; WF_ELAYOUT where they differ on another axis
  */
 WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
                            wf_tensor **y);
 
 /**
- * wf_border_again - another handle on what a border on `axis` made of x: y's data, with a gradient of its own
+ * wf_border_again - another handle on what a border on `axis` made of x: y's data, with a
+ * gradient of its own
  *
- * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and complete for
- * others, nothing could add the two: those of the second kind take this handle, and what is complete goes
- * back to x by itself. Nothing is moved for it forward.
+ * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and
+ * complete for others, nothing could add the two: those of the second kind take this handle,
+ * and what is complete goes back to x by itself. Nothing is moved for it forward.
  *
  * Gradient:    to x, on that axis alone
  */
 WF_API wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y);
 
 /**
- * wf_keep_origin - y was redistributed from x: where the gradient of a parameter needs y, keep x
- * in its place and redistribute it again then: less memory for one more collective
+ * wf_keep_origin - y was redistributed from x: where the gradient of a parameter needs y, keep
+ * x in its place and redistribute it again then: less memory for one more collective
  */
 WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
 
@@ -219,8 +226,8 @@ typedef struct wf_move wf_move;
  * wf_move_begin - post the first collective of a move and return
  *
  * It progresses while the caller computes, where the transport has a thread for that (threads:
- * one per rank, started by the first). Collectives of later steps are posted by wf_move_end: they
- * need tensors of the context, which is its own thread's.
+ * one per rank, started by the first). Collectives of later steps are posted by wf_move_end:
+ * they need tensors of the context, which is its own thread's.
  *
  * Collective: see wf_redistribute. Errors: NULL, the reason is in the context and nothing is on
  * its way.
@@ -259,8 +266,9 @@ WF_API wf_tensor *wf_from_local(wf_tensor *local, int ndim, const wf_dim *dims,
  * wf_to_local - this rank's part as a tensor of its own
  *
  * @param grad_layout  the layout in which the gradients of all ranks' parts make up that of x:
- *                     where the parts are used alike on an axis, whole; where each rank adds its
- *                     own share, partial. There is no default: a wrong guess is a wrong gradient
+ *                     where the parts are used alike on an axis, whole; where each rank adds
+ *                     its own share, partial. There is no default: a wrong guess is a wrong
+ *                     gradient
  * Collective:  no; its gradient brings grad_layout to the dual of x's layout
  */
 WF_API wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout);
@@ -269,17 +277,17 @@ WF_API wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout);
 WF_API wf_tensor *wf_whole(wf_tensor *x);
 
 /**
- * wf_mesh_trace - write down what this rank does: kernels and phases of the mesh's context, and the
- * collectives of its groups that are begun from now on. NULL ends it.
+ * wf_mesh_trace - write down what this rank does: kernels and phases of the mesh's context, and
+ * the collectives of its groups that are begun from now on. NULL ends it.
  *
- * @param trace  the caller's, and open as long; texts in its events live as long as the mesh and
- *               the modules that were run
+ * @param trace  the caller's, and open as long; texts in its events live as long as the mesh
+ *               and the modules that were run
  * Collective:   no; times are best where all ranks trace the same steps
  */
 WF_API void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace);
 
-/** wf_mesh_journal - write down ops of the mesh's context, and collectives and messages of its groups (core/journal.h).
- * NULL ends it. */
+/** wf_mesh_journal - write down ops of the mesh's context, and collectives and messages of its
+ * groups (core/journal.h). NULL ends it. */
 WF_API void wf_mesh_journal(wf_mesh *mesh, const wf_journal *journal);
 
 WF_END_DECLS

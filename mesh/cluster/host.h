@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/host.h - a host as placement sees it: the devices that ranks can have, what lies between
- * any two of them, and which network card is nearest to each.
+ * mesh/cluster/host.h - a host as placement sees it: the devices that ranks can have, what lies
+ * between any two of them, and which network card is nearest to each.
  *
  * A host is this machine, a file in hwloc's XML, or hwloc's synthetic text ("pack:2 core:8
  * pu:1"). A description knows of NVLink only where hwloc was built with NVML.
@@ -75,7 +75,8 @@ WF_API wf_link wf_host_link(const wf_host *host, int a, int b);
 /** wf_link_name - "nvlink", "network" and so on. Owner: static string. */
 WF_API const char *wf_link_name(wf_link link);
 
-/** wf_link_weight - picoseconds that a byte takes over it, nominally: see mesh/cluster/links.def. */
+/** wf_link_weight - picoseconds that a byte takes over it, nominally: see
+ * mesh/cluster/links.def. */
 WF_API double wf_link_weight(wf_link link);
 
 WF_END_DECLS

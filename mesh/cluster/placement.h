@@ -8,11 +8,11 @@
  *
  * and the placement found is the cheapest; of equally cheap ones the one with low ranks on low
  * devices. Up to WF_PLACE_EXHAUSTIVE devices it is found by search over all placements. Beyond,
- * groups of one axis are packed first, each where it fits most tightly, then these blocks along the
- * next axis, and so on; every axis is tried as the first, and within each host of so few devices
- * the search then chooses. That is tried on all hosts, and on as few as have room; from the best
- * of these ranks then change seats as long as that is cheaper (up to 32,768 pairs of a rank and a
- * device).
+ * groups of one axis are packed first, each where it fits most tightly, then these blocks along
+ * the next axis, and so on; every axis is tried as the first, and within each host of so few
+ * devices the search then chooses. That is tried on all hosts, and on as few as have room; from
+ * the best of these ranks then change seats as long as that is cheaper (up to 32,768 pairs of a
+ * rank and a device).
  */
 #ifndef WF_MESH_CLUSTER_PLACEMENT_H
 #define WF_MESH_CLUSTER_PLACEMENT_H
@@ -28,7 +28,8 @@ enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
 typedef enum wf_rank_order {
     WF_ORDER_NEAR,    /* by the cheapest placement of the mesh */
     WF_ORDER_STARTED, /* the first process the first ranks, and so on */
-    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+    /* the innermost axis as far apart as the outermost could be: to compare */
+    WF_ORDER_TRANSPOSED
 } wf_rank_order;
 
 typedef struct wf_place_axis {

@@ -1,10 +1,10 @@
 /*
- * mesh/comm/collective.h - communication over a group of ranks: a handle per rank and group, and
- * collectives over plain buffers.
+ * mesh/comm/collective.h - communication over a group of ranks: a handle per rank and group,
+ * and collectives over plain buffers.
  *
  * Transports move bytes; arithmetic is ours. A sum over ranks is the midpoint tree
- * (core/numerics/tree.h) over the members in their order, computed by the functions of wf_reduce_ops:
- * the same bits over every transport.
+ * (core/numerics/tree.h) over the members in their order, computed by the functions of
+ * wf_reduce_ops: the same bits over every transport.
  *
  *     all_reduce      out = sum or max over members of in
  *     reduce_scatter  member i keeps elements [cuts[i], cuts[i+1]) of that
@@ -47,7 +47,8 @@ typedef enum wf_collective_kind {
 
 typedef enum wf_reduction { WF_REDUCE_SUM, WF_REDUCE_MAX } wf_reduction;
 
-/* The arithmetic of reductions, with the meaning of the same names in kernels/cpu/simd_internal.h. */
+/* The arithmetic of reductions, with the meaning of the same names in
+   kernels/cpu/simd_internal.h. */
 typedef struct wf_reduce_ops {
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
@@ -79,8 +80,8 @@ typedef struct wf_comm_buffer {
     const int64_t *out_cuts; /* all_to_all: of out */
     int64_t rows;            /* rows of what is cut; 0 is 1 */
     int64_t out_rows;        /* all_to_all: of out */
-    bool
-        one_out; /* all_reduce, all_gather: out is one memory that all members see (wf_comm_share) */
+    /* all_reduce, all_gather: out is one memory that all members see (wf_comm_share) */
+    bool one_out;
 } wf_comm_buffer;
 
 /* One collective over any number of buffers, which travel together: one check, one wait. */
@@ -93,8 +94,8 @@ typedef struct wf_collective {
     int64_t n_buffers;
     const wf_comm_buffer
         *buffers; /* copied by begin, with their cuts; not what they point to */
-    /* NULL, or this rank's device with memory of its own (wf_device_memory), where the buffers lie;
-       reductions are then its own, and all members' buffers lie on devices */
+    /* NULL, or this rank's device with memory of its own (wf_device_memory), where the buffers
+       lie; reductions are then its own, and all members' buffers lie on devices */
     struct wf_device *device;
     bool at_once; /* begun only to be ended: no thread works on it in the background */
 } wf_collective;
@@ -121,9 +122,10 @@ WF_API int wf_comm_world_rank(const wf_comm *comm, int member);
 /** wf_comm_transport - name of the transport below, for instance "threads". */
 WF_API const char *wf_comm_transport(const wf_comm *comm);
 
-/** wf_comm_groups_messages - whether the messages that a rank has begun go as one group, which ends when all of them
- * have. Who waits for one of them then waits for the others too: ranks that receive what comes of what they
- * send, as those of a pipeline do, may wait for each other for good. */
+/** wf_comm_groups_messages - whether the messages that a rank has begun go as one group, which
+ * ends when all of them have. Who waits for one of them then waits for the others too: ranks
+ * that receive what comes of what they send, as those of a pipeline do, may wait for each other
+ * for good. */
 WF_API bool wf_comm_groups_messages(const wf_comm *comm);
 
 /**
@@ -131,8 +133,9 @@ WF_API bool wf_comm_groups_messages(const wf_comm *comm);
  *
  * Every member takes it for the same result, and none waits here.
  *
- * @param shared  filled: this member's part of it (core/sharing.h); NULL where members are not threads of
- *                one process, and then for all of them, or where they differ in bytes
+ * @param shared  filled: this member's part of it (core/sharing.h); NULL where members are not
+ *                threads of one process, and then for all of them, or where they differ in
+ *                bytes
  * Errors:  WF_ENOMEM
  */
 WF_API wf_status wf_comm_share(wf_comm *comm, size_t bytes, struct wf_shared **shared,
@@ -143,20 +146,21 @@ WF_API wf_status wf_comm_share(wf_comm *comm, size_t bytes, struct wf_shared **s
 WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
 
 /**
- * wf_comm_trace - write down which collectives over this handle are under way when, and when this
- * rank waits for them; for collectives that are begun from now on. NULL ends it.
+ * wf_comm_trace - write down which collectives over this handle are under way when, and when
+ * this rank waits for them; for collectives that are begun from now on. NULL ends it.
  *
  * @param trace  the caller's, and open as long; kept by the rank's own thread
  */
 WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
 
-/** wf_comm_journal - write down collectives and messages that are begun over this handle from now on, those of a plan
- * too, and their ends. The journal is the caller's, and there as long; NULL ends it. */
+/** wf_comm_journal - write down collectives and messages that are begun over this handle from
+ * now on, those of a plan too, and their ends. The journal is the caller's, and there as long;
+ * NULL ends it. */
 WF_API void wf_comm_journal(wf_comm *comm, const wf_journal *journal);
 
 /**
- * wf_comm_pace - what this handle's collectives take, on transport threads (core/pace.h); groups split off
- * inherit it. NULL ends it.
+ * wf_comm_pace - what this handle's collectives take, on transport threads (core/pace.h);
+ * groups split off inherit it. NULL ends it.
  *
  * @param pace  the rank's, and there as long
  * Errors:      WF_EUNSUPPORTED: another transport
@@ -164,7 +168,8 @@ WF_API void wf_comm_journal(wf_comm *comm, const wf_journal *journal);
 WF_API wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error);
 
 /**
- * wf_comm_place - what the rank is at, for the flight recorder: the step of training, and the module
+ * wf_comm_place - what the rank is at, for the flight recorder: the step of training, and the
+ * module
  *
  * @param step   0 where there is none
  * @param place  copied; NULL for none
@@ -172,8 +177,8 @@ WF_API wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error);
 WF_API void wf_comm_place(wf_comm *comm, int64_t step, const char *place);
 
 /**
- * wf_comm_action - which action of a row the rank is in from now on, for the flight recorder and for whoever tells
- * of a failure: "I3.17 (action 41 of 96)"
+ * wf_comm_action - which action of a row the rank is in from now on, for the flight recorder
+ * and for whoever tells of a failure: "I3.17 (action 41 of 96)"
  *
  * @param name    copied, and cut to 19 characters; NULL: it is in none
  * @param number  from 1 to `of`
@@ -183,12 +188,13 @@ WF_API void wf_comm_action(wf_comm *comm, const char *name, int64_t number, int6
 /**
  * wf_comm_at_files - the rank reads or writes files from now on (true), or no longer
  *
- * A disk may be as slow as it likes: a rank at files does not stall (wf_launch_options.stall_timeout).
+ * A disk may be as slow as it likes: a rank at files does not stall
+ * (wf_launch_options.stall_timeout).
  */
 WF_API void wf_comm_at_files(wf_comm *comm, bool at_files);
 
-/** wf_comm_locate - "; it was on .." goes behind the text of a rank's error: host, place in the mesh,
- * step and collective. Nothing where that is said there already. */
+/** wf_comm_locate - "; it was on .." goes behind the text of a rank's error: host, place in the
+ * mesh, step and collective. Nothing where that is said there already. */
 WF_API void wf_comm_locate(wf_comm *comm, wf_error *error);
 
 /** wf_comm_ledger - what this rank has moved over the group since the last reset. */
@@ -259,7 +265,8 @@ WF_API wf_status wf_collective_end(wf_pending *pending, wf_error *error);
 /** wf_collective_run - begin and end in one. Collective: over comm. */
 WF_API wf_status wf_collective_run(wf_comm *comm, const wf_collective *what, wf_error *error);
 
-/** wf_all_reduce_received - elements that a member of `size` receives in an all_reduce of `count`: those of a ring. */
+/** wf_all_reduce_received - elements that a member of `size` receives in an all_reduce of
+ * `count`: those of a ring. */
 WF_API int64_t wf_all_reduce_received(int64_t count, int size, int member);
 
 /** wf_all_reduce - sum or max over members of one buffer of floats; out may be in. */

@@ -1,7 +1,7 @@
 /*
- * mesh/health/flight_recorder.h - the flight recorder: the last 4,096 events of each rank's collectives and of its
- * actions (wf_comm_action), always kept, and written to a file when a rank fails, or at a signal. `recorder_diff`
- * reads the files of all ranks.
+ * mesh/health/flight_recorder.h - the flight recorder: the last 4,096 events of each rank's
+ * collectives and of its actions (wf_comm_action), always kept, and written to a file when a
+ * rank fails, or at a signal. `recorder_diff` reads the files of all ranks.
  *
  * A file is a wf_recording as it lies in memory. Its words are written by the rank alone, each
  * at once, so whoever writes the file at a signal sees whole words; the event that is being
@@ -34,8 +34,8 @@ typedef enum wf_event_kind {
     WF_EVENT_ACTION /* the rank begins an action; no collective */
 } wf_event_kind;
 
-/* Sequences are numbers from 1: of a collective in its group; of a message among those of its group from the
-   one rank to the other; of an action in its row. */
+/* Sequences are numbers from 1: of a collective in its group; of a message among those of its
+   group from the one rank to the other; of an action in its row. */
 typedef struct wf_event {
     uint64_t time; /* nanoseconds since 1970 */
     uint64_t sequence;
@@ -47,7 +47,8 @@ typedef struct wf_event {
     char place[WF_RECORDER_PLACE]; /* the module at work; ends with 0 */
     uint64_t tag;                  /* a message has the same at both ends; else 0 */
     int32_t peer;                  /* the world's rank of a message's other end; else -1 */
-    /* the action that it comes in, "I3.17" with stage and micro-batch; ends with 0, "" outside */
+    /* the action that it comes in, "I3.17" with stage and micro-batch; ends with 0, ""
+       outside */
     char action[WF_RECORDER_ACTION];
 } wf_event;
 
@@ -81,15 +82,15 @@ typedef struct wf_recorded_wait {
     uint64_t sequence;
 } wf_recorded_wait;
 
-/** wf_recorded_wait_of - what wf_recording_head.wait says where it is not 0: from the lowest bit on a 1, op in 4 bits,
- * group in 8, peer + 1 in 13, sequence in 38. */
+/** wf_recorded_wait_of - what wf_recording_head.wait says where it is not 0: from the lowest
+ * bit on a 1, op in 4 bits, group in 8, peer + 1 in 13, sequence in 38. */
 WF_API wf_recorded_wait wf_recorded_wait_of(uint64_t word);
 
 /**
  * wf_recorder_files - where recordings of worlds launched from now on go when a rank fails
  *
- * Files are <directory>/rank-<n>.rec, readable by their user alone; the directory is made when the
- * first is written. Where it is another user's, or a symbolic link, nothing is.
+ * Files are <directory>/rank-<n>.rec, readable by their user alone; the directory is made when
+ * the first is written. Where it is another user's, or a symbolic link, nothing is.
  *
  * @param directory  NULL: nothing is written, as at the start
  * @param on_signal  SIGUSR2 writes those of all ranks of this process too, hung ones included

@@ -1,10 +1,11 @@
 /*
- * mesh/transport/launcher.h - what started this process: a user, or a launcher that started others beside
- * it. Launchers say so in the environment:
+ * mesh/transport/launcher.h - what started this process: a user, or a launcher that started
+ * others beside it. Launchers say so in the environment:
  *
  *     OpenMPI's mpirun   OMPI_COMM_WORLD_SIZE, OMPI_COMM_WORLD_RANK
  *     PMI (MPICH, srun)  PMI_SIZE, PMI_RANK
- *     Slurm's srun       SLURM_STEP_NUM_TASKS, SLURM_PROCID, beside SLURM_STEP_ID; how many there
+ *     Slurm's srun       SLURM_STEP_NUM_TASKS, SLURM_PROCID, beside SLURM_STEP_ID; how many
+ *     there
  *                        are on this host: SLURM_STEP_TASKS_PER_NODE, SLURM_NODEID
  *     torchrun           WORLD_SIZE, RANK, beside LOCAL_RANK and MASTER_ADDR
  */
@@ -26,27 +27,30 @@ typedef struct wf_launcher {
     int local_process; /* this one's number among them; 0 where it is not known */
 } wf_launcher;
 
-/** wf_launcher_detected - what the environment says. A launcher of one process is kind "threads". */
+/** wf_launcher_detected - what the environment says. A launcher of one process is kind
+ * "threads". */
 WF_API wf_launcher wf_launcher_detected(void);
 
-/** wf_launcher_reports_elsewhere - a failure that all processes meet alike is reported by another one of
- * them. False where the launcher's variables are left from another job: nobody else is there. */
+/** wf_launcher_reports_elsewhere - a failure that all processes meet alike is reported by
+ * another one of them. False where the launcher's variables are left from another job: nobody
+ * else is there. */
 WF_API bool wf_launcher_reports_elsewhere(void);
 
 /**
  * wf_launcher_choose - how the ranks of a world are to be started
  *
  * @param wanted     "threads", "mpi", or "auto", which is what was detected; NULL is "auto"
- * @param transport  "auto" or NULL, or a transport's name; one that moves data belongs to its kind
+ * @param transport  "auto" or NULL, or a transport's name; one that moves data belongs to its
+ *                   kind
  * @param ranks      of the world; has to be a multiple of the processes
- * Errors:           WF_EINVAL where two of them, or of them and the environment, contradict each
- *                   other
+ * Errors:           WF_EINVAL where two of them, or of them and the environment, contradict
+ *                   each other
  */
 WF_API wf_status wf_launcher_choose(const char *wanted, const char *transport, int ranks,
                                     wf_launcher *launcher, wf_error *error);
 
-/** wf_launcher_transport - what carries data between the ranks where nobody says: under torchrun NCCL
- * alone joins the processes. Owner: static string. */
+/** wf_launcher_transport - what carries data between the ranks where nobody says: under
+ * torchrun NCCL alone joins the processes. Owner: static string. */
 WF_API const char *wf_launcher_transport(const wf_launcher *launcher);
 
 WF_END_DECLS

@@ -1,18 +1,19 @@
 /*
- * nn/dataset/dataset.h - what a run trains on and validates on: sources of tokens, and which window of which of
- * them a sequence of a batch is.
+ * nn/dataset/dataset.h - what a run trains on and validates on: sources of tokens, and which
+ * window of which of them a sequence of a batch is.
  *
- * Training takes sample (step - 1) x global_batch + i for sequence i of a step: its source follows from the mixture,
- * its window from the order of the source (nn/dataset/order_internal.h). Plain text is different, as it has always been:
- * a sequence begins at any byte, which is a random number of (seed, step, i).
+ * Training takes sample (step - 1) x global_batch + i for sequence i of a step: its source
+ * follows from the mixture, its window from the order of the source
+ * (nn/dataset/order_internal.h). Plain text is different, as it has always been: a sequence
+ * begins at any byte, which is a random number of (seed, step, i).
  *
- * Validation is on val_data or, without any, on the last val_fraction of each source. All of its windows are one
- * row, source by source, of which sequence i of batch b is number b x global_batch + i of a permutation;
- * again but for plain text with a fraction, whose sequences are random numbers of (seed, b, i), unless
- * every window is asked for.
+ * Validation is on val_data or, without any, on the last val_fraction of each source. All of
+ * its windows are one row, source by source, of which sequence i of batch b is number b x
+ * global_batch + i of a permutation; again but for plain text with a fraction, whose sequences
+ * are random numbers of (seed, b, i), unless every window is asked for.
  *
- * So a sequence depends on the flags and its number alone, never on mesh, micro-batch or what ran before. One open
- * dataset may be read by many threads at once.
+ * So a sequence depends on the flags and its number alone, never on mesh, micro-batch or what
+ * ran before. One open dataset may be read by many threads at once.
  */
 #ifndef WF_NN_DATASET_DATASET_H
 #define WF_NN_DATASET_DATASET_H
@@ -45,8 +46,9 @@ typedef struct wf_dataset wf_dataset;
  * wf_dataset_open - opens all files and checks that a window fits in each part that is used
  *
  * Owner:   the caller, wf_dataset_close
- * Errors:  WF_EIO, WF_EINVAL, WF_EDATA, WF_ENOMEM: see wf_dataset_source_list_parse and wf_dataset_source_open; WF_EINVAL
- *          where a part is shorter than a window, or a weight too small; *data is then NULL
+ * Errors:  WF_EIO, WF_EINVAL, WF_EDATA, WF_ENOMEM: see wf_dataset_source_list_parse and
+ *          wf_dataset_source_open; WF_EINVAL where a part is shorter than a window, or a weight
+ *          too small; *data is then NULL
  */
 WF_API wf_status wf_dataset_open(const wf_dataset_options *options, wf_dataset **data,
                                  wf_error *error);
@@ -55,7 +57,8 @@ WF_API wf_status wf_dataset_open(const wf_dataset_options *options, wf_dataset *
 WF_API void wf_dataset_close(wf_dataset *data);
 
 /**
- * wf_dataset_fingerprint - what the files that are trained on are, by size and samples of content; loss masks too
+ * wf_dataset_fingerprint - what the files that are trained on are, by size and samples of
+ * content; loss masks too
  *
  * Errors:  WF_EIO, WF_ENOMEM
  */
@@ -69,16 +72,17 @@ WF_API bool wf_dataset_is_text(const wf_dataset *data);
 WF_API int64_t wf_dataset_tokens(const wf_dataset *data, wf_dataset_part part);
 WF_API int64_t wf_dataset_windows(const wf_dataset *data, wf_dataset_part part);
 
-/** wf_dataset_evaluations - batches of an evaluation that reads every window; the last one is filled with
- * sequences that have no targets. */
+/** wf_dataset_evaluations - batches of an evaluation that reads every window; the last one is
+ * filled with sequences that have no targets. */
 WF_API int64_t wf_dataset_evaluations(const wf_dataset *data);
 
-/** wf_dataset_print - prints what there is: a line, and one for each source that is read in windows, with how
- * often so many steps read it. */
+/** wf_dataset_print - prints what there is: a line, and one for each source that is read in
+ * windows, with how often so many steps read it. */
 WF_API void wf_dataset_print(FILE *out, const wf_dataset *data, int64_t steps);
 
-/** wf_dataset_job - what the processes of a run must have alike of their data, as entries of a job: of each source its
- * name, weight, files, tokens, bytes and a hash of samples of its content. */
+/** wf_dataset_job - what the processes of a run must have alike of their data, as entries of a
+ * job: of each source its name, weight, files, tokens, bytes and a hash of samples of its
+ * content. */
 WF_API void wf_dataset_job(const wf_dataset *data, wf_job *job);
 
 /**
@@ -87,8 +91,10 @@ WF_API void wf_dataset_job(const wf_dataset *data, wf_job *job);
  * @param batch    the step in training, from 1; the number of the batch in validation, from 0
  * @param first    global index in the batch
  * @param tokens   [count, seq_len]
- * @param targets  [count, seq_len], the token after each one, or -1 where it is not to be trained on
- * Errors:         WF_EIO, WF_EDATA: see wf_token_file_read; WF_EINVAL (the part holds no window), WF_ENOMEM
+ * @param targets  [count, seq_len], the token after each one, or -1 where it is not to be
+ *                 trained on
+ * Errors:         WF_EIO, WF_EDATA: see wf_token_file_read; WF_EINVAL (the part holds no
+ *                 window), WF_ENOMEM
  */
 WF_API wf_status wf_dataset_read(const wf_dataset *data, wf_dataset_part part, int64_t batch,
                                  int64_t first, int64_t count, int32_t *tokens,
@@ -101,12 +107,13 @@ WF_API bool wf_dataset_has_documents(const wf_dataset *data);
 WF_API void wf_dataset_ends(wf_dataset *data, int32_t id);
 
 /**
- * wf_dataset_documents - where the documents of the same sequences lie, as wf_dataset_read gives them with
- * options.documents: the last token of each has no target then
+ * wf_dataset_documents - where the documents of the same sequences lie, as wf_dataset_read
+ * gives them with options.documents: the last token of each has no target then
  *
  * A document that lies over two windows is two. A filling sequence is one.
  *
- * @param begin      [count, seq_len], the token of the sequence that a token's document begins with
+ * @param begin      [count, seq_len], the token of the sequence that a token's document begins
+ *                   with
  * @param positions  [count, seq_len], of a token in it
  * Errors:           as of wf_dataset_read
  */
@@ -114,7 +121,8 @@ WF_API wf_status wf_dataset_documents(const wf_dataset *data, wf_dataset_part pa
                                       int64_t batch, int64_t first, int64_t count,
                                       int32_t *begin, int32_t *positions, wf_error *error);
 
-/** wf_dataset_counts - whether a part has targets that are not trained on: loss masks, or a filled batch. */
+/** wf_dataset_counts - whether a part has targets that are not trained on: loss masks, or a
+ * filled batch. */
 WF_API bool wf_dataset_counts(const wf_dataset *data, wf_dataset_part part);
 
 /**
@@ -131,8 +139,8 @@ WF_API wf_status wf_dataset_counted(const wf_dataset *data, wf_dataset_part part
  * wf_dataset_check_counts - that there is something to learn from, and something to evaluate
  *
  * @param batches  of an evaluation; 0: there is none
- * Errors:         WF_EDATA where no token of the part to train on is trained on, or none counts in an evaluation;
- *                 as of wf_dataset_read
+ * Errors:         WF_EDATA where no token of the part to train on is trained on, or none counts
+ *                 in an evaluation; as of wf_dataset_read
  */
 WF_API wf_status wf_dataset_check_counts(const wf_dataset *data, int64_t batches,
                                          wf_error *error);

@@ -1,7 +1,8 @@
 /*
- * nn/dataset/megatron_documents.h - where documents begin, as an .idx file says (nn/dataset/megatron_format.h), looked
- * up as it is needed: an open file costs no memory, whatever its size. The file may be anybody's, and only parts
- * of it were looked at when it was opened.
+ * nn/dataset/megatron_documents.h - where documents begin, as an .idx file says
+ * (nn/dataset/megatron_format.h), looked up as it is needed: an open file costs no memory,
+ * whatever its size. The file may be anybody's, and only parts of it were looked at when it was
+ * opened.
  */
 #ifndef WF_NN_DATASET_MEGATRON_DOCUMENTS_H
 #define WF_NN_DATASET_MEGATRON_DOCUMENTS_H

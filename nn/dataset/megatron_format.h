@@ -1,5 +1,6 @@
 /*
- * nn/dataset/megatron_format.h - what an .idx file of Megatron-LM has, in its order, little-endian:
+ * nn/dataset/megatron_format.h - what an .idx file of Megatron-LM has, in its order,
+ * little-endian:
  *
  *     "MMIDIDX\0\0"                9 bytes
  *     u64 version                  1

@@ -2,11 +2,12 @@
  * nn/dataset/source_list.h - what --data and --val-data say. Every argument is either
  *
  *     FILE                       plain: all files are one source, in the order given
- *     NAME=WEIGHT:FILES          a source of a mixture; FILES are names with commas between, each of which may
+ *     NAME=WEIGHT:FILES          a source of a mixture; FILES are names with commas between,
+ *     each of which may
  *                                be a pattern (*, ?, [..]) of files, which are sorted by name
  *
- * NAME is of letters, digits, '_' and '-', WEIGHT a positive number, of which the ratio counts. A file whose own
- * name looks like a source is given with its folder (./a=1:b).
+ * NAME is of letters, digits, '_' and '-', WEIGHT a positive number, of which the ratio counts.
+ * A file whose own name looks like a source is given with its folder (./a=1:b).
  */
 #ifndef WF_NN_DATASET_SOURCE_LIST_H
 #define WF_NN_DATASET_SOURCE_LIST_H

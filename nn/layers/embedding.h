@@ -22,8 +22,8 @@ WF_API wf_nn_embedding *wf_nn_embedding_new(wf_context *ctx, wf_dim vocabulary, 
 /**
  * wf_nn_position_new - adds a learned row per position to [batch, tokens, width]
  *
- * Points: "rows" (the rows of the tokens, [tokens, width]); "positions" (those of tokens with a cache,
- * [batch, tokens, width])
+ * Points: "rows" (the rows of the tokens, [tokens, width]); "positions" (those of tokens with a
+ * cache, [batch, tokens, width])
  */
 WF_API wf_nn_embedding *wf_nn_position_new(wf_context *ctx, int64_t positions, wf_dim width,
                                            float deviation);

@@ -33,15 +33,16 @@ typedef struct wf_nn_linear_options {
     wf_dim in, out;
     bool bias;
     bool gelu; /* gelu(x W^T + b), in one pass with the bias */
-    float
-        deviation; /* the deviation of the normal distribution that weights start from; biases from 0 */
+    /* the deviation of the normal distribution that weights start from; biases from 0 */
+    float deviation;
 } wf_nn_linear_options;
 
 /**
  * wf_nn_linear_new - y = x W^T + b, or its gelu
  *
- * Points: "in" (x), "sum" (x W^T, before the bias: what a row-parallel plan adds up); of one that is adapted
- *         also "lora_in" (x before and behind "in", the second of which is what A takes) and "lora" (x A^T)
+ * Points: "in" (x), "sum" (x W^T, before the bias: what a row-parallel plan adds up); of one
+ *         that is adapted also "lora_in" (x before and behind "in", the second of which is what
+ *         A takes) and "lora" (x A^T)
  * Owner:  its parent
  */
 WF_API wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_options *options);
@@ -49,10 +50,12 @@ WF_API wf_nn_linear *wf_nn_linear_new(wf_context *ctx, const wf_nn_linear_option
 /**
  * wf_nn_linear_group_new - linears that share an input and its gradient's one sum
  *
- * Up to three members are one op. More of them are several, each with a sum of its own where a plan
- * splits their outputs: x passes "in" once for each, and their gradients are added in order.
+ * Up to three members are one op. More of them are several, each with a sum of its own where a
+ * plan splits their outputs: x passes "in" once for each, and their gradients are added in
+ * order.
  *
- * Points: "in" (x), "sum" of each member; "lora_in" as of one linear, and "lora" for all members at once
+ * Points: "in" (x), "sum" of each member; "lora_in" as of one linear, and "lora" for all
+ * members at once
  * @param count  at least 1
  * @param name   of the members, static strings
  */
@@ -64,14 +67,15 @@ WF_API wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count,
 WF_API void wf_nn_call_group(wf_nn_linear_group *group, wf_tensor *x, wf_tensor **y);
 
 /**
- * wf_nn_linear_adapt - give a linear an adapter: A starts from U(-1/sqrt(in), 1/sqrt(in)), which is what PEFT's
- * kaiming_uniform with a = sqrt(5) is, and B from zeros
+ * wf_nn_linear_adapt - give a linear an adapter: A starts from U(-1/sqrt(in), 1/sqrt(in)),
+ * which is what PEFT's kaiming_uniform with a = sqrt(5) is, and B from zeros
  *
- * Its product and the adapter's are one contraction (wf_linear_sum), so that a row-parallel plan has one
- * partial sum of both; a member of a group adds the adapter's to its own.
+ * Its product and the adapter's are one contraction (wf_linear_sum), so that a row-parallel
+ * plan has one partial sum of both; a member of a group adds the adapter's to its own.
  *
  * @param like  scale, dropout and site of the adapter; its parameters are not read
- * Errors:  WF_EINVAL: a rank below 1, or the linear has an adapter. The tree is to be named again
+ * Errors:  WF_EINVAL: a rank below 1, or the linear has an adapter. The tree is to be named
+ *          again
  */
 WF_API wf_status wf_nn_linear_adapt(wf_nn_linear *linear, int64_t rank,
                                     const wf_nn_adapter *like);

@@ -1,6 +1,6 @@
 /*
- * nn/layers/loss.h - cross-entropy over a vocabulary that may be split: of logits, or together with the
- * linear layer that makes them, a few sequences at a time.
+ * nn/layers/loss.h - cross-entropy over a vocabulary that may be split: of logits, or together
+ * with the linear layer that makes them, a few sequences at a time.
  */
 #ifndef WF_NN_LAYERS_LOSS_H
 #define WF_NN_LAYERS_LOSS_H
@@ -11,9 +11,9 @@ WF_BEGIN_DECLS
 
 typedef struct wf_nn_loss {
     wf_nn_module base;
-    int64_t
-        chunk; /* sequences of a rank whose logits are there at once; 0: what takes the least
-                      memory. No result depends on it */
+    /* sequences of a rank whose logits are there at once; 0: what takes the least memory. No
+       result depends on it */
+    int64_t chunk;
 } wf_nn_loss;
 
 /**
@@ -24,15 +24,16 @@ typedef struct wf_nn_loss {
  */
 WF_API wf_nn_loss *wf_nn_loss_new(wf_context *ctx);
 
-/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens]; with
- * target -1 a token's loss is +0, and nothing is learnt from it. */
+/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens];
+ * with target -1 a token's loss is +0, and nothing is learnt from it. */
 WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_tensor *targets);
 
 /**
- * wf_nn_logsumexp - the log of the sum of the exponentials of all logits of a token, [batch, tokens]
+ * wf_nn_logsumexp - the log of the sum of the exponentials of all logits of a token, [batch,
+ * tokens]
  *
- * The log probability of token v is its logit less this, and its negative the loss of target v, with the bits of
- * wf_nn_cross_entropy.
+ * The log probability of token v is its logit less this, and its negative the loss of target v,
+ * with the bits of wf_nn_cross_entropy.
  *
  * @param logits  [batch, tokens, vocabulary]
  * Collective:  where a plan has borders

@@ -18,7 +18,8 @@ typedef struct wf_nn_norm {
 WF_API wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps);
 WF_API wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps);
 
-/** wf_nn_rmsnorm_offset_new - an RMSNorm whose gains are 1 + w: w is the parameter `gain`, from 0. */
+/** wf_nn_rmsnorm_offset_new - an RMSNorm whose gains are 1 + w: w is the parameter `gain`, from
+ * 0. */
 WF_API wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float eps);
 
 /**

@@ -1,6 +1,6 @@
 /*
- * nn/optim/muon.h - the direction of Muon (Jordan et al. 2024): a matrix with its singular values
- * brought near 1.
+ * nn/optim/muon.h - the direction of Muon (Jordan et al. 2024): a matrix with its singular
+ * values brought near 1.
  */
 #ifndef WF_NN_OPTIM_MUON_H
 #define WF_NN_OPTIM_MUON_H

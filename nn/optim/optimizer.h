@@ -1,4 +1,5 @@
-/* nn/optim/optimizer.h - AdamW, also in 8 bits, SGD and Muon over a model's parameters, and learning-rate schedules. */
+/* nn/optim/optimizer.h - AdamW, also in 8 bits, SGD and Muon over a model's parameters, and
+   learning-rate schedules. */
 #ifndef WF_NN_OPTIM_OPTIMIZER_H
 #define WF_NN_OPTIM_OPTIMIZER_H
 
@@ -10,7 +11,8 @@ typedef enum wf_nn_method {
     WF_NN_ADAMW,
     WF_NN_SGD,
     WF_NN_MUON, /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
-    WF_NN_ADAMW8BIT /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
+    /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
+    WF_NN_ADAMW8BIT
 } wf_nn_method;
 
 typedef struct wf_nn_optimizer_options {
@@ -27,7 +29,8 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  * @param parameter  kept, not copied: alive as long as the optimizer
  * @param layout     per parameter, of its state; NULL: all like their parameters
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
- * Errors:  WF_EINVAL (betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without), WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL (betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without),
+ *          WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter,
@@ -37,9 +40,9 @@ WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
 /**
  * wf_nn_optimizer_step - one update of every parameter that has a gradient
  *
- * AdamW corrects for bias by the number of steps that were begun, of all parameters alike, as apex's FusedAdam
- * and optax do. PyTorch counts for each parameter the steps in which it had a gradient: the two differ for one
- * that is first used in a later step.
+ * AdamW corrects for bias by the number of steps that were begun, of all parameters alike, as
+ * apex's FusedAdam and optax do. PyTorch counts for each parameter the steps in which it had a
+ * gradient: the two differ for one that is first used in a later step.
  *
  * @param grad   per parameter, in its layout; NULL leaves it as it is
  * @param lr     learning rate
@@ -50,8 +53,8 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
                                       float lr, float scale);
 
 /**
- * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a step,
- * then update what the state of parameter i belongs to
+ * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a
+ * step, then update what the state of parameter i belongs to
  *
  * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
  *              whole matrices; of parts it takes the three steps below
@@ -64,8 +67,8 @@ WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, w
                                         wf_tensor *grad);
 
 /**
- * wf_nn_optimizer_update_copy - the same update of a copy of some of parameter i and of its moments, which belong to
- * another rank: with the same numbers it has the same bits
+ * wf_nn_optimizer_update_copy - the same update of a copy of some of parameter i and of its
+ * moments, which belong to another rank: with the same numbers it has the same bits
  *
  * @param moment  m and v as of parameter i; NULL where it has none
  * @param grad    of the same elements; stored as bf16 or like t
@@ -111,8 +114,8 @@ typedef struct wf_nn_schedule {
 /**
  * wf_nn_schedule_check - WF_OK, or why no learning rates can be had from a schedule
  *
- * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative counts of steps,
- *          more steps of warm-up than steps
+ * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative
+ *          counts of steps, more steps of warm-up than steps
  */
 WF_API wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *schedule);
 

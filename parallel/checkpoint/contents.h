@@ -1,6 +1,7 @@
 /*
- * parallel/checkpoint/contents.h - what is in a checkpoint, for programs that look at one: its summary,
- * its tensors by number, and their elements, whatever the layout in which they were saved.
+ * parallel/checkpoint/contents.h - what is in a checkpoint, for programs that look at one: its
+ * summary, its tensors by number, and their elements, whatever the layout in which they were
+ * saved.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_CONTENTS_H
 #define WF_PARALLEL_CHECKPOINT_CONTENTS_H
@@ -26,8 +27,8 @@ typedef struct wf_par_checkpoint_summary {
 WF_API wf_par_checkpoint_summary
 wf_par_checkpoint_describe(const wf_par_checkpoint *checkpoint);
 
-/** wf_par_checkpoint_option_at - text i of the summary.options that were kept with a checkpoint, in
- * their order there. Owner: the checkpoint. */
+/** wf_par_checkpoint_option_at - text i of the summary.options that were kept with a
+ * checkpoint, in their order there. Owner: the checkpoint. */
 WF_API void wf_par_checkpoint_option_at(const wf_par_checkpoint *checkpoint, int64_t i,
                                         const char **key, const char **value);
 
@@ -39,7 +40,8 @@ typedef enum wf_par_saved_state {
 } wf_par_saved_state;
 enum { WF_PAR_SAVED_STATES = 3 };
 
-/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without its moments. */
+/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without its
+ * moments. */
 typedef struct wf_par_saved_tensor {
     const char *path; /* "block.0.attn.qkv.weight" */
     unsigned states;  /* a bit per wf_par_saved_state that is there */
@@ -50,8 +52,8 @@ typedef struct wf_par_saved_tensor {
     int pp; /* the coordinate on axis "pp" of the ranks that wrote it; -1: any of them */
 } wf_par_saved_tensor;
 
-/** wf_par_checkpoint_tensor - tensor i of summary.tensors, in ascending order of their paths. Owner of
- * its path: the checkpoint. */
+/** wf_par_checkpoint_tensor - tensor i of summary.tensors, in ascending order of their paths.
+ * Owner of its path: the checkpoint. */
 WF_API wf_par_saved_tensor wf_par_checkpoint_tensor(const wf_par_checkpoint *checkpoint,
                                                     int64_t i);
 
@@ -61,7 +63,8 @@ WF_API int64_t wf_par_checkpoint_find(const wf_par_checkpoint *checkpoint, const
 typedef struct wf_par_checkpoint_reader wf_par_checkpoint_reader;
 
 /**
- * wf_par_checkpoint_reader_open - reads the elements of tensors; it keeps files open between them
+ * wf_par_checkpoint_reader_open - reads the elements of tensors; it keeps files open between
+ * them
  *
  * @param checkpoint  stays open as long
  * Owner:   caller; wf_par_checkpoint_reader_close (NULL is allowed)
@@ -85,8 +88,8 @@ WF_API wf_status wf_par_checkpoint_reader_read(wf_par_checkpoint_reader *reader,
                                                wf_par_saved_state state, float *to,
                                                wf_error *error);
 
-/** wf_par_saved_tensor_name - the name of one state of a parameter in the files: PATH, PATH.m or PATH.v,
- * into text; returns text. */
+/** wf_par_saved_tensor_name - the name of one state of a parameter in the files: PATH, PATH.m
+ * or PATH.v, into text; returns text. */
 WF_API char *wf_par_saved_tensor_name(const wf_par_saved_tensor *tensor,
                                       wf_par_saved_state state, char *text, size_t size);
 

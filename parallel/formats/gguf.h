@@ -1,5 +1,6 @@
 /*
- * parallel/formats/gguf.h - what a GGUF file says beside its tensors: keys with a value or an array of them.
+ * parallel/formats/gguf.h - what a GGUF file says beside its tensors: keys with a value or an
+ * array of them.
  */
 #ifndef WF_PARALLEL_FORMATS_GGUF_H
 #define WF_PARALLEL_FORMATS_GGUF_H
@@ -10,8 +11,9 @@
 
 WF_BEGIN_DECLS
 
-/** wf_par_gguf_kind - of a value: uint32_t, int32_t, float, bool, wf_par_gguf_text, int64_t, double. A file that is
- * read has the last four: whole numbers and others of any width are made those. */
+/** wf_par_gguf_kind - of a value: uint32_t, int32_t, float, bool, wf_par_gguf_text, int64_t,
+ * double. A file that is read has the last four: whole numbers and others of any width are made
+ * those. */
 typedef enum wf_par_gguf_kind {
     WF_PAR_GGUF_U32,
     WF_PAR_GGUF_I32,
@@ -27,7 +29,8 @@ typedef struct wf_par_gguf_text {
     int64_t bytes;
 } wf_par_gguf_text;
 
-/** wf_par_gguf_key - a name like "tokenizer.ggml.model", and the value, or `count` of them, that it has. */
+/** wf_par_gguf_key - a name like "tokenizer.ggml.model", and the value, or `count` of them,
+ * that it has. */
 typedef struct wf_par_gguf_key {
     const char *key;
     wf_par_gguf_kind kind;
@@ -47,8 +50,8 @@ WF_API bool wf_par_gguf_there(const char *path);
  * @param path  versions 2 and 3, little-endian
  * Collective:  no
  * Owner:       caller; wf_par_gguf_close (NULL is allowed)
- * Errors:      WF_EIO, WF_EDATA (damaged: with file and key or tensor), WF_EUNSUPPORTED (a version), WF_ENOMEM;
- *              NULL then
+ * Errors:      WF_EIO, WF_EDATA (damaged: with file and key or tensor), WF_EUNSUPPORTED (a
+ *              version), WF_ENOMEM; NULL then
  */
 WF_API wf_par_gguf *wf_par_gguf_open(const char *path, wf_error *error);
 WF_API void wf_par_gguf_close(wf_par_gguf *gguf);

@@ -1,4 +1,5 @@
-/* parallel/generate/answers.h - evaluation tasks with choices (multiple choice): log probabilities of continuations. */
+/* parallel/generate/answers.h - evaluation tasks with choices (multiple choice): log
+   probabilities of continuations. */
 #ifndef WF_PARALLEL_GENERATE_ANSWERS_H
 #define WF_PARALLEL_GENERATE_ANSWERS_H
 
@@ -19,19 +20,23 @@ typedef struct wf_gen_answers_options {
     const wf_gen_requests *requests;
     int64_t batch;        /* questions at once */
     int64_t copies, copy; /* every copies-th question is this rank's, from number `copy` on */
-    /* Called before each choice of a batch of questions: true, on all ranks of the copy alike, ends them there, and
-       answers that are not found yet stay as they are. NULL: all are found. */
+    /* Called before each choice of a batch of questions: true, on all ranks of the copy alike,
+       ends them there, and answers that are not found yet stay as they are. NULL: all are
+       found. */
     bool (*stop)(void *arg);
     void *arg;
 } wf_gen_answers_options;
 
 /**
- * wf_gen_answers_find - finds the answers of this rank's questions, the same on any exact layout and batch
+ * wf_gen_answers_find - finds the answers of this rank's questions, the same on any exact
+ * layout and batch
  *
  * A context is computed once for all choices that follow it.
  *
- * @param answer  [requests], written where the question is this rank's; NULL: the rank takes part alone
- * Collective over the ranks of a copy; over all of them where parameters are sharded over copies: copies is 1 then.
+ * @param answer  [requests], written where the question is this rank's; NULL: the rank takes
+ *                part alone
+ * Collective over the ranks of a copy; over all of them where parameters are sharded over
+ * copies: copies is 1 then.
  * Errors:  those of the engine, WF_ENOMEM, in the context
  */
 WF_API wf_status wf_gen_answers_find(const wf_gen_answers_options *options,
@@ -40,8 +45,8 @@ WF_API wf_status wf_gen_answers_find(const wf_gen_answers_options *options,
 /** wf_gen_answers_longest - returns how many tokens the longest request has, in a slot */
 WF_API int64_t wf_gen_answers_longest(const wf_gen_requests *requests);
 
-/** wf_gen_answers_plan - in a plan, runs what the longest context takes, and the fullest pass over answers; options.requests
- * is not looked at. Collective as wf_gen_answers_find. */
+/** wf_gen_answers_plan - in a plan, runs what the longest context takes, and the fullest pass
+ * over answers; options.requests is not looked at. Collective as wf_gen_answers_find. */
 WF_API wf_status wf_gen_answers_plan(const wf_gen_answers_options *options, int64_t longest);
 
 WF_END_DECLS

@@ -1,9 +1,9 @@
 /*
- * parallel/generate/batch.h - texts that are generated many at a time: a prompt takes a slot as soon as one is free,
- * and leaves it when its text ends, whatever the others do.
+ * parallel/generate/batch.h - texts that are generated many at a time: a prompt takes a slot as
+ * soon as one is free, and leaves it when its text ends, whatever the others do.
  *
- * A text is a function of the model, its prompt, the options and its stream of random numbers alone: neither the
- * other texts, nor slots, chunks, threads or ranks change a bit of it.
+ * A text is a function of the model, its prompt, the options and its stream of random numbers
+ * alone: neither the other texts, nor slots, chunks, threads or ranks change a bit of it.
  */
 #ifndef WF_PARALLEL_GENERATE_BATCH_H
 #define WF_PARALLEL_GENERATE_BATCH_H
@@ -35,26 +35,27 @@ typedef struct wf_gen_prompt {
     uint64_t stream; /* random numbers are drawn from it */
 } wf_gen_prompt;
 
-/* What comes out. Log probabilities are those of the model, before penalties and temperature, with the bits of the
-   losses that a trainer has of the same tokens. */
+/* What comes out. Log probabilities are those of the model, before penalties and temperature,
+   with the bits of the losses that a trainer has of the same tokens. */
 typedef struct wf_gen_text {
     int64_t index; /* its prompt's */
     int32_t *ids;  /* the prompt's, then those generated; one that ends it is the last */
     int64_t count, prompt;
-    float *
-        logprob; /* at the places of ids[1] .. ids[count - 1]; the prompt's where asked for; or NULL */
+    /* at the places of ids[1] .. ids[count - 1]; the prompt's where asked for; or NULL */
+    float *logprob;
     int32_t *top;       /* [count][options.top], for generated ones; or NULL */
     float *top_logprob; /* [count][options.top], or NULL */
     wf_tok_bytes text;  /* what was generated, without what ends it */
     wf_tok_stream stream;
-    const char *
-        finish; /* NULL: it goes on; "stop": an end or a stop string; "length": no more was asked for */
+    /* NULL: it goes on; "stop": an end or a stop string; "length": no more was asked for */
+    const char *finish;
 } wf_gen_text;
 
 /** wf_gen_text_free - frees what a text has and zeroes it; NULL is allowed. */
 WF_API void wf_gen_text_free(wf_gen_text *t);
 
-/** wf_gen_text_settled - returns how many bytes of t->text no stop string can still take back */
+/** wf_gen_text_settled - returns how many bytes of t->text no stop string can still take
+ * back */
 WF_API size_t wf_gen_text_settled(const wf_gen_options *o, const wf_gen_text *t);
 
 typedef struct wf_gen_events {

@@ -23,7 +23,8 @@ typedef struct wf_gen_score {
 WF_API bool wf_gen_answers_labelled(const wf_gen_requests *requests);
 
 /**
- * wf_gen_answers_check - checks that all answers are numbers: one that is none is neither right nor wrong
+ * wf_gen_answers_check - checks that all answers are numbers: one that is none is neither right
+ * nor wrong
  *
  * @param path  of the file of requests, for errors
  * Errors:  WF_ENONFINITE, with the line of the file

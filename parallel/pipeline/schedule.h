@@ -1,14 +1,15 @@
 /*
- * parallel/pipeline/schedule.h - pipeline schedules as data: a table says what every pipeline rank does,
- * in order. Nothing here needs a rank, a tensor or a device.
+ * parallel/pipeline/schedule.h - pipeline schedules as data: a table says what every pipeline
+ * rank does, in order. Nothing here needs a rank, a tensor or a device.
  *
  *     wf_pipe_shape shape = {.ranks = 4, .stages = 8, .micro = 16};
  *     wf_pipe_table *table;
  *
  *     wf_pipe_generate("interleaved", &shape, &table, &error);
  *
- * A stage is a run of consecutive layers of the model; a rank may have several. A micro-batch passes
- * forward through all stages, and its gradient back. A table of one's own is written by a function:
+ * A stage is a run of consecutive layers of the model; a rank may have several. A micro-batch
+ * passes forward through all stages, and its gradient back. A table of one's own is written by
+ * a function:
  *
  *     static wf_status waves(const wf_pipe_shape *shape, wf_pipe_table *table)
  *     {
@@ -48,24 +49,30 @@ typedef struct wf_pipe_action {
 /** wf_pipe_shape - what a schedule is made for. */
 typedef struct wf_pipe_shape {
     int ranks, stages, micro; /* stages: a multiple of ranks */
-    int cap; /* list: most live activations of a rank, in stages; 0: as many as it has stages times
-                ranks, the memory of 1f1b */
+    /* list: most live activations of a rank, in stages; 0: as many as it has stages times
+       ranks, the memory of 1f1b */
+    int cap;
 } wf_pipe_shape;
 
-/** wf_pipe_facts - what lowering has decided of a table; all zeros where it has compute actions alone. */
+/** wf_pipe_facts - what lowering has decided of a table; all zeros where it has compute actions
+ * alone. */
 typedef struct wf_pipe_facts {
     bool lowered; /* rows have messages, NORM and OPT */
-    int group; /* gradients are reduced over data-parallel ranks in groups of so many micro-batches;
-                      0: not at all */
-    int resident; /* at most so many stages of a rank are gathered at a time; 0: nothing to gather */
-    int frozen; /* so many stages at the begin have nothing to train: no gradient is sent to them */
-    bool
-        tied; /* the first and the last stage share a parameter: TIE where they are on two ranks */
+    /* gradients are reduced over data-parallel ranks in groups of so many micro-batches; 0: not
+       at all */
+    int group;
+    /* at most so many stages of a rank are gathered at a time; 0: nothing to gather */
+    int resident;
+    /* so many stages at the begin have nothing to train: no gradient is sent to them */
+    int frozen;
+    /* the first and the last stage share a parameter: TIE where they are on two ranks */
+    bool tied;
 } wf_pipe_facts;
 
 typedef struct wf_pipe_table wf_pipe_table;
 
-/** wf_pipe_generator - writes the rows, and the places of the stages, of a table whose shape is set. */
+/** wf_pipe_generator - writes the rows, and the places of the stages, of a table whose shape is
+ * set. */
 typedef wf_status wf_pipe_generator(const wf_pipe_shape *shape, wf_pipe_table *table);
 
 /** wf_pipe_schedule - a schedule by its name. */
@@ -108,12 +115,14 @@ WF_API wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank);
 WF_API wf_status wf_pipe_table_add(wf_pipe_table *table, int rank, wf_pipe_kind kind, int stage,
                                    int micro);
 
-/** wf_pipe_table_append - wf_pipe_table_add for an action as it is: ranges, actions that overlap. */
+/** wf_pipe_table_append - wf_pipe_table_add for an action as it is: ranges, actions that
+ * overlap. */
 WF_API wf_status wf_pipe_table_append(wf_pipe_table *table, int rank,
                                       const wf_pipe_action *action);
 
 /**
- * wf_pipe_table_refuse - keep an error of one's own with the table: name the rule, the values, the fix
+ * wf_pipe_table_refuse - keep an error of one's own with the table: name the rule, the values,
+ * the fix
  *
  * Returns: WF_EINVAL, or the error that was kept before
  */
@@ -141,34 +150,38 @@ WF_API char *wf_pipe_action_text(const wf_pipe_action *action, char *text, size_
 
 /** wf_pipe_list_rule - what list scheduling keeps to. */
 typedef struct wf_pipe_list_rule {
-    int cap; /* most live activations of a rank, in stages, at least as many as it has stages;
-                0: as wf_pipe_shape.cap */
+    /* most live activations of a rank, in stages, at least as many as it has stages; 0: as
+       wf_pipe_shape.cap */
+    int cap;
 } wf_pipe_list_rule;
 
 /**
- * wf_pipe_table_list - fill the rows of a placed table by list scheduling: whenever a rank is free it
- * begins what can begin, I before F before W, later stages before earlier ones, earlier micro-batches
- * before later ones. Forwards of a stage leave one slot free for each later stage of the rank, so that
- * caps as small as its number of stages do not stand still.
+ * wf_pipe_table_list - fill the rows of a placed table by list scheduling: whenever a rank is
+ * free it begins what can begin, I before F before W, later stages before earlier ones, earlier
+ * micro-batches before later ones. Forwards of a stage leave one slot free for each later stage
+ * of the rank, so that caps as small as its number of stages do not stand still.
  *
- * Errors:  WF_EINVAL: a stage is not placed, rows are not empty, or the cap is too small; WF_ENOMEM.
- *          Kept with the table
+ * Errors:  WF_EINVAL: a stage is not placed, rows are not empty, or the cap is too small;
+ *          WF_ENOMEM. Kept with the table
  */
 WF_API wf_status wf_pipe_table_list(wf_pipe_table *table, const wf_pipe_list_rule *rule);
 
 /**
  * wf_pipe_generate - the table of a schedule
  *
- * @param name   a row of parallel/pipeline/schedules.def, or one that wf_pipe_register was given
+ * @param name   a row of parallel/pipeline/schedules.def, or one that wf_pipe_register was
+ *               given
  * @param table  the new table, the caller's: wf_pipe_table_free; NULL on errors
- * Errors:       WF_EINVAL: no such schedule (the text lists them), or the schedule is not defined for
- *               the shape (the text names the rule, the values and the fix); WF_ENOMEM
+ * Errors:       WF_EINVAL: no such schedule (the text lists them), or the schedule is not
+ *               defined for the shape (the text names the rule, the values and the fix);
+ *               WF_ENOMEM
  */
 WF_API wf_status wf_pipe_generate(const char *name, const wf_pipe_shape *shape,
                                   wf_pipe_table **table, wf_error *error);
 
 /**
- * wf_pipe_register - add a schedule of one's own; of the same name as another, it takes its place
+ * wf_pipe_register - add a schedule of one's own; of the same name as another, it takes its
+ * place
  *
  * Call it before ranks are started: registered schedules are the process's.
  *
@@ -184,14 +197,16 @@ WF_API wf_pipe_schedule wf_pipe_schedule_at(int i);
 typedef struct wf_pipe_costs {
     int64_t forward, inputs, weights; /* F (and R), I, W of a stage; B is I and W */
     int64_t message; /* from the end of a send's action to that of its receive */
-    bool blocks; /* actions that may overlap begin when both can and end together, as one block;
-                    else one after the other */
+    /* actions that may overlap begin when both can and end together, as one block; else one
+       after the other */
+    bool blocks;
 } wf_pipe_costs;
 
 /** wf_pipe_span - one rank in time. */
 typedef struct wf_pipe_span {
     int64_t begin, end,
-        busy; /* ticks: begin of its first and end of its last compute action; all of them together */
+        /* ticks: begin of its first and end of its last compute action; all of them together */
+        busy;
     int peak; /* most live activations: stages forward without W or B */
 } wf_pipe_span;
 
@@ -206,12 +221,12 @@ typedef struct wf_pipe_timing {
 } wf_pipe_timing;
 
 /**
- * wf_pipe_simulate - when each action begins and ends where ranks do what their rows say as soon as
- * they can
+ * wf_pipe_simulate - when each action begins and ends where ranks do what their rows say as
+ * soon as they can
  *
- * In a table without messages, what another rank needs is there `message` after it was made, and any
- * number of messages may be on the way. Sends of a table with messages end when they have been
- * received (rendezvous), so few buffers cost time.
+ * In a table without messages, what another rank needs is there `message` after it was made,
+ * and any number of messages may be on the way. Sends of a table with messages end when they
+ * have been received (rendezvous), so few buffers cost time.
  *
  * @param timing  the caller's, whose arrays wf_pipe_timing_free gives back
  * Errors:        WF_EINVAL: the table cannot end; the text says who waits for whom. WF_ENOMEM

@@ -1,14 +1,15 @@
 /*
- * parallel/pipeline/split.h - where a chain of steps is cut into stages. Pure functions: nothing here
- * needs a rank, a tensor or a device.
+ * parallel/pipeline/split.h - where a chain of steps is cut into stages. Pure functions:
+ * nothing here needs a rank, a tensor or a device.
  *
- *     const wf_pipe_chain chain = {.steps = 14, .cost = cost, .end = head, .modules = n, .module = m};
- *     int64_t first[S + 1];
+ *     const wf_pipe_chain chain = {.steps = 14, .cost = cost, .end = head, .modules = n,
+ *     .module = m}; int64_t first[S + 1];
  *
  *     wf_pipe_split(&chain, "auto", S, first, &error);
  *
- * Stage s has the steps first[s] up to, and without, first[s + 1]. Stages may differ in length, and
- * one without steps passes on what it gets; but stage 0, which takes the batch, has one at least. On which rank a stage is placed, a schedule says.
+ * Stage s has the steps first[s] up to, and without, first[s + 1]. Stages may differ in length,
+ * and one without steps passes on what it gets; but stage 0, which takes the batch, has one at
+ * least. On which rank a stage is placed, a schedule says.
  */
 #ifndef WF_PARALLEL_PIPELINE_SPLIT_H
 #define WF_PARALLEL_PIPELINE_SPLIT_H
@@ -29,8 +30,8 @@ typedef struct wf_pipe_module {
 /** wf_pipe_chain - what a cut has to know of a model: costs in any unit, 0 or more. */
 typedef struct wf_pipe_chain {
     int64_t steps;
-    const double *
-        cost; /* [steps], forward and backward of a micro-batch; not read for counts and paths */
+    /* [steps], forward and backward of a micro-batch; not read for counts and paths */
+    const double *cost;
     double end; /* the cost of head and loss, which the last stage has behind its steps */
     int64_t modules;
     const wf_pipe_module
@@ -40,8 +41,9 @@ typedef struct wf_pipe_chain {
 /**
  * wf_pipe_split_auto - the cut whose most expensive stage is as cheap as can be
  *
- * Of all such cuts it is one of the most even: the sum of the squares of the stages' costs is the
- * least. Of those that are left, it has the shortest first stages: these keep most activations.
+ * Of all such cuts it is one of the most even: the sum of the squares of the stages' costs is
+ * the least. Of those that are left, it has the shortest first stages: these keep most
+ * activations.
  *
  * Work: O(stages x steps^2), by dynamic programming.
  *
@@ -56,15 +58,17 @@ WF_API wf_status wf_pipe_split_auto(const wf_pipe_chain *chain, int stages, int6
  *
  *     auto                 wf_pipe_split_auto
  *     5,6,0,3              how many steps each stage has
- *     block.4 block.10     the modules with which stages 1, 2, .. begin, each the first of its step;
+ *     block.4 block.10     the modules with which stages 1, 2, .. begin, each the first of its
+ *     step;
  *                          the same one twice makes an empty stage
  *
- * Commas, blanks and ends of lines divide numbers and paths, so that the text may be that of a file.
+ * Commas, blanks and ends of lines divide numbers and paths, so that the text may be that of a
+ * file.
  *
  * @param first  [stages + 1], filled
- * Errors:       those of wf_pipe_split_auto, and WF_EINVAL: no step in stage 0, counts or paths that are too many or too
- *               few for the stages, counts that do not sum up to the steps, a path that begins no
- *               step or stands before an earlier one
+ * Errors:       those of wf_pipe_split_auto, and WF_EINVAL: no step in stage 0, counts or paths
+ *               that are too many or too few for the stages, counts that do not sum up to the
+ *               steps, a path that begins no step or stands before an earlier one
  */
 WF_API wf_status wf_pipe_split(const wf_pipe_chain *chain, const char *text, int stages,
                                int64_t *first, wf_error *error);

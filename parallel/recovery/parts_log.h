@@ -1,9 +1,11 @@
 /*
- * parallel/recovery/parts_log.h - digests of what each rank of a run held after each step, in a file of its own; and replay:
- * the steps made again, on any mesh, compared with those. A bit flip in a drill shows that it is found.
+ * parallel/recovery/parts_log.h - digests of what each rank of a run held after each step, in a
+ * file of its own; and replay: the steps made again, on any mesh, compared with those. A bit
+ * flip in a drill shows that it is found.
  *
- * rank-00003.jsonl: {"rank": 3, "ranks": 8, "numerics": .., "parts": [[path, kind, [size..], [start..],
- * [local..]], ..]}, once more where a run goes on; then {"step": n, "digests": [..]}, of the parts in order.
+ * rank-00003.jsonl: {"rank": 3, "ranks": 8, "numerics": .., "parts": [[path, kind, [size..],
+ * [start..], [local..]], ..]}, once more where a run goes on; then {"step": n, "digests":
+ * [..]}, of the parts in order.
  */
 #ifndef WF_PARALLEL_RECOVERY_PARTS_LOG_H
 #define WF_PARALLEL_RECOVERY_PARTS_LOG_H
@@ -21,8 +23,8 @@ typedef struct wf_flip {
     char path[512];
 } wf_flip;
 
-/** wf_flip_read - reads STEP:RANK:TENSOR:ELEMENT:BIT, TENSOR a parameter's path, with .m or .v after it a moment's.
- * Errors: WF_EINVAL with the grammar */
+/** wf_flip_read - reads STEP:RANK:TENSOR:ELEMENT:BIT, TENSOR a parameter's path, with .m or .v
+ * after it a moment's. Errors: WF_EINVAL with the grammar */
 WF_API wf_status wf_flip_read(const char *text, wf_flip *flip, wf_error *error);
 
 /* The digests of a rank's steps. */
@@ -31,12 +33,13 @@ typedef struct wf_parts_log {
     int64_t rows; /* since it was opened */
 } wf_parts_log;
 
-/** wf_parts_log_open - opens a rank's file, and makes the folder. Owner: the caller, wf_parts_log_close.
- * Errors: WF_EIO with path and reason, WF_ENOMEM */
+/** wf_parts_log_open - opens a rank's file, and makes the folder. Owner: the caller,
+ * wf_parts_log_close. Errors: WF_EIO with path and reason, WF_ENOMEM */
 WF_API wf_status wf_parts_log_open(wf_parts_log *log, const char *folder, int rank,
                                    wf_error *error);
 
-/** wf_parts_log_fresh - refuses a file that has rows, for a run that begins at its first step. Errors: WF_EINVAL */
+/** wf_parts_log_fresh - refuses a file that has rows, for a run that begins at its first step.
+ * Errors: WF_EINVAL */
 WF_API wf_status wf_parts_log_fresh(const wf_parts_log *log, wf_error *error);
 
 /** wf_parts_log_close - closes the file; a zeroed log is allowed. */
@@ -71,7 +74,8 @@ WF_API wf_status wf_replay_open(const char *folder, const char *numerics, wf_rep
 WF_API void wf_replay_close(wf_replay *replay);
 
 /**
- * wf_replay_step - compares the step that the trainer has made with that of the run, on every rank whose file has it
+ * wf_replay_step - compares the step that the trainer has made with that of the run, on every
+ * rank whose file has it
  *
  * @param out  where one rank prints which parts differ; NULL on the others
  * Collective. Errors: WF_EDATA in the context, which names step, rank and tensor

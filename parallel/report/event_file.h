@@ -1,10 +1,11 @@
 /*
  * parallel/report/event_file.h - scalars of a run for TensorBoard: one file of events per run.
  *
- * A file is a sequence of records: length (8 bytes), masked CRC32C of the length, an Event of protobuf, masked
- * CRC32C of the Event; all numbers little-endian. The first Event says "brain.Event:2"; the second, before the
- * first scalars, is SessionLog START of their step, at which TensorBoard forgets what files before this one
- * say of that step and later ones: a run that goes on from a checkpoint writes those steps again.
+ * A file is a sequence of records: length (8 bytes), masked CRC32C of the length, an Event of
+ * protobuf, masked CRC32C of the Event; all numbers little-endian. The first Event says
+ * "brain.Event:2"; the second, before the first scalars, is SessionLog START of their step, at
+ * which TensorBoard forgets what files before this one say of that step and later ones: a run
+ * that goes on from a checkpoint writes those steps again.
  */
 #ifndef WF_PARALLEL_REPORT_EVENT_FILE_H
 #define WF_PARALLEL_REPORT_EVENT_FILE_H
@@ -25,8 +26,9 @@ typedef struct wf_event_file wf_event_file;
 /**
  * wf_event_file_open - makes the directory, where it is not there, and a new file in it.
  *
- * TensorBoard reads the files of a directory in the order of their names, which begin with a time in seconds:
- * the name's time is later than that of each file in it, whatever the clock says.
+ * TensorBoard reads the files of a directory in the order of their names, which begin with a
+ * time in seconds: the name's time is later than that of each file in it, whatever the clock
+ * says.
  *
  * Owner:   the caller, wf_event_file_close
  * Errors:  WF_EIO with path and reason, WF_ENOMEM; *file is then NULL

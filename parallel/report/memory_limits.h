@@ -1,6 +1,7 @@
 /*
- * parallel/report/memory_limits.h - what keeps this process from taking memory: limits of its control group and
- * of the groups above (cgroup versions 1 and 2), RLIMIT_AS and RLIMIT_DATA, and what the machine has.
+ * parallel/report/memory_limits.h - what keeps this process from taking memory: limits of its
+ * control group and of the groups above (cgroup versions 1 and 2), RLIMIT_AS and RLIMIT_DATA,
+ * and what the machine has.
  */
 #ifndef WF_PARALLEL_REPORT_MEMORY_LIMITS_H
 #define WF_PARALLEL_REPORT_MEMORY_LIMITS_H
@@ -21,9 +22,11 @@ typedef struct wf_memory_limit {
 enum { WF_MEMORY_LIMITS = 64 };
 
 /**
- * wf_memory_limits - fills in the limits of this process, at most WF_MEMORY_LIMITS; those that cannot be read are none
+ * wf_memory_limits - fills in the limits of this process, at most WF_MEMORY_LIMITS; those that
+ * cannot be read are none
  *
- * @param root  "" for this machine's /proc and control groups, or a folder that has others, for tests
+ * @param root  "" for this machine's /proc and control groups, or a folder that has others, for
+ *              tests
  * Returns:     how many
  */
 WF_API int wf_memory_limits(const char *root, wf_memory_limit limit[WF_MEMORY_LIMITS]);

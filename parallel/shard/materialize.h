@@ -16,25 +16,29 @@ WF_BEGIN_DECLS
 
 /**
  * wf_par_materialize - make a planned model, or a module of it, real: each rank its own shards,
- * from the recipes (nn/init_recipe.h). What is real already stays as it is; a tied parameter, frozen
- * or not, is made once
+ * from the recipes (nn/init_recipe.h). What is real already stays as it is; a tied parameter,
+ * frozen or not, is made once
  *
  * Element i of a parameter is a function of (seed, path, i), so a shard is the slice of the
  * whole, and a model made module by module has the bits of one made at once.
  *
- * @param module  a model, or a module of a planned one; without a plan it gets one without rules
- * Collective:  no, but for what rests as nf4 (wf_par_options.base_dtype): over the axes that split it
+ * @param module  a model, or a module of a planned one; without a plan it gets one without
+ *                rules
+ * Collective:  no, but for what rests as nf4 (wf_par_options.base_dtype): over the axes that
+ *              split it
  * Errors:      WF_ENOMEM; what a recipe refuses (wf_nn_replay)
  */
 WF_API wf_status wf_par_materialize(wf_par *par, wf_nn_module *module);
 
 /**
- * wf_par_materialize_steps - make some steps of a model's chain real, as a stage of a pipeline needs them
+ * wf_par_materialize_steps - make some steps of a model's chain real, as a stage of a pipeline
+ * needs them
  *
  * All else stays fake, and takes no memory; the sharding plan, paths and recipes are the whole
  * model's. A tied parameter becomes real wherever one of its places is.
  *
- * @param first, last  the steps from `first` up to, and without, `last`; the number of steps stands for
+ * @param first, last  the steps from `first` up to, and without, `last`; the number of steps
+ *               stands for
  *                     the head and the loss, so that one more than it as `last` has them too
  * Collective:  as wf_par_materialize
  * Errors:      those of wf_par_materialize; WF_EINVAL: no chain, or no such steps
@@ -49,8 +53,8 @@ WF_API wf_status wf_par_materialize_steps(wf_par *par, wf_nn_module *model, int6
  * A parameter that is tied to a module outside is made fake there too.
  *
  * Collective:  no
- * Errors:      WF_EINVAL: a trainer or somebody else holds one of its parameters; all are then as
- *              they were
+ * Errors:      WF_EINVAL: a trainer or somebody else holds one of its parameters; all are then
+ *              as they were
  */
 WF_API wf_status wf_par_dematerialize(wf_par *par, wf_nn_module *module);
 

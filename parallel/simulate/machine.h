@@ -1,11 +1,12 @@
 /*
- * parallel/simulate/machine.h - a machine by its figures: what a device computes and holds, and how fast ranks are
- * linked; and what a collective takes on it.
+ * parallel/simulate/machine.h - a machine by its figures: what a device computes and holds, and
+ * how fast ranks are linked; and what a collective takes on it.
  *
  *     wf_sim_machine machine;
  *
  *     wf_sim_machine_read("docs/machines/h100.json", &machine, &error);
- *     wf_sim_collective(&machine, WF_SIM_ALL_GATHER, bytes, 8, 1);   // 8 neighbours: inside a host
+ *     wf_sim_collective(&machine, WF_SIM_ALL_GATHER, bytes, 8, 1);   // 8 neighbours: inside a
+ *     host
  *
  * docs/planning.md says what each field of a file means.
  */
@@ -44,17 +45,19 @@ typedef struct wf_sim_machine {
 /**
  * wf_sim_machine_read - a machine file
  *
- * Errors:  WF_EIO; WF_EDATA: no JSON, an unknown field, a missing one, or a value out of its range; the text names it
+ * Errors:  WF_EIO; WF_EDATA: no JSON, an unknown field, a missing one, or a value out of its
+ *          range; the text names it
  */
 WF_API wf_status wf_sim_machine_read(const char *path, wf_sim_machine *machine,
                                      wf_error *error);
 
-/** wf_sim_machine_write - the same fields as a file, for a machine that was measured. Errors: WF_EIO, WF_ENOMEM */
+/** wf_sim_machine_write - the same fields as a file, for a machine that was measured. Errors:
+ * WF_EIO, WF_ENOMEM */
 WF_API wf_status wf_sim_machine_write(const wf_sim_machine *machine, const char *path,
                                       wf_error *error);
 
-/** wf_sim_link_of - what neighbours in a group of ranks that are `stride` apart in the order of the mesh are linked by:
- * the network, where the group does not fit in a host. */
+/** wf_sim_link_of - what neighbours in a group of ranks that are `stride` apart in the order of
+ * the mesh are linked by: the network, where the group does not fit in a host. */
 WF_API wf_sim_link wf_sim_link_of(const wf_sim_machine *machine, int64_t ranks, int64_t stride);
 
 typedef enum wf_sim_move {
@@ -66,10 +69,11 @@ typedef enum wf_sim_move {
 } wf_sim_move;
 
 /**
- * wf_sim_collective - what a collective takes: its bytes, and log2 ranks times the latency of the slowest link
+ * wf_sim_collective - what a collective takes: its bytes, and log2 ranks times the latency of
+ * the slowest link
  *
- * Inside a host every rank receives all but its own part over its own link. Between hosts a host receives all
- * but its own part, over the network links of all members that it has.
+ * Inside a host every rank receives all but its own part over its own link. Between hosts a
+ * host receives all but its own part, over the network links of all members that it has.
  *
  * @param bytes  the whole: what a rank has after an all-gather, or before a reduce-scatter
  */

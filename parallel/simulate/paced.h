@@ -1,6 +1,7 @@
 /*
- * parallel/simulate/paced.h - a machine of a file as the pace of a run: ops by their FLOPs and bytes, collectives and messages as
- * the simulator has them. So a run of real ranks, whatever they overlap and wait for, can be held beside its simulation.
+ * parallel/simulate/paced.h - a machine of a file as the pace of a run: ops by their FLOPs and
+ * bytes, collectives and messages as the simulator has them. So a run of real ranks, whatever
+ * they overlap and wait for, can be held beside its simulation.
  *
  *     static wf_sim_paced paced;                  // as long as the run
  *
@@ -22,7 +23,8 @@ typedef struct wf_sim_paced {
     wf_pace_machine pace;
 } wf_sim_paced;
 
-/** wf_sim_work - what an op is made of: FLOPs of products or of attention, else bytes through memory. */
+/** wf_sim_work - what an op is made of: FLOPs of products or of attention, else bytes through
+ * memory. */
 typedef struct wf_sim_work {
     double flops, bytes;
     bool attention;

@@ -1,16 +1,18 @@
 /*
- * parallel/simulate/simulate.h - a lowered table in time, with costs of each stage: makespan, what each rank does
- * and waits for, the critical path, and what one percent more of anything is worth.
+ * parallel/simulate/simulate.h - a lowered table in time, with costs of each stage: makespan,
+ * what each rank does and waits for, the critical path, and what one percent more of anything
+ * is worth.
  *
  *     wf_sim_costs costs = {.stage = stage, .background = true};
  *
  *     wf_sim_run(table, &costs, WF_SIM_PATH, &result, &error);
- *     printf("%g s, of which %g s tensor-parallel\n", result.makespan, result.path.of[WF_SIM_TENSOR]);
- *     wf_sim_result_free(&result);
+ *     printf("%g s, of which %g s tensor-parallel\n", result.makespan,
+ *     result.path.of[WF_SIM_TENSOR]); wf_sim_result_free(&result);
  *
- * Ranks do what their rows say, as soon as they can. A message begins where both its ends are posted and
- * the link from one rank to the other is free; gathers and reductions of a rank follow each other on one
- * lane. Nothing is rounded: costs that are whole numbers give whole numbers.
+ * Ranks do what their rows say, as soon as they can. A message begins where both its ends are
+ * posted and the link from one rank to the other is free; gathers and reductions of a rank
+ * follow each other on one lane. Nothing is rounded: costs that are whole numbers give whole
+ * numbers.
  */
 #ifndef WF_PARALLEL_SIMULATE_SIMULATE_H
 #define WF_PARALLEL_SIMULATE_SIMULATE_H
@@ -43,15 +45,21 @@ typedef struct wf_sim_stage {
     wf_sim_cost forward, inputs,
         weights;        /* F (and R), I, W of a micro-batch; B is I and W .. */
     wf_sim_cost joined; /* .. and this, which may be below 0: what goes on beside one of them */
-    int group; /* the W or B that completes so many micro-batches takes `sum`, or `sum_joined`, more; 0: none does */
+    /* the W or B that completes so many micro-batches takes `sum`, or `sum_joined`, more; 0:
+       none does */
+    int group;
     double sum, sum_joined,
-        sum_behind; /* or that, where a W is of several micro-batches: their sums begin behind its products */
+        /* or that, where a W is of several micro-batches: their sums begin behind its
+           products */
+        sum_behind;
     double gather, reduce, update; /* UNSHARD, REDUCE, OPT */
     double units,
-        unit; /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by one,
-                           as the action that needs them computes; 0: all of it is waited for first */
-    int buckets; /* REDUCE goes in so many: the next one begins when the one before it was waited for, behind an action
-                    that computes; 0: all of it goes on by itself */
+        /* the last so many gathers of UNSHARD, of so many seconds each, are waited for one by
+           one, as the action that needs them computes; 0: all of it is waited for first */
+        unit;
+    /* REDUCE goes in so many: the next one begins when the one before it was waited for, behind
+       an action that computes; 0: all of it goes on by itself */
+    int buckets;
     double send_forward, send_backward; /* the messages out of it, behind their latency */
 } wf_sim_stage;
 
@@ -60,11 +68,12 @@ typedef struct wf_sim_costs {
     const wf_sim_stage *stage; /* [stages] */
     double latency;            /* in front of the bytes of a message */
     double tie, norm;          /* TIE, and NORM for all ranks */
-    bool
-        background; /* what was begun moves beside what is computed; else whoever ends it moves it, as ranks
-                        that are threads do */
+    /* what was begun moves beside what is computed; else whoever ends it moves it, as ranks
+       that are threads do */
+    bool background;
     bool blocks; /* actions that may overlap begin when both can and end together */
-    int cores; /* so many ranks compute at a time, and more share them evenly; 0: each has its own */
+    /* so many ranks compute at a time, and more share them evenly; 0: each has its own */
+    int cores;
 } wf_sim_costs;
 
 /** wf_sim_rank - what a rank does in a step. */
@@ -75,7 +84,9 @@ typedef struct wf_sim_rank {
     double reductions; /* waiting for a reduction */
     double others;     /* waiting for all ranks, at TIE and NORM */
     double fill,
-        drain; /* parts of `messages` and `others`: before its first and behind its last F, I, W or B */
+        /* parts of `messages` and `others`: before its first and behind its last F, I, W or
+           B */
+        drain;
     double begin, end; /* its first and last F, I, W or B */
     double busy;       /* in these */
 } wf_sim_rank;
@@ -90,13 +101,14 @@ typedef struct wf_sim_action {
 /** wf_sim_result - a step in time. */
 typedef struct wf_sim_result {
     double makespan;
-    double
-        bubble; /* idle time of all ranks over makespan times ranks, where idle is what is not in F, I, W, B */
+    /* idle time of all ranks over makespan times ranks, where idle is what is not in F, I, W,
+       B */
+    double bubble;
     wf_sim_rank *rank; /* [ranks] */
     int ranks;
-    wf_sim_cost
-        path; /* the makespan by term, along the critical path: 1 % less of a term makes the
-                              step 1 % of this shorter */
+    /* the makespan by term, along the critical path: 1 % less of a term makes the step 1 % of
+       this shorter */
+    wf_sim_cost path;
     wf_sim_action *action; /* [actions] on that path, from the begin of the step to its end */
     int64_t actions;
     double **start, **end; /* [ranks][actions of the row]; NULL without WF_SIM_PATH */
@@ -111,7 +123,8 @@ enum { WF_SIM_PATH = 1 };
  * @param flags   0, or WF_SIM_PATH
  * @param result  the caller's; wf_sim_result_free
  * Collective:    no
- * Errors:        WF_EINVAL: the table is not lowered, or cannot end (wf_pipe_prove says why); WF_ENOMEM
+ * Errors:        WF_EINVAL: the table is not lowered, or cannot end (wf_pipe_prove says why);
+ *                WF_ENOMEM
  */
 WF_API wf_status wf_sim_run(const wf_pipe_table *table, const wf_sim_costs *costs, int flags,
                             wf_sim_result *result, wf_error *error);

@@ -1,6 +1,6 @@
 /*
- * parallel/train/report.h - what a step takes and moves on one rank: the same function says it of a run
- * and of a plan, and both say the same, to the byte.
+ * parallel/train/report.h - what a step takes and moves on one rank: the same function says it
+ * of a run and of a plan, and both say the same, to the byte.
  *
  *     wf_par_report_begin(par, &report);
  *     wf_par_train_step(trainer, 2, &data, &result);
@@ -16,7 +16,8 @@
 
 WF_BEGIN_DECLS
 
-/* What went over an axis of the mesh; over the world, which comes last, with the name "world". */
+/* What went over an axis of the mesh; over the world, which comes last, with the name
+   "world". */
 typedef struct wf_par_traffic {
     char axis[WF_AXIS_NAME];
     int ranks;
@@ -50,7 +51,8 @@ typedef struct wf_par_report {
     double flops;                          /* the work of this rank (wf_context_flops) */
     double model_flops; /* what of it is the model's (wf_context_model_flops) */
     int64_t units;
-    int n_groups; /* groups of units, in the order of the first of each; beyond the last, left out */
+    /* groups of units, in the order of the first of each; beyond the last, left out */
+    int n_groups;
     wf_par_unit_group group[WF_PAR_UNIT_GROUPS];
     int n_traffic; /* the axes, outermost first, and the world */
     wf_par_traffic traffic[WF_MAX_AXES + 1];

@@ -1,7 +1,7 @@
 /*
  * parallel/train/train.h - training: a step in one call, or in parts for a loop of one's own.
  *
- *     for (int64_t step = 1; step <= steps; step++) {           
+ *     for (int64_t step = 1; step <= steps; step++) {
  *         wf_par_step_begin(trainer, step);
  *         for (int64_t k = 0; k < wf_par_micro_steps(trainer); k++) {
  *             const wf_par_batch *batch = wf_par_micro_step_begin(trainer, &data);
@@ -12,9 +12,9 @@
  *         wf_par_optimizer_step(trainer, lr);
  *     }
  *
- * A loop of the parts has the bits of wf_par_train_step. Each records its errors in the context and
- * returns WF_OK, or the code of the first one; a part that is called where another one comes next is
- * WF_EINVAL, and says which. Every rank calls them alike.
+ * A loop of the parts has the bits of wf_par_train_step. Each records its errors in the context
+ * and returns WF_OK, or the code of the first one; a part that is called where another one
+ * comes next is WF_EINVAL, and says which. Every rank calls them alike.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_H
 #define WF_PARALLEL_TRAIN_TRAIN_H
@@ -28,52 +28,58 @@ WF_BEGIN_DECLS
 /**
  * wf_par_loss_function - what is trained for, of one micro-step. One of:
  *
- *     [batch, ..]   a loss per sequence, or per element of one: their mean over the global batch is
+ *     [batch, ..]   a loss per sequence, or per element of one: their mean over the global
+ *     batch is
  *                   differentiated, so that no layout and no micro-batch changes a bit
- *     without dims  a mean of its own over the sequences of the micro-step (of all ranks: whole, or
- *                   partial over them). Several micro-steps count alike, and are told as inexact
+ *     without dims  a mean of its own over the sequences of the micro-step (of all ranks:
+ *     whole, or
+ *                   partial over them). Several micro-steps count alike, and are told as
+ *                   inexact
  *
  * Returns:  NULL after an error, which is in the context
  */
 typedef wf_tensor *wf_par_loss_function(wf_nn_module *model, const wf_par_batch *batch);
 
-/** wf_par_redundancy - what is kept of the state that only one data-parallel rank would have. */
+/** wf_par_redundancy - what is kept of the state that only one data-parallel rank would
+ * have. */
 typedef enum wf_par_redundancy {
     WF_PAR_REDUNDANCY_NONE,
-    WF_PAR_REDUNDANCY_BUDDY /* the next rank on the axis that shards has it too, and updates it by the same
-                               gradient: 4 bytes a parameter of the shard more are moved in a step, 16 more
-                               held */
+    /* the next rank on the axis that shards has it too, and updates it by the same gradient: 4
+       bytes a parameter of the shard more are moved in a step, 16 more held */
+    WF_PAR_REDUNDANCY_BUDDY
 } wf_par_redundancy;
 
 typedef struct wf_par_pipeline wf_par_pipeline;
 typedef struct wf_par_profile wf_par_profile;
 
 typedef struct wf_par_train_options {
-    int64_t
-        global_batch; /* sequences per step: a multiple of dp x micro_batch; any number with micro-batches of 1
-                             whose gradients are reduced in each micro-step, of groups' strategies in each group */
-    int64_t
-        micro_batch; /* sequences per data-parallel rank and micro-step; 0: one micro-step */
+    /* sequences per step: a multiple of dp x micro_batch; any number with micro-batches of 1
+       whose gradients are reduced in each micro-step, of groups' strategies in each group */
+    int64_t global_batch;
+    /* sequences per data-parallel rank and micro-step; 0: one micro-step */
+    int64_t micro_batch;
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
     float clip;                        /* bounds the gradients' global norm; 0: never */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
     wf_par_loss_function
         *loss; /* wf_par_gpt_loss for a wf_nn_gpt; NULL for a loop of one's own alone */
-    const wf_par_pipeline
-        *pipeline; /* the stages of a model over ranks (parallel/train/pipeline.h): its
-                                        schedule runs the micro-steps, and its head_loss stands for
-                                        `loss`; NULL: every rank has all of the model */
+    /* the stages of a model over ranks (parallel/train/pipeline.h): its schedule runs the
+       micro-steps, and its head_loss stands for `loss`; NULL: every rank has all of the
+       model */
+    const wf_par_pipeline *pipeline;
     wf_par_redundancy redundancy;
-    int64_t check_replicas;  /* steps between wf_par_trainer_check_replicas; 0: never */
-    wf_par_profile *profile; /* beside a pipeline: what its actions take is written there
-                                (parallel/train/profile.h); NULL: nobody asks */
+    int64_t check_replicas; /* steps between wf_par_trainer_check_replicas; 0: never */
+    /* beside a pipeline: what its actions take is written there (parallel/train/profile.h);
+       NULL: nobody asks */
+    wf_par_profile *profile;
 } wf_par_train_options;
 
 /* In a plan, which has no values, loss and norm are 0, and no data is read. */
 typedef struct wf_par_step {
-    float loss; /* mean over the whole global batch, before the update; NaN where nothing of the
-                   batch counts (wf_par_data.counted), which is no mean */
+    /* mean over the whole global batch, before the update; NaN where nothing of the batch
+       counts (wf_par_data.counted), which is no mean */
+    float loss;
     float lr;
     double grad_norm; /* before clipping */
 } wf_par_step;
@@ -83,28 +89,29 @@ typedef struct wf_par_trainer wf_par_trainer;
 /**
  * wf_par_trainer_open - what trains a materialised model
  *
- * All ranks compare a hash of what they open it with: options of the run and of training, pipeline, model and sharding
- * plan.
+ * All ranks compare a hash of what they open it with: options of the run and of training,
+ * pipeline, model and sharding plan.
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_trainer_close (NULL is allowed)
- * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none, clip or a
- *              schedule that wf_nn_schedule_check refuses, parameters that are fake, or real on a pipeline
- *              rank that has no use for them), WF_ENOMEM, WF_EMISMATCH on all ranks, with what differs by
- *              name, value, rank and host; NULL then
+ * Errors:      WF_EINVAL (a global batch that the layout cannot form, fields that are none,
+ *              clip or a schedule that wf_nn_schedule_check refuses, parameters that are fake,
+ *              or real on a pipeline rank that has no use for them), WF_ENOMEM, WF_EMISMATCH on
+ *              all ranks, with what differs by name, value, rank and host; NULL then
  */
 WF_API wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                            const wf_par_train_options *options);
 WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
 
 /**
- * wf_par_train_step - one step over a global batch: the parts below, with options.loss, clip and
- * schedule
+ * wf_par_train_step - one step over a global batch: the parts below, with options.loss, clip
+ * and schedule
  *
  * @param step    1, 2, ..; decides learning rate, data and dropout
  * Collective:  over the mesh
- * Errors:      WF_EMISMATCH where ranks do not do the same (wf_par_clip); WF_ENONFINITE where the loss or norm is not finite (wf_par_check_finite; the model
- *              is then as it was), and those of the parts
+ * Errors:      WF_EMISMATCH where ranks do not do the same (wf_par_clip); WF_ENONFINITE where
+ *              the loss or norm is not finite (wf_par_check_finite; the model is then as it
+ *              was), and those of the parts
  */
 WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
                                    const wf_par_data *data, wf_par_step *result);
@@ -112,13 +119,13 @@ WF_API wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step,
 /**
  * wf_par_evaluate - the mean over `batches` global batches of other data, without dropout
  *
- * @param metric  of which the mean is taken, as of a loss; NULL: options.loss, or that of the pipeline, which is
- *                the only one where there is a pipeline
- * @param mean    over the batches, each of which counts alike, or by how many of its elements do where the
- *                data say so
+ * @param metric  of which the mean is taken, as of a loss; NULL: options.loss, or that of the
+ *                pipeline, which is the only one where there is a pipeline
+ * @param mean    over the batches, each of which counts alike, or by how many of its elements
+ *                do where the data say so
  * Collective:    over the mesh
- * Errors:        WF_EINVAL in the middle of a step's micro-steps, or without batches; WF_EDATA where nothing
- *                of the batches counts
+ * Errors:        WF_EINVAL in the middle of a step's micro-steps, or without batches; WF_EDATA
+ *                where nothing of the batches counts
  */
 WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
                                  const wf_par_data *data, wf_par_loss_function *metric,
@@ -127,9 +134,10 @@ WF_API wf_status wf_par_evaluate(wf_par_trainer *trainer, int64_t batches,
 /**
  * wf_par_evaluate_until - wf_par_evaluate, which ends early where it is asked to
  *
- * @param stop  called before each batch, on every rank: true, on all of them alike, ends the evaluation, whose mean
- *              is NAN then, since that of fewer batches would be another number. Ranks agree by wf_mesh_gather, or by
- *              what they have in common. NULL: it goes to its end
+ * @param stop  called before each batch, on every rank: true, on all of them alike, ends the
+ *              evaluation, whose mean is NAN then, since that of fewer batches would be another
+ *              number. Ranks agree by wf_mesh_gather, or by what they have in common. NULL: it
+ *              goes to its end
  * @param arg   given to stop
  * Collective:  over the mesh
  * Errors:      those of wf_par_evaluate
@@ -138,12 +146,13 @@ WF_API wf_status wf_par_evaluate_until(wf_par_trainer *trainer, int64_t batches,
                                        const wf_par_data *data, wf_par_loss_function *metric,
                                        bool (*stop)(void *arg), void *arg, float *mean);
 
-/** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch), rounded up. */
+/** wf_par_micro_steps - how many micro-steps a step has: global_batch / (dp x micro_batch),
+ * rounded up. */
 WF_API int64_t wf_par_micro_steps(const wf_par_trainer *trainer);
 
 /**
- * wf_par_zero_grad - forget what a step has left: gradients, losses, a micro-step that never came
- * to its backward pass. The next part is wf_par_step_begin
+ * wf_par_zero_grad - forget what a step has left: gradients, losses, a micro-step that never
+ * came to its backward pass. The next part is wf_par_step_begin
  *
  * Collective:  over the mesh
  */
@@ -159,8 +168,9 @@ WF_API wf_status wf_par_zero_grad(wf_par_trainer *trainer);
 WF_API wf_status wf_par_step_begin(wf_par_trainer *trainer, int64_t step);
 
 /**
- * wf_par_micro_step_begin - the next micro-step begins: its batch is read, and a tape records from
- * here to wf_par_backward. With a pipeline wf_par_forward_backward takes the place of both. Tensors that are made in between are gone after it
+ * wf_par_micro_step_begin - the next micro-step begins: its batch is read, and a tape records
+ * from here to wf_par_backward. With a pipeline wf_par_forward_backward takes the place of
+ * both. Tensors that are made in between are gone after it
  *
  * @param data  NULL: the batch has no tensors, the caller makes its own (for the sequences of
  *              wf_context_sequences)
@@ -172,8 +182,8 @@ WF_API const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *trainer,
                                                    const wf_par_data *data);
 
 /**
- * wf_par_backward - the micro-step ends: its loss is added up, and gradients with respect to all
- * parameters are, where the strategy says so summed over ranks unit by unit
+ * wf_par_backward - the micro-step ends: its loss is added up, and gradients with respect to
+ * all parameters are, where the strategy says so summed over ranks unit by unit
  *
  * @param loss  of this micro-step, as wf_par_loss_function says
  * Collective:  over the mesh
@@ -182,8 +192,8 @@ WF_API const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *trainer,
 WF_API wf_status wf_par_backward(wf_par_trainer *trainer, wf_tensor *loss);
 
 /**
- * wf_par_forward_backward - all micro-steps of a step, with options.loss; with wf_par_options.cuda_graph
- * from the second step on as one graph
+ * wf_par_forward_backward - all micro-steps of a step, with options.loss; with
+ * wf_par_options.cuda_graph from the second step on as one graph
  *
  * Collective:  over the mesh
  */
@@ -199,10 +209,11 @@ WF_API wf_status wf_par_forward_backward(wf_par_trainer *trainer, const wf_par_d
 WF_API wf_status wf_par_reduce(wf_par_trainer *trainer, float *mean_loss);
 
 /**
- * wf_par_gradient - the gradient of a parameter, between wf_par_reduce and wf_par_optimizer_step
+ * wf_par_gradient - the gradient of a parameter, between wf_par_reduce and
+ * wf_par_optimizer_step
  *
- * Its shape is the parameter's, in the layout in which the strategy keeps gradients; f32, or what
- * wf_par_options.reduce_dtype says. It may be changed in place: what is there when
+ * Its shape is the parameter's, in the layout in which the strategy keeps gradients; f32, or
+ * what wf_par_options.reduce_dtype says. It may be changed in place: what is there when
  * wf_par_optimizer_step comes is what the update takes, times the factor of wf_par_clip.
  *
  * Owner:   the trainer, until wf_par_optimizer_step or wf_par_zero_grad
@@ -217,24 +228,28 @@ WF_API wf_tensor *wf_par_gradient(wf_par_trainer *trainer, const wf_nn_parameter
  *
  * The tensors stay as they are; the factor is applied where the update reads them, once.
  *
- * The message that the norm takes compares what ranks do: the step, the step and rate of the update before, the rate of this
- * one (of wf_par_train_step), max_norm, and what was read for the step and by evaluations before it, over the ranks that share
- * sequences. A loop without this call compares in wf_par_optimizer_step.
+ * The message that the norm takes compares what ranks do: the step, the step and rate of the
+ * update before, the rate of this one (of wf_par_train_step), max_norm, and what was read for
+ * the step and by evaluations before it, over the ranks that share sequences. A loop without
+ * this call compares in wf_par_optimizer_step.
  *
  * @param max_norm  0: the norm alone, no clipping; WF_EINVAL where it is negative or not finite
  * @param norm      before clipping; NULL: nobody wants it
  * Collective:      over the world
- * Errors:          WF_EMISMATCH in the context of all ranks: what differs, with both values, ranks and hosts
+ * Errors:          WF_EMISMATCH in the context of all ranks: what differs, with both values,
+ *                  ranks and hosts
  */
 WF_API wf_status wf_par_clip(wf_par_trainer *trainer, float max_norm, double *norm);
 
 /**
- * wf_par_check_finite - WF_ENONFINITE where the loss or norm is not finite, with where that begins: a
- * parameter, or the op of a module on a rank. The step is over then, and the model as it was
+ * wf_par_check_finite - WF_ENONFINITE where the loss or norm is not finite, with where that
+ * begins: a parameter, or the op of a module on a rank. The step is over then, and the model as
+ * it was
  *
  * To find the op the micro-steps run again, with options.loss, and every result is looked at.
  *
- * @param data  that of the step; NULL: nothing runs again, parameters and gradients are looked at
+ * @param data  that of the step; NULL: nothing runs again, parameters and gradients are looked
+ *              at
  * Collective:  over the world where something is not finite
  */
 WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double norm,
@@ -244,42 +259,47 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  * wf_par_optimizer_step - update the parameters; the gradients are gone afterwards
  *
  * Collective:  over the mesh
- * Errors:      WF_EINVAL before wf_par_reduce, and for a rate that is negative or not finite; WF_EMISMATCH as of
- *              wf_par_clip, and of wf_par_trainer_check_replicas where options.check_replicas says so
+ * Errors:      WF_EINVAL before wf_par_reduce, and for a rate that is negative or not finite;
+ *              WF_EMISMATCH as of wf_par_clip, and of wf_par_trainer_check_replicas where
+ *              options.check_replicas says so
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
 
-/** wf_par_trainer_steps - steps whose update this rank has made, those that it went on from included. */
+/** wf_par_trainer_steps - steps whose update this rank has made, those that it went on from
+ * included. */
 WF_API int64_t wf_par_trainer_steps(const wf_par_trainer *trainer);
 
 /**
- * wf_par_trainer_verify - whether what ranks hold is what their buddies made of the same gradients, bit by bit
+ * wf_par_trainer_verify - whether what ranks hold is what their buddies made of the same
+ * gradients, bit by bit
  *
  * Each rank reads what it holds and copies once, and 24 bytes a parameter tensor move.
  *
  * Collective:  over the world
- * Errors:      WF_EDATA in the context of all ranks: two of them differ, which are named with the tensor; WF_EINVAL
- *              (there are no buddies), WF_ENOMEM
+ * Errors:      WF_EDATA in the context of all ranks: two of them differ, which are named with
+ *              the tensor; WF_EINVAL (there are no buddies), WF_ENOMEM
  */
 WF_API wf_status wf_par_trainer_verify(wf_par_trainer *trainer);
 
 /**
- * wf_par_trainer_check_replicas - compare what is whole on several ranks, or split alike: parameters and moments, bit
- * by bit; a debug mode, which wf_par_train_options.check_replicas runs every so many steps
+ * wf_par_trainer_check_replicas - compare what is whole on several ranks, or split alike:
+ * parameters and moments, bit by bit; a debug mode, which wf_par_train_options.check_replicas
+ * runs every so many steps
  *
  * Each rank reads what it holds once, and 24 bytes a parameter tensor move.
  *
  * Collective:  over the world
- * Errors:      WF_EMISMATCH in the context of all ranks: the first tensor that differs, with two ranks, hosts and
- *              digests; WF_ENOMEM. WF_EINVAL for NULL
+ * Errors:      WF_EMISMATCH in the context of all ranks: the first tensor that differs, with
+ *              two ranks, hosts and digests; WF_ENOMEM. WF_EINVAL for NULL
  */
 WF_API wf_status wf_par_trainer_check_replicas(wf_par_trainer *trainer);
 
-/** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a trainer that was not
- * opened. */
+/** wf_par_trainer_digest - see wf_par_digest. Collective: over the world. WF_EINVAL for NULL, a
+ * trainer that was not opened. */
 WF_API wf_status wf_par_trainer_digest(wf_par_trainer *trainer, uint64_t *digest);
 
-/** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller. WF_EINVAL for NULL. */
+/** wf_par_trainer_digests - see wf_par_digests. Collective: over the world. Owner: caller.
+ * WF_EINVAL for NULL. */
 WF_API wf_status wf_par_trainer_digests(wf_par_trainer *trainer, wf_par_tensor_digest **list,
                                         int64_t *n);
 

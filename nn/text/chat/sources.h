@@ -1,4 +1,5 @@
-/* nn/text/chat/sources.h - the chat templates that a folder of Hugging Face has, as they stand there, and its special tokens. */
+/* nn/text/chat/sources.h - the chat templates that a folder of Hugging Face has, as they stand
+   there, and its special tokens. */
 #ifndef WF_NN_TEXT_CHAT_SOURCES_H
 #define WF_NN_TEXT_CHAT_SOURCES_H
 
@@ -23,8 +24,9 @@ typedef struct wf_chat_sources {
 } wf_chat_sources;
 
 /**
- * wf_chat_sources_read - reads chat_template.jinja and additional_chat_templates/NAME.jinja, or, where none of them is
- * there, "chat_template" of tokenizer_config.json: a text, or several with names
+ * wf_chat_sources_read - reads chat_template.jinja and additional_chat_templates/NAME.jinja,
+ * or, where none of them is there, "chat_template" of tokenizer_config.json: a text, or several
+ * with names
  *
  * Owner:   the caller, wf_chat_sources_free in any case
  * Errors:  WF_EIO, WF_EDATA (file and key), WF_ENOMEM
@@ -48,8 +50,9 @@ typedef struct wf_chat_specials {
 } wf_chat_specials;
 
 /**
- * wf_chat_specials_read - reads the special tokens of tokenizer_config.json and special_tokens_map.json; of those that
- * they do not name, the ones that transformers gives the class of the tokenizer
+ * wf_chat_specials_read - reads the special tokens of tokenizer_config.json and
+ * special_tokens_map.json; of those that they do not name, the ones that transformers gives the
+ * class of the tokenizer
  *
  * Owner:   the caller, wf_chat_specials_free in any case
  * Errors:  WF_EIO, WF_EDATA (file and key), WF_ENOMEM

@@ -1,10 +1,11 @@
 /*
  * nn/text/tokenizer/trainer.h - byte-level BPE of one's own texts.
  *
- * Words are cut as Llama 3 cuts them. The two tokens that stand beside each other most often become one, of
- * those that do equally often the ones with the smaller ids, first the left one; until there are enough
- * tokens, or nothing stands beside each other twice. So the vocabulary is a function of how often each word
- * is there, and of nothing else: threads and the order of files do not show.
+ * Words are cut as Llama 3 cuts them. The two tokens that stand beside each other most often
+ * become one, of those that do equally often the ones with the smaller ids, first the left one;
+ * until there are enough tokens, or nothing stands beside each other twice. So the vocabulary
+ * is a function of how often each word is there, and of nothing else: threads and the order of
+ * files do not show.
  *
  *     wf_tok_untrained(&tokenizer, &error);              where texts may be cut
  *     wf_tok_counter_new(tokenizer, &counter, &error);   one a thread, added up with ..._add
@@ -20,8 +21,8 @@ WF_BEGIN_DECLS
 
 typedef struct wf_tok_counter wf_tok_counter;
 
-/** wf_tok_untrained - the tokenizer that training begins with: each byte of a word is a token. Errors:
- * WF_EUNSUPPORTED (built without PCRE2), WF_ENOMEM. Owner: the caller, wf_tok_close. */
+/** wf_tok_untrained - the tokenizer that training begins with: each byte of a word is a token.
+ * Errors: WF_EUNSUPPORTED (built without PCRE2), WF_ENOMEM. Owner: the caller, wf_tok_close. */
 WF_API wf_status wf_tok_untrained(wf_tok **tokenizer, wf_error *error);
 
 /** wf_tok_counter_new - counts words. Errors: WF_ENOMEM. Owner: the caller,
@@ -39,10 +40,12 @@ WF_API wf_status wf_tok_counter_add(wf_tok_counter *counter, const wf_tok_counte
                                     wf_error *error);
 
 /**
- * wf_tok_train - makes a vocabulary and writes it to a folder, which is made where it is missing:
+ * wf_tok_train - makes a vocabulary and writes it to a folder, which is made where it is
+ * missing:
  *                       tokenizer.json, and tokenizer_config.json, which says how a text ends
  *
- * @param vocabulary  tokens: 256 bytes, then what merges make, and last <|endoftext|>; at least 257
+ * @param vocabulary  tokens: 256 bytes, then what merges make, and last <|endoftext|>; at least
+ *                    257
  * @param size        as many as there are, fewer where texts have too few words
  * Errors: WF_EIO (file and reason), WF_ENOMEM
  */
