@@ -1,4 +1,4 @@
-/* kernels/linear_sum.h - a product with a weight and one with what adapts it, as one
+/* kernels/linear_sum.h - a product with a weight and one with its adapter, as one
    contraction. */
 #ifndef WF_KERNELS_LINEAR_SUM_H
 #define WF_KERNELS_LINEAR_SUM_H
@@ -8,7 +8,7 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_linear_sum - y = x W^T + u B^T: a weight and what adapts it (LoRA)
+ * wf_linear_sum - computes y = x W^T + u B^T: a weight and its adapter (LoRA)
  *
  * @param x, weight  [b, .., k] and [n, k]
  * @param u, more    [b, .., m] and [n, m]

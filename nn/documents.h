@@ -18,26 +18,23 @@
 
 WF_BEGIN_DECLS
 
-/**
- * wf_nn_documents - where documents lie, i32 [batch, tokens] both, split by sequences at most;
- * NULL: a sequence is one document
- */
+/** wf_nn_documents - the bounds of documents, i32 [batch, tokens] both, split by sequences at
+ * most; NULL: a sequence is one document */
 typedef struct wf_nn_documents {
-    wf_tensor
-        *first; /* the token that a token's document begins with (wf_attention_options.first) */
-    wf_tensor
-        *positions; /* a token's place in its document; below the model's number of positions */
+    wf_tensor *first; /* the first token of a token's document (wf_attention_options.first) */
+    /* a token's position in its document; below the model's number of positions */
+    wf_tensor *positions;
 } wf_nn_documents;
 
 /**
- * wf_nn_documents_switch - forward passes from now on have these documents; returns the last
+ * wf_nn_documents_switch - sets the documents of forward passes from now on; returns the last
  * ones
  *
  * Owner:  the caller, until another switch; tapes keep what they need
  */
 WF_API wf_nn_documents wf_nn_documents_switch(wf_context *ctx, wf_nn_documents documents);
 
-/** wf_nn_documents_now - those that were switched to. For modules. */
+/** wf_nn_documents_now - returns the documents that are set. For modules. */
 WF_API wf_nn_documents wf_nn_documents_now(wf_context *ctx);
 
 WF_END_DECLS

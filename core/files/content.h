@@ -1,5 +1,5 @@
-/* core/files/content.h - a hash of samples of what files have: what the processes of a run
-   compare of their files. */
+/* core/files/content.h - a hash of samples of files, by which the processes of a run compare
+   their files. */
 #ifndef WF_CORE_FILES_CONTENT_H
 #define WF_CORE_FILES_CONTENT_H
 
@@ -9,8 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_content - the bytes of files, and a hash of their content: whole where it is small, else
- * of its beginning, its end and stretches evenly between. */
+/** wf_content - the size of files, and a hash of their content: all of it for a small one, else
+ * its beginning, its end and stretches evenly between. */
 typedef struct wf_content {
     int64_t files, bytes;
     uint64_t hash;

@@ -41,12 +41,14 @@ typedef struct wf_output_folder wf_output_folder;
  */
 WF_API wf_output *wf_output_open(const char *path, wf_error *error);
 
-/** wf_output_stream - to write with, and of a file to read what was written; NULL allowed.
- * Owner: output. */
+/**
+ * wf_output_stream - returns the stream to write with, which also reads what was written; NULL
+ * allowed. Owner: output. Owner: output.
+ */
 WF_API FILE *wf_output_stream(const wf_output *output);
 
-/** wf_output_path - the final name, as it was given; wf_output_replaces - false for a pipe or a
- * device. */
+/** wf_output_path - returns the final name, as it was given; wf_output_replaces - false for a
+ * pipe or a device. */
 WF_API const char *wf_output_path(const wf_output *output);
 WF_API bool wf_output_replaces(const wf_output *output);
 
@@ -64,7 +66,7 @@ WF_API wf_status wf_output_publish(wf_output *output, wf_error *error);
 /** wf_output_discard - removes what was written; NULL is allowed. */
 WF_API void wf_output_discard(wf_output *output);
 
-/** wf_output_write - a whole file of these bytes. Errors: as of wf_output_open and
+/** wf_output_write - writes a whole file of these bytes. Errors: as of wf_output_open and
  * wf_output_publish. */
 WF_API wf_status wf_output_write(const char *path, const void *bytes, size_t n,
                                  wf_error *error);
@@ -85,7 +87,7 @@ WF_API wf_status wf_output_publish_set(wf_output **output, int64_t n, const char
                                        int64_t stales, wf_error *error);
 
 /**
- * wf_output_folder_open - a folder that several files are to be written to
+ * wf_output_folder_open - opens a folder for several output files
  *
  * It is made where it is missing. What killed programs of this user have left in it is removed.
  *
@@ -100,8 +102,8 @@ WF_API wf_output *wf_output_open_in(wf_output_folder *folder, const char *name,
                                     wf_error *error);
 
 /**
- * wf_own_folder_open - a folder whose content can be trusted: it is no symbolic link, this
- * user's, and no other user may write to it
+ * wf_own_folder_open - opens a folder whose content can be trusted: it is no symbolic link,
+ * this user's, and no other user may write to it
  *
  * @param make  make it where it is missing, for this user alone; else a missing one is no error
  * Returns:     a descriptor, for the caller to close; -1: it is missing, or there is an error
@@ -110,8 +112,8 @@ WF_API wf_output *wf_output_open_in(wf_output_folder *folder, const char *name,
 WF_API int wf_own_folder_open(const char *path, bool make, wf_error *error);
 
 /**
- * wf_output_fingerprint - XXH3 of a file's size and content, or of 256 blocks of 16 KiB of a
- * larger one, the first and the last among them
+ * wf_output_fingerprint - computes XXH3 of a file's size and content, or of 256 blocks of 16
+ * KiB of a larger one, the first and the last among them
  *
  * Collective:  no
  * Errors:      WF_EIO: `path` says of which file

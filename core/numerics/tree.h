@@ -26,7 +26,8 @@ WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t
     return grain * (i * (size / grain) / parts);
 }
 
-/* How many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i < n). */
+/* Returns how many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i <
+   n). */
 WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
 {
     int64_t first = 0;
@@ -47,8 +48,8 @@ WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
     return merges;
 }
 
-/* The largest node of the midpoint tree over n chunks that begins with chunk i, ends before
-   chunk `end` (i < end <= n) and has 2^k chunks, at most `most` (>= 1): how many it has. */
+/* Returns the chunks of the largest node of the midpoint tree over n chunks that begins with
+   chunk i, ends before chunk `end` (i < end <= n) and has 2^k chunks, at most `most` (>= 1). */
 static inline int64_t wf_tree_node(int64_t n, int64_t i, int64_t end, int64_t most)
 {
     int64_t first = 0, count = n;

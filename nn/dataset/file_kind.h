@@ -1,4 +1,4 @@
-/* nn/dataset/file_kind.h - what a file of data is, by its first bytes and its name. */
+/* nn/dataset/file_kind.h - detects the kind of a data file, by its first bytes and its name. */
 #ifndef WF_NN_DATASET_FILE_KIND_H
 #define WF_NN_DATASET_FILE_KIND_H
 

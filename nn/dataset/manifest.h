@@ -1,13 +1,13 @@
 /*
- * nn/dataset/manifest.h - PREFIX.dataset.json: which files were published together as a
- * dataset.
+ * nn/dataset/manifest.h - PREFIX.dataset.json: a manifest of the files that were published
+ * together as a dataset.
  *
  *     {"weft_dataset": 1, "id": "5f0c..", "tokens": 12, "documents": 2,
- *      "parts": {".bin": {"bytes": 24, "xxh3": ".."}, ".idx": {..}, ".loss.bin": {..},
- *      ".loss.idx": {..}}}
+ *      "parts": {".bin": {"bytes": 24, "xxh3": ".."}, ".idx": {..},
+ *                ".loss.bin": {..}, ".loss.idx": {..}}}
  *
- * A part is known by its size and a fingerprint of its content (wf_output_fingerprint), so that
- * a file of another data set beside it, as tokens that are older than their loss mask, is
+ * A part is identified by its size and a fingerprint of its content (wf_output_fingerprint), so
+ * that a file of another dataset beside it, as tokens that are older than their loss mask, is
  * refused by its name. Files without a manifest, as Megatron writes them, are taken as they
  * are.
  */
@@ -46,7 +46,7 @@ WF_API wf_status wf_dataset_manifest_publish(const char *prefix,
                                              wf_error *error);
 
 /**
- * wf_dataset_manifest_check - whether the files of a dataset are those that were published
+ * wf_dataset_manifest_check - checks that the files of a dataset are those that were published
  * together
  *
  * @param bin  PREFIX.bin, the name of its tokens

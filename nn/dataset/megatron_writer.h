@@ -50,19 +50,19 @@ WF_API wf_status wf_megatron_writer_open(const char *prefix, int64_t vocabulary,
 WF_API wf_status wf_megatron_writer_add(wf_megatron_writer *writer, const int32_t *ids,
                                         int64_t count, wf_error *error);
 
-/** wf_megatron_writer_end_document - the next token begins another document. A document without
- * tokens is left out. Errors as of wf_megatron_writer_add. */
+/** wf_megatron_writer_end_document - ends the current document. A document without tokens is
+ * left out. Errors as of wf_megatron_writer_add. */
 WF_API wf_status wf_megatron_writer_end_document(wf_megatron_writer *writer, wf_error *error);
 
 /**
- * wf_megatron_writer_reserve - room for tokens whose number is known, and that
+ * wf_megatron_writer_reserve - reserves room for a number of tokens, which
  * wf_megatron_writer_put writes
  *
  * As wf_megatron_writer_add and wf_megatron_writer_end_document, but for the tokens themselves.
  *
- * @param end  [ends], ascending: so many of these tokens come before the end of a document;
- *             what is behind the last one goes to a document that stays open
- * @param at   where the tokens go
+ * @param end  [ends], ascending: numbers of these tokens after which a document ends; tokens
+ *             after the last one go to a document that stays open
+ * @param at   filled: the position of the tokens
  * Errors:  WF_EIO
  */
 WF_API wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t count,
@@ -70,8 +70,7 @@ WF_API wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t 
                                             wf_error *error);
 
 /**
- * wf_megatron_writer_put - writes tokens to where there is room for them, by any thread and in
- * any order
+ * wf_megatron_writer_put - writes tokens to reserved room, by any thread and in any order
  *
  * All room has to be filled before wf_megatron_writer_finish. After an error the writer can
  * only be discarded.
@@ -81,8 +80,8 @@ WF_API wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t 
 WF_API wf_status wf_megatron_writer_put(const wf_megatron_writer *writer, int64_t at,
                                         const int32_t *ids, int64_t count, wf_error *error);
 
-/** wf_megatron_writer_tokens, wf_megatron_writer_documents - what was written so far; a
- * document counts when it has ended. */
+/** wf_megatron_writer_tokens, wf_megatron_writer_documents - return the numbers written so far;
+ * a document counts when it has ended. */
 WF_API int64_t wf_megatron_writer_tokens(const wf_megatron_writer *writer);
 WF_API int64_t wf_megatron_writer_documents(const wf_megatron_writer *writer);
 

@@ -1,11 +1,11 @@
 /*
- * nn/text/json.h - a JSON reader that takes a text as it lies: of tokenizer.json and of rows of
+ * nn/text/json.h - a JSON reader that parses a text in place: for tokenizer.json and rows of
  * JSONL.
  *
  * A text becomes one flat list of values; strings are unescaped in place and may have any
  * character, NUL too. Its memory is bounded by the text: 16 bytes a value, of which there is
  * one in two bytes at most. The first error stays, so that a reader may ask for many values and
- * look at the error in the end; each names the file and the key: "tokenizer.json:
+ * check for an error in the end; each names the file and the key: "tokenizer.json:
  * model.merges[17]: ...".
  */
 #ifndef WF_NN_TEXT_JSON_H

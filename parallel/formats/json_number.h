@@ -15,10 +15,10 @@ struct json_t; /* jansson's, <jansson.h> */
 WF_API struct json_t *wf_json_number(const char *key, double value);
 
 /**
- * wf_json_check - checks what was made of numbers since the last check of this thread
+ * wf_json_check - checks the numbers that this thread has made since its last check
  *
- * @param json  what was made; NULL: there was no memory for it
- * @param what  names it in the text: "a line of answers"
+ * @param json  the value made of them; NULL: there was no memory for it
+ * @param what  its name in the text: "a line of answers"
  * Errors:  WF_ENONFINITE where a number was refused, WF_ENOMEM
  */
 WF_API wf_status wf_json_check(const struct json_t *json, const char *what, wf_error *error);

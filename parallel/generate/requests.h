@@ -1,4 +1,5 @@
-/* parallel/generate/requests.h - questions with answers to choose from, as lines of JSON. */
+/* parallel/generate/requests.h - requests of multiple-choice evaluation tasks, read from lines
+   of JSON. */
 #ifndef WF_PARALLEL_GENERATE_REQUESTS_H
 #define WF_PARALLEL_GENERATE_REQUESTS_H
 
@@ -8,12 +9,12 @@ WF_BEGIN_DECLS
 
 /*
  * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines
- * of one doc_id stand one after the other: they are the choices of a question, and label, the
- * same on all, is the number of the right one, from
- * 0. Without a label, or with null, the right one is not known.
+ * of one doc_id follow each other: they are the choices of a question, and label, the same on
+ * all, is the number of the right one, from 0. Without a label, or with null, the right one is
+ * not known.
  */
 typedef struct wf_gen_request {
-    int64_t doc, label;            /* label -1: nobody says */
+    int64_t doc, label;            /* label -1: unknown */
     int64_t begin, context, count; /* its tokens in `ids`: of the context, and of all */
     int64_t bytes;                 /* bytes of the continuation as written */
     int64_t line;                  /* its line in the file */
@@ -26,7 +27,7 @@ typedef struct wf_gen_requests {
 } wf_gen_requests;
 
 /**
- * wf_gen_requests_read - the tokens of all requests
+ * wf_gen_requests_read - reads and encodes all requests
  *
  * Context and continuation are encoded together, and blanks at the end of the context begin the
  * continuation, as in lm-evaluation-harness (_encode_pair): the context's own ids, then those

@@ -1,13 +1,12 @@
 /*
- * parallel/plan/job.h - a job: a run as the library sees it. What trains a model of any
- * program, plans it, and tells what it would take, takes the same job.
+ * parallel/plan/job.h - a job: a run as the library sees it. What trains a model of any program, plans it, and tells what it
+ * would take, takes the same job.
  *
  *     const wf_par_job job = {.mesh = {.tp = 2, .dp = 4}, .model = make, .train = training,
  *                             .data = {.read = read_tokens}, .steps = 1000};
  *
- *     wf_plan_step(&job, 0, NULL, &plan, &error);    what rank 0 takes and moves, without
- *     memory for it wf_par_run(argc, argv, &program);              runs it, with flags
- *     (parallel/program/program.h)
+ *     wf_plan_step(&job, 0, NULL, &plan, &error);    what rank 0 takes and moves, without memory for it
+ *     wf_par_run(argc, argv, &program);              runs it, with flags (parallel/program/program.h)
  */
 #ifndef WF_PARALLEL_PLAN_JOB_H
 #define WF_PARALLEL_PLAN_JOB_H
@@ -25,16 +24,16 @@ typedef struct wf_par_running {
     void *own; /* for the hooks, NULL at first: what the rank keeps between them */
 } wf_par_running;
 
-/** wf_par_hook - what a program does on each rank beside the steps. Collective: as its caller
- * says. Errors: in the context of the rank */
+/** wf_par_hook - what a program does on each rank beside the steps. Collective: as its caller says. Errors: in the context of
+ * the rank */
 typedef wf_status wf_par_hook(wf_par_running *rank, void *arg);
 
 typedef struct wf_par_job {
     wf_par_options mesh;          /* axes, strategy, dtypes, device, seed */
     wf_par_model_function *model; /* makes a rank's model on the fake device, and plans it */
     void *arg;                    /* given to model and hooks */
-    /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
-    wf_par_train_options train;
+    wf_par_train_options
+        train; /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
     const wf_par_pipeline_options *pipeline; /* NULL: none; model and arg in it are the job's */
     wf_par_data data, eval_data;
     int64_t steps;
@@ -52,15 +51,13 @@ WF_API bool wf_par_job_evaluates(const wf_par_job *job, int64_t step);
 /**
  * wf_par_job_pipeline - makes the pipeline of a job
  *
- * @param pipeline  NULL where the job has none, and on errors. Owner: the caller,
- *                  wf_par_pipeline_free; the job outlives it
+ * @param pipeline  NULL where the job has none, and on errors. Owner: the caller, wf_par_pipeline_free; the job outlives it
  * Errors:  those of wf_par_pipeline_new
  */
 WF_API wf_status wf_par_job_pipeline(const wf_par_job *job, wf_par_pipeline **pipeline,
                                      wf_error *error);
 
-/** wf_par_job_materialize - makes real what a rank has of a job's model: its stages, or all.
- * Errors: in the context */
+/** wf_par_job_materialize - makes real what a rank has of a job's model: its stages, or all. Errors: in the context */
 WF_API wf_status wf_par_job_materialize(const wf_par_pipeline *pipeline, wf_par *par,
                                         wf_nn_module *model);
 

@@ -1,10 +1,8 @@
 /*
- * parallel/plan/plan.h - plans: a training step as it would be, on one rank of any world (a dry
- * run).
+ * parallel/plan/plan.h - plans: a training step as it would be, on one rank of any world (a dry run).
  *
- * A plan is the run itself on the fake device and the fake transport: the same calls, no
- * memory, no arithmetic. It takes milliseconds, and a model of 405 billion parameters a quarter
- * of a second.
+ * A plan is the run itself on the fake device and the fake transport: the same calls, no memory, no
+ * arithmetic. It takes milliseconds, and a model of 405 billion parameters a quarter of a second.
  */
 #ifndef WF_PARALLEL_PLAN_PLAN_H
 #define WF_PARALLEL_PLAN_PLAN_H
@@ -21,12 +19,12 @@ typedef struct wf_plan {
 } wf_plan;
 
 typedef struct wf_plan_options {
-    /* the first step alone, and the memory of an evaluation and of the job's `after` */
-    bool start;
-    /* WF_ENOMEM as soon as the rank takes more bytes: faster where it does not fit; 0: none */
-    size_t limit;
-    /* NULL, or what writes down the ops, collectives and messages of the last step */
-    const wf_journal *journal;
+    bool
+        start; /* the first step alone, and the memory of an evaluation and of the job's `after` */
+    size_t
+        limit; /* WF_ENOMEM as soon as the rank takes more bytes: faster where it does not fit; 0: none */
+    const wf_journal *
+        journal; /* NULL, or what writes down the ops, collectives and messages of the last step */
 } wf_plan_options;
 
 /**
@@ -35,8 +33,7 @@ typedef struct wf_plan_options {
  * @param rank     of the world of job->mesh
  * @param options  NULL: none
  * Collective:  no; ranks of other numbers are not made
- * Errors:      what the run would be refused for, in its words, without the number of the rank;
- *              WF_ENOMEM by the limit
+ * Errors:      what the run would be refused for, in its words, without the number of the rank; WF_ENOMEM by the limit
  */
 WF_API wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *options,
                               wf_plan *plan, wf_error *error);
@@ -45,8 +42,8 @@ WF_API wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_opt
 typedef struct wf_plan_peak {
     size_t bytes;
     int rank; /* on axis pp */
-    /* so many ranks were planned; the unit profiles of these gave the others' */
-    int64_t planned;
+    int64_t
+        planned; /* so many ranks were planned; the unit profiles of these gave the others' */
 } wf_plan_peak;
 
 /**
@@ -61,8 +58,7 @@ WF_API wf_status wf_plan_peaks(const wf_par_job *job, size_t limit, wf_plan_peak
 /** wf_plan_traffic - returns the bytes that the rank receives in the step, over all axes */
 WF_API double wf_plan_traffic(const wf_plan *plan);
 
-/** wf_ledger_received - returns the bytes that a rank has received, over all kinds of
- * collectives */
+/** wf_ledger_received - returns the bytes that a rank has received, over all kinds of collectives */
 WF_API double wf_ledger_received(const wf_ledger *ledger);
 
 WF_END_DECLS

@@ -1,10 +1,8 @@
 /*
- * parallel/program/program.h - a program that trains: a job, and flags of its own, in one call.
- * Every such program has
+ * parallel/program/program.h - a program that trains: a job, and flags of its own, in one call. Every such program has
  *
- *     --help --config FILE --steps N --AXIS N --strategy NAME --plan --show-layout
- *     --comm-report --trace FILE --log-jsonl FILE --tensorboard DIR --save DIR --resume PATH
- *     --stall-timeout SECONDS
+ *     --help --config FILE --steps N --AXIS N --strategy NAME --plan --show-layout --comm-report --trace FILE
+ *     --log-jsonl FILE --tensorboard DIR --save DIR --resume PATH --stall-timeout SECONDS
  *
  * with the meanings that they have for gpt_train.
  *
@@ -28,9 +26,8 @@ typedef struct wf_par_program {
     wf_par_job job; /* what is run without flags; flags change its mesh, strategy and steps */
     const wf_flag *flags; /* the program's own, beside those above; NULL: none */
     const char *about;    /* what the program does, in lines, for --help; NULL: nothing */
-    /* Called once in each process after flags are read, before anything is planned or run:
-       opens data, and sets what of the job follows from the program's own flags. NULL: nothing
-       does. */
+    /* Called once in each process after flags are read, before anything is planned or run: opens data, and sets what of the
+       job follows from the program's own flags. NULL: nothing does. */
     wf_status (*prepare)(struct wf_par_program *program, wf_error *error);
     void (*done)(
         struct wf_par_program *program); /* frees what prepare has opened; NULL: nothing */
@@ -40,10 +37,9 @@ typedef struct wf_par_program {
 /**
  * wf_par_run - runs, plans or explains a program, as its command line says
  *
- * A run trains job.steps steps from the beginning, or from the newest checkpoint of --save (or
- * --resume); evaluates, logs and saves on the way; and prints the digest of parameters and
- * optimizer at its end. --plan runs the same job on the fake device and prints what a rank
- * takes and moves.
+ * A run trains job.steps steps from the beginning, or from the newest checkpoint of --save (or --resume); evaluates, logs and
+ * saves on the way; and prints the digest of parameters and optimizer at its end. --plan runs the same job on the fake device
+ * and prints what a rank takes and moves.
  *
  * @param program  stays the caller's; its job is as the flags have made it on return
  * Collective:  of several processes, each calls it alike

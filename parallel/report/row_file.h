@@ -2,9 +2,9 @@
  * parallel/report/row_file.h - a file of rows that grows: JSON lines of a run, each in the file
  * as a whole or not at all.
  *
- * Opening it changes nothing: what it has stays, and rows follow that. Where its last row was
+ * Opening it changes nothing: its content stays, and rows are appended. Where its last row was
  * cut, by a run that was killed or a disk that was full, the next one begins a line of its own.
- * A file that opening made and nothing was written to is removed again.
+ * A file that opening made and that got no row is removed again.
  */
 #ifndef WF_PARALLEL_REPORT_ROW_FILE_H
 #define WF_PARALLEL_REPORT_ROW_FILE_H
@@ -54,10 +54,10 @@ WF_API wf_status wf_row_file_write(wf_row_file *file, const char *rows, size_t b
                                    wf_error *error);
 
 /**
- * wf_row_after_cut - reads the row behind one that cannot be read, as a run leaves it that was
- * cut short and went on
+ * wf_row_after_cut - reads the row after one that cannot be read, as a run leaves it that was
+ * killed and resumed
  *
- * @param start  where that row begins
+ * @param start  position of that row
  * Returns:      the row, NULL where the next line is none either; owner: the caller,
  *               json_decref
  */

@@ -1,6 +1,6 @@
 /*
- * parallel/report/run_log.h - what a training run says: a line per step on the console, a row
- * in a file.
+ * parallel/report/run_log.h - the log of a training run: a line per step on the console, a row
+ * in a JSONL file, scalars for TensorBoard.
  *
  * On a terminal one line rewrites itself, and about twenty lines of a run are kept. Elsewhere
  * there are about a hundred plain lines. The first step, the last one and each one with a
@@ -12,12 +12,13 @@
  *      "ms": ..., "tokens_per_s": ..., "model_flops_per_s": ..., "mfu": null, "val_loss": null,
  *      "digest": "91c4..."}
  *
- * "after" is the step behind which these rows go on: 0 of a run from its beginning. A file that
- * has rows of steps is continued by a run that goes on, or may, and refused by another one.
+ * "after" is the step after which these rows begin: 0 of a run from its beginning. A file that
+ * has rows of steps is continued by a run that is resumed, or may be, and refused by another
+ * one.
  *
- * After val_loss follow the scalars of the program's own, by their keys. loss is null where
- * nothing of the batch counts, val_loss on steps without an evaluation, as is any number that
- * is not finite; digest is there only if the record has one. With digests of tensors it is
+ * After val_loss follow the scalars of the program's own, by their keys. loss is null where no
+ * token of the batch counts, val_loss on steps without an evaluation, as is any number that is
+ * not finite; digest is there only if the record has one. With digests of tensors it is
  * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
  * PATH.m and PATH.v.
  */
@@ -43,7 +44,7 @@ typedef struct wf_run_log_options {
     int columns;      /* columns of the terminal; 0: 80 */
     int64_t steps;    /* the last step's number */
     const char *path; /* JSONL file; NULL: none */
-    bool continues;   /* behind rows that the file has; else it must have none of a step */
+    bool continues;   /* append to the rows of the file; else it must have no row of a step */
     double peak;      /* FLOP/s of all devices at their peak, for MFU; 0: not known */
     const char *tensorboard; /* directory for a new file of events (event_file.h); NULL: none */
 
@@ -55,8 +56,8 @@ typedef struct wf_run_log_options {
     const char
         *numerics; /* the run's identity (parallel/models/gpt/numerics.h); NULL or "": null */
     const char *settings; /* the run's options, as a JSON object */
-    /* Called with what stops no run: a row that found no room, a step without a loss; NULL:
-       wf_par_warn. */
+    /* Called with warnings that do not stop the run: a row that found no room, a step without a
+       loss; NULL: wf_par_warn. */
     void (*warning)(void *arg, const char *text);
     void *arg;
 } wf_run_log_options;
@@ -92,13 +93,11 @@ typedef struct wf_step_log {
 
 typedef struct wf_run_log wf_run_log;
 
-/**
- * wf_run_log_console - fills console, terminal and columns from what `console` is connected to.
- */
+/** wf_run_log_console - fills in console, terminal and columns for a stream. */
 WF_API void wf_run_log_console(wf_run_log_options *options, FILE *console);
 
 /**
- * wf_run_log_open - opens the file and sees to the folder of events; nothing that is there
+ * wf_run_log_open - opens the file and checks the folder of events; nothing that exists
  * changes.
  *
  * Owner:   the caller, wf_run_log_close
@@ -116,14 +115,14 @@ WF_API int64_t wf_run_log_logged(const wf_run_log *log);
  * wf_run_log_begin - writes the first row and makes the file of events, once the run has all
  * that it needs; calls after the first one do nothing.
  *
- * @param after  the step behind which its rows go on
+ * @param after  the step after which its rows begin
  * Errors:       WF_EIO with path and reason, WF_ENOMEM
  */
 WF_API wf_status wf_run_log_begin(wf_run_log *log, int64_t after, wf_error *error);
 
 /**
- * wf_run_log_step - one step: a row that is in the file on return, and what the console shows.
- * It begins the log.
+ * wf_run_log_step - logs one step: a row that is in the file on return, and a line on the
+ * console. It begins the log.
  *
  * Errors:  WF_EIO with path and reason
  */

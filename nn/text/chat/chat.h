@@ -39,13 +39,14 @@ WF_API wf_status wf_chat_template_open(const wf_chat_options *options, wf_chat_t
                                        wf_error *error);
 WF_API void wf_chat_template_close(wf_chat_template *t);
 
-/** wf_chat_template_name - a name of templates.def, or the file of the template */
+/** wf_chat_template_name - returns a name of templates.def, or the file of the template. Owner:
+ * the template. */
 WF_API const char *wf_chat_template_name(const wf_chat_template *t);
 
-/** wf_chat_is_ignored - says whether the options say to ignore a field */
+/** wf_chat_is_ignored - returns true for a field that the options ignore */
 WF_API bool wf_chat_is_ignored(const wf_chat_template *t, const char *field, size_t bytes);
 
-/** wf_chat_is_harmless - says whether a field of a row is one that trains nothing: id, source,
+/** wf_chat_is_harmless - returns true for a field of a row that trains nothing: id, source,
  * metadata, .. */
 WF_API bool wf_chat_is_harmless(const char *field);
 
@@ -73,7 +74,7 @@ WF_API wf_status wf_chat_row_read(const wf_chat_template *t, const char *name, c
 /** wf_chat_row_free - frees a row; NULL is allowed. */
 WF_API void wf_chat_row_free(wf_chat_row *row);
 
-/* What of a text is trained. */
+/* A part of a text that is trained. */
 typedef struct wf_chat_span {
     size_t begin, end;
 } wf_chat_span;
@@ -83,13 +84,13 @@ typedef struct wf_chat_written {
     wf_tok_bytes text;
     wf_chat_span *spans;
     size_t count, room;
-    bool exact; /* spans end as turns do: generation blocks say so */
+    bool exact; /* spans end as turns do: generation blocks define them */
 } wf_chat_written;
 
 /** wf_chat_written_free - frees what it has grown to and zeroes it. */
 WF_API void wf_chat_written_free(wf_chat_written *written);
 
-/* How a conversation is written, and what of it is trained. */
+/* The form in which a conversation is written, and the parts of it that are trained. */
 typedef enum wf_chat_train {
     WF_CHAT_PROMPT,    /* the text asks for an answer at its end; nothing is trained */
     WF_CHAT_ASSISTANT, /* all that assistants say, with the end of each turn */
@@ -99,20 +100,20 @@ typedef enum wf_chat_train {
     WF_CHAT_ALL /* the whole text */
 } wf_chat_train;
 
-/* What a thread needs to write. */
+/* The state of a thread that writes. */
 typedef struct wf_chat_writer wf_chat_writer;
 
-/** wf_chat_writer_new - Owner: the caller, wf_chat_writer_free, before the template is
- * closed */
+/** wf_chat_writer_new - makes a writer, one per thread. Owner: the caller, wf_chat_writer_free,
+ * before the template is closed */
 WF_API wf_status wf_chat_writer_new(const wf_chat_template *t, wf_chat_writer **writer,
                                     wf_error *error);
 WF_API void wf_chat_writer_free(wf_chat_writer *writer);
 
-/** wf_chat_parts - how many texts a row becomes: more than one with WF_CHAT_EACH */
+/** wf_chat_parts - returns the number of texts of a row: more than one with WF_CHAT_EACH */
 WF_API size_t wf_chat_parts(const wf_chat_row *row, wf_chat_train train);
 
 /**
- * wf_chat_write - writes a part of a row, in place of what `written` had
+ * wf_chat_write - writes a part of a row, replacing the content of `written`
  *
  * A template with generation blocks says what is trained. Without them it is what an answer
  * adds to the text that asks for it: the conversation is rendered up to each turn, and each of
@@ -127,7 +128,7 @@ WF_API wf_status wf_chat_write(wf_chat_writer *writer, const wf_chat_row *row,
                                wf_error *error);
 
 /**
- * wf_chat_encode - appends its ids; special tokens that stand in the text are such
+ * wf_chat_encode - appends its ids; special tokens in the text are encoded as such
  *
  * @param trained  NULL, or gets a 1 for each id that begins in a span, or at its begin, else a
  *                 0; of a span that is not exact, white space behind the special token that
