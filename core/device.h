@@ -10,7 +10,8 @@ WF_BEGIN_DECLS
 struct wf_exact_sum; /* core/numerics/exact_sum.h */
 struct wf_device;
 
-/* Rows of `bytes`, from_step and to_step bytes apart; what is read and written does not overlap. */
+/* Copy of `rows` rows of `bytes`, from_step and to_step bytes apart; source and target do not
+   overlap. */
 typedef struct wf_copy {
     const void *from;
     void *to;
@@ -18,7 +19,8 @@ typedef struct wf_copy {
     int64_t rows;
 } wf_copy;
 
-/* dst[d][i] = sum or greatest over s of src[s][i], for all d; a target may be a source. */
+/* Reduction over buffers: dst[d][i] = sum or maximum over s of src[s][i], for all d; a target
+   may be a source. */
 typedef struct wf_reduce {
     const void *const *src;
     void *const *dst;
@@ -30,17 +32,18 @@ typedef struct wf_reduce {
 } wf_reduce;
 
 /**
- * wf_device_memory - memory that the host can neither read nor write, and what works on it.
+ * wf_device_memory - functions on memory that the host can neither read nor write.
  *
- * What a device is asked for happens in the order in which the rank asked, and later: only read,
- * digest and wait wait for it. Functions that return nothing keep their failures, and the next read, wait
- * or kernel tells them. `side_stream` is for exchanges between ranks: any thread may ask for it, beside
- * what the rank computes, and it is done when the call returns.
+ * Calls are queued and run in the order in which the rank made them, as in a CUDA stream: only
+ * read, digest and wait block. Functions that return nothing keep their failures, and the next
+ * read, wait or kernel reports them. `side_stream` is for exchanges between ranks: any thread
+ * may use it, concurrently with what the rank computes, and the work is done when the call
+ * returns.
  */
 typedef struct wf_device_memory {
     wf_status (*read)(struct wf_device *device, void *host, const void *from, size_t bytes,
                       wf_error *error);
-    /* `host` may be changed when it has returned */
+    /* `host` may be changed when the call has returned */
     void (*write)(struct wf_device *device, void *to, const void *host, size_t bytes);
     wf_status (*copy)(struct wf_device *device, const wf_copy *copy, bool side_stream,
                       wf_error *error);
@@ -48,16 +51,14 @@ typedef struct wf_device_memory {
                         wf_error *error);
     void (*fill)(struct wf_device *device, void *to, uint32_t word, int64_t n);
     wf_status (*wait)(struct wf_device *device, wf_error *error);
-    /* what wf_digest_part gives of a tensor of floats; waits for it. Errors are the context's */
+    /* wf_digest_part of a tensor of floats; blocks. Errors are the context's */
     wf_status (*digest)(const wf_tensor *t, uint64_t path_hash, uint32_t kind,
                         uint64_t *digest);
 } wf_device_memory;
 
-/**
- * wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between begin and end all that the
- * rank asks for is kept in order and not done. `now` is what kernels that were captured read anew in
- * every run, in memory of the device that stays where it is.
- */
+/** wf_graphs - graph capture: work that is captured once and replayed (core/graph.h). Between
+ * begin and end, work of the rank is recorded in order and not done. `now` holds the numbers
+ * that captured kernels read anew in every run, in device memory at a fixed address. */
 typedef struct wf_graphs {
     wf_status (*begin)(struct wf_device *device, wf_error *error);
     /* NULL with an error where something cannot be captured; nothing is being captured then */
@@ -67,47 +68,48 @@ typedef struct wf_graphs {
     void (*free)(struct wf_device *device, void *graph);
 } wf_graphs;
 
-/** wf_device_place - which one of several devices of a kind a rank has. */
+/** wf_device_place - the device of its kind that a rank has. */
 typedef struct wf_device_place {
     int ordinal,
-        devices; /* this one of so many that the process sees, by their driver's numbers */
-    int ranks;   /* so many in the process: more than devices share them */
+        devices; /* this one of `devices` that the process sees, by their driver's numbers */
+    int ranks;   /* ranks in the process: more than devices share them */
 } wf_device_place;
 
 /** wf_device - where tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
-    wf_dtype dtype; /* its kernels take floats of this type */
+    wf_dtype dtype; /* element type of the floats that its kernels take */
     wf_allocator allocator;
-    const wf_device_memory *memory; /* NULL: tensors lie in the host's memory */
-    const wf_graphs *graphs;        /* NULL: work is not captured */
-    wf_device_place place; /* devices 0 where there are no several: on a CPU, in a plan */
-    void *queue; /* what orders the device's work, of its own kind: on CUDA a cudaStream_t */
+    const wf_device_memory *memory; /* NULL: tensors are in host memory */
+    const wf_graphs *graphs;        /* NULL: no graph capture */
+    wf_device_place place; /* devices is 0 where there is one alone: on a CPU, in a plan */
+    void *queue; /* the device's queue of work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
     /* required: sums or maxima of many buffers, for the reductions over ranks */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *dst, int64_t n);
     void (*maximum)(const float *a, const float *b, float *dst, int64_t n);
-    /* sum, to many results, by non-temporal stores where `non_temporal`; NULL: sum, then copies */
+    /* sum, to many results, by non-temporal stores where `non_temporal`; NULL: sum, then
+       copies */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
                        int64_t n_dst, bool non_temporal, int64_t n);
     /* copy by non-temporal stores what will not be read soon; NULL: there is no such copy */
     void (*copy_non_temporal)(const void *from, void *to, size_t bytes);
-    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one row
-       of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added 4, 2, 1
-       apart. The sum lies in the device's memory: see core/numerics/squares.h */
+    /* required: add the squares of a tensor's local floats to a sum, in double. A chunk is one
+       row of dim 0 times one of dim 1's 8 cuts: element i in lane i % 8, the lanes added in
+       strides of 4, 2, 1. The sum lies in the device's memory: see core/numerics/squares.h */
     void (*sum_squares)(const wf_tensor *t, struct wf_exact_sum *sum);
-    /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where two
-       gradients meet */
+    /* required: out = a + b (out may be a), floats or bf16, same dtype and local shape, where
+       two gradients meet */
     void (*add)(const wf_tensor *a, const wf_tensor *b, wf_tensor *out);
-    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the gradient
-       of a vector, which comes with a row per sequence (WF_OP_BORDER) */
+    /* required: the op that adds up dim 0, the sequences: a border on the mesh runs it on the
+       gradient of a vector, which comes with a row per sequence (WF_OP_BORDER) */
     const wf_op *batch_sum;
     /* required: n floats of the device's type as bf16, and back (core/numerics/bf16.h) */
     void (*narrow)(const struct wf_device *device, const void *from, uint16_t *to, int64_t n);
     void (*widen)(const struct wf_device *device, const uint16_t *from, void *to, int64_t n);
-    /* what a tensor that is stored as nf4 stands for (core/nf4_tensor.h), as bf16 or as floats of the device's type;
-       NULL: the device takes none */
+    /* widens a tensor that is stored as nf4 (core/nf4_tensor.h) to bf16 or to floats of the
+       device's type; NULL: the device takes none */
     void (*widen_nf4)(const struct wf_device *device, const wf_tensor *t, wf_dtype as,
                       void *to);
     void (*close)(struct wf_device *device); /* required */

@@ -1,4 +1,5 @@
-/* core/dynamic8_tensor.h - matrices that are stored in 8 bits a number (core/numerics/dynamic8.h). */
+/* core/dynamic8_tensor.h - matrices that are stored in 8 bits a number
+   (core/numerics/dynamic8.h). */
 #ifndef WF_CORE_DYNAMIC8_TENSOR_H
 #define WF_CORE_DYNAMIC8_TENSOR_H
 
@@ -7,13 +8,13 @@
 
 WF_BEGIN_DECLS
 
-/* What the codes of such a type stand for. */
+/* Returns the levels that the codes of a type stand for. */
 static inline const float *wf_dynamic8_levels(wf_dtype dtype)
 {
     return dtype == WF_DYNAMIC8 ? wf_dynamic8_signed : wf_dynamic8_unsigned;
 }
 
-/* The part of its rows that this rank holds. */
+/* Returns the columns of a row that this rank holds. */
 static inline wf_dynamic8_row wf_dynamic8_row_of_tensor(const wf_tensor *t)
 {
     return wf_dynamic8_row_of(t->dim[1].size, t->dim[1].grain, t->start[1], t->local[1]);

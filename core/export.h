@@ -1,4 +1,4 @@
-/* core/export.h - what the shared library shows: everything is hidden but what carries WF_API. */
+/* core/export.h - visibility of symbols: everything is hidden but what carries WF_API. */
 #ifndef WF_CORE_EXPORT_H
 #define WF_CORE_EXPORT_H
 
@@ -12,7 +12,7 @@
 #define WF_END_DECLS
 #endif
 
-/* What kernels of a GPU call as well; only nvcc knows the words. */
+/* Marks functions that GPU kernels call too; only nvcc knows the keywords. */
 #ifdef __CUDACC__
 #define WF_HOST_DEVICE __host__ __device__
 #else

@@ -6,7 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/** wf_names_rank - whether the text of an error begins with the rank that failed; a text names one rank, once. */
+/** wf_names_rank - returns true where the text of an error begins with the rank that failed; a
+ * text names one rank, once. */
 static inline bool wf_names_rank(const char *text)
 {
     int rank, n = 0;

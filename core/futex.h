@@ -1,4 +1,5 @@
-/* core/futex.h - sleep until a word changes, and wake who sleeps on it (futex(2), one process). */
+/* core/futex.h - sleep until a word changes, and wake who sleeps on it (futex(2), one
+   process). */
 #ifndef WF_CORE_FUTEX_H
 #define WF_CORE_FUTEX_H
 
@@ -9,8 +10,8 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_futex_wait - sleep while a word has this value. Without a reason it returns early now and then:
- * callers look at their condition again.
+ * wf_futex_wait - sleeps while a word has this value. It may return early without a reason:
+ * callers check their condition again.
  *
  * @param word          an atomic word of 32 bits, of this process
  * @param milliseconds  how long at most
@@ -18,10 +19,10 @@ WF_BEGIN_DECLS
  */
 WF_API bool wf_futex_wait(const void *word, uint32_t value, int milliseconds);
 
-/** wf_futex_wake - wake so many at most of the threads that sleep on a word. */
+/** wf_futex_wake - wakes at most `most` of the threads that sleep on a word. */
 WF_API void wf_futex_wake(const void *word, int most);
 
-/** wf_cpu_relax - let a moment pass without giving the core away. */
+/** wf_cpu_relax - pauses for a moment without giving the core away. */
 static inline void wf_cpu_relax(void)
 {
 #if defined(__x86_64__)

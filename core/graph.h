@@ -1,14 +1,14 @@
 /*
- * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and replayed
- * without what the host does to launch it (CUDA graphs).
+ * core/graph.h - graph capture: a stretch of a rank's work on its device, captured once and
+ * replayed without what the host does to launch it (CUDA graphs).
  *
- * What is captured keeps its tensors, their addresses, and the attributes of its ops. What differs
- * from run to run is in tensors that are written before one (a batch), or in a few numbers that
- * kernels find in memory of the device while they are captured (kernels/now.h).
+ * What is captured keeps its tensors, their addresses, and the attributes of its ops. What
+ * differs from run to run is in tensors that are written before one (a batch), or in a few
+ * numbers that kernels find in memory of the device while they are captured (kernels/now.h).
  *
- * Memory that ops take while a graph is captured is the graph's own and stays where it is. A tensor
- * that was made then and is still held holds what the last run gave it; nothing else does, and
- * nothing may be given back then that was taken before.
+ * Memory that ops take while a graph is captured is the graph's own and stays where it is. A
+ * tensor that was made then and is still held holds what the last run gave it; nothing else
+ * does, and nothing may be given back then that was taken before.
  */
 #ifndef WF_CORE_GRAPH_H
 #define WF_CORE_GRAPH_H
@@ -20,38 +20,40 @@ WF_BEGIN_DECLS
 typedef struct wf_graph wf_graph;
 
 /**
- * wf_graph_begin - capture what the context's device is asked for from now on, in place of doing it
+ * wf_graph_begin - begins to capture the work of the context's device, in place of doing it
  *
- * What shapes and kernels need but once (libraries loaded, algorithms found) has to be there: the
- * same work has run before. In a plan nothing is captured, and memory is counted as in a run.
- * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being captured), WF_ENOMEM in the
- *          context
+ * One-time work (loading libraries, choosing algorithms) must be done before: run the same work
+ * once uncaptured. In a plan nothing is captured, and memory is counted as in a run.
+ * Errors:  WF_EUNSUPPORTED (the device cannot), WF_EINVAL (one is being captured), WF_ENOMEM in
+ *          the context
  */
 WF_API wf_status wf_graph_begin(wf_context *ctx);
 
 /**
- * wf_graph_end - the end of what wf_graph_begin began, with or without an error in between
+ * wf_graph_end - ends the capture that wf_graph_begin began, with or without an error in
+ * between
  *
  * From now on the memory that the graph needs beside its tensors is counted as WF_MEMORY_GRAPH.
  * Owner:   caller; wf_graph_free
- * Errors:  WF_EDEVICE: something was asked for that cannot be captured: a value on the host, a
- *          copy from it; NULL then, and where the context had an error before. What was made
- *          meanwhile has no memory, and the context is good for nothing but to be closed
+ * Errors:  WF_EDEVICE: the work cannot be captured (a value was read on the host, or copied
+ *          from it); NULL then, and where the context had an error before. Tensors made
+ *          meanwhile have no memory, and the context can only be closed
  */
 WF_API wf_graph *wf_graph_end(wf_context *ctx);
 
-/** wf_graph_is_captured - whether one is: no value can be read, since none is computed. */
+/** wf_graph_is_captured - returns true during a capture: no value can be read, since none is
+ * computed. */
 WF_API bool wf_graph_is_captured(const wf_context *ctx);
 
 /**
- * wf_graph_run - do what was captured, after all that the rank has asked for before
+ * wf_graph_run - replays the captured work, after all work of the rank that came before
  *
  * @param now  [bytes] copied: the numbers of this run
  * Errors:  WF_EDEVICE in the context
  */
 WF_API wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes);
 
-/** wf_graph_free - forget it; NULL is allowed. Before its context is closed. */
+/** wf_graph_free - frees a graph; NULL is allowed. Before its context is closed. */
 WF_API void wf_graph_free(wf_graph *graph);
 
 WF_END_DECLS

@@ -1,7 +1,7 @@
 /*
- * core/host_data.h - the data of tensors where the host's own code can read and write them: in
- * place where the device's memory is the host's, else in a copy. Whoever is not a kernel and wants
- * numbers comes here; a tensor's `data` may be an address of a device.
+ * core/host_data.h - the data of tensors where host code can read and write them: in place
+ * where the device's memory is the host's, else in a copy. Code that is no kernel reads numbers
+ * by these functions; a tensor's `data` may be an address of a device.
  */
 #ifndef WF_CORE_HOST_DATA_H
 #define WF_CORE_HOST_DATA_H
@@ -14,13 +14,13 @@ WF_BEGIN_DECLS
 typedef struct wf_host_data {
     wf_tensor *t;
     void *copy; /* NULL: the data themselves */
-    void *
-        f32; /* the same as f32, where they are stored as something else and that was asked for */
+    /* the data widened to f32, where they are stored as another type and f32 was asked for */
+    void *f32;
     bool changed;
 } wf_host_data;
 
 /**
- * wf_data_read - the local data of t, to be read; waits for what computes them
+ * wf_data_read - returns the local data of t, to be read; waits for what computes them
  *
  * Owner:   *view, until wf_data_close
  * Errors:  in t's context; the result is then NULL, and *view may still be closed
@@ -28,7 +28,8 @@ typedef struct wf_host_data {
 WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
 
 /**
- * wf_data_write - the local data of t, to be written: wf_data_close brings them to the device
+ * wf_data_write - returns the local data of t, to be written: wf_data_close copies them to the
+ * device
  *
  * @param keep  what is there is wanted as well; false: all of it will be written
  * Owner:   *view, until wf_data_close
@@ -36,25 +37,25 @@ WF_API const void *wf_data_read(const wf_tensor *t, wf_host_data *view);
  */
 WF_API void *wf_data_write(wf_tensor *t, bool keep, wf_host_data *view);
 
-/**
- * wf_data_read_f32, wf_data_write_f32 - the same as the numbers they stand for, where a tensor is stored as
- * bf16: read widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all is written. What is
- * stored as nf4 is read so too, and written by wf_nf4_store alone (WF_EDTYPE)
- */
+/** wf_data_read_f32, wf_data_write_f32 - return the local data as f32, where a tensor is stored
+ * as bf16: widened, and rounded when wf_data_close stores them. Of f32 the data themselves; all
+ * elements are written. Nf4 is read widened too, and written by wf_nf4_store alone
+ * (WF_EDTYPE) */
 WF_API const float *wf_data_read_f32(const wf_tensor *t, wf_host_data *view);
 WF_API float *wf_data_write_f32(wf_tensor *t, wf_host_data *view);
 
-/** wf_data_close - the data are the device's again; what was written is there. */
+/** wf_data_close - ends the access; written data are copied to the device. */
 WF_API void wf_data_close(wf_host_data *view);
 
-/** wf_data_get - elements [first, first + n) of the local data, copied to `to`; an error in the
+/** wf_data_get - copies elements [first, first + n) of the local data to `to`; an error in the
  * context. */
 WF_API wf_status wf_data_get(const wf_tensor *t, int64_t first, int64_t n, void *to);
 
 /**
- * wf_data_take - scratch memory for the host's own use: of the context's pool, and counted there,
- * where that holds the host's memory. Pair with wf_data_give. What a kernel needs it says as
- * wf_kernel.workspace; what ops need between each other are tensors of a scope.
+ * wf_data_take - takes scratch memory for the host's own use: from the context's pool, and
+ * counted there, where that holds host memory. Pair with wf_data_give. A kernel declares its
+ * scratch memory as wf_kernel.workspace; what ops need between each other are tensors of a
+ * scope.
  *
  * Errors:  in the context; the result is then NULL
  */

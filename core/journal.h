@@ -1,6 +1,7 @@
 /*
- * core/journal.h - who writes down what a rank does, in its order: ops, and collectives and messages as they begin and as it
- * waits for their end. In a plan, too, where nothing is computed or moved.
+ * core/journal.h - the op log: callbacks that get what a rank does, in its order: ops, and
+ * collectives and messages as they begin and as the rank waits for their end. In a plan, too,
+ * where nothing is computed or moved.
  */
 #ifndef WF_CORE_JOURNAL_H
 #define WF_CORE_JOURNAL_H
@@ -13,20 +14,21 @@ WF_BEGIN_DECLS
 
 struct wf_call;
 
-/** wf_journal_move - a collective or a message that begins. Texts and lists are borrowed until the call returns. */
+/** wf_journal_move - a collective or a message that begins. Texts and lists are borrowed until
+ * the call returns. */
 typedef struct wf_journal_move {
     const char *op;    /* "all_reduce", .., "send", "recv" */
     const char *group; /* the name of the group of ranks */
-    int size;          /* how many ranks the group has */
-    int64_t whole;     /* bytes of what is gathered, reduced, sent .. */
-    int64_t brings;    /* .. and of them those that this rank puts in */
+    int size;          /* ranks of the group */
+    int64_t whole;     /* bytes gathered, reduced or sent .. */
+    int64_t brings;    /* .. and those of them that this rank contributes */
     size_t element;    /* bytes of an element */
-    int64_t receives;  /* bytes that come to this rank from others, as traffic is counted */
+    int64_t receives;  /* bytes that this rank receives from others, as traffic is counted */
     int peer;     /* a message's other end, a broadcast's root: a rank of the world; else -1 */
-    uint64_t tag; /* a message has one */
+    uint64_t tag; /* a message's */
 } wf_journal_move;
 
-/** wf_journal - the functions of whoever writes; called by the rank's own thread. */
+/** wf_journal - the callbacks of an op log; called by the rank's own thread. */
 typedef struct wf_journal {
     void (*op)(void *self, const struct wf_call *call);
     uint64_t (*begin)(void *self, const wf_journal_move *what); /* a number above 0, for .. */

@@ -1,4 +1,5 @@
-/* core/nf4_tensor.h - matrices that are stored as NF4 (core/numerics/nf4.h): made, filled and read. */
+/* core/nf4_tensor.h - matrices that are stored as NF4 (core/numerics/nf4.h): made, filled and
+   read. */
 #ifndef WF_CORE_NF4_TENSOR_H
 #define WF_CORE_NF4_TENSOR_H
 
@@ -8,28 +9,29 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_nf4_new - a matrix of this rank's part as NF4, contents undefined
+ * wf_nf4_new - makes a matrix of this rank's part as NF4, contents undefined
  *
- * @param as  WF_F32 or WF_BF16: what the numbers are that it stands for: level times scale, rounded to this. Ops
- *            take them as they would take a tensor of that type
+ * @param as  WF_F32 or WF_BF16: the type of the numbers that it represents: level times scale,
+ *            rounded to this. Ops take them as they would take a tensor of that type
  * Owner:     the innermost open scope
  * Errors:    as wf_tensor_new
  */
 WF_API wf_tensor *wf_nf4_new(wf_context *ctx, int ndim, const wf_dim *dims,
                              const wf_layout *layout, wf_memory_kind kind, wf_dtype as);
 
-/** wf_nf4_absent - one like t whose memory comes later (wf_tensor_absent), in another layout of the same rows; it has
- * t's scales. Owner: the innermost open scope. */
+/** wf_nf4_absent - makes a tensor like t whose memory comes later (wf_tensor_absent), in
+ * another layout of the same rows; it shares t's scales. Owner: the innermost open scope. */
 WF_API wf_tensor *wf_nf4_absent(wf_tensor *t, const wf_layout *layout);
 
-/** wf_nf4_part_of - which part of which matrix this rank holds. */
+/** wf_nf4_part_of - returns the part of its matrix that this rank holds. */
 WF_API wf_nf4_part wf_nf4_part_of(const wf_tensor *t);
 
-/** wf_nf4_scale_count - elements of the scales of a matrix: one for all of it, and one for each 16,384 of its own. */
+/** wf_nf4_scale_count - returns the number of scales of a matrix: one for all of it, and one
+ * for each 16,384 of its elements. */
 WF_API int64_t wf_nf4_scale_count(const wf_dim *dims);
 
 /**
- * wf_nf4_store - fill in the part that is here
+ * wf_nf4_store - quantizes values into this rank's part
  *
  * @param values  of this part
  * @param absmax  of all blocks of the matrix (wf_nf4_absmax), over all ranks
@@ -37,7 +39,8 @@ WF_API int64_t wf_nf4_scale_count(const wf_dim *dims);
  */
 WF_API wf_status wf_nf4_store(wf_tensor *t, const float *values, const float *absmax);
 
-/** wf_nf4_values - what rows [row, row + rows) of the part here stand for, of data that the host can read. */
+/** wf_nf4_values - dequantizes rows [row, row + rows) of this rank's part, from data that the
+ * host can read. */
 WF_API void wf_nf4_values(const wf_tensor *t, const uint8_t *bytes, const float *scales,
                           int64_t row, int64_t rows, float *to);
 

@@ -1,5 +1,5 @@
 /*
- * core/op.h - what an op is, for those who add one (inside the tree or in an application).
+ * core/op.h - an op, for everybody who adds one (inside the tree or in an application).
  *
  * The signature says shapes and layouts at once: "...k,nk->...n".
  *   - one letter per dim; the same letter has the same size and is split together everywhere
@@ -37,20 +37,22 @@ enum {
     WF_OP_TERMS = 64,
     /* the last output is the sum of the first over the letters that it lacks of it */
     WF_OP_SUM_LAST = 128,
-    /* letters of outputs that the first operand lacks are split all together or not: its gradient
-       is one sum over all of them */
+    /* letters of outputs that the first operand lacks are split all together or not: its
+       gradient is one sum over all of them */
     WF_OP_MEMBERS = 256,
     /* a border between layouts: takes the gradient of a vector as a row per sequence, see
        wf_gradient.summed */
     WF_OP_BORDER = 512,
     /* one term of the sum is picked, all others are zeros: any order has the same bits */
     WF_OP_SELECT = 1024,
-    /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed too */
+    /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed
+       too */
     WF_OP_CHAIN = 2048,
-    /* output o is the value of operand o, moved or as it is: its uses are uses of the operand, whose
-       gradients are added in one order (core/fan_in.c) */
+    /* output o is the value of operand o, moved or as it is: its uses are uses of the operand,
+       whose gradients are added in one order (core/fan_in.c) */
     WF_OP_PASS = 4096,
-    /* its gradient runs forward again on a tape of its own, in which operands may have several uses */
+    /* its gradient runs forward again on a tape of its own, in which operands may have several
+       uses */
     WF_OP_REPLAY = 8192
 };
 
@@ -70,29 +72,32 @@ typedef struct wf_call {
     int n_in, n_out;
     wf_tensor *in[WF_MAX_INPUTS];
     wf_tensor *out[WF_MAX_OUTPUTS];
-    /* NULL, or where an output goes in place of a new tensor: of its type, shape and layout, and
-       not while a tape records */
+    /* NULL, or the existing tensor that takes an output: of its type, shape and layout, and not
+       while a tape records */
     wf_tensor *into[WF_MAX_OUTPUTS];
     const void *attr; /* the op's own struct of parameters, at most WF_MAX_ATTRIBUTES bytes */
     size_t attr_size;
-    const char *signature; /* this call's; filled in by wf_dispatch, until it returns */
+    const char *signature; /* this call's; filled in by wf_dispatch, valid until it returns */
 } wf_call;
 
 /**
  * wf_kernel - computes the local outputs of a call; workspace may be NULL (none needed)
+ *
+ * It sees floats of the device's type: operands stored as bf16 are widened before and results
+ * rounded after it, except for those that it declares to take as they are stored.
  *
  * It sees floats of the device's type: what is stored as bf16 is widened before and rounded
  * behind it, except for what it says to take as it is stored.
  */
 typedef struct wf_kernel {
     wf_status (*run)(const wf_call *call, void *workspace);
-    size_t (*workspace)(const wf_call *call); /* NULL: none; asked in a plan too, so what cannot
-                                                 be run fails here */
-    unsigned mixed_ok; /* WF_IN, WF_OUT: what it takes in either type, each for itself */
-    /* WF_IN, WF_OUT: what it takes as bf16 where all of it is, and where the context does not compute
-       in fp32 (wf_context_options.compute_fp32) */
+    /* NULL: none; called in a plan too, so a call that cannot be run fails here */
+    size_t (*workspace)(const wf_call *call);
+    unsigned mixed_ok; /* WF_IN, WF_OUT: operands taken in either type, each for itself */
+    /* WF_IN, WF_OUT: operands taken as bf16 where all of them are, and where the context does
+       not compute in fp32 (wf_context_options.compute_fp32) */
     unsigned all_bf16;
-    unsigned dynamic8_ok; /* WF_IN: what it takes in 8 bits too (core/numerics/dynamic8.h) */
+    unsigned dynamic8_ok; /* WF_IN: operands taken in 8 bits too (core/numerics/dynamic8.h) */
 } wf_kernel;
 
 /** wf_device_kernel - the kernel that an application's op brings for one device. */
@@ -101,7 +106,8 @@ typedef struct wf_device_kernel {
     const wf_kernel *kernel;
 } wf_device_kernel;
 
-/* Kernels of an application's op, for a wf_op at file scope, where the list lives as long as the op. */
+/* Lists the kernels of an application's op, for a wf_op at file scope, where the list lives as
+   long as the op. */
 #define WF_KERNELS(...)                                                                        \
     (const wf_device_kernel[])                                                                 \
     {                                                                                          \
@@ -120,11 +126,13 @@ typedef struct wf_gradient {
     wf_tensor *out[WF_MAX_OUTPUTS];  /* those that the op saves (WF_SAVE_OUT), else NULL */
     wf_tensor *dout[WF_MAX_OUTPUTS]; /* NULL where an output was not used */
     bool want[WF_MAX_INPUTS];        /* the elements of din that this call has to fill */
-    /* An op made the operand, and takes a gradient of its shape. Leaves and borders take that of a
-       vector as a row per sequence: what sums it knows whether ranks share a sequence. */
+    /* The operand is the result of an op, which takes a gradient of its shape. Leaves and
+       borders take that of a vector as a row per sequence: the code that sums it knows whether
+       ranks share a sequence. */
     bool summed[WF_MAX_INPUTS];
-    /* To be filled, by public ops alone. What is not asked for may be given as well where it
-       comes for nothing, if it is right: a leaf's is kept, and not asked for again. */
+    /* Filled by the op, by calls of public ops alone. Others than the wanted ones may be filled
+       as well where they cost nothing and are right: a leaf's is kept, and not asked for
+       again. */
     wf_tensor *din[WF_MAX_INPUTS];
     bool defer;           /* this walk leaves gradients of weights to the next one */
     struct wf_node *node; /* for wf_tape_adopt */
@@ -133,9 +141,9 @@ typedef struct wf_gradient {
 struct wf_op {
     const char *name;
     const char *signature;
-    /* NULL, or writes the signature of a call into text and returns it: for an op whose attributes
-       say which dims it works on (the dim of a sum, the order of a permutation). `signature` is
-       then an example, the one of the generated tests. */
+    /* NULL, or writes the signature of a call into text and returns it: for an op whose
+       attributes say which dims it works on (the dim of a sum, the order of a permutation).
+       `signature` is then an example, the one of the generated tests. */
     const char *(*spell)(const wf_call *call, char text[WF_SIGNATURE_TEXT]);
     unsigned flags;
     unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
@@ -144,36 +152,38 @@ struct wf_op {
     unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */
     wf_kernel reference; /* plain loop in double; f64 operands */
     void (*backward)(wf_gradient *grad); /* NULL: no gradient */
-    /* NULL, or output 0 once more, with the same bits, from what the op saves (in, out, attr): for an op
-       whose result takes more to keep than to recompute. Gradients that read it have it recomputed then. */
+    /* NULL, or output 0 once more, with the same bits, from what the op saves (in, out, attr):
+       for an op whose result takes more to keep than to recompute. Gradients that read it have
+       it recomputed then. */
     wf_tensor *(*recompute)(const wf_gradient *grad);
-    /* NULL, or backward for the same call of `passes` (2 or 4) passes: fills first.din with the sums over
-       them of the gradients of leaves, each a node of the tree (core/numerics/tree.h). Whatever of
-       them first.want asks for is wanted; the others' are alike. */
+    /* NULL, or backward for the same call of `passes` (2 or 4) passes: fills first.din with the
+       sums over them of the gradients of leaves, each a node of the tree
+       (core/numerics/tree.h). Those of first.want are wanted; the others' want is alike. */
     void (*backward_joined)(int passes, wf_gradient *const *grad);
     double (*flops)(const wf_call *call); /* NULL, or this rank's work of a matrix product */
-    double repeats;    /* the part of that which the forward pass has done already */
-    unsigned integers; /* bit i: operand i is i32; the others are of the device's float type, or
-                          stored as bf16 unless the op writes to an operand */
-    unsigned shapes;   /* bit i: of operand i only the shape is read */
-    unsigned writes;   /* WF_IN: operands beside the first that an op in place writes to */
-    unsigned
-        keep_fp32; /* bit o: output o is of the device's type, whatever results are stored as:
-                          statistics, losses, gradients of parameters */
-    unsigned
-        follows; /* bit o: with wf_context_options.fp32_residual, output o is of the device's
-                          type where operand 0 is; and gradients of operands that are stored as
-                          bf16 are too */
+    double repeats; /* the part of that which the forward pass has done already */
+    /* bit i: operand i is i32; the others are of the device's float type, or stored as bf16
+       unless the op writes to an operand */
+    unsigned integers;
+    unsigned shapes; /* bit i: of operand i only the shape is read */
+    unsigned writes; /* WF_IN: operands beside the first that an op in place writes to */
+    /* bit o: output o is of the device's type, whatever results are stored as: statistics,
+       losses, gradients of parameters */
+    unsigned keep_fp32;
+    /* bit o: with wf_context_options.fp32_residual, output o is of the device's type where
+       operand 0 is; and gradients of operands that are stored as bf16 are too */
+    unsigned follows;
     /* NULL, or the dims of output `out` where the signature cannot say them. */
     wf_status (*shape)(const wf_call *call, int out, int *ndim, wf_dim *dims);
-    /* An application's op: its kernel for each device that it runs on, by the device's name, ended by
-       {NULL, NULL}: WF_KERNELS({"cpu", &kernel}). NULL for rows of kernels/ops.def: each device has
-       a table of those. */
+    /* An application's op: its kernel for each device that it runs on, by the device's name,
+       ended by {NULL, NULL}: WF_KERNELS({"cpu", &kernel}). NULL for rows of kernels/ops.def:
+       each device has a table of those. */
     const wf_device_kernel *kernels;
     int id; /* row of kernels/ops.def, counted from 1; 0 for an application's op */
 };
 
-/** wf_op_kernel - the kernel that an application's op brings for a device; NULL: it has none. */
+/** wf_op_kernel - returns the kernel that an application's op brings for a device; NULL: it has
+ * none. */
 static inline const wf_kernel *wf_op_kernel(const wf_op *op, const char *device)
 {
     for (const wf_device_kernel *k = op->kernels; k && k->device; k++)
@@ -183,8 +193,9 @@ static inline const wf_kernel *wf_op_kernel(const wf_op *op, const char *device)
 }
 
 /**
- * wf_dispatch - the one path of every op: operands and the sticky error -> shapes from the
- * signature -> legal layouts -> allocate -> kernel of the device -> record on the tape.
+ * wf_dispatch - runs an op, the one path of all of them: operands and the sticky error ->
+ * shapes from the signature -> legal layouts -> allocate -> kernel of the device -> record on
+ * the tape.
  *
  * @param call  op, ctx, n_in, in, n_out, attr and into filled in; out is filled by this call
  * Errors:  recorded in the context; every out is then NULL. A NULL operand gives NULL outputs,
@@ -192,16 +203,19 @@ static inline const wf_kernel *wf_op_kernel(const wf_op *op, const char *device)
  */
 WF_API wf_status wf_dispatch(wf_call *call);
 
-/** wf_apply - wf_dispatch for one output: operands follow n_in as wf_tensor pointers. */
+/** wf_apply - runs an op of one output by wf_dispatch: operands follow n_in as wf_tensor
+ * pointers. Owner: the innermost scope. Errors: in the context; NULL then. */
 WF_API wf_tensor *wf_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in, ...);
 
 /**
- * wf_chunk_dim - which of the dims [first, end) of a shape has the chunks of a sum over all of them
+ * wf_chunk_dim - returns the one of the dims [first, end) of a shape that has the chunks of a
+ * sum over all of them
  *
- * It is the last one of 8 chunks: the heads of [batch, tokens, heads, head_dim], else the tokens. A
- * chunk is one chain over everything else, so an axis that splits another one of these dims shows
- * in the sum's bits, as one that splits a dim of one chunk does. (A batch that is summed with other
- * dims, WF_CHUNKS_EACH in front, has a chunk for each of its indices instead.)
+ * It is the last one of 8 chunks: the heads of [batch, tokens, heads, head_dim], else the
+ * tokens. A chunk is one chain over everything else, so an axis that splits another one of
+ * these dims shows in the sum's bits, as one that splits a dim of one chunk does. (A batch that
+ * is summed with other dims, WF_CHUNKS_EACH in front, has a chunk for each of its indices
+ * instead.)
  *
  * Returns: -1 where all of it is one chunk
  */
@@ -215,7 +229,7 @@ WF_HOST_DEVICE static inline int wf_chunk_dim(const wf_dim *dim, int first, int 
 }
 
 /**
- * wf_chunk_cuts - how a sum over this rank's part of a dim is cut in chunks.
+ * wf_chunk_cuts - cuts a sum over this rank's part of a dim in chunks.
  *
  * @param at  filled with local offsets at[0] = 0 .. at[n] = local; for WF_CHUNKS_8 these are
  *            the global chunks cut down to the part, most of them empty where it is a small one

@@ -11,18 +11,19 @@
 
 WF_BEGIN_DECLS
 
-/** wf_plugin_ask - a library that is asked for. */
+/** wf_plugin_ask - the description of a library to load. */
 typedef struct wf_plugin_ask {
     const char *name;  /* the library's: "mpi" */
     const char *what;  /* for errors: "transport mpi" */
     const char *needs; /* what it is built with */
-    /* Calls the library's wf_plugin with the host's table; NULL where that is of another version. */
+    /* Calls the library's wf_plugin with the host's table; NULL where that is of another
+       version. */
     const void *(*enter)(void *symbol);
     int version;
 } wf_plugin_ask;
 
 /**
- * wf_plugin_find - what the plugin's entry gives, of a library that is loaded once, from
+ * wf_plugin_find - returns the entry of a plugin, of a library that is loaded once, from
  * $WEFT_PLUGINS, beside this library or the program, or where the system looks
  *
  * Owner:   the process

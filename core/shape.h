@@ -1,6 +1,6 @@
 /*
- * core/shape.h - what a tensor is described by: the type of its elements and its dims, and the names of
- * the types that a description passes on without looking inside.
+ * core/shape.h - the description of a tensor: the type of its elements and its dims, and the
+ * names of the types that a description passes on without looking inside.
  */
 #ifndef WF_CORE_SHAPE_H
 #define WF_CORE_SHAPE_H
@@ -26,13 +26,14 @@ typedef enum wf_dtype {
     WF_DTYPES
 } wf_dtype;
 
-/* Whether a type is 8 bits a number, with signs or without (core/numerics/dynamic8.h). */
+/* Returns true for a type of 8 bits a number, with signs or without
+   (core/numerics/dynamic8.h). */
 static inline bool wf_dtype_is_dynamic8(wf_dtype dtype)
 {
     return dtype == WF_DYNAMIC8 || dtype == WF_DYNAMIC8U;
 }
 
-/* How a sum over a dim is cut in chunks (core/numerics/tree.h). */
+/* The chunks in which a sum over a dim is cut (core/numerics/tree.h). */
 enum {
     WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */
     WF_CHUNKS_8 = 8,    /* 8 chunks: heads, ffn, vocabulary, tokens */

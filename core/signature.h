@@ -1,4 +1,5 @@
-/* core/signature.h - the signature of an op (core/op.h), matched with the operands of one call. */
+/* core/signature.h - the signature of an op (core/op.h), matched with the operands of one
+   call. */
 #ifndef WF_CORE_SIGNATURE_H
 #define WF_CORE_SIGNATURE_H
 
@@ -8,7 +9,7 @@ WF_BEGIN_DECLS
 
 enum { WF_LETTERS = 32 }; /* 'a'..'z' are 0..25; the dims of "..." follow */
 
-/** wf_signature - the letter of each dim of each operand, and what is known of each letter. */
+/** wf_signature - the letter of each dim of each operand, and the shape of each letter. */
 typedef struct wf_signature {
     int n_in, n_out;
     int ndim[WF_MAX_INPUTS + WF_MAX_OUTPUTS]; /* outputs follow at n_in */
@@ -20,7 +21,7 @@ typedef struct wf_signature {
 } wf_signature;
 
 /**
- * wf_signature_match - match the operands of a call with call->signature
+ * wf_signature_match - matches the operands of a call with call->signature
  *
  * @param sig  filled in, the letters of outputs too
  * Errors:     WF_ESHAPE, which names the operand and the dim, in the context and returned

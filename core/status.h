@@ -16,21 +16,21 @@ typedef enum wf_status {
 
 enum { WF_ERROR_TEXT = 1536 };
 
-/** wf_error - the first failure of whoever owns this record; zero-initialise it. */
+/** wf_error - the first failure recorded here; zero-initialise it. */
 typedef struct wf_error {
     wf_status code;
     char text[WF_ERROR_TEXT];
 } wf_error;
 
 /**
- * wf_status_name - short text of a status, for instance "out of memory".
+ * wf_status_name - returns a short text of a status, for instance "out of memory".
  *
  * Owner:   static string; never NULL
  */
 WF_API const char *wf_status_name(wf_status status);
 
 /**
- * wf_error_set - record a failure, unless one is recorded already.
+ * wf_error_set - records a failure, unless one is recorded already.
  *
  * @param error  record to fill; NULL drops the text
  * @param code   anything but WF_OK
@@ -39,11 +39,12 @@ WF_API const char *wf_status_name(wf_status status);
 WF_API wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
 
-/** wf_text_visible - replace, in place, what a terminal would obey: control characters but tabs and
- * line ends, by '?'. Every text of an error is; so should be what comes from a file and is printed. */
+/** wf_text_visible - replaces, in place, control characters that a terminal would obey, but
+ * tabs and line ends, by '?'; returns text. Done to every text of an error, and to texts of
+ * files before they are printed. */
 WF_API char *wf_text_visible(char *text);
 
-/** wf_error_vset - wf_error_set with a va_list. */
+/** wf_error_vset - records a failure like wf_error_set, with a va_list. */
 WF_API wf_status wf_error_vset(wf_error *error, wf_status code, const char *format,
                                va_list args) WF_PRINTF(3, 0);
 

@@ -1,4 +1,4 @@
-/* core/thread.h - threads that work for others. */
+/* core/thread.h - threads of the library itself. */
 #ifndef WF_CORE_THREAD_H
 #define WF_CORE_THREAD_H
 
@@ -8,10 +8,11 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_thread_start - pthread_create for a thread to which no signal comes that is meant for the process
+ * wf_thread_start - starts a thread, like pthread_create, that gets no signals meant for the
+ * process
  *
- * What the thread has done wrong itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) still comes to it,
- * since a signal of that kind that is blocked ends the process without a word.
+ * Signals of its own faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT) still reach the thread,
+ * since a blocked one would end the process without a message.
  *
  * Returns: 0, or the error of pthread_create
  */

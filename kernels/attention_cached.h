@@ -1,6 +1,6 @@
 /*
- * kernels/attention_cached.h - ops of generation: tokens of sequences that go on, at positions of their own,
- * and a cache of the keys and values before them.
+ * kernels/attention_cached.h - ops of generation: tokens that continue sequences, at positions
+ * of their own, and a KV cache of the keys and values before them.
  */
 #ifndef WF_KERNELS_ATTENTION_CACHED_H
 #define WF_KERNELS_ATTENTION_CACHED_H
@@ -11,11 +11,12 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_rope_at - wf_rope with positions of their own: those of a sequence that goes on
+ * wf_rope_at - rotates as wf_rope does, at positions of their own: those of a sequence that is
+ * continued
  *
  * @param x          [batch, tokens, heads, dim], dim even
- * @param positions  i32 [batch, tokens]; -1 - p for position p in a text that is longer than the original length of
- *                   WF_ROPE_LONG
+ * @param positions  i32 [batch, tokens]; -1 - p for position p in a text that is longer than
+ *                   the original length of WF_ROPE_LONG
  * Layout:      "bshd!,bs->bshd!"
  * Gradient:    to x, by the inverse rotation
  * Errors:      as wf_rope
@@ -23,18 +24,20 @@ WF_BEGIN_DECLS
 WF_API wf_tensor *wf_rope_at(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
                              bool inverse);
 
-/**
- * wf_cache_dtype - what a cache of such keys and values is stored as: WF_BF16 where they are and
- * wf_attention_cached multiplies them so (wf_context_compute), else as the device computes
- */
+/** wf_cache_dtype - returns the storage type of a cache of such keys and values: WF_BF16 where
+ * they are and wf_attention_cached multiplies them so (wf_context_compute), else the device's
+ * type */
 WF_API wf_dtype wf_cache_dtype(const wf_tensor *k);
 
 /**
- * wf_cache_write - the keys and values of tokens go to a cache: cache[slot[b], first[b] + t] = k[b, t]
+ * wf_cache_write - writes the keys and values of tokens to a cache: cache[slot[b], first[b] +
+ * t] = k[b, t]
  *
- * @param k_cache, v_cache  [slots, positions, groups, dim], changed in place; stored as wf_cache_dtype says
+ * @param k_cache, v_cache  [slots, positions, groups, dim], changed in place; stored as
+ *                 wf_cache_dtype says
  * @param k, v              [batch, tokens, groups, dim]; bf16 where the cache is
- * @param first, slot       i32 [batch]: the position of each sequence's first token, and its row of the cache
+ * @param first, slot       i32 [batch]: the position of each sequence's first token, and its
+ *               row of the cache
  * Layout:      "c!t!gd!,c!t!gd!,b!s!gd!,b!s!gd!,b!,b!->"
  * Gradient:    none
  * Errors:      WF_EINVAL (a slot or a position that the cache has not)
@@ -43,18 +46,20 @@ WF_API wf_status wf_cache_write(wf_tensor *k_cache, wf_tensor *v_cache, wf_tenso
                                 wf_tensor *v, wf_tensor *first, wf_tensor *slot);
 
 /**
- * wf_attention_cached - causal attention of tokens to all up to themselves in row slot[b] of a cache,
- * their own keys and values included, which wf_cache_write puts there
+ * wf_attention_cached - attends, causally, from tokens to all up to themselves in row slot[b]
+ * of a cache, their own keys and values included, which wf_cache_write has written
  *
- * The bits are those that wf_attention gives for these tokens of the whole sequence, however many come at
- * once.
+ * The bits are those that wf_attention gives for these tokens of the whole sequence, however
+ * many come at once.
  *
  * @param q            [batch, tokens, heads, dim]
- * @param first, slot  i32 [batch]: the position of each sequence's first token, and its row of the cache
+ * @param first, slot  i32 [batch]: the position of each sequence's first token, and its row of
+ *               the cache
  * @param window       as in wf_attention_options
  * Layout:      "bs!hd!,c!t!gd!,c!t!gd!,b,b->bs!hd!"; g as in wf_attention
  * Gradient:    none
- * Errors:      WF_EINVAL (a slot or a position that the cache has not, a window below 0), WF_ESHAPE
+ * Errors:      WF_EINVAL (a slot or a position that the cache has not, a window below 0),
+ *              WF_ESHAPE
  */
 WF_API wf_tensor *wf_attention_cached(wf_tensor *q, wf_tensor *k_cache, wf_tensor *v_cache,
                                       wf_tensor *first, wf_tensor *slot, int64_t window);

@@ -1,4 +1,5 @@
-/* kernels/linear_sum.h - a product with a weight and one with what adapts it, as one contraction. */
+/* kernels/linear_sum.h - a product with a weight and one with its adapter, as one
+   contraction. */
 #ifndef WF_KERNELS_LINEAR_SUM_H
 #define WF_KERNELS_LINEAR_SUM_H
 
@@ -7,11 +8,12 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_linear_sum - y = x W^T + u B^T: a weight and what adapts it (LoRA)
+ * wf_linear_sum - computes y = x W^T + u B^T: a weight and its adapter (LoRA)
  *
  * @param x, weight  [b, .., k] and [n, k]
  * @param u, more    [b, .., m] and [n, m]
- * Layout:      "b...k,nk,b...m,nm->b...n": k and m are split by the same axes, and y is one partial sum
+ * Layout:      "b...k,nk,b...m,nm->b...n": k and m are split by the same axes, and y is one
+ *              partial sum
  * Sum:         chunk l is one chain through chunk l of k, then chunk l of m
  * Gradient:    to x, u and the weights, as wf_linear's
  */

@@ -1,7 +1,7 @@
 /*
- * kernels/now.h - the numbers of a training step that kernels of a captured graph find in memory of
- * their device (core/graph.h), where the attributes of a call would be those of the step that was captured.
- * An application's kernel that depends on the step reads them there too.
+ * kernels/now.h - the numbers of a training step that kernels of a captured graph find in
+ * memory of their device (core/graph.h), since the attributes of a call stay those of the step
+ * that was captured. An application's kernel that depends on the step reads them there too.
  */
 #ifndef WF_KERNELS_NOW_H
 #define WF_KERNELS_NOW_H
@@ -11,7 +11,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_now - what wf_graph_run takes. */
+/** wf_now - the argument of wf_graph_run. */
 typedef struct wf_now {
     int64_t step;                       /* dropout's, as in wf_context_position */
     float lr, bias1, bias2, grad_scale; /* for updates with of_step set (wf_update) */

@@ -1,14 +1,15 @@
 /*
- * kernels/ops.h - the ops that return tensors (those that work in place are in kernels/parameters.h).
- * Each returns a new tensor that belongs to the innermost scope, never communicates, and gives NULL
- * (the reason is in the context) where an operand is NULL, the shapes or the layouts do not fit, or
- * memory is short. "Layout" is the op's signature (core/op.h); WF_ESHAPE, WF_ELAYOUT, WF_ENOMEM are
- * possible everywhere.
+ * kernels/ops.h - the ops that return tensors (those that work in place are in
+ * kernels/parameters.h). Each returns a new tensor that belongs to the innermost scope, never
+ * communicates, and gives NULL (the reason is in the context) where an operand is NULL, the
+ * shapes or the layouts do not fit, or memory is short. "Layout" is the op's signature
+ * (core/op.h); WF_ESHAPE, WF_ELAYOUT, WF_ENOMEM are possible everywhere.
  */
 #ifndef WF_KERNELS_OPS_H
 #define WF_KERNELS_OPS_H
 
 #include "core/op.h"
+#include "kernels/cross_entropy.h"
 #include "kernels/rope_scaling.h"
 
 WF_BEGIN_DECLS
@@ -17,13 +18,14 @@ WF_BEGIN_DECLS
 #include "kernels/ops.def"
 #undef OP
 
-/** wf_op_count, wf_op_at, wf_op_find - walk the rows of ops.def (ids from 1); NULL if none. */
+/** wf_op_count, wf_op_at, wf_op_find - look up the rows of ops.def (ids from 1); NULL if
+ * none. */
 WF_API int wf_op_count(void);
 WF_API const wf_op *wf_op_at(int id);
 WF_API const wf_op *wf_op_find(const char *name);
 
 /**
- * wf_add - y = a + b; wf_sub - y = a - b; wf_mul - y = a * b; wf_scale - y = factor * x
+ * wf_add - returns a + b; wf_sub - a - b; wf_mul - a * b; wf_scale - factor * x
  *
  * Layout:      "...,...->..."
  * Gradient:    to every operand
@@ -34,16 +36,18 @@ WF_API wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_scale(wf_tensor *x, float factor);
 
 /**
- * wf_add_constant - y = x + value, for parameters before they are used (a gain that is 1 + w): always f32
+ * wf_add_constant - returns x + value, for parameters before they are used (a gain that is 1 +
+ * w): always f32
  *
  * Layout:      "...->..."
- * Gradient:    to x as it is, that of a vector also as rows [b, n], a row per sequence, as ops give it to a parameter
+ * Gradient:    to x as it is, that of a vector also as rows [b, n], a row per sequence, as ops
+ *              give it to a parameter
  */
 WF_API wf_tensor *wf_add_constant(wf_tensor *x, float value);
 
 /**
- * wf_silu - y = x / (1 + exp(-x))
- * wf_gelu - y = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016)
+ * wf_silu - returns x / (1 + exp(-x))
+ * wf_gelu - returns x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))   (Hendrycks & Gimpel 2016)
  *
  * Layout:      "...->..."
  * Gradient:    to x, by wf_silu_grad and wf_gelu_grad (x, dy)
@@ -54,7 +58,8 @@ WF_API wf_tensor *wf_silu_grad(wf_tensor *x, wf_tensor *dy);
 WF_API wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy);
 
 /**
- * wf_swiglu - y = silu(gate) * up, in one pass with the bits of the two ops   (Shazeer 2020)
+ * wf_swiglu - returns silu(gate) * up, in one pass with the bits of the two ops   (Shazeer
+ *                                                                                 2020)
  *
  * Layout:      "...,...->..."
  * Gradient:    to gate and up, by wf_swiglu_grad
@@ -64,11 +69,12 @@ WF_API void wf_swiglu_grad(wf_tensor *gate, wf_tensor *up, wf_tensor *dy, wf_ten
                            wf_tensor **dup);
 
 /**
- * wf_dropout - zero with probability p, else x / (1 - p); the identity in evaluation
+ * wf_dropout - zeroes x with probability p, else returns x / (1 - p); the identity in
+ * evaluation
  *
  * @param x     [batch, tokens, ...]
  * @param p     in [0, 1); 0 returns x itself
- * @param site  number of this place in the model; with the step and the global indices of the
+ * @param site  number of this dropout in the model; with the step and the global indices of the
  *              element (wf_context_position) it decides the mask, whatever the layout
  * Layout:      "bs...->bs..."
  * Gradient:    to x, by the same mask
@@ -76,7 +82,7 @@ WF_API void wf_swiglu_grad(wf_tensor *gate, wf_tensor *up, wf_tensor *dy, wf_ten
 WF_API wf_tensor *wf_dropout(wf_tensor *x, float p, int site);
 
 /**
- * wf_dropout_add - x + wf_dropout(y, p, site), in one pass with the bits of the two ops
+ * wf_dropout_add - returns x + wf_dropout(y, p, site), in one pass with the bits of the two ops
  *
  * Layout:      "bs...,bs...->bs..."
  * Gradient:    to x, and to y by the same mask
@@ -84,28 +90,29 @@ WF_API wf_tensor *wf_dropout(wf_tensor *x, float p, int site);
 WF_API wf_tensor *wf_dropout_add(wf_tensor *x, wf_tensor *y, float p, int site);
 
 /**
- * wf_bias_add - y[b, .., n] = x[b, .., n] + bias[n]
+ * wf_bias_add - returns y[b, .., n] = x[b, .., n] + bias[n]
  *
  * Layout:      "b...n,n->b...n"
- * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad; to one that an op made (this
- *              goes for gains as well) their sum, [n]
+ * Gradient:    to x, and to bias per sequence: [b, n], by wf_bias_grad; to the result of an op
+ *              (this goes for gains as well) their sum, [n]
  */
 WF_API wf_tensor *wf_bias_add(wf_tensor *x, wf_tensor *bias);
 WF_API wf_tensor *wf_bias_grad(wf_tensor *dy);
 
 /**
- * wf_bias_gelu - y = gelu(x + bias), in one pass with the bits of wf_gelu(wf_bias_add(x, bias))
+ * wf_bias_gelu - returns gelu(x + bias), in one pass with the bits of wf_gelu(wf_bias_add(x,
+ * bias))
  *
  * Layout:      "b...n,n->b...n"
  * Gradient:    to x, and to bias per sequence: [b, n], both in one pass by wf_bias_gelu_grad,
- *              which makes x + bias again
+ *              which recomputes x + bias
  */
 WF_API wf_tensor *wf_bias_gelu(wf_tensor *x, wf_tensor *bias);
 WF_API void wf_bias_gelu_grad(wf_tensor *x, wf_tensor *bias, wf_tensor *dy, wf_tensor **dx,
                               wf_tensor **dbias);
 
 /**
- * wf_batch_sum - sum over dim 0, a chunk per index; wf_token_sum - sum over all dims but dim 0, in
+ * wf_batch_sum - sums over dim 0, a chunk per index; wf_token_sum - over all dims but dim 0, in
  * the chunks of the last one that has 8 (wf_chunk_dim)
  *
  * Layout:      "b...->..." and "b...->b"
@@ -117,7 +124,7 @@ WF_API wf_tensor *wf_token_sum(wf_tensor *x);
 WF_API wf_tensor *wf_token_expand(wf_tensor *dy, wf_tensor *like);
 
 /**
- * wf_permute - the dims in another order; wf_transpose - two of them exchanged
+ * wf_permute - reorders the dims; wf_transpose - exchanges two of them
  *
  * @param order  [x->ndim]: dim d of the result is dim order[d] of x
  * Layout:      each dim keeps its axes: "bij->bji"
@@ -127,7 +134,7 @@ WF_API wf_tensor *wf_permute(wf_tensor *x, const int *order);
 WF_API wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1);
 
 /**
- * wf_slice - the indices [first, first + count) of one dim, whole grains of it
+ * wf_slice - returns the indices [first, first + count) of one dim, whole grains of it
  *
  * Layout:      "bi!j->bi!j" for dim 1: the dim is whole on each rank, others as they are
  * Gradient:    to x, zero elsewhere, by wf_slice_grad (like for its shape)
@@ -136,7 +143,7 @@ WF_API wf_tensor *wf_slice(wf_tensor *x, int dim, int64_t first, int64_t count);
 WF_API wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first);
 
 /**
- * wf_sum - the sum over one dim, which the result lacks; wf_mean - that, divided by its size
+ * wf_sum - sums over one dim, which the result lacks; wf_mean - and divides by its size
  *
  * Layout:      "bij->bj" for dim 1; partial where the dim is split, in which case a mean has to
  *              be made of a sum that was redistributed first
@@ -147,7 +154,7 @@ WF_API wf_tensor *wf_mean(wf_tensor *x, int dim);
 WF_API wf_tensor *wf_sum_expand(wf_tensor *y, wf_tensor *like, int dim);
 
 /**
- * wf_softmax - y = exp(x - max) / sum of exp(x - max) over one dim
+ * wf_softmax - returns exp(x - max) / sum of exp(x - max) over one dim
  *
  * @param dim  the last one runs without copies, another is transposed there and back
  * Layout:      "...n!->...n!": the dim is whole on each rank
@@ -162,7 +169,7 @@ typedef struct wf_matmul_options {
 } wf_matmul_options;
 
 /**
- * wf_matmul - y[.., m, n] = sum over k of a[.., m, k] b[.., k, n], a batch of products
+ * wf_matmul - returns y[.., m, n] = sum over k of a[.., m, k] b[.., k, n], a batch of products
  *
  * @param a, b     as many leading dims, of the same sizes
  * @param options  NULL for none
@@ -172,7 +179,7 @@ typedef struct wf_matmul_options {
 WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options *options);
 
 /**
- * wf_linear - y = x W^T; wf_linear_group - the same for up to three weights that share x
+ * wf_linear - returns x W^T; wf_linear_group - for up to three weights that share x
  *
  * @param x       [b, .., k]
  * @param weight  [n, k] each
@@ -180,8 +187,9 @@ WF_API wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options 
  * @param y       filled with count tensors [b, .., n]
  * Layout:      "b...k,nk,mk,lk->b...n,b...m,b...l"
  * Gradient:    to x as one sum through the members in order (one op, one partial sum), to the
- *              weights with one chunk per sequence. So the n of all weights are split by the same
- *              axes; they may be cut in chunks apart, some as wf_dim_chunked and some as wf_dim_width
+ *              weights with one chunk per sequence. So the n of all weights are split by the
+ *              same axes; they may be cut in chunks apart, some as wf_dim_chunked and some as
+ *              wf_dim_width
  */
 WF_API wf_tensor *wf_linear(wf_tensor *x, wf_tensor *weight);
 WF_API void wf_linear_group(wf_tensor *x, int count, wf_tensor *const *weight, wf_tensor **y);
@@ -189,10 +197,11 @@ WF_API wf_tensor *wf_linear_dx(int count, wf_tensor *const *dy, wf_tensor *const
 WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 
 /**
- * wf_linear_dw_joined - the sum of wf_linear_dw over several passes, as one product
+ * wf_linear_dw_joined - returns the sum of wf_linear_dw over several passes, as one product
  *
  * @param passes  1, 2 or 4
- * @param dy      [passes], each [b, .., n], and x likewise, [b, .., k]: all of one shape and layout
+ * @param dy      [passes], each [b, .., n], and x likewise, [b, .., k]: all of one shape and
+ *                layout
  * Layout:      "b...n,b...k,b...n,b...k->nk", and so on
  * Sum:         the midpoint tree over the passes, then over the sequences of each
  * Gradient:    none
@@ -200,10 +209,11 @@ WF_API wf_tensor *wf_linear_dw(wf_tensor *dy, wf_tensor *x);
 WF_API wf_tensor *wf_linear_dw_joined(int passes, wf_tensor *const *dy, wf_tensor *const *x);
 
 /**
- * wf_linear_bias - y = x W^T + bias, for one or three that share x; wf_linear_bias_gelu - the gelu of
- * that. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
+ * wf_linear_bias - returns x W^T + bias, for one or three that share x; wf_linear_bias_gelu -
+ * its gelu. With the bits of wf_linear, wf_bias_add and wf_bias_gelu, and in less time
  *
- * @param x       [b, .., k], k whole on each rank: a product that is partial has to be summed first
+ * @param x       [b, .., k], k whole on each rank: a product that is partial has to be summed
+ *                first
  * @param weight  [n, k] each
  * @param bias    [n] each
  * @param count   1 or 3
@@ -216,11 +226,12 @@ WF_API void wf_linear_bias(wf_tensor *x, int count, wf_tensor *const *weight,
 WF_API wf_tensor *wf_linear_bias_gelu(wf_tensor *x, wf_tensor *weight, wf_tensor *bias);
 
 /**
- * wf_linear_dx_into, wf_linear_dw_add - the gradients of wf_linear for a part of the sequences
+ * wf_linear_dx_into, wf_linear_dw_add - compute the gradients of wf_linear for a part of the
+ * sequences
  *
  * @param dx     where to write it (rows of a larger tensor); NULL: a new tensor
- * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of the
- *               batch's tree, where both halves are (core/numerics/tree.h)
+ * @param older  NULL, or the sum over earlier sequences, which becomes older + dW: a node of
+ *               the batch's tree, where both halves are (core/numerics/tree.h)
  * Layout:      as wf_linear's gradients; dx and older as the results
  * Owner:       the caller of dx and older, which are also returned
  * Errors:      also WF_EINVAL while a tape records
@@ -231,7 +242,7 @@ WF_API wf_tensor *wf_linear_dx_into(int count, wf_tensor *const *dy, wf_tensor *
 WF_API wf_tensor *wf_linear_dw_add(wf_tensor *dy, wf_tensor *x, wf_tensor *older);
 
 /**
- * wf_layernorm - y = (x - mean) / sqrt(var + eps) * gain + bias over the last dim
+ * wf_layernorm - returns (x - mean) / sqrt(var + eps) * gain + bias over the last dim
  *
  * @param gain  [d]
  * @param bias  [d]
@@ -246,7 +257,7 @@ WF_API void wf_layernorm_dw(wf_tensor *x, wf_tensor *mean, wf_tensor *rstd, wf_t
                             wf_tensor **dgain, wf_tensor **dbias);
 
 /**
- * wf_rmsnorm - y[.., d] = gain[d] * x[.., d] / sqrt(mean_d x^2 + eps)
+ * wf_rmsnorm - returns y[.., d] = gain[d] * x[.., d] / sqrt(mean_d x^2 + eps)
  *
  * @param gain  [d]
  * @param eps   > 0, added to the mean square
@@ -258,8 +269,8 @@ WF_API wf_tensor *wf_rmsnorm_dx(wf_tensor *x, wf_tensor *gain, wf_tensor *rstd, 
 WF_API wf_tensor *wf_rmsnorm_dw(wf_tensor *x, wf_tensor *rstd, wf_tensor *dy);
 
 /**
- * wf_add_layernorm, wf_add_rmsnorm - sum = x + dropout(y), and the norm of the sum, in one pass
- * with the bits of wf_dropout_add and the norm
+ * wf_add_layernorm, wf_add_rmsnorm - compute sum = x + dropout(y), and the norm of the sum, in
+ * one pass with the bits of wf_dropout_add and the norm
  *
  * @param p, site  as in wf_dropout
  * @param sum      filled with x + dropout(y), which may be used as well
@@ -274,10 +285,10 @@ WF_API wf_tensor *wf_add_rmsnorm(wf_tensor *x, wf_tensor *y, wf_tensor *gain, fl
                                  float p, int site, wf_tensor **sum);
 
 /**
- * wf_embedding - y[b, .., d] = table[tokens[b, ..], d]
+ * wf_embedding - returns y[b, .., d] = table[tokens[b, ..], d]
  *
- * @param table   [v, d]; a rank that holds a part of v gives zero rows for other tokens, so that
- *                its result is a partial sum
+ * @param table   [v, d]; a rank that holds a part of v gives zero rows for other tokens, so
+ *                that its result is a partial sum
  * @param tokens  i32 [b, ..]; each in [0, v), else WF_EINVAL naming the token
  * Layout:      "vd,b...->b...d"
  * Gradient:    to table, a chunk per sequence, by wf_embedding_dw (table for its shape)
@@ -286,8 +297,9 @@ WF_API wf_tensor *wf_embedding(wf_tensor *table, wf_tensor *tokens);
 WF_API wf_tensor *wf_embedding_dw(wf_tensor *table, wf_tensor *tokens, wf_tensor *dy);
 
 /**
- * wf_rows - the first n rows of a table [p, d], as tokens: [n, d] with n cut in 8 chunks
- * wf_position_add - y[b, s, d] = x[b, s, d] + rows[s, d]
+ * wf_rows - returns the first n rows of a table [p, d], as tokens: [n, d] with n cut in 8
+ * chunks
+ * wf_position_add - returns y[b, s, d] = x[b, s, d] + rows[s, d]
  *
  * Layout:      "p!d->sd" and "bsd,sd->bsd"
  * Gradient:    to the table (rows past n get zero), to x and rows
@@ -297,7 +309,7 @@ WF_API wf_tensor *wf_rows_grad(wf_tensor *table, wf_tensor *dy);
 WF_API wf_tensor *wf_position_add(wf_tensor *x, wf_tensor *rows);
 
 /**
- * wf_split_heads - view [.., heads * dim] as [.., heads, dim]; wf_merge_heads - the way back
+ * wf_split_heads - views [.., heads * dim] as [.., heads, dim]; wf_merge_heads - the inverse
  *
  * @param head_dim  the grain of the last dim (wf_dim_heads)
  * Layout:      "...h->...hd!" and "...hd!->...h"
@@ -307,13 +319,15 @@ WF_API wf_tensor *wf_split_heads(wf_tensor *x, int64_t head_dim);
 WF_API wf_tensor *wf_merge_heads(wf_tensor *x);
 
 /**
- * wf_rope - rotate pairs (i, i + dim/2) of every head by position * f(i), f(i) = base^(-2i/dim), or that scaled
- *                                                                      (Su et al. 2021)
- * @param x        [batch, tokens, heads, dim], dim (the part of it that turns) even; position is the global token index
- * @param inverse  turn back
+ * wf_rope - rotates pairs (i, i + dim/2) of every head by position * f(i), f(i) =
+ * base^(-2i/dim), or that scaled (Su et al. 2021)
+ * @param x        [batch, tokens, heads, dim], dim (the part of it that rotates) even; position
+ *                 is the global token index
+ * @param inverse  rotate back
  * Layout:      "bshd!->bshd!"
  * Gradient:    to x, by the inverse rotation
- * Errors:      WF_ESHAPE (odd dim, more features than there are), WF_EINVAL (base, or a number of the scaling)
+ * Errors:      WF_ESHAPE (odd dim, more features than there are), WF_EINVAL (base, or a number
+ *              of the scaling)
  */
 WF_API wf_tensor *wf_rope(wf_tensor *x, const wf_rope_options *options, bool inverse);
 
@@ -322,77 +336,33 @@ typedef struct wf_attention_options {
     bool causal;   /* token i sees the tokens up to i alone */
     float dropout; /* probability of dropping an attention weight; 0 in evaluation */
     int site;      /* as in wf_dropout */
-    /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the nearest of [0, i];
-       NULL: from 0 on. With causal */
+    /* i32 [batch, tokens]: token i sees first[i] .. i alone, any number being taken for the
+       nearest of [0, i]; NULL: from 0 on. With causal */
     wf_tensor *first;
-    int64_t
-        window; /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
+    /* token i sees the last so many tokens up to itself at most; 0: all. With causal */
+    int64_t window;
 } wf_attention_options;
 
 /**
- * wf_attention - y = softmax(q k^T / sqrt(dim)) v, without the matrix of scores ever whole
+ * wf_attention - computes y = softmax(q k^T / sqrt(dim)) v, as flash attention with an online
+ * softmax: the matrix of scores is never whole
  *
  * @param q        [batch, tokens, heads, dim]
  * @param k, v     [batch, tokens, groups, dim]; query head j uses group j / (heads / groups)
  * @param options  NULL for none
  *
- * The bits of a token's row are a function of the rows that it sees and of their places in blocks of 64
- * tokens: as those of a sequence that begins with its first one, where that is at a multiple of 64.
+ * The bits of a token's row are a function of the rows that it sees and of their positions in
+ * blocks of 64 tokens: as those of a sequence that begins with its first one, where that is at
+ * a multiple of 64.
  *
- * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like h where each
- *              rank's heads use exactly its own groups
+ * Layout:      "bs!hd!,bs!gd!,bs!gd!->bs!hd!", of options->first "bs!"; g whole, or split like
+ *              h where each rank's heads use exactly its own groups
  * Gradient:    to q, k, v; dk and dv are summed over query heads in their 8 chunks, and are
  *              partial where h is split and g is whole
  * Errors:      WF_EINVAL (dropout; `first` or `window` without causal; a window below 0)
  */
 WF_API wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                                const wf_attention_options *options);
-
-/**
- * wf_logit_max - maximum over the (part of the) vocabulary; no gradient
- *
- * Layout:      "...v->...": partial max where v is split
- */
-WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
-
-/**
- * wf_logit_sum - sum[..] = sum_v exp(logits[.., v] - max[..]), picked[..] = logits[.., target]
- *
- * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a row with
- *                 target -1, which is not trained on, sum and picked are +0: no other sum is less than 1
- * Layout:      "...v,...,...->...,...": partial sums where v is split
- * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
- */
-WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
-                         wf_tensor **picked);
-WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                                    wf_tensor *dsum, wf_tensor *dpicked);
-
-/**
- * wf_logit_sum_grad_into, wf_cross_entropy_into - the same, written to a given tensor
- *
- * @param dlogits  may be logits, whose place its gradient then takes; NULL: a new tensor
- * @param loss     for instance rows of a larger tensor; NULL: a new tensor
- * Layout:      as without; the given tensor as the result
- * Owner:       the caller of the given tensor, which is also returned
- * Errors:      also WF_EINVAL while a tape records
- * Gradient:    none
- */
-WF_API wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
-                                         wf_tensor *dsum, wf_tensor *dpicked,
-                                         wf_tensor *dlogits);
-WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
-                                        wf_tensor *loss);
-
-/**
- * wf_cross_entropy - loss = log(sum) + max - picked, per token; +0 where sum is 0 (target -1)
- *
- * Layout:      "...,...,...->..."
- * Gradient:    to sum (dloss / sum) and picked (-dloss), both +0 where sum is 0; max cancels out
- */
-WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max);
-WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
-                                  wf_tensor **dpicked);
 
 WF_END_DECLS
 

@@ -1,4 +1,5 @@
-/* kernels/parameters.h - ops that set and update parameters in place: initialisation, AdamW and SGD. */
+/* kernels/parameters.h - ops that set and update parameters in place: initialisation, AdamW and
+   SGD. */
 #ifndef WF_KERNELS_PARAMETERS_H
 #define WF_KERNELS_PARAMETERS_H
 
@@ -8,11 +9,12 @@ WF_BEGIN_DECLS
 
 /**
  * wf_init_fill, wf_init_normal, wf_init_uniform - set a parameter in place
- * wf_init_truncated - a normal distribution cut to [low, high], see wf_truncate (core/numerics/random.h)
- * wf_init_scale - multiply it by a factor
+ * wf_init_truncated - sets it to a normal distribution cut to [low, high], see wf_truncate
+ * (core/numerics/random.h)
+ * wf_init_scale - multiplies it by a factor
  *
- * @param stream  number of the parameter: element i of the whole is a function of (seed, stream,
- *                i) alone, so a shard is the slice of the whole by construction
+ * @param stream  number of the parameter: element i of the whole is a function of (seed,
+ *                stream, i) alone, so a shard is the slice of the whole by construction
  * Layout:      any; each rank sets its own part
  * Errors:      WF_EINVAL: the interval holds too little of the distribution
  */
@@ -25,23 +27,23 @@ WF_API wf_status wf_init_scale(wf_tensor *t, float factor);
 
 enum { WF_INIT_ARGS = 4 };
 
-/** wf_init_site - what an initialisation of one's own may depend on, beside the index. */
+/** wf_init_site - arguments of a custom initialisation, beside the index. */
 typedef struct wf_init_site {
     uint64_t key,
         stream;       /* for wf_random_uniform and so on: made of the seed, and the tensor's */
     const float *arg; /* [WF_INIT_ARGS] */
 } wf_init_site;
 
-/* Set, or change, x[0 .. n), the elements first, first + 1, .. of the whole: each alone, as
-   where runs begin and end depends on the layout and on threads. */
+/* Sets, or changes, x[0 .. n), the elements first, first + 1, .. of the whole: each alone, as
+   the bounds of runs depend on the layout and on threads. */
 typedef void wf_init_run(float *x, int64_t n, int64_t first, const wf_init_site *site);
 
-/* Set all of x, a contiguous tensor of the dims of `like` (whose data is not to be touched), with
-   the same bits on every rank. A failure is told by wf_fail(like->ctx, ..). */
+/* Sets all of x, a contiguous tensor of the dims of `like` (whose data is not to be touched),
+   with the same bits on every rank. A failure is reported by wf_fail(like->ctx, ..). */
 typedef wf_status wf_init_all(float *x, const wf_tensor *like, const wf_init_site *site);
 
 /**
- * wf_init_elements, wf_init_whole - set a parameter in place by a function of one's own, of its
+ * wf_init_elements, wf_init_whole - set a parameter in place by a custom function, of its
  * elements or of the whole tensor, of which each rank then keeps its part
  *
  * @param arg  numbers for the function; NULL: zeros
@@ -56,25 +58,28 @@ typedef struct wf_update {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 / (1 - beta^t) */
     float grad_scale;   /* the gradient is multiplied by it first: clipping */
-    bool of_step; /* lr, bias1, bias2 and grad_scale are those of the training step: a captured
-                     graph takes them from wf_now (kernels/now.h) whenever it runs */
+    /* lr, bias1, bias2 and grad_scale are those of the training step: a captured graph takes
+       them from wf_now (kernels/now.h) whenever it runs */
+    bool of_step;
 } wf_update;
 
 /**
- * wf_adamw - one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place:
+ * wf_adamw - makes one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place:
  *
  *     m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *     param = param - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay param)
  *
- * wf_sgd - one step of SGD with momentum (Sutskever et al. 2013), in place, as torch.optim.SGD defines
- * it without dampening or Nesterov; the decay goes through the momentum:
+ * wf_sgd - makes one step of SGD with momentum (Sutskever et al. 2013), in place, as
+ * torch.optim.SGD defines it without dampening or Nesterov; the decay goes through the
+ * momentum:
  *
  *     m = beta1 m + g + weight_decay param,  param = param - lr m
  *
  * In both, g = grad_scale grad. Where beta1 is 0, wf_sgd neither reads nor writes m.
  *
- * @param m, v  of wf_adamw also stored in 8 bits, both: WF_DYNAMIC8 and WF_DYNAMIC8U. They are widened, the step is that of
- *              floats, and what m and v have become is stored again; on the CPU alone
+ * @param m, v  of wf_adamw also stored in 8 bits, both: WF_DYNAMIC8 and WF_DYNAMIC8U. They are
+ *              widened, the step is that of floats, and m and v are stored again; on the CPU
+ *              alone
  * Layout:      all four alike, any but partial
  */
 WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,

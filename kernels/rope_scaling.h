@@ -1,4 +1,4 @@
-/* kernels/rope_scaling.h - how rotary position embeddings are scaled for long sequences. */
+/* kernels/rope_scaling.h - scaling of rotary position embeddings (RoPE) for long sequences. */
 #ifndef WF_KERNELS_ROPE_SCALING_H
 #define WF_KERNELS_ROPE_SCALING_H
 
@@ -6,59 +6,69 @@
 
 WF_BEGIN_DECLS
 
-/** wf_rope_scaling - how a model that was trained on short sequences turns in long ones. */
+/** wf_rope_scaling - how a model that was trained on short sequences rotates in long ones. */
 typedef enum wf_rope_scaling_kind {
     WF_ROPE_UNSCALED,
     WF_ROPE_LINEAR, /* every frequency divided by factor (Chen et al. 2023) */
-    WF_ROPE_LLAMA3, /* as Llama 3.1 has it: frequencies of more than high_freq_factor turns in the original length stay, those
-                       of less than low_freq_factor are divided, and between them it goes over */
-    WF_ROPE_YARN, /* (Peng et al. 2023) frequencies of more than beta_fast turns in the original length stay, those of less
-                     than beta_slow are divided, and between them, in whole indices, it goes over; cosines and sines are
-                     multiplied with the attention factor */
-    WF_ROPE_LONG /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in texts up to the
-                    original length and another in longer ones (wf_rope_factors); cosines and sines are multiplied with
-                    the attention factor in both */
+    /* as in Llama 3.1: frequencies of more than high_freq_factor turns in the original length
+       stay, those of less than low_freq_factor are divided, and those between are
+       interpolated */
+    WF_ROPE_LLAMA3,
+    /* (Peng et al. 2023) frequencies of more than beta_fast turns in the original length stay,
+       those of less than beta_slow are divided, and those between, in whole indices, are
+       interpolated; cosines and sines are multiplied with the attention factor */
+    WF_ROPE_YARN,
+    /* LongRoPE (Ding et al. 2024): each frequency is divided by a factor of its own, one in
+       texts up to the original length and another in longer ones (wf_rope_factors); cosines and
+       sines are multiplied with the attention factor in both */
+    WF_ROPE_LONG
 } wf_rope_scaling_kind;
 
 typedef struct wf_rope_scaling {
     wf_rope_scaling_kind kind;
-    double
-        factor; /* WF_ROPE_LONG: the longest text over the original length, 0: as if it were 1 */
+    /* WF_ROPE_LONG: the longest text over the original length, 0: as if it were 1 */
+    double factor;
     double low_freq_factor, high_freq_factor; /* WF_ROPE_LLAMA3 */
     double original_positions;                /* WF_ROPE_LLAMA3, WF_ROPE_YARN, WF_ROPE_LONG */
     double beta_fast, beta_slow;              /* WF_ROPE_YARN; 0: 32 and 1 */
-    /* 0: 0.1 ln(factor) + 1 of WF_ROPE_YARN, sqrt(1 + ln(factor) / ln(original_positions)) of WF_ROPE_LONG */
+    /* 0: 0.1 ln(factor) + 1 of WF_ROPE_YARN, sqrt(1 + ln(factor) / ln(original_positions)) of
+       WF_ROPE_LONG */
     double attention_factor;
 } wf_rope_scaling;
 
-enum { WF_ROPE_PAIRS = 128 }; /* at most so many have factors of their own */
+enum { WF_ROPE_PAIRS = 128 }; /* pairs with factors of their own, at most */
 
-/** wf_rope_factors - what WF_ROPE_LONG divides the frequency of each pair by. */
+/** wf_rope_factors - the divisors of the frequency of each pair for WF_ROPE_LONG. */
 typedef struct wf_rope_factors {
-    int64_t count;                     /* pairs of a head that turn */
+    int64_t count;                     /* pairs of a head that rotate */
     float short_factor[WF_ROPE_PAIRS]; /* in texts of original_positions tokens and fewer */
     float long_factor[WF_ROPE_PAIRS];  /* in longer ones */
 } wf_rope_factors;
 
-/** wf_rope_scaling_wrong - what is wrong with its numbers; NULL: nothing. Owner: static string. */
+/** wf_rope_scaling_wrong - describes the first wrong number of a scaling; NULL: none. Owner:
+ * static string. */
 WF_API const char *wf_rope_scaling_wrong(const wf_rope_scaling *scaling);
 
-/** wf_rope_factors_wrong - what is wrong with factors for so many pairs; NULL: nothing. Owner: static string. */
+/** wf_rope_factors_wrong - describes the first wrong factor for so many pairs; NULL: none.
+ * Owner: static string. */
 WF_API const char *wf_rope_factors_wrong(const wf_rope_factors *factors, int64_t pairs);
 
 enum { WF_ROPE_SCALING_TEXT = 4096 };
 
 /**
- * wf_rope_scaling_parse - from "none", "linear:FACTOR", "llama3:FACTOR,LOW,HIGH,POSITIONS", "yarn:FACTOR,POSITIONS",
- * "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION", "longrope:POSITIONS:SHORT,SHORT,..:LONG,LONG,.." or
- * "longrope:POSITIONS,FACTOR,ATTENTION:SHORT,..:LONG,..", whose lists have a number for each pair
+ * wf_rope_scaling_parse - parses "none", "linear:FACTOR", "llama3:FACTOR,LOW,HIGH,POSITIONS",
+ * "yarn:FACTOR,POSITIONS", "yarn:FACTOR,POSITIONS,FAST,SLOW,ATTENTION",
+ * "longrope:POSITIONS:SHORT,SHORT,..:LONG,LONG,.." or
+ * "longrope:POSITIONS,FACTOR,ATTENTION:SHORT,..:LONG,..", whose lists have a number for each
+ * pair
  *
- * false: it is none of these, or a number is not one that wf_rope takes.
+ * Returns: false where it is none of these, or a number is not one that wf_rope takes
  */
 WF_API bool wf_rope_scaling_parse(const char *text, wf_rope_scaling *scaling,
                                   wf_rope_factors *factors);
 
-/** wf_rope_scaling_print - the way back; returns text. */
+/** wf_rope_scaling_print - writes a scaling in the notation of wf_rope_scaling_parse; returns
+ * text. */
 WF_API char *wf_rope_scaling_print(const wf_rope_scaling *scaling,
                                    const wf_rope_factors *factors,
                                    char text[WF_ROPE_SCALING_TEXT]);
@@ -66,7 +76,7 @@ WF_API char *wf_rope_scaling_print(const wf_rope_scaling *scaling,
 typedef struct wf_rope_options {
     double base;
     wf_rope_scaling scaling; /* zeros: none */
-    int64_t features; /* the first ones of each head, which turn, an even number; 0: all */
+    int64_t features; /* the first ones of each head, which rotate, an even number; 0: all */
     /* WF_ROPE_LONG: these, which have to stay as long as a gradient may be taken; or NULL */
     const wf_rope_factors *factors;
 } wf_rope_options;

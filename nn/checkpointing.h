@@ -1,6 +1,6 @@
 /*
- * nn/checkpointing.h - activation checkpointing: activations are recomputed in backward instead of kept
- * (Chen et al. 2016).
+ * nn/checkpointing.h - activation checkpointing: activations are recomputed in backward instead
+ * of kept (Chen et al. 2016).
  */
 #ifndef WF_NN_CHECKPOINTING_H
 #define WF_NN_CHECKPOINTING_H
@@ -10,12 +10,12 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_nn_recompute - of every module of a type keep only input and output, and run its forward
- * again when backward comes to it
+ * wf_nn_recompute - keeps of every module of a type only input and output, and runs its forward
+ * again in backward
  *
- * Nothing of that shows in a bit: dropout is a function of position. What modules inside do to
- * run happens again too: borders of a plan, gathers of units. Where gradients of weights are
- * deferred (wf_backward), what ran again is kept for them until they are made.
+ * Results keep their bits: dropout is a function of position. Actions of the modules inside
+ * happen again too: borders of a plan, gathers of units. Where gradients of weights are
+ * deferred (wf_backward), recomputed activations are kept until those are made.
  *
  * @param type  of modules that are called by wf_nn_call: "block", "attention"; NULL: of none
  * Collective:  no
@@ -23,7 +23,8 @@ WF_BEGIN_DECLS
  */
 WF_API wf_status wf_nn_recompute(wf_nn_module *root, const char *type);
 
-/** wf_nn_checkpoint - the output of a module that is marked so, while a tape records. */
+/** wf_nn_checkpoint - runs a module that is marked so, while a tape records; returns its
+ * output. Owner: scope. */
 WF_API wf_tensor *wf_nn_checkpoint(wf_nn_module *module, wf_tensor *x);
 
 WF_END_DECLS

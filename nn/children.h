@@ -1,6 +1,6 @@
 /*
- * nn/children.h - modules of named children, without a struct and a table of fields: what
- * torch.nn.Module and its attributes are in PyTorch.
+ * nn/children.h - modules of named children, without a struct and a table of fields, like
+ * torch.nn.Module and its attributes.
  *
  *     static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
  *     {
@@ -30,7 +30,7 @@ typedef struct wf_nn_entry {
 } wf_nn_entry;
 
 /* Entries of wf_nn_module_new. A list of children is named "block.0", "block.1" and so on, and
-   its array is the module's from then on (free). */
+   its array is owned by the module from then on (free). */
 #define WF_CHILD(name, module)                                                                 \
     {                                                                                          \
         name, WF_NN_CHILD, module, 1                                                           \
@@ -47,18 +47,18 @@ typedef struct wf_nn_entry {
 typedef wf_tensor *wf_nn_forward(wf_nn_module *self, wf_tensor *x);
 
 /**
- * wf_nn_module_make, wf_nn_module_new - a module of children and parameters that have names
+ * wf_nn_module_make, wf_nn_module_new - make a module of named children and parameters
  *
- * Paths, initialisation, sharding plans, checkpoints and release follow from the names, as from a
- * table of fields.
+ * Paths, initialisation, sharding plans, checkpoints and release follow from the names, as from
+ * a table of fields.
  *
- * @param type     what it is called where types matter: units, errors
+ * @param type     its name where types matter: units, errors
  * @param forward  runs it, on one tensor; NULL where it has a call of its own (wf_nn_enter)
- * @param entries  each made before, in the order of the call; owned by the module from now on, also
- *                 where it fails. One that is NULL was not made: the reason is in the context
+ * @param entries  each made before, in the order of the call; owned by the module from now on,
+ *                 also where it fails. A NULL entry failed before: the reason is in the context
  * Owner:   its parent, or the caller (wf_nn_free)
- * Errors:  WF_EINVAL (a name that stands twice, is empty or has a dot), WF_ENOMEM, and those of the
- *          entries, in the context; result is then NULL
+ * Errors:  WF_EINVAL (a name that occurs twice, is empty or has a dot), WF_ENOMEM, and those of
+ *          the entries, in the context; result is then NULL
  */
 WF_API wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type,
                                        wf_nn_forward *forward, const wf_nn_entry *entries);
@@ -67,24 +67,27 @@ WF_API wf_nn_module *wf_nn_module_make(wf_context *ctx, const char *type,
                       (const wf_nn_entry[]){__VA_ARGS__, {NULL, WF_NN_CHILD, NULL, 0}})
 
 /**
- * wf_nn_child, wf_nn_children, wf_nn_parameter_of - an entry of a module by its name, of any kind
- * of module; NULL, with WF_EINVAL in the context and the names that there are, where none is
+ * wf_nn_child, wf_nn_children, wf_nn_parameter_of - find an entry of a module by its name, of
+ * any kind of module
  *
  * @param count  filled with the length of the list
  * Owner:   the module
+ * Errors:  WF_EINVAL in the context, with the names that there are; NULL then
  */
 WF_API wf_nn_module *wf_nn_child(wf_nn_module *self, const char *name);
 WF_API wf_nn_module **wf_nn_children(wf_nn_module *self, const char *name, int64_t *count);
 WF_API wf_nn_parameter *wf_nn_parameter_of(wf_nn_module *self, const char *name);
 
-/** wf_nn_run - wf_nn_call of a child by its name, or of all of a list, one behind the other. */
+/** wf_nn_run - calls a child by its name (wf_nn_call), or all of a list, one after the
+ * other. */
 WF_API wf_tensor *wf_nn_run(wf_nn_module *self, const char *name, wf_tensor *x);
 
-/** wf_nn_weight - wf_nn_use of a parameter by its name. */
+/** wf_nn_weight - uses a parameter by its name (wf_nn_use). */
 WF_API wf_tensor *wf_nn_weight(wf_nn_module *self, const char *name);
 
 /**
- * wf_nn_keep - give a module numbers of its own (sizes, rates): a copy, which wf_nn_kept returns
+ * wf_nn_keep - stores numbers of a module's own (sizes, rates) in it: a copy; wf_nn_kept -
+ * returns it
  *
  * Errors:  WF_ENOMEM in the context; wf_nn_kept is NULL where nothing was kept
  */
@@ -92,11 +95,11 @@ WF_API wf_status wf_nn_keep(wf_nn_module *self, const void *numbers, size_t size
 WF_API const void *wf_nn_kept(const wf_nn_module *self);
 
 /**
- * wf_nn_points - name the points (wf_nn_at) of a module of wf_nn_module_new, at which styles of a sharding plan may have
- * borders
+ * wf_nn_points - names the points (wf_nn_at) of a module of wf_nn_module_new, at which styles
+ * of a sharding plan may have borders
  *
  * @param points  names with blanks between them, "in sum"; they stay the caller's
- * Errors:        WF_EINVAL in the context: a module with a type of its own, which has them there
+ * Errors:        WF_EINVAL in the context: a module whose type has points already
  */
 WF_API wf_status wf_nn_points(wf_nn_module *self, const char *points);
 

@@ -1,6 +1,6 @@
 /*
- * nn/hooks.h - functions that a module calls when it runs: a plan's, and a user's own, as PyTorch's
- * register_forward_pre_hook, register_forward_hook and their backward counterparts.
+ * nn/hooks.h - functions that a module calls when it runs: a plan's, and a user's own, as
+ * PyTorch's register_forward_pre_hook, register_forward_hook and their backward counterparts.
  *
  *     static wf_tensor *double_it(void *self, wf_nn_module *m, wf_tensor *x, wf_tensor *y)
  *     {
@@ -10,24 +10,25 @@
  *
  *     wf_nn_hook_add(wf_nn_child(block, "mlp"), &doubled);
  *
- * Order: a module has a list of hooks, and each is around those that were added after it. So `enter`,
- * `pre_forward`, `at`, `use` and `pre_backward` are called from the first to the last, and
- * `post_backward`, `post_forward` and `leave` from the last to the first. A run is
+ * Order: a module has a list of hooks, and each is around those that were added after it. So
+ * `enter`, `pre_forward`, `at`, `use` and `pre_backward` are called from the first to the last,
+ * and `post_backward`, `post_forward` and `leave` from the last to the first. A run is
  *
  *     forward    every enter, every pre_forward, the module, every post_forward, every leave
  *     backward   every pre_backward, the module's gradients, every post_backward
  *
- * A plan (wf_par_plan) gathers parameters at `enter` and gives them back at `leave`, wherever its hooks
- * stand in the list, so the four others find them gathered in forward.
+ * A plan (wf_par_plan) gathers parameters at `enter` and gives them back at `leave`, wherever
+ * its hooks stand in the list, so the four others find them gathered in forward.
  *
- * Activation checkpointing: the modules inside of one that is recomputed run in backward too, and
- * so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in both
- * runs alike. The hooks of the recomputed module itself lie outside of what runs again.
+ * Activation checkpointing: the modules inside of one that is recomputed run in backward too,
+ * and so do their hooks; wf_nn_is_recomputing tells. A hook that changes a tensor changes it in
+ * both runs alike. The hooks of the recomputed module itself lie outside of what runs again.
  *
- * A backward hook is called with one gradient: those of all uses of the tensor behind it are added before.
+ * A backward hook is called with one gradient: those of all uses of the tensor behind it are
+ * added before.
  *
- * In a dry run the tensors have no data; and a step that a device replays as a graph runs hooks when it
- * is captured, not when it is replayed.
+ * In a dry run the tensors have no data; and a step that a device replays as a graph runs hooks
+ * when it is captured, not when it is replayed.
  */
 #ifndef WF_NN_HOOKS_H
 #define WF_NN_HOOKS_H
@@ -38,46 +39,48 @@ WF_BEGIN_DECLS
 
 /** wf_nn_hooks - one entry of a module's list; every slot may be NULL. */
 typedef struct wf_nn_hooks {
-    /* tensors x[0..n) at a named point of a module; the hook replaces those it moves */
+    /* passes tensors x[0..n) at a named point of a module; the hook replaces those it moves */
     void (*at)(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x);
-    /* whether `at` may change what passes a point; NULL: wherever there is an `at` */
+    /* returns true where `at` may change the tensors at a point; NULL: wherever there is an
+       `at` */
     bool (*acts)(void *self, const char *point);
-    /* the tensor to compute with in place of a parameter */
+    /* returns the tensor to compute with in place of a parameter */
     wf_tensor *(*use)(void *self, wf_nn_module *module, wf_nn_parameter *parameter,
                       wf_tensor *t);
-    /* around a run of the module: before its first op, and after its last one */
+    /* called around a run of the module: before its first op, and after its last one */
     void (*enter)(void *self, wf_nn_module *module);
     void (*leave)(void *self, wf_nn_module *module);
-    /* Modules that wf_nn_call runs: the input x that forward gets, and the output that the caller
-       gets in place of y; x and y as they are, where a hook only looks at them */
+    /* For modules that wf_nn_call runs: return the input of forward, and the output that the
+       caller gets in place of y; x and y themselves, where a hook only observes */
     wf_tensor *(*pre_forward)(void *self, wf_nn_module *module, wf_tensor *x);
     wf_tensor *(*post_forward)(void *self, wf_nn_module *module, wf_tensor *x, wf_tensor *y);
-    /* The same modules: the gradient of the output before it goes into the module, and that of the
-       input as it comes out, or what takes its place, of the same shape and layout. They are called
-       where such a gradient flows: there is none of tokens, nor of a frozen module's input */
+    /* For the same modules: return the gradient of the output before it goes into the module,
+       and that of the input as it comes out, or a replacement of the same shape and layout.
+       They are called where such a gradient flows: there is none of tokens, nor of a frozen
+       module's input */
     wf_tensor *(*pre_backward)(void *self, wf_nn_module *module, wf_tensor *gradient);
     wf_tensor *(*post_backward)(void *self, wf_nn_module *module, wf_tensor *gradient);
     void *self;
 } wf_nn_hooks;
 
 /**
- * wf_nn_hook_add - put hooks at the end of a module's list
+ * wf_nn_hook_add - appends hooks to a module's list
  *
  * @param module  any module
- * @param hooks   they and their self stay the caller's; they are there until they are removed and
- *                backward has gone over every run that they have seen. One may be added to many
- *                modules, and several times to one
+ * @param hooks   they and their self stay the caller's; they are there until they are removed
+ *                and backward has gone over every run that they have seen. One may be added to
+ *                many modules, and several times to one
  * Collective:  no; ops that hooks run are as collective as anywhere, so all ranks add the same
  * Errors:      WF_ENOMEM in the context
  */
 WF_API wf_status wf_nn_hook_add(void *module, const wf_nn_hooks *hooks);
 
-/** wf_nn_hook_remove - take hooks out again, those that were added last where they are there several
- * times; returns whether they were there. */
+/** wf_nn_hook_remove - removes hooks, the last added ones where they are there several times;
+ * returns true where they were there. */
 WF_API bool wf_nn_hook_remove(void *module, const wf_nn_hooks *hooks);
 
-/** wf_nn_is_recomputing - whether a module is recomputed in backward (nn/checkpointing.h), so that a hook
- * that counts or prints can leave such a run out. */
+/** wf_nn_is_recomputing - returns true while a module is recomputed in backward
+ * (nn/checkpointing.h), so that a hook that counts or prints can leave such a run out. */
 WF_API bool wf_nn_is_recomputing(const void *module);
 
 WF_END_DECLS

@@ -1,14 +1,15 @@
 /*
- * nn/init_recipe.h - recipes: what a parameter starts from, recorded while it is fake and replayed when
- * it is made real, by every rank for its own part.
+ * nn/init_recipe.h - recipes: the initialisation of a parameter, recorded while it is on the
+ * meta device and replayed when it is materialised, by every rank for its own part.
  *
  *     m->weight = wf_nn_parameter_new(ctx, 2, shape, true);    zeros
  *     wf_nn_init_normal(m->weight, 0, 0.02f);                  normal(0, 0.02)
  *     wf_nn_init_scale(m->weight, 0.125f);                     normal(0, 0.02) * 0.125
  *
- * The functions read like initialisers that run at once. What sets all elements replaces the
- * recipe; what modifies them adds a step, of at most WF_NN_STEPS. Element i of a parameter is a
- * function of (seed, path, i), so a shard is the slice of the whole, in every layout.
+ * The functions read like initialisers that run at once. One that sets all elements replaces
+ * the recipe; one that modifies them adds a step, of at most WF_NN_STEPS. Element i of a
+ * parameter is a function of (seed, path, i), so a shard is the slice of the whole, in every
+ * layout.
  */
 #ifndef WF_NN_INIT_RECIPE_H
 #define WF_NN_INIT_RECIPE_H
@@ -22,7 +23,7 @@ enum { WF_NN_STEPS = 4 };
 typedef struct wf_nn_module wf_nn_module;
 typedef struct wf_nn_parameter wf_nn_parameter;
 
-/** wf_nn_init_op - an initialisation; one of the last three says how. */
+/** wf_nn_init_op - an initialisation; defined by one of the last three fields. */
 typedef struct wf_nn_init_op {
     const char *name; /* printed and hashed, so there is one op of a name in a process */
     int args;         /* how many numbers it takes, at most WF_INIT_ARGS */
@@ -43,8 +44,8 @@ typedef struct wf_nn_recipe {
 } wf_nn_recipe;
 
 /**
- * wf_nn_init_fill - every element is `value`; what a new parameter has is fill(0)
- * wf_nn_init_normal, wf_nn_init_uniform - random numbers, see core/numerics/random.h
+ * wf_nn_init_fill - sets every element to `value`; a new parameter has fill(0)
+ * wf_nn_init_normal, wf_nn_init_uniform - set random numbers, see core/numerics/random.h
  * wf_nn_init_truncated_normal - normal within [low, high], by the inverse distribution
  *
  * @param parameter  fake; NULL is allowed, as where it could not be made
@@ -57,18 +58,18 @@ WF_API void wf_nn_init_truncated_normal(wf_nn_parameter *parameter, float mean, 
                                         float low, float high);
 
 /**
- * wf_nn_init_orthogonal - orthonormal rows, times gain (Saxe, McClelland & Ganguli 2014); columns
- * where those are fewer. A matrix is dim 0 times all the others
+ * wf_nn_init_orthogonal - sets orthonormal rows, times gain (Saxe, McClelland & Ganguli 2014);
+ * columns where those are fewer. A matrix is dim 0 times all the others
  *
  * Made whole on every rank, in time rows x columns x the lesser of them: 1.2 s for 768 x 3072.
  */
 WF_API void wf_nn_init_orthogonal(wf_nn_parameter *parameter, float gain);
 
-/** wf_nn_init_scale - multiply by a factor, after what is recorded so far. */
+/** wf_nn_init_scale - multiplies by a factor, after the steps recorded so far. */
 WF_API void wf_nn_init_scale(wf_nn_parameter *parameter, float factor);
 
 /**
- * wf_nn_init_copy - the same values as another parameter has by what is recorded so far, in
+ * wf_nn_init_copy - sets the values of another parameter, by its steps recorded so far, in
  * storage of its own (wf_nn_tie shares storage)
  *
  * @param from  of the same dims, fake or real; kept alive. Its path must be known when the copy
@@ -78,18 +79,18 @@ WF_API void wf_nn_init_scale(wf_nn_parameter *parameter, float factor);
 WF_API void wf_nn_init_copy(wf_nn_parameter *parameter, wf_nn_parameter *from);
 
 /**
- * wf_nn_init_apply - an initialisation of one's own; nn/optim/orthogonal.c is an example
+ * wf_nn_init_apply - applies a custom initialisation; nn/optim/orthogonal.c is an example
  *
  * @param op   static: known by its name from its first use on, in all threads
  * @param arg  op->args numbers; NULL where it takes none
- * Errors:  WF_EINVAL in the context: another op has the name, the op says not in one way how, or
- *          one that makes the whole tensor says that it modifies; the steps are used up
+ * Errors:  WF_EINVAL in the context: another op has the name, the op is not defined in exactly
+ *          one way, or one that makes the whole tensor is declared to modify; too many steps
  */
 WF_API void wf_nn_init_apply(wf_nn_parameter *parameter, const wf_nn_init_op *op,
                              const float *arg);
 
 /**
- * wf_nn_replay - fill a real tensor by a parameter's recipe
+ * wf_nn_replay - fills a real tensor by a parameter's recipe
  *
  * @param t  of the parameter's dims and any layout
  * Collective:  no
@@ -97,14 +98,15 @@ WF_API void wf_nn_init_apply(wf_nn_parameter *parameter, const wf_nn_init_op *op
  */
 WF_API wf_status wf_nn_replay(const wf_nn_parameter *parameter, wf_tensor *t);
 
-/** wf_nn_recipe_clear - forget all steps, and let go of the parameters that they copy. */
+/** wf_nn_recipe_clear - clears all steps, and releases the parameters that they copy. */
 WF_API void wf_nn_recipe_clear(wf_nn_parameter *parameter);
 
-/** wf_nn_recipe_print - for instance "normal(0, 0.02) * 0.125 of embed.table", into text;
+/** wf_nn_recipe_print - writes "normal(0, 0.02) * 0.125 of embed.table" for instance into text;
  * returns text. */
 WF_API char *wf_nn_recipe_print(const wf_nn_parameter *parameter, char *text, size_t size);
 
-/** wf_nn_recipe_hash - of its ops, numbers and copied paths: equal for equal recipes. */
+/** wf_nn_recipe_hash - returns a hash of its ops, numbers and copied paths: equal for equal
+ * recipes. */
 WF_API uint64_t wf_nn_recipe_hash(const wf_nn_parameter *parameter);
 
 WF_END_DECLS

@@ -1,4 +1,5 @@
-/* nn/parameter.h - parameters: made on the meta device, tied, and their uses in a forward pass. */
+/* nn/parameter.h - parameters: made on the meta device, tied, and their uses in a forward
+   pass. */
 #ifndef WF_NN_PARAMETER_H
 #define WF_NN_PARAMETER_H
 
@@ -12,20 +13,22 @@ enum { WF_NN_PATH = 128 };
 
 /** wf_nn_parameter - one parameter; a tied one is in the tree twice, as the same pointer. */
 struct wf_nn_parameter {
-    char path[WF_NN_PATH]; /* its first place in the tree; the key of its initialisation */
-    const wf_nn_module *named_by; /* the module of that place, which may move with its tree */
-    wf_tensor *tensor;            /* at rest; fake until it is materialised */
-    wf_tensor *at_use;            /* what modules compute with, a plan's; NULL: tensor */
-    wf_nn_recipe recipe;          /* what it starts from */
+    char path[WF_NN_PATH]; /* its first path in the tree; the key of its initialisation */
+    const wf_nn_module *named_by; /* the module of that path, which may move with its tree */
+    wf_tensor *tensor;            /* the stored, sharded value; fake until it is materialised */
+    /* the compute copy that modules use, a plan's; NULL: tensor */
+    wf_tensor *at_use;
+    wf_nn_recipe recipe; /* its initialisation */
     bool matrix;  /* a map between features, which Muon orthogonalises: no table, no head */
     bool decay;   /* weight decay applies: matrices yes, biases and norms no */
     bool frozen;  /* no gradient is taken */
-    bool adapter; /* a factor of what adapts a linear (nn/layers/lora.h) */
+    bool adapter; /* a factor of an adapter of a linear (nn/layers/lora.h) */
     int refs;
     wf_nn_leaves *leaves; /* in each pass that is in flight, a list */
-    void *plan;           /* what a plan has to say about it */
+    void *plan;           /* a sharding plan's record */
     struct {
-        uint64_t walk; /* the last one that has come here (nn/tree.c), by so many fields */
+        /* number of the last walk that has reached it (nn/tree.c), by so many fields */
+        uint64_t walk;
         int fields;
         const wf_nn_module *from;
         const char *field;
@@ -33,28 +36,29 @@ struct wf_nn_parameter {
 };
 
 /**
- * wf_nn_parameter_new - a parameter on the fake device, of zeros until wf_nn_init_normal or
- * another of nn/init_recipe.h says what it starts from.
+ * wf_nn_parameter_new - makes a parameter on the fake device, of zeros until wf_nn_init_normal
+ * or another function of nn/init_recipe.h sets its initialisation.
  *
- * @param decay  whether weight decay applies to it
+ * @param decay  weight decay applies to it
  * Owner:   the field it is put into; wf_nn_tie for a second one
  */
 WF_API wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims,
                                             bool decay);
 
-/** wf_nn_parameter_free - give one of its fields' holds back. NULL is allowed. */
+/** wf_nn_parameter_free - releases the hold of one of its fields. NULL is allowed. */
 WF_API void wf_nn_parameter_free(wf_nn_parameter *parameter);
 
-/** wf_nn_tie - the same parameter for another field. */
+/** wf_nn_tie - returns the same parameter for another field. */
 WF_API wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter);
 
-/** wf_nn_forget_uses - release a parameter's leaves with their gradients, in all passes: a loop of one's own
- * does so before the next forward pass, a trainer for itself. */
+/** wf_nn_forget_uses - releases a parameter's leaves with their gradients, in all passes: a
+ * training loop of one's own does so before the next forward pass, a trainer by itself. */
 WF_API void wf_nn_forget_uses(wf_nn_parameter *parameter);
 
 /**
- * wf_nn_parameter_use - what the next use of a parameter computes with: while a tape records, a leaf
- * of its own, found again by later runs of the same ops. Modules use it through wf_nn_use.
+ * wf_nn_parameter_use - returns the tensor of the next use of a parameter: while a tape
+ * records, a leaf of its own, found again by later runs of the same ops. Modules use it through
+ * wf_nn_use.
  *
  * Owner:   scope
  * Errors:  WF_EINVAL (it is not gathered), WF_ENOMEM in the context; result is then NULL

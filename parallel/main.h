@@ -1,4 +1,4 @@
-/* parallel/main.h - what the main of a program over ranks is. */
+/* parallel/main.h - the main function of a program over ranks. */
 #ifndef WF_PARALLEL_MAIN_H
 #define WF_PARALLEL_MAIN_H
 
@@ -6,31 +6,33 @@
 
 WF_BEGIN_DECLS
 
-/* Seconds after which a rank that neither runs nor waits for others has failed, unless --stall-timeout says another. */
+/* Seconds after which a rank that neither runs nor waits for others has failed, unless
+   --stall-timeout sets another number. */
 enum { WF_PAR_STALL_TIMEOUT = 1800 };
 
 /**
- * wf_par_main - start the ranks of a mesh, run a function on each, and say how it ended
+ * wf_par_main - starts the ranks of a mesh, runs a function on each, and reports how it ended
  *
  *     int main(int argc, char **argv)
  *     {
  *         return wf_par_main(argc, argv, &(wf_par_options){.tp = 2, .dp = 2}, train, NULL);
  *     }
  *
- * The ranks of the mesh are threads of this process; where a launcher has started several processes (mpirun,
- * srun, torchrun: mesh/transport/launcher.h), each runs an equal share of them. A rank that fails ends
- * all of them, and one line on stderr, of one process, says which it was and why: a rank that crashes
- * (wf_recorder_crashes) or stalls, too.
+ * The ranks of the mesh are threads of this process; where a launcher has started several
+ * processes (mpirun, srun, torchrun: mesh/transport/launcher.h), each runs an equal share of
+ * them. A rank that fails ends all of them, and one line on stderr, of one process, names it
+ * and the reason: a rank that crashes (wf_recorder_crashes) or stalls, too.
  *
- * @param argv      argv[0] names the program in that line; what follows may be --AXIS N, another size
- *                  for an axis of the mesh: --tp 4 --dp 1, and --stall-timeout SECONDS, 0 for never
- *                  (wf_launch_options.stall_timeout; WF_PAR_STALL_TIMEOUT without it). A program with
- *                  arguments of its own reads them itself, and passes argc 1
+ * @param argv      argv[0] names the program in that line; the following may be --AXIS N,
+ *                  another size for an axis of the mesh: --tp 4 --dp 1, and --stall-timeout
+ *                  SECONDS, 0 for never (wf_launch_options.stall_timeout; WF_PAR_STALL_TIMEOUT
+ *                  without it). A program with arguments of its own reads them itself, and
+ *                  passes argc 1
  * @param options   of every rank (wf_par_open)
- * @param function  what a rank does; it fails where it returns another status than WF_OK, or leaves
- *                  an error in the context of `par`
- * @param arg       handed to the function of every rank of this process
- * Returns:         wf_par_exit_status of how it ended, the same in all processes. Where ranks do not
+ * @param function  run by every rank; it fails where it returns another status than WF_OK, or
+ *                  leaves an error in the context of `par`
+ * @param arg       passed to the function of every rank of this process
+ * Returns:         wf_par_exit_status of the run, the same in all processes. Where ranks do not
  *                  return after a failure (wf_launch_end), the process ends with it instead
  */
 WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
@@ -40,15 +42,14 @@ WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
  * alone */
 WF_API void wf_par_report_line(const char *program, const char *format, ...) WF_PRINTF(2, 3);
 
-/** wf_par_warn - writes a warning on stderr, as a callback that takes one: `program` names who warns, as a string; NULL: "weft" */
+/** wf_par_warn - writes a warning to stderr, as a callback of warnings: `program` is the name
+ * in front, as a string; NULL: "weft" */
 WF_API void wf_par_warn(void *program, const char *text);
 
-/**
- * wf_par_exit_status - the exit status by what went wrong: 0 nothing; 2 bad input, or something that is
- * not supported (WF_EINVAL, WF_EUNSUPPORTED); 3 files (WF_EIO, WF_EDATA); 4 a rank or process was
- * lost (WF_ELOST); 5 ranks did something else than the others (WF_EMISMATCH); 6 a stall
- * (WF_ETIMEOUT); 7 numbers are not finite (WF_ENONFINITE); 1 anything else
- */
+/** wf_par_exit_status - returns the exit status of a failure: 0 none; 2 bad input, or something
+ * that is not supported (WF_EINVAL, WF_EUNSUPPORTED); 3 files (WF_EIO, WF_EDATA); 4 a rank or
+ * process was lost (WF_ELOST); 5 ranks diverged (WF_EMISMATCH); 6 a stall (WF_ETIMEOUT); 7
+ * numbers are not finite (WF_ENONFINITE); 1 anything else */
 WF_API int wf_par_exit_status(wf_status status);
 
 WF_END_DECLS

@@ -5,11 +5,12 @@
  *
  *     wf_par_open(rank, &(wf_par_options){.axes = WF_AXES({"dp", 4}, {"tp", 2})}, error);
  *
- * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data parallelism
- * says how the dp ranks are laid out over replicate and shard.
+ * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data
+ * parallelism (DDP, ZeRO, FSDP, HSDP) says how the dp ranks are laid out over replicate and
+ * shard.
  *
- * An axis that is called pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different stages of a
- * model, and nothing is split over it.
+ * An axis named pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different
+ * stages of a model, and nothing is split over it.
  */
 #ifndef WF_PARALLEL_RUN_H
 #define WF_PARALLEL_RUN_H
@@ -21,16 +22,18 @@ WF_BEGIN_DECLS
 
 #define WF_PAR_STRATEGY "full_shard" /* where none is named */
 
-/** wf_par_accumulate - when gradients of several micro-steps are summed over ranks. */
+/** wf_par_accumulate - the time at which gradients of several micro-steps are summed over
+ * ranks. */
 typedef enum wf_par_accumulate {
-    WF_PAR_AUTO,    /* as is usual with the strategy: REDUCED where gradients are split */
+    WF_PAR_AUTO,    /* the strategy's default: REDUCED where gradients are split */
     WF_PAR_LOCAL,   /* once per step: less traffic, whole gradients on every rank */
     WF_PAR_REDUCED, /* in every micro-step, unit by unit during backward */
-    WF_PAR_GROUP /* once for accumulate_group micro-steps each, over all data-parallel ranks: traffic and
-                       memory between the two */
+    /* once for accumulate_group micro-steps each, over all data-parallel ranks: traffic and
+       memory between the two */
+    WF_PAR_GROUP
 } wf_par_accumulate;
 
-/** wf_par_reshard - which units give gathered parameters back after forward. */
+/** wf_par_reshard - the units that free gathered parameters after forward. */
 typedef enum wf_par_reshard {
     WF_PAR_RESHARD_DEFAULT, /* all but the root; none with shard_grad_op and its like */
     WF_PAR_RESHARD_ALWAYS,
@@ -48,60 +51,66 @@ typedef enum wf_par_reshard {
     }
 
 typedef struct wf_par_options {
-    const wf_axis *axes;   /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
-    const char *dp_axes;   /* those that split the batch, outermost first: "replicate/shard";
-                                NULL: dp where there is one, else replicate and shard */
-    int pp, tp, dp;        /* without axes: 0 means 1; their product is the number of ranks */
-    const char *strategy;  /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
-    int dp_replicate;      /* hybrid strategies: number of groups of dp ranks .. */
-    int shard_group_size;  /* .. or ranks of a group; one of the two */
-    const char *wrap_type; /* modules of this type are units; NULL: "block" */
+    const wf_axis *axes; /* WF_AXES: the mesh; their sizes multiply to the number of ranks */
+    /* the axes that split the batch, outermost first: "replicate/shard"; NULL: dp where there
+       is one, else replicate and shard */
+    const char *dp_axes;
+    int pp, tp, dp;          /* without axes: 0 means 1; their product is the number of ranks */
+    const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
+    int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
+    int shard_group_size;    /* .. or ranks of a group; one of the two */
+    const char *wrap_type;   /* FSDP units are the modules of this type; NULL: "block" */
     int64_t wrap_min_params; /* above 0: modules of so many parameters are units instead */
     int prefetch;            /* units gathered ahead of the one that runs */
     wf_par_reshard reshard;
     wf_par_accumulate accumulate;
-    int accumulate_group; /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
-    wf_dtype
-        dtype; /* WF_F32, or WF_BF16: activations and their gradients are stored so; what they
-                       are made of is summed, also over ranks, in f32 and rounded once */
-    bool compute_fp32; /* products of operands that are stored as bf16 are made in fp32, of the
-                          operands widened; else as bf16 products (kernels/DECISIONS.md) */
-    bool
-        fp32_residual; /* the residual stream and its gradient are stored in f32 where dtype is WF_BF16 */
-    wf_dtype param_dtype; /* WF_F32, or WF_BF16: what modules compute with, and gathers move, is
-                              bf16; the master weights that the optimizer updates are f32 */
-    wf_dtype
-        base_dtype; /* WF_F32: what is frozen is stored as param_dtype; WF_NF4: matrices between
-                              features that are frozen rest in 4 bits, and stand for numbers of param_dtype */
-    wf_dtype reduce_dtype;  /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them,
-                              which is not layout-exact */
+    /* WF_PAR_GROUP: a power of two; a step has 1, 2, 4, .. times as many micro-steps */
+    int accumulate_group;
+    /* WF_F32, or WF_BF16: activations and their gradients are stored so; their terms are
+       summed, also over ranks, in f32 and rounded once */
+    wf_dtype dtype;
+    /* multiply operands that are stored as bf16 in fp32, widened; else as bf16 products
+       (kernels/DECISIONS.md) */
+    bool compute_fp32;
+    /* store the residual stream and its gradient in f32 where dtype is WF_BF16 */
+    bool fp32_residual;
+    /* WF_F32, or WF_BF16: the compute copies of parameters, which gathers move, are bf16; the
+       master weights that the optimizer updates are f32 */
+    wf_dtype param_dtype;
+    /* WF_F32: frozen parameters are stored as param_dtype; WF_NF4: frozen matrices between
+       features are stored in 4 bits, and represent numbers of param_dtype */
+    wf_dtype base_dtype;
+    /* WF_F32, or WF_BF16: gradients are rounded before ranks sum them, which is not
+       layout-exact */
+    wf_dtype reduce_dtype;
     bool sequence_parallel; /* between tensor-parallel regions, tokens are split over tp */
     const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
     bool tf32;              /* wf_device_options.tf32; with exact_off alone */
-    bool cuda_graph;        /* on cuda with one rank: steps are captured once and run as CUDA
-                               graphs from the second one on (parallel/train/graph_step_internal.h). The loss
-                               function and the model see the first two alone: neither may
-                               depend on what the host changes later */
-    int threads;            /* per rank; 0 means 1 */
+    /* on cuda with one rank: steps are captured once and run as CUDA graphs from the second one
+       on (parallel/train/graph_step_internal.h). The loss function and the model see the first
+       two alone: neither may depend on what the host changes later */
+    bool cuda_graph;
+    int threads; /* per rank; 0 means 1 */
     uint64_t seed;
     bool exact_off;
-    bool
-        plan; /* count what a rank would take and move, over transport fake: see wf_par_report */
+    /* plan: count the memory and traffic of a rank, over transport fake: see wf_par_report */
+    bool plan;
     size_t memory_limit; /* bytes of tensors per rank, 0 for no limit */
-    const wf_pace_machine *
-        pace; /* NULL, or a machine whose time training takes, from when a trainer is opened, over transport
-                    threads (core/pace.h, parallel/simulate/paced.h); there as long as the run */
+    /* NULL, or a machine to whose speed training is throttled, from when a trainer is opened,
+       over transport threads (core/pace.h, parallel/simulate/paced.h); outlives the run */
+    const wf_pace_machine *pace;
     const wf_allocator
-        *allocator; /* every rank's device memory comes from it; NULL: the device's own */
+        *allocator; /* the source of every rank's device memory; NULL: the device's own */
 } wf_par_options;
 
 typedef struct wf_par wf_par;
 
-/** wf_par_strategy - how data-parallel ranks hold parameters: a row of parallel/shard/strategies.def */
+/** wf_par_strategy - a strategy of data parallelism, the state that ranks shard: a row of
+ * parallel/shard/strategies.def */
 typedef struct wf_par_strategy {
     const char *name;
     bool groups;           /* the data-parallel ranks form groups, inside of which it splits */
-    bool split_parameters; /* at rest; they are gathered unit by unit */
+    bool split_parameters; /* stored sharded; they are gathered unit by unit */
     bool keep_gathered;    /* from forward until after backward, by default */
     bool split_gradients;
     bool split_optimizer;
@@ -111,14 +120,15 @@ typedef struct wf_par_strategy {
 /** wf_par_strategy_at - returns the i-th strategy, from 0 on; NULL after the last. */
 WF_API const wf_par_strategy *wf_par_strategy_at(int i);
 
-/** wf_par_strategy_name - the i-th strategy that is built, from 0 on; NULL after the last. */
+/** wf_par_strategy_name - returns the name of the i-th strategy, from 0 on; NULL after the
+ * last. */
 WF_API const char *wf_par_strategy_name(int i);
 
-/** wf_par_ranks - how many ranks the mesh of these options has. */
+/** wf_par_ranks - returns the ranks of the mesh of these options. */
 WF_API int64_t wf_par_ranks(const wf_par_options *options);
 
 /**
- * wf_par_open - device, context and mesh of this rank
+ * wf_par_open - opens the device, context and mesh of this rank
  *
  * Collective:  over the world
  * Owner:       caller; wf_par_close, after trainers and planned models have been freed
@@ -128,36 +138,39 @@ WF_API int64_t wf_par_ranks(const wf_par_options *options);
 WF_API wf_par *wf_par_open(wf_rank *rank, const wf_par_options *options, wf_error *error);
 WF_API void wf_par_close(wf_par *par);
 
-/** wf_par_context, wf_par_mesh - what was opened. Owner: par. */
+/** wf_par_context, wf_par_mesh - return the context and the mesh. Owner: par. */
 WF_API wf_context *wf_par_context(const wf_par *par);
 WF_API wf_mesh *wf_par_mesh(const wf_par *par);
-/** wf_par_dtype - what activations are stored as (wf_par_options.dtype). Training and evaluation store them so by
- * themselves; a forward pass of a program's own does by wf_context_storage, and has their bits then. */
+/** wf_par_dtype - returns the storage type of activations (wf_par_options.dtype). Training and
+ * evaluation set it by themselves; a program's own forward pass sets it by wf_context_storage,
+ * and has their bits then. */
 WF_API wf_dtype wf_par_dtype(const wf_par *par);
 
 /**
- * wf_par_axes - how a strategy lays dp ranks out: groups of `shard` ranks split what it splits,
- * and there are `replicate` of them
+ * wf_par_axes - computes how a strategy lays dp ranks out: `replicate` groups of `shard` ranks,
+ * which split the sharded state
  *
  * Errors:  WF_EINVAL: no such strategy, or groups that do not make up dp
  */
 WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int *shard,
                              wf_error *error);
 
-/** wf_par_dp - data-parallel ranks; wf_par_dp_rank - this one's place among them. */
+/** wf_par_dp - returns the number of data-parallel ranks; wf_par_dp_rank - this one's number
+ * among them. */
 WF_API int wf_par_dp(const wf_par *par);
 WF_API int wf_par_dp_rank(const wf_par *par);
 
-/** wf_par_batch_layout - dim 0 split over the data-parallel axes. */
+/** wf_par_batch_layout - returns the layout of a batch: dim 0 split over the data-parallel
+ * axes. Owner: the mesh. */
 WF_API const wf_layout *wf_par_batch_layout(const wf_par *par);
 
-/**
- * wf_par_inexact - why this layout is not exact, or NULL as far as is known: that of the run's
- * context (wf_context_inexact). Ranks of tp are judged from the beginning, the order in which a batch
- * is summed once a trainer is open, sums over dims that a plan splits once they have run. Outside of plans the first
- * rank writes the reason to standard error too, once, as soon as it is known after wf_par_materialize, wf_par_trainer_open, a
- * step or an evaluation, and at the latest in wf_par_close, so that every program reports it. Owner: par.
- */
+/** wf_par_inexact - returns the first reason why this layout is not exact, or NULL as far as is
+ * known: that of the run's context (wf_context_inexact). Ranks of tp are judged from the
+ * beginning, the order in which a batch is summed once a trainer is open, sums over dims that a
+ * plan splits once they have run. Outside of plans the first rank writes the reason to standard
+ * error too, once, as soon as it is known after wf_par_materialize, wf_par_trainer_open, a step
+ * or an evaluation, and at the latest in wf_par_close, so that every program reports it. Owner:
+ * par. */
 WF_API const char *wf_par_inexact(const wf_par *par);
 
 WF_END_DECLS

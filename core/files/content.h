@@ -1,4 +1,5 @@
-/* core/files/content.h - a hash of samples of what files have: what the processes of a run compare of their files. */
+/* core/files/content.h - a hash of samples of files, by which the processes of a run compare
+   their files. */
 #ifndef WF_CORE_FILES_CONTENT_H
 #define WF_CORE_FILES_CONTENT_H
 
@@ -8,8 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_content - the bytes of files, and a hash of their content: whole where it is small, else of its beginning, its end and stretches evenly
-   between. */
+/** wf_content - the size of files, and a hash of their content: all of it for a small one, else
+ * its beginning, its end and stretches evenly between. */
 typedef struct wf_content {
     int64_t files, bytes;
     uint64_t hash;
@@ -24,13 +25,13 @@ typedef struct wf_content {
 WF_API wf_status wf_content_add(int descriptor, int stretches, wf_content *sum,
                                 wf_error *error);
 
-/** wf_content_stretches - returns how many stretches to read of each of so many files, so that many take no longer than a
- * few. */
+/** wf_content_stretches - returns how many stretches to read of each of so many files, so that
+ * many take no longer than a few. */
 WF_API int wf_content_stretches(int64_t files);
 
 /**
- * wf_job_add_path - adds an entry with the content of a file, or of the files of a folder that make a model: weights, their
- * index, configs, tokenizers
+ * wf_job_add_path - adds an entry with the content of a file, or of the files of a folder that
+ * make a model: weights, their index, configs, tokenizers
  *
  * @param path  NULL adds nothing; a path that cannot be read neither: who reads it reports that
  */

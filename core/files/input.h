@@ -7,8 +7,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_input_open - opens a file to read as fopen does, but never waits at a pipe for a writer: without one there is nothing to
- * read. Owner: the caller, fclose. Errors: NULL, in errno */
+/** wf_input_open - opens a file to read as fopen does, but never waits at a pipe for a writer:
+ * without one there is nothing to read. Owner: the caller, fclose. Errors: NULL, in errno */
 WF_API FILE *wf_input_open(const char *path);
 
 WF_END_DECLS

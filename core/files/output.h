@@ -6,13 +6,14 @@
  *     fputs("{}\n", wf_output_stream(output));
  *     wf_output_publish(output, error);                  or wf_output_discard
  *
- * A reader finds the old file or the new one, whole, whenever the program or the machine ends. The name
- * itself is replaced, never what it leads to: a symbolic link of that name is not written through. The
- * file that is written has a name that cannot be guessed (".NAME.0123456789abcdef.partial") and is always
- * a new one. What killed programs have left under such a name is removed by the next one that writes NAME.
+ * A reader finds the old file or the new one, whole, whenever the program or the machine ends.
+ * The name itself is replaced, never what it leads to: a symbolic link of that name is not
+ * written through. The file that is written has a name that cannot be guessed
+ * (".NAME.0123456789abcdef.partial") and is always a new one. What killed programs have left
+ * under such a name is removed by the next one that writes NAME.
  *
- * A name of a pipe or of a device (/dev/null, a terminal), and /dev/stdout, /dev/stderr and /dev/fd/N, are
- * written to as they are: there is nothing to replace.
+ * A name of a pipe or of a device (/dev/null, a terminal), and /dev/stdout, /dev/stderr and
+ * /dev/fd/N, are written to as they are: there is nothing to replace.
  */
 #ifndef WF_CORE_FILES_OUTPUT_H
 #define WF_CORE_FILES_OUTPUT_H
@@ -31,18 +32,23 @@ typedef struct wf_output_folder wf_output_folder;
 /**
  * wf_output_open - begins a file; the one that has its name stays until wf_output_publish
  *
- * The new file has the permissions of an own file that it replaces, else those that umask leaves of 0666.
+ * The new file has the permissions of an own file that it replaces, else those that umask
+ * leaves of 0666.
  *
  * Owner:   caller; wf_output_publish or wf_output_discard
- * Errors:  WF_EIO (a directory of that name, no folder to write to, another user's file in a folder like
- *          /tmp), WF_EINVAL (no name of a file), WF_ENOMEM; NULL then
+ * Errors:  WF_EIO (a directory of that name, no folder to write to, another user's file in a
+ *          folder like /tmp), WF_EINVAL (no name of a file), WF_ENOMEM; NULL then
  */
 WF_API wf_output *wf_output_open(const char *path, wf_error *error);
 
-/** wf_output_stream - to write with, and of a file to read what was written; NULL allowed. Owner: output. */
+/**
+ * wf_output_stream - returns the stream to write with, which also reads what was written; NULL
+ * allowed. Owner: output. Owner: output.
+ */
 WF_API FILE *wf_output_stream(const wf_output *output);
 
-/** wf_output_path - the final name, as it was given; wf_output_replaces - false for a pipe or a device. */
+/** wf_output_path - returns the final name, as it was given; wf_output_replaces - false for a
+ * pipe or a device. */
 WF_API const char *wf_output_path(const wf_output *output);
 WF_API bool wf_output_replaces(const wf_output *output);
 
@@ -52,34 +58,36 @@ WF_API wf_status wf_output_failed(const wf_output *output, wf_error *error);
 /**
  * wf_output_publish - brings the file to the disk and gives it its name
  *
- * The output is freed in any case. Errors: WF_EIO, also where the stream has failed before; the file that
- * was there is there then as it was.
+ * The output is freed in any case. Errors: WF_EIO, also where the stream has failed before; the
+ * file that was there is there then as it was.
  */
 WF_API wf_status wf_output_publish(wf_output *output, wf_error *error);
 
 /** wf_output_discard - removes what was written; NULL is allowed. */
 WF_API void wf_output_discard(wf_output *output);
 
-/** wf_output_write - a whole file of these bytes. Errors: as of wf_output_open and wf_output_publish. */
+/** wf_output_write - writes a whole file of these bytes. Errors: as of wf_output_open and
+ * wf_output_publish. */
 WF_API wf_status wf_output_write(const char *path, const void *bytes, size_t n,
                                  wf_error *error);
 
 /**
  * wf_output_publish_set - gives files of one folder, which belong together, their names
  *
- * The old file of the last one's name goes first, and the new one comes last: without it the others are no set
- * for any reader, so that a program that is killed in between leaves no mixture. Two that publish at the
- * same time do so one after the other (flock on the folder).
+ * The old file of the last one's name goes first, and the new one comes last: without it the
+ * others are no set for any reader, so that a program that is killed in between leaves no
+ * mixture. Two that publish at the same time do so one after the other (flock on the folder).
  *
  * @param output  [n], of one folder; freed in any case
- * @param stale   [stales] names in that folder of an older set which the new one has not: removed
+ * @param stale   [stales] names in that folder of an older set which the new one has not:
+ *                removed
  * Errors:        WF_EIO; the set is not there then, unless the old one still is
  */
 WF_API wf_status wf_output_publish_set(wf_output **output, int64_t n, const char *const *stale,
                                        int64_t stales, wf_error *error);
 
 /**
- * wf_output_folder_open - a folder that several files are to be written to
+ * wf_output_folder_open - opens a folder for several output files
  *
  * It is made where it is missing. What killed programs of this user have left in it is removed.
  *
@@ -94,8 +102,8 @@ WF_API wf_output *wf_output_open_in(wf_output_folder *folder, const char *name,
                                     wf_error *error);
 
 /**
- * wf_own_folder_open - a folder whose content can be trusted: it is no symbolic link, this user's, and no other user may
- * write to it
+ * wf_own_folder_open - opens a folder whose content can be trusted: it is no symbolic link,
+ * this user's, and no other user may write to it
  *
  * @param make  make it where it is missing, for this user alone; else a missing one is no error
  * Returns:     a descriptor, for the caller to close; -1: it is missing, or there is an error
@@ -104,8 +112,8 @@ WF_API wf_output *wf_output_open_in(wf_output_folder *folder, const char *name,
 WF_API int wf_own_folder_open(const char *path, bool make, wf_error *error);
 
 /**
- * wf_output_fingerprint - XXH3 of a file's size and content, or of 256 blocks of 16 KiB of a larger one, the first and
- * the last among them
+ * wf_output_fingerprint - computes XXH3 of a file's size and content, or of 256 blocks of 16
+ * KiB of a larger one, the first and the last among them
  *
  * Collective:  no
  * Errors:      WF_EIO: `path` says of which file

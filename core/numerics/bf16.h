@@ -1,7 +1,7 @@
 /*
- * core/numerics/bf16.h - bf16 is a storage type: the upper half of a float's bits. Narrowing rounds to the
- * nearest, ties to even; a NaN stays a quiet NaN. Denormals become zeros of their sign, as the
- * instructions for it do, so that no machine shows in the bits.
+ * core/numerics/bf16.h - bf16 is a storage type: the upper half of a float's bits. Narrowing
+ * rounds to the nearest, ties to even; a NaN stays a quiet NaN. Denormals become zeros of their
+ * sign, as the instructions for it do, so that no machine shows in the bits.
  */
 #ifndef WF_CORE_NUMERICS_BF16_H
 #define WF_CORE_NUMERICS_BF16_H
@@ -9,7 +9,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/** wf_bf16_of - the bf16 nearest to a float. */
+/** wf_bf16_of - rounds a float to the nearest bf16. */
 static inline uint16_t wf_bf16_of(float x)
 {
     uint32_t bits, rounded, sign;
@@ -22,7 +22,7 @@ static inline uint16_t wf_bf16_of(float x)
     return (uint16_t)(rounded >> 16);
 }
 
-/** wf_bf16_value - the float that a bf16 stands for. */
+/** wf_bf16_value - widens a bf16 to a float. */
 static inline float wf_bf16_value(uint16_t half)
 {
     uint32_t bits = (uint32_t)half << 16;

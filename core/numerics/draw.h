@@ -1,7 +1,8 @@
 /*
- * core/numerics/draw.h - numbers of each distribution from their random words (core/numerics/random.h): for core's
- * own file, and for kernels of a GPU, which have the same bits by the same operations.
- * Constants are in decimal with as many digits as the float needs, since C++ before 2017 knows no others.
+ * core/numerics/draw.h - random numbers of each distribution from their random words
+ * (core/numerics/random.h): for core's own file, and for GPU kernels, which have the same bits
+ * by the same operations. Constants are in decimal with as many digits as the float needs,
+ * since C++ before 2017 has no hexadecimal ones.
  */
 #ifndef WF_CORE_NUMERICS_DRAW_H
 #define WF_CORE_NUMERICS_DRAW_H
@@ -35,7 +36,7 @@ WF_HOST_DEVICE static inline void wf_draw_words(const uint32_t counter[4], uint6
         out[i] = c[i];
 }
 
-/* Uniform in [0, 1), a multiple of 2^-24. */
+/* Returns a uniform number in [0, 1), a multiple of 2^-24. */
 WF_HOST_DEVICE static inline float wf_draw_uniform(uint32_t word)
 {
     return (float)(word >> 8) * 5.9604645e-08f;
@@ -64,7 +65,7 @@ WF_HOST_DEVICE static inline uint32_t wf_draw_bits_of(float x)
     return bits;
 }
 
-/* word + 1/2, rounded once. */
+/* Returns word + 1/2, rounded once. */
 WF_HOST_DEVICE static inline float wf_draw_centre(uint32_t word)
 {
     return fmaf((float)(word >> 16), 65536.0f, (float)(word & 0xFFFFu) + 0.5f);
@@ -85,7 +86,7 @@ WF_HOST_DEVICE static inline float wf_draw_log_of(float k, float f)
     return fmaf(k, 0.6931472f, fmaf(f * f, p, f));
 }
 
-/* x > 0 is 2^k (1 + f). */
+/* Splits x > 0 into 2^k (1 + f). */
 WF_HOST_DEVICE static inline float wf_draw_split(float x, float *f)
 {
     uint32_t shifted = wf_draw_bits_of(x) + (0x3F800000u - 0x3F3504F3u);
@@ -94,7 +95,7 @@ WF_HOST_DEVICE static inline float wf_draw_split(float x, float *f)
     return (float)(shifted >> 23) - 127.0f;
 }
 
-/* log of (word + 1/2) / 2^32: near 1 from the exact distance to it */
+/* Returns log of (word + 1/2) / 2^32: near 1 from the exact distance to it. */
 WF_HOST_DEVICE static inline float wf_draw_log_word(uint32_t word)
 {
     float f, k = wf_draw_split(wf_draw_centre(word), &f);
@@ -105,8 +106,9 @@ WF_HOST_DEVICE static inline float wf_draw_log_word(uint32_t word)
 }
 
 /*
- * Radius sqrt(-2 log u) with u = (first word + 1/2) / 2^32, angle (second word) / 2^32 turns,
- * as the nearest quarter turn and the rest, which integers give exactly.
+ * Draws two normal numbers (Box and Muller): radius sqrt(-2 log u) with u = (first word + 1/2)
+ * / 2^32, angle (second word) / 2^32 turns, as the nearest quarter turn and the remainder,
+ * which integers give exactly.
  */
 WF_HOST_DEVICE static inline void wf_draw_normals(uint32_t first, uint32_t second, float out[2])
 {
@@ -129,7 +131,7 @@ WF_HOST_DEVICE static inline void wf_draw_normals(uint32_t first, uint32_t secon
     out[1] = quarter & 2 ? -y : y;
 }
 
-/* The normal number below which lies half of 1 + y, where 1 + y = low and 1 - y = high. */
+/* Returns the normal quantile of half of 1 + y, where 1 + y = low and 1 - y = high. */
 WF_HOST_DEVICE static inline float wf_draw_quantile(float y, float low, float high)
 {
     float k, f, w, t, p;

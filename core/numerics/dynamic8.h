@@ -1,13 +1,15 @@
 /*
- * core/numerics/dynamic8.h - 8 bits a number with a dynamic exponent (Dettmers 2015; Dettmers et al. 2022), in which
- * optimizers keep their moments.
+ * core/numerics/dynamic8.h - 8 bits a number with a dynamic exponent (Dettmers 2015; Dettmers
+ * et al. 2022), in which optimizers keep their moments.
  *
- * A row of a matrix is cut into blocks: runs of at most 256 columns inside one of the row's 8 chunks (tree.h). No layout
- * that keeps the bits cuts a block, so a block is stored alike whoever holds it. It is its scale, 4 bytes, and a code for
- * each number: the nearest of 256 levels to the number over the scale. The scale is the number of the largest
- * magnitude with its sign, which is therefore exact, and so what was read is stored again without a change.
+ * A row of a matrix is cut into blocks: runs of at most 256 columns inside one of the row's 8
+ * chunks (tree.h). No layout that keeps the bits cuts a block, so a block is stored alike
+ * whoever holds it. It is its scale, 4 bytes, and a code for each number: the nearest of 256
+ * levels to the number over the scale. The scale is the number of the largest magnitude with
+ * its sign, which is therefore exact, and so what was read is stored again without a change.
  *
- * The functions of a block are here, to be compiled for each instruction set: they are plain C, and round alike on all.
+ * The functions of a block are here, to be compiled for each instruction set: they are plain C,
+ * and round alike on all.
  */
 #ifndef WF_CORE_NUMERICS_DYNAMIC8_H
 #define WF_CORE_NUMERICS_DYNAMIC8_H
@@ -26,23 +28,26 @@ enum {
     WF_DYNAMIC8_SCALE = 4 /* bytes, before those of the numbers */
 };
 
-/** wf_dynamic8_signed, wf_dynamic8_unsigned - what the codes stand for, over the scale. They ascend, up to 1. */
+/** wf_dynamic8_signed, wf_dynamic8_unsigned - the levels that codes stand for, relative to the
+ * scale, ascending up to 1. */
 WF_API extern const float wf_dynamic8_signed[WF_DYNAMIC8_LEVELS];
 WF_API extern const float wf_dynamic8_unsigned[WF_DYNAMIC8_LEVELS];
 
-/** wf_dynamic8_row - the columns of a row that are here, and where its 8 chunks end among them. */
+/** wf_dynamic8_row - the columns of a row that a part holds, and where its 8 chunks end among
+ * them. */
 typedef struct wf_dynamic8_row {
     int64_t cut[WF_MAX_CHUNKS + 1];
 } wf_dynamic8_row;
 
-/** wf_dynamic8_row_of - columns [start, start + columns) of a dim of `size` elements in grains. */
+/** wf_dynamic8_row_of - returns the row of columns [start, start + columns) of a dim of `size`
+ * elements in grains. */
 WF_API wf_dynamic8_row wf_dynamic8_row_of(int64_t size, int64_t grain, int64_t start,
                                           int64_t columns);
 
-/** wf_dynamic8_row_bytes - what a row takes. */
+/** wf_dynamic8_row_bytes - returns the bytes of a stored row. */
 WF_API size_t wf_dynamic8_row_bytes(const wf_dynamic8_row *row);
 
-/** wf_dynamic8_widen - what rows stand for; wf_dynamic8_pack - rows of values, stored. */
+/** wf_dynamic8_widen - dequantizes rows; wf_dynamic8_pack - quantizes rows of values. */
 WF_API void wf_dynamic8_widen(const wf_dynamic8_row *row, const float *level,
                               const uint8_t *bytes, int64_t rows, float *to);
 WF_API void wf_dynamic8_pack(const wf_dynamic8_row *row, const float *level,
@@ -53,21 +58,20 @@ enum {
     WF_DYNAMIC8_RANGES = (127 - WF_DYNAMIC8_LEAST) * 128 + 1 /* up to 1: 128 to a power of 2 */
 };
 
-/**
- * wf_dynamic8_map - how numbers are stored: levels, the means of neighbours, where codes change, and what is under all
- * numbers of a range. Ranges are so small that there is at most one mean in each.
- */
+/** wf_dynamic8_map - how numbers are quantized: levels, the means of neighbours, where codes
+ * change, and the code below each range of numbers. Ranges are so small that there is at most
+ * one mean in each. */
 typedef struct wf_dynamic8_map {
     const float *level;
     float mean[WF_DYNAMIC8_LEVELS]; /* the last one is above all numbers */
-    uint8_t under[2]
-                 [WF_DYNAMIC8_RANGES]; /* so many means are under positive, negative numbers */
+    /* the number of means below positive, negative numbers of the range */
+    uint8_t under[2][WF_DYNAMIC8_RANGES];
 } wf_dynamic8_map;
 
-/** wf_dynamic8_map_make - fill in the map of a table of levels. */
+/** wf_dynamic8_map_make - fills in the map of a table of levels. */
 WF_API void wf_dynamic8_map_make(wf_dynamic8_map *map, const float *level);
 
-/* How many numbers the block has that begins in column `at`; 0 where the row ends. */
+/* Returns the numbers of the block that begins in column `at`; 0 where the row ends. */
 static inline int64_t wf_dynamic8_block(const wf_dynamic8_row *row, int64_t at)
 {
     const int64_t most = WF_DYNAMIC8_BLOCK;
@@ -80,7 +84,7 @@ static inline int64_t wf_dynamic8_block(const wf_dynamic8_row *row, int64_t at)
     return left < most ? left : most;
 }
 
-/* Zeros have no sign: whatever was stored as zero is read as +0. */
+/* Dequantizes a block. Zeros have no sign: any stored zero is read as +0. */
 static inline void wf_dynamic8_widen_block(const float *level, const uint8_t *bytes, int64_t n,
                                            float *to)
 {
@@ -91,7 +95,8 @@ static inline void wf_dynamic8_widen_block(const float *level, const uint8_t *by
         to[i] = level[bytes[WF_DYNAMIC8_SCALE + i]] * scale + 0.0f;
 }
 
-/* The number of the largest magnitude, the positive one of two; 0 where levels of it would be denormal. */
+/* Returns the number of the largest magnitude, the positive one of two; 0 where levels of it
+   would be denormal. */
 static inline float wf_dynamic8_scale(const float *x, int64_t n)
 {
     uint32_t most = 0, bits;
@@ -109,7 +114,8 @@ static inline float wf_dynamic8_scale(const float *x, int64_t n)
     return scale < 1e-30f && scale > -1e-30f ? 0 : scale;
 }
 
-/* The code of a number of at most 1: how many means of neighbouring levels are under it. */
+/* Returns the code of a number of at most 1: how many means of neighbouring levels are below
+   it. */
 static inline uint8_t wf_dynamic8_code(const wf_dynamic8_map *map, float x)
 {
     uint32_t bits;

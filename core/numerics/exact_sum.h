@@ -1,7 +1,7 @@
 /*
- * core/numerics/exact_sum.h - a sum of doubles without rounding: an integer wide enough for every finite
- * double, so neither the order of additions nor how they are spread over ranks matters. It is
- * rounded once, when its value is asked for.
+ * core/numerics/exact_sum.h - a sum of doubles without rounding: an integer wide enough for
+ * every finite double, so neither the order of additions nor how they are spread over ranks
+ * matters. It is rounded once, when its value is asked for.
  *
  * The struct holds no pointers: a zeroed one is an empty sum, and it may be copied and sent as
  * bytes.
@@ -24,8 +24,8 @@ typedef struct wf_exact_sum {
     int64_t not_finite;           /* WF_EXACT_NAN and so on, for infinities */
 } wf_exact_sum;
 
-/** wf_exact_split - a finite x is part[0 .. 2] at limbs *limb and on, and 0 is returned; else what has
- * to be said of it. */
+/** wf_exact_split - splits a finite x into part[0 .. 2] at limbs *limb and on, and returns 0;
+ * else returns WF_EXACT_NAN, WF_EXACT_POSITIVE or WF_EXACT_NEGATIVE. */
 static inline WF_HOST_DEVICE int wf_exact_split(double x, int *limb, int64_t part[3])
 {
     uint64_t bits, mantissa, low, high;
@@ -54,14 +54,14 @@ static inline WF_HOST_DEVICE int wf_exact_split(double x, int *limb, int64_t par
     return 0;
 }
 
-/** wf_exact_add - acc += x; infinities and NaNs stay, and inf - inf is a NaN. */
+/** wf_exact_add - adds x to acc; infinities and NaNs stay, and inf - inf is a NaN. */
 WF_API void wf_exact_add(wf_exact_sum *acc, double x);
 
-/** wf_exact_merge - acc += other. */
+/** wf_exact_merge - adds another sum to acc. */
 WF_API void wf_exact_merge(wf_exact_sum *acc, const wf_exact_sum *other);
 
-/** wf_exact_value - the sum, correctly rounded (to nearest, ties to even); +0 for an empty or zero
- * one. */
+/** wf_exact_value - returns the sum, correctly rounded (to nearest, ties to even); +0 for an
+ * empty or zero one. */
 WF_API double wf_exact_value(const wf_exact_sum *acc);
 
 WF_END_DECLS

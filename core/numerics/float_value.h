@@ -5,7 +5,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-/* Whether a 32-bit float holds a number: it is finite there, and 0 only where the number is. */
+/* Returns true where a 32-bit float holds a number: it is finite there, and 0 only where the
+   number is. */
 static inline bool wf_float_holds(double value)
 {
     float rounded = (float)value;

@@ -1,7 +1,7 @@
 /*
- * core/numerics/math.h - elementary functions of our own: the same bits on every machine and compiler,
- * which no C library promises. They use + - * / sqrt and fma (each rounded once, in software
- * where the machine has none), comparisons and bits, and read no table and no mode.
+ * core/numerics/math.h - elementary functions of our own: the same bits on every machine and
+ * compiler, which no C library promises. They use + - * / sqrt and fma (each rounded once, in
+ * software where the machine has none), comparisons and bits, and read no table and no mode.
  *
  * Floats are within 2 ulp of the true value and doubles within 1. Denormal arguments and
  * results are computed, not flushed. A NaN gives a NaN, of unspecified sign and payload; errno
@@ -14,27 +14,27 @@
 
 WF_BEGIN_DECLS
 
-/** wf_expf - e^x; bit for bit v16_exp of kernels/cpu/vec_math_internal.h. */
+/** wf_expf - returns e^x; bit for bit v16_exp of kernels/cpu/vec_math_internal.h. */
 WF_API float wf_expf(float x);
 
-/** wf_tanhf - hyperbolic tangent */
+/** wf_tanhf - returns the hyperbolic tangent. */
 WF_API float wf_tanhf(float x);
 
-/** wf_logf - natural logarithm; -inf for a zero, NaN below it. */
+/** wf_logf - returns the natural logarithm; -inf for a zero, NaN below it. */
 WF_API float wf_logf(float x);
 
-/** wf_sinf, wf_cosf - as wf_sin and wf_cos, rounded to float. */
+/** wf_sinf, wf_cosf - return wf_sin and wf_cos, rounded to float. */
 WF_API float wf_sinf(float x);
 WF_API float wf_cosf(float x);
 
-/** wf_exp - e^x */
+/** wf_exp - returns e^x. */
 WF_API double wf_exp(double x);
 
-/** wf_log - natural logarithm; -inf for a zero, NaN below it. */
+/** wf_log - returns the natural logarithm; -inf for a zero, NaN below it. */
 WF_API double wf_log(double x);
 
 /**
- * wf_pow - x^y
+ * wf_pow - returns x^y
  *
  * @param x  any; below zero only an integral y has a value, others give NaN
  * @param y  any; 0 gives 1 whatever x is, and so does x = 1 whatever y is
@@ -42,7 +42,7 @@ WF_API double wf_log(double x);
 WF_API double wf_pow(double x, double y);
 
 /**
- * wf_sin, wf_cos, wf_sincos - of an angle in radians
+ * wf_sin, wf_cos, wf_sincos - compute the sine and cosine of an angle in radians
  *
  * @param x  |x| <= 2^40; a NaN comes out beyond
  */

@@ -1,13 +1,16 @@
 /*
- * core/numerics/nf4.h - NF4 as a storage type: 4 bits a number, as bitsandbytes stores them (Dettmers et al. 2023).
+ * core/numerics/nf4.h - NF4 as a storage type: 4 bits a number, as bitsandbytes stores them
+ * (Dettmers et al. 2023).
  *
- * A matrix is flattened row by row into blocks of 64. A block's scale is its largest magnitude, its numbers over
- * it become the nearest of 16 levels. Scales are stored in 8 bits: less their mean, in blocks of 256, over the
- * largest magnitude of such a block, as the nearest of 256 levels. That is 4 + 8/64 + 32/16384 = 4.127 bits a number.
+ * A matrix is flattened row by row into blocks of 64. A block's scale is its largest magnitude,
+ * its numbers over it become the nearest of 16 levels. Scales are stored in 8 bits: less their
+ * mean, in blocks of 256, over the largest magnitude of such a block, as the nearest of 256
+ * levels. That is 4 + 8/64 + 32/16384 = 4.127 bits a number.
  *
- * Blocks are those of the whole matrix, whoever holds which part of it. A part is stored row by row: two numbers in a
- * byte, the first one in its upper half, and behind them the scale of each block that the row touches. So rows are
- * of one size, and moving them is moving bytes; a block that two rows or two ranks share has its scale in both.
+ * Blocks are those of the whole matrix, whoever holds which part of it. A part is stored row by
+ * row: two numbers in a byte, the first one in its upper half, and behind them the scale of
+ * each block that the row touches. So rows are of one size, and moving them is moving bytes; a
+ * block that two rows or two ranks share has its scale in both.
  */
 #ifndef WF_CORE_NUMERICS_NF4_H
 #define WF_CORE_NUMERICS_NF4_H
@@ -24,48 +27,57 @@ enum {
     WF_NF4_LEVELS = 16
 };
 
-/** wf_nf4_levels - what the 16 codes stand for, over the scale, ascending; codes of scales are wf_dynamic8_signed's. */
+/** wf_nf4_levels - the levels of the 16 codes, relative to the scale, ascending; codes of
+ * scales are those of wf_dynamic8_signed. */
 WF_API extern const float wf_nf4_levels[WF_NF4_LEVELS];
 
-/** wf_nf4_part - rows [first_row, first_row + rows), columns [first_column, first_column + columns) of a matrix. */
+/** wf_nf4_part - rows [first_row, first_row + rows), columns [first_column, first_column +
+ * columns) of a matrix. */
 typedef struct wf_nf4_part {
     int64_t height, width; /* the whole matrix has */
     int64_t first_row, rows, first_column, columns;
 } wf_nf4_part;
 
-/** wf_nf4_blocks - blocks of so many numbers; wf_nf4_nested - blocks of the scales of so many blocks. */
+/** wf_nf4_blocks - returns the blocks of so many numbers; wf_nf4_nested - the blocks of the
+ * scales of so many blocks. */
 WF_API int64_t wf_nf4_blocks(int64_t numbers);
 WF_API int64_t wf_nf4_nested(int64_t blocks);
 
-/** wf_nf4_row_bytes - what a row of a part takes: half a byte is left free where it has an odd number of columns. */
+/** wf_nf4_row_bytes - returns the bytes of a row of a part: half a byte is left free where it
+ * has an odd number of columns. */
 WF_API size_t wf_nf4_row_bytes(const wf_nf4_part *part);
 
-/** wf_nf4_absmax - the largest magnitude of what a part has of each block, of all blocks of the matrix: 0 of others. */
+/** wf_nf4_absmax - computes the largest magnitude in each block of what a part has of it, for
+ * all blocks of the matrix: 0 for others. */
 WF_API void wf_nf4_absmax(const wf_nf4_part *part, const float *values, float *absmax);
 
 /**
- * wf_nf4_scales - the scales of all blocks of a matrix in 8 bits
+ * wf_nf4_scales - quantizes the scales of all blocks of a matrix to 8 bits
  *
  * @param absmax  [blocks], of the whole matrix
  * @param code    [blocks], filled in
- * @param scales  [1 + wf_nf4_nested(blocks)], filled in: the mean of absmax, a scale for each 256 of them
+ * @param scales  [1 + wf_nf4_nested(blocks)], filled in: the mean of absmax, a scale for each
+ *                256 of them
  */
 WF_API void wf_nf4_scales(int64_t blocks, const float *absmax, uint8_t *code, float *scales);
 
-/** wf_nf4_pack - store a part: `absmax` and `code` are of all blocks; `bytes` has rows of wf_nf4_row_bytes. */
+/** wf_nf4_pack - quantizes a part: `absmax` and `code` are of all blocks; `bytes` has rows of
+ * wf_nf4_row_bytes. */
 WF_API void wf_nf4_pack(const wf_nf4_part *part, const float *values, const float *absmax,
                         const uint8_t *code, uint8_t *bytes);
 
 /**
- * wf_nf4_copy_row - store a row of a part of codes that are there already
+ * wf_nf4_copy_row - stores a row of a part from codes that exist already
  *
- * @param numbers  the codes of the whole matrix from number `from` on, which is even, two in a byte
+ * @param numbers  the codes of the whole matrix from number `from` on, which is even, two in a
+ *                 byte
  * @param code     of all blocks
  */
 WF_API void wf_nf4_copy_row(const wf_nf4_part *part, int64_t row, const uint8_t *numbers,
                             int64_t from, const uint8_t *code, uint8_t *bytes);
 
-/** wf_nf4_widen - what rows [row, row + rows) of a part stand for; wf_nf4_widen_bf16 - the same, rounded. */
+/** wf_nf4_widen - dequantizes rows [row, row + rows) of a part; wf_nf4_widen_bf16 - and rounds
+ * them to bf16. */
 WF_API void wf_nf4_widen(const wf_nf4_part *part, const uint8_t *bytes, const float *scales,
                          int64_t row, int64_t rows, float *to);
 WF_API void wf_nf4_widen_bf16(const wf_nf4_part *part, const uint8_t *bytes,

@@ -1,6 +1,6 @@
 /*
- * core/numerics/squares.h - the sum of the squares of many tensors, added up where they lie: on a device of
- * its own memory nothing waits, and nothing but the sum comes to the host at the end.
+ * core/numerics/squares.h - the sum of the squares of many tensors, added up on their device:
+ * nothing waits, and only the sum is copied to the host at the end.
  */
 #ifndef WF_CORE_NUMERICS_SQUARES_H
 #define WF_CORE_NUMERICS_SQUARES_H
@@ -14,21 +14,24 @@ WF_BEGIN_DECLS
 typedef struct wf_squares {
     wf_context *ctx;
     wf_exact_sum sum;
-    wf_exact_sum *there; /* sum, or device memory; NULL: there was none */
-    int64_t added;       /* chunks, since what is there was last brought here */
+    wf_exact_sum *there; /* sum, or device memory; NULL: no memory */
+    int64_t added;       /* chunks, since the device's sum was last copied to the host */
 } wf_squares;
 
 /**
- * wf_squares_begin - a sum of nothing; wf_squares_end gives its memory back
+ * wf_squares_begin - begins an empty sum; wf_squares_end frees its memory
+ * 
+ * In a dry run nothing is added, and memory is counted.
  *
  * Of a dry run nothing is added, and memory is counted.
  * Errors:  WF_ENOMEM in the context
  */
 WF_API void wf_squares_begin(wf_squares *s, wf_context *ctx);
-/** wf_squares_add - add the squares of the local part of a tensor of the device's own floats. */
+/** wf_squares_add - adds the squares of the local part of a tensor of the device's own
+ * floats. */
 WF_API void wf_squares_add(wf_squares *s, const wf_tensor *t);
 /**
- * wf_squares_end - this rank's sum, for the caller to merge over ranks
+ * wf_squares_end - ends a sum and gives this rank's value, for the caller to merge over ranks
  *
  * Collective:  no
  * Errors:      the context's, returned

@@ -1,5 +1,6 @@
 /*
- * core/numerics/tree.h - cuts and trees: the two formulas that keep the layout out of the numbers.
+ * core/numerics/tree.h - cuts and trees: the two formulas that keep the layout out of the
+ * numbers.
  *
  * A dim of `size` elements made of indivisible grains is cut in p pieces at
  *     cut(i) = grain * floor(i * (size / grain) / p),      i = 0 .. p
@@ -7,8 +8,8 @@
  * of 2 and 4 ranks and nothing has to divide. Axes that cut a dim together are one of all their
  * parts, so 2 x 4 ranks have the cuts of 8.
  *
- * A sum of n chunks is a binary tree halved top-down at the midpoint, a perfect one where n is a
- * power of two. Walking the chunks in order, wf_tree_merges(n, i) says how many pairs of open
+ * A sum of n chunks is a binary tree halved top-down at the midpoint, a perfect one where n is
+ * a power of two. Walking the chunks in order, wf_tree_merges(n, i) says how many pairs of open
  * nodes to add after chunk i, always (older + newer).
  */
 #ifndef WF_CORE_NUMERICS_TREE_H
@@ -25,7 +26,8 @@ WF_HOST_DEVICE static inline int64_t wf_cut(int64_t size, int64_t grain, int64_t
     return grain * (i * (size / grain) / parts);
 }
 
-/* How many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i < n). */
+/* Returns how many nodes of the midpoint tree over n chunks are complete with chunk i (0 <= i <
+   n). */
 WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
 {
     int64_t first = 0;
@@ -46,8 +48,8 @@ WF_HOST_DEVICE static inline int wf_tree_merges(int64_t n, int64_t i)
     return merges;
 }
 
-/* The largest node of the midpoint tree over n chunks that begins with chunk i, ends before chunk `end` (i < end <= n)
-   and has 2^k chunks, at most `most` (>= 1): how many it has. */
+/* Returns the chunks of the largest node of the midpoint tree over n chunks that begins with
+   chunk i, ends before chunk `end` (i < end <= n) and has 2^k chunks, at most `most` (>= 1). */
 static inline int64_t wf_tree_node(int64_t n, int64_t i, int64_t end, int64_t most)
 {
     int64_t first = 0, count = n;

@@ -1,11 +1,12 @@
 /*
- * mesh/array/mesh.h - a mesh of ranks with named axes, layouts over it, and moving between layouts.
+ * mesh/array/mesh.h - a mesh of ranks with named axes, layouts over it, and redistribution
+ * between layouts.
  *
  * Axes are listed outermost first (pp, replicate, shard, tp): the ranks along the last one are
- * neighbours. A layout says for every dim of a tensor the ordered list of axes that split it, and
- * over which axes the tensor is partial (a sum or maximum still to be taken); an axis in neither
- * leaves the tensor whole on it. In PyTorch's words: split is Shard(dim), whole is Replicate,
- * partial is Partial. NULL is the layout that is whole everywhere.
+ * neighbours. A layout says for every dim of a tensor the ordered list of axes that split it,
+ * and over which axes the tensor is partial (a sum or maximum still to be taken); an axis in
+ * neither leaves the tensor whole on it. In PyTorch's words: split is Shard(dim), whole is
+ * Replicate, partial is Partial. NULL is the layout that is whole everywhere.
  */
 #ifndef WF_MESH_ARRAY_MESH_H
 #define WF_MESH_ARRAY_MESH_H
@@ -24,55 +25,58 @@ typedef struct wf_axis {
 } wf_axis;
 
 /**
- * wf_mesh_open - lay the ranks of `world` out along axes and give ctx its place among them.
+ * wf_mesh_open - lays the ranks of `world` out along axes and gives ctx its coordinates among
+ * them.
  *
- * @param ctx    from now on ops of this context check layouts; closed after the mesh, and without
- *               another mesh that is open
+ * @param ctx    from now on ops of this context check layouts; closed after the mesh, and
+ *               without another mesh that is open
  * @param world  of prod(sizes) ranks
  * @param axes   1 to WF_MAX_AXES of them, outermost first; sizes >= 1, names different
  * Collective:  over world
  * Owner:       caller; wf_mesh_close
- * Errors:      WF_EINVAL (sizes do not multiply to the ranks, ctx has a mesh), WF_ENOMEM, WF_ELOST;
- *              NULL then
+ * Errors:      WF_EINVAL (sizes do not multiply to the ranks, ctx has a mesh), WF_ENOMEM,
+ *              WF_ELOST; NULL then
  */
 WF_API wf_mesh *wf_mesh_open(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
                              wf_error *error);
 WF_API void wf_mesh_close(wf_mesh *mesh);
 
 /*
- * Axes are numbers from 0 on. Where an axis is asked about, -1 is one that the mesh does not have, of
- * one rank; any other number that is none of an axis is an error, WF_EINVAL in the mesh's context,
- * and answered as -1 is.
+ * Axes are numbers from 0 on. A function that takes an axis answers for -1 as for an axis of
+ * one rank that the mesh does not have; any other number that is no axis is an error, WF_EINVAL
+ * in the mesh's context, and answered as -1 is.
  */
 
-/** wf_mesh_of - the mesh of a context, NULL for one rank alone. */
+/** wf_mesh_of - returns the mesh of a context, NULL for one rank alone. */
 WF_API wf_mesh *wf_mesh_of(const wf_context *ctx);
 
-/** wf_mesh_ranks - of the whole mesh; wf_mesh_axes - how many axes. 1 and 0 for NULL. */
+/** wf_mesh_ranks - returns the ranks of the whole mesh; wf_mesh_axes - the number of axes. 1
+ * and 0 for NULL. */
 WF_API int wf_mesh_ranks(const wf_mesh *mesh);
 WF_API int wf_mesh_axes(const wf_mesh *mesh);
-/** wf_mesh_axis - number of a named axis, or -1. NULL mesh gives -1.
- * wf_mesh_axis_name - the way back. Owner: the mesh. */
+/** wf_mesh_axis - returns the number of a named axis, or -1, also for a NULL mesh;
+ * wf_mesh_axis_name - the name of an axis. Owner: the mesh. */
 WF_API int wf_mesh_axis(const wf_mesh *mesh, const char *name);
 WF_API const char *wf_mesh_axis_name(const wf_mesh *mesh, int axis);
-/** wf_mesh_size - ranks along an axis; 1 for axis -1. */
+/** wf_mesh_size - returns the ranks along an axis; 1 for axis -1. */
 WF_API int wf_mesh_size(const wf_mesh *mesh, int axis);
-/** wf_mesh_coordinate - this rank's place along an axis; wf_mesh_coordinate_of - any rank's. */
+/** wf_mesh_coordinate - returns this rank's coordinate along an axis; wf_mesh_coordinate_of -
+ * any rank's. */
 WF_API int wf_mesh_coordinate(const wf_mesh *mesh, int axis);
 WF_API int wf_mesh_coordinate_of(const wf_mesh *mesh, int rank, int axis);
-/**
- * wf_mesh_next - from a rank that is first on these axes (a bit each) on to the next that differs
- * from it on them alone, the innermost axis fastest; -1 after the last
- */
+/** wf_mesh_next - returns the next rank after one with coordinate 0 on these axes (a bit each)
+ * that differs from it on them alone, the innermost axis fastest; -1 after the last */
 WF_API int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
-/** wf_mesh_comm - the group of ranks along an axis through this one, NULL for axis -1;
- * wf_mesh_world - of all.
- * Owner: the mesh, and whoever opened the world. */
+/**
+ * wf_mesh_comm - returns the group of ranks along an axis through this one, NULL for axis -1;
+ * wf_mesh_world - the group of all. Owner: the mesh; of the world, its opener. Owner: the mesh,
+ * and whoever opened the world.
+ */
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
 WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
 
 /**
- * wf_mesh_gather - `bytes` bytes of every rank, side by side in the order of ranks
+ * wf_mesh_gather - gathers `bytes` bytes of every rank, in the order of ranks
  *
  * Collective:  over the world
  * Owner:       the mesh, until its next wf_mesh_gather
@@ -80,20 +84,21 @@ WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);
  */
 WF_API const void *wf_mesh_gather(wf_mesh *mesh, const void *mine, size_t bytes);
 
-/** wf_mesh_shares_model - ranks along this axis share a model and its sequences: what they all compute counts once in
- * wf_context_model_flops. Nothing for axis -1. */
+/** wf_mesh_shares_model - declares that ranks along this axis share a model and its sequences:
+ * work that they all do alike counts once in wf_context_model_flops. Nothing for axis -1. */
 WF_API void wf_mesh_shares_model(wf_mesh *mesh, int axis);
 
 /**
- * wf_mesh_cut_finely - cut dims along this axis anywhere, not between grains only
+ * wf_mesh_cut_finely - cuts dims along this axis anywhere, not between grains only
  *
- * For an axis that splits tensors at rest: they come in parts of the same size, and are whole on
- * it again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT). Said before the first layout with the axis is used, on all
- * ranks.
+ * For an axis that shards stored tensors: they are in parts of the same size, and whole on it
+ * again before an op sees heads. A view of heads that it cuts is refused (WF_ELAYOUT). Called
+ * before the first layout with the axis is used, on all ranks.
  */
 WF_API void wf_mesh_cut_finely(wf_mesh *mesh, int axis);
 
-/** wf_mesh_cuts_finely - whether wf_mesh_cut_finely was said of this axis; false for axis -1. */
+/** wf_mesh_cuts_finely - returns true after wf_mesh_cut_finely of this axis; false for axis
+ * -1. */
 WF_API bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis);
 
 /*
@@ -101,136 +106,144 @@ WF_API bool wf_mesh_cuts_finely(const wf_mesh *mesh, int axis);
  * Splitting by an axis of size 1, or by an unknown one (-1), changes nothing.
  */
 
-/** wf_layout_split - `from`, with `axis` added as the innermost one that splits `dim`. Axis -1 is
- * an error, WF_EINVAL in the mesh's context, as of wf_layout_partial: a name was misspelt. */
+/** wf_layout_split - returns `from`, with `axis` added as the innermost one that splits `dim`.
+ * Axis -1 is an error, WF_EINVAL in the mesh's context, as of wf_layout_partial: a name was
+ * misspelt. */
 WF_API const wf_layout *wf_layout_split(wf_mesh *mesh, const wf_layout *from, int dim,
                                         int axis);
-/** wf_layout_partial - `from`, but a sum or maximum still to be taken over `axis`. */
+/** wf_layout_partial - returns `from`, but with a sum or maximum still to be taken over
+ * `axis`. */
 WF_API const wf_layout *wf_layout_partial(wf_mesh *mesh, const wf_layout *from, int axis,
                                           wf_reduction reduction);
-/** wf_layout_whole - `from`, but whole on `axis`. */
+/** wf_layout_whole - returns `from`, but whole on `axis`. */
 WF_API const wf_layout *wf_layout_whole(wf_mesh *mesh, const wf_layout *from, int axis);
-/** wf_layout_dual - what the gradient of a tensor of this layout has: whole where it is partial. */
+/** wf_layout_dual - returns the layout of the gradient of a tensor of this layout: whole where
+ * it is partial. */
 WF_API const wf_layout *wf_layout_dual(wf_mesh *mesh, const wf_layout *layout);
 
-/** wf_layout_split_dim - the dim that `axis` splits, or -1. */
+/** wf_layout_split_dim - returns the dim that `axis` splits, or -1. */
 WF_API int wf_layout_split_dim(const wf_layout *layout, int axis);
-/** wf_layout_dim_axes - the axes that split `dim`, outermost first; returns how many. */
+/** wf_layout_dim_axes - lists the axes that split `dim`, outermost first; returns how many. */
 WF_API int wf_layout_dim_axes(const wf_layout *layout, int dim, int axis[WF_MAX_AXES]);
-/** wf_layout_split_axes - the axes that split any dim, a bit each. */
+/** wf_layout_split_axes - returns the axes that split any dim, a bit each. */
 WF_API unsigned wf_layout_split_axes(const wf_layout *layout);
-/** wf_layout_is_partial - over this axis, or over any (-1). */
+/** wf_layout_is_partial - returns true for a layout that is partial over this axis, or over any
+ * (-1). */
 WF_API bool wf_layout_is_partial(const wf_layout *layout, int axis);
-/** wf_layout_print - "[replicate, *, tp] partial(shard)", whole dims as *; returns text. */
+/** wf_layout_print - writes "[replicate, *, tp] partial(shard)", whole dims as *; returns
+ * text. */
 WF_API char *wf_layout_print(const wf_layout *layout, char *text, size_t size);
 
 /**
- * wf_layout_parse - the layout of a text, in the notation of wf_layout_print
+ * wf_layout_parse - parses a layout in the notation of wf_layout_print
  *
- * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are whole),
- * each with the axes that split it, outermost first, or *; then what is partial. An axis of one
- * rank may stand anywhere and changes nothing.
+ * "whole", or "[dp, *, tp/shard] partial(pp)": dims in order (those behind the last one are
+ * whole), each with the axes that split it, outermost first, or *; then what is partial. An
+ * axis of one rank may stand anywhere and changes nothing.
  *
  * @param layout  filled in; NULL for whole, and on errors
  * Collective:  no
- * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an axis
- *              that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
+ * Errors:      WF_EINVAL, with the place in the text and the names of the axes; WF_ELAYOUT (an
+ *              axis that stands twice), WF_ENOMEM; recorded in the mesh's context and returned
  */
 WF_API wf_status wf_layout_parse(wf_mesh *mesh, const char *text, const wf_layout **layout);
 
-/**
- * wf_layout_groups_agree - whether every rank's query heads (dim 2 of q) use exactly the key-value
- * heads (dim 2 of k) that it holds, so that attention needs no others
- */
+/** wf_layout_groups_agree - returns true where every rank's query heads (dim 2 of q) use
+ * exactly the key-value heads (dim 2 of k) that it holds, so that attention needs no others */
 WF_API bool wf_layout_groups_agree(const wf_tensor *q, const wf_tensor *k);
 
-/** wf_layout_part - the part of dim i of a shape that any rank of the mesh holds. */
+/** wf_layout_part - computes the part of dim i of a shape that any rank of the mesh holds. */
 WF_API void wf_layout_part(const wf_mesh *mesh, const wf_layout *layout, int i,
                            const wf_dim *dim, int rank, int64_t *start, int64_t *local);
-/** wf_layout_largest_part - indices of dim i that the rank with most of them holds. */
+/** wf_layout_largest_part - returns the indices of dim i that the rank with most of them
+ * holds. */
 WF_API int64_t wf_layout_largest_part(const wf_mesh *mesh, const wf_layout *layout, int i,
                                       const wf_dim *dim);
 
 /**
- * wf_redistribute - the same tensor in another layout
+ * wf_redistribute - redistributes a tensor to another layout
  *
- * The activations of a model move between ranks by this function, wf_redistribute_many and wf_border,
- * and by nothing else. A border is recorded even where it does nothing forward, also on one rank, since its gradient is the transposed move: a gradient
- * arrives in any layout and is brought to the dual of x's. That of a vector, which has a row per
- * sequence, is summed over the ranks that share a sequence, then over sequences.
+ * The activations of a model move between ranks by this function, wf_redistribute_many and
+ * wf_border alone. Such a border is recorded even where nothing moves forward, also on one
+ * rank, since its gradient is the transposed move: a gradient arrives in any layout and is
+ * brought to the dual of x's. That of a vector, which has a row per sequence, is summed over
+ * the ranks that share a sequence, then over sequences.
  *
  * A weight that a model computes before it uses it (masked, normed, merged with another) passes
- * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed over them
- * there, in every micro-step, and then goes on through what made the weight. Another number of
- * micro-steps then has other bits, which wf_context_inexact tells (wf_context_micro_steps).
+ * wf_redistribute(w, w->layout) where ranks have shares of the batch: its gradient is summed
+ * over them there, in every micro-step, and then goes on through the ops that made the weight.
+ * Another number of micro-steps then has other bits, which wf_context_inexact reports
+ * (wf_context_micro_steps).
  *
  * @param to    of the same mesh; NULL for whole
- * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored as
- *              bf16 (wf_context_storage): partial tensors are not
+ * Layout:      any to any; sums over ranks in tree order, rounded once where results are stored
+ *              as bf16 (wf_context_storage): partial tensors are not
  * Collective:  over the axes on which the layouts differ
  * Owner:       scope
- * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_EUNSUPPORTED (a gradient is wanted of
- *              a maximum over ranks), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
+ * Errors:      WF_ELAYOUT, WF_EDTYPE (partial and not f32), WF_EUNSUPPORTED (a gradient is
+ *              wanted of a maximum over ranks), WF_ENOMEM, WF_ELOST, WF_EMISMATCH
  * Gradient:    to x, of x's shape
  */
 WF_API wf_tensor *wf_redistribute(wf_tensor *x, const wf_layout *to);
 
-/** wf_redistribute_many - up to WF_MAX_OUTPUTS tensors in shared collectives; y may be x. */
+/** wf_redistribute_many - redistributes up to WF_MAX_OUTPUTS tensors in shared collectives; y
+ * may be x. */
 WF_API wf_status wf_redistribute_many(int count, wf_tensor *const *x,
                                       const wf_layout *const *to, wf_tensor **y);
 
 /**
- * wf_border - wf_redistribute_many on one axis, as plans use it
+ * wf_border - redistributes tensors on one axis, as plans do (wf_redistribute_many)
  *
- * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients are
- *              moved on it alone, and stay as they come on the others (a parameter's gradient is
- *              partial over the data-parallel axes until the step ends), and it is the innermost
- *              one where it splits a dim with others. -1: all axes
+ * @param axis  the only one on which `to` differs from the tensors' layouts; their gradients
+ *              are moved on it alone, and stay as they come on the others (a parameter's
+ *              gradient is partial over the data-parallel axes until the step ends), and it is
+ *              the innermost one where it splits a dim with others. -1: all axes
  * Errors:      as wf_redistribute; WF_ELAYOUT where they differ on another axis
  */
 WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *const *to,
                            wf_tensor **y);
 
 /**
- * wf_border_again - another handle on what a border on `axis` made of x: y's data, with a gradient of its own
+ * wf_border_again - makes a second handle on the result y of a border on `axis` of x: y's data,
+ * with a gradient of its own
  *
- * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and complete for
- * others, nothing could add the two: those of the second kind take this handle, and what is complete goes
- * back to x by itself. Nothing is moved for it forward.
+ * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and
+ * complete for others, the two cannot be added: uses of the second kind take this handle, and
+ * their complete gradient goes back to x by itself. Nothing is moved for it forward.
  *
  * Gradient:    to x, on that axis alone
  */
 WF_API wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y);
 
-/**
- * wf_keep_origin - y was redistributed from x: where the gradient of a parameter needs y, keep x
- * in its place and redistribute it again then: less memory for one more collective
- */
+/** wf_keep_origin - declares that y was redistributed from x: where the gradient of a parameter
+ * needs y, the tape keeps x and redistributes it again then: less memory for one more
+ * collective */
 WF_API void wf_keep_origin(wf_tensor *y, wf_tensor *x);
 
 /*
- * wf_move - tensors on their way, without the tape: for gradients, parameters and prefetch.
- * Any number of tensors; collectives of one kind and axis are shared. x must not be written and
- * stays alive until the end.
+ * wf_move - a redistribution in flight, without the tape: for gradients, parameters and
+ * prefetch. Any number of tensors; collectives of one kind and axis are shared. x must not be
+ * written and stays alive until the end.
  */
 typedef struct wf_move wf_move;
 
 /**
- * wf_move_begin - post the first collective of a move and return
+ * wf_move_begin - begins a move: posts its first collective and returns
  *
  * It progresses while the caller computes, where the transport has a thread for that (threads:
- * one per rank, started by the first). Collectives of later steps are posted by wf_move_end: they
- * need tensors of the context, which is its own thread's.
+ * one per rank, started by the first). Collectives of later steps are posted by wf_move_end:
+ * they need tensors of the context, which is its own thread's.
  *
- * Collective: see wf_redistribute. Errors: NULL, the reason is in the context and nothing is on
- * its way.
+ * Collective: see wf_redistribute. Errors: NULL, the reason is in the context and nothing is in
+ * flight.
  */
 WF_API wf_move *wf_move_begin(wf_context *ctx, int64_t count, wf_tensor *const *x,
                               const wf_layout *const *to);
-/** wf_move_end - wait, do what remains, fill y (owned by the scope); frees move, always. */
+/** wf_move_end - waits, does the remaining steps, fills y (owned by the scope); frees move,
+ * always. */
 WF_API wf_status wf_move_end(wf_move *move, wf_tensor **y);
 
-/** wf_move_run - both at once, on the caller's thread alone; y may be x. */
+/** wf_move_run - begins and ends a move, on the caller's thread alone; y may be x. */
 WF_API wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x,
                              const wf_layout *const *to, wf_tensor **y);
 
@@ -239,12 +252,13 @@ WF_API wf_status wf_move_run(wf_context *ctx, int64_t count, wf_tensor *const *x
  * from_local, to_local and full_tensor.
  */
 
-/** wf_distribute - take this rank's part of a whole array that every rank has. No gradient. */
+/** wf_distribute - takes this rank's part of a whole array that every rank has
+ * (distribute_tensor). Gradient: none. Owner: scope. */
 WF_API wf_tensor *wf_distribute(wf_context *ctx, const void *whole, wf_dtype dtype, int ndim,
                                 const wf_dim *dims, const wf_layout *layout);
 
 /**
- * wf_from_local - see this rank's tensor as its part of a global one
+ * wf_from_local - makes this rank's tensor its part of a global one
  *
  * @param local  no layout; its sizes are those of this rank's part
  * @param dims   the global shape
@@ -256,30 +270,31 @@ WF_API wf_tensor *wf_from_local(wf_tensor *local, int ndim, const wf_dim *dims,
                                 const wf_layout *layout);
 
 /**
- * wf_to_local - this rank's part as a tensor of its own
+ * wf_to_local - returns this rank's part as a tensor of its own
  *
  * @param grad_layout  the layout in which the gradients of all ranks' parts make up that of x:
- *                     where the parts are used alike on an axis, whole; where each rank adds its
- *                     own share, partial. There is no default: a wrong guess is a wrong gradient
+ *                     where the parts are used alike on an axis, whole; where each rank adds
+ *                     its own share, partial. There is no default: a wrong guess is a wrong
+ *                     gradient
  * Collective:  no; its gradient brings grad_layout to the dual of x's layout
  */
 WF_API wf_tensor *wf_to_local(wf_tensor *x, const wf_layout *grad_layout);
 
-/** wf_whole - wf_redistribute to the layout that is whole everywhere. */
+/** wf_whole - redistributes to the layout that is whole everywhere (full_tensor). */
 WF_API wf_tensor *wf_whole(wf_tensor *x);
 
 /**
- * wf_mesh_trace - write down what this rank does: kernels and phases of the mesh's context, and the
- * collectives of its groups that are begun from now on. NULL ends it.
+ * wf_mesh_trace - traces this rank from now on: kernels and phases of the mesh's context, and
+ * the collectives of its groups. NULL ends it.
  *
- * @param trace  the caller's, and open as long; texts in its events live as long as the mesh and
- *               the modules that were run
+ * @param trace  the caller's, and open as long; texts in its events live as long as the mesh
+ *               and the modules that were run
  * Collective:   no; times are best where all ranks trace the same steps
  */
 WF_API void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace);
 
-/** wf_mesh_journal - write down ops of the mesh's context, and collectives and messages of its groups (core/journal.h).
- * NULL ends it. */
+/** wf_mesh_journal - logs ops of the mesh's context, and collectives and messages of its groups
+ * (core/journal.h). NULL ends it. */
 WF_API void wf_mesh_journal(wf_mesh *mesh, const wf_journal *journal);
 
 WF_END_DECLS

@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/host.h - a host as placement sees it: the devices that ranks can have, what lies between
- * any two of them, and which network card is nearest to each.
+ * mesh/cluster/host.h - a host as placement sees it: its devices, the link between any two of
+ * them, and the network card nearest to each.
  *
  * A host is this machine, a file in hwloc's XML, or hwloc's synthetic text ("pack:2 core:8
  * pu:1"). A description knows of NVLink only where hwloc was built with NVML.
@@ -16,7 +16,7 @@ WF_BEGIN_DECLS
 
 enum { WF_HOST_NAME = 32, WF_HOST_MOST_DEVICES = 4096 };
 
-/* What data between two devices passes, nearest first. */
+/* Link between two devices, nearest first. */
 typedef enum wf_link {
 #define LINK(name, word, weight) WF_LINK_##name,
 #include "mesh/cluster/links.def"
@@ -59,23 +59,24 @@ typedef struct wf_host_options {
 } wf_host_options;
 
 /**
- * wf_host_read - the devices of a host
+ * wf_host_read - reads the devices of a host
  *
  * Owner:   caller; wf_host_free
  * Errors:  WF_EIO (source, and why), WF_EINVAL (no such devices, or too many), WF_ENOMEM
  */
 WF_API wf_status wf_host_read(const wf_host_options *options, wf_host **out, wf_error *error);
 
-/** wf_host_free - NULL is nothing. */
+/** wf_host_free - frees a host; NULL is allowed. */
 WF_API void wf_host_free(wf_host *host);
 
-/** wf_host_link - what lies between two devices of a host. */
+/** wf_host_link - returns the link between two devices of a host. */
 WF_API wf_link wf_host_link(const wf_host *host, int a, int b);
 
-/** wf_link_name - "nvlink", "network" and so on. Owner: static string. */
+/** wf_link_name - returns "nvlink", "network" and so on. Owner: static string. */
 WF_API const char *wf_link_name(wf_link link);
 
-/** wf_link_weight - picoseconds that a byte takes over it, nominally: see mesh/cluster/links.def. */
+/** wf_link_weight - returns the nominal picoseconds per byte of a link: see
+ * mesh/cluster/links.def. */
 WF_API double wf_link_weight(wf_link link);
 
 WF_END_DECLS

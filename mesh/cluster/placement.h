@@ -1,18 +1,18 @@
 /*
- * mesh/cluster/placement.h - which device of which host each rank of a mesh gets.
+ * mesh/cluster/placement.h - placement: the device and host of each rank of a mesh.
  *
  * The cost of a placement, in picoseconds of all ranks together, is
  *
  *     sum over axes, over groups of ranks along the axis:
  *         ranks of the group * bytes that each receives * weight of the worst link between two
  *
- * and the placement found is the cheapest; of equally cheap ones the one with low ranks on low
+ * and the cheapest placement is found; of equally cheap ones the one with low ranks on low
  * devices. Up to WF_PLACE_EXHAUSTIVE devices it is found by search over all placements. Beyond,
- * groups of one axis are packed first, each where it fits most tightly, then these blocks along the
- * next axis, and so on; every axis is tried as the first, and within each host of so few devices
- * the search then chooses. That is tried on all hosts, and on as few as have room; from the best
- * of these ranks then change seats as long as that is cheaper (up to 32,768 pairs of a rank and a
- * device).
+ * groups of one axis are packed first, each where it fits most tightly, then these blocks along
+ * the next axis, and so on; every axis is tried as the first, and within each host of so few
+ * devices the search then chooses. That is tried on all hosts, and on as few as have room; from
+ * the best of these, ranks then swap seats as long as that is cheaper (up to 32,768 pairs of a
+ * rank and a device).
  */
 #ifndef WF_MESH_CLUSTER_PLACEMENT_H
 #define WF_MESH_CLUSTER_PLACEMENT_H
@@ -24,11 +24,12 @@ WF_BEGIN_DECLS
 
 enum { WF_MAX_RANKS = 4096, WF_PLACE_EXHAUSTIVE = 8 };
 
-/* Which ranks a launcher's processes run. */
+/* The order in which a launcher's processes get their ranks. */
 typedef enum wf_rank_order {
     WF_ORDER_NEAR,    /* by the cheapest placement of the mesh */
     WF_ORDER_STARTED, /* the first process the first ranks, and so on */
-    WF_ORDER_TRANSPOSED /* the innermost axis as far apart as the outermost could be: to compare */
+    /* the innermost axis as far apart as the outermost could be: for comparison */
+    WF_ORDER_TRANSPOSED
 } wf_rank_order;
 
 typedef struct wf_place_axis {
@@ -61,7 +62,7 @@ typedef struct wf_place_options {
 } wf_place_options;
 
 /**
- * wf_placement_find - the cheapest placement, as above
+ * wf_placement_find - finds the cheapest placement, as above
  *
  * @param out   on success to be freed with wf_placement_free
  * Errors:      WF_EINVAL (fewer devices than ranks; sizes), WF_ENOMEM
@@ -70,25 +71,25 @@ WF_API wf_status wf_placement_find(const wf_place_options *options, wf_placement
                                    wf_error *error);
 
 /**
- * wf_placement_transposed - the same devices, but with the outermost axis side by side and the
- * innermost one spread: what a list of ranks in the wrong order gives
+ * wf_placement_transposed - makes a placement on the same devices, but with the outermost axis
+ * side by side and the innermost one spread, as a list of ranks in the wrong order gives
  *
  * Errors:  WF_ENOMEM
  */
 WF_API wf_status wf_placement_transposed(const wf_placement *from, wf_placement *out,
                                          wf_error *error);
 
-/** wf_placement_free - frees what it holds. */
+/** wf_placement_free - frees the arrays of a placement. */
 WF_API void wf_placement_free(wf_placement *placement);
 
-/** wf_placement_cost - of any assignment of seats. */
+/** wf_placement_cost - returns the cost of any assignment of seats. */
 WF_API double wf_placement_cost(const wf_placement *placement);
 
-/** wf_placement_groups - how many groups along an axis have which link as their worst. */
+/** wf_placement_groups - counts the groups along an axis by their worst link. */
 WF_API void wf_placement_groups(const wf_placement *placement, int axis, int count[WF_LINKS]);
 
 /**
- * wf_placement_traffic - bytes of a step by the link that they pass
+ * wf_placement_traffic - counts the bytes of a step by the link that they pass
  *
  * Every member of a group receives the same from each other member, as in Weft's collectives.
  *
@@ -99,8 +100,10 @@ WF_API void wf_placement_traffic(const wf_placement *placement, double bytes[WF_
                                  double *network);
 
 /**
- * wf_placement_warning - what is wrong with the placement: groups of the innermost axis that do
- * not sit inside one host, and what that costs
+ * wf_placement_warning - describes a bad placement: groups of the innermost axis that do not
+ * sit inside one host, and their cost
+ *
+ * Returns: text, or NULL where there is none
  *
  * Returns: text, or NULL where nothing is
  */

@@ -1,8 +1,8 @@
 /*
  * mesh/cluster/topology.h - the machine as hwloc sees it: packages, NUMA nodes, cores, caches.
  *
- * Only what this process may use counts (cgroups and affinity masks are respected). A description
- * in hwloc's XML stands for a machine that is not here.
+ * Only what this process may use counts (cgroups and affinity masks are respected). A
+ * description in hwloc's XML stands for a machine that is not here.
  */
 #ifndef WF_MESH_CLUSTER_TOPOLOGY_H
 #define WF_MESH_CLUSTER_TOPOLOGY_H
@@ -19,14 +19,15 @@ typedef struct wf_topology {
 } wf_topology;
 
 /**
- * wf_topology_read - describe a machine
+ * wf_topology_read - reads the description of a machine
  *
  * @param xml  file that `lstopo file.xml` wrote; NULL: this machine
  * Errors:     WF_EIO (the file and the reason), WF_ENOMEM
  */
 WF_API wf_status wf_topology_read(const char *xml, wf_topology *topology, wf_error *error);
 
-/** wf_topology_print - "1 package, 2 cores, L2 1 MiB, L3 32 MiB, memory 23 GiB"; returns text. */
+/** wf_topology_print - writes "1 package, 2 cores, L2 1 MiB, L3 32 MiB, memory 23 GiB"; returns
+ * text. */
 WF_API char *wf_topology_print(const wf_topology *topology, char *text, size_t size);
 
 WF_END_DECLS

@@ -1,16 +1,17 @@
 /*
- * nn/dataset/megatron_format.h - what an .idx file of Megatron-LM has, in its order, little-endian:
+ * nn/dataset/megatron_format.h - the fields of an .idx file of Megatron-LM, in its order,
+ * little-endian:
  *
  *     "MMIDIDX\0\0"                9 bytes
  *     u64 version                  1
- *     u8  type                     what a token of the .bin file is (wf_megatron_type)
+ *     u8  type                     of a token in the .bin file (wf_megatron_type)
  *     u64 sequences                S
  *     u64 document bounds          D, one more than there are documents
  *     i32 length[S]                tokens of a sequence
  *     i64 pointer[S]               the byte of the .bin file at which it begins
  *     i64 bound[D]                 the sequence at which a document begins; the last is S
  *
- * Multimodal files have a byte for each sequence behind that.
+ * Multimodal files have a byte for each sequence after that.
  */
 #ifndef WF_NN_DATASET_MEGATRON_FORMAT_H
 #define WF_NN_DATASET_MEGATRON_FORMAT_H

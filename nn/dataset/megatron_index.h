@@ -1,11 +1,12 @@
 /*
- * nn/dataset/megatron_index.h - reads an .idx file (nn/dataset/megatron_format.h), which may be anybody's: what it
- * says is compared with its own size and with that of the .bin file before it is believed.
+ * nn/dataset/megatron_index.h - reads an .idx file (nn/dataset/megatron_format.h), which is not
+ * trusted: its fields are checked against its own size and that of the .bin file.
  *
- * When it is opened: the header, both counts against the size of the file, the first and the last entry of each
- * array, and up to 64 runs of 1,024 entries each, evenly spread: no length is negative, every sequence begins
- * where the one before it ends, the last one ends where the .bin file does, and bounds of documents never fall.
- * That is every entry of files of up to 65,536 sequences. It takes a fixed amount of memory and of reads.
+ * Checked when it is opened: the header, both counts against the size of the file, the first
+ * and the last entry of each array, and up to 64 runs of 1,024 entries each, evenly spread: no
+ * length is negative, every sequence begins where the one before it ends, the last one ends
+ * where the .bin file does, and bounds of documents never fall. That is every entry of files of
+ * up to 65,536 sequences. It takes a fixed amount of memory and of reads.
  */
 #ifndef WF_NN_DATASET_MEGATRON_INDEX_H
 #define WF_NN_DATASET_MEGATRON_INDEX_H
@@ -22,7 +23,7 @@ typedef struct wf_megatron_index {
     int64_t tokens; /* those in the .bin file */
 } wf_megatron_index;
 
-/** wf_megatron_type_size - bytes of a token, 0 where no such type is known. */
+/** wf_megatron_type_size - returns the bytes of a token, 0 for an unknown type. */
 WF_API int64_t wf_megatron_type_size(wf_megatron_type type);
 
 /**

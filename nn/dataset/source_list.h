@@ -1,12 +1,14 @@
 /*
- * nn/dataset/source_list.h - what --data and --val-data say. Every argument is either
+ * nn/dataset/source_list.h - parses the arguments of --data and --val-data. Every argument is
+ * either
  *
- *     FILE                       plain: all files are one source, in the order given
- *     NAME=WEIGHT:FILES          a source of a mixture; FILES are names with commas between, each of which may
- *                                be a pattern (*, ?, [..]) of files, which are sorted by name
+ *     FILE                 plain: all files are one source, in the order given
+ *     NAME=WEIGHT:FILES    a source of a mixture; FILES are names with commas between, each of
+ *                          which may be a pattern (*, ?, [..]) of files, which are sorted by
+ *                          name
  *
- * NAME is of letters, digits, '_' and '-', WEIGHT a positive number, of which the ratio counts. A file whose own
- * name looks like a source is given with its folder (./a=1:b).
+ * NAME is of letters, digits, '_' and '-', WEIGHT a positive number, of which the ratio counts.
+ * A file whose own name looks like a source is given with its folder (./a=1:b).
  */
 #ifndef WF_NN_DATASET_SOURCE_LIST_H
 #define WF_NN_DATASET_SOURCE_LIST_H
@@ -31,7 +33,7 @@ typedef struct wf_dataset_source_list {
 } wf_dataset_source_list;
 
 /**
- * wf_dataset_source_list_parse - the sources of a flag's arguments, with all their files
+ * wf_dataset_source_list_parse - parses the sources of a flag's arguments, with all their files
  *
  * @param flag  for errors
  * Owner:   the caller, wf_dataset_source_list_free; after an error it is empty
@@ -41,7 +43,7 @@ WF_API wf_status wf_dataset_source_list_parse(char *const *arguments, int64_t co
                                               const char *flag, wf_dataset_source_list *list,
                                               wf_error *error);
 
-/** wf_dataset_source_list_free - a zeroed list is allowed. */
+/** wf_dataset_source_list_free - frees a list; a zeroed one is allowed. */
 WF_API void wf_dataset_source_list_free(wf_dataset_source_list *list);
 
 WF_END_DECLS

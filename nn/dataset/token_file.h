@@ -1,8 +1,9 @@
 /*
- * nn/dataset/token_file.h - a file of token ids, whatever its format, which its content tells:
+ * nn/dataset/token_file.h - reads a file of token ids, whose format is detected by its content:
  *
  *     X.idx, X.bin beside it   Megatron: nn/dataset/megatron_index.h
- *     llm.c's .bin             256 words of header: 20240520, 1, tokens (u16), or 20240801, 7, tokens (u32)
+ *     llm.c's .bin             256 words of header: 20240520, 1, tokens (u16), or
+ *                              20240801, 7, tokens (u32)
  *     another X.bin            two bytes a token and nothing else, as nanoGPT writes it
  *     anything else            text: a token is a byte
  *
@@ -26,26 +27,27 @@ typedef enum wf_token_type {
 
 typedef struct wf_token_file {
     char *name; /* the file with the tokens: a .bin file where an .idx file was named */
-    char *
-        index_name; /* the file beside it that says where documents begin, where there is one */
+    /* the file beside it with the bounds of documents, where there is one */
+    char *index_name;
     const char *format;
     int descriptor;
     wf_token_type type;
     bool is_text;
     int64_t begin;  /* the byte at which the tokens begin */
     int64_t tokens; /* at least 1 */
-    wf_megatron_documents
-        documents;      /* where they begin; of 0 documents where the format does not tell */
+    /* bounds of documents; 0 documents where the format has none */
+    wf_megatron_documents documents;
     int64_t vocabulary; /* every id has to be below */
 } wf_token_file;
 
-/** wf_token_count - how many token ids a model has, and whether anybody said so. */
+/** wf_token_count - a model's vocabulary, and whether it is known or a default. */
 typedef struct wf_token_count {
     int64_t size;
     bool told; /* else it is a default, which does not say what a file without header holds */
 } wf_token_count;
 
-/** wf_dataset_file_open - a descriptor to read from; -1: why is in errno. It does not wait for a writer where the name is a pipe's. */
+/** wf_dataset_file_open - returns a descriptor to read from; -1 with the reason in errno. It
+ * does not wait for a writer where the name is a pipe's. */
 WF_API int wf_dataset_file_open(const char *name);
 
 /**
@@ -53,21 +55,21 @@ WF_API int wf_dataset_file_open(const char *name);
  *
  * @param flag  the flag that named it, for errors
  * Owner:   the caller, wf_token_file_close, also after an error
- * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one whose format cannot be told), WF_EDATA
- *          (a header that cannot be right: file, field and values), WF_ENOMEM
+ * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one whose format cannot be
+ *          told), WF_EDATA (a header that cannot be right: file, field and values), WF_ENOMEM
  */
 WF_API wf_status wf_token_file_open(const char *name, const char *flag,
                                     wf_token_count vocabulary, wf_token_file *file,
                                     wf_error *error);
 
-/** wf_token_file_close - a zeroed file is allowed. */
+/** wf_token_file_close - closes a file; a zeroed one is allowed. */
 WF_API void wf_token_file_close(wf_token_file *file);
 
 /**
- * wf_token_file_read - tokens first .. first + count - 1, which the file has
+ * wf_token_file_read - reads tokens first .. first + count - 1, which the file has
  *
- * Errors: WF_EIO (it became shorter, or cannot be read), WF_EDATA (an id outside of the vocabulary: file,
- *         place, id and vocabulary)
+ * Errors: WF_EIO (it became shorter, or cannot be read), WF_EDATA (an id outside of the
+ *         vocabulary: file, place, id and vocabulary)
  */
 WF_API wf_status wf_token_file_read(const wf_token_file *file, int64_t first, int64_t count,
                                     int32_t *ids, wf_error *error);

@@ -1,4 +1,5 @@
-/* nn/layers/attention.h - attention with its projections: of multiple heads, or of heads in groups. */
+/* nn/layers/attention.h - attention with its projections: of multiple heads, or of heads in
+   groups. */
 #ifndef WF_NN_LAYERS_ATTENTION_H
 #define WF_NN_LAYERS_ATTENTION_H
 
@@ -8,8 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_nn_attention_options - width and heads have no default; zeros elsewhere give attention of every
- * token to all of its sequence, without biases, positions and dropout. */
+/** wf_nn_attention_options - width and heads have no default; zeros elsewhere give attention of
+ * every token to all of its sequence, without biases, positions and dropout. */
 typedef struct wf_nn_attention_options {
     int64_t width;    /* the input's and the output's */
     int64_t heads;    /* query heads */
@@ -22,16 +23,16 @@ typedef struct wf_nn_attention_options {
     double rope_base;             /* RoPE's base, 10000 for instance; 0: no rotation */
     wf_rope_scaling rope_scaling; /* zeros: none */
     wf_rope_factors rope_factors; /* WF_ROPE_LONG */
-    int64_t rope_features;        /* the first ones of each head, which turn; 0: all */
-    /* RMSNorm of each head's queries and keys before they turn (Dehghani et al. 2023): what is added to
-       the mean square; 0: none */
+    int64_t rope_features;        /* the first features of each head, which rotate; 0: all */
+    /* RMSNorm of each head's queries and keys before they rotate (Dehghani et al. 2023): the
+       epsilon added to the mean square; 0: none */
     float qk_norm;
     bool qk_norm_wide; /* one norm of all heads' queries and one of all keys in its place */
-    double scale;      /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
+    double scale;      /* factor of scores; 0: 1 / sqrt(head_dim) */
     float dropout;     /* the probability for attention weights */
     int site;          /* number of that dropout, see wf_dropout */
-    /* the deviation of the normal distributions that weights start from: of queries, keys and values, 0 means 0.02;
-       of the output, 0 means the same */
+    /* the standard deviation of the initial normal distributions of weights: of queries, keys
+       and values, 0 means 0.02; of the output, 0 means the same */
     float deviation, out_deviation;
 } wf_nn_attention_options;
 
@@ -53,16 +54,18 @@ typedef struct wf_nn_attention {
 } wf_nn_attention;
 
 /**
- * wf_nn_attention_new - y = out(softmax(q k^T / sqrt(head_dim)) v), q, k and v linear in x
+ * wf_nn_attention_new - makes attention: y = out(softmax(q k^T / sqrt(head_dim)) v), q, k and v
+ * linear in x
  *
- * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, q_norm and k_norm where there is a norm, out;
- * tensor parallel by WF_ATTENTION_RULES.
+ * x and y are [batch, tokens, width]. Children: qkv.{q,k,v}, q_norm and k_norm where there is a
+ * norm, out; tensor parallel by WF_ATTENTION_RULES.
  *
- * Points:  "qkv" (queries, keys and values, before they meet); where a norm is of all heads, "in" and "out" of q_norm
- *          and k_norm (before and behind it: WF_WIDE_NORM)
+ * Points:  "qkv" (queries, keys and values, before they meet); where a norm is of all heads,
+ *          "in" and "out" of q_norm and k_norm (before and after it: WF_WIDE_NORM)
  * Owner:   its parent
- * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width, kv_heads that
- *          do not divide the heads, a window below 0 or without causal, an odd number of features that turn or more than a head has, dropout outside of [0, 1)),
+ * Errors:  WF_EINVAL in the context (sizes below 1, heads that do not divide the width,
+ *          kv_heads that do not divide the heads, a window below 0 or without causal, an odd
+ *          number of features that rotate or more than a head has, dropout outside of [0, 1)),
  *          WF_ENOMEM; result is then NULL
  */
 WF_API wf_nn_attention *wf_nn_attention_new(wf_context *ctx,

@@ -12,7 +12,7 @@ typedef struct wf_nn_embedding {
 } wf_nn_embedding;
 
 /**
- * wf_nn_embedding_new - a row per token
+ * wf_nn_embedding_new - makes a token embedding: a row per token
  *
  * Points: "sum" (the rows; partial where the vocabulary is split)
  */
@@ -20,10 +20,11 @@ WF_API wf_nn_embedding *wf_nn_embedding_new(wf_context *ctx, wf_dim vocabulary, 
                                             float deviation);
 
 /**
- * wf_nn_position_new - adds a learned row per position to [batch, tokens, width]
+ * wf_nn_position_new - makes a learned position embedding, which adds a row per position to
+ * [batch, tokens, width]
  *
- * Points: "rows" (the rows of the tokens, [tokens, width]); "positions" (those of tokens with a cache,
- * [batch, tokens, width])
+ * Points: "rows" (the rows of the tokens, [tokens, width]); "positions" (those of tokens with a
+ * cache, [batch, tokens, width])
  */
 WF_API wf_nn_embedding *wf_nn_position_new(wf_context *ctx, int64_t positions, wf_dim width,
                                            float deviation);

@@ -1,6 +1,6 @@
 /*
- * nn/layers/loss.h - cross-entropy over a vocabulary that may be split: of logits, or together with the
- * linear layer that makes them, a few sequences at a time.
+ * nn/layers/loss.h - cross-entropy over a vocabulary that may be split: of logits, or together
+ * with the linear layer that makes them, a few sequences at a time.
  */
 #ifndef WF_NN_LAYERS_LOSS_H
 #define WF_NN_LAYERS_LOSS_H
@@ -11,28 +11,30 @@ WF_BEGIN_DECLS
 
 typedef struct wf_nn_loss {
     wf_nn_module base;
-    int64_t
-        chunk; /* sequences of a rank whose logits are there at once; 0: what takes the least
-                      memory. No result depends on it */
+    /* sequences of a rank whose logits are in memory at once; 0: the number that takes the
+       least memory. No result depends on it */
+    int64_t chunk;
 } wf_nn_loss;
 
 /**
- * wf_nn_loss_new - what makes losses of logits
+ * wf_nn_loss_new - makes a cross-entropy loss
  *
  * Points: "max" (the largest logits), "sum" (sum of exponentials and picked logits, together)
  * Owner:  its parent
  */
 WF_API wf_nn_loss *wf_nn_loss_new(wf_context *ctx);
 
-/** wf_nn_cross_entropy - the loss of every token, [batch, tokens]; targets i32 [batch, tokens]; with
- * target -1 a token's loss is +0, and nothing is learnt from it. */
+/** wf_nn_cross_entropy - returns the loss of every token, [batch, tokens]; targets i32 [batch,
+ * tokens]; with target -1 a token's loss is +0, and its gradient zero. Collective: where a plan
+ * has borders. */
 WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_tensor *targets);
 
 /**
- * wf_nn_logsumexp - the log of the sum of the exponentials of all logits of a token, [batch, tokens]
+ * wf_nn_logsumexp - returns the log of the sum of the exponentials of all logits of a token,
+ * [batch, tokens]
  *
- * The log probability of token v is its logit less this, and its negative the loss of target v, with the bits of
- * wf_nn_cross_entropy.
+ * The log probability of token v is its logit less this, and its negative the loss of target v,
+ * with the bits of wf_nn_cross_entropy.
  *
  * @param logits  [batch, tokens, vocabulary]
  * Collective:  where a plan has borders
@@ -42,15 +44,15 @@ WF_API wf_tensor *wf_nn_cross_entropy(wf_nn_loss *loss, wf_tensor *logits, wf_te
 WF_API wf_tensor *wf_nn_logsumexp(wf_nn_loss *loss, wf_tensor *logits);
 
 /**
- * wf_nn_linear_cross_entropy - wf_nn_cross_entropy(loss, wf_nn_call(head, x), targets), bit by
- * bit, without ever holding the logits of all sequences
+ * wf_nn_linear_cross_entropy - computes wf_nn_cross_entropy(loss, wf_nn_call(head, x),
+ * targets), bit by bit, without ever holding the logits of all sequences
  *
- * Where a tape records, the gradients are made in the same pass, for the weight that is given.
+ * Where a tape records, the gradients are made in the same pass, for the given weight.
  * wf_backward then demands that weight as the gradient of every token's loss.
  *
  * @param head    linear [vocabulary, width] without bias, whose point "sum" moves nothing
  * @param x       [batch, tokens, width]
- * @param weight  what every token's loss is multiplied with in the sum that is differentiated
+ * @param weight  factor of every token's loss in the sum that is differentiated
  * Collective:  where a plan has borders: those of `loss` once per chunk
  * Owner:       scope
  * Errors:      WF_EUNSUPPORTED (a bias, or a border at "sum"), WF_ESHAPE (dim 0 is no batch);

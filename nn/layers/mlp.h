@@ -11,8 +11,8 @@ typedef struct wf_nn_mlp_options {
     int64_t width;  /* the input's and the output's */
     int64_t hidden; /* features in between; 0: 4 * width */
     bool bias;
-    /* the deviation of the normal distributions that weights start from: 0 means 0.02; of the output, 0 means the
-       same */
+    /* the standard deviation of the initial normal distributions of weights: 0 means 0.02; of
+       the output, 0 means the same */
     float deviation, out_deviation;
 } wf_nn_mlp_options;
 
@@ -25,10 +25,10 @@ typedef struct wf_nn_mlp {
 } wf_nn_mlp;
 
 /**
- * wf_nn_gelu_mlp_new - y = down(gelu(up(x))), as in GPT-2; children: up, down; tensor parallel by
- * WF_GELU_MLP_RULES
- * wf_nn_swiglu_mlp_new - y = down(silu(gate(x)) * up(x)), as in Llama (Shazeer 2020); children:
- * gate_up.{gate,up}, down; tensor parallel by WF_SWIGLU_MLP_RULES
+ * wf_nn_gelu_mlp_new - makes y = down(gelu(up(x))), as in GPT-2; children: up, down; tensor
+ * parallel by WF_GELU_MLP_RULES
+ * wf_nn_swiglu_mlp_new - makes y = down(silu(gate(x)) * up(x)), as in Llama (Shazeer 2020);
+ * children: gate_up.{gate,up}, down; tensor parallel by WF_SWIGLU_MLP_RULES
  * wf_nn_geglu_mlp_new - the same with the gelu of wf_gelu in place of silu, as in Gemma
  *
  * x and y are [..., width].

@@ -14,15 +14,18 @@ typedef struct wf_nn_norm {
     bool offset; /* the gain is 1 + what the parameter has, which is from 0 */
 } wf_nn_norm;
 
-/** wf_nn_layernorm_new, wf_nn_rmsnorm_new - see wf_layernorm and wf_rmsnorm. */
+/** wf_nn_layernorm_new, wf_nn_rmsnorm_new - make a norm: see wf_layernorm and wf_rmsnorm.
+ * Owner: its parent. */
 WF_API wf_nn_norm *wf_nn_layernorm_new(wf_context *ctx, wf_dim width, float eps);
 WF_API wf_nn_norm *wf_nn_rmsnorm_new(wf_context *ctx, wf_dim width, float eps);
 
-/** wf_nn_rmsnorm_offset_new - an RMSNorm whose gains are 1 + w: w is the parameter `gain`, from 0. */
+/** wf_nn_rmsnorm_offset_new - makes an RMSNorm whose gains are 1 + w: w is the parameter
+ * `gain`, from 0. Owner: its parent. */
 WF_API wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float eps);
 
 /**
- * wf_nn_add_norm - where a branch joins the residual stream: *x becomes *x + dropout(y)
+ * wf_nn_add_norm - adds a branch to the residual stream, *x becomes *x + dropout(y), and norms
+ * it
  *
  * One op adds and norms, see wf_add_layernorm, but where something happens at "in", which the sum passes for the norm alone.
  *

@@ -1,4 +1,5 @@
-/* nn/optim/optimizer.h - AdamW, also in 8 bits, SGD and Muon over a model's parameters, and learning-rate schedules. */
+/* nn/optim/optimizer.h - AdamW, also in 8 bits, SGD and Muon over a model's parameters, and
+   learning-rate schedules. */
 #ifndef WF_NN_OPTIM_OPTIMIZER_H
 #define WF_NN_OPTIM_OPTIMIZER_H
 
@@ -10,7 +11,8 @@ typedef enum wf_nn_method {
     WF_NN_ADAMW,
     WF_NN_SGD,
     WF_NN_MUON, /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
-    WF_NN_ADAMW8BIT /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
+    /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
+    WF_NN_ADAMW8BIT
 } wf_nn_method;
 
 typedef struct wf_nn_optimizer_options {
@@ -22,12 +24,13 @@ typedef struct wf_nn_optimizer_options {
 typedef struct wf_nn_optimizer wf_nn_optimizer;
 
 /**
- * wf_nn_optimizer_new - state for `count` materialised parameters
+ * wf_nn_optimizer_new - makes the state for `count` materialised parameters
  *
  * @param parameter  kept, not copied: alive as long as the optimizer
  * @param layout     per parameter, of its state; NULL: all like their parameters
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
- * Errors:  WF_EINVAL (betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without), WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL (betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without),
+ *          WF_ENOMEM in the context; result is then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter,
@@ -35,11 +38,11 @@ WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimiz
 WF_API void wf_nn_optimizer_free(wf_nn_optimizer *optimizer);
 
 /**
- * wf_nn_optimizer_step - one update of every parameter that has a gradient
+ * wf_nn_optimizer_step - updates every parameter that has a gradient
  *
- * AdamW corrects for bias by the number of steps that were begun, of all parameters alike, as apex's FusedAdam
- * and optax do. PyTorch counts for each parameter the steps in which it had a gradient: the two differ for one
- * that is first used in a later step.
+ * AdamW corrects for bias by the number of steps that were begun, of all parameters alike, as
+ * apex's FusedAdam and optax do. PyTorch counts for each parameter the steps in which it had a
+ * gradient: the two differ for one that is first used in a later step.
  *
  * @param grad   per parameter, in its layout; NULL leaves it as it is
  * @param lr     learning rate
@@ -50,11 +53,11 @@ WF_API wf_status wf_nn_optimizer_step(wf_nn_optimizer *optimizer, wf_tensor *con
                                       float lr, float scale);
 
 /**
- * wf_nn_optimizer_begin, wf_nn_optimizer_update - the same parameter by parameter: begin a step,
- * then update what the state of parameter i belongs to
+ * wf_nn_optimizer_begin, wf_nn_optimizer_update - do a step parameter by parameter: begin it,
+ * then update parameter i
  *
  * @param t     parameter i, or a part of it: in the layout of its state, as grad is. Muon needs
- *              whole matrices; of parts it takes the three steps below
+ *              whole matrices; for parts it has the three steps below
  * @param grad  NULL leaves it as it is; stored as bf16 or like t
  * Returns:     (begin) the numbers of the step, until the next one. Owner: the optimizer
  */
@@ -64,8 +67,8 @@ WF_API wf_status wf_nn_optimizer_update(wf_nn_optimizer *optimizer, int64_t i, w
                                         wf_tensor *grad);
 
 /**
- * wf_nn_optimizer_update_copy - the same update of a copy of some of parameter i and of its moments, which belong to
- * another rank: with the same numbers it has the same bits
+ * wf_nn_optimizer_update_copy - does the same update on a copy of a part of parameter i and of
+ * its moments, which belong to another rank: the same numbers give the same bits
  *
  * @param moment  m and v as of parameter i; NULL where it has none
  * @param grad    of the same elements; stored as bf16 or like t
@@ -75,11 +78,12 @@ WF_API wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *optimizer, int64_t
                                              wf_tensor *t, wf_tensor *const moment[2],
                                              wf_tensor *grad);
 
-/** wf_nn_optimizer_is_matrix - whether Muon orthogonalises the updates of parameter i. */
+/** wf_nn_optimizer_is_matrix - returns true where Muon orthogonalises the updates of parameter
+ * i. */
 WF_API bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *optimizer, int64_t i);
 
 /**
- * wf_nn_optimizer_direction, wf_nn_optimizer_apply - Muon's step for a matrix in parts:
+ * wf_nn_optimizer_direction, wf_nn_optimizer_apply - do Muon's step for a matrix in parts:
  *
  *     m = beta1 m + g; direction = g + beta1 m            (Nesterov; any part alone)
  *     wf_nn_orthogonalize(direction)                      (whole)
@@ -94,12 +98,13 @@ WF_API wf_status wf_nn_optimizer_direction(wf_nn_optimizer *optimizer, int64_t i
 WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
                                        wf_tensor *direction);
 
-/** wf_nn_optimizer_moment - state tensor `which` (0: m, 1: v) of parameter i; NULL if none. */
+/** wf_nn_optimizer_moment - returns state tensor `which` (0: m, 1: v) of parameter i; NULL if
+ * none. */
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
                                          int which);
 
-/** wf_nn_optimizer_resume - `steps` are done: the next one is corrected for bias accordingly;
- * wf_nn_optimizer_began - how many that were, 0 where nothing was gone on with. */
+/** wf_nn_optimizer_resume - sets the number of completed steps, for the bias correction;
+ * wf_nn_optimizer_began - returns it, 0 where the optimizer was not resumed. */
 WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
 WF_API int64_t wf_nn_optimizer_began(const wf_nn_optimizer *optimizer);
 
@@ -109,17 +114,16 @@ typedef struct wf_nn_schedule {
 } wf_nn_schedule;
 
 /**
- * wf_nn_schedule_check - WF_OK, or why no learning rates can be had from a schedule
+ * wf_nn_schedule_check - checks a schedule of learning rates
  *
- * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative counts of steps,
- *          more steps of warm-up than steps
+ * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative
+ *          counts of steps, more steps of warm-up than steps
  */
 WF_API wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *schedule);
 
-/**
- * wf_nn_schedule_at - learning rate of a step (the first is 1): a line from 0 over `warmup`
- * steps, then half a cosine from lr down to min_lr at `steps`   (Loshchilov & Hutter 2017)
- */
+/** wf_nn_schedule_at - returns the learning rate of a step (the first is 1): a line from 0 over
+ * `warmup` steps, then half a cosine from lr down to min_lr at `steps` (Loshchilov & Hutter
+ * 2017) */
 WF_API float wf_nn_schedule_at(const wf_nn_schedule *schedule, int64_t step);
 
 WF_END_DECLS

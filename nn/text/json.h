@@ -1,10 +1,12 @@
 /*
- * nn/text/json.h - a JSON reader that takes a text as it lies: of tokenizer.json and of rows of JSONL.
+ * nn/text/json.h - a JSON reader that parses a text in place: for tokenizer.json and rows of
+ * JSONL.
  *
- * A text becomes one flat list of values; strings are unescaped in place and may have any character, NUL
- * too. Its memory is bounded by the text: 16 bytes a value, of which there is one in two bytes at most.
- * The first error stays, so that a reader may ask for many values and look at the error in the end; each
- * names the file and the key: "tokenizer.json: model.merges[17]: ...".
+ * A text becomes one flat list of values; strings are unescaped in place and may have any
+ * character, NUL too. Its memory is bounded by the text: 16 bytes a value, of which there is
+ * one in two bytes at most. The first error stays, so that a reader may ask for many values and
+ * check for an error in the end; each names the file and the key: "tokenizer.json:
+ * model.merges[17]: ...".
  */
 #ifndef WF_NN_TEXT_JSON_H
 #define WF_NN_TEXT_JSON_H
@@ -49,7 +51,8 @@ typedef struct wf_text_json {
  * wf_text_json_open - reads a text
  *
  * @param name  of the file, for errors
- * @param text  malloc'd, with a byte behind its end; the reader owns it from here on, after an error too
+ * @param text  malloc'd, with a byte behind its end; the reader owns it from here on, after an
+ *              error too
  * Owner:   the caller, wf_text_json_close in any case
  * Errors:  WF_EDATA (file, key and what is wrong), WF_ENOMEM
  */
@@ -70,12 +73,13 @@ WF_API wf_status wf_text_json_refuse(const wf_text_json *json, uint32_t value, w
  */
 WF_API uint32_t wf_text_json_get(const wf_text_json *json, uint32_t object, const char *key);
 
-/** wf_text_json_need - returns the value of a key that has to be there, of this kind. Errors: as wf_text_json_get's. */
+/** wf_text_json_need - returns the value of a key that has to be there, of this kind. Errors:
+ * as wf_text_json_get's. */
 WF_API uint32_t wf_text_json_need(const wf_text_json *json, uint32_t object, const char *key,
                                   wf_text_json_kind kind);
 
-/** wf_text_json_after - steps through an array, or the keys of an object: for (i = first; i != end; i = after(i)); a key's
- * value is the one after it. */
+/** wf_text_json_after - steps through an array, or the keys of an object: for (i = first; i !=
+ * end; i = after(i)); a key's value is the one after it. */
 static inline uint32_t wf_text_json_after(const wf_text_json *json, uint32_t value)
 {
     return json->values[value].next;
@@ -87,14 +91,15 @@ static inline wf_text_json_kind wf_text_json_is(const wf_text_json *json, uint32
     return json->values[value].kind;
 }
 
-/** wf_text_json_text - returns a string's bytes, which may have NUL among them. Owner: the reader. */
+/** wf_text_json_text - returns a string's bytes, which may have NUL among them. Owner: the
+ * reader. */
 WF_API const char *wf_text_json_text(const wf_text_json *json, uint32_t value, size_t *bytes);
 
 /** wf_text_json_equals - compares a string with a text. */
 WF_API bool wf_text_json_equals(const wf_text_json *json, uint32_t value, const char *text);
 
-/** wf_text_json_int - returns a whole number in [least, most], which a key or a string may be too. Errors: WF_EDATA, kept in
- * the reader; it returns `least` then. */
+/** wf_text_json_int - returns a whole number in [least, most], which a key or a string may be
+ * too. Errors: WF_EDATA, kept in the reader; it returns `least` then. */
 WF_API int64_t wf_text_json_int(const wf_text_json *json, uint32_t value, int64_t least,
                                 int64_t most);
 

@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/contents.h - what is in a checkpoint, for programs that look at one: its summary,
- * its tensors by number, and their elements, whatever the layout in which they were saved.
+ * parallel/checkpoint/contents.h - inspects a checkpoint: its summary, its tensors by number,
+ * and their elements, whatever the layout in which they were saved.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_CONTENTS_H
 #define WF_PARALLEL_CHECKPOINT_CONTENTS_H
@@ -9,12 +9,12 @@
 
 WF_BEGIN_DECLS
 
-/** wf_par_checkpoint_summary - what a checkpoint's index says of the whole. */
+/** wf_par_checkpoint_summary - the summary of a checkpoint in its index. */
 typedef struct wf_par_checkpoint_summary {
     const char *kind; /* "sharded", "full" or "local" */
     const char *strategy;
-    int64_t step, sequences; /* both say what is done */
-    int64_t files, bytes;    /* data files, and what they weigh together */
+    int64_t step, sequences; /* those that are done */
+    int64_t files, bytes;    /* data files, and their size together */
     uint64_t digest;
     int64_t tensors, options;
     int n_axes; /* axes of the mesh that saved it, outermost first */
@@ -22,16 +22,16 @@ typedef struct wf_par_checkpoint_summary {
     int axis_size[WF_MAX_AXES];
 } wf_par_checkpoint_summary;
 
-/** wf_par_checkpoint_describe - the summary of a checkpoint, whose texts it shares. */
+/** wf_par_checkpoint_describe - returns the summary of a checkpoint, whose texts it shares. */
 WF_API wf_par_checkpoint_summary
 wf_par_checkpoint_describe(const wf_par_checkpoint *checkpoint);
 
-/** wf_par_checkpoint_option_at - text i of the summary.options that were kept with a checkpoint, in
- * their order there. Owner: the checkpoint. */
+/** wf_par_checkpoint_option_at - returns text i of the summary.options that were stored with a
+ * checkpoint, in their order there. Owner: the checkpoint. */
 WF_API void wf_par_checkpoint_option_at(const wf_par_checkpoint *checkpoint, int64_t i,
                                         const char **key, const char **value);
 
-/** What may be saved of a parameter: bit (1 << state) of wf_par_saved_tensor.states. */
+/** The state saved of a parameter: bit (1 << state) of wf_par_saved_tensor.states. */
 typedef enum wf_par_saved_state {
     WF_PAR_SAVED_VALUE,
     WF_PAR_SAVED_M,
@@ -39,7 +39,8 @@ typedef enum wf_par_saved_state {
 } wf_par_saved_state;
 enum { WF_PAR_SAVED_STATES = 3 };
 
-/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without its moments. */
+/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without its
+ * moments. */
 typedef struct wf_par_saved_tensor {
     const char *path; /* "block.0.attn.qkv.weight" */
     unsigned states;  /* a bit per wf_par_saved_state that is there */
@@ -50,18 +51,20 @@ typedef struct wf_par_saved_tensor {
     int pp; /* the coordinate on axis "pp" of the ranks that wrote it; -1: any of them */
 } wf_par_saved_tensor;
 
-/** wf_par_checkpoint_tensor - tensor i of summary.tensors, in ascending order of their paths. Owner of
- * its path: the checkpoint. */
+/** wf_par_checkpoint_tensor - returns tensor i of summary.tensors, in ascending order of their
+ * paths. Owner of its path: the checkpoint. */
 WF_API wf_par_saved_tensor wf_par_checkpoint_tensor(const wf_par_checkpoint *checkpoint,
                                                     int64_t i);
 
-/** wf_par_checkpoint_find - the number of the tensor with this path; -1: there is none. */
+/** wf_par_checkpoint_find - returns the number of the tensor with this path; -1: there is
+ * none. */
 WF_API int64_t wf_par_checkpoint_find(const wf_par_checkpoint *checkpoint, const char *path);
 
 typedef struct wf_par_checkpoint_reader wf_par_checkpoint_reader;
 
 /**
- * wf_par_checkpoint_reader_open - reads the elements of tensors; it keeps files open between them
+ * wf_par_checkpoint_reader_open - opens a reader of the elements of tensors; it keeps files
+ * open between reads
  *
  * @param checkpoint  stays open as long
  * Owner:   caller; wf_par_checkpoint_reader_close (NULL is allowed)
@@ -72,9 +75,10 @@ WF_API wf_par_checkpoint_reader *wf_par_checkpoint_reader_open(
 WF_API void wf_par_checkpoint_reader_close(wf_par_checkpoint_reader *reader);
 
 /**
- * wf_par_checkpoint_reader_read - all elements of tensor i, put together from the files' parts
+ * wf_par_checkpoint_reader_read - reads all elements of tensor i, put together from the files'
+ * parts
  *
- * Checksums are not looked at: wf_par_checkpoint_verify does.
+ * Checksums are not checked: wf_par_checkpoint_verify does that.
  *
  * @param state  one that the tensor has
  * @param to     [product of its sizes], last dim fastest
@@ -85,8 +89,8 @@ WF_API wf_status wf_par_checkpoint_reader_read(wf_par_checkpoint_reader *reader,
                                                wf_par_saved_state state, float *to,
                                                wf_error *error);
 
-/** wf_par_saved_tensor_name - the name of one state of a parameter in the files: PATH, PATH.m or PATH.v,
- * into text; returns text. */
+/** wf_par_saved_tensor_name - writes the name of one state of a parameter in the files, PATH,
+ * PATH.m or PATH.v; returns text. */
 WF_API char *wf_par_saved_tensor_name(const wf_par_saved_tensor *tensor,
                                       wf_par_saved_state state, char *text, size_t size);
 

@@ -1,4 +1,5 @@
-/* parallel/generate/answers.h - evaluation tasks with choices (multiple choice): log probabilities of continuations. */
+/* parallel/generate/answers.h - evaluation tasks with choices (multiple choice): log
+   probabilities of continuations. */
 #ifndef WF_PARALLEL_GENERATE_ANSWERS_H
 #define WF_PARALLEL_GENERATE_ANSWERS_H
 
@@ -8,7 +9,7 @@
 
 WF_BEGIN_DECLS
 
-/* Questions at once: the standard, and at most. */
+/* Requests at once: the default, and the most. */
 enum { WF_GEN_ANSWERS_BATCH = 8, WF_GEN_ANSWERS_MOST_BATCH = 64 };
 
 typedef struct wf_gen_answers_options {
@@ -17,31 +18,34 @@ typedef struct wf_gen_answers_options {
     wf_par_trainer
         *pipelined; /* the trainer of a model in stages; NULL: every rank has all of it */
     const wf_gen_requests *requests;
-    int64_t batch;        /* questions at once */
-    int64_t copies, copy; /* every copies-th question is this rank's, from number `copy` on */
-    /* Called before each choice of a batch of questions: true, on all ranks of the copy alike, ends them there, and
-       answers that are not found yet stay as they are. NULL: all are found. */
+    int64_t batch;        /* requests at once */
+    int64_t copies, copy; /* every copies-th request is this rank's, from number `copy` on */
+    /* Called before each choice of a batch of requests: true, on all ranks of the copy alike,
+       ends them there, and answers not found yet stay as they are. NULL: all are found. */
     bool (*stop)(void *arg);
     void *arg;
 } wf_gen_answers_options;
 
 /**
- * wf_gen_answers_find - finds the answers of this rank's questions, the same on any exact layout and batch
+ * wf_gen_answers_find - computes the answers of this rank's requests, the same on any exact
+ * layout and batch
  *
  * A context is computed once for all choices that follow it.
  *
- * @param answer  [requests], written where the question is this rank's; NULL: the rank takes part alone
- * Collective over the ranks of a copy; over all of them where parameters are sharded over copies: copies is 1 then.
+ * @param answer  [requests], written where the request is this rank's; NULL: the rank only
+ *                takes part
+ * Collective over the ranks of a copy; over all of them where parameters are sharded over
+ * copies: copies is 1 then.
  * Errors:  those of the engine, WF_ENOMEM, in the context
  */
 WF_API wf_status wf_gen_answers_find(const wf_gen_answers_options *options,
                                      wf_gen_answer *answer);
 
-/** wf_gen_answers_longest - returns how many tokens the longest request has, in a slot */
+/** wf_gen_answers_longest - returns the tokens of the longest request, in a slot */
 WF_API int64_t wf_gen_answers_longest(const wf_gen_requests *requests);
 
-/** wf_gen_answers_plan - in a plan, runs what the longest context takes, and the fullest pass over answers; options.requests
- * is not looked at. Collective as wf_gen_answers_find. */
+/** wf_gen_answers_plan - in a plan, runs the longest context, and the fullest pass over
+ * answers; options.requests is not read. Collective as wf_gen_answers_find. */
 WF_API wf_status wf_gen_answers_plan(const wf_gen_answers_options *options, int64_t longest);
 
 WF_END_DECLS

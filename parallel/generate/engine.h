@@ -1,6 +1,6 @@
 /*
- * parallel/generate/engine.h - a model that goes on with texts: their tokens go through it once, and keys and values
- * stay in a cache (nn/cache.h).
+ * parallel/generate/engine.h - an inference engine: tokens of texts go through the model once,
+ * and keys and values stay in a KV cache (nn/cache.h).
  *
  * The ranks of a mesh call the same functions with the same tokens, and get the same numbers.
  */
@@ -29,13 +29,13 @@ typedef struct wf_gen_engine {
     wf_context *ctx;
     wf_nn_cache *cache;
     int64_t vocabulary;
-    bool *
-        is_long; /* [slots]: what a slot holds is of a text longer than the original length of WF_ROPE_LONG */
+    /* [slots]: the text of a slot is longer than the original length of WF_ROPE_LONG */
+    bool *is_long;
 } wf_gen_engine;
 
-/* A text's last token: its slot, its place in the text, its id. What is before it is in the slot; `before` has the ids,
-   for where the text becomes longer than the original length of WF_ROPE_LONG, and all of it is computed again, as
-   transformers do. NULL in a plan. */
+/* A text's last token: its slot, its position in the text, its id. The tokens before it are in
+   the slot; `before` has their ids, for where the text becomes longer than the original length
+   of WF_ROPE_LONG, and all of it is computed again, as transformers do. NULL in a plan. */
 typedef struct wf_gen_engine_row {
     int64_t slot, position;
     int32_t id;
@@ -45,7 +45,8 @@ typedef struct wf_gen_engine_row {
 /**
  * wf_gen_engine_open - makes the KV cache of a model
  *
- * Owner:   the caller, wf_gen_engine_close in any case. Collective over the mesh, as all below that compute.
+ * Owner:   the caller, wf_gen_engine_close in any case. Collective over the mesh, as all below
+ *          that compute.
  * Errors:  in the context, as of all below
  */
 WF_API wf_status wf_gen_engine_open(wf_gen_engine *e, const wf_gen_engine_options *options);
@@ -56,7 +57,7 @@ WF_API void wf_gen_engine_close(wf_gen_engine *e);
 /**
  * wf_gen_engine_prefill - computes tokens of a prompt and keeps their keys and values
  *
- * @param slot       where the text is; it has the tokens before `first`
+ * @param slot       of the text; it has the tokens before `first`
  * @param length     tokens of the whole text
  * @param ids        [count], tokens first .. first + count - 1; NULL in a plan
  * @param logits     NULL, or [count][vocabulary]: of the token after each
@@ -66,16 +67,17 @@ WF_API wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t l
                                        int64_t first, const int32_t *ids, int64_t count,
                                        float *logits, float *logsumexp);
 
-/* Tokens of one of several texts that go through the model together: where they are, and how long the text is. */
+/* Tokens of one of several texts that go through the model together: their slot and position,
+   and the length of the text. */
 typedef struct wf_gen_engine_part {
     int64_t slot, length, first;
     const int32_t *ids;
 } wf_gen_engine_part;
 
 /**
- * wf_gen_engine_prefill_together - does the same for several texts in one pass, `count` tokens of each
+ * wf_gen_engine_prefill_together - prefills several texts in one pass, `count` tokens of each
  *
- * @param wanted     whether there are logits, also in a plan, where the arrays are NULL
+ * @param wanted     compute logits, also in a plan, where the arrays are NULL
  * @param logits     [parts][count][vocabulary]
  * @param logsumexp  [parts][count]
  */
@@ -83,15 +85,16 @@ WF_API wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
                                                 const wf_gen_engine_part *part, int64_t count,
                                                 bool wanted, float *logits, float *logsumexp);
 
-/** wf_gen_engine_keeps - returns whether what a slot holds serves a text of so many tokens that begins with the same */
+/** wf_gen_engine_keeps - returns true where the content of a slot serves a text of `length`
+ * tokens that begins with the same ones */
 WF_API bool wf_gen_engine_keeps(const wf_gen_engine *e, int64_t slot, int64_t length);
 
-/** wf_gen_engine_together - returns how many tokens of a text that begins with so many, and continues, are computed together at
- * most, chunks aside */
+/** wf_gen_engine_together - returns the most tokens that are computed together of a text that
+ * begins with so many, and continues, chunks aside */
 WF_API int64_t wf_gen_engine_together(const wf_gen_engine *e, int64_t prompt);
 
 /**
- * wf_gen_engine_next - computes one token more of each text (a decode step)
+ * wf_gen_engine_next - computes one more token of each text (a decode step)
  *
  * @param row        [rows], the last token of each text
  * @param logits     [rows][vocabulary], of the token that comes next; NULL in a plan

@@ -1,7 +1,7 @@
 /*
- * parallel/generate/model.h - a model by the path that a user gives: a folder of Hugging Face, a GGUF file, a
- * checkpoint of gpt_train, or a directory of checkpoints, of which the newest is taken. One of adapters is put on the
- * model that it was trained on.
+ * parallel/generate/model.h - opens a model by the path that a user gives: a folder of Hugging
+ * Face, a GGUF file, a checkpoint of gpt_train, or a directory of checkpoints, of which the
+ * newest is taken. A checkpoint of adapters is loaded onto its base model.
  */
 #ifndef WF_PARALLEL_GENERATE_MODEL_H
 #define WF_PARALLEL_GENERATE_MODEL_H
@@ -20,27 +20,31 @@ typedef struct wf_gen_model {
     bool is_gguf;                  /* a GGUF file */
     wf_nn_gpt_config config;
     wf_par_lora lora; /* a checkpoint's adapters; of rank 0: it has none */
-    uint64_t seed;    /* the run of a checkpoint had this one */
-    bool nf4; /* the run of a checkpoint had its base in 4 bits, which its adapters are for */
-    const char *
-        base; /* NULL, or the folder of the model that is adapted, in place of the one that the run names */
-    char like[4096]; /* a folder with what belongs to the model beside its weights, or "" */
+    uint64_t seed;    /* seed of a checkpoint's run */
+    /* a checkpoint's run had its base in 4 bits, for which its adapters were trained */
+    bool nf4;
+    /* NULL, or the folder of the base model, in place of the one that the run names */
+    const char *base;
+    /* a folder with the model's other files (tokenizer, chat template), or "" */
+    char like[4096];
 } wf_gen_model;
 
 /** wf_gen_model_named_gguf - returns whether a path has the name of a GGUF file. */
 WF_API bool wf_gen_model_named_gguf(const char *path);
 
-/* Reads which model a checkpoint is of, and its adapters: what the program that trained it has kept with it. */
+/* Reads the model config and adapters of a checkpoint, as the program that trained it has
+   stored them. */
 typedef wf_status wf_gen_read_config(const wf_par_checkpoint *checkpoint,
                                      wf_nn_gpt_config *config, wf_par_lora *lora,
                                      wf_error *error);
 
 /**
- * wf_gen_model_open - finds which model a path is; nothing of its size is made
+ * wf_gen_model_open - finds the kind and config of the model at a path; no weights are read
  *
  * @param read  reads the config of a checkpoint's model; NULL: a checkpoint is refused
  * Owner:   the caller, wf_gen_model_close, also after an error
- * Errors:  WF_EIO, WF_EDATA, WF_EUNSUPPORTED (a checkpoint without `read`), WF_EINVAL (a checkpoint of another program)
+ * Errors:  WF_EIO, WF_EDATA, WF_EUNSUPPORTED (a checkpoint without `read`), WF_EINVAL (a
+ *          checkpoint of another program)
  */
 WF_API wf_status wf_gen_model_open(const char *path, wf_gen_read_config *read, wf_gen_model *m,
                                    wf_error *error);

@@ -1,4 +1,5 @@
-/* parallel/generate/requests.h - questions with answers to choose from, as lines of JSON. */
+/* parallel/generate/requests.h - requests of multiple-choice evaluation tasks, read from lines
+   of JSON. */
 #ifndef WF_PARALLEL_GENERATE_REQUESTS_H
 #define WF_PARALLEL_GENERATE_REQUESTS_H
 
@@ -7,12 +8,13 @@
 WF_BEGIN_DECLS
 
 /*
- * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines of one doc_id stand one
- * after the other: they are the choices of a question, and label, the same on all, is the number of the right one, from
- * 0. Without a label, or with null, the right one is not known.
+ * A line {"request": {"context": TEXT, "continuation": TEXT}, "doc_id": N, "label": N}. Lines
+ * of one doc_id follow each other: they are the choices of a question, and label, the same on
+ * all, is the number of the right one, from 0. Without a label, or with null, the right one is
+ * not known.
  */
 typedef struct wf_gen_request {
-    int64_t doc, label;            /* label -1: nobody says */
+    int64_t doc, label;            /* label -1: unknown */
     int64_t begin, context, count; /* its tokens in `ids`: of the context, and of all */
     int64_t bytes;                 /* bytes of the continuation as written */
     int64_t line;                  /* its line in the file */
@@ -25,22 +27,26 @@ typedef struct wf_gen_requests {
 } wf_gen_requests;
 
 /**
- * wf_gen_requests_read - the tokens of all requests
+ * wf_gen_requests_read - reads and encodes all requests
  *
- * Context and continuation are encoded together, and blanks at the end of the context begin the continuation, as in
- * lm-evaluation-harness (_encode_pair): the context's own ids, then those of both behind as many. A text begins with the first token where the tokenizer's texts do; an empty
- * context is the token that begins texts or, of tokenizers without one, the token that ends them.
+ * Context and continuation are encoded together, and blanks at the end of the context begin the
+ * continuation, as in lm-evaluation-harness (_encode_pair): the context's own ids, then those
+ * of both behind as many. A text begins with the first token where the tokenizer's texts do; an
+ * empty context is the token that begins texts or, of tokenizers without one, the token that
+ * ends them.
  *
  * @param positions  of the model: longer requests keep their last positions + 1 tokens
  * Owner:   the caller, wf_gen_requests_free in any case
- * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that stand apart, labels that differ, and
- *          one that none of the choices has); WF_EINVAL (no token to foretell); WF_ENOMEM
+ * Errors:  WF_EIO; WF_EDATA (file, line, and key; lines of a question that stand apart, labels
+ *          that differ, and one that none of the choices has); WF_EINVAL (no token to
+ *          foretell); WF_ENOMEM
  */
 WF_API wf_status wf_gen_requests_read(const char *path, const wf_tok *tokenizer,
                                       int64_t positions, wf_gen_requests *requests,
                                       wf_error *error);
 
-/** wf_gen_requests_next - returns the first request after those of the question that begins at request `begin` */
+/** wf_gen_requests_next - returns the first request after those of the question that begins at
+ * request `begin` */
 WF_API int64_t wf_gen_requests_next(const wf_gen_requests *requests, int64_t begin);
 
 /** wf_gen_requests_free - frees a list; a zeroed one is allowed. */

@@ -1,14 +1,15 @@
 /*
- * parallel/pipeline/schedule.h - pipeline schedules as data: a table says what every pipeline rank does,
- * in order. Nothing here needs a rank, a tensor or a device.
+ * parallel/pipeline/schedule.h - pipeline schedules as data: a table lists the actions of every
+ * pipeline rank, in order. Nothing here needs a rank, a tensor or a device.
  *
  *     wf_pipe_shape shape = {.ranks = 4, .stages = 8, .micro = 16};
  *     wf_pipe_table *table;
  *
  *     wf_pipe_generate("interleaved", &shape, &table, &error);
  *
- * A stage is a run of consecutive layers of the model; a rank may have several. A micro-batch passes
- * forward through all stages, and its gradient back. A table of one's own is written by a function:
+ * A stage is a run of consecutive layers of the model; a rank may have several. A micro-batch
+ * passes forward through all stages, and its gradient back. A custom table is written by a
+ * function:
  *
  *     static wf_status waves(const wf_pipe_shape *shape, wf_pipe_table *table)
  *     {
@@ -29,7 +30,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_pipe_kind - what an action is: the rows of parallel/pipeline/actions.def. */
+/** wf_pipe_kind - the kind of an action: the rows of parallel/pipeline/actions.def. */
 typedef enum wf_pipe_kind {
 #define ACTION(name, operands, derived) WF_PIPE_##name,
 #include "parallel/pipeline/actions.def"
@@ -45,27 +46,33 @@ typedef struct wf_pipe_action {
     int32_t micro, last; /* the micro-batches micro..last; equal but for ranges */
 } wf_pipe_action;
 
-/** wf_pipe_shape - what a schedule is made for. */
+/** wf_pipe_shape - the sizes that a schedule is made for. */
 typedef struct wf_pipe_shape {
     int ranks, stages, micro; /* stages: a multiple of ranks */
-    int cap; /* list: most live activations of a rank, in stages; 0: as many as it has stages times
-                ranks, the memory of 1f1b */
+    /* list: most live activations of a rank, in stages; 0: as many as it has stages times
+       ranks, the memory of 1f1b */
+    int cap;
 } wf_pipe_shape;
 
-/** wf_pipe_facts - what lowering has decided of a table; all zeros where it has compute actions alone. */
+/** wf_pipe_facts - the decisions of lowering; all zeros where a table has compute actions
+ * alone. */
 typedef struct wf_pipe_facts {
     bool lowered; /* rows have messages, NORM and OPT */
-    int group; /* gradients are reduced over data-parallel ranks in groups of so many micro-batches;
-                      0: not at all */
-    int resident; /* at most so many stages of a rank are gathered at a time; 0: nothing to gather */
-    int frozen; /* so many stages at the begin have nothing to train: no gradient is sent to them */
-    bool
-        tied; /* the first and the last stage share a parameter: TIE where they are on two ranks */
+    /* gradients are reduced over data-parallel ranks in groups of this many micro-batches; 0:
+       never */
+    int group;
+    /* most stages of a rank that are gathered at a time; 0: no gathers */
+    int resident;
+    /* stages at the beginning without trained parameters: no gradient is sent to them */
+    int frozen;
+    /* the first and the last stage share a parameter: TIE where they are on two ranks */
+    bool tied;
 } wf_pipe_facts;
 
 typedef struct wf_pipe_table wf_pipe_table;
 
-/** wf_pipe_generator - writes the rows, and the places of the stages, of a table whose shape is set. */
+/** wf_pipe_generator - writes the rows, and the ranks of the stages, of a table whose shape is
+ * set. */
 typedef wf_status wf_pipe_generator(const wf_pipe_shape *shape, wf_pipe_table *table);
 
 /** WF_PIPE_SCHEDULE - the schedule by default. */
@@ -77,17 +84,18 @@ typedef struct wf_pipe_schedule {
     const char *name;
     wf_pipe_generator *generate;
     int per_rank; /* stages of a rank, by default */
-    int searched; /* most stages of a rank that a search tries, doubling; 0: it leaves the schedule out */
+    /* most stages of a rank that a search tries, doubling; 0: it leaves the schedule out */
+    int searched;
     int needs;  /* micro-batches to a rank of the pipeline that a table needs */
     bool whole; /* gradients of inputs and of weights are one action, B, in all tables */
-    double
-        live; /* micro-batches, to a rank of the pipeline, whose activations the first rank holds at the
-                         least; INFINITY: all */
-    const char *what; /* a line for people */
+    /* micro-batches, to a rank of the pipeline, whose activations the first rank holds at the
+       least; INFINITY: all */
+    double live;
+    const char *what; /* a line for users */
 } wf_pipe_schedule;
 
 /**
- * wf_pipe_table_new - an empty table: no stage is placed, no row has an action
+ * wf_pipe_table_new - makes an empty table: no stage is placed, no row has an action
  *
  * @param shape  1 to 1024 ranks, 1 to 32767 stages, 1 to 2^20 micro-batches, 2^26 stages times
  *               micro-batches
@@ -97,18 +105,18 @@ typedef struct wf_pipe_schedule {
 WF_API wf_status wf_pipe_table_new(const wf_pipe_shape *shape, wf_pipe_table **table,
                                    wf_error *error);
 
-/** wf_pipe_table_free - give a table back; NULL is fine. */
+/** wf_pipe_table_free - frees a table; NULL is allowed. */
 WF_API void wf_pipe_table_free(wf_pipe_table *table);
 
 /**
- * wf_pipe_table_place - say which rank has a stage
+ * wf_pipe_table_place - assigns a stage to a rank
  *
  * Errors:  WF_EINVAL: no such stage or rank. A table keeps its first error: wf_pipe_table_error
  */
 WF_API wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank);
 
 /**
- * wf_pipe_table_add - put an action behind a row
+ * wf_pipe_table_add - appends an action to a row
  *
  *     wf_pipe_table_add(table, rank, WF_PIPE_F, stage, micro);
  *
@@ -118,67 +126,72 @@ WF_API wf_status wf_pipe_table_place(wf_pipe_table *table, int stage, int rank);
 WF_API wf_status wf_pipe_table_add(wf_pipe_table *table, int rank, wf_pipe_kind kind, int stage,
                                    int micro);
 
-/** wf_pipe_table_append - wf_pipe_table_add for an action as it is: ranges, actions that overlap. */
+/** wf_pipe_table_append - appends any action to a row: ranges, actions that overlap. */
 WF_API wf_status wf_pipe_table_append(wf_pipe_table *table, int rank,
                                       const wf_pipe_action *action);
 
 /**
- * wf_pipe_table_refuse - keep an error of one's own with the table: name the rule, the values, the fix
+ * wf_pipe_table_refuse - stores an error in the table: name the rule, the values, the fix
  *
  * Returns: WF_EINVAL, or the error that was kept before
  */
 WF_API wf_status wf_pipe_table_refuse(wf_pipe_table *table, const char *format, ...)
     WF_PRINTF(2, 3);
 
-/** wf_pipe_table_error - the first error of a table; its code is WF_OK without one. */
+/** wf_pipe_table_error - returns the first error of a table; its code is WF_OK without one.
+ * Owner: the table. */
 WF_API const wf_error *wf_pipe_table_error(const wf_pipe_table *table);
 
-/** wf_pipe_table_shape - the sizes of a table. */
+/** wf_pipe_table_shape - returns the sizes of a table. */
 WF_API wf_pipe_shape wf_pipe_table_shape(const wf_pipe_table *table);
 
-/** wf_pipe_table_facts - what lowering has decided. */
+/** wf_pipe_table_facts - returns the decisions of lowering. */
 WF_API wf_pipe_facts wf_pipe_table_facts(const wf_pipe_table *table);
 
-/** wf_pipe_table_rank - the rank that has a stage; -1: it is not placed. */
+/** wf_pipe_table_rank - returns the rank that has a stage; -1: it is not placed. */
 WF_API int wf_pipe_table_rank(const wf_pipe_table *table, int stage);
 
-/** wf_pipe_table_row - the actions of a rank, n of them, valid until the table changes. */
+/** wf_pipe_table_row - returns the actions of a rank, n of them, valid until the table
+ * changes. */
 WF_API const wf_pipe_action *wf_pipe_table_row(const wf_pipe_table *table, int rank,
                                                int64_t *n);
 
-/** wf_pipe_action_text - how an action is written: "F2.5", "W2.4-7", "NORM"; returns text. */
+/** wf_pipe_action_text - writes an action as "F2.5", "W2.4-7", "NORM"; returns text. */
 WF_API char *wf_pipe_action_text(const wf_pipe_action *action, char *text, size_t size);
 
-/** wf_pipe_list_rule - what list scheduling keeps to. */
+/** wf_pipe_list_rule - the constraint of list scheduling. */
 typedef struct wf_pipe_list_rule {
-    int cap; /* most live activations of a rank, in stages, at least as many as it has stages;
-                0: as wf_pipe_shape.cap */
+    /* most live activations of a rank, in stages, at least as many as it has stages; 0: as
+       wf_pipe_shape.cap */
+    int cap;
 } wf_pipe_list_rule;
 
 /**
- * wf_pipe_table_list - fill the rows of a placed table by list scheduling: whenever a rank is free it
- * begins what can begin, I before F before W, later stages before earlier ones, earlier micro-batches
- * before later ones. Forwards of a stage leave one slot free for each later stage of the rank, so that
- * caps as small as its number of stages do not stand still.
+ * wf_pipe_table_list - fills the rows of a placed table by list scheduling: whenever a rank is
+ * free it begins a ready action, I before F before W, later stages before earlier ones, earlier
+ * micro-batches before later ones. Forwards of a stage leave one slot free for each later stage
+ * of the rank, so that caps as small as its number of stages make progress.
  *
- * Errors:  WF_EINVAL: a stage is not placed, rows are not empty, or the cap is too small; WF_ENOMEM.
- *          Kept with the table
+ * Errors:  WF_EINVAL: a stage is not placed, rows are not empty, or the cap is too small;
+ *          WF_ENOMEM. Stored in the table
  */
 WF_API wf_status wf_pipe_table_list(wf_pipe_table *table, const wf_pipe_list_rule *rule);
 
 /**
- * wf_pipe_generate - the table of a schedule
+ * wf_pipe_generate - makes the table of a schedule
  *
- * @param name   a row of parallel/pipeline/schedules.def, or one that wf_pipe_register was given
+ * @param name   a row of parallel/pipeline/schedules.def, or one that wf_pipe_register was
+ *               given
  * @param table  the new table, the caller's: wf_pipe_table_free; NULL on errors
- * Errors:       WF_EINVAL: no such schedule (the text lists them), or the schedule is not defined for
- *               the shape (the text names the rule, the values and the fix); WF_ENOMEM
+ * Errors:       WF_EINVAL: no such schedule (the text lists them), or the schedule is not
+ *               defined for the shape (the text names the rule, the values and the fix);
+ *               WF_ENOMEM
  */
 WF_API wf_status wf_pipe_generate(const char *name, const wf_pipe_shape *shape,
                                   wf_pipe_table **table, wf_error *error);
 
 /**
- * wf_pipe_register - add a schedule of one's own; of the same name as another, it takes its place
+ * wf_pipe_register - adds a custom schedule; it replaces another one of the same name
  *
  * Call it before ranks are started: registered schedules are the process's.
  *
@@ -187,30 +200,32 @@ WF_API wf_status wf_pipe_generate(const char *name, const wf_pipe_shape *shape,
  */
 WF_API wf_status wf_pipe_register(const char *name, wf_pipe_generator *generate);
 
-/** wf_pipe_schedule_at - the i-th schedule; its name is NULL past the last one. */
+/** wf_pipe_schedule_at - returns the i-th schedule; its name is NULL past the last one. */
 WF_API wf_pipe_schedule wf_pipe_schedule_at(int i);
 
-/** wf_pipe_schedule_find - the number of a schedule for wf_pipe_schedule_at; -1: none has the name. */
+/** wf_pipe_schedule_find - returns the number of a schedule for wf_pipe_schedule_at; -1: none has the name. */
 WF_API int wf_pipe_schedule_find(const char *name);
 
 /**
- * wf_pipe_least_live - micro-batches whose activations the first rank holds at a time, in all of its stages, at the
+ * wf_pipe_least_live - returns the micro-batches whose activations the first rank holds at a time, in all of its stages, at the
  * least: the first one until its backward pass begins; and of few ones on a V those end before all have begun.
  */
 WF_API double wf_pipe_least_live(const wf_pipe_schedule *schedule, const wf_pipe_shape *shape);
 
-/** wf_pipe_costs - what actions take, in ticks: whole numbers, so that times are exact. */
+/** wf_pipe_costs - the times of actions, in ticks: whole numbers, so that times are exact. */
 typedef struct wf_pipe_costs {
     int64_t forward, inputs, weights; /* F (and R), I, W of a stage; B is I and W */
     int64_t message; /* from the end of a send's action to that of its receive */
-    bool blocks; /* actions that may overlap begin when both can and end together, as one block;
-                    else one after the other */
+    /* actions that may overlap begin when both can and end together, as one block; else one
+       after the other */
+    bool blocks;
 } wf_pipe_costs;
 
 /** wf_pipe_span - one rank in time. */
 typedef struct wf_pipe_span {
     int64_t begin, end,
-        busy; /* ticks: begin of its first and end of its last compute action; all of them together */
+        /* ticks: begin of its first and end of its last compute action; all of them together */
+        busy;
     int peak; /* most live activations: stages forward without W or B */
 } wf_pipe_span;
 
@@ -221,24 +236,24 @@ typedef struct wf_pipe_timing {
     int64_t span_idle, span; /* their ratio for the rank where it is largest: the span bubble */
     wf_pipe_span *rank;      /* [ranks] */
     int64_t **start, **end;  /* [ranks][actions of the row] */
-    int rows;                /* how many of these arrays there are */
+    int rows;                /* length of these arrays */
 } wf_pipe_timing;
 
 /**
- * wf_pipe_simulate - when each action begins and ends where ranks do what their rows say as soon as
- * they can
+ * wf_pipe_simulate - computes when each action begins and ends where ranks run their rows as
+ * soon as they can
  *
- * In a table without messages, what another rank needs is there `message` after it was made, and any
- * number of messages may be on the way. Sends of a table with messages end when they have been
- * received (rendezvous), so few buffers cost time.
+ * In a table without messages, an input from another rank arrives `message` after it was made,
+ * and any number of messages may be in flight. Sends of a table with messages end when they
+ * have been received (rendezvous), so few buffers cost time.
  *
- * @param timing  the caller's, whose arrays wf_pipe_timing_free gives back
- * Errors:        WF_EINVAL: the table cannot end; the text says who waits for whom. WF_ENOMEM
+ * @param timing  the caller's, whose arrays wf_pipe_timing_free frees
+ * Errors:        WF_EINVAL: the table cannot end; the text has the cycle of ranks. WF_ENOMEM
  */
 WF_API wf_status wf_pipe_simulate(const wf_pipe_table *table, const wf_pipe_costs *costs,
                                   wf_pipe_timing *timing, wf_error *error);
 
-/** wf_pipe_timing_free - give the arrays of a timing back. */
+/** wf_pipe_timing_free - frees the arrays of a timing. */
 WF_API void wf_pipe_timing_free(wf_pipe_timing *timing);
 
 WF_END_DECLS

@@ -7,8 +7,9 @@
  *        B3.1 B0.1
  *     1: F1.0 F2.0 F1.1 F2.1 B2.0 B1.0 B2.1 B1.1
  *
- * An action is its kind, stage and micro-batch: F2.5, W2.4-7 for a range, UNSHARD2, NORM. A table that is
- * lowered has after its places: lowered, and where they are meant, group N, resident N and tied.
+ * An action is its kind, stage and micro-batch: F2.5, W2.4-7 for a range, UNSHARD2, NORM. A
+ * table that is lowered has after its places: lowered, and where they are meant, group N,
+ * resident N and tied.
  */
 #ifndef WF_PARALLEL_PIPELINE_TEXT_H
 #define WF_PARALLEL_PIPELINE_TEXT_H
@@ -19,23 +20,25 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_pipe_table_parse - a table from its text, or from a CSV of torch.distributed.pipelining
+ * wf_pipe_table_parse - parses a table from its text, or from a CSV of
+ * torch.distributed.pipelining
  *
- * A CSV has a line for each rank and in its cells 0F0, 3I2, 3W2, 7B1, (0F1;7B0)OVERLAP_F_B or nothing;
- * places follow from the rows. Its UNSHARD, RESHARD, REDUCE_GRAD, SEND and RECV are passed over, since
- * lowering derives them.
+ * A CSV has a line for each rank and in its cells 0F0, 3I2, 3W2, 7B1, (0F1;7B0)OVERLAP_F_B or
+ * nothing; ranks of stages follow from the rows. Its UNSHARD, RESHARD, REDUCE_GRAD, SEND and
+ * RECV are skipped, since lowering derives them.
  *
  * @param name   of the file, for errors; one that ends in ".csv" is a CSV
  * @param text   ended by a 0
- * @param table  the new table, the caller's: wf_pipe_table_free; NULL on errors. Whether it can run is
- *               wf_pipe_prove's to say
+ * @param table  the new table, the caller's: wf_pipe_table_free; NULL on errors. wf_pipe_prove
+ *               checks that it can run
  * Errors:       WF_EDATA with name, line and column; WF_ENOMEM
  */
 WF_API wf_status wf_pipe_table_parse(const char *name, const char *text, wf_pipe_table **table,
                                      wf_error *error);
 
 /**
- * wf_pipe_table_print - a table as text, which wf_pipe_table_parse reads back as the same table
+ * wf_pipe_table_print - writes a table as text, which wf_pipe_table_parse reads back as the
+ * same table
  *
  * Errors:  WF_EIO: it could not be written
  */

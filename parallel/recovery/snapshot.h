@@ -1,16 +1,20 @@
 /*
- * parallel/recovery/snapshot.h - what the ranks of a run that failed leave of its trainer, in memory: the same run goes on
- * from it at once, on a mesh of the ranks that there are.
+ * parallel/recovery/snapshot.h - in-memory snapshots: the ranks of a failed run leave the state
+ * of its trainer in memory, and the run continues at once, on a mesh of the remaining ranks.
  *
  *     wf_par_snapshot *snapshot = wf_par_snapshot_open(error);
- *     wf_launch(..)            each rank: train; where its steps end with WF_ELOST, wf_par_snapshot_put
+ *     wf_launch(..)            each rank: train; where its steps end with WF_ELOST,
+ *                              wf_par_snapshot_put
  *     wf_par_snapshot_seal(snapshot);
- *     wf_launch(..)            each rank: open a trainer, wf_par_snapshot_restore, go on behind *step
+ *     wf_launch(..)            each rank: open a trainer, wf_par_snapshot_restore, continue
+ *                              after *step
  *
- * Nothing is read from a disk, and no step is lost: state is kept after the last update that any rank has made
- * (README.md says why all can have it). What only the lost ranks held needs a buddy (WF_PAR_REDUNDANCY_BUDDY).
+ * Nothing is read from a disk, and no step is lost: the state is that after the last update
+ * that any rank has made (README.md explains why all can have it). Parts that only the lost
+ * ranks held need a buddy (WF_PAR_REDUNDANCY_BUDDY).
  *
- * Steps have to have their wf_par_clip between wf_par_reduce and wf_par_optimizer_step, as wf_par_train_step has.
+ * Steps must call wf_par_clip between wf_par_reduce and wf_par_optimizer_step, as
+ * wf_par_train_step does.
  */
 #ifndef WF_PARALLEL_RECOVERY_SNAPSHOT_H
 #define WF_PARALLEL_RECOVERY_SNAPSHOT_H
@@ -21,24 +25,24 @@ WF_BEGIN_DECLS
 
 typedef struct wf_par_snapshot wf_par_snapshot;
 
-/** wf_par_snapshot_open - an empty one, for the ranks of this process. Owner: caller; wf_par_snapshot_close (NULL is
- * allowed). Errors: WF_ENOMEM; NULL then. */
+/** wf_par_snapshot_open - opens an empty snapshot, for the ranks of this process. Owner:
+ * caller; wf_par_snapshot_close (NULL is allowed). Errors: WF_ENOMEM; NULL then. */
 WF_API wf_par_snapshot *wf_par_snapshot_open(wf_error *error);
 WF_API void wf_par_snapshot_close(wf_par_snapshot *snapshot);
 
 /**
- * wf_par_snapshot_serves - whether what a trainer holds could be taken up by another one
+ * wf_par_snapshot_serves - checks that the state of a trainer can be continued by another one
  *
- * Errors:  WF_EUNSUPPORTED in the context, naming the parameter: an update that ranks make together (Muon's
- *          matrices, zero1), or state in 8 bits whose rows are cut
+ * Errors:  WF_EUNSUPPORTED in the context, naming the parameter: an update that ranks make
+ *          together (Muon's matrices, zero1), or state in 8 bits whose rows are cut
  */
 WF_API wf_status wf_par_snapshot_serves(wf_par_trainer *trainer);
 
 /**
- * wf_par_snapshot_put - keep what this rank holds: what another one has put already is kept once
+ * wf_par_snapshot_put - stores this rank's state in the snapshot, each part of all ranks once
  *
- * A rank whose own step failed, by its device or its memory, puts nothing: its error is its own, WF_ELOST that of the
- * others. What comes after wf_par_snapshot_seal is not taken.
+ * A rank whose own step failed, by its device or its memory, puts nothing: its error is its
+ * own, WF_ELOST that of the others. After wf_par_snapshot_seal nothing is stored.
  *
  * Collective:  no; ranks that are threads may put at the same time
  * Errors:      WF_ENOMEM, WF_EINVAL (a rank that failed by itself, or within its update)
@@ -46,30 +50,37 @@ WF_API wf_status wf_par_snapshot_serves(wf_par_trainer *trainer);
 WF_API wf_status wf_par_snapshot_put(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                      wf_error *error);
 
-/** wf_par_snapshot_seal - all that there is has been put. Returns the step after which it is, -1 where there is nothing. */
+/** wf_par_snapshot_seal - ends the puts. Returns the step after which the state is, -1 where
+ * there is none. */
 WF_API int64_t wf_par_snapshot_seal(wf_par_snapshot *snapshot);
 
-/** wf_par_snapshot_ranks - how many ranks have put; wf_par_snapshot_bytes - the memory that it takes. */
+/** wf_par_snapshot_ranks - returns the number of ranks that have put; wf_par_snapshot_bytes -
+ * the memory in use. */
 WF_API int wf_par_snapshot_ranks(const wf_par_snapshot *snapshot);
 WF_API int64_t wf_par_snapshot_bytes(const wf_par_snapshot *snapshot);
 
 /**
- * wf_par_snapshot_restore - bring a trainer to the state that was kept, whatever its mesh, strategy and micro-batch are
+ * wf_par_snapshot_restore - restores a trainer from the snapshot, whatever its mesh, strategy
+ * and micro-batch
  *
  * @param step     set: the steps that are done
- * @param missing  WF_EDATA with its text where some of it was held by no rank that is left, and which: the context goes on
- *                 then, and the trainer has to be brought to another state (wf_par_checkpoint_load)
+ * @param missing  WF_EDATA with its text where a part was held by none of the remaining ranks,
+ *                 and which: the context stays usable, and the trainer has to be restored
+ *                 otherwise (wf_par_checkpoint_load)
  * Returns:        WF_EDATA then, else the context's status
  * Collective:     over the world
- * Errors:         on every rank alike, in the context: WF_ELOST, WF_EINVAL (another model), WF_ENOMEM
+ * Errors:         on every rank alike, in the context: WF_ELOST, WF_EINVAL (another model),
+ *                 WF_ENOMEM
  */
 WF_API wf_status wf_par_snapshot_restore(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                          int64_t *step, wf_error *missing);
 
 /**
- * wf_par_snapshot_save - write a sealed snapshot to a file, of memory that outlives the process: /dev/shm
+ * wf_par_snapshot_save - writes a sealed snapshot to a file, of memory that outlives the
+ * process: /dev/shm
  *
- * The file is there as a whole or not at all, for this user alone. A host that loses its power loses its memory.
+ * The file is there as a whole or not at all, for this user alone. A host that loses its power
+ * loses its memory.
  *
  * @param folder  a descriptor of wf_own_folder_open, or AT_FDCWD
  * @param name    of the file in it
@@ -81,11 +92,13 @@ WF_API wf_status wf_par_snapshot_save(const wf_par_snapshot *snapshot, int folde
                                       wf_error *error);
 
 /**
- * wf_par_snapshot_load - add what a file has to a snapshot that is not sealed; of several files, those of one step
+ * wf_par_snapshot_load - adds the content of a file to a snapshot that is not sealed; of
+ * several files, those of one step
  *
- * A file is taken that is this user's, who alone can write to it: a link, or another user's, is refused.
+ * The file must be this user's and writable by no other: a link, or another user's, is refused.
  *
- * @param text  called for each of the texts that were kept with it, before anything else is read; an error ends it
+ * @param text  called for each of the texts stored with it, before anything else is read; an
+ *              error ends it
  * Errors:      WF_EIO, WF_EDATA, WF_ENOMEM, those of `text`
  */
 WF_API wf_status wf_par_snapshot_load(wf_par_snapshot *snapshot, int folder, const char *name,

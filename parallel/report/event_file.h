@@ -1,10 +1,11 @@
 /*
  * parallel/report/event_file.h - scalars of a run for TensorBoard: one file of events per run.
  *
- * A file is a sequence of records: length (8 bytes), masked CRC32C of the length, an Event of protobuf, masked
- * CRC32C of the Event; all numbers little-endian. The first Event says "brain.Event:2"; the second, before the
- * first scalars, is SessionLog START of their step, at which TensorBoard forgets what files before this one
- * say of that step and later ones: a run that goes on from a checkpoint writes those steps again.
+ * A file is a sequence of records: length (8 bytes), masked CRC32C of the length, an Event of
+ * protobuf, masked CRC32C of the Event; all numbers little-endian. The first Event is
+ * "brain.Event:2"; the second, before the first scalars, is SessionLog START of their step, at
+ * which TensorBoard drops scalars of that step and later ones in earlier files: a run that is
+ * resumed from a checkpoint writes those steps again.
  */
 #ifndef WF_PARALLEL_REPORT_EVENT_FILE_H
 #define WF_PARALLEL_REPORT_EVENT_FILE_H
@@ -23,10 +24,11 @@ typedef struct wf_event_scalar {
 typedef struct wf_event_file wf_event_file;
 
 /**
- * wf_event_file_open - makes the directory, where it is not there, and a new file in it.
+ * wf_event_file_open - makes the directory, where it is missing, and a new file in it.
  *
- * TensorBoard reads the files of a directory in the order of their names, which begin with a time in seconds:
- * the name's time is later than that of each file in it, whatever the clock says.
+ * TensorBoard reads the files of a directory in the order of their names, which begin with a
+ * time in seconds: the name's time is later than that of each file in it, whatever the clock
+ * says.
  *
  * Owner:   the caller, wf_event_file_close
  * Errors:  WF_EIO with path and reason, WF_ENOMEM; *file is then NULL
@@ -35,7 +37,7 @@ WF_API wf_status wf_event_file_open(const char *directory, wf_event_file **file,
                                     wf_error *error);
 
 /**
- * wf_event_file_scalars - one Event with all of a step's scalars, in the file on return.
+ * wf_event_file_scalars - writes one Event with all of a step's scalars, in the file on return.
  *
  * Errors:  WF_EIO with path and reason: the file is as it was; WF_ENOMEM
  */
@@ -50,7 +52,8 @@ WF_API wf_status wf_event_file_scalars(wf_event_file *file, int64_t step,
  */
 WF_API wf_status wf_event_file_close(wf_event_file *file, wf_error *error);
 
-/** wf_crc32c - CRC-32C (Castagnoli) of bytes: RFC 3720, section 12.1 and appendix B.4. */
+/** wf_crc32c - returns CRC-32C (Castagnoli) of bytes: RFC 3720, section 12.1 and appendix
+ * B.4. */
 WF_API uint32_t wf_crc32c(const void *bytes, size_t size);
 
 WF_END_DECLS

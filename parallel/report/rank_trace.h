@@ -1,4 +1,5 @@
-/* parallel/report/rank_trace.h - the part of one rank in a run's timeline: it keeps the events of some steps, and hands them in. */
+/* parallel/report/rank_trace.h - the part of one rank in a run's timeline: it records the
+   events of some steps, and hands them in. */
 #ifndef WF_PARALLEL_REPORT_RANK_TRACE_H
 #define WF_PARALLEL_REPORT_RANK_TRACE_H
 
@@ -15,20 +16,23 @@ typedef struct wf_rank_trace {
     wf_timeline *timeline; /* where rank 0 runs; else NULL */
     FILE *out;             /* where this rank prints a summary; NULL: nowhere */
     wf_trace *trace;       /* NULL: none is kept, or it is written already */
-    int64_t zero;          /* where all ranks count from */
+    int64_t zero;          /* the common time 0 of all ranks */
 } wf_rank_trace;
 
-/** wf_rank_trace_open - begins to count from rank 0's clock. Collective over the world. Errors: in the context */
+/** wf_rank_trace_open - begins to count from rank 0's clock. Collective over the world. Errors:
+ * in the context */
 WF_API wf_status wf_rank_trace_open(wf_rank_trace *t);
 
-/** wf_rank_trace_step - runs wf_par_train_step, of which the trace keeps the steps that are asked for. Collective. */
+/** wf_rank_trace_step - runs wf_par_train_step, and traces the steps that are asked for.
+ * Collective. */
 WF_API wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t step,
                                     const wf_par_data *data, wf_par_step *result);
 
 /**
- * wf_rank_trace_close - hands the rows in and prints the summary, when the last traced step is done or the run ends
+ * wf_rank_trace_close - hands the rows in and prints the summary, when the last traced step is
+ * done or the run ends
  *
- * Of a run that has failed, rank 0's process alone hands in. Collective. Errors: in the context
+ * Of a failed run, rank 0's process alone hands in. Collective. Errors: in the context
  */
 WF_API wf_status wf_rank_trace_close(wf_rank_trace *t);
 

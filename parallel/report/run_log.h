@@ -1,5 +1,6 @@
 /*
- * parallel/report/run_log.h - what a training run says: a line per step on the console, a row in a file.
+ * parallel/report/run_log.h - the log of a training run: a line per step on the console, a row
+ * in a JSONL file, scalars for TensorBoard.
  *
  * On a terminal one line rewrites itself, and about twenty lines of a run are kept. Elsewhere
  * there are about a hundred plain lines. The first step, the last one and each one with a
@@ -8,14 +9,18 @@
  *     {"mesh": {"dp": 2, "tp": 2}, "world": 4, "transport": "threads", "numerics": "3f2a..",
  *      "options": {...}, "after": 0}
  *     {"step": 1, "loss": 5.54528999, "loss_bits": "40b17301", "grad_norm": ..., "lr": ...,
- *      "ms": ..., "tokens_per_s": ..., "model_flops_per_s": ..., "mfu": null, "val_loss": null, "digest": "91c4..."}
+ *      "ms": ..., "tokens_per_s": ..., "model_flops_per_s": ..., "mfu": null, "val_loss": null,
+ *      "digest": "91c4..."}
  *
- * "after" is the step behind which these rows go on: 0 of a run from its beginning. A file that has rows of steps is continued
- * by a run that goes on, or may, and refused by another one.
+ * "after" is the step after which these rows begin: 0 of a run from its beginning. A file that
+ * has rows of steps is continued by a run that is resumed, or may be, and refused by another
+ * one.
  *
- * After val_loss follow the scalars of the program's own, by their keys. loss is null where nothing of the batch counts, val_loss on steps without an evaluation, as is any number that
- * is not finite; digest is there only if the record has one. With digests of tensors it is followed by
- * "digests": {PATH: ..., ...}, in the order of parameters; those of moments are PATH.m and PATH.v.
+ * After val_loss follow the scalars of the program's own, by their keys. loss is null where no
+ * token of the batch counts, val_loss on steps without an evaluation, as is any number that is
+ * not finite; digest is there only if the record has one. With digests of tensors it is
+ * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
+ * PATH.m and PATH.v.
  */
 #ifndef WF_PARALLEL_REPORT_RUN_LOG_H
 #define WF_PARALLEL_REPORT_RUN_LOG_H
@@ -39,7 +44,7 @@ typedef struct wf_run_log_options {
     int columns;      /* columns of the terminal; 0: 80 */
     int64_t steps;    /* the last step's number */
     const char *path; /* JSONL file; NULL: none */
-    bool continues;   /* behind rows that the file has; else it must have none of a step */
+    bool continues;   /* append to the rows of the file; else it must have no row of a step */
     double peak;      /* FLOP/s of all devices at their peak, for MFU; 0: not known */
     const char *tensorboard; /* directory for a new file of events (event_file.h); NULL: none */
 
@@ -51,7 +56,8 @@ typedef struct wf_run_log_options {
     const char
         *numerics; /* the run's identity (parallel/models/gpt/numerics.h); NULL or "": null */
     const char *settings; /* the run's options, as a JSON object */
-    /* Called with what stops no run: a row that found no room, a step without a loss; NULL: wf_par_warn. */
+    /* Called with warnings that do not stop the run: a row that found no room, a step without a
+       loss; NULL: wf_par_warn. */
     void (*warning)(void *arg, const char *text);
     void *arg;
 } wf_run_log_options;
@@ -73,9 +79,9 @@ typedef struct wf_step_log {
     float loss;      /* mean over the global batch */
     float grad_norm; /* before clipping */
     double lr, ms, tokens_per_s;
-    double
-        model_flops_per_s; /* model FLOPs of all ranks in a second (wf_context_model_flops) */
-    size_t memory_peak;    /* bytes, of the rank with most */
+    /* model FLOPs of all ranks in a second (wf_context_model_flops) */
+    double model_flops_per_s;
+    size_t memory_peak; /* bytes, of the rank with most */
     bool has_val_loss, has_digest;
     float val_loss;
     const wf_log_scalar *scalars; /* [scalar_count]; borrowed for the call */
@@ -87,35 +93,36 @@ typedef struct wf_step_log {
 
 typedef struct wf_run_log wf_run_log;
 
-/**
- * wf_run_log_console - fills console, terminal and columns from what `console` is connected to.
- */
+/** wf_run_log_console - fills in console, terminal and columns for a stream. */
 WF_API void wf_run_log_console(wf_run_log_options *options, FILE *console);
 
 /**
- * wf_run_log_open - opens the file and sees to the folder of events; nothing that is there changes.
+ * wf_run_log_open - opens the file and checks the folder of events; nothing that exists
+ * changes.
  *
  * Owner:   the caller, wf_run_log_close
- * Errors:  WF_EIO with path and reason, WF_EINVAL: the file has rows that this run does not continue, or is none of
- *          rows; WF_ENOMEM; *log is then NULL
+ * Errors:  WF_EIO with path and reason, WF_EINVAL: the file has rows that this run does not
+ *          continue, or is none of rows; WF_ENOMEM; *log is then NULL
  */
 WF_API wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log,
                                  wf_error *error);
 
-/** wf_run_log_logged - returns the last step of which the file had a row when it was opened; 0 where it had none. */
+/** wf_run_log_logged - returns the last step of which the file had a row when it was opened; 0
+ * where it had none. */
 WF_API int64_t wf_run_log_logged(const wf_run_log *log);
 
 /**
- * wf_run_log_begin - writes the first row and makes the file of events, once the run has all that it needs; calls after
- * the first one do nothing.
+ * wf_run_log_begin - writes the first row and makes the file of events, once the run has all
+ * that it needs; calls after the first one do nothing.
  *
- * @param after  the step behind which its rows go on
+ * @param after  the step after which its rows begin
  * Errors:       WF_EIO with path and reason, WF_ENOMEM
  */
 WF_API wf_status wf_run_log_begin(wf_run_log *log, int64_t after, wf_error *error);
 
 /**
- * wf_run_log_step - one step: a row that is in the file on return, and what the console shows. It begins the log.
+ * wf_run_log_step - logs one step: a row that is in the file on return, and a line on the
+ * console. It begins the log.
  *
  * Errors:  WF_EIO with path and reason
  */

@@ -1,6 +1,6 @@
 /*
- * parallel/shard/sharding_plan.h - sharding plans: which modules are tensor-parallel over which axis,
- * and which are sharded over which, without a word in the model.
+ * parallel/shard/sharding_plan.h - sharding plans: which modules are tensor-parallel over which
+ * axis, and which are sharded over which, without a word in the model.
  *
  * Tensor parallelism is a table of (module path pattern, style):
  *
@@ -23,7 +23,8 @@ typedef enum wf_par_state {
     WF_PAR_WHOLE,    /* whole */
     WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
     WF_PAR_SPLIT,    /* `dim` split */
-    WF_PAR_AGAIN, /* x[1], which a border made of x[0], for what has a whole gradient on each rank */
+    /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
+    WF_PAR_AGAIN,
     WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
 } wf_par_state;
 
@@ -37,9 +38,9 @@ typedef struct wf_par_border {
     const char *point; /* NULL ends the list */
     wf_par_state state;
     int dim;
-    bool
-        regather; /* keep the tensor from before the border for the gradients of weights, and move
-                   it again then (wf_keep_origin) */
+    /* keep the tensor from before the border for the gradients of weights, and move it again
+       then (wf_keep_origin) */
+    bool regather;
 } wf_par_border;
 
 typedef struct wf_par_style {
@@ -66,8 +67,9 @@ extern WF_API const wf_par_style wf_par_loss; /* cross-entropy over a split voca
 #define WF_LOSS      (&wf_par_loss)
 
 typedef struct wf_par_rule {
-    const char *pattern; /* module path; "*" stands for one name, and a "?" in front says that
-                            models may be without such a module, which else is an error */
+    /* module path; "*" is any one name, and a "?" in front says that models may lack the
+       module, which else is an error */
+    const char *pattern;
     const wf_par_style *style;
 } wf_par_rule;
 
@@ -80,8 +82,9 @@ typedef struct wf_par_rule {
         }                                                                                      \
     }
 
-/* The rules of layers, as entries of a table: {"embed", WF_VOCAB}, WF_ATTENTION_RULES("block.*.attn"),
-   WF_GELU_MLP_RULES("block.*.mlp"), .. A pattern may begin with "?" here too. */
+/* The rules of layers, as entries of a table: {"embed", WF_VOCAB},
+   WF_ATTENTION_RULES("block.*.attn"), WF_GELU_MLP_RULES("block.*.mlp"), .. A pattern may begin
+   with "?" here too. */
 #define WF_ATTENTION_RULES(pattern)                                                            \
     {pattern, WF_GROUPS}, {pattern ".qkv", WF_COLUMN},                                         \
     {                                                                                          \
@@ -99,8 +102,8 @@ typedef struct wf_par_rule {
     }
 
 /**
- * wf_par_tensor - split modules over an axis of the mesh (torch's parallelize_module): lay their
- * parameters out, and put the borders of their styles at their points
+ * wf_par_tensor - splits modules over an axis of the mesh (torch's parallelize_module): lays
+ * their parameters out, and puts the borders of their styles at their points
  *
  *     wf_par_tensor(par, model, "tp", transformer_rules);
  *
@@ -113,7 +116,7 @@ typedef struct wf_par_rule {
 WF_API wf_status wf_par_tensor(wf_par *par, wf_nn_module *model, const char *axis,
                                const wf_par_rule *rules);
 
-/** wf_par_shard_options - how modules are sharded; all zeros is full_shard without prefetch. */
+/** wf_par_shard_options - options of sharding; all zeros is full_shard without prefetch. */
 typedef struct wf_par_shard_options {
     const char *strategy; /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int prefetch;         /* units gathered ahead of the one that runs */
@@ -121,43 +124,46 @@ typedef struct wf_par_shard_options {
 } wf_par_shard_options;
 
 /**
- * wf_par_shard - make modules units that are sharded over a data-parallel axis (fully_shard)
+ * wf_par_shard - makes modules units that are sharded over a data-parallel axis (FSDP's
+ * fully_shard)
  *
  *     wf_par_shard(par, model, "block.*", "dp", &(wf_par_shard_options){.prefetch = 1});
  *     wf_par_shard(par, model, "", "dp", NULL);
  *
- * Each module has a say of its own; parameters below it that are in no unit of their own go with it.
- * What no call is for is whole on every data-parallel rank, as in DDP. Along data-parallel axes
- * other than `axis` ranks hold copies (HSDP); gradients of strategies that split them are summed
- * over `axis` in every micro-step and over the others once a step where `axis` is the innermost
- * one and all units agree, else over all of them at once.
+ * Each module has options of its own; parameters below it that are in no unit of their own
+ * belong to it. Parameters of no unit are whole on every data-parallel rank, as in DDP. Along
+ * data-parallel axes other than `axis` ranks hold copies (HSDP); gradients of strategies that
+ * split them are summed over `axis` in every micro-step and over the others once a step where
+ * `axis` is the innermost one and all units agree, else over all of them at once.
  *
  * @param model    not materialised
- * @param pattern  of module paths; "*" stands for one name, "" is the root; the last call that
+ * @param pattern  of module paths; "*" is any one name, "" is the root; the last call that
  *                 matches a module wins
  * @param axis     by name; one of wf_par_options.dp_axes
  * @param options  NULL: all zeros
  * Collective:  no
- * Errors:      WF_EINVAL: no such axis, strategy or module, a module that is never called by itself,
- *              or the model is materialised; WF_ENOMEM
+ * Errors:      WF_EINVAL: no such axis, strategy or module, a module that is never called by
+ *              itself, or the model is materialised; WF_ENOMEM
  */
 WF_API wf_status wf_par_shard(wf_par *par, wf_nn_module *model, const char *pattern,
                               const char *axis, const wf_par_shard_options *options);
 
 /**
- * wf_par_plan - both by the options of the run, in place of what was asked before: `rules` over the
- * axis tp, and units by wrap_type or wrap_min_params under the one strategy
+ * wf_par_plan - plans a model by the options of the run, replacing earlier plans: `rules` over
+ * the axis tp (wf_par_tensor), and units by wrap_type or wrap_min_params under the one strategy
+ * (wf_par_shard)
  *
  * @param model  named (wf_nn_name_tree), not materialised; the plan stays alive with it
  * @param rules  ended by a NULL pattern; a later rule that matches wins. NULL: nothing split
  * Collective:  no
- * Errors:      WF_EINVAL: no module is at a rule's pattern; a style names
- *              a parameter, dim or point that its module lacks; wrap_type names a type that no module
- *              is of; a tied parameter gets two layouts; or the model is materialised
+ * Errors:      WF_EINVAL: no module is at a rule's pattern; a style names a parameter, dim or
+ *              point that its module lacks; wrap_type names a type that no module is of; a tied
+ *              parameter gets two layouts; or the model is materialised
  */
 WF_API wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules);
 
-/** wf_par_layout - the layout at rest that a plan gave to a parameter. */
+/** wf_par_layout - returns the sharded layout that a plan gave to a parameter. Owner: the
+ * mesh. */
 WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 
 /** wf_par_unit_info - a unit: modules whose parameters are gathered and freed together. */
@@ -169,25 +175,27 @@ typedef struct wf_par_unit_info {
     bool reshard;                      /* gathered parameters are given back after forward */
 } wf_par_unit_info;
 
-/** wf_par_unit_count, wf_par_unit_at - the units of a planned model, the root first. */
+/** wf_par_unit_count - returns the number of units of a planned model; wf_par_unit_at - one of
+ * them, the root first. */
 WF_API int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model);
 WF_API wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, int64_t i);
 
 /**
- * wf_par_reshard_unit - choose for the units of some modules, in place of wf_par_options.reshard
+ * wf_par_reshard_unit - sets resharding for the units of some modules, in place of
+ * wf_par_options.reshard
  *
- * @param pattern  of module paths; "*" stands for one name, "" is the root
- * @param reshard  whether parameters are given back after forward and gathered again for
- *                 backward: less memory, for one more gather
+ * @param pattern  of module paths; "*" is any one name, "" is the root
+ * @param reshard  free parameters after forward and gather them again for backward: less
+ *                 memory, for one more gather
  * Errors:  WF_EINVAL: no unit matches
  */
 WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *pattern,
                                      bool reshard);
 
 /**
- * wf_par_rest - give back all that a model has gathered
+ * wf_par_rest - reshards a model: frees all gathered parameters
  *
- * A trainer does it. A loop of one's own needs it after a forward pass on a tape that no backward
+ * A trainer does it. A custom loop needs it after a forward pass on a tape that no backward
  * followed, before parameters change; where they are stored as bf16, before every change, since
  * only then they are made anew from the masters. Collective: over shard.
  */

@@ -1,10 +1,11 @@
 /*
- * parallel/simulate/cost.h - what the stages of a transformer cost on a machine, by layout: from sizes and rates, before
- * anything is run.
+ * parallel/simulate/cost.h - estimates the costs of the stages of a transformer on a machine,
+ * by layout: from sizes and rates, before anything is run.
  *
- * Of a micro-batch of T tokens a block with n weights in products, of width h, costs 2 n T FLOPs in each of F, I
- * and W, and its attention over s tokens 2 s h T in F and 5 s h T in I; the head, of V words, 2 V h T of each.
- * Tensor parallelism divides them. What is not a product is bytes of activations through the device's memory.
+ * Of a micro-batch of T tokens a block with n weights in products, of width h, costs 2 n T
+ * FLOPs in each of F, I and W, and its attention over s tokens 2 s h T in F and 5 s h T in I;
+ * the head, of V words, 2 V h T of each. Tensor parallelism divides them. Other ops cost bytes
+ * of activations through the device's memory.
  */
 #ifndef WF_PARALLEL_SIMULATE_COST_H
 #define WF_PARALLEL_SIMULATE_COST_H
@@ -21,7 +22,7 @@ typedef struct wf_sim_model {
     bool tied;  /* the head's matrix is the embedding's table */
 } wf_sim_model;
 
-/** wf_sim_when - when gathers or reductions happen. */
+/** wf_sim_when - the time of gathers or reductions. */
 typedef enum wf_sim_when {
     WF_SIM_NEVER,
     WF_SIM_ONCE, /* in a step, of a whole stage */
@@ -31,41 +32,45 @@ typedef enum wf_sim_when {
 typedef enum wf_sim_again {
     WF_SIM_KEEP_ALL,
     WF_SIM_AGAIN_ATTENTION,
-    WF_SIM_AGAIN_BLOCK, /* a block's forward pass runs again in its backward pass */
-    WF_SIM_AGAIN_STAGE  /* by R of a table, so that backward costs no more */
+    /* activation checkpointing: a block's forward pass runs again in its backward pass */
+    WF_SIM_AGAIN_BLOCK,
+    WF_SIM_AGAIN_STAGE /* by R of a table, so that backward costs no more */
 } wf_sim_again;
 
-/** wf_sim_layout - how a model lies on ranks. */
+/** wf_sim_layout - the layout of a model on ranks. */
 typedef struct wf_sim_layout {
     int64_t pp, replicate, shard, tp; /* sizes of the axes, the innermost last */
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
     int bytes, parameter_bytes,
-        gradient_bytes; /* activations, parameters as they are gathered, gradients as
-                                                   they are moved: 2 or 4 */
+        /* activations, parameters as they are gathered, gradients as they are moved: 2 or 4 */
+        gradient_bytes;
     wf_sim_when gather, reduce;
     bool gather_again; /* unit by unit for backward, too */
     int64_t group;     /* WF_SIM_EACH: micro-batches whose gradients are reduced together */
-    bool
-        split_update; /* each rank of `shard` updates its part, and the parts are gathered (ZeRO-1) */
+    /* each rank of `shard` updates its part, and the parts are gathered (ZeRO-1) */
+    bool split_update;
     bool sharded; /* parameters lie split over `shard` */
     wf_sim_again again;
-    bool
-        folded; /* one rank has the first and the last stage, and gathers what both have in no block together */
+    /* one rank has the first and the last stage, and gathers the parameters of both outside of
+       blocks together */
+    bool folded;
 } wf_sim_layout;
 
-/** wf_sim_block_weights, wf_sim_head_weights - weights of a block, and of the head or the embedding. */
+/** wf_sim_block_weights - returns the weights of a block; wf_sim_head_weights - those of the
+ * head or the embedding. */
 WF_API double wf_sim_block_weights(const wf_sim_model *model);
 WF_API double wf_sim_head_weights(const wf_sim_model *model);
 
-/** wf_sim_flops - model FLOPs of a step: of products and attention, nothing of it done again, of all ranks. */
+/** wf_sim_flops - returns the model FLOPs of a step: of products and attention, without
+ * recomputation, of all ranks. */
 WF_API double wf_sim_flops(const wf_sim_model *model, const wf_sim_layout *layout);
 
 /**
- * wf_sim_stages - the costs of stages
+ * wf_sim_stages - computes the costs of stages
  *
- * @param first   [stages + 1] steps, of which the first is the embedding, the last the last norm, and those
- *                between are blocks; the head follows the last step
+ * @param first   [stages + 1] steps, of which the first is the embedding, the last the last
+ *                norm, and those between are blocks; the head follows the last step
  * @param stage   [stages] filled in
  * @param costs   filled in but for `blocks`
  */

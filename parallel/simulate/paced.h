@@ -1,6 +1,7 @@
 /*
- * parallel/simulate/paced.h - a machine of a file as the pace of a run: ops by their FLOPs and bytes, collectives and messages as
- * the simulator has them. So a run of real ranks, whatever they overlap and wait for, can be held beside its simulation.
+ * parallel/simulate/paced.h - throttles a run to the speed of a machine file: ops by their
+ * FLOPs and bytes, collectives and messages as the simulator has them. So a run of real ranks,
+ * whatever they overlap and wait for, can be compared with its simulation.
  *
  *     static wf_sim_paced paced;                  // as long as the run
  *
@@ -15,26 +16,27 @@
 
 WF_BEGIN_DECLS
 
-/** wf_sim_paced - a machine, and how many times as slow it is to be. */
+/** wf_sim_paced - a machine, and the factor by which it is slowed down. */
 typedef struct wf_sim_paced {
     wf_sim_machine machine;
     double scale;
     wf_pace_machine pace;
 } wf_sim_paced;
 
-/** wf_sim_work - what an op is made of: FLOPs of products or of attention, else bytes through memory. */
+/** wf_sim_work - the work of an op: FLOPs of products or of attention, else bytes through
+ * memory. */
 typedef struct wf_sim_work {
     double flops, bytes;
     bool attention;
 } wf_sim_work;
 
-/** wf_sim_work_of - of a call. */
+/** wf_sim_work_of - returns the work of a call. */
 WF_API wf_sim_work wf_sim_work_of(const struct wf_call *call);
 
 /**
- * wf_sim_pace - fill in a pace; it points to itself, and stays where it is
+ * wf_sim_pace - fills in a pace; it points to itself, and must not be moved
  *
- * @param scale  everything takes so many times as long: more than this machine's own noise
+ * @param scale  factor on all times: so that they exceed this machine's own noise
  */
 WF_API void wf_sim_pace(const wf_sim_machine *machine, double scale, wf_sim_paced *paced);
 

@@ -1,6 +1,7 @@
 /*
- * parallel/stages/borders.h - what passes between the steps of a model's chain (nn/chain.h), known without
- * a message: from one micro-step of the whole chain in a plan, where nothing has values.
+ * parallel/stages/borders.h - the tensors that pass between the steps of a model's chain
+ * (nn/chain.h), found without a message: from one micro-step of the whole chain in a plan,
+ * where nothing has values.
  *
  *     wf_par_options plan = options; // of the run
  *     plan.plan = true;              // opened by wf_launch over transport "fake"
@@ -20,11 +21,12 @@ WF_BEGIN_DECLS
 enum { WF_PAR_LAYOUT_TEXT = 128 };
 
 /**
- * wf_par_head_loss_function - the loss of what the last step of a model's chain carries: head and loss, the
- * end of a wf_par_loss_function
+ * wf_par_head_loss_function - computes the loss of the output of the last step of a model's
+ * chain: head and loss, the end of a wf_par_loss_function
  *
- * It is a function of its own because a last stage may run it at the begin of its backward: a head
- * that makes its gradients in forward (wf_nn_linear_cross_entropy) then holds those of one micro-batch.
+ * It is a function of its own because a last stage may run it at the beginning of its backward:
+ * a head that makes its gradients in forward (wf_nn_linear_cross_entropy) then holds those of
+ * one micro-batch.
  *
  * @param x  the tensor that the last step carries
  * Returns:  NULL after an error, which is in the context
@@ -38,8 +40,9 @@ typedef struct wf_par_carried {
     int ndim;
     wf_dim dim[WF_MAX_DIMS]; /* global; the gradient's too */
     char layout[WF_PAR_LAYOUT_TEXT], gradient_layout[WF_PAR_LAYOUT_TEXT];
-    bool wants_gradient; /* nothing is sent back where it is false: all below is frozen. The two
-                            that say how the gradient looks are then 0 and "" */
+    /* false: nothing is sent back, since all below is frozen. gradient_dtype and
+       gradient_layout are then 0 and "" */
+    bool wants_gradient;
 } wf_par_carried;
 
 /** wf_par_chain_step - a step of the chain, as one micro-step runs it. */
@@ -67,18 +70,20 @@ typedef struct wf_par_borders {
 } wf_par_borders;
 
 /**
- * wf_par_borders_new - run one micro-step of the whole chain in a plan and write down what passes
+ * wf_par_borders_new - runs one micro-step of the whole chain in a plan and records the tensors
+ * that pass
  *
- * Shapes, types and layouts are those of all ranks. Work is that of the rank that the plan is of, so
- * ranks that cut by it plan the same one.
+ * Shapes, types and layouts are those of all ranks. Work is that of the planned rank, so ranks
+ * that cut by it plan the same one.
  *
- * @param trainer    of a model with a chain, whose context plans; its gradients are gone afterwards
+ * @param trainer    of a model with a chain, whose context plans; its gradients are gone
+ *                   afterwards
  * @param input      the field of a batch that step 0 takes
- * @param head_loss  what follows the last step
+ * @param head_loss  follows the last step
  * @param borders    filled; wf_par_borders_free
  * Collective:  no: a plan moves nothing
- * Errors:      in the context: WF_EINVAL (no chain, no plan, no such field), WF_ENOMEM, those of the
- *              model
+ * Errors:      in the context: WF_EINVAL (no chain, no plan, no such field), WF_ENOMEM, those
+ *              of the model
  */
 WF_API wf_status wf_par_borders_new(wf_par_trainer *trainer, const char *input,
                                     wf_par_head_loss_function *head_loss,

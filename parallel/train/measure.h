@@ -1,4 +1,5 @@
-/* parallel/train/measure.h - numbers of a whole model that don't depend on its layout. */
+/* parallel/train/measure.h - norms and digests of a whole model, which don't depend on its
+   layout. */
 #ifndef WF_PARALLEL_TRAIN_MEASURE_H
 #define WF_PARALLEL_TRAIN_MEASURE_H
 
@@ -8,13 +9,14 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_par_norm - the square root of the sum of squares of all elements of some tensors: of parameters, or of
- * their gradients
+ * wf_par_norm - computes the square root of the sum of squares of all elements of some tensors:
+ * of parameters, or of their gradients
  *
  * Chunk: one row of dim 0 times one of dim 1's 8 cuts, in double; chunks are added exactly
- * (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on several ranks count once.
+ * (core/numerics/exact_sum.h), so neither order nor layout matters. Copies on several ranks
+ * count once.
  *
- * @param parameter  whose tensors they are, one by one
+ * @param parameter  the owner of each tensor
  * @param tensor     not partial; NULL entries are skipped
  * Collective:  over the world
  */
@@ -22,9 +24,9 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const 
                              wf_tensor *const *tensor, double *norm);
 
 /**
- * wf_par_digest - sum mod 2^64 of a mix of (path, kind, global index, bits) of all parameters
- * (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once, and a
- * parameter that is fake adds 0
+ * wf_par_digest - computes the sum mod 2^64 of a mix of (path, kind, global index, bits) of all
+ * parameters (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once,
+ * and a parameter that is fake adds 0
  *
  * @param optimizer  NULL: parameters alone
  * Collective:  over the world
@@ -32,7 +34,7 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const 
 WF_API wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                                const wf_nn_optimizer *optimizer, uint64_t *digest);
 
-/** wf_par_tensor_digest - of a parameter (kind 0) or a moment of it (1, 2). */
+/** wf_par_tensor_digest - the digest of a parameter (kind 0) or a moment of it (1, 2). */
 enum { WF_PAR_KINDS = 3 };
 typedef struct wf_par_tensor_digest {
     const char *path; /* the parameter's own */
@@ -41,7 +43,8 @@ typedef struct wf_par_tensor_digest {
 } wf_par_tensor_digest;
 
 /**
- * wf_par_digests - the terms of wf_par_digest, tensor by tensor, in the order of parameters
+ * wf_par_digests - computes the terms of wf_par_digest, tensor by tensor, in the order of
+ * parameters
  *
  * @param list  [*n], the same on every rank
  * Collective:  over the world

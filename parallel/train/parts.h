@@ -1,6 +1,6 @@
 /*
- * parallel/train/parts.h - what each rank of a run holds of its model and optimizer, part by part, as digests: so
- * that a step can be made again on any other mesh, and a rank that held something else is named.
+ * parallel/train/parts.h - digests of each rank's parts of model and optimizer: so that a step
+ * can be compared on any other mesh, and a rank with different state is named.
  */
 #ifndef WF_PARALLEL_TRAIN_PARTS_H
 #define WF_PARALLEL_TRAIN_PARTS_H
@@ -9,8 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_par_held_part - elements [start, start + local) of each dim of a parameter (kind 0) or of a moment of it (1, 2),
- * and their digest: that of core/numerics/digest.h over them alone. */
+/** wf_par_held_part - elements [start, start + local) of each dim of a parameter (kind 0) or of
+ * a moment of it (1, 2), and their digest: that of core/numerics/digest.h over them alone. */
 typedef struct wf_par_held_part {
     const char *path; /* the parameter's */
     int kind, ndim;
@@ -19,8 +19,8 @@ typedef struct wf_par_held_part {
 } wf_par_held_part;
 
 /**
- * wf_par_trainer_parts - the parts that this rank holds, copies of what others hold as well included, in the order of
- * parameters
+ * wf_par_trainer_parts - lists the parts that this rank holds, copies of other ranks' parts
+ * included, in the order of parameters
  *
  * @param list  [*n]; paths are the parameters' own
  * Owner:   caller, free(*list), also after an error
@@ -30,10 +30,11 @@ WF_API wf_status wf_par_trainer_parts(wf_par_trainer *trainer, wf_par_held_part 
                                       int64_t *n);
 
 /**
- * wf_par_trainer_parts_again - the digests of parts as this trainer's ranks hold them together, whoever holds what
+ * wf_par_trainer_parts_again - computes the digests of given parts from the state of this
+ * trainer's ranks, in whatever layout they hold it
  *
- * @param list  [n], the same on all ranks: digest is set. A part of a tensor that the model has not, or of another
- *              size, is WF_EINVAL
+ * @param list  [n], the same on all ranks: digest is set. A part of an unknown tensor, or of
+ *              one with another size, is WF_EINVAL
  * Collective:  over the world
  * Errors:      WF_EINVAL, WF_ENOMEM, and those of reading and communication, in the context
  */
@@ -41,10 +42,11 @@ WF_API wf_status wf_par_trainer_parts_again(wf_par_trainer *trainer, wf_par_held
                                             int64_t n);
 
 /**
- * wf_par_trainer_flip_bit - turn a bit of what this rank holds, as failing hardware does: for drills
+ * wf_par_trainer_flip_bit - flips a bit of this rank's state, as failing hardware does: for
+ * drills
  *
  * @param element  of the part that the rank holds, in memory's order
- * @param bit      0 is the lowest; below 32, or 16 of what is stored as bf16
+ * @param bit      0 is the lowest; below 32, or 16 of a part stored as bf16
  * Errors:         WF_EINVAL in the context: there is no such tensor, element or bit here
  */
 WF_API wf_status wf_par_trainer_flip_bit(wf_par_trainer *trainer, const char *path, int kind,

@@ -1,12 +1,12 @@
 /*
- * parallel/train/report.h - what a step takes and moves on one rank: the same function says it of a run
- * and of a plan, and both say the same, to the byte.
+ * parallel/train/report.h - memory and traffic of a step on one rank: the same function reports
+ * a run and a plan, and both agree to the byte.
  *
  *     wf_par_report_begin(par, &report);
  *     wf_par_train_step(trainer, 2, &data, &result);
  *     wf_par_report_end(par, model, &report);
  *
- * The first step may make things that later ones find; steps from the second on are alike.
+ * The first step may make objects that later ones reuse; steps from the second on are alike.
  */
 #ifndef WF_PARALLEL_TRAIN_REPORT_H
 #define WF_PARALLEL_TRAIN_REPORT_H
@@ -16,7 +16,7 @@
 
 WF_BEGIN_DECLS
 
-/* What went over an axis of the mesh; over the world, which comes last, with the name "world". */
+/* Traffic over an axis of the mesh; over the world, which comes last, with the name "world". */
 typedef struct wf_par_traffic {
     char axis[WF_AXIS_NAME];
     int ranks;
@@ -28,8 +28,8 @@ typedef struct wf_par_unit_group {
     char type[32];       /* the type of their modules; "root" for a model's root */
     int64_t count;       /* how many there are */
     int64_t parameters;  /* elements of one, before it is split in any way */
-    size_t rest, at_use; /* bytes of one on this rank: at rest, and while it computes */
-    bool gathered;       /* at_use is memory of its own beside what rests */
+    size_t rest, at_use; /* bytes of one on this rank: stored, and while it computes */
+    bool gathered;       /* at_use is memory of its own beside the stored shards */
 } wf_par_unit_group;
 
 enum { WF_PAR_UNIT_GROUPS = 16 };
@@ -38,29 +38,30 @@ enum { WF_PAR_UNIT_GROUPS = 16 };
 typedef struct wf_par_part {
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
-    size_t rest;        /* bytes at rest on this rank */
+    size_t rest;        /* bytes stored on this rank */
 } wf_par_part;
 
 typedef struct wf_par_report {
     int rank;
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
-    wf_par_part trained, frozen, adapters; /* adapters are among what is trained */
+    wf_par_part trained, frozen, adapters; /* adapters are among the trained */
     wf_memory_report memory;               /* since the context was opened */
     double flops;                          /* the work of this rank (wf_context_flops) */
-    double model_flops; /* what of it is the model's (wf_context_model_flops) */
+    double model_flops;                    /* the model's part of it (wf_context_model_flops) */
     int64_t units;
-    int n_groups; /* groups of units, in the order of the first of each; beyond the last, left out */
+    /* groups of units, in the order of the first of each; beyond the last, left out */
+    int n_groups;
     wf_par_unit_group group[WF_PAR_UNIT_GROUPS];
     int n_traffic; /* the axes, outermost first, and the world */
     wf_par_traffic traffic[WF_MAX_AXES + 1];
 } wf_par_report;
 
-/** wf_par_report_begin - count collectives and work from zero. */
+/** wf_par_report_begin - sets the counters of collectives and work to zero. */
 WF_API void wf_par_report_begin(wf_par *par, wf_par_report *report);
 
 /**
- * wf_par_report_end - fill in what was taken and moved since wf_par_report_begin
+ * wf_par_report_end - fills in the memory and traffic since wf_par_report_begin
  *
  * @param model  planned
  * Collective:  no

@@ -1,11 +1,14 @@
 /*
- * nn/models/gpt/gpt.h - decoder-only transformers from the same modules: a model is a set of properties, and a
- * family of models (GPT-2, Llama, Qwen 3, ..) a row of nn/models/gpt/families.def, which names some of them.
+ * nn/models/gpt/gpt.h - decoder-only transformers from the same modules: a model is a set of
+ * properties, and a family of models (GPT-2, Llama, Qwen 3, ..) a row of
+ * nn/models/gpt/families.def, which names some of them.
  *
- * The chain (nn/chain.h) is embedding, position and dropout as one step, the blocks, and the last norm.
+ * The chain (nn/chain.h) is embedding, position and dropout as one step, the blocks, and the
+ * last norm.
  *
- * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm, out}, norm2, mlp},
- * norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up}, down}.
+ * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm,
+ * out}, norm2, mlp}, norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up},
+ * down}.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -19,7 +22,7 @@
 
 WF_BEGIN_DECLS
 
-/* What a model may have, whatever its family is called; zeros are what a Llama has. */
+/* Properties of a model, whatever its family is called; zeros are those of a Llama. */
 typedef enum wf_nn_norm_kind { WF_NN_RMSNORM, WF_NN_LAYERNORM } wf_nn_norm_kind;
 typedef enum wf_nn_norm_order { WF_NN_PRE_NORM, WF_NN_POST_NORM } wf_nn_norm_order;
 typedef enum wf_nn_position_kind { WF_NN_ROPE, WF_NN_LEARNED_POSITIONS } wf_nn_position_kind;
@@ -35,35 +38,38 @@ typedef struct wf_nn_gpt_config {
     float dropout;    /* for embeddings, residuals and attention weights */
     float eps;        /* the norms'; 0: 1e-5 */
     wf_nn_norm_kind norm;
-    wf_nn_norm_order order; /* norms before attention and MLP, or behind them */
+    wf_nn_norm_order order; /* norms before attention and MLP, or after them */
     bool gain_offset;       /* WF_NN_RMSNORM; its gains are 1 + the parameter */
     wf_nn_position_kind position;
     double rope_base;             /* WF_NN_ROPE; 0: 10000 */
     wf_rope_scaling rope_scaling; /* WF_NN_ROPE; zeros: none */
-    wf_rope_factors
-        rope_factors; /* WF_ROPE_LONG, whose factor is positions / original ones where it is 0 */
-    double
-        rotary; /* WF_NN_ROPE; the share of a head's features, its first ones, that turn; 0: 1 */
+    /* WF_ROPE_LONG, whose factor is positions / original ones where it is 0 */
+    wf_rope_factors rope_factors;
+    /* WF_NN_ROPE; the share of a head's features, its first ones, that rotate; 0: 1 */
+    double rotary;
     int64_t rope_skip; /* WF_NN_ROPE; every n-th block has no positions; 0: all have */
-    /* sliding windows: tokens see the last `window` of those before them and themselves alone, 0: all; blocks before
-       window_first, and every window_skip-th one, have none; 0: all have. Where any bit of window_blocks is there, blocks
-       with a bit have a window and all others none (wf_nn_block_list) */
+    /* sliding windows: tokens see the last `window` of those before them and themselves alone,
+       0: all; blocks before window_first, and every window_skip-th one, have none; 0: all have.
+       Where any bit of window_blocks is set, blocks with a bit have a window and all others
+       none (wf_nn_block_list) */
     int64_t window, window_first, window_skip;
     uint64_t window_blocks[WF_NN_LISTED_BLOCKS / 64];
     wf_nn_mlp_kind mlp;
-    /* linears that have biases: of queries, keys and values, of attention's output, of the MLP */
+    /* linears that have biases: of queries, keys and values, of attention's output, of the
+       MLP */
     bool qkv_bias, out_bias, mlp_bias;
-    bool qk_norm;      /* an RMSNorm of every head's queries and keys before they turn */
+    bool qk_norm;      /* an RMSNorm of every head's queries and keys before they rotate */
     bool qk_norm_wide; /* in their place one of all heads' queries, and one of all keys */
     bool tied;         /* the head's weight is the embedding's table */
-    /* what the embedding, and what joins the residual stream, is multiplied with; 0: 1; the first may be
-       WF_NN_SQRT_WIDTH */
+    /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
+       may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;
-    double attention_scale; /* what scores are multiplied with; 0: 1 / sqrt(head_dim) */
-    double logit_divisor;   /* what logits are divided by; 0: 1 */
+    double attention_scale; /* factor of scores; 0: 1 / sqrt(head_dim) */
+    double logit_divisor;   /* divisor of logits; 0: 1 */
 } wf_nn_gpt_config;
 
-/* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .vocabulary = 256, ..}. */
+/* GPT-2's properties, for an initializer: wf_nn_gpt_config config = {WF_NN_GPT2, .width = 768,
+   ..}. */
 #define WF_NN_GPT2                                                                             \
     .norm = WF_NN_LAYERNORM, .position = WF_NN_LEARNED_POSITIONS, .mlp = WF_NN_GELU,           \
     .qkv_bias = true, .out_bias = true, .mlp_bias = true, .tied = true
@@ -74,7 +80,7 @@ typedef struct wf_nn_block {
     wf_nn_attention *attn;
     wf_nn_mlp *mlp;
     wf_nn_norm_order order;
-    float dropout, scale; /* scale: of what joins the residual stream */
+    float dropout, scale; /* scale: of branches that join the residual stream */
     int site;
 } wf_nn_block;
 
@@ -89,56 +95,60 @@ typedef struct wf_nn_gpt {
     wf_nn_loss *loss;
 } wf_nn_gpt;
 
-/** wf_nn_gpt_family - the properties that a family of nn/models/gpt/families.def has, no sizes; NULL: there is no such
- * name. Owner: static. */
+/** wf_nn_gpt_family - returns the properties of a family of nn/models/gpt/families.def, without
+ * sizes; NULL: unknown name. Owner: static. */
 WF_API const wf_nn_gpt_config *wf_nn_gpt_family(const char *name);
 
-/** wf_nn_gpt_complete - the config with all that zeros stand for, and zeros for what it does not use: two models that
- * compute the same have the same. */
+/** wf_nn_gpt_complete - returns the config with defaults filled in for zeros, and zeros for
+ * unused fields: models that compute the same have equal results. */
 WF_API wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config);
 
-/** wf_nn_block_listed, wf_nn_block_list - whether window_blocks has a block; put it there. Numbers beyond
- * WF_NN_LISTED_BLOCKS are not. */
+/** wf_nn_block_listed - returns true where window_blocks has a block; wf_nn_block_list - adds
+ * it. Numbers beyond WF_NN_LISTED_BLOCKS are never listed. */
 WF_API bool wf_nn_block_listed(const wf_nn_gpt_config *config, int64_t number);
 WF_API void wf_nn_block_list(wf_nn_gpt_config *config, int64_t number);
 
-/** wf_nn_gpt_window - of block `number` of a config: how many tokens its tokens see; 0: all. */
+/** wf_nn_gpt_window - returns the sliding window of block `number` of a config, in tokens; 0:
+ * none. */
 WF_API int64_t wf_nn_gpt_window(const wf_nn_gpt_config *config, int64_t number);
 
-/** wf_nn_gpt_rotary - the features of a head that turn, rounded down. */
+/** wf_nn_gpt_rotary - returns the features of a head that rotate, rounded down. */
 WF_API int64_t wf_nn_gpt_rotary(const wf_nn_gpt_config *config);
 
-/** wf_nn_gpt_rope_wrong - what is wrong with the RoPE of a config; NULL: nothing. Owner: static string. */
+/** wf_nn_gpt_rope_wrong - describes an error in the RoPE of a config; NULL: none. Owner: static
+ * string. */
 WF_API const char *wf_nn_gpt_rope_wrong(const wf_nn_gpt_config *config);
 
-/** wf_nn_gpt_alike - whether two configs have the same properties, whatever their sizes and numbers are. */
+/** wf_nn_gpt_alike - returns true where two configs have the same properties, whatever their
+ * sizes and numbers. */
 WF_API bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
 
-/** wf_nn_gpt_same - whether two configs say the same of everything but dropout. */
+/** wf_nn_gpt_same - returns true where two configs have the same of everything but dropout. */
 WF_API bool wf_nn_gpt_same(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b);
 
-/** wf_nn_gpt_difference - the first property in which two configs differ, in words, and how many do; NULL: they are the
- *  same (wf_nn_gpt_same). */
+/** wf_nn_gpt_difference - describes the first property in which two configs differ, and counts
+ * them; NULL: none (wf_nn_gpt_same). */
 WF_API const char *wf_nn_gpt_difference(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b,
                                         int *count);
 
 /**
- * wf_nn_gpt_new - a model on the fake device, named.
+ * wf_nn_gpt_new - makes a model on the fake device, named.
  *
  * Weights start from N(0, 0.02), those that add to the residual stream from N(0, 0.02 / sqrt(2
  * layers)), as GPT-2's do (Radford et al. 2019).
  *
  * Owner:   caller; wf_nn_free(&model->base)
  * Errors:  WF_EINVAL (heads that do not divide the width, groups that do not divide the heads,
- *          an odd head size with RoPE, numbers of a window below 0), WF_ENOMEM; result is then NULL
+ *          an odd head size with RoPE, numbers of a window below 0), WF_ENOMEM; result is then
+ *          NULL
  */
 WF_API wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config);
 
-/** wf_nn_gpt_sites - dropout sites of a model: the first that others may have. */
+/** wf_nn_gpt_sites - returns the first dropout site that the model does not use. */
 WF_API int wf_nn_gpt_sites(const wf_nn_gpt *model);
 
 /**
- * wf_nn_block_new - x + attn(norm1(x)), and the same of the mlp
+ * wf_nn_block_new - makes a transformer block: x + attn(norm1(x)), then the same of the mlp
  *
  * @param config  of the model that it is for
  * @param number  of the block, from 0: its dropout sites follow from it
@@ -149,39 +159,42 @@ WF_API wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *con
                                     int64_t number);
 
 /**
- * wf_nn_gpt_logits - [batch, tokens, vocabulary] from i32 tokens [batch, tokens <= positions]
+ * wf_nn_gpt_logits - computes logits [batch, tokens, vocabulary] from i32 tokens [batch, tokens
+ * <= positions]
  *
  * Collective: where a plan has borders
  */
 WF_API wf_tensor *wf_nn_gpt_logits(wf_nn_gpt *model, wf_tensor *tokens);
 
 /**
- * wf_nn_gpt_features - what the head takes, [batch, tokens, width], from tokens as wf_nn_gpt_logits takes them:
- * for a prompt, of which a key-value cache is all that is wanted
+ * wf_nn_gpt_features - computes the input of the head, [batch, tokens, width], from tokens as
+ * wf_nn_gpt_logits takes them: for a prompt, whose KV cache alone is wanted
  *
  * Collective: where a plan has borders
  */
 WF_API wf_tensor *wf_nn_gpt_features(wf_nn_gpt *model, wf_tensor *tokens);
 
 /**
- * wf_nn_gpt_loss - the cross-entropy of every token, [batch, tokens]; targets like tokens
+ * wf_nn_gpt_loss - computes the cross-entropy of every token, [batch, tokens]; targets like
+ * tokens
  *
- * @param weight  of every token's loss in what is differentiated: see wf_nn_linear_cross_entropy,
- *                which takes the logits in chunks. wf_nn_cross_entropy(model->loss, logits,
- *                targets) has the same bits and takes any gradient
+ * @param weight  factor of every token's loss in the sum that is differentiated: see
+ *                wf_nn_linear_cross_entropy, which takes the logits in chunks.
+ *                wf_nn_cross_entropy(model->loss, logits, targets) has the same bits and takes
+ *                any gradient
  * Collective:  where a plan has borders
  */
 WF_API wf_tensor *wf_nn_gpt_loss(wf_nn_gpt *model, wf_tensor *tokens, wf_tensor *targets,
                                  float weight);
 
 /**
- * wf_nn_gpt_head_loss - the end of wf_nn_gpt_loss, behind the last step of the chain: the loss of
- * features
+ * wf_nn_gpt_head_loss - computes the end of wf_nn_gpt_loss, after the last step of the chain:
+ * the loss of features
  *
- * Where a stage holds back its head until backward (its gradients are made in forward), the caller
- * runs this at the begin of it: the same ops in the same order.
+ * Where a stage defers its head until backward (its gradients are made in forward), the caller
+ * runs this at its beginning: the same ops in the same order.
  *
- * @param features  [batch, tokens, width], what the last step carries
+ * @param features  [batch, tokens, width], of the last step
  * Collective:      where a plan has borders
  */
 WF_API wf_tensor *wf_nn_gpt_head_loss(wf_nn_gpt *model, wf_tensor *features, wf_tensor *targets,

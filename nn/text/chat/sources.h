@@ -1,4 +1,5 @@
-/* nn/text/chat/sources.h - the chat templates that a folder of Hugging Face has, as they stand there, and its special tokens. */
+/* nn/text/chat/sources.h - the chat templates of a Hugging Face folder, unparsed, and its
+   special tokens. */
 #ifndef WF_NN_TEXT_CHAT_SOURCES_H
 #define WF_NN_TEXT_CHAT_SOURCES_H
 
@@ -23,8 +24,9 @@ typedef struct wf_chat_sources {
 } wf_chat_sources;
 
 /**
- * wf_chat_sources_read - reads chat_template.jinja and additional_chat_templates/NAME.jinja, or, where none of them is
- * there, "chat_template" of tokenizer_config.json: a text, or several with names
+ * wf_chat_sources_read - reads chat_template.jinja and additional_chat_templates/NAME.jinja,
+ * or, where none of them is there, "chat_template" of tokenizer_config.json: a text, or several
+ * with names
  *
  * Owner:   the caller, wf_chat_sources_free in any case
  * Errors:  WF_EIO, WF_EDATA (file and key), WF_ENOMEM
@@ -33,7 +35,7 @@ WF_API wf_status wf_chat_sources_read(const char *folder, wf_chat_sources *sourc
                                       wf_error *error);
 WF_API void wf_chat_sources_free(wf_chat_sources *sources);
 
-/** wf_chat_source_find - the template of a name; NULL: there is none */
+/** wf_chat_source_find - returns the template of a name; NULL: there is none */
 WF_API const wf_chat_source *wf_chat_source_find(const wf_chat_sources *sources,
                                                  const char *name);
 
@@ -48,8 +50,9 @@ typedef struct wf_chat_specials {
 } wf_chat_specials;
 
 /**
- * wf_chat_specials_read - reads the special tokens of tokenizer_config.json and special_tokens_map.json; of those that
- * they do not name, the ones that transformers gives the class of the tokenizer
+ * wf_chat_specials_read - reads the special tokens of tokenizer_config.json and
+ * special_tokens_map.json, and for those that they do not name, the defaults of transformers
+ * for the tokenizer's class
  *
  * Owner:   the caller, wf_chat_specials_free in any case
  * Errors:  WF_EIO, WF_EDATA (file and key), WF_ENOMEM

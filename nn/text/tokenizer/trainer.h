@@ -1,10 +1,10 @@
 /*
- * nn/text/tokenizer/trainer.h - byte-level BPE of one's own texts.
+ * nn/text/tokenizer/trainer.h - trains a tokenizer: byte-level BPE of one's own texts.
  *
- * Words are cut as Llama 3 cuts them. The two tokens that stand beside each other most often become one, of
- * those that do equally often the ones with the smaller ids, first the left one; until there are enough
- * tokens, or nothing stands beside each other twice. So the vocabulary is a function of how often each word
- * is there, and of nothing else: threads and the order of files do not show.
+ * Words are cut as Llama 3 cuts them. The two adjacent tokens that occur most often are merged,
+ * of equally frequent pairs the one with the smaller ids, first the left one; until there are
+ * enough tokens, or no pair occurs twice. So the vocabulary is a function of the frequency of
+ * each word alone: threads and the order of files do not show.
  *
  *     wf_tok_untrained(&tokenizer, &error);              where texts may be cut
  *     wf_tok_counter_new(tokenizer, &counter, &error);   one a thread, added up with ..._add
@@ -20,12 +20,16 @@ WF_BEGIN_DECLS
 
 typedef struct wf_tok_counter wf_tok_counter;
 
-/** wf_tok_untrained - the tokenizer that training begins with: each byte of a word is a token. Errors:
- * WF_EUNSUPPORTED (built without PCRE2), WF_ENOMEM. Owner: the caller, wf_tok_close. */
+/**
+ * wf_tok_untrained - makes the tokenizer that training begins with: each byte of a word is a
+ * token. Errors: WF_EUNSUPPORTED (built without PCRE2), WF_ENOMEM. Owner: the caller,
+ * wf_tok_close. Errors: WF_EUNSUPPORTED (built without PCRE2), WF_ENOMEM. Owner: the caller,
+ * wf_tok_close.
+ */
 WF_API wf_status wf_tok_untrained(wf_tok **tokenizer, wf_error *error);
 
-/** wf_tok_counter_new - counts words. Errors: WF_ENOMEM. Owner: the caller,
- * wf_tok_counter_free, which NULL may be given. */
+/** wf_tok_counter_new - makes a counter of words. Errors: WF_ENOMEM. Owner: the caller,
+ * wf_tok_counter_free, which takes NULL. */
 WF_API wf_status wf_tok_counter_new(const wf_tok *untrained, wf_tok_counter **counter,
                                     wf_error *error);
 WF_API void wf_tok_counter_free(wf_tok_counter *counter);
@@ -34,16 +38,16 @@ WF_API void wf_tok_counter_free(wf_tok_counter *counter);
 WF_API wf_status wf_tok_count(wf_tok_counter *counter, const char *text, size_t bytes,
                               wf_error *error);
 
-/** wf_tok_counter_add - adds what another one has counted. Errors: WF_ENOMEM. */
+/** wf_tok_counter_add - adds the counts of another counter. Errors: WF_ENOMEM. */
 WF_API wf_status wf_tok_counter_add(wf_tok_counter *counter, const wf_tok_counter *other,
                                     wf_error *error);
 
 /**
- * wf_tok_train - makes a vocabulary and writes it to a folder, which is made where it is missing:
- *                       tokenizer.json, and tokenizer_config.json, which says how a text ends
+ * wf_tok_train - makes a vocabulary and writes it to a folder, which is made where it is
+ * missing: tokenizer.json, and tokenizer_config.json, with the token that ends a text
  *
- * @param vocabulary  tokens: 256 bytes, then what merges make, and last <|endoftext|>; at least 257
- * @param size        as many as there are, fewer where texts have too few words
+ * @param vocabulary  tokens: 256 bytes, then merges, and last <|endoftext|>; at least 257
+ * @param size        filled: their number, smaller where texts have too few words
  * Errors: WF_EIO (file and reason), WF_ENOMEM
  */
 WF_API wf_status wf_tok_train(const wf_tok_counter *counter, int32_t vocabulary,

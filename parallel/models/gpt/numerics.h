@@ -1,10 +1,12 @@
 /*
- * parallel/models/gpt/numerics.h - the numerics identity: do two runs compute by the same rules?
+ * parallel/models/gpt/numerics.h - the numerics identity: a digest by which two runs know that
+ * they compute by the same rules.
  *
- * What decides a run's bits beside its model, data and flags is in the code: how sums are cut in chunks and
- * in which tree they are added, how many keys attention takes at once, the polynomials of exp and tanh, where
- * bf16 is rounded, on a GPU what its libraries do. A list of these could be forgotten when one changes. So the
- * identity is measured: it is the digest of small training runs that use them all.
+ * A run's bits depend, beside its model, data and flags, on the code: how sums are cut in
+ * chunks and in which tree they are added, how many keys attention takes at once, the
+ * polynomials of exp and tanh, where bf16 is rounded, on a GPU its libraries. A list of these
+ * could be forgotten when one changes. So the identity is measured: it is the digest of small
+ * training runs that use them all.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_NUMERICS_H
 #define WF_PARALLEL_MODELS_GPT_NUMERICS_H
@@ -14,12 +16,15 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_par_numerics - the identity of what a run with these options computes, in some milliseconds
+ * wf_par_numerics - computes the numerics identity of a run with these options, in some
+ * milliseconds
  *
- * A GPT-2 and a Llama train for two steps on one rank of their own in this process. Layouts do not change a bit,
- * so they do not change the identity; an equal one promises, up to a hash, equal bits of equal runs.
+ * A GPT-2 and a Llama train for two steps on one rank of their own in this process. Layouts do
+ * not change a bit, so they do not change the identity; an equal one promises, up to a hash,
+ * equal bits of equal runs.
  *
- * @param options   of the run; what counts is device, tf32, dtype, param_dtype, reduce_dtype, exact_off
+ * @param options   of the run; read are device, tf32, dtype, param_dtype, reduce_dtype,
+ *                  exact_off
  * @param identity  set on success
  * Collective:      no, and not from within a rank
  * Errors:          those of wf_par_open and of a training step

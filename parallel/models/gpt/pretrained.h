@@ -1,8 +1,9 @@
 /*
- * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a folder with
- * config.json and model.safetensors (or several, with their index). The families of hf_config.def; every rank
- * reads and writes its own parts alone, whatever the layout. Where a folder is read, a GGUF file may stand, as
- * llama.cpp has them: its numbers in blocks become floats, what it rotates comes back into transformers' order.
+ * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a
+ * folder with config.json and model.safetensors (or several, with their index). The families of
+ * hf_config.def; every rank reads and writes its own parts alone, whatever the layout. Where a
+ * folder is read, a GGUF file may stand, as llama.cpp has them: its numbers in blocks become
+ * floats, what it rotates comes back into transformers' order.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_H
@@ -15,97 +16,101 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_par_pretrained_config - what model a folder holds
+ * wf_par_pretrained_config - reads the config of a folder's model
  *
- * Where a tied config (tie_word_embeddings) stands beside files with a head that differs from the embedding, the model
- * is not tied, as transformers have it.
+ * Where a tied config (tie_word_embeddings) stands beside files with a head that differs from
+ * the embedding, the model is not tied, as transformers have it.
  *
  * @param config  filled; dropout is 0
  * Collective:  no
- * Errors:      WF_EIO (no such file), WF_EDATA (damaged), WF_EUNSUPPORTED (another kind of model, or keys of which Weft
- *              does not know what they mean, by name)
+ * Errors:      WF_EIO (no such file), WF_EDATA (damaged), WF_EUNSUPPORTED (another kind of
+ *              model, or keys of which Weft does not know what they mean, by name)
  */
 WF_API wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
                                           wf_error *error);
 
 enum { WF_PAR_PRETRAINED_ENDS = 128 };
 
-/** wf_par_pretrained_ends - the tokens that end a text, as a folder says it */
+/** wf_par_pretrained_ends - the tokens that end a text, from a folder's config */
 typedef struct wf_par_pretrained_ends {
     int64_t count;
     int32_t id[WF_PAR_PRETRAINED_ENDS]; /* each once; the model need not have them all */
 } wf_par_pretrained_ends;
 
 /**
- * wf_par_pretrained_ends_read - "eos_token_id" of a folder's generation_config.json, where there is one, and config.json
+ * wf_par_pretrained_ends_read - reads "eos_token_id" of a folder's generation_config.json,
+ * where there is one, and config.json
  *
  * @param ends  filled, also where an error is returned
  * Collective:  no
- * Errors:      WF_EIO (no config.json), WF_EDATA (damaged, or ids that are none; with the file and the key),
- *              WF_EUNSUPPORTED (keys of which Weft does not know what they mean, or that ask for what it does not do, by
- *              name), WF_ENOMEM
+ * Errors:      WF_EIO (no config.json), WF_EDATA (damaged, or ids that are none; with the file
+ *              and the key), WF_EUNSUPPORTED (keys of which Weft does not know what they mean,
+ *              or that ask for what it does not do, by name), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrained_ends *ends,
                                              wf_error *error);
 
 /**
- * wf_par_pretrained_load - fill a materialised model with the weights of a folder
+ * wf_par_pretrained_load - fills a materialised model with the weights of a folder
  *
- * F32, BF16 and F16 are read, into f32; of a GGUF file also Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K. A model that ties its head to the embedding
- * (tie_word_embeddings) is loaded into one that does (wf_nn_gpt_config.tied), or into one whose head begins as the
- * embedding.
+ * F32, BF16 and F16 are read, into f32; of a GGUF file also Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K,
+ * Q5_K, Q6_K. A model that ties its head to the embedding (tie_word_embeddings) is loaded into
+ * one that does (wf_nn_gpt_config.tied), or into one whose head begins as the embedding.
  *
  * @param model  built from the folder's config, planned and materialised
  * Layout:      any; a rank reads the runs of its own parts
  * Collective:  no
- * Errors:      in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or type,
- *              or belongs to no parameter), WF_EINVAL (a head of its own, and `model` is tied),
- *              WF_EUNSUPPORTED (a pickle), WF_ENOMEM
+ * Errors:      in the context: WF_EIO, WF_EDATA (a tensor is missing, has another shape or
+ *              type, or belongs to no parameter), WF_EINVAL (a head of its own, and `model` is
+ *              tied), WF_EUNSUPPORTED (a pickle), WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 
 /**
- * wf_par_pretrained_save - write a model as a folder that transformers load
+ * wf_par_pretrained_save - writes a model as a folder that transformers load
  *
  * model.safetensors gets its size first and is then written by all ranks, each part once, in
  * pieces of a few MiB; files have other names until they are whole.
  *
  * @param folder  made where it is missing; a model in it is replaced
- * @param dtype   "f32", "bf16" or "f16"; NULL: f32. Rounded to the nearest, even in a tie
- * @param like    NULL, or the folder of the model that this one was made of, or of wf_par_pretrained_keep: its
- *                tokenizer, generation_config.json, chat template and the ids of its first, last and padding token
- *                go along
+ * @param dtype   "f32", "bf16" or "f16"; NULL: f32. Rounded to the nearest, ties to even
+ * @param like    NULL, or the folder of the model that this one was made of, or of
+ *                wf_par_pretrained_keep: its tokenizer, generation_config.json, chat template
+ *                and the ids of its first, last and padding token are copied
  * Layout:      any; nothing is gathered
  * Collective:  over the world; the ranks share the folder
- * Errors:      in the context, on all ranks: WF_EINVAL (dtype), WF_EIO, WF_EDATA (what `like` has), WF_ENOMEM,
- *              WF_ELOST
+ * Errors:      in the context, on all ranks: WF_EINVAL (dtype), WF_EIO, WF_EDATA (`like` is
+ *              damaged), WF_ENOMEM, WF_ELOST
  */
 WF_API wf_status wf_par_pretrained_save(wf_par *par, wf_nn_gpt *model, const char *folder,
                                         const char *dtype, const char *like);
 
 /**
- * wf_par_pretrained_convert - write the weights of a folder, or of a GGUF file, as a folder that transformers load
+ * wf_par_pretrained_convert - writes the weights of a folder, or of a GGUF file, as a folder
+ * that transformers load
  *
  * One parameter at a time: the model is never in memory as a whole.
  *
  * @param model   of the config of `from`, on the fake device: nothing of it is made
  * @param folder  made where it is missing; a model in it is replaced
- * @param dtype, like  as in wf_par_pretrained_save; also "nf4": linears in 4 bits, as bitsandbytes stores them, all else
- *                     as f32
+ * @param dtype, like  as in wf_par_pretrained_save; also "nf4": linears in 4 bits, as
+ *                     bitsandbytes stores them, all else as f32
  * Collective:    no; one process does it
- * Errors:        WF_EIO, WF_EDATA (what `from` or `like` has), WF_EINVAL (dtype), WF_EUNSUPPORTED, WF_ENOMEM
+ * Errors:        WF_EIO, WF_EDATA (`from` or `like` is damaged), WF_EINVAL (dtype),
+ *                WF_EUNSUPPORTED, WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from,
                                            const char *folder, const char *dtype,
                                            const char *like, wf_error *error);
 
-/* The name, beside checkpoints, of what a run keeps of the folder that it began with. */
+/* The name, beside checkpoints, of the copy of the folder that a run began with. */
 #define WF_PAR_PRETRAINED_KEPT "pretrained"
 
 /**
- * wf_par_pretrained_keep - copy all that a folder says of its model, but for the weights, to another one
+ * wf_par_pretrained_keep - copies all files of a folder, but for the weights, to another one
  *
- * For a run that goes on from the folder: what it exports later needs it (`like`), and the folder may be gone.
+ * For a run that starts from the folder: a later export needs them (`like`), and the folder may
+ * be gone.
  *
  * @param to    made where it is missing
  * Collective:  no; one process does it
@@ -113,8 +118,9 @@ WF_API wf_status wf_par_pretrained_convert(wf_nn_gpt *model, const char *from,
  */
 WF_API wf_status wf_par_pretrained_keep(const char *from, const char *to, wf_error *error);
 
-/** wf_par_pretrained_file - the name of file number i, from 0 on, of those that a folder may have beside its model's config and
- * weights: of tokenizer, token ids and chat template; NULL behind the last one. */
+/** wf_par_pretrained_file - returns the name of file number i, from 0 on, of those that a
+ * folder may have beside its model's config and weights: of tokenizer, token ids and chat
+ * template; NULL after the last one. Owner: static. */
 WF_API const char *wf_par_pretrained_file(int i);
 
 /* The folder beside them with chat templates that have names, NAME.jinja each. */
@@ -122,33 +128,38 @@ WF_API const char *wf_par_pretrained_file(int i);
 
 /** wf_par_gguf_type - the type of matrices in a GGUF file; vectors are float32 in each. */
 typedef enum wf_par_gguf_type {
-    WF_PAR_GGUF_STORED, /* as they lie in the files that are read: float32, float16 or bfloat16 */
+    /* the type in the source files: float32, float16 or bfloat16 */
+    WF_PAR_GGUF_STORED,
     WF_PAR_GGUF_FLOAT32,
     WF_PAR_GGUF_FLOAT16,
-    WF_PAR_GGUF_Q8_0 /* blocks of 32 with a scale: 8.5 bits each; float16 where rows do not divide by 32 */
+    /* blocks of 32 with a scale: 8.5 bits each; float16 where rows do not divide by 32 */
+    WF_PAR_GGUF_Q8_0
 } wf_par_gguf_type;
 
 typedef struct wf_par_gguf_options {
     const char *folder;                  /* NULL: the weights come from the checkpoint */
     const wf_par_checkpoint *checkpoint; /* NULL: they come from the folder */
     wf_par_gguf_type type;
-    const char *name; /* what people call the model */
+    const char *name; /* the model's name for users */
     int64_t key_count;
-    const wf_par_gguf_key *key; /* what the file is to say beside sizes: the tokenizer */
+    const wf_par_gguf_key *key; /* further metadata of the file: the tokenizer */
 } wf_par_gguf_options;
 
 /**
- * wf_par_pretrained_save_gguf - write a model as one GGUF file, for llama.cpp and programs on top of it
+ * wf_par_pretrained_save_gguf - writes a model as one GGUF file, for llama.cpp and programs on
+ * top of it
  *
- * Weights go from the files to the file one tensor at a time; the file has another name until it is whole. What a
- * Llama rotates is brought into llama.cpp's order: it turns neighbours, where transformers and Weft turn i and i +
- * half a head. A tied head is left out.
+ * Weights are copied from file to file one tensor at a time; the file has another name until it
+ * is whole. Rotated rows of a Llama are brought into llama.cpp's order: it rotates neighbours,
+ * where transformers and Weft rotate i and i + half a head. A tied head is left out.
  *
- * @param model  of the folder's or the checkpoint's config, on the fake device: nothing of it is made
- * @param path   of the file; one that is there is replaced
+ * @param model  of the folder's or the checkpoint's config, on the fake device: nothing of it
+ *               is made
+ * @param path   of the file; replaced where it exists
  * Collective:   no; one process does it
- * Errors:       WF_EIO, WF_EDATA (damaged, another model, a number that the type does not have), WF_EINVAL,
- *               WF_EUNSUPPORTED (a parameter that llama.cpp has no name for), WF_ENOMEM
+ * Errors:       WF_EIO, WF_EDATA (damaged, another model, a number that the type does not
+ *               have), WF_EINVAL, WF_EUNSUPPORTED (a parameter that llama.cpp has no name for),
+ *               WF_ENOMEM
  */
 WF_API wf_status wf_par_pretrained_save_gguf(wf_nn_gpt *model,
                                              const wf_par_gguf_options *options,

@@ -1,0 +1,65 @@
+/*
+ * kernels/cross_entropy.h - the ops of cross-entropy over a vocabulary that may be split; they
+ * return tensors and report errors as the ops of kernels/ops.h, which includes them, do.
+ */
+#ifndef WF_KERNELS_CROSS_ENTROPY_H
+#define WF_KERNELS_CROSS_ENTROPY_H
+
+#include "core/tensor.h"
+
+WF_BEGIN_DECLS
+
+/**
+ * wf_logit_max - returns the maximum over the (part of the) vocabulary; no gradient
+ *
+ * Layout:      "...v->...": partial max where v is split
+ */
+WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
+
+/**
+ * wf_logit_sum - computes sum[..] = sum_v exp(logits[.., v] - max[..]), picked[..] = logits[..,
+ * target]
+ *
+ * @param targets  i32; one outside this rank's part of the vocabulary adds +0 to picked. Of a
+ *                 row with target -1, which is not trained on, sum and picked are +0: no other
+ *                 sum is less than 1
+ * Layout:      "...v,...,...->...,...": partial sums where v is split
+ * Gradient:    to logits: exp(logits - max) * dsum + [v = target] * dpicked
+ */
+WF_API void wf_logit_sum(wf_tensor *logits, wf_tensor *max, wf_tensor *targets, wf_tensor **sum,
+                         wf_tensor **picked);
+WF_API wf_tensor *wf_logit_sum_grad(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                    wf_tensor *dsum, wf_tensor *dpicked);
+
+/**
+ * wf_logit_sum_grad_into, wf_cross_entropy_into - compute wf_logit_sum_grad and
+ * wf_cross_entropy into a given tensor
+ *
+ * @param dlogits  may be logits, whose place its gradient then takes; NULL: a new tensor
+ * @param loss     for instance rows of a larger tensor; NULL: a new tensor
+ * Layout:      as without; the given tensor as the result
+ * Owner:       the caller of the given tensor, which is also returned
+ * Errors:      also WF_EINVAL while a tape records
+ * Gradient:    none
+ */
+WF_API wf_tensor *wf_logit_sum_grad_into(wf_tensor *logits, wf_tensor *max, wf_tensor *targets,
+                                         wf_tensor *dsum, wf_tensor *dpicked,
+                                         wf_tensor *dlogits);
+WF_API wf_tensor *wf_cross_entropy_into(wf_tensor *sum, wf_tensor *picked, wf_tensor *max,
+                                        wf_tensor *loss);
+
+/**
+ * wf_cross_entropy - returns the loss log(sum) + max - picked, per token; +0 where sum is 0
+ * (target -1)
+ *
+ * Layout:      "...,...,...->..."
+ * Gradient:    to sum (dloss / sum) and picked (-dloss), both +0 where sum is 0; max cancels
+ *              out
+ */
+WF_API wf_tensor *wf_cross_entropy(wf_tensor *sum, wf_tensor *picked, wf_tensor *max);
+WF_API void wf_cross_entropy_grad(wf_tensor *sum, wf_tensor *dloss, wf_tensor **dsum,
+                                  wf_tensor **dpicked);
+
+WF_END_DECLS
+
+#endif
