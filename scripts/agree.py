@@ -106,7 +106,7 @@ CASES = {
 }
 # Rows whose value follows from more than the flag, or whose case is refused by the second process: names that serve too.
 ALSO = {"model": "--n-", "epochs": "--steps|--epochs", "config": "--lr", "lora_init": "process 1 .*adapter_config.json",
-        "paced": "process 1 .*machine.json"}
+        "paced": "process 1 .*machine.json", "machine": "process 1 .*machine.json"}
 QUICK = ["lr", "tp", "save_interval", "threads_per_rank"]
 # What is no row: flags of both, of the second one, and what has to be said; None: it has to end well.
 CONTENT = {

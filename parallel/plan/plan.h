@@ -17,7 +17,7 @@ typedef struct wf_plan {
     wf_par_report report;     /* what the last step took */
     char inexact[WF_INEXACT]; /* the first place where the layout shows in the numbers, or "" */
     int64_t
-        chain_steps; /* of the model, which a pipeline cuts (nn/chain.h); 0: it is no chain */
+        chain_steps; /* steps of the model, which a pipeline cuts (nn/chain.h); 0: it is no chain */
 } wf_plan;
 
 typedef struct wf_plan_options {

@@ -31,7 +31,7 @@ typedef struct timer {
     const wf_context *ctx; /* where the last op was called */
     double shared;         /* ranks of a host on each of its cores, at least 1 */
     double now, lane;      /* s */
-    double end[IN_FLIGHT]; /* of collectives that are under way, by their numbers .. */
+    double end[IN_FLIGHT]; /* ends of collectives under way, by number .. */
     wf_sim_term term[IN_FLIGHT];
     double takes[IN_FLIGHT];
     uint64_t number;
