@@ -1,6 +1,9 @@
 /*
  * digits.c - a model that is no GPT: a small vision transformer that learns to read handwritten digits,
- * from batches of pixels (f32) and labels (i32), on three meshes with one digest.
+ * from batches of pixels (f32) and labels (i32), with the same digest on every mesh. All flags but one are those of wf_par_run:
+ *
+ *     digits --data digits.txt --dp 2 --tp 2
+ *     digits --data digits.txt --dp 4 --redundancy buddy --elastic on       continues when ranks are lost
  *
  * An image of 8 x 8 pixels is 16 patches of 2 x 2; the patches are tokens, attention is not causal, and
  * the mean over all tokens is what the classes are read from (Dosovitskiy et al. 2021).
@@ -16,21 +19,21 @@ enum { PATCHES = 16, PIXELS = 4, WIDTH = 64, HEADS = 4, CLASSES = 10 };
 static float pixel[IMAGES][PATCHES][PIXELS];
 static int32_t label[IMAGES];
 
-typedef struct run {
-    const char *name;
-    wf_par_options options;
-    uint64_t digest;
-    double accuracy;
-} run;
+static const char *file_name = "digits.txt";
+static const wf_flag flags[] = {
+    {"data", WF_FLAG_TEXT, &file_name, 0, 0, NULL, NULL, "FILE images, a line each"},
+    {NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
 
 /* ---- the data ---- */
 
-/* Every fourth image is kept for the test, behind those that are trained. Returns how many there are. */
-static int read_images(const char *name)
+/* Reads all images; every fourth is kept for the test, behind those that are trained. */
+static wf_status read_images(wf_par_program *program, wf_error *error)
 {
-    FILE *file = fopen(name, "r");
+    FILE *file = fopen(file_name, "r");
     char line[256];
     int n = 0;
+
+    (void)program;
 
     while (file && n < IMAGES && fgets(line, sizeof line, file)) {
         int at = n % 4 == 3 && n / 4 < TESTED
@@ -50,7 +53,9 @@ static int read_images(const char *name)
     }
     if (file)
         fclose(file);
-    return n;
+    return n == IMAGES ? WF_OK
+                       : wf_error_set(error, WF_EIO, "--data %s has %d images, not %d",
+                                      file_name, n, IMAGES);
 }
 
 /* Images of the first part, drawn at random. */
@@ -122,24 +127,38 @@ static wf_tensor *image_loss(wf_nn_module *model, const wf_par_batch *batch)
                                wf_par_batch_tensor(batch, "label"));
 }
 
-static const wf_par_rule rules[] =
-    WF_RULES(WF_ATTENTION_RULES("vit.*.attn"), WF_GELU_MLP_RULES("vit.*.mlp"));
+/* Makes the model, split over tp, its blocks sharded over dp. */
+static wf_nn_module *make(wf_par *par, void *arg)
+{
+    static const wf_par_rule rules[] =
+        WF_RULES(WF_ATTENTION_RULES("vit.*.attn"), WF_GELU_MLP_RULES("vit.*.mlp"));
+    wf_nn_module *model = vit_new(wf_par_context(par));
+
+    (void)arg;
+    if (model) {
+        wf_par_tensor(par, model, "tp", rules);
+        wf_par_shard(par, model, "vit.block0", "dp", NULL);
+        wf_par_shard(par, model, "vit.block1", "dp", NULL);
+    }
+    return model;
+}
 
 /* ---- training ---- */
 
-/* The share of the images behind the trained ones that are read right; every rank computes its part. */
-static double accuracy(wf_par *par, wf_nn_module *model)
+/* Prints the share of the images behind the trained ones that are read right; every rank computes its part. */
+static wf_status print_accuracy(wf_par_running *rank, void *arg)
 {
     const wf_dim dims[] = {wf_dim_batch(TESTED), wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)};
-    wf_context *ctx = wf_par_context(par);
+    wf_context *ctx = wf_par_context(rank->par);
     wf_host_data view;
     const float *logit;
     int right = 0;
 
+    (void)arg;
     wf_scope_open(ctx);
-    logit = wf_data_read(wf_whole(wf_nn_run(model, "vit",
+    logit = wf_data_read(wf_whole(wf_nn_run(rank->model, "vit",
                                             wf_distribute(ctx, pixel[TRAINED], WF_F32, 3, dims,
-                                                          wf_par_batch_layout(par)))),
+                                                          wf_par_batch_layout(rank->par)))),
                          &view);
     for (int i = 0; logit && i < TESTED; i++) {
         int best = 0;
@@ -151,68 +170,31 @@ static double accuracy(wf_par *par, wf_nn_module *model)
     }
     wf_data_close(&view);
     wf_scope_close(ctx);
-    return (double)right / TESTED;
-}
-
-static wf_status train(wf_par *par, void *arg)
-{
-    run *r = arg;
-    const wf_par_train_options options = {
-        .global_batch = BATCH,
-        .field = {{"image", WF_F32, {wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)}},
-                  {"label", WF_I32, {{0, 0, 0}}}},
-        .clip = 1,
-        .optimizer = {WF_NN_ADAMW, 0.9f, 0.99f, 1e-8f, 0.1f},
-        .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup = 20, .steps = STEPS},
-        .loss = image_loss};
-    const wf_par_data data = {.read = read_batch};
-    wf_context *ctx = wf_par_context(par);
-    wf_nn_module *model = vit_new(ctx);
-    wf_par_trainer *trainer;
-    wf_par_step step;
-    uint64_t digest = 0;
-    double right = 0;
-
-    wf_par_tensor(par, model, "tp", rules);
-    wf_par_shard(par, model, "vit.block0", "dp", NULL);
-    wf_par_shard(par, model, "vit.block1", "dp", NULL);
-    wf_par_materialize(par, model);
-    trainer = wf_par_trainer_open(par, model, &options);
-    for (int i = 1; i <= STEPS && wf_context_status(ctx) == WF_OK; i++)
-        wf_par_train_step(trainer, i, &data, &step);
-    if (wf_context_status(ctx) == WF_OK) {
-        wf_par_trainer_digest(trainer, &digest);
-        right = accuracy(par, model);
-    }
-    wf_par_trainer_close(trainer);
-    wf_nn_free(model);
-    if (wf_context_rank(ctx) == 0) {
-        r->digest = digest;
-        r->accuracy = right;
-    }
+    if (logit && wf_context_rank(ctx) == 0)
+        printf("%.1f %% of %d images right\n", 100.0 * right / TESTED, TESTED);
     return wf_context_status(ctx);
 }
 
 int main(int argc, char **argv)
 {
-    run runs[] = {
-        {.name = "dp 1 x tp 1", .options = {.axes = WF_AXES({"dp", 1}, {"tp", 1}), .seed = 1}},
-        {.name = "dp 2 x tp 2", .options = {.axes = WF_AXES({"dp", 2}, {"tp", 2}), .seed = 1}},
-        {.name = "dp 1 x tp 4", .options = {.axes = WF_AXES({"dp", 1}, {"tp", 4}), .seed = 1}}};
-    bool good = true;
+    wf_par_program p = {
+        .flags = flags,
+        .about = "Trains a small vision transformer on handwritten digits.",
+        .prepare = read_images,
+        .job = {
+            .mesh = {.axes = WF_AXES({"dp", 1}, {"tp", 1}), .seed = 1},
+            .model = make,
+            .steps = STEPS,
+            .data = {.read = read_batch},
+            .after = print_accuracy,
+            .train = {
+                .global_batch = BATCH,
+                .field = {{"image", WF_F32, {wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)}},
+                          {"label", WF_I32, {{0, 0, 0}}}},
+                .clip = 1,
+                .optimizer = {WF_NN_ADAMW, 0.9f, 0.99f, 1e-8f, 0.1f},
+                .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup = 20, .steps = STEPS},
+                .loss = image_loss}}};
 
-    if (argc != 2 || read_images(argv[1]) != IMAGES) {
-        fprintf(stderr, "usage: %s digits.txt\n", argv[0]);
-        return 2;
-    }
-    for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
-        int status = wf_par_main(1, argv, &runs[i].options, train, &runs[i]);
-
-        if (status != 0)
-            return status;
-        good = good && runs[i].digest == runs[0].digest && runs[i].accuracy > 0.95;
-        printf("%s: %.1f %% of %d images right, digest %016llx\n", runs[i].name,
-               100 * runs[i].accuracy, TESTED, (unsigned long long)runs[i].digest);
-    }
-    return good ? 0 : 1;
+    return wf_par_run(argc, argv, &p);
 }

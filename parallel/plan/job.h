@@ -23,7 +23,8 @@ typedef struct wf_par_running {
     wf_par *par;
     wf_nn_module *model;
     wf_par_trainer *trainer; /* NULL: of a job without steps */
-    void *own; /* for the hooks, NULL at first: what the rank keeps between them */
+    void *own;     /* for the hooks, NULL at first: what the rank keeps between them */
+    int64_t steps; /* done so far: 0 in `begin`, then from a checkpoint, or lost ranks, on */
 } wf_par_running;
 
 /** wf_par_hook - what a program does on each rank beside the steps. Collective: as its caller says. Errors: in the context of

@@ -1,10 +1,14 @@
 /*
  * parallel/program/program.h - a program that trains: a job, and flags of its own, in one call. Every such program has
  *
- *     --help --config FILE --steps N --AXIS N --strategy NAME --plan --show-layout --comm-report --trace FILE
- *     --log-jsonl FILE --tensorboard DIR --save DIR --resume PATH --stall-timeout SECONDS
+ *     --help --config FILE --steps N --eval-interval N --AXIS N --strategy NAME --stall-timeout SECONDS
+ *     --plan --rank N --show-layout --comm-report --trace FILE --trace-first STEP --trace-last STEP
+ *     --log-jsonl FILE --tensorboard DIR
+ *     --save DIR --save-interval N --keep N --async-save on|off --save-best --exit-duration-in-mins X --resume PATH
+ *     --elastic on|off --redundancy HOW --min-dp N --rejoin-after N --recovery-dir DIR --nnodes N --fit-nodes N
  *
- * with the meanings that they have for gpt_train.
+ * with the meanings that they have for gpt_train. With --save a signal is a request: SIGUSR1 saves after the step that is under
+ * way; SIGTERM, SIGHUP and SIGINT save and end the run with status WF_EXIT_PREEMPTED, from where the same command continues.
  *
  *     int main(int argc, char **argv)
  *     {
@@ -41,9 +45,14 @@ typedef struct wf_par_program {
  * saves on the way; and prints the digest of parameters and optimizer at its end. --plan runs the same job on the fake device
  * and prints what a rank takes and moves.
  *
+ * With --elastic on a run that loses ranks is launched again, with those that are left (parallel/recovery/elastic.h): model, begin
+ * and end are called on each rank of each launch, `after` where a launch has made the last step, prepare and done once in a
+ * process. job.data is asked for the step that comes next, by its number; other state of a program's own belongs to
+ * wf_par_running.own, made in `begin`, and follows wf_par_running.steps.
+ *
  * @param program  stays the caller's; its job is as the flags have made it on return
  * Collective:  of several processes, each calls it alike
- * Returns:     the exit status, wf_par_exit_status; 0 after --help and --plan
+ * Returns:     the exit status, wf_saving_exit_status (parallel/program/saving.h); 0 after --help and --plan
  */
 WF_API int wf_par_run(int argc, char **argv, wf_par_program *program);
 

@@ -72,7 +72,7 @@ WF_API int wf_saving_exit_status(wf_status status, const wf_saving_result *resul
  * wf_saving_open - takes what saving needs; in a plan too, since it is memory
  *
  * @param s        stays where it is
- * @param options  copied; what it points to stays alive
+ * @param options  copied, with the list of texts; the texts stay alive
  * @param trainer  NULL: the parameters of `model` alone are loaded, and nothing is saved
  * Collective:  over the world. Errors: in the context. Owner: the caller, wf_saving_close
  */

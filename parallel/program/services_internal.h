@@ -2,32 +2,60 @@
 #ifndef WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 #define WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 
-#include "parallel/checkpoint/checkpoint.h"
 #include "parallel/main_internal.h"
 #include "parallel/program/program.h"
+#include "parallel/program/saving.h"
+#include "parallel/recovery/elastic.h"
 #include "parallel/report/run_log.h"
 #include "parallel/report/timeline.h"
+
+/* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of several, and the micro-batches. */
+typedef struct wf_services_shape {
+    struct wf_services *services;
+    int dp, dp_replicate;
+    int64_t micro_batch;
+    wf_par_accumulate accumulate;
+    int accumulate_group;
+} wf_services_shape;
 
 typedef struct wf_services {
     wf_par_program *program;
     wf_par_start start; /* the mesh, with sizes that were given */
+    wf_services_shape shape;
     int64_t axis[WF_MAX_AXES], stall_timeout;
     /* values of flags */
-    int64_t save_interval, trace_first, trace_last, rank;
-    const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume;
-    bool help, plan, show_layout, comm_report;
+    int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
+        fit_nodes;
+    double exit_minutes;
+    const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
+        *elastic_text, *redundancy, *recovery_dir;
+    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic;
     wf_flag flags[WF_FLAGS + 1];
     /* shared by the ranks of a process */
     FILE *out;
-    wf_par_pipeline *pipeline;     /* NULL: there is none */
-    wf_par_checkpoint *checkpoint; /* NULL: the run begins at its first step */
-    wf_run_log *log;               /* where rank 0 runs; else NULL */
-    wf_timeline *timeline;         /* likewise, with --trace */
+    char *settings; /* a JSON object: the program's own flags, and the steps */
+    wf_resume resume_from;
+    wf_saving_result saved;
+    wf_elastic elastic;
+    wf_run_log *log;       /* where rank 0 runs; else NULL */
+    wf_timeline *timeline; /* likewise, with --trace */
 } wf_services;
+
+/* A launch of the ranks: of an elastic run there may be several. It stays where ranks of it are stuck. */
+typedef struct wf_services_launch {
+    wf_services *services;
+    wf_services_shape shape;
+    wf_par_start start;
+    wf_par_job job;            /* the program's, on the mesh of this launch */
+    wf_par_pipeline *pipeline; /* NULL: there is none */
+} wf_services_launch;
 
 /* Sets the flags to the program's values, and reads the command line and --config. Errors: WF_EINVAL, those of
    wf_flags_config */
 wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *error);
+
+/* Takes "on" or "off" of a flag. Errors: WF_EINVAL */
+wf_status wf_services_switch(const char *flag, const char *text, bool *value, wf_error *error);
 
 /* Prints --help. */
 void wf_services_help(const wf_services *s);
@@ -39,7 +67,41 @@ wf_status wf_services_plan(const wf_services *s, wf_error *error);
 wf_status wf_services_open(wf_services *s, wf_error *error);
 wf_status wf_services_close(wf_services *s, wf_error *error);
 
-/* Runs a rank of the job. Collective. Errors: in the context */
-wf_status wf_services_train(wf_par *par, void *services);
+/* Opens the checkpoints to continue from; and the log, behind rows that it has where `continues`. */
+wf_status wf_services_open_checkpoints(wf_services *s, wf_error *error);
+wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error);
+
+/* Launches the ranks; of an elastic run until it has ended. error: of this process, or WF_OK. */
+void wf_services_run(wf_services *s, wf_launch_end *end, wf_error *error);
+
+/* ---- elastic.c ---- */
+
+/* Checks the flags of elastic runs, and sets the shape. Errors: WF_EINVAL */
+wf_status wf_services_check_elastic(wf_services *s, wf_error *error);
+
+/* Changes the shape to that of a run that is started with `processes` processes, as many of which are used. Errors: those of
+   wf_elastic_processes */
+wf_status wf_services_fit(wf_services *s, int *processes, wf_error *error);
+
+/* Sets start and job of a launch. */
+void wf_services_shaped(const wf_services_shape *shape, wf_services_launch *launch);
+
+/* Writes "--dp 2 --tp 1". */
+void wf_services_mesh_name(const void *shape, char *text, size_t size);
+
+extern const wf_elastic_meshes wf_services_meshes;
+
+/* ---- settings.c ---- */
+
+/* Returns the program's own flags and the steps as a JSON object. Owner: the caller, free; NULL: no memory */
+char *wf_services_settings(const wf_services *s);
+
+/* Reports settings that differ from those of a checkpoint; wf_saving_options.loaded, of a wf_services. */
+void wf_services_report_settings(void *services, const wf_par_checkpoint *checkpoint);
+
+/* ---- train.c ---- */
+
+/* Runs a rank of a launch. Collective. Errors: in the context */
+wf_status wf_services_train(wf_par *par, void *launch);
 
 #endif

@@ -1,0 +1,12 @@
+#!/bin/sh
+# test_digits.sh DIGITS DIGITS.TXT - digits.c reads over 95 % of unseen digits, with the same digest on three meshes.
+set -eu
+program=$1 data=$2
+
+one=$("$program" --data "$data" | tail -2)
+echo "$one"
+[ "${one%%.*}" -ge 95 ] || { echo "digits: too few are read right" >&2; exit 1; }
+for mesh in "--dp 2 --tp 2" "--tp 4"; do
+    # shellcheck disable=SC2086 # the flags are words
+    [ "$("$program" --data "$data" $mesh | tail -2)" = "$one" ] || { echo "digits: another digest on $mesh" >&2; exit 1; }
+done
