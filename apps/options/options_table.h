@@ -51,6 +51,12 @@ char *app_blocks_print(const wf_nn_gpt_config *config);
 extern const app_property app_properties[];
 extern const int app_property_count;
 
+/* The families whose models have what a row of these two lists is about, as " (gpt2, qwen2)"; "" for other rows. */
+typedef struct app_family_list {
+    char text[256];
+} app_family_list;
+app_family_list app_families_with(const app_option_row *row);
+
 /* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as the family has it. */
 extern const app_property app_scales[];
 extern const int app_scale_count;

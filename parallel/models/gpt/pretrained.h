@@ -1,6 +1,6 @@
 /*
  * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a folder with
- * config.json and model.safetensors (or several, with their index). The families of hf_config.def; every rank
+ * config.json and model.safetensors (or several, with their index). The families of nn/models/gpt/families.def; every rank
  * reads and writes its own parts alone, whatever the layout. Where a folder is read, a GGUF file may stand, as
  * llama.cpp has them: its numbers in blocks become floats, what it rotates comes back into transformers' order.
  */
