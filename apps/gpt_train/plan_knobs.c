@@ -2,6 +2,7 @@
 #include "apps/gpt_train/plan_knobs.h"
 #include "apps/gpt_train/setup.h"
 #include "apps/gpt_train/strategy_order.h"
+#include "core/dtype.h"
 #include <string.h>
 
 enum {
@@ -168,21 +169,32 @@ static plan_set set_large_tp(app_options *o, int i)
     return set_tp_between(o, i, EXACT_TP, MOST_RANKS);
 }
 
-static plan_set set_reduce_dtype(app_options *o, int i)
+/* The word of the i-th type that rounds to fewer bits; NULL after the last. */
+static const char *narrow(int i)
 {
-    return i ? PLAN_END : choose(o->reduce_dtype, "bf16", o->dp > 1);
+    for (int d = 0; d < WF_DTYPES; d++)
+        if (wf_dtype_is_narrow((wf_dtype)d) && i-- == 0)
+            return wf_dtype_word((wf_dtype)d);
+    return NULL;
 }
 
-/* Activations, parameters, or both as bf16. */
+static plan_set set_reduce_dtype(app_options *o, int i)
+{
+    return narrow(i) ? choose(o->reduce_dtype, narrow(i), o->dp > 1) : PLAN_END;
+}
+
+/* Activations, parameters, or both in fewer bits, one type after the other. */
 static plan_set set_dtype(app_options *o, int i)
 {
+    const char *type = narrow(i / 3);
     plan_set activations, parameters;
 
-    if (i == 3)
+    if (!type)
         return PLAN_END;
-    activations = choose(o->dtype, "bf16", i != 1);
+    i %= 3;
+    activations = choose(o->dtype, type, i != 1);
     app_options_derive_compute(o);
-    parameters = choose(o->param_dtype, "bf16", i != 0);
+    parameters = choose(o->param_dtype, type, i != 0);
     if (i == 2)
         return activations == PLAN_SET && parameters == PLAN_SET ? PLAN_SET : PLAN_SKIP;
     return activations == PLAN_SET || parameters == PLAN_SET ? PLAN_SET : PLAN_SKIP;

@@ -16,7 +16,7 @@ static void choose(char *place, const char *word)
 app_options search_options(const search *s, const search_candidate *c)
 {
     app_options o = *s->options; /* its texts stay the caller's */
-    bool bf16 = c->dtype == 0;
+    const char *dtype = wf_dtype_word((wf_dtype)c->dtype);
 
     o.threads_per_rank = s->threads;
     o.pp = c->pp;
@@ -28,10 +28,10 @@ app_options search_options(const search *s, const search_candidate *c)
     o.dp_replicate = search_strategy(c)->groups ? c->replicate : 0;
     o.shard_group_size = search_strategy(c)->groups ? c->shard : 0;
     choose(o.recompute, search_recompute[c->recompute]);
-    choose(o.dtype, search_dtypes[c->dtype]);
+    choose(o.dtype, dtype);
     app_options_derive_compute(&o);
     if (!o.given[APP_OPTION_param_dtype])
-        choose(o.param_dtype, bf16 ? "bf16" : "fp32");
+        choose(o.param_dtype, dtype);
     if (o.dp > 1)
         choose(o.accumulate, search_accumulate[c->accumulate]);
     if (c->pp > 1) {
@@ -328,7 +328,7 @@ static search_candidate candidate_of(const app_options *o)
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
                                 ? 1
                                 : place_of(accumulate, search_accumulate));
-    c.dtype = (int8_t)place_of(o->dtype, search_dtypes);
+    c.dtype = (int8_t)wf_dtype_find(o->dtype);
     c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : search_schedule(&c).per_rank);
     return c;
 }
@@ -363,9 +363,9 @@ wf_status search_time(const app_options *options, search_found *found, char *mac
     c = candidate_of(options);
     s->ranks = app_options_ranks(options);
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
-    if (c.dtype == 1 && s->machine.rate_fp32 <= 0)
-        wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
-                     options->machine);
+    if (s->machine.rate[c.dtype] <= 0)
+        wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16",
+                     options->machine, options->dtype);
     else if (app_options_pipelined(options))
         time_pipeline(s, &c, found, error);
     else if (!search_simulate(s, &c, WF_SIM_PATH, found))

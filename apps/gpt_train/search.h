@@ -7,6 +7,7 @@
 
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/strategy_order.h"
+#include "core/dtype.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/simulate/cost.h"
 
@@ -17,7 +18,7 @@ typedef struct search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, strategy_to_search */
+        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, strategy_to_search, wf_dtype */
     float bound;           /* no step is shorter, s */
 } search_candidate;
 
@@ -85,7 +86,7 @@ typedef struct search {
 #define SEARCH_PUBLISHED_MOST   86
 
 /* Lists of what may be chosen. */
-extern const char *const search_recompute[], *const search_accumulate[], *const search_dtypes[];
+extern const char *const search_recompute[], *const search_accumulate[];
 
 /* A candidate's schedule; without a name where it is a file's. */
 static inline wf_pipe_schedule search_schedule(const search_candidate *c)

@@ -10,6 +10,29 @@ const char app_family_names[] = ""
 #undef FAMILY
     ;
 
+#define AS_WIDE(word)                             word " "
+#define AS_NARROW(word)                           word " "
+#define AS_BLOCKS(word)                           ""
+#define AS_OTHER(word)                            ""
+#define DTYPE(name, type, text, word, kind, file) AS_##kind(word)
+const char app_stored_words[] = ""
+#include "core/dtype.def"
+    ;
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#define AS_WIDE(word)   ""
+#define AS_NARROW(word) ""
+#define AS_BLOCKS(word) " " word
+const char app_base_words[] = "same"
+#include "core/dtype.def"
+    ;
+#undef DTYPE
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#undef AS_OTHER
+
 const char app_schedule_names[] = ""
 #define SCHEDULE(name, ...) name " "
 #include "parallel/pipeline/schedules.def"

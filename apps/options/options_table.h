@@ -31,6 +31,9 @@ typedef struct app_option_row {
 /* The words of --model: "none", and the rows of models.def; of --arch: the rows of families.def. */
 extern const char app_model_names[], app_family_names[];
 
+/* The words of --dtype and its like, and of --base-dtype: rows of dtype.def by their kind. */
+extern const char app_stored_words[], app_base_words[];
+
 /* The names of --pp-schedule, which may be a file too: the rows of schedules.def. */
 extern const char app_schedule_names[];
 

@@ -67,7 +67,8 @@ static void name_candidate(const search_candidate *c, const char *what, double s
            "of %d %s",
            what, said, peak, c->pp, c->tp, c->shard, c->replicate, search_schedule(c).name,
            search_strategy(c)->name, search_recompute[c->recompute],
-           search_accumulate[c->accumulate], c->micro, c->micros, search_dtypes[c->dtype]);
+           search_accumulate[c->accumulate], c->micro, c->micros,
+           wf_dtype_word((wf_dtype)c->dtype));
 }
 
 /* Whether no bound of its memory is above its plan; and its plan in `l`. */

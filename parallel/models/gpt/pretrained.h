@@ -64,6 +64,9 @@ WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrain
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 
+/** wf_par_pretrained_dtype_at - the i-th type that weights can be written as, "f32" and so on; NULL after the last. */
+WF_API const char *wf_par_pretrained_dtype_at(int i);
+
 /**
  * wf_par_pretrained_save - write a model as a folder that transformers load
  *
@@ -71,7 +74,7 @@ WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const cha
  * pieces of a few MiB; files have other names until they are whole.
  *
  * @param folder  made where it is missing; a model in it is replaced
- * @param dtype   "f32", "bf16" or "f16"; NULL: f32. Rounded to the nearest, even in a tie
+ * @param dtype   of wf_par_pretrained_dtype_at; NULL: f32. Rounded to the nearest, even in a tie
  * @param like    NULL, or the folder of the model that this one was made of, or of wf_par_pretrained_keep: its
  *                tokenizer, generation_config.json, chat template and the ids of its first, last and padding token
  *                go along
