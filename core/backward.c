@@ -1,5 +1,6 @@
 /* core/backward.c - the walk back over a tape: who gets which gradient, and in what order. */
 #include "core/tape_internal.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -323,7 +324,7 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "
                        "before the forward pass, and use parameters through wf_leaf");
-    alike = (seed->dtype == WF_BF16 || seed->dtype == ctx->device->dtype) &&
+    alike = (wf_dtype_is_narrow(seed->dtype) || seed->dtype == ctx->device->dtype) &&
             root->ndim == seed->ndim;
     for (int i = 0; alike && i < root->ndim; i++)
         alike = root->dim[i].size == seed->dim[i].size;

@@ -1,5 +1,6 @@
 /* core/cast.c - from the type that a device computes in to a storage type, and back; from nf4 to either. */
 #include "core/context_internal.h"
+#include "core/dtype.h"
 
 static bool castable(const wf_tensor *t, wf_dtype dtype)
 {
@@ -7,8 +8,8 @@ static bool castable(const wf_tensor *t, wf_dtype dtype)
 
     if (t->dtype == WF_NF4)
         return t->ctx->device->widen_nf4 && (dtype == computed || dtype == WF_BF16);
-    return (t->dtype == computed && dtype == WF_BF16) ||
-           (t->dtype == WF_BF16 && dtype == computed);
+    return (t->dtype == computed && wf_context_narrows(t->ctx, dtype)) ||
+           (wf_context_narrows(t->ctx, t->dtype) && dtype == computed);
 }
 
 wf_tensor *wf_rounded(wf_tensor *t)

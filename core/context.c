@@ -1,6 +1,7 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
 #include "core/failed_rank.h"
+#include "core/dtype.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -249,11 +250,16 @@ wf_memory_kind wf_context_memory_kind(wf_context *ctx, wf_memory_kind kind)
     return last;
 }
 
+bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype)
+{
+    return wf_dtype_is_narrow(dtype) && (dtype == WF_BF16 || ctx->options.plan);
+}
+
 wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype)
 {
     wf_dtype last = ctx->storage;
 
-    if (dtype == WF_BF16 || dtype == ctx->device->dtype)
+    if (dtype == ctx->device->dtype || wf_context_narrows(ctx, dtype))
         ctx->storage = dtype;
     else
         wf_fail(ctx, WF_EDTYPE, "results cannot be stored as %s: device %s has %s and bf16",

@@ -64,6 +64,10 @@ struct wf_context {
     char inexact[WF_INEXACT]; /* the first reason, or "" */
 };
 
+/* core/context.c */
+/* Whether results can be stored as a narrow type: kernels round to and widen bf16 alone; a plan counts any. */
+bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);
+
 /* core/handles.c */
 /* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has another word. */
 wf_status wf_handles_open(wf_context *ctx, wf_error *error);

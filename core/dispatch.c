@@ -5,6 +5,7 @@
 #include "core/sharing_internal.h"
 #include "core/signature.h"
 #include "core/tape.h"
+#include "core/dtype.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -224,7 +225,8 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
 /* Whether a kernel gets an operand widened that is stored in less than the device computes in. */
 static bool is_widened(const wf_call *call, wf_dtype dtype, bool in_place)
 {
-    return dtype == WF_BF16 || (dtype == WF_NF4 && !in_place && call->ctx->device->widen_nf4);
+    return wf_dtype_is_narrow(dtype) ||
+           (dtype == WF_NF4 && !in_place && call->ctx->device->widen_nf4);
 }
 
 /* A kernel must not read bytes of one type as another; what is stored as bf16 or nf4 it gets widened. */

@@ -9,17 +9,18 @@
  * sum in either order. Where all uses are behind one such node, it sums them itself, and moves once.
  */
 #include "core/tape_internal.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <stdio.h>
 
 enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
 
-/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+/* Two gradients of different types meet in the device's: the one that is stored narrower is widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
     if ((*place)->dtype == (*grad)->dtype)
         return WF_OK;
-    if ((*grad)->dtype == WF_BF16) {
+    if (wf_dtype_is_narrow((*grad)->dtype)) {
         *grad = wf_cast(*grad, ctx->device->dtype);
     } else {
         wf_tensor *wide = wf_cast(*place, ctx->device->dtype);

@@ -4,6 +4,7 @@
  */
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
+#include "core/dtype.h"
 
 enum { PACED_MOST = 600 }; /* seconds of an op on the machine whose pace a run has */
 
@@ -86,7 +87,7 @@ static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
     bool nf4 = t->dtype == WF_NF4;
 
-    if (!nf4 && (t->dtype != WF_BF16 || taken))
+    if (!nf4 && (!wf_dtype_is_narrow(t->dtype) || taken))
         return t;
     *other = *t;
     other->dtype = taken && is_bf16(t) ? WF_BF16 : t->ctx->device->dtype;

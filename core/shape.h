@@ -20,7 +20,7 @@ typedef struct wf_layout wf_layout;
 typedef struct wf_tensor wf_tensor;
 
 typedef enum wf_dtype {
-#define DTYPE(name, type, text) WF_##name,
+#define DTYPE(name, ...) WF_##name,
 #include "core/dtype.def"
 #undef DTYPE
     WF_DTYPES

@@ -1,6 +1,7 @@
 /* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in backward.c. */
 #include "core/sharing_internal.h"
 #include "core/tape_internal.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <string.h>
 
@@ -189,7 +190,7 @@ static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
     bool can = call->op->recompute != NULL;
 
     for (int o = 1; o < n->n_out; o++)
-        can = can && !(n->out[o] && n->out[o]->dtype == WF_BF16);
+        can = can && !(n->out[o] && wf_dtype_is_narrow(n->out[o]->dtype));
     if (!can)
         return;
     call->out[0]->recomputed.tape = tape->serial;

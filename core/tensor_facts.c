@@ -1,14 +1,16 @@
 /* core/tensor_facts.c - what follows from a tensor's description: types, counts, chunks, its text. */
 #include "core/context_internal.h"
+#include "core/dtype.h"
 #include "core/numerics/dynamic8.h"
 #include "core/numerics/nf4.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 size_t wf_dtype_size(wf_dtype dtype)
 {
     static const size_t size[] = {
-#define DTYPE(name, type, text) [WF_##name] = sizeof(type),
+#define DTYPE(name, type, ...) [WF_##name] = sizeof(type),
 #include "core/dtype.def"
 #undef DTYPE
     };
@@ -19,12 +21,43 @@ size_t wf_dtype_size(wf_dtype dtype)
 const char *wf_dtype_name(wf_dtype dtype)
 {
     static const char *const name[] = {
-#define DTYPE(name, type, text) [WF_##name] = text,
+#define DTYPE(name, type, text, ...) [WF_##name] = text,
 #include "core/dtype.def"
 #undef DTYPE
     };
 
     return (unsigned)dtype < WF_DTYPES ? name[dtype] : "unknown type";
+}
+
+wf_dtype_kind wf_dtype_kind_of(wf_dtype dtype)
+{
+    static const wf_dtype_kind kinds[] = {
+#define DTYPE(name, type, text, word, kind, file) [WF_##name] = WF_DTYPE_##kind,
+#include "core/dtype.def"
+#undef DTYPE
+    };
+
+    return (unsigned)dtype < WF_DTYPES ? kinds[dtype] : WF_DTYPE_OTHER;
+}
+
+const char *wf_dtype_word(wf_dtype dtype)
+{
+    static const char *const words[] = {
+#define DTYPE(name, type, text, word, ...) [WF_##name] = word,
+#include "core/dtype.def"
+#undef DTYPE
+    };
+
+    return (unsigned)dtype < WF_DTYPES ? words[dtype] : "";
+}
+
+wf_dtype wf_dtype_find(const char *word)
+{
+    int i = 0;
+
+    while (i < WF_DTYPES && (!*word || strcmp(wf_dtype_word((wf_dtype)i), word) != 0))
+        i++;
+    return (wf_dtype)i;
 }
 
 bool wf_tensor_is_fake(const wf_tensor *t)

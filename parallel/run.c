@@ -2,6 +2,7 @@
 #include "parallel/run.h"
 #include "kernels/devices.h"
 #include "parallel/parallel_internal.h"
+#include "core/dtype.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,11 +24,18 @@ static void find_inexact(wf_par *par)
 
     if (o->exact_off)
         wf_context_tell_inexact(par->ctx, "not layout-exact: exact is off");
-    else if (o->reduce_dtype == WF_BF16)
+    else if (wf_dtype_is_narrow(o->reduce_dtype))
         wf_context_tell_inexact(
-            par->ctx, "not layout-exact: gradients are rounded to bf16 before ranks sum them");
+            par->ctx, "not layout-exact: gradients are rounded to %s before ranks sum them",
+            wf_dtype_name(o->reduce_dtype));
     if (!o->axes)
         wf_par_tell_axis(par, wf_mesh_axis(par->mesh, "tp"));
+}
+
+/* Kernels compute with two types; a plan, with each that is one. */
+static bool may_store(const wf_par_options *o, wf_dtype dtype)
+{
+    return dtype == WF_F32 || dtype == WF_BF16 || (o->plan && wf_dtype_is_stored(dtype));
 }
 
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
@@ -55,13 +63,12 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "pp %d x tp %d x dp %d is %lld ranks, but %d were started", o->pp,
                             o->tp, o->dp, (long long)wf_par_ranks(o), ranks);
-    if ((o->dtype != WF_F32 && o->dtype != WF_BF16) ||
-        (o->param_dtype != WF_F32 && o->param_dtype != WF_BF16) ||
-        (o->reduce_dtype != WF_F32 && o->reduce_dtype != WF_BF16))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or WF_BF16",
-            (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
+    if (!may_store(o, o->dtype) || !may_store(o, o->param_dtype) ||
+        !may_store(o, o->reduce_dtype))
+        return wf_error_set(error, WF_EINVAL,
+                            "dtype %d, param_dtype %d and reduce_dtype %d must be WF_F32 or "
+                            "WF_BF16; a plan takes every WIDE or NARROW row of core/dtype.def",
+                            (int)o->dtype, (int)o->param_dtype, (int)o->reduce_dtype);
     if (o->base_dtype != WF_F32 && o->base_dtype != WF_NF4)
         return wf_error_set(error, WF_EINVAL, "base_dtype %d must be WF_F32 or WF_NF4",
                             (int)o->base_dtype);

@@ -2,7 +2,7 @@
 """
 families.py [--weft BUILD] [--keep DIR] [FAMILY...] - families of models against transformers.
 
-For each family of parallel/models/gpt/hf_config.def, and for some of what it may have beside (phi3/longrope), a
+For each family of nn/models/gpt/families.def, and for some of what it may have beside (phi3/longrope), a
 tiny model of random weights, with sizes that nothing divides and settings that matter within its few tokens, is made
 by transformers. Then
 
@@ -29,6 +29,7 @@ import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ROWS = ROOT / "parallel" / "models" / "gpt" / "hf_config.def"
+KNOWN = ROOT / "nn" / "models" / "gpt" / "families.def"
 BATCH, TOKENS, SEED = 4, 24, 20251123
 RATE = 1000  # of the step that tells gradients: an update is far larger than the weight's rounding
 
@@ -183,7 +184,7 @@ def check_layouts(build, folder):
 def musts(family):
     """(key, its places, the words that will do) of the rows that are the family's."""
     text = re.sub(r"/\*.*?\*/", "", ROWS.read_text(), flags=re.S)
-    parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', text, re.M))
+    parent = dict(re.findall(r'^FAMILY\((\w+), "\w+", "(\w*)"', KNOWN.read_text(), re.M))
     chain = []
     while family:
         chain.append(family)
@@ -271,7 +272,7 @@ def main():
     parser.add_argument("--keep", type=pathlib.Path)
     parser.add_argument("family", nargs="*", default=[])
     options = parser.parse_args()
-    known = re.findall(r"^FAMILY\((\w+)", ROWS.read_text(), re.M)
+    known = re.findall(r"^FAMILY\((\w+)", KNOWN.read_text(), re.M)
     wrong = [f for f in options.family if f not in FAMILIES] + [f for f in known if f not in FAMILIES]
     if wrong or not (options.weft / "tests" / "test_pretrained").exists():
         print(f"families.py: {wrong or options.weft}: no such family here, or no build",

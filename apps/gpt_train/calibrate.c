@@ -7,6 +7,7 @@
 #include "apps/gpt_train/setup.h"
 #include "mesh/cluster/topology.h"
 #include "parallel/simulate/paced.h"
+#include "core/dtype.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -221,12 +222,11 @@ static wf_status calibrate_rank(wf_rank *rank, void *arg)
 static wf_sim_machine machine_of(const job *j, int cores)
 {
     const sums *s = &j->found;
-    bool bf16 = strcmp(j->o->compute, "bf16") == 0;
+    wf_dtype compute = wf_dtype_find(j->o->compute);
     double each = s->beside / s->ops;
     wf_sim_machine m = {.memory = (double)sysconf(_SC_PHYS_PAGES) *
                                   (double)sysconf(_SC_PAGESIZE) / cores,
-                        .rate_bf16 = s->best,
-                        .rate_fp32 = bf16 ? 0 : s->best,
+                        .rate = {[WF_BF16] = s->best},
                         .products = s->products / s->of_products / s->best,
                         .attention = s->attention / s->of_attention / s->best,
                         .bandwidth = s->elements / s->of_elements,
@@ -235,12 +235,13 @@ static wf_sim_machine machine_of(const job *j, int cores)
                         .cores = cores,
                         .inside = {s->bandwidth, s->latency}};
 
+    m.rate[compute] = s->best;
     m.attention = m.attention < 1e-3 ? 1e-3 : m.attention > 1 ? 1 : m.attention;
     if (cores == 1) /* nobody to talk to */
         m.inside = (wf_sim_link){m.bandwidth, m.launch};
     m.network = m.inside;
     snprintf(m.name, sizeof m.name, "this machine: %d core%s, %s", cores, cores > 1 ? "s" : "",
-             bf16 ? "bf16" : "fp32");
+             j->o->compute);
     return m;
 }
 
@@ -251,9 +252,9 @@ static void print(FILE *out, const wf_sim_machine *m, const char *path)
     fprintf(out,
             "%s: products %.4g FLOP/s of %.4g at best, attention %.4g, other ops %s/s, %.3g us "
             "beside each op; between ranks %s/s, %.3g us\n",
-            path, m->products * m->rate_bf16, m->rate_bf16, m->attention * m->rate_bf16,
-            wf_size_text(bandwidth, m->bandwidth), 1e6 * m->launch,
-            wf_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
+            path, m->products * m->rate[WF_BF16], m->rate[WF_BF16],
+            m->attention * m->rate[WF_BF16], wf_size_text(bandwidth, m->bandwidth),
+            1e6 * m->launch, wf_size_text(link, m->inside.bandwidth), 1e6 * m->inside.latency);
 }
 
 wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error)

@@ -1,5 +1,6 @@
 /* apps/gpt_train/saving.c - see the header. */
 #include "apps/gpt_train/saving.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,9 +67,7 @@ static wf_status know_base(app_saving *s, wf_par *par, wf_nn_gpt *model)
 
     if (!s->options->lora_rank || wf_context_dry_run(ctx))
         return wf_context_status(ctx);
-    if (wf_par_lora_base(par, model,
-                         strcmp(s->options->param_dtype, "bf16") == 0 ? WF_BF16 : WF_F32,
-                         &digest) == WF_OK)
+    if (wf_par_lora_base(par, model, wf_dtype_find(s->options->param_dtype), &digest) == WF_OK)
         snprintf(s->base, sizeof s->base, "%016" PRIx64, digest);
     return wf_context_status(ctx);
 }

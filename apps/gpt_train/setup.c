@@ -1,18 +1,16 @@
 /* apps/gpt_train/setup.c - the flags as the library's options, for a run and for its plan. */
 #include "apps/gpt_train/setup.h"
+#include "core/dtype.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static wf_dtype dtype_of(const char *name)
-{
-    return strcmp(name, "bf16") == 0 ? WF_BF16 : WF_F32;
-}
-
 /* What matrices that are frozen rest as, where that is not what modules compute with. */
 static wf_dtype base_dtype_of(const app_options *o)
 {
-    return strcmp(o->base_dtype, "nf4") == 0 ? WF_NF4 : WF_F32;
+    wf_dtype dtype = wf_dtype_find(o->base_dtype);
+
+    return dtype < WF_DTYPES ? dtype : WF_F32;
 }
 
 wf_par_options app_setup_rank(const app_options *o, bool plan)
@@ -38,12 +36,12 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                                           : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
                                                                                : WF_PAR_AUTO,
                             .accumulate_group = group,
-                            .dtype = dtype_of(o->dtype),
+                            .dtype = wf_dtype_find(o->dtype),
                             .compute_fp32 = strcmp(o->compute, "fp32") == 0,
                             .fp32_residual = o->fp32_residual_connection,
-                            .param_dtype = dtype_of(o->param_dtype),
+                            .param_dtype = wf_dtype_find(o->param_dtype),
                             .base_dtype = base_dtype_of(o),
-                            .reduce_dtype = dtype_of(o->reduce_dtype),
+                            .reduce_dtype = wf_dtype_find(o->reduce_dtype),
                             .sequence_parallel = o->sequence_parallel,
                             .device = strcmp(o->device, "cuda") == 0 ? "cuda" : "cpu",
                             .tf32 = o->tf32,
@@ -226,15 +224,16 @@ bool app_setup_evaluates(const app_options *o, int64_t step)
 wf_status app_setup_peak(const app_options *o, double *peak, wf_error *error)
 {
     const char *file = o->machine ? o->machine : o->paced;
-    bool bf16 = strcmp(o->compute, "bf16") == 0;
+    wf_dtype compute = wf_dtype_find(o->compute);
     wf_sim_machine machine;
 
     *peak = 0;
     if (!file || wf_sim_machine_read(file, &machine, error) != WF_OK)
         return error->code;
-    if (!bf16 && machine.rate_fp32 <= 0)
-        return wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16", file);
-    *peak = (bf16 ? machine.rate_bf16 : machine.rate_fp32) * (double)app_options_ranks(o);
+    if (machine.rate[compute] <= 0)
+        return wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16", file,
+                            o->compute);
+    *peak = machine.rate[compute] * (double)app_options_ranks(o);
     if (!o->machine) /* steps take so many times as long */
         *peak /= o->paced_scale;
     return WF_OK;
@@ -248,9 +247,9 @@ wf_status app_setup_pace(const app_options *o, wf_sim_paced *paced, wf_error *er
         return WF_OK;
     if (wf_sim_machine_read(o->paced, &machine, error) != WF_OK)
         return error->code;
-    if (strcmp(o->compute, "bf16") != 0 && machine.rate_fp32 <= 0)
-        return wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
-                            o->paced);
+    if (machine.rate[wf_dtype_find(o->compute)] <= 0)
+        return wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16",
+                            o->paced, o->compute);
     if (machine.cores > 0)
         return wf_error_set(
             error, WF_EINVAL,

@@ -1,5 +1,6 @@
 /* apps/options/options_check.c - rules that join several flags, and values that follow from others. */
 #include "apps/options/options_table.h"
+#include "core/dtype.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,12 +28,11 @@ static wf_status derive_dtypes(app_options *o, wf_error *error)
     if (!o->given[APP_OPTION_param_dtype])
         memcpy(o->param_dtype, o->dtype, sizeof o->param_dtype);
     app_options_derive_compute(o);
-    if (strcmp(o->compute, "bf16") == 0 && strcmp(o->dtype, "bf16") != 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--compute bf16 multiplies activations as they are stored, and they "
-            "are stored as %s: use it with --dtype bf16",
-            o->dtype);
+    if (strcmp(o->compute, wf_dtype_word(WF_F32)) != 0 && strcmp(o->compute, o->dtype) != 0)
+        return wf_error_set(error, WF_EINVAL,
+                            "--compute %s multiplies activations as they are stored, and they "
+                            "are stored as %s: use it with --dtype %s",
+                            o->compute, o->dtype, o->compute);
     if (o->fp32_residual_connection && strcmp(o->dtype, "bf16") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--fp32-residual-connection is for activations that are stored as "

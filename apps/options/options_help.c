@@ -74,6 +74,7 @@ static void help_row(FILE *out, const app_option_row *row)
     if (strlen(left) >= HELP_INDENT)
         fprintf(out, "\n%*s", HELP_INDENT, "");
     column = wrap(out, column, row->help);
+    column = wrap(out, column, app_families_with(row).text);
     if (has_words(row))
         column = help_choices(out, column, row);
     if (row->standard && row->kind != APP_KIND_BOOL) {

@@ -10,6 +10,29 @@ const char app_family_names[] = ""
 #undef FAMILY
     ;
 
+#define AS_WIDE(word)                             word " "
+#define AS_NARROW(word)                           word " "
+#define AS_BLOCKS(word)                           ""
+#define AS_OTHER(word)                            ""
+#define DTYPE(name, type, text, word, kind, file) AS_##kind(word)
+const char app_stored_words[] = ""
+#include "core/dtype.def"
+    ;
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#define AS_WIDE(word)   ""
+#define AS_NARROW(word) ""
+#define AS_BLOCKS(word) " " word
+const char app_base_words[] = "same"
+#include "core/dtype.def"
+    ;
+#undef DTYPE
+#undef AS_WIDE
+#undef AS_NARROW
+#undef AS_BLOCKS
+#undef AS_OTHER
+
 const char app_schedule_names[] = ""
 #define SCHEDULE(name, ...) name " "
 #include "parallel/pipeline/schedules.def"
@@ -41,6 +64,36 @@ const app_property app_scales[] = {
 };
 
 const int app_scale_count = sizeof app_scales / sizeof *app_scales;
+
+/* Returns whether a family has a property, or a number that is not the usual one. */
+static bool family_has(const char *name, const app_option_row *row)
+{
+    const char *family = (const char *)wf_nn_gpt_family(name);
+
+    for (int i = 0; i < app_property_count; i++)
+        if (row == &app_option_rows[app_properties[i].id])
+            return *(const bool *)(family + app_properties[i].offset);
+    for (int i = 0; i < app_scale_count; i++)
+        if (row == &app_option_rows[app_scales[i].id])
+            return *(const double *)(family + app_scales[i].offset) != 0;
+    return false;
+}
+
+app_family_list app_families_with(const app_option_row *row)
+{
+    const char *cursor = app_family_names;
+    app_family_list list = {""};
+    app_choice family;
+    size_t used = 0;
+
+    while (app_choice_next(&cursor, &family))
+        if (family_has(family.name, row) && used < sizeof list.text)
+            used += (size_t)snprintf(list.text + used, sizeof list.text - used, "%s%s",
+                                     used ? ", " : " (", family.name);
+    if (used && used + 1 < sizeof list.text)
+        snprintf(list.text + used, sizeof list.text - used, ")");
+    return list;
+}
 
 /* The word of a flag of a property: auto, on or off. */
 static char *word_of(app_options *o, const app_property *property)

@@ -31,6 +31,9 @@ typedef struct app_option_row {
 /* The words of --model: "none", and the rows of models.def; of --arch: the rows of families.def. */
 extern const char app_model_names[], app_family_names[];
 
+/* The words of --dtype and its like, and of --base-dtype: rows of dtype.def by their kind. */
+extern const char app_stored_words[], app_base_words[];
+
 /* The names of --pp-schedule, which may be a file too: the rows of schedules.def. */
 extern const char app_schedule_names[];
 
@@ -50,6 +53,12 @@ char *app_blocks_print(const wf_nn_gpt_config *config);
 
 extern const app_property app_properties[];
 extern const int app_property_count;
+
+/* The families whose models have what a row of these two lists is about, as " (gpt2, qwen2)"; "" for other rows. */
+typedef struct app_family_list {
+    char text[256];
+} app_family_list;
+app_family_list app_families_with(const app_option_row *row);
 
 /* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as the family has it. */
 extern const app_property app_scales[];

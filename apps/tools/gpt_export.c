@@ -25,12 +25,39 @@ typedef struct job {
     wf_gen_model source;
 } job;
 
+typedef struct list {
+    char text[128];
+} list;
+
+/* The types that weights are written as in a folder, with something in between, a blank first. */
+static list written(const char *between)
+{
+    list l = {""};
+    size_t used = 0;
+    const char *type;
+
+    for (int i = 0; (type = wf_par_pretrained_dtype_at(i)) && used < sizeof l.text; i++)
+        used += (size_t)snprintf(l.text + used, sizeof l.text - used, "%s%s", i ? between : " ",
+                                 type);
+    return l;
+}
+
+static bool is_written(const char *dtype)
+{
+    int i = 0;
+
+    while (wf_par_pretrained_dtype_at(i) && strcmp(wf_par_pretrained_dtype_at(i), dtype) != 0)
+        i++;
+    return wf_par_pretrained_dtype_at(i) || strcmp(dtype, "nf4") == 0;
+}
+
 static void help(void)
 {
+    printf("gpt_export - write a model as transformers or llama.cpp load it\n\n"
+           "Usage: gpt_export FROM TO [--dtype%s|nf4] [--merge] [--base DIR] [--ranks "
+           "N] [--overwrite]\n",
+           written("|").text);
     fputs(
-        "gpt_export - write a model as transformers or llama.cpp load it\n\n"
-        "Usage: gpt_export FROM TO [--dtype f32|bf16|f16|nf4] [--merge] [--base DIR] [--ranks "
-        "N] [--overwrite]\n"
         "       gpt_export FROM [TO] --gguf FILE [--gguf-type f32|f16|q8_0] [--tokenizer "
         "PATH] [--overwrite]\n\n"
         "  FROM   a checkpoint of gpt_train, or a directory of them, of which the newest is\n"
@@ -201,9 +228,8 @@ static int check(const job *j)
         return refuse("the name of folder %s is empty", *j->from ? "TO" : "FROM");
     if (j->dtype && !j->to)
         return refuse("--dtype is of folder TO, and there is none: --gguf-type is of the file");
-    if (j->dtype && strcmp(j->dtype, "f32") != 0 && strcmp(j->dtype, "bf16") != 0 &&
-        strcmp(j->dtype, "f16") != 0 && strcmp(j->dtype, "nf4") != 0)
-        return refuse("--dtype %s is none of f32, bf16, f16 and nf4", j->dtype);
+    if (j->dtype && !is_written(j->dtype))
+        return refuse("--dtype %s is none of%s and nf4", j->dtype, written(", ").text);
     return 0;
 }
 

@@ -1,5 +1,6 @@
 /* mesh/array/move_step.c - what a step makes of a layout, and which tensors may take it. */
 #include "mesh/array/move_internal.h"
+#include "core/dtype.h"
 
 const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t)
 {
@@ -22,7 +23,7 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
     if (!reduces && step->kind != WF_MOVE_PARTIAL)
         return true;
     return t->dtype == WF_F32 ||
-           (t->dtype == WF_BF16 && reduces && step->reduction == WF_REDUCE_SUM);
+           (wf_dtype_is_narrow(t->dtype) && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
 /* Rows of nf4 move as they are, and nothing else of it does; of dynamic8, an optimizer's state, nothing does. */

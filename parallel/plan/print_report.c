@@ -2,6 +2,7 @@
 #include "parallel/plan/print_internal.h"
 #include "parallel/report/layout.h"
 #include "parallel/formats/json_number.h"
+#include "core/dtype.h"
 #include "parallel/report/step_report_internal.h"
 #include <inttypes.h>
 #include <string.h>
@@ -111,7 +112,8 @@ static void print_units(FILE *out, const wf_par_report *r)
    parameters are not split. */
 static double above_the_mean(const wf_plan_request *o, const wf_par_report *r)
 {
-    double gathered = strcmp(o->param_dtype, "bf16") == 0 ? 2 : 4, rest = 0, shards = 1;
+    double gathered = (double)wf_dtype_size(wf_dtype_find(o->param_dtype)), rest = 0,
+           shards = 1;
     double whole = (4 - gathered) * (double)r->trained.share; /* masters; the rest follows */
 
     for (int i = 0; i < r->n_groups; i++) {
@@ -129,12 +131,12 @@ static void print_unit_notes(FILE *out, const wf_plan_request *o, const wf_par_r
 {
     double above = 100 * above_the_mean(o, r);
 
-    if (strcmp(o->param_dtype, "bf16") == 0)
+    if (wf_dtype_is_narrow(wf_dtype_find(o->param_dtype)))
         fprintf(
             out,
             "  at rest %s are fp32 masters, which count as optimizer state below; parameters "
-            "are their bf16 copy\n",
-            r->frozen.parameters ? "trained parameters" : "units");
+            "are their %s copy\n",
+            r->frozen.parameters ? "trained parameters" : "units", o->param_dtype);
     if (above >= 1)
         fprintf(
             out,

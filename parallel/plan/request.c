@@ -1,5 +1,6 @@
 /* parallel/plan/request.c - settings as words and as a job's options; see the header. */
 #include "parallel/plan/request.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -94,10 +95,10 @@ static void take_mesh(const wf_par_options *o, wf_plan_request *r)
         snprintf(r->accumulate, WF_WORD, "group:%d", o->accumulate_group);
     else
         set_word(r->accumulate, accumulates[o->accumulate]);
-    set_word(r->dtype, o->dtype == WF_BF16 ? "bf16" : "fp32");
-    set_word(r->compute, o->dtype == WF_BF16 && !o->compute_fp32 ? "bf16" : "fp32");
-    set_word(r->param_dtype, o->param_dtype == WF_BF16 ? "bf16" : "fp32");
-    set_word(r->reduce_dtype, o->reduce_dtype == WF_BF16 ? "bf16" : "fp32");
+    set_word(r->dtype, wf_dtype_word(o->dtype));
+    set_word(r->compute, wf_dtype_word(o->compute_fp32 ? WF_F32 : o->dtype));
+    set_word(r->param_dtype, wf_dtype_word(o->param_dtype));
+    set_word(r->reduce_dtype, wf_dtype_word(o->reduce_dtype));
     r->sequence_parallel = o->sequence_parallel;
     r->cuda_graph = o->cuda_graph;
     r->threads_per_rank = o->threads;
@@ -127,11 +128,6 @@ void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
 
 /* ---- a request as a job ---- */
 
-static wf_dtype dtype_of(const char *word)
-{
-    return strcmp(word, "bf16") == 0 ? WF_BF16 : WF_F32;
-}
-
 static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
 {
     wf_par_options *o = &made->job.mesh;
@@ -150,10 +146,10 @@ static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
         group ? WF_PAR_GROUP
               : (wf_par_accumulate)value_of(r->accumulate, accumulates, COUNT_OF(accumulates));
     o->accumulate_group = group;
-    o->dtype = dtype_of(r->dtype);
-    o->compute_fp32 = strcmp(r->compute, "fp32") == 0;
-    o->param_dtype = dtype_of(r->param_dtype);
-    o->reduce_dtype = dtype_of(r->reduce_dtype);
+    o->dtype = wf_dtype_find(r->dtype);
+    o->compute_fp32 = wf_dtype_find(r->compute) == WF_F32;
+    o->param_dtype = wf_dtype_find(r->param_dtype);
+    o->reduce_dtype = wf_dtype_find(r->reduce_dtype);
     o->sequence_parallel = r->sequence_parallel;
     o->cuda_graph = r->cuda_graph;
     o->threads = (int)r->threads_per_rank;

@@ -17,11 +17,13 @@ static void choose(char *place, const char *word)
 /* Sets what a search varies of models whose sizes are known. */
 static void choose_details(wf_plan_request *o, const wf_search_candidate *c)
 {
+    const char *dtype = wf_dtype_word((wf_dtype)c->dtype);
+
     choose(o->recompute, wf_search_recompute[c->recompute]);
-    choose(o->dtype, wf_search_dtypes[c->dtype]);
+    choose(o->dtype, dtype);
     wf_plan_derive_compute(o);
     if (!o->given[WF_SETTING_param_dtype])
-        choose(o->param_dtype, c->dtype == 0 ? "bf16" : "fp32");
+        choose(o->param_dtype, dtype);
     if (o->dp > 1)
         choose(o->accumulate, wf_search_accumulate[c->accumulate]);
 }
@@ -358,7 +360,7 @@ static wf_search_candidate candidate_of(const wf_plan_request *o)
     c.accumulate = (int8_t)(strncmp(accumulate, "group", 5) == 0
                                 ? 1
                                 : place_of(accumulate, wf_search_accumulate));
-    c.dtype = (int8_t)place_of(o->dtype, wf_search_dtypes);
+    c.dtype = (int8_t)wf_dtype_find(o->dtype);
     c.per_rank = (int16_t)(o->pp_virtual ? o->pp_virtual : wf_search_schedule(&c).per_rank);
     return c;
 }
@@ -395,9 +397,9 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
     c = candidate_of(options);
     s->ranks = wf_plan_ranks(options);
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
-    if (strcmp(options->dtype, "bf16") != 0 && s->machine.rate_fp32 <= 0)
-        wf_error_set(error, WF_EINVAL, "%s has no device.fp32: take --dtype bf16",
-                     options->machine);
+    if (s->machine.rate[c.dtype] <= 0)
+        wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16",
+                     options->machine, options->dtype);
     else if (s->timed)
         wf_search_time_plans(options, &s->machine, WF_SIM_PATH, found, error);
     else if (wf_plan_request_job(options, &made)->pipeline)

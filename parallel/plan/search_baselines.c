@@ -36,11 +36,11 @@ static bool make(const wf_search *s, way w, int64_t micro, wf_search_candidate *
         .per_rank = 1,
         .schedule = (int8_t)wf_pipe_schedule_find("naive"),
         .strategy = (int8_t)wf_strategy_place(w == FSDP ? "full_shard" : "no_shard"),
-        .dtype = (int8_t)place_in(wf_search_dtypes, o->dtype)};
+        .dtype = (int8_t)wf_dtype_find(o->dtype)};
     if (s->n_top && !o->given[WF_SETTING_dtype])
         c->dtype = s->top[0].candidate.dtype;
-    if (c->dtype == 1 && s->machine.rate_fp32 <= 0)
-        c->dtype = 0;
+    if (s->machine.rate[c->dtype] <= 0)
+        c->dtype = WF_BF16;
     if (o->given[WF_SETTING_recompute])
         c->recompute = (int8_t)place_in(wf_search_recompute, o->recompute);
     c->micros = (int32_t)(o->global_batch_size / (dp * micro));

@@ -7,11 +7,16 @@
 
 enum { GROUP = 4 };
 
+static int bytes_of(const char *word)
+{
+    return (int)wf_dtype_size(wf_dtype_find(word));
+}
+
 wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
 {
     const wf_par_strategy *strategy = wf_search_strategy(c);
     bool sharded = strategy->split_parameters && c->shard > 1, keeps = strategy->keep_gathered;
-    bool bf16 = c->dtype == 0, dp = c->shard * c->replicate > 1;
+    bool dp = c->shard * c->replicate > 1;
     wf_sim_layout l = {.pp = c->pp,
                        .replicate = c->replicate,
                        .shard = c->shard,
@@ -19,9 +24,9 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .sequence_parallel = c->sequence_parallel,
                        .micro = c->micro,
                        .micros = c->micros,
-                       .bytes = bf16 ? 2 : 4,
-                       .parameter_bytes = bf16 ? 2 : 4,
-                       .gradient_bytes = strcmp(s->options->reduce_dtype, "bf16") == 0 ? 2 : 4,
+                       .dtype = (wf_dtype)c->dtype,
+                       .parameter_bytes = bytes_of(wf_dtype_word((wf_dtype)c->dtype)),
+                       .gradient_bytes = bytes_of(s->options->reduce_dtype),
                        .sharded = sharded,
                        .split_update = strategy->split_optimizer &&
                                        !strategy->split_parameters && c->shard > 1,
@@ -30,7 +35,7 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .again = (wf_sim_again)c->recompute};
 
     if (s->options->given[WF_SETTING_param_dtype])
-        l.parameter_bytes = strcmp(s->options->param_dtype, "bf16") == 0 ? 2 : 4;
+        l.parameter_bytes = bytes_of(s->options->param_dtype);
     l.gather = !sharded ? WF_SIM_NEVER : keeps && c->pp > 1 ? WF_SIM_ONCE : WF_SIM_EACH;
     l.reduce = !dp ? WF_SIM_NEVER : c->accumulate > 0 ? WF_SIM_EACH : WF_SIM_ONCE;
     if (c->accumulate == 1) /* group:4, or the command line's */
@@ -127,7 +132,7 @@ double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
 static double kept(const wf_search *s, const wf_search_candidate *c)
 {
     const wf_sim_model *m = &s->model;
-    double a = c->dtype == 0 ? 2 : 4, d = (double)m->width;
+    double a = (double)wf_dtype_size((wf_dtype)c->dtype), d = (double)m->width;
     double heads = (double)(m->heads * m->head_dim), keys = (double)(m->kv_heads * m->head_dim);
     double residual = a * d / (c->sequence_parallel ? c->tp : 1);
 
@@ -280,8 +285,7 @@ bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
     found->bubble = result.bubble;
     found->path = result.path;
     found->utilisation = wf_sim_flops(&s->model, &l) /
-                         ((double)s->ranks * result.makespan *
-                          (c->dtype == 0 ? s->machine.rate_bf16 : s->machine.rate_fp32));
+                         ((double)s->ranks * result.makespan * s->machine.rate[c->dtype]);
     wf_sim_result_free(&result);
     return true;
 }

@@ -7,6 +7,7 @@
 
 #include "parallel/plan/request.h"
 #include "parallel/plan/strategy_order_internal.h"
+#include "core/dtype.h"
 #include "parallel/pipeline/schedule.h"
 #include "parallel/simulate/cost.h"
 
@@ -22,7 +23,7 @@ typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search */
+        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
     float bound;           /* no step is shorter, s */
 } wf_search_candidate;
 
@@ -91,8 +92,7 @@ typedef struct wf_search {
 #define WF_SEARCH_PUBLISHED_MOST   86
 
 /* Lists of what may be chosen. */
-extern const char *const wf_search_recompute[], *const wf_search_accumulate[],
-                                                    *const wf_search_dtypes[];
+extern const char *const wf_search_recompute[], *const wf_search_accumulate[];
 
 /* A candidate's schedule; without a name where it is a file's. */
 static inline wf_pipe_schedule wf_search_schedule(const wf_search_candidate *c)

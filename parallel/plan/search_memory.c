@@ -152,7 +152,8 @@ static holding holding_of(const wf_search *s, const wf_search_candidate *c,
     return (holding){.c = c,
                      .l = l,
                      .kept = m->kept,
-                     .border = (double)(c->micro * s->model.seq * s->model.width) * l->bytes /
+                     .border = (double)(c->micro * s->model.seq * s->model.width) *
+                               (double)wf_dtype_size(l->dtype) /
                                (c->sequence_parallel ? c->tp : 1),
                      .weights = wf_sim_block_weights(&s->model) / c->tp};
 }

@@ -206,10 +206,13 @@ static void other_numbers(wf_search *s, FILE *out)
                     w->sequence_parallel ? "without sequence parallelism"
                                          : "with sequence parallelism",
                     &c, out);
-    c = *w;
-    c.dtype = !w->dtype;
-    if (!o->given[WF_SETTING_dtype] && s->machine.rate_fp32 > 0 && !s->timed)
-        print_other(s, w->dtype ? "dtype bf16" : "dtype fp32", &c, out);
+    for (int n = WF_DTYPES - 1; n >= 0 && !s->timed && !o->given[WF_SETTING_dtype]; n--) {
+        c = *w;
+        c.dtype = (int8_t)n;
+        snprintf(name, sizeof name, "dtype %s", wf_dtype_word((wf_dtype)n));
+        if (n != w->dtype && wf_dtype_is_stored((wf_dtype)n) && s->machine.rate[n] > 0)
+            print_other(s, name, &c, out);
+    }
 }
 
 static void print_why(wf_search *s, FILE *out)

@@ -5,7 +5,6 @@
 
 const char *const wf_search_recompute[] = {"none", "attention", "block", "stage", NULL};
 const char *const wf_search_accumulate[] = {"local", "group:4", "reduced", NULL};
-const char *const wf_search_dtypes[] = {"bf16", "fp32", NULL};
 
 enum { MOST_PP = 256, MOST_MICRO = 64, EXACT_TP = 8, GROUP = 4 };
 
@@ -43,6 +42,13 @@ static bool is_exact(const wf_search_candidate *c)
            is_power(c->micros);
 }
 
+/* Returns whether activations may be of a type: the machine's file has to say how fast its products are. */
+static bool may_store(const wf_search *s, wf_dtype dtype)
+{
+    return wf_dtype_is_stored(dtype) && s->machine.rate[dtype] > 0 &&
+           may(s->options, WF_SETTING_dtype, s->options->dtype, wf_dtype_word(dtype));
+}
+
 static wf_status keep(wf_search *s, wf_search_candidate *c, wf_error *error)
 {
     s->considered++;
@@ -77,23 +83,22 @@ static void each_detail(wf_search *s, wf_search_candidate c, wf_error *error)
     bool sums = c.shard * c.replicate > 1;
 
     if (s->timed) { /* as they were asked for */
-        c.dtype = (int8_t)(strcmp(o->dtype, "bf16") != 0);
+        c.dtype = (int8_t)wf_dtype_find(o->dtype);
         keep(s, &c, error);
         return;
     }
     for (int r = 0; wf_search_recompute[r]; r++)
         for (int a = 0; wf_search_accumulate[a]; a++)
-            for (int d = 0; wf_search_dtypes[d] && error->code == WF_OK; d++) {
+            for (int d = WF_DTYPES - 1; d >= 0 && error->code == WF_OK;
+                 d--) { /* narrow ones first */
                 if (!may(o, WF_SETTING_recompute, o->recompute, wf_search_recompute[r]) ||
                     !may(o, WF_SETTING_accumulate, o->accumulate, wf_search_accumulate[a]) ||
-                    !may(o, WF_SETTING_dtype, o->dtype, wf_search_dtypes[d]))
+                    !may_store(s, (wf_dtype)d))
                     continue;
                 if ((r == 3 && c.pp == 1) ||
                     (a == 1 && (c.micros <= GROUP || c.micros % GROUP)) ||
                     (a > 0 && (!sums || !wf_search_strategy(&c)->split_gradients)))
                     continue; /* no other layout than the first */
-                if (d == 1 && s->machine.rate_fp32 <= 0)
-                    continue;
                 c.recompute = (int8_t)r;
                 c.accumulate = (int8_t)a;
                 c.dtype = (int8_t)d;

@@ -5,6 +5,7 @@
  * A rank has a clock, which its ops move, and a lane, on which its collectives follow each other. Where the machine moves
  * in the background, a rank waits for what is left of a collective when it needs it; else for all of it.
  */
+#include "core/dtype.h"
 #include "core/op.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
@@ -263,7 +264,7 @@ static double share_of(const wf_sim_machine *m, int64_t ranks)
 
 static double peak_rate(const wf_plan_request *r, const wf_sim_machine *m)
 {
-    return strcmp(r->compute, "bf16") == 0 ? m->rate_bf16 : m->rate_fp32;
+    return m->rate[wf_dtype_find(r->compute)];
 }
 
 wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *machine,

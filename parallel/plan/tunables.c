@@ -2,6 +2,7 @@
 #include "parallel/plan/tunables_internal.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/strategy_order_internal.h"
+#include "core/dtype.h"
 #include <string.h>
 
 enum {
@@ -179,21 +180,32 @@ static wf_plan_set set_large_tp(wf_plan_request *o, int i)
     return set_tp_between(o, i, EXACT_TP, MOST_RANKS);
 }
 
-static wf_plan_set set_reduce_dtype(wf_plan_request *o, int i)
+/* The word of the i-th type that rounds to fewer bits; NULL after the last. */
+static const char *narrow(int i)
 {
-    return i ? WF_PLAN_END : choose(o->reduce_dtype, "bf16", o->dp > 1);
+    for (int d = 0; d < WF_DTYPES; d++)
+        if (wf_dtype_is_narrow((wf_dtype)d) && i-- == 0)
+            return wf_dtype_word((wf_dtype)d);
+    return NULL;
 }
 
-/* Activations, parameters, or both as bf16. */
+static wf_plan_set set_reduce_dtype(wf_plan_request *o, int i)
+{
+    return narrow(i) ? choose(o->reduce_dtype, narrow(i), o->dp > 1) : WF_PLAN_END;
+}
+
+/* Activations, parameters, or both in fewer bits, one type after the other. */
 static wf_plan_set set_dtype(wf_plan_request *o, int i)
 {
+    const char *type = narrow(i / 3);
     wf_plan_set activations, parameters;
 
-    if (i == 3)
+    if (!type)
         return WF_PLAN_END;
-    activations = choose(o->dtype, "bf16", i != 1);
+    i %= 3;
+    activations = choose(o->dtype, type, i != 1);
     wf_plan_derive_compute(o);
-    parameters = choose(o->param_dtype, "bf16", i != 0);
+    parameters = choose(o->param_dtype, type, i != 0);
     if (i == 2)
         return activations == WF_PLAN_SET && parameters == WF_PLAN_SET ? WF_PLAN_SET
                                                                        : WF_PLAN_SKIP;

@@ -1,5 +1,6 @@
 /* parallel/simulate/cost.c - costs of blocks, head and stages; see the header. */
 #include "parallel/simulate/cost_internal.h"
+#include "core/tensor.h"
 
 static double head_width(const wf_sim_model *m)
 {
@@ -63,7 +64,7 @@ static double tensor_sum(const wf_sim_costing *c)
 static double tensor_gather(const wf_sim_costing *c)
 {
     return tensor_move(c, WF_SIM_ALL_GATHER,
-                       c->layout->sequence_parallel ? c->layout->bytes : 4);
+                       c->layout->sequence_parallel ? (int)wf_dtype_size(c->layout->dtype) : 4);
 }
 
 /* Two leave a block's forward pass, and two its backward pass. With sequence parallelism what products take is gathered again for
@@ -93,7 +94,8 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
 {
     const wf_sim_model *m = c->model;
     double weights = wf_sim_block_weights(m), scores = (double)m->seq * head_width(m);
-    double a = c->layout->bytes, d = (double)m->width, launch = c->machine->launch;
+    double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width,
+           launch = c->machine->launch;
     double turned = 2 * (head_width(m) + (double)(m->kv_heads * m->head_dim));
     double plain = m->gated ? 0 : PLAIN, f = (double)m->ffn;
     double normed =
@@ -132,7 +134,8 @@ static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *b
 
     cost.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * (double)m->width * 2 * (h + k));
     cost.of[WF_SIM_ATTENTION] = block->forward.of[WF_SIM_ATTENTION];
-    cost.of[WF_SIM_ELEMENTS] = element_time(c, c->layout->bytes * 2 * (h + k), 0);
+    cost.of[WF_SIM_ELEMENTS] =
+        element_time(c, (double)wf_dtype_size(c->layout->dtype) * 2 * (h + k), 0);
     cost.of[WF_SIM_LAUNCH] = ATTENTION_OPS * c->machine->launch;
     if (c->layout->tp > 1) /* sequence parallelism: of the input, which is kept in parts */
         cost.of[WF_SIM_TENSOR] = tensor_sum(c) + tensor_gather(c);
@@ -172,7 +175,7 @@ static wf_sim_step head_cost(const wf_sim_costing *c)
 static wf_sim_step embedding_cost(const wf_sim_costing *c)
 {
     const wf_sim_model *m = c->model;
-    double a = c->layout->bytes, d = (double)m->width;
+    double a = (double)wf_dtype_size(c->layout->dtype), d = (double)m->width;
     wf_sim_step s = {.parameters = wf_sim_head_weights(m) / (double)c->layout->tp,
                      .tensors = 1};
 
@@ -191,7 +194,8 @@ static wf_sim_step embedding_cost(const wf_sim_costing *c)
 
 static wf_sim_step last_norm_cost(const wf_sim_costing *c)
 {
-    double a = c->layout->bytes, d = (double)c->model->width, launch = c->machine->launch;
+    double a = (double)wf_dtype_size(c->layout->dtype), d = (double)c->model->width,
+           launch = c->machine->launch;
     wf_sim_step s = {.tensors = 1};
 
     s.forward.of[WF_SIM_ELEMENTS] = element_time(c, 0, 2 * a * d);
@@ -230,7 +234,8 @@ static void cost_stage(const wf_sim_costing *c, const wf_sim_step *block, int64_
     int64_t steps = c->model->layers + 2;
     wf_sim_step embedding = embedding_cost(c), head = head_cost(c), norm = last_norm_cost(c);
     double blocks = (double)(end - first) - (first == 0 && end > first) - (end == steps);
-    double others = 0, border = c->tokens * (double)c->model->width * l->bytes;
+    double others = 0,
+           border = c->tokens * (double)c->model->width * (double)wf_dtype_size(l->dtype);
 
     blocks = blocks > 0 ? blocks : 0;
     *stage = (wf_sim_stage){.gather = 0};
@@ -301,7 +306,7 @@ void wf_sim_stages(const wf_sim_machine *machine, const wf_sim_model *model,
                         .model = model,
                         .layout = layout,
                         .tokens = (double)(layout->micro * model->seq),
-                        .rate = layout->bytes == 2 ? machine->rate_bf16 : machine->rate_fp32};
+                        .rate = machine->rate[layout->dtype]};
     wf_sim_step block = block_cost(&c);
     int64_t inner = layout->tp * layout->shard * layout->replicate;
     wf_sim_link border = wf_sim_link_of(machine, 2, inner);

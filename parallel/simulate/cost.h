@@ -10,6 +10,7 @@
 #ifndef WF_PARALLEL_SIMULATE_COST_H
 #define WF_PARALLEL_SIMULATE_COST_H
 
+#include "core/shape.h"
 #include "parallel/simulate/machine.h"
 #include "parallel/simulate/simulate.h"
 
@@ -42,9 +43,9 @@ typedef struct wf_sim_layout {
     int64_t pp, replicate, shard, tp; /* sizes of the axes, the innermost last */
     bool sequence_parallel;
     int64_t micro, micros; /* sequences of a micro-batch; micro-batches of a step */
-    int bytes, parameter_bytes,
-        /* activations, parameters as they are gathered, gradients as they are moved: 2 or 4 */
-        gradient_bytes;
+    wf_dtype dtype;        /* activations, and operands of products */
+    /* bytes of parameters as they are gathered, and of gradients as they are moved: 2 or 4 */
+    int parameter_bytes, gradient_bytes;
     wf_sim_when gather, reduce;
     bool gather_again; /* unit by unit for backward, too */
     int64_t group;     /* WF_SIM_EACH: micro-batches whose gradients are reduced together */

@@ -24,14 +24,14 @@ typedef struct wf_sim_link {
     double latency;   /* s that a message without bytes takes */
 } wf_sim_link;
 
-enum { WF_SIM_NAME = 64 };
+enum { WF_SIM_NAME = 64, WF_SIM_DTYPES = 16 };
 
 /** wf_sim_machine - the fields of a machine file. */
 typedef struct wf_sim_machine {
     char name[WF_SIM_NAME];
     double memory; /* bytes */
-    double rate_bf16,
-        rate_fp32; /* FLOP/s in matrix products, at their peak; fp32 0: not known */
+    /* FLOP/s in matrix products of a wf_dtype, at their peak; 0: not known; bf16's is */
+    double rate[WF_SIM_DTYPES];
     double products, attention; /* the part of the peak that they reach */
     double bandwidth;           /* bytes/s that its memory reaches */
     double launch;              /* s that a kernel takes at least */

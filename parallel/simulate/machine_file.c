@@ -1,5 +1,6 @@
 /* parallel/simulate/machine_file.c - machine files: JSON in and out; see the header. */
 #include "core/files/output.h"
+#include "core/shape.h"
 #include "parallel/simulate/machine_internal.h"
 #include <jansson.h>
 #include <math.h>
@@ -23,10 +24,18 @@ typedef struct field {
 
 #define AT(member) offsetof(wf_sim_machine, member)
 
+_Static_assert((int)WF_DTYPES <= WF_SIM_DTYPES, "a machine has a rate of each type");
+
 static const field fields[] = {
     {"device", "memory", AT(memory), NUMBER, false, 1, 1e18},
-    {"device", "bf16", AT(rate_bf16), NUMBER, false, 1e6, 1e21},
-    {"device", "fp32", AT(rate_fp32), NUMBER, true, 1e6, 1e21},
+#define AS_WIDE(name, word)                                                                    \
+    {"device", word, AT(rate[WF_##name]), NUMBER, WF_##name != WF_BF16, 1e6, 1e21},
+#define AS_NARROW(name, word) AS_WIDE(name, word)
+#define AS_BLOCKS(name, word)
+#define AS_OTHER(name, word)
+#define DTYPE(name, type, text, word, kind, file) AS_##kind(name, word)
+#include "core/dtype.def"
+#undef DTYPE
     {"device", "products", AT(products), NUMBER, false, 1e-3, 1},
     {"device", "attention", AT(attention), NUMBER, false, 1e-3, 1},
     {"device", "bandwidth", AT(bandwidth), NUMBER, false, 1e6, 1e18},

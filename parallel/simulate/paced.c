@@ -36,10 +36,11 @@ static double op_time(const void *self, const wf_call *call)
 {
     const wf_sim_paced *p = self;
     const wf_sim_machine *m = &p->machine;
-    bool bf16 = wf_context_compute(call->ctx) == WF_BF16 && call->in[0]->dtype == WF_BF16;
+    wf_dtype stored = call->in[0]->dtype;
+    bool as_stored = wf_context_compute(call->ctx) == stored && m->rate[stored] > 0;
     wf_sim_work work = wf_sim_work_of(call);
     double rate =
-        (bf16 ? m->rate_bf16 : m->rate_fp32) * (work.attention ? m->attention : m->products);
+        m->rate[as_stored ? stored : WF_F32] * (work.attention ? m->attention : m->products);
 
     return p->scale *
            (m->launch + (work.flops > 0 ? work.flops / rate : work.bytes / m->bandwidth));

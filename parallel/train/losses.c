@@ -2,6 +2,7 @@
 #include "parallel/train/losses_internal.h"
 #include "core/host_data.h"
 #include "kernels/ops.h"
+#include "core/dtype.h"
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -40,7 +41,7 @@ static wf_tensor *computed(wf_tensor *t)
 {
     wf_dtype dtype = t ? wf_context_device(t->ctx)->dtype : WF_F32;
 
-    return t && t->dtype == WF_BF16 ? wf_cast(t, dtype) : t;
+    return t && wf_dtype_is_narrow(t->dtype) ? wf_cast(t, dtype) : t;
 }
 
 /* Refuses what has more dims than any field of the batch: a prediction that no target was compared with. */

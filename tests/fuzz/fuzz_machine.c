@@ -1,4 +1,5 @@
 /* tests/fuzz/fuzz_machine.c - machine files: what is accepted has every figure in its range, and a name that can be printed. */
+#include "core/shape.h"
 #include "parallel/formats/json_internal.h"
 #include "parallel/simulate/machine_internal.h"
 #include "tests/fuzz/fuzz.h"
@@ -13,7 +14,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (status != WF_OK)
         return 0;
     PROMISE(memchr(m.name, 0, sizeof m.name) && wf_json_printable(m.name));
-    PROMISE(m.rate_bf16 >= 1e6 && (m.rate_fp32 >= 1e6 || m.rate_fp32 == 0));
+    PROMISE(m.rate[WF_BF16] >= 1e6 && (m.rate[WF_F32] >= 1e6 || m.rate[WF_F32] == 0));
     PROMISE(m.bandwidth >= 1e6 && m.inside.bandwidth >= 1e6 && m.network.bandwidth >= 1e6);
     PROMISE(m.devices >= 1 && m.cores >= 0 && m.products > 0 && m.attention > 0);
     PROMISE(m.inside.latency >= 0 && m.network.latency <= 1 && m.launch <= 1);

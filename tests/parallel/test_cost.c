@@ -3,8 +3,8 @@
 #include "tests/harness.h"
 #include <stdio.h>
 
-static const wf_sim_machine machine = {.rate_bf16 = 1000,
-                                       .rate_fp32 = 500,
+static const wf_sim_machine machine = {.rate[WF_BF16] = 1000,
+                                       .rate[WF_F32] = 500,
                                        .products = .5,
                                        .attention = .25,
                                        .bandwidth = 200,
@@ -77,7 +77,7 @@ static void stages(void)
                        .tp = 1,
                        .micro = 1,
                        .micros = 1,
-                       .bytes = 2,
+                       .dtype = WF_BF16,
                        .parameter_bytes = 2,
                        .gradient_bytes = 4,
                        .group = 1};

@@ -138,7 +138,7 @@ static void name_candidate(const wf_search_candidate *c, const char *what, doubl
            what, said, peak, c->pp, c->tp, c->shard, c->replicate, wf_search_schedule(c).name,
            wf_search_strategy(c)->name, wf_search_recompute[c->recompute],
            wf_search_accumulate[c->accumulate], c->micro, c->micros,
-           wf_search_dtypes[c->dtype]);
+           wf_dtype_word((wf_dtype)c->dtype));
 }
 
 /* Whether no bound of its memory is above its plan; and its plan in `l`. */

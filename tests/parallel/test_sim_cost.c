@@ -8,8 +8,8 @@
 
 static const wf_sim_machine machine = {.name = "of the test",
                                        .memory = 1e9,
-                                       .rate_bf16 = 1e12,
-                                       .rate_fp32 = 1e12,
+                                       .rate[WF_BF16] = 1e12,
+                                       .rate[WF_F32] = 1e12,
                                        .products = 1,
                                        .attention = 1,
                                        .bandwidth = 1e12,
@@ -36,7 +36,7 @@ static wf_sim_layout layout_of(int pp, int shard, int tp, int micro, int micros)
                            .tp = tp,
                            .micro = micro,
                            .micros = micros,
-                           .bytes = 4,
+                           .dtype = WF_F32,
                            .parameter_bytes = 4,
                            .gradient_bytes = 4,
                            .group = 1};
@@ -143,7 +143,7 @@ static void embedding(void)
     wf_sim_stage stage[2];
     wf_sim_costs costs;
 
-    l.bytes = 2;
+    l.dtype = WF_BF16;
     wf_sim_stages(&machine, &gpt2, &l, cut, 2, stage, &costs);
     CU_ASSERT_DOUBLE_EQUAL(stage[0].forward.of[WF_SIM_TENSOR],
                            sum + wf_sim_collective(&machine, WF_SIM_ALL_GATHER, 4 * all, 2, 1),

@@ -9,7 +9,7 @@ const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
         const char *name;
         wf_nn_gpt_config config;
     } families[] = {
-#define FAMILY(name, ...) {#name, {__VA_ARGS__}},
+#define FAMILY(name, class, parent, base, gguf, ...) {#name, {__VA_ARGS__}},
 #include "nn/models/gpt/families.def"
 #undef FAMILY
     };

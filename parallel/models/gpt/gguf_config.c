@@ -72,9 +72,9 @@ static bool has_tensor(const source *s, const char *name)
     return wf_gguf_tensor_find(s->g, name) != NULL;
 }
 
-static bool is_phi3(const source *s)
+static bool has_long_rope(const source *s)
 {
-    return strcmp(s->arch, "phi3") == 0;
+    return wf_gguf_has_long_rope(s->arch);
 }
 
 static void read_sizes(source *s, wf_nn_gpt_config *m)
@@ -203,13 +203,13 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
 
     if (s->error->code != WF_OK)
         return;
-    if (turns != m->head_dim && (!is_phi3(s) || turns > m->head_dim)) {
+    if (turns != m->head_dim && (!has_long_rope(s) || turns > m->head_dim)) {
         wf_error_set(s->error, WF_EUNSUPPORTED,
                      "%.900s: key \"%s.rope.dimension_count\" says that a part of a head turns",
                      s->path, s->arch);
         return;
     }
-    if (is_phi3(s)) {
+    if (has_long_rope(s)) {
         const wf_par_gguf_key *k = wf_par_gguf_find(
             s->g, full(s, "attention.sliding_window", text), WF_PAR_GGUF_I64, false, s->error);
 
@@ -221,7 +221,7 @@ static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
                          text);
     }
     read_scaling(s, m);
-    if (is_phi3(s))
+    if (has_long_rope(s))
         read_long_factors(s, file, m);
     check_attention_factor(s, m);
     wrong = s->error->code == WF_OK ? wf_nn_gpt_rope_wrong(m) : NULL;
@@ -255,6 +255,7 @@ static wf_status find_architecture(source *s, char arch[32], wf_nn_gpt_config *m
         wf_par_gguf_find(s->g, "general.architecture", WF_PAR_GGUF_TEXT, false, s->error);
     const wf_par_gguf_text *text = k ? k->values : NULL;
     const wf_nn_gpt_config *family;
+    char known[512];
 
     if (s->error->code != WF_OK)
         return s->error->code;
@@ -263,11 +264,13 @@ static wf_status find_architecture(source *s, char arch[32], wf_nn_gpt_config *m
                             "%.900s: key \"general.architecture\" is missing", s->path);
     snprintf(arch, 32, "%.*s", (int)(text->bytes < 31 ? text->bytes : 31), text->text);
     family = wf_nn_gpt_family(s->arch);
-    if (!family || !wf_gguf_is_architecture(s->arch))
-        return wf_error_set(s->error, WF_EUNSUPPORTED,
-                            "%.900s: key \"general.architecture\" is %s, and what is read are "
-                            "gpt2, llama, qwen2, qwen3, smollm3, granite and phi3",
-                            s->path, wf_text_visible(arch));
+    if (!family || !wf_gguf_is_architecture(s->arch)) {
+        wf_gguf_architectures(known, sizeof known);
+        return wf_error_set(
+            s->error, WF_EUNSUPPORTED,
+            "%.900s: key \"general.architecture\" is %s, and what is read are %s", s->path,
+            wf_text_visible(arch), known);
+    }
     *m = *family;
     return WF_OK;
 }

@@ -1,4 +1,5 @@
 /* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see gguf_weights_internal.h. */
+#include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -61,7 +62,7 @@ static bool is_off(const wf_par_gguf_key *k)
 /* A Phi-3's window is read; that of others has to be off. */
 static bool is_read_window(const char *arch, const char *key)
 {
-    return strcmp(arch, "phi3") == 0 && strcmp(key, "attention.sliding_window") == 0;
+    return wf_gguf_has_long_rope(arch) && strcmp(key, "attention.sliding_window") == 0;
 }
 
 static bool is_causal(const wf_par_gguf *g, const char *arch, wf_error *error)

@@ -4,20 +4,44 @@
 #include <stdio.h>
 #include <string.h>
 
+/* Words of families.def; the last four are of models alone. */
+enum {
+    NO_GGUF = 0,
+    IN_GGUF = 1,
+    TURNS_NEIGHBOURS = 1 << 1,
+    ONE_QKV = 1 << 2,
+    ONE_MLP = 1 << 3,
+    MAY_BIAS = 1 << 4,
+    HAS_SCALES = 1 << 5,
+    HAS_LONG_ROPE = 1 << 6,
+    IS_TIED = 1 << 7,
+    QKV_BIAS = 1 << 8,
+    OTHER_BIAS = 1 << 9,
+    QK_NORM = 1 << 10,
+    ROPE_SKIP = 1 << 11,
+};
+
 typedef struct family {
     const char *name;
-    bool neighbours; /* rotation pairs 2i with 2i + 1 of a head */
-    bool joined;     /* queries, keys and values are one tensor */
-    bool joined_mlp; /* gate and up are one tensor */
+    unsigned words;
+    wf_nn_gpt_config config;
 } family;
 
-enum { GPT2, LLAMA, QWEN2, QWEN3, SMOLLM3, GRANITE, PHI3, FAMILIES };
+static const family families[] = {
+#define FAMILY(name, class, parent, base, gguf, ...) {#name, gguf, {__VA_ARGS__}},
+#include "nn/models/gpt/families.def"
+#undef FAMILY
+};
 
-static const family families[FAMILIES] = {
-    {"gpt2", false, true, false},    {"llama", true, false, false},
-    {"qwen2", false, false, false},  {"qwen3", false, false, false},
-    {"smollm3", true, false, false}, {"granite", true, false, false},
-    {"phi3", false, true, true}};
+enum { FAMILIES = sizeof families / sizeof *families };
+
+static const family *find(const char *architecture)
+{
+    for (int i = 0; architecture && i < FAMILIES; i++)
+        if (families[i].words && strcmp(families[i].name, architecture) == 0)
+            return &families[i];
+    return NULL;
+}
 
 /* What embeddings, scores, residuals or logits are multiplied with, if anything. */
 static bool scaled(const wf_nn_gpt_config *m)
@@ -60,40 +84,84 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
                  "has not";
 }
 
-/* NULL: llama.cpp has no model of these properties. */
+/* Returns what a model has that not all have: what a file of an architecture has or cannot say. */
+static unsigned traits_of(const wf_nn_gpt_config *m)
+{
+    unsigned traits = 0;
+
+    if (m->qkv_bias)
+        traits |= QKV_BIAS;
+    if (m->out_bias || m->mlp_bias)
+        traits |= OTHER_BIAS;
+    if (m->qk_norm)
+        traits |= QK_NORM;
+    if (m->position == WF_NN_ROPE && m->rope_skip)
+        traits |= ROPE_SKIP;
+    if (scaled(m))
+        traits |= HAS_SCALES;
+    if (turns_as_phi3(m))
+        traits |= HAS_LONG_ROPE;
+    return traits;
+}
+
+/* Returns the traits that a family's models have, all of them. */
+static unsigned traits_needed(const family *f)
+{
+    return traits_of(&f->config) | (f->words & (HAS_SCALES | HAS_LONG_ROPE));
+}
+
+/* Compares what architectures say by nothing but their names. */
+static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
+{
+    const wf_nn_gpt_config *c = &f->config;
+
+    return m->norm == c->norm && m->position == c->position && m->mlp == c->mlp &&
+           m->order == c->order && m->gain_offset == c->gain_offset &&
+           m->qk_norm_wide == c->qk_norm_wide &&
+           (!c->rope_skip || m->rope_skip == c->rope_skip) &&
+           (m->tied || !(f->words & IS_TIED));
+}
+
+/* NULL: llama.cpp has no model of these properties. A family that has biases goes before one that may have them. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
-    static const int64_t skip_of_smollm3 = 4; /* in llama.cpp a constant */
-    const bool biases = m->qkv_bias || m->out_bias || m->mlp_bias;
+    const unsigned traits = traits_of(m), biases = QKV_BIAS | OTHER_BIAS;
+    const family *found = NULL;
 
-    if (m->position == WF_NN_LEARNED_POSITIONS)
-        return wf_nn_gpt_alike(m, wf_nn_gpt_family("gpt2")) && !scaled(m) ? &families[GPT2]
-                                                                          : NULL;
-    if (wf_gguf_rope_missing(m))
+    if (m->position == WF_NN_ROPE && wf_gguf_rope_missing(m))
         return NULL;
-    if (turns_as_phi3(m))
-        return &families[PHI3];
-    if (m->norm != WF_NN_RMSNORM || m->mlp != WF_NN_SWIGLU || m->order != WF_NN_PRE_NORM ||
-        m->gain_offset || m->qk_norm_wide)
-        return NULL;
-    if (!m->qk_norm && !m->rope_skip && !scaled(m))
-        return m->qkv_bias && !m->out_bias && !m->mlp_bias ? &families[QWEN2]
-                                                           : &families[LLAMA];
-    if (biases || m->qk_norm + (m->rope_skip != 0) + scaled(m) > 1)
-        return NULL;
-    if (m->qk_norm)
-        return &families[QWEN3];
-    return scaled(m)                         ? &families[GRANITE]
-           : m->rope_skip == skip_of_smollm3 ? &families[SMOLLM3]
-                                             : NULL;
+    for (int i = 0; i < FAMILIES; i++) {
+        const family *f = &families[i];
+
+        if (!f->words || !has_base_of(m, f))
+            continue;
+        if (traits == traits_needed(f))
+            return f;
+        if (f->words & MAY_BIAS && (traits & ~biases) == traits_needed(f) && !found)
+            found = f;
+    }
+    return found;
 }
 
 bool wf_gguf_is_architecture(const char *name)
 {
-    for (int i = 0; i < FAMILIES; i++)
-        if (strcmp(families[i].name, name) == 0)
-            return true;
-    return false;
+    return find(name) != NULL;
+}
+
+bool wf_gguf_has_long_rope(const char *architecture)
+{
+    const family *f = find(architecture);
+
+    return f && f->words & HAS_LONG_ROPE;
+}
+
+void wf_gguf_architectures(char *text, size_t size)
+{
+    text[0] = 0;
+    for (int i = 0, used = 0; i < FAMILIES; i++)
+        if (families[i].words && (size_t)used < size)
+            used += snprintf(text + used, size - (size_t)used, "%s%s", used ? ", " : "",
+                             families[i].name);
 }
 
 bool wf_gguf_has(const wf_nn_gpt_config *model)
@@ -140,15 +208,13 @@ static char of_qkv(const char *theirs)
     return found && found[7] == '.' ? found[6] : '\0';
 }
 
-/* A Llama's parameters may lie as those of a Phi-3 do. */
+/* Parameters of a model without traits may lie as those of a Phi-3 do. */
 static const family *layout_of(const char *architecture, const wf_nn_gpt_config *model)
 {
-    const family *f = family_of(model);
+    const family *f = family_of(model), *other = find(architecture);
+    const bool plain = f && !traits_needed(f) && f->config.position == WF_NN_ROPE;
 
-    return f == &families[LLAMA] && architecture &&
-                   strcmp(architecture, families[PHI3].name) == 0
-               ? &families[PHI3]
-               : f;
+    return plain && other && other->words & HAS_LONG_ROPE ? other : f;
 }
 
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model)
@@ -176,24 +242,24 @@ bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
     *place = (wf_gguf_place){.rows = rows};
     wf_hf_write_name(name, names[i].theirs, block);
     letter = of_qkv(name);
-    if (strstr(name, ".ffn_gate.") && f->joined_mlp) { /* it comes before what it gates */
+    if (strstr(name, ".ffn_gate.") && f->words & ONE_MLP) { /* it comes before what it gates */
         place->rows = 2 * rows;
         snprintf(place->name, sizeof place->name, "blk.%lld.ffn_up%s", (long long)block,
                  strrchr(name, '.'));
         return true;
     }
-    if (strstr(name, ".ffn_up.") && f->joined_mlp) {
+    if (strstr(name, ".ffn_up.") && f->words & ONE_MLP) {
         place->row = rows;
         place->rows = 2 * rows;
     }
-    if (letter && f->joined) { /* they come in this order */
+    if (letter && f->words & ONE_QKV) { /* they come in this order */
         place->row = letter == 'q' ? 0 : letter == 'k' ? queries : queries + keys;
         place->rows = queries + 2 * keys;
         snprintf(place->name, sizeof place->name, "blk.%lld.attn_qkv%s", (long long)block,
                  strrchr(name, '.'));
         return true;
     }
-    if (f->neighbours && (letter == 'q' || letter == 'k'))
+    if (f->words & TURNS_NEIGHBOURS && (letter == 'q' || letter == 'k'))
         place->heads = letter == 'q' ? model->heads : model->kv_heads;
     snprintf(place->name, sizeof place->name, "%.63s", name);
     return true;
@@ -262,7 +328,7 @@ static void put_rope(wf_gguf_header *h, const wf_nn_gpt_config *m)
                  (int64_t)m->rope_scaling.original_positions);
         put_number(h, m, "rope.scaling.attn_factor", wf_gguf_attention_factor(m));
     }
-    if (family_of(m) == &families[PHI3]) /* without the key llama.cpp warns */
+    if (family_of(m)->words & HAS_LONG_ROPE) /* without the key llama.cpp warns */
         put_size(h, m, "attention.sliding_window", 0);
 }
 

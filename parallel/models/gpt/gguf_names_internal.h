@@ -31,8 +31,11 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 /* Back: the row of a parameter in the file that is a row of ours. */
 int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 
-/* Whether models of this architecture may be here. */
+/* Whether models of this architecture may be here; whether a part of their heads may turn, or factors of rotation be two
+   lists; all of them, with commas in between. */
 bool wf_gguf_is_architecture(const char *name);
+bool wf_gguf_has_long_rope(const char *architecture);
+void wf_gguf_architectures(char *text, size_t size);
 
 /* Whether a file of this architecture may hold a model of these properties. */
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);

@@ -9,44 +9,13 @@ enum { DISTANCE_OF_ALL = 16 }; /* no family has so many above it */
     .offset = offsetof(wf_nn_gpt_config, name), .size = sizeof(((wf_nn_gpt_config *)0)->name)
 
 static const wf_hf_family families[] = {
-#define FAMILY(type, class, parent, base) {#type, class, parent, base},
-#define INT(...)
-#define COUNT(...)
-#define WINDOW(...)
-#define SWITCH(...)
-#define REAL(...)
-#define WHOLE(...)
-#define BOOL(...)
-#define WORD(...)
-#define SKIP(...)
-#define FACTORS(...)
-#define LAYER_TYPES(...)
-#define MUST(...)
-#define EACH(...)
-#define IGNORE(...)
-#define TELL(...)
-#include "parallel/models/gpt/hf_config.def"
+#define FAMILY(type, class, parent, base, ...) {#type, class, parent, base},
+#include "nn/models/gpt/families.def"
 #undef FAMILY
-#undef INT
-#undef COUNT
-#undef WINDOW
-#undef SWITCH
-#undef REAL
-#undef WHOLE
-#undef BOOL
-#undef WORD
-#undef SKIP
-#undef FACTORS
-#undef LAYER_TYPES
-#undef MUST
-#undef EACH
-#undef IGNORE
-#undef TELL
 };
 
 /* clang-format off */
 static const wf_hf_key keys[] = {
-#define FAMILY(...)
 #define ROW(of, what, name, elsewhere) .family = #of, .kind = WF_HF_##what, .key = name, .others = elsewhere
 #define INT(of, key, others, field, high, normal) \
     {ROW(of, INT, key, others), FIELD(field), .least = 1, .most = high, .standard = normal},

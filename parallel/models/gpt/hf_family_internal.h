@@ -1,5 +1,5 @@
 /*
- * parallel/models/gpt/hf_family_internal.h - the rows of hf_config.def as data: families of transformers' models, and
+ * parallel/models/gpt/hf_family_internal.h - families of transformers' models, and the rows of hf_config.def as data:
  * the keys of their config.json. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_FAMILY_INTERNAL_H

@@ -5,6 +5,7 @@
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
 #include "parallel/models/gpt/hf_nf4_internal.h"
+#include "parallel/models/gpt/pretrained.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -130,25 +131,59 @@ static void leave_adapters_out(wf_hf_writer *w)
             w->parameter[w->count++] = w->parameter[i];
 }
 
+/* The types that weights can be written as: rows of core/dtype.def, and one that tensors never have. */
+static const struct {
+    const char *text;
+    wf_safetensors_dtype type;
+} files[] = {
+#define WF_ST_NONE                                WF_ST_DTYPES
+#define DTYPE(name, type, text, word, kind, file) {text, WF_ST_##file},
+#include "core/dtype.def"
+#undef DTYPE
+#undef WF_ST_NONE
+    {"f16", WF_ST_F16}};
+
+enum { FILE_TYPES = sizeof files / sizeof *files };
+
+static wf_safetensors_dtype file_dtype(const char *text)
+{
+    for (int i = 0; i < FILE_TYPES; i++)
+        if (strcmp(files[i].text, text) == 0)
+            return files[i].type;
+    return WF_ST_DTYPES;
+}
+
+const char *wf_par_pretrained_dtype_at(int i)
+{
+    for (int k = 0; k < FILE_TYPES; k++)
+        if (files[k].type != WF_ST_DTYPES && i-- == 0)
+            return files[k].text;
+    return NULL;
+}
+
+static wf_status refuse_dtype(wf_hf_writer *w, const char *dtype)
+{
+    char known[128] = "";
+    size_t used = 0;
+
+    for (int i = 0; wf_par_pretrained_dtype_at(i) && used < sizeof known; i++)
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s",
+                                 !used                                ? ""
+                                 : !wf_par_pretrained_dtype_at(i + 1) ? " and "
+                                                                      : ", ",
+                                 wf_par_pretrained_dtype_at(i));
+    return wf_error_set(&w->error, WF_EINVAL,
+                        "weights cannot be written as %s: %s can, and nf4 where a folder or a "
+                        "GGUF file is converted",
+                        dtype, known);
+}
+
 wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
 {
-    w->dtype = WF_ST_DTYPES;
-    if (!dtype || strcmp(dtype, "f32") == 0)
-        w->dtype = WF_ST_F32;
-    else if (strcmp(dtype, "bf16") == 0)
-        w->dtype = WF_ST_BF16;
-    else if (strcmp(dtype, "f16") == 0)
-        w->dtype = WF_ST_F16;
-    else if (w->whole && strcmp(dtype, "nf4") == 0) {
-        w->dtype = WF_ST_F32;
-        w->nf4 = true;
-    }
+    w->nf4 = w->whole && dtype && strcmp(dtype, wf_dtype_name(WF_NF4)) == 0;
+    w->dtype = dtype && !w->nf4 ? file_dtype(dtype) : WF_ST_F32;
     if (w->dtype == WF_ST_DTYPES)
-        return wf_error_set(
-            &w->error, WF_EINVAL,
-            "weights cannot be written as %s: f32, bf16 and f16 can, and nf4 where a "
-            "folder or a GGUF file is converted",
-            dtype);
+        return refuse_dtype(w, dtype);
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
     leave_adapters_out(w);
     w->place = calloc((size_t)w->count + 1, sizeof *w->place);
