@@ -1,9 +1,10 @@
 #!/bin/bash
 # test.sh [--sanitize] - everything a change has to pass: build and tests with gcc, the same sources
 # with clang, the format. With --sanitize, as in CI, warnings are errors, and clang's build becomes
-# two: one runs the tests under AddressSanitizer with UndefinedBehaviorSanitizer and fuzzes the
-# parsers for half a minute, one runs them under ThreadSanitizer. Tests labelled "heavy", "lint" or
-# "elsewhere" (tests/sanitizers.cmake) stay out there.
+# two: one runs tests under AddressSanitizer with UndefinedBehaviorSanitizer and fuzzes the parsers for
+# half a minute, one runs them under ThreadSanitizer. Each build leaves tests to another one, labelled
+# "elsewhere" (tests/sanitizers.cmake), gcc's too; "heavy" and "lint" are gcc's alone. The end says how many
+# each has left, and a test that none has run is a failure.
 #
 # A failing part does not stop the others. The end repeats what each part came to, and the exit
 # status is that of the whole.
@@ -76,14 +77,20 @@ attribute()
     sed -n "s/^[[:space:]]*$2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1
 }
 
+# listed DIR [CTEST OPTION...]: the names of a tree's tests.
+listed()
+{
+    ctest --test-dir "$@" -N | sed -n 's/^ *Test *#[0-9]*: //p' | sort
+}
+
 # tests NAME DIR [CTEST OPTION...]: runs a built tree's tests and adds up their counts.
 tests()
 {
-    local name=$1 xml=$2/ctest.xml total bad skip status
+    local name=$1 xml=$2/ctest.xml total bad skip status left
+    left=$(listed "$2" | wc -l)
     shift
     echo "== $name"
     begin
-    rm -f "$xml"
     "${runner[@]}" ctest --test-dir "$@" --output-on-failure --output-junit "$PWD/$xml" \
         -j $((jobs + 2)) # some wait, for others or for a time
     status=$?
@@ -98,8 +105,10 @@ tests()
     passed=$((passed + total - bad - skip))
     failed=$((failed + bad))
     skipped=$((skipped + skip))
+    left=$((left - total))
+    [ $left = 0 ] && left="" || left=", $left left to other builds"
     took
-    summary+=("$name: $((total - bad - skip)) of $total passed, $bad failed, $skip skipped in $said")
+    summary+=("$name: $((total - bad - skip)) of $total passed, $bad failed, $skip skipped$left in $said")
 }
 
 # build_and_test NAME DIR CTEST-OPTIONS CMAKE-OPTION...
@@ -107,9 +116,20 @@ build_and_test()
 {
     local name=$1 dir=$2 options=$3
     shift 3
+    rm -f "$dir/ctest.xml"
     # shellcheck disable=SC2086 # the options are words
     part "$name build" scripts/build.sh "$dir" -DBUILD_TESTING=ON "$@" &&
         tests "$name tests" "$dir" $options
+}
+
+# all_run: every test of gcc's build has run there or in one with sanitizers.
+all_run()
+{
+    local missed
+
+    missed=$(comm -23 <(listed build) <(sed -n 's/.*<testcase name="\([^"]*\)".*/\1/p' build{,-asan,-tsan}/ctest.xml | sort -u))
+    [ -z "$missed" ] || echo "no build has run: ${missed//$'\n'/ }"
+    [ -z "$missed" ]
 }
 
 # Debian 12's ThreadSanitizer can't map its shadow where the kernel randomises more than 28 bits.
@@ -118,10 +138,14 @@ bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 
 # Machine code for one kind of GPU says that there is some for all: the code that it is made from is the same. What
 # is compiled for a GPU does not run here, so nvcc's optimiser, which takes two thirds of its time, does little.
-one_gpu=()
-[ $sanitize = no ] || one_gpu=(-DCMAKE_CUDA_ARCHITECTURES=80
-    "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG -Xcicc=-O1 -Xptxas=-O1")
-build_and_test gcc build "" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=$werror "${one_gpu[@]}"
+mine=(-DWEFT_REST=OFF)
+options=""
+if [ $sanitize = yes ]; then
+    options="-LE elsewhere"
+    mine=(-DWEFT_REST=ON -DCMAKE_CUDA_ARCHITECTURES=80
+        "-DCMAKE_CUDA_FLAGS_RELEASE=-O1 -DNDEBUG -Xcicc=-O1 -Xptxas=-O1")
+fi
+build_and_test gcc build "$options" -DCMAKE_BUILD_TYPE=Release -DWEFT_WERROR=$werror "${mine[@]}"
 part "format" scripts/format.sh --check
 if [ $sanitize = no ]; then
     part "clang build" env CC=clang scripts/build.sh build-clang \
@@ -142,6 +166,7 @@ else
     fi
     CC=clang CXX=clang++ build_and_test "clang thread" build-tsan "$light" \
         "${lines[@]}" -DWEFT_WERROR=$werror -DWEFT_SANITIZE=thread
+    part "every test ran" all_run
 fi
 
 echo

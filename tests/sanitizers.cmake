@@ -1,8 +1,12 @@
-# tests/sanitizers.cmake - the tests that a sanitizer's build runs. The plain build runs all; a sanitized one runs those
-# in which there is something for it to see that no other of its tests shows.
+# tests/sanitizers.cmake - which build runs a test. A sanitized one runs those in which there is something for it to see
+# that no other of its tests shows. The plain build runs all; where sanitized builds run beside it (WEFT_REST), the rest alone.
 
-# AddressSanitizer with UndefinedBehaviorSanitizer runs all but these.
+# AddressSanitizer with UndefinedBehaviorSanitizer runs all but these, and those with the label "heavy".
 set(weft_not_address
+    # thousands of checkpoints that fail, tear or are damaged, and of schedules
+    test_checkpoint_faults test_checkpoint_crash test_checkpoint_damage test_schedules_proved
+    # the other two over NCCL leave little to see for
+    test_comm_nccl
     # sums, counts and formulas over code that other tests run
     test_inexact test_collectives test_math test_rule test_plan_run test_placement test_placement_packed test_reference
     test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline test_profile test_numerics_portable
@@ -32,32 +36,63 @@ set(weft_thread
     "^apps[.](logits_alike|services|test_recorder_diff|witness)$"
     "^nn[.]test_dataset_order$" "^text[.]test_tokenizer$")
 
-# weft_runs_elsewhere(TEST OUT): whether this build leaves a test, "folder.name", to another one.
-function(weft_runs_elsewhere test out)
+# The rest is what AddressSanitizer's build does not run, what it runs less of (a source that asks for UNDER_SANITIZER, a
+# script with --sanitized), and these, as patterns: numbers that an optimiser could change.
+set(weft_plain
+    "^(core|kernels|differential)[.]" "^apps[.](witness|logits_alike)$"
+    "^mesh[.]test_(computed|gradients|rounded|sum_bf16|sums)$"
+    "^nn[.]test_(dropout|loss|optimizer|recipe_numbers)$"
+    "^parallel[.]test_(exact|numerics|strategies)$"
+    # their programs are those of nccl.processes
+    "^nccl[.]test_nccl_faults$")
+
+# weft_runs_elsewhere(TEST SOURCE OUT): whether this build leaves a test, "folder.name", to another one.
+function(weft_runs_elsewhere test source out)
     string(REGEX REPLACE "^[a-z]+[.]" "" name ${test})
-    set(${out} NO PARENT_SCOPE)
+    get_property(labels TEST ${test} PROPERTY LABELS)
+    set(address YES)
+    if(name IN_LIST weft_not_address OR test IN_LIST weft_not_address OR labels MATCHES "heavy|gpu")
+        set(address NO)
+    endif()
+    set(here YES)
     if(WEFT_SANITIZE MATCHES "address")
-        if(name IN_LIST weft_not_address OR test IN_LIST weft_not_address)
-            set(${out} YES PARENT_SCOPE)
-        endif()
+        set(here ${address})
     elseif(WEFT_SANITIZE MATCHES "thread")
-        set(${out} YES PARENT_SCOPE)
+        set(here NO)
         foreach(pattern IN LISTS weft_thread)
             if(test MATCHES "${pattern}")
-                set(${out} NO PARENT_SCOPE)
+                set(here YES)
             endif()
         endforeach()
+    elseif(WEFT_REST AND address)
+        set(here NO)
+        foreach(pattern IN LISTS weft_plain)
+            if(test MATCHES "${pattern}")
+                set(here YES)
+            endif()
+        endforeach()
+        if(source)
+            file(STRINGS ${source} less REGEX "UNDER_SANITIZER|--sanitized" LIMIT_COUNT 1)
+            if(less)
+                set(here YES)
+            endif()
+        endif()
+    endif()
+    if(here)
+        set(${out} NO PARENT_SCOPE)
+    else()
+        set(${out} YES PARENT_SCOPE)
     endif()
 endfunction()
 
-# weft_leave_out(TEST [TARGET]): where another build runs it, the test has the label "elsewhere", and its program is
+# weft_leave_out(TEST SOURCE [TARGET]): where another build runs it, the test has the label "elsewhere", and its program is
 # not built by itself.
-function(weft_leave_out test)
-    weft_runs_elsewhere(${test} elsewhere)
+function(weft_leave_out test source)
+    weft_runs_elsewhere(${test} "${source}" elsewhere)
     if(elsewhere)
         set_property(TEST ${test} APPEND PROPERTY LABELS elsewhere)
-        if(ARGC GREATER 1)
-            set_target_properties(${ARGV1} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        if(ARGC GREATER 2)
+            set_target_properties(${ARGV2} PROPERTIES EXCLUDE_FROM_ALL TRUE)
         endif()
     endif()
 endfunction()
