@@ -1,5 +1,6 @@
 /* apps/options/options_value.c - one value: text to a field of app_options, checked against its domain.
  */
+#include "parallel/report/layout.h"
 #include "core/numerics/float_value.h"
 #include "apps/options/options_table.h"
 #include <ctype.h>
@@ -172,26 +173,9 @@ static wf_status set_files(void *field, const app_option_row *row, const char *w
 static wf_status set_bytes(void *field, const app_option_row *row, const char *where,
                            const char *text, wf_error *error)
 {
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
-                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},
-                 {"GB", 1e9},     {"TB", 1e12}};
-    size_t digits = strspn(text, ".0123456789");
-    char *end;
-    double value = strtod(text, &end);
-
     (void)row;
-    for (size_t i = 0; digits && end == text + digits && i < sizeof units / sizeof *units;
-         i++) {
-        double bytes = value * units[i].bytes;
-
-        if (strcmp(end, units[i].name) || bytes > 0x1p53)
-            continue;
-        *(int64_t *)field = (int64_t)bytes;
+    if (wf_size_parse(text, field))
         return WF_OK;
-    }
     return wf_error_set(error, WF_EINVAL,
                         "%s '%s' is not a size; it takes a number and maybe a unit, of at most "
                         "8192 TiB: 80GiB, 512MiB, 1.5TB",

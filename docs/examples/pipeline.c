@@ -1,7 +1,8 @@
 /*
- * pipeline.c - a model of one's own in pipeline stages, over tensor and data parallelism: a chain of blocks, cut where
- * the work is even, and schedules of which one is written here. Whatever runs, the digest is that of one
- * rank.
+ * pipeline.c - a model of one's own in pipeline stages, over tensor and data parallelism: a chain of
+ * blocks, cut where the work is even, and schedules of which one is written here. Whatever runs, the
+ * digest is that of one rank. With flags it is a program like gpt_train, which plans, and searches
+ * the layouts of, this model.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,7 +145,8 @@ static wf_status train(wf_par *par, void *arg)
     return wf_context_status(ctx);
 }
 
-int main(int argc, char **argv)
+/* Trains four layouts and compares their digests. Returns the exit status. */
+static int compare(char **argv)
 {
     run runs[] = {
         {NULL, {.axes = WF_AXES({"pp", 1}, {"dp", 1}, {"tp", 1})}, NULL, 0, 0},
@@ -153,8 +155,6 @@ int main(int argc, char **argv)
         {"weights-last", {.axes = WF_AXES({"pp", 4}, {"dp", 1}, {"tp", 2})}, NULL, 0, 0}};
     bool same = true;
 
-    (void)argc;
-    wf_pipe_register("weights-last", weights_last);
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         run *r = &runs[i];
         const wf_par_pipeline_options how = {.model = model_new,
@@ -177,4 +177,26 @@ int main(int argc, char **argv)
         same = same && r->digest == runs[0].digest;
     }
     return same && runs[0].loss < 1 ? 0 : 1;
+}
+
+/* Compares layouts without flags; with flags trains one, or plans it, or searches for the fastest:
+ *
+ *     pipeline --pp 2 --tp 2 --pp-schedule zb-v --log-jsonl run.jsonl
+ *     pipeline --plan --search --ranks 8 --machine docs/machines/h100.json
+ */
+int main(int argc, char **argv)
+{
+    const wf_par_pipeline_options stages = {.input = "tokens", .head_loss = head_loss};
+    wf_par_program program = {
+        .job = {.mesh = {.axes = WF_AXES({"pp", 1}, {"dp", 1}, {"tp", 1})},
+                .model = model_new,
+                .name = "a chain of 6 blocks",
+                .train = training,
+                .pipeline = &stages,
+                .data = {.read = read_data},
+                .steps = STEPS},
+        .about = "Trains a small model, whose blocks may be stages of a pipeline."};
+
+    wf_pipe_register("weights-last", weights_last);
+    return argc > 1 ? wf_par_run(argc, argv, &program) : compare(argv);
 }

@@ -104,7 +104,8 @@ static void plan_strategies(wf_plan_report *p, const wf_plan_request *asked)
     const char *name;
 
     p->n_strategies = 0;
-    for (int s = 0; o->dp > 1 && p->n_strategies < WF_PLAN_STRATEGIES; s++) {
+    for (int s = 0; o->dp > 1 && !o->job.mesh.axes && p->n_strategies < WF_PLAN_STRATEGIES;
+         s++) {
         wf_plan_request other = *asked;
 
         name = wf_par_strategy_name(s);

@@ -18,6 +18,8 @@ static double state_of(const wf_par_report *r)
 
 static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_report *r)
 {
+    int64_t tokens = wf_par_job_tokens(&o->job);
+
     fprintf(out, "plan of rank %d of %" PRId64 ":", r->rank, wf_plan_ranks(o));
     for (int i = 0; i < r->n_traffic - 1; i++)
         fprintf(out, "%s %s %d", i ? " x" : "", r->traffic[i].axis, r->traffic[i].ranks);
@@ -27,11 +29,11 @@ static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_repo
             " are this rank's share of tensor%s parallelism\n",
             o->job.name ? o->job.name : "a model", r->parameters, r->share,
             o->pp > 1 ? " and pipeline" : "");
-    fprintf(out,
-            "  a step is %" PRId64 " sequences of %" PRId64 " tokens; a rank takes %" PRId64
-            " at a time, %" PRId64 " times\n",
-            o->global_batch_size, wf_par_job_tokens(&o->job), o->micro_batch_size,
-            wf_plan_micro_steps(o));
+    fprintf(out, "  a step is %" PRId64 " sequences", o->global_batch_size);
+    if (tokens > 1)
+        fprintf(out, " of %" PRId64 " tokens", tokens);
+    fprintf(out, "; a rank takes %" PRId64 " at a time, %" PRId64 " times\n",
+            o->micro_batch_size, wf_plan_micro_steps(o));
     if (wf_plan_idle(o))
         fprintf(out,
                 "  %" PRId64 " of %" PRId64 " data-parallel ranks have none the last time\n",

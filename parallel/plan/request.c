@@ -164,7 +164,7 @@ static bool is_pipelined(const wf_plan_request *r)
         return false;
     return r->pp > 1 || strcmp(r->pp_schedule, "1f1b") != 0 || r->pp_virtual > 1 ||
            (base->split && strcmp(base->split, "auto") != 0) || base->resident ||
-           strcmp(r->recompute, "stage") == 0;
+           strcmp(r->recompute, "stage") == 0 || !r->job.train.loss;
 }
 
 const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *made)
@@ -205,6 +205,44 @@ int64_t wf_plan_micro_steps(const wf_plan_request *r)
 int64_t wf_plan_idle(const wf_plan_request *r)
 {
     return wf_plan_micro_steps(r) * r->dp * r->micro_batch_size - r->global_batch_size;
+}
+
+/* ---- words ---- */
+
+const char *wf_plan_words(wf_setting s)
+{
+    return s == WF_SETTING_reshard_after_forward ? "default, always or never"
+           : s == WF_SETTING_accumulate ? "auto, local, reduced or group:N, N a power of two"
+           : s == WF_SETTING_optimizer  ? "adamw, adamw8bit, sgd or muon"
+                                        : "a word of less than 24 bytes";
+}
+
+/* Returns whether a word is group:N, N a power of two. */
+static bool is_group(const char *word)
+{
+    char *end;
+    long n;
+
+    if (strncmp(word, "group:", 6) != 0)
+        return false;
+    n = strtol(word + 6, &end, 10);
+    return end != word + 6 && !*end && n > 0 && n < 1 << 20 && (n & (n - 1)) == 0;
+}
+
+bool wf_plan_has_word(wf_setting s, const char *word)
+{
+    const char *const *words = s == WF_SETTING_reshard_after_forward ? reshards
+                               : s == WF_SETTING_accumulate          ? accumulates
+                               : s == WF_SETTING_optimizer           ? methods
+                                                                     : NULL;
+    int count = s == WF_SETTING_reshard_after_forward ? COUNT_OF(reshards)
+                : s == WF_SETTING_accumulate          ? COUNT_OF(accumulates)
+                                                      : COUNT_OF(methods);
+
+    for (int i = 0; words && i < count; i++)
+        if (strcmp(words[i], word) == 0)
+            return true;
+    return !words || (s == WF_SETTING_accumulate && is_group(word));
 }
 
 /* ---- differences ---- */

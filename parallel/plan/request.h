@@ -87,6 +87,11 @@ WF_API int64_t wf_plan_ranks(const wf_plan_request *request);
 WF_API int64_t wf_plan_micro_steps(const wf_plan_request *request);
 WF_API int64_t wf_plan_idle(const wf_plan_request *request);
 
+/** wf_plan_words - returns the words that a setting takes, for people, "always, never or default"; wf_plan_has_word - returns
+ * whether a word is one of them: true for settings whose words are of other tables, or the model's */
+WF_API const char *wf_plan_words(wf_setting setting);
+WF_API bool wf_plan_has_word(wf_setting setting, const char *word);
+
 /**
  * wf_plan_changes - writes the settings in which two requests differ, as flags: "--tp 4 --dp 2"
  *

@@ -30,6 +30,8 @@ static void flags_of(const wf_search *s, const wf_search_candidate *c, char *tex
         snprintf(from.param_dtype, sizeof from.param_dtype, "%s", o.param_dtype);
     if (!from.given[WF_SETTING_micro_batch_size])
         from.micro_batch_size = 0; /* without the flag a rank takes all its sequences at once */
+    if (!from.given[WF_SETTING_threads_per_rank])
+        from.threads_per_rank = o.threads_per_rank;
     wf_plan_changes(&from, &o, text, size);
 }
 
@@ -161,7 +163,7 @@ static void other_words(wf_search *s, FILE *out)
         c.accumulate = (int8_t)(wf_search_strategy(&c)->split_gradients ? c.accumulate : 0);
         snprintf(name, sizeof name, "strategy %s", wf_strategy_to_search(n)->name);
         if (n != w->strategy && w->shard > 1 && !wf_search_strategy(w)->groups &&
-            !o->given[WF_SETTING_strategy])
+            !o->given[WF_SETTING_strategy] && !o->job.mesh.axes)
             print_other(s, name, &c, out);
     }
     for (int n = 0; wf_search_recompute[n] && !s->timed; n++) {
@@ -242,8 +244,9 @@ static void print_plain(const wf_search *s, FILE *out)
 static void print_accuracy(const wf_search *s, FILE *out)
 {
     if (s->timed) {
-        fputs("  these times are those of a plan's ops and transfers by the machine's figures; "
-              "no run of this model\n  has been held beside them (docs/planning.md)\n\n",
+        fputs("  these times are sums of a plan's ops and transfers by the machine's figures; "
+              "of transformers they are\n  within 8 % of those by sizes, which runs are held "
+              "beside (docs/planning.md)\n\n",
               out);
         return;
     }

@@ -27,7 +27,7 @@ typedef struct wf_flag {
         help; /* "FILE rows of JSON, a step each": its value and what it does; NULL: not listed */
 } wf_flag;
 
-enum { WF_FLAGS = 64 };
+enum { WF_FLAGS = 128 };
 
 /**
  * wf_flags_read - reads a command line

@@ -8,6 +8,13 @@ static void add_flag(wf_services *s, int *n, wf_flag flag)
         s->flags[(*n)++] = flag;
 }
 
+/* Notes that a flag was given. */
+static wf_status note_given(void *given, wf_error *error)
+{
+    *(bool *)given = true;
+    return error->code;
+}
+
 /* Lists a flag for each axis of the mesh. */
 static void add_axes(wf_services *s, int *n)
 {
@@ -19,7 +26,7 @@ static void add_axes(wf_services *s, int *n)
         s->axis[i] = o->axes ? s->start.axis[i].size : sizes[i] ? sizes[i] : 1;
         add_flag(s, n,
                  (wf_flag){o->axes ? s->start.axis[i].name : names[i], WF_FLAG_COUNT,
-                           &s->axis[i], 1, WF_MAX_RANKS, NULL, NULL,
+                           &s->axis[i], 1, WF_MAX_RANKS, note_given, &s->axis_given[i],
                            "N ranks along this axis of the mesh"});
     }
 }
@@ -92,7 +99,7 @@ static void list_reports(wf_services *s, int *n)
          "print every parameter's layout, and which rank holds what"},
         {"plan", WF_FLAG_SWITCH, &s->plan, 0, 0, NULL, NULL,
          "print what a rank would take and move; nothing is allocated or run"},
-        {"rank", WF_FLAG_COUNT, &s->rank, 0, WF_MAX_RANKS, NULL, NULL,
+        {"rank", WF_FLAG_COUNT, &s->rank, 0, WF_MAX_RANKS, note_given, &s->rank_given,
          "N the rank of --plan, --trace's summary and --comm-report"},
         {"stall-timeout", WF_FLAG_COUNT, &s->stall_timeout, 0, 1e6, NULL, NULL,
          "SECONDS after which a rank that does nothing has failed; 0: never"},
@@ -127,6 +134,7 @@ static void list_flags(wf_services *s)
     list_saving(s, &n);
     list_elastic(s, &n);
     list_reports(s, &n);
+    wf_services_list_plan(s, s->flags, &n, WF_FLAGS);
 }
 
 wf_status wf_services_switch(const char *flag, const char *text, bool *value, wf_error *error)
@@ -170,6 +178,9 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
     if (job->train.schedule.steps == steps)
         job->train.schedule.steps = job->steps;
     job->mesh = *o;
+    if (wf_services_take_settings(s, error) != WF_OK)
+        return error->code;
+    *o = job->mesh;
     s->start.stall_timeout = (double)s->stall_timeout;
     if (s->trace_last < s->trace_first)
         return wf_error_set(error, WF_EINVAL, "--trace-last %lld is before --trace-first %lld",

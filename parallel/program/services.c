@@ -1,38 +1,8 @@
-/* parallel/program/services.c - what a process plans, and has open for the flags of wf_par_run; see the header. */
+/* parallel/program/services.c - what a process has open for the flags of wf_par_run; see the header. */
 #include "parallel/program/services_internal.h"
 #include "mesh/transport/launcher.h"
-#include "parallel/plan/plan.h"
 #include "parallel/recovery/elastic_files.h"
-#include "parallel/report/layout.h"
 #include <stdlib.h>
-
-wf_status wf_services_plan(const wf_services *s, wf_error *error)
-{
-    const wf_par_job *job = &s->program->job;
-    wf_plan plan;
-    wf_plan_peak peak;
-    char text[32];
-
-    if (wf_plan_step(job, (int)s->rank, NULL, &plan, error) != WF_OK ||
-        wf_plan_peaks(job, 0, &peak, error) != WF_OK)
-        return error->code;
-    fprintf(s->out, "plan of rank %lld of %lld\n", (long long)s->rank,
-            (long long)wf_par_ranks(&job->mesh));
-    fprintf(s->out, "  %-24s %14lld, of which this rank holds %lld\n", "parameters",
-            (long long)plan.report.parameters, (long long)plan.report.share);
-    wf_par_print_memory(s->out, &plan.report.memory);
-    if (job->pipeline)
-        fprintf(s->out, "  %-24s %14s on pipeline rank %d\n", "the fullest rank",
-                wf_size_text(text, (double)peak.bytes), peak.rank);
-    fputc('\n', s->out);
-    wf_par_print_traffic(s->out, &plan.report);
-    fprintf(s->out, "  %-24s %14.4g FLOPs a step\n", "work of the rank", plan.report.flops);
-    if (*plan.inexact)
-        fprintf(s->out, "%s\n", plan.inexact);
-    return WF_OK;
-}
-
-/* ---- what a process has open ---- */
 
 static wf_resume_options resume_options(const wf_services *s)
 {

@@ -3,6 +3,7 @@
 #define WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 
 #include "parallel/main_internal.h"
+#include "parallel/plan/request.h"
 #include "parallel/program/program.h"
 #include "parallel/program/saving.h"
 #include "parallel/recovery/elastic.h"
@@ -18,11 +19,24 @@ typedef struct wf_services_shape {
     int accumulate_group;
 } wf_services_shape;
 
+enum { WF_PLAN_FLAG = 32 }; /* bytes of a setting's name as a flag */
+
+/* Flags of settings and plans. */
+typedef struct wf_plan_flags {
+    wf_plan_request request; /* the settings, as flags have made them */
+    wf_plan_job made;
+    char name[WF_SETTINGS][WF_PLAN_FLAG], initial[WF_SETTINGS][WF_WORD];
+    const char *word[WF_SETTINGS], *memory;
+    bool search;
+} wf_plan_flags;
+
 typedef struct wf_services {
     wf_par_program *program;
     wf_par_start start; /* the mesh, with sizes that were given */
     wf_services_shape shape;
     int64_t axis[WF_MAX_AXES], stall_timeout;
+    bool axis_given[WF_MAX_AXES], rank_given;
+    wf_plan_flags planning;
     /* values of flags */
     int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
         fit_nodes;
@@ -90,6 +104,14 @@ void wf_services_shaped(const wf_services_shape *shape, wf_services_launch *laun
 void wf_services_mesh_name(const void *shape, char *text, size_t size);
 
 extern const wf_elastic_meshes wf_services_meshes;
+
+/* ---- plan_flags.c ---- */
+
+/* Lists flags of the job's settings, and of plans. */
+void wf_services_list_plan(wf_services *s, wf_flag *flags, int *n, int most);
+
+/* Checks them, and puts settings that were given into the job. Errors: WF_EINVAL */
+wf_status wf_services_take_settings(wf_services *s, wf_error *error);
 
 /* ---- settings.c ---- */
 

@@ -1,6 +1,8 @@
 /* parallel/report/report_text.c - a step's report as text; see layout.h. */
 #include "parallel/report/layout.h"
 #include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
 
 char *wf_size_text(char text[32], double bytes)
 {
@@ -51,4 +53,26 @@ void wf_par_print_memory(FILE *out, const wf_memory_report *m)
                 wf_size_text(a, (double)m->at_peak[k]), wf_size_text(b, (double)m->most[k]));
     fprintf(out, "  %-24s %14s in %s\n", "peak", wf_size_text(a, (double)m->peak),
             wf_moment_text(moment, sizeof moment, m));
+}
+
+bool wf_size_parse(const char *text, int64_t *bytes)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},         {"B", 1},        {"KiB", 0x1p10}, {"MiB", 0x1p20},
+                 {"GiB", 0x1p30}, {"TiB", 0x1p40}, {"KB", 1e3},     {"MB", 1e6},
+                 {"GB", 1e9},     {"TB", 1e12}};
+    size_t digits = strspn(text, ".0123456789");
+    char *end;
+    double value = strtod(text, &end);
+
+    for (size_t i = 0; digits && end == text + digits && i < sizeof units / sizeof *units;
+         i++) {
+        if (strcmp(end, units[i].name) || value * units[i].bytes > 0x1p53)
+            continue;
+        *bytes = (int64_t)(value * units[i].bytes);
+        return true;
+    }
+    return false;
 }

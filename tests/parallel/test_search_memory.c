@@ -2,14 +2,14 @@
  * tests/parallel/test_search_memory.c - every layout of a small model, planned: no bound or estimate of the search is above what a
  * plan says, so no layout that fits is left out; and the search's list is the fastest of those that fit.
  */
-#include "parallel/models/gpt/gpt.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
 #include "tests/harness.h"
+#include "tests/parallel/gpt_request.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { RANKS = 4, BLOCKS = 8, TOKENS = 32, VOCABULARY = 512, EACH_RANK = 16 };
+enum { RANKS = 4, BLOCKS = 8, TOKENS = 32, EACH_RANK = 16 };
 
 /* What is fixed of a model of 8 blocks; the rest is free. */
 typedef struct fixed {
@@ -31,32 +31,6 @@ typedef struct layout {
     size_t peak;
 } layout;
 
-/* A request with all that it points to. */
-typedef struct asked {
-    wf_plan_request request;
-    wf_nn_gpt_config config;
-    wf_sim_model sizes;
-    wf_par_pipeline_options pipeline;
-} asked;
-
-static wf_nn_module *shortened(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary)
-{
-    wf_nn_gpt_config config = *(const wf_nn_gpt_config *)arg;
-    wf_nn_gpt *model;
-
-    config.layers = blocks;
-    config.vocabulary = vocabulary;
-    model = wf_nn_gpt_new(wf_par_context(par), &config);
-    if (model)
-        wf_par_plan(par, &model->base, wf_par_gpt_plan);
-    return (wf_nn_module *)model;
-}
-
-static wf_nn_module *whole(wf_par *par, void *arg)
-{
-    return shortened(par, arg, BLOCKS, VOCABULARY);
-}
-
 static void set_word(wf_plan_request *r, wf_setting setting, wf_setting_WORD word,
                      const char *value)
 {
@@ -72,38 +46,10 @@ static void set_count(wf_plan_request *r, wf_setting setting, int64_t *count, in
         *count = value;
 }
 
-static wf_plan_request *ask(const fixed *row, asked *a)
+static wf_plan_request *ask(const fixed *row, gpt_request *a)
 {
-    wf_plan_request *r = &a->request;
+    wf_plan_request *r = gpt_request_make(row->family, BLOCKS, 64, TOKENS, 16, a);
 
-    a->config = *wf_nn_gpt_family(row->family);
-    a->config.vocabulary = VOCABULARY;
-    a->config.layers = BLOCKS;
-    a->config.heads = a->config.kv_heads = 4;
-    a->config.width = 64;
-    a->config.ffn = strcmp(row->family, "gpt2") == 0 ? 256 : 192;
-    a->config.positions = TOKENS;
-    a->sizes = wf_par_gpt_sizes(&a->config, TOKENS);
-    a->pipeline =
-        (wf_par_pipeline_options){.input = "tokens", .head_loss = wf_par_gpt_head_loss};
-    const wf_par_job job = {
-        .model = whole,
-        .shortened = shortened,
-        .arg = &a->config,
-        .mesh = {.prefetch = 1, .seed = 1, .threads = 1},
-        .train = {.global_batch = 16,
-                  .field = WF_PAR_GPT_FIELDS(TOKENS),
-                  .clip = 1,
-                  .optimizer = {WF_NN_ADAMW, .beta1 = .9f, .beta2 = .95f, .eps = 1e-8f},
-                  .schedule = {.lr = 1e-3, .min_lr = 1e-4, .steps = 200},
-                  .loss = wf_par_gpt_loss},
-        .pipeline = &a->pipeline,
-        .sizes = &a->sizes,
-        .steps = 200};
-
-    wf_plan_request_of(&job, r);
-    r->machine = WEFT_MACHINE;
-    r->given[WF_SETTING_threads_per_rank] = true;
     set_word(r, WF_SETTING_dtype, r->dtype, row->dtype);
     set_word(r, WF_SETTING_recompute, r->recompute, row->recompute);
     set_word(r, WF_SETTING_strategy, r->strategy, row->strategy);
@@ -217,7 +163,7 @@ static void list_is_best(wf_plan_request *o, const layout *all, int64_t count, s
 
 static void check_row(int row)
 {
-    asked a;
+    gpt_request a;
     wf_plan_request *o = ask(&rows[row], &a);
     wf_error error = {WF_OK, ""};
     layout *all;

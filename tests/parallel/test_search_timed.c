@@ -1,0 +1,72 @@
+/*
+ * tests/parallel/test_search_timed.c - a step timed by its plans, as that of a model of unknown sizes is, beside the same step by the
+ * sizes of a transformer: the formulas of one are the ops and transfers of the other.
+ */
+#include "parallel/plan/search_internal.h"
+#include "tests/harness.h"
+#include "tests/parallel/gpt_request.h"
+#include <string.h>
+
+typedef struct layout {
+    int64_t pp, tp, dp, micro;
+    const char *schedule, *strategy;
+} layout;
+
+static const layout layouts[] = {
+    {1, 1, 1, 2, "1f1b", "full_shard"},  {1, 1, 4, 2, "1f1b", "no_shard"},
+    {1, 1, 4, 2, "1f1b", "full_shard"},  {1, 4, 1, 2, "1f1b", "full_shard"},
+    {1, 2, 2, 2, "1f1b", "zero1"},       {2, 1, 1, 1, "1f1b", "full_shard"},
+    {4, 1, 1, 1, "zb-h1", "full_shard"}, {2, 1, 2, 1, "interleaved", "shard_grad_op"},
+    {2, 2, 1, 1, "zb-v", "full_shard"},
+};
+
+static wf_plan_request *ask(const layout *l, gpt_request *made)
+{
+    wf_plan_request *r = gpt_request_make("llama", 8, 1024, 512, 16, made);
+
+    r->pp = l->pp;
+    r->tp = l->tp;
+    r->dp = l->dp;
+    r->micro_batch_size = l->micro;
+    r->pp_schedule = l->schedule;
+    snprintf(r->strategy, sizeof r->strategy, "%s", l->strategy);
+    snprintf(r->dtype, sizeof r->dtype, "bf16");
+    snprintf(r->param_dtype, sizeof r->param_dtype, "bf16");
+    snprintf(r->compute, sizeof r->compute, "bf16");
+    r->rank = wf_plan_ranks(r) - 1;
+    return r;
+}
+
+static void plans_are_sizes(void)
+{
+    for (size_t i = 0; i < sizeof layouts / sizeof *layouts; i++) {
+        const layout *l = &layouts[i];
+        wf_error error = {WF_OK, ""};
+        char machine[WF_SIM_NAME];
+        gpt_request made;
+        wf_plan_request *r = ask(l, &made);
+        wf_search_found by_sizes, by_plans;
+        double ratio;
+
+        CU_ASSERT_EQUAL(wf_search_time(r, &by_sizes, machine, &error), WF_OK);
+        r->job.sizes = NULL;
+        CU_ASSERT_EQUAL(wf_search_time(r, &by_plans, machine, &error), WF_OK);
+        ratio = by_plans.seconds / by_sizes.seconds;
+        printf("\n    pp %d tp %d dp %d %s %s: %.5f s by plans, %.5f s by sizes, ratio %.3f",
+               (int)l->pp, (int)l->tp, (int)l->dp, l->schedule, l->strategy, by_plans.seconds,
+               by_sizes.seconds, ratio);
+        CU_ASSERT(ratio > 0.9 && ratio < 1.08);
+        if (error.code != WF_OK)
+            printf("\n    %s", error.text);
+    }
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"a step takes as long by its plans as by its sizes", plans_are_sizes},
+        {NULL, NULL},
+    };
+
+    return wf_test_main("steps timed by plans", tests);
+}
