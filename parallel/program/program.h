@@ -2,7 +2,10 @@
  * parallel/program/program.h - a program that trains: a job, and flags of its own, in one call. Every such program has
  *
  *     --help --config FILE --steps N --eval-interval N --AXIS N --strategy NAME --stall-timeout SECONDS
- *     --plan --rank N --show-layout --comm-report --trace FILE --trace-first STEP --trace-last STEP
+ *     --micro-batch-size N --global-batch-size N --accumulate HOW --dtype TYPE --recompute TYPE --pp-schedule NAME ..: the
+ *     settings of parallel/plan/settings.def
+ *     --plan --rank N --device-memory SIZE --machine FILE --search --ranks N --find-batch --json FILE --chakra DIR
+ *     --show-layout --comm-report --trace FILE --trace-first STEP --trace-last STEP
  *     --log-jsonl FILE --tensorboard DIR
  *     --save DIR --save-interval N --keep N --async-save on|off --save-best --exit-duration-in-mins X --resume PATH
  *     --elastic on|off --redundancy HOW --min-dp N --rejoin-after N --recovery-dir DIR --nnodes N --fit-nodes N
