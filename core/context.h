@@ -57,10 +57,6 @@ WF_API const wf_error *wf_context_error(const wf_context *ctx);
 /** wf_context_clear - forget the error, after the caller has dealt with it. */
 WF_API void wf_context_clear(wf_context *ctx);
 
-/** wf_fail - record a failure with the module path and rank in front; returns code. */
-WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
-    WF_PRINTF(3, 4);
-
 /**
  * wf_context_warn - report once what is legal, and seldom meant: an op through which no gradient passes, say
  *
@@ -182,22 +178,20 @@ WF_API double wf_context_model_flops(const wf_context *ctx);
  * the part until now. */
 WF_API double wf_context_model_share(wf_context *ctx, double share);
 
-/** wf_uses - how uses of leaves are numbered, in the order of a forward pass. */
-typedef struct wf_uses {
-    int64_t next; /* the number of the next use */
-    bool
-        later; /* no tape records, but what runs will be recomputed for one, with the same numbers */
-    bool recompute; /* this is such a recomputation, in backward */
-    void *pass;     /* the forward pass that they are uses in (nn/pass.h) */
-    void *cache; /* keys and values that it goes on with (nn/cache.h); NULL: it begins anew */
-    /* documents in its sequences (nn/documents.h): the first token that each one sees, and its position
-       in its own; NULL: a sequence is one document */
-    struct wf_tensor *first, *positions;
-} wf_uses;
+/** wf_extension - memory that a library above core has in each context, by the address of a description of its own. */
+typedef struct wf_extension {
+    const char *name; /* for errors */
+    size_t bytes;
+} wf_extension;
 
-/** wf_context_uses - the numbers of a context's uses; numbers are never used twice but for that.
- * Owner: the context. */
-WF_API wf_uses *wf_context_uses(wf_context *ctx);
+/**
+ * wf_context_extension - a library's memory in a context: zeroed when it is first asked for, the same from then on
+ *
+ * @param extension  static
+ * Owner:   the context
+ * Errors:  in the context: WF_ENOMEM, WF_EINVAL (more than 4 are there); NULL then
+ */
+WF_API void *wf_context_extension(wf_context *ctx, const wf_extension *extension);
 
 /** wf_context_memory_kind - what results of ops are counted as from now on; returns the last.
  */

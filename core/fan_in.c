@@ -28,7 +28,7 @@ static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **gr
             *place = wf_tensor_retain(wide);
         }
     }
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 /* Put a gradient where it belongs, adding it to what is there. */
@@ -37,7 +37,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
     char text[256];
 
     if (!grad)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     if (!*place) {
         *place = wf_tensor_retain(grad);
         return WF_OK;
@@ -60,7 +60,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
                        (*place)->dim[0].size, grad->dim[0].size,
                        wf_tensor_describe(grad, text, sizeof text));
     if (widen_either(ctx, place, &grad) != WF_OK)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     return wf_partial_add(place, grad);
 }
 
@@ -128,13 +128,13 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
     wf_tensor_release(n->dout[output]);
     n->dout[output] = NULL;
     wf_context_enter(ctx, path);
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad)
 {
     if (!grad)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     if (n->walked)
         return wf_fail(
             ctx, WF_EINVAL,
@@ -153,7 +153,7 @@ wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad)
     if (e->made_by)
         return wf_node_deliver(ctx, e->made_by, e->output, grad);
     if (!grad || !e->leaf)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     e->reached = true;
     return deliver(ctx, &e->leaf->grad, grad);
 }
