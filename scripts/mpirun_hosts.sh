@@ -9,8 +9,8 @@
 # --dp, whose product is that of hosts and ranks per host. mpirun heeds its own OMPI_MCA_* variables:
 # OMPI_MCA_btl_tcp_if_include=10.0.0.0/8 chooses a network.
 #
-# With --elastic gpt_train is started again where a host or process is lost, on the hosts that answer, and goes on
-# from what these hold in /dev/shm (gpt_train --elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
+# With --elastic gpt_train, or a program on wf_par_run, is started again where a host or process is lost, on the
+# hosts that answer, and goes on from what these hold in /dev/shm (--elastic, --recovery-dir). Hosts are asked by the agent that mpirun takes
 # (OMPI_MCA_plm_rsh_agent, ssh). One that answers again is taken in at the next step: they are asked every PROBE
 # seconds (10). A run that fails MAX_RESTARTS times (100) ends, and so does one that a signal has asked to. Run it
 # where no host that may be lost takes it along, or start it again with the same WEFT_RUN, its name, and a

@@ -152,7 +152,7 @@ static wf_status prepare_again(const void *options, void *arg, wf_error *error)
         wf_par_pipeline_free(job->pipeline);
     job->pipeline = NULL;
     job->options = o;
-    job->saved->failed = false;
+    wf_saving_failed(job->saved, false);
     if (job->elastic->incomplete && find_checkpoints(o, job->resume, error) != WF_OK)
         return error->code;
     if (wf_timeline_close(job->timeline, error) == WF_OK &&

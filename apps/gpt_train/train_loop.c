@@ -60,7 +60,7 @@ static wf_status sample(app_loop *l)
                                        &l->job->prompt},
                         l->rank->index == 0 ? stdout : NULL, &stopped);
     if (stopped)
-        l->job->saved->preempted = true;
+        wf_saving_preempted(l->job->saved, true);
     return wf_context_status(wf_par_context(l->par));
 }
 

@@ -175,7 +175,7 @@ static void save_step(app_loop *l, int64_t step, bool *stop)
         l->requests |= WF_SIGNAL_STOP;
     wf_saving_step(saving, step, l->requests, stop);
     if (l->unevaluated) /* the last step too: not all is done that was asked for */
-        l->job->saved->preempted = true;
+        wf_saving_preempted(l->job->saved, true);
     if (l->unevaluated && l->rank->index == 0) {
         wf_run_log_clear(l->job->log);
         printf("the evaluation behind step %" PRId64

@@ -311,7 +311,7 @@ static wf_status prepare(const void *shape, void *services, wf_error *error)
     wf_services *s = services;
 
     (void)shape;
-    s->saved.failed = false;
+    wf_saving_failed(&s->saved, false);
     if (s->elastic.incomplete) {
         wf_resume_close(&s->resume_from);
         if (wf_services_open_checkpoints(s, error) == WF_OK && !s->resume_from.count)

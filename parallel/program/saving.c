@@ -218,8 +218,9 @@ static wf_status load_first(wf_saving *s, const wf_resume *resume, int64_t *step
             wf_par_report_line(s->options.program, "%s; trying %s", error.text,
                                wf_par_checkpoint_path(resume->checkpoint[i + 1]));
     }
-    s->result->failed =
-        true; /* whether by a file, the run's status says: here it may be by a peer */
+    wf_saving_failed(
+        s->result,
+        true); /* whether by a file, the run's status says: here it may be by a peer */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 
@@ -269,7 +270,7 @@ static wf_status heed(wf_saving *s, wf_status status, const wf_error *error)
         wf_par_report_line(s->options.program,
                            "no checkpoint was saved: %s; those from before stay", error->text);
     if (wf_context_status(wf_par_context(s->par)) == WF_OK) /* else by a peer, maybe */
-        s->result->failed = status != WF_OK;
+        wf_saving_failed(s->result, status != WF_OK);
     return wf_context_status(wf_par_context(s->par));
 }
 
@@ -318,6 +319,6 @@ wf_status wf_saving_step(wf_saving *s, int64_t step, unsigned requests, bool *st
         status = save(s, s->saver, step, last || leave);
     if (first_of_process(s))
         wf_signal_requests_honoured(requests);
-    s->result->preempted = leave;
+    wf_saving_preempted(s->result, leave);
     return status;
 }

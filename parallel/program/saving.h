@@ -7,19 +7,21 @@
 
 #include "mesh/transport/launcher.h"
 #include "parallel/checkpoint/resume.h"
-#include <stdatomic.h>
 #include <stdio.h>
 
 WF_BEGIN_DECLS
 
-/** wf_saving_result - shared by the ranks of a process, which all write the same to it; lock -1 at first */
+/** wf_saving_result - shared by the ranks of a process; lock -1 at first */
 typedef struct wf_saving_result {
-    atomic_bool
-        failed; /* the last save, or loading: WF_EXIT_CHECKPOINT where a file is to blame */
-    bool made;  /* the folder, which was not there before */
-    int lock;   /* its open lock, of process 0; -1: none */
-    atomic_bool preempted; /* saved, and stopped before the last step: WF_EXIT_PREEMPTED */
+    bool failed;    /* the last save, or loading: WF_EXIT_CHECKPOINT where a file is to blame */
+    bool made;      /* the folder, which was not there before */
+    bool preempted; /* saved, and stopped before the last step: WF_EXIT_PREEMPTED */
+    int lock;       /* of the folder, open in process 0; -1: none */
 } wf_saving_result;
+
+/** wf_saving_failed, wf_saving_preempted - set these on ranks, which all write the same */
+WF_API void wf_saving_failed(wf_saving_result *result, bool failed);
+WF_API void wf_saving_preempted(wf_saving_result *result, bool preempted);
 
 /* Exit statuses beside wf_par_exit_status. */
 enum { WF_EXIT_CHECKPOINT = 8, WF_EXIT_PREEMPTED = 75 };

@@ -28,12 +28,24 @@ wf_status wf_saving_prepare(const char *program, const char *dir, const wf_launc
     return status;
 }
 
+void wf_saving_failed(wf_saving_result *result, bool failed)
+{
+    __atomic_store_n(&result->failed, failed, __ATOMIC_SEQ_CST);
+}
+
+void wf_saving_preempted(wf_saving_result *result, bool preempted)
+{
+    __atomic_store_n(&result->preempted, preempted, __ATOMIC_SEQ_CST);
+}
+
 int wf_saving_exit_status(wf_status status, const wf_saving_result *result)
 {
-    if (result->failed && (status == WF_OK || status == WF_EIO || status == WF_EDATA))
+    if (__atomic_load_n(&result->failed, __ATOMIC_SEQ_CST) &&
+        (status == WF_OK || status == WF_EIO || status == WF_EDATA))
         return WF_EXIT_CHECKPOINT;
-    return status == WF_OK && result->preempted ? WF_EXIT_PREEMPTED
-                                                : wf_par_exit_status(status);
+    return status == WF_OK && __atomic_load_n(&result->preempted, __ATOMIC_SEQ_CST)
+               ? WF_EXIT_PREEMPTED
+               : wf_par_exit_status(status);
 }
 
 /* wf_par_save_options.remake: the folder was removed under the run. */
@@ -67,7 +79,8 @@ wf_status wf_saving_check(wf_saving *s)
         (wf_par_saver_check(s->saver, &error) == WF_OK &&
          (!s->best || wf_par_saver_check(s->best, &error) == WF_OK)))
         return wf_context_status(ctx);
-    s->result->failed = true; /* also of a rank that hears of it as the end of another one */
+    wf_saving_failed(s->result,
+                     true); /* also of a rank that hears of it as the end of another one */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 

@@ -118,7 +118,7 @@ static void save_step(rank_run *r, int64_t step)
         r->requests |= WF_SIGNAL_STOP;
     wf_saving_step(&r->saving, step, r->requests, &r->stop);
     if (r->unevaluated) { /* after the last step too: not all is done that was asked for */
-        r->s->saved.preempted = true;
+        wf_saving_preempted(&r->s->saved, true);
         if (r->first) {
             wf_run_log_clear(r->s->log);
             fprintf(r->s->out,
