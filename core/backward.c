@@ -86,7 +86,8 @@ wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
     return ctx->error.code;
 }
 
-/* Where a residual stream in fp32 and branches in bf16 meet, the gradient of each is stored as it is. */
+/* Where a residual stream in fp32 and branches in bf16 meet, the gradient of each is stored as
+   it is. */
 static wf_tensor *stored_as_operand(const node *n, int i, wf_tensor *grad)
 {
     bool rounds = grad->ctx->options.fp32_residual && n->op->follows && n->from[i].narrow &&
@@ -157,7 +158,8 @@ static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
     }
 }
 
-/* Have an op make the gradients of operands that are leaves, or of those that are not, beside what is made. */
+/* Have an op make the gradients of operands that are leaves, or of those that are not, beside
+   what is made. */
 static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
 {
     wf_context *ctx = tape->ctx;

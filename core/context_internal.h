@@ -64,14 +64,16 @@ struct wf_context {
 };
 
 /* core/handles.c */
-/* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has another word. */
+/* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has
+   another word. */
 wf_status wf_handles_open(wf_context *ctx, wf_error *error);
 void wf_handles_close(wf_context *ctx);
 /* Keeps a tensor's description, in place of giving it back. */
 void wf_handle_end(wf_tensor *t);
 
 /* core/tensor.c */
-/* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an error. */
+/* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an
+   error. */
 wf_tensor *wf_tensor_blank(wf_context *ctx, wf_dtype dtype);
 wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind);
 /* All that share t's storage see where its data are now. */
@@ -84,8 +86,8 @@ uint32_t wf_tensor_version(const wf_tensor *t);
 /* The same in memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
-/* Tell of an operand that is computed from parameters and whose gradient is a sum over the batch, while
-   a tape records and a step has several batches. */
+/* Tell of an operand that is computed from parameters and whose gradient is a sum over the
+   batch, while a tape records and a step has several batches. */
 void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig);
 
 #endif

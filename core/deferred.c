@@ -1,6 +1,6 @@
 /*
- * core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for later, of one pass, or
- * of several together.
+ * core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for
+ * later, of one pass, or of several together.
  */
 #include "core/tape_internal.h"
 

@@ -221,13 +221,15 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
     return WF_OK;
 }
 
-/* Whether a kernel gets an operand widened that is stored in less than the device computes in. */
+/* Whether a kernel gets an operand widened that is stored in less than the device computes
+   in. */
 static bool is_widened(const wf_call *call, wf_dtype dtype, bool in_place)
 {
     return dtype == WF_BF16 || (dtype == WF_NF4 && !in_place && call->ctx->device->widen_nf4);
 }
 
-/* A kernel must not read bytes of one type as another; what is stored as bf16 or nf4 it gets widened. */
+/* A kernel must not read bytes of one type as another; what is stored as bf16 or nf4 it gets
+   widened. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
@@ -270,7 +272,8 @@ static wf_status own_what_changes(const wf_call *call)
     return status;
 }
 
-/* Outputs and what is in them, by this rank, or, where several have the same, by one of them. */
+/* Outputs and what is in them, by this rank, or, where several have the same, by one of
+   them. */
 static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool fake)
 {
     wf_status status = own_what_changes(call);

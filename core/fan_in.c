@@ -1,19 +1,21 @@
 /*
- * core/fan_in.c - where gradients meet, and the order in which they are added: that of a value's uses in the
- * forward pass, from the last one back.
+ * core/fan_in.c - where gradients meet, and the order in which they are added: that of a
+ * value's uses in the forward pass, from the last one back.
  *
- * The walk back takes nodes in that order, so a sum that is added to as gradients come has it. But uses of
- * what a border made of a value come to the border, which is walked later than uses of the value itself, and
- * uses inside of a module that is recomputed are on another tape. Both are nodes that pass a value on
- * (WF_OP_PASS). Where a value has three uses or more, they hand each gradient on as it comes; two have one
- * sum in either order. Where all uses are behind one such node, it sums them itself, and moves once.
+ * The walk back takes nodes in that order, so a sum that is added to as gradients come has it.
+ * But uses of what a border made of a value come to the border, which is walked later than uses
+ * of the value itself, and uses inside of a module that is recomputed are on another tape. Both
+ * are nodes that pass a value on (WF_OP_PASS). Where a value has three uses or more, they hand
+ * each gradient on as it comes; two have one sum in either order. Where all uses are behind one
+ * such node, it sums them itself, and moves once.
  */
 #include "core/tape_internal.h"
 #include <inttypes.h>
 
 enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
 
-/* Two gradients of different types meet in the device's: the one that is stored as bf16 is widened. */
+/* Two gradients of different types meet in the device's: the one that is stored as bf16 is
+   widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
     if ((*place)->dtype == (*grad)->dtype)

@@ -1,4 +1,5 @@
-/* core/handles.c - tensors that have ended: which scope was theirs, and who uses them all the same. */
+/* core/handles.c - tensors that have ended: which scope was theirs, and who uses them all the
+   same. */
 #include "core/handles_internal.h"
 #include "core/context_internal.h"
 #include <dlfcn.h>

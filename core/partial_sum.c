@@ -1,4 +1,5 @@
-/* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps, chunks. */
+/* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps,
+   chunks. */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include "core/tape.h"
@@ -50,8 +51,8 @@ static bool adds_together(const wf_tensor *a, const wf_tensor *b)
     return a->storage->shared || b->storage->shared;
 }
 
-/* The same where several ranks add the same: one of them does, and the sum is in other memory that they
-   share. False: this rank adds by itself, or there is an error. */
+/* The same where several ranks add the same: one of them does, and the sum is in other memory
+   that they share. False: this rank adds by itself, or there is an error. */
 static bool add_together(wf_tensor **older, wf_tensor *b)
 {
     wf_tensor *a = *older, *sum = NULL, place = *a;

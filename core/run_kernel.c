@@ -1,6 +1,7 @@
 /*
- * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened for it and rounded behind it,
- * unless it takes that as it is stored; what another rank has computed is left alone.
+ * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened
+ * for it and rounded behind it, unless it takes that as it is stored; what another rank has
+ * computed is left alone.
  */
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
@@ -80,8 +81,8 @@ static size_t widened_bytes(const wf_tensor *stand_in)
     return (wf_tensor_bytes(stand_in) + 63) / 64 * 64;
 }
 
-/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. What is stored as
-   nf4 a kernel never sees, but bf16 where it takes that. */
+/* What the kernel gets for t: t, or one of the device's type, over t's data until it is
+   widened. What is stored as nf4 a kernel never sees, but bf16 where it takes that. */
 static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
     bool nf4 = t->dtype == WF_NF4;
@@ -165,7 +166,8 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     return status;
 }
 
-/* Counts what the call takes, and what of it is the model's: once where several ranks do the same. */
+/* Counts what the call takes, and what of it is the model's: once where several ranks do the
+   same. */
 static void count_work(const wf_call *call)
 {
     wf_context *ctx = call->ctx;

@@ -1,4 +1,5 @@
-/* core/saved.c - which operands a node of the tape keeps for its gradient, and which it has recomputed. */
+/* core/saved.c - which operands a node of the tape keeps for its gradient, and which it has
+   recomputed. */
 #include "core/tape_internal.h"
 #include <string.h>
 
@@ -26,7 +27,8 @@ static bool comes_with(const wf_call *reader, const wf_tensor *t)
     return false;
 }
 
-/* What recomputes a tensor, with all that it needs, whoever else lets go of it; NULL: keep the tensor. */
+/* What recomputes a tensor, with all that it needs, whoever else lets go of it; NULL: keep the
+   tensor. */
 static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
 {
     node *made = t->recomputed.node, *n;

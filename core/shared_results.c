@@ -1,12 +1,13 @@
 /*
- * core/shared_results.c - calls whose results one of several ranks computes for all: they wait at the largest
- * shared operand, for every member once, and go with it.
+ * core/shared_results.c - calls whose results one of several ranks computes for all: they wait
+ * at the largest shared operand, for every member once, and go with it.
  */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include <string.h>
 
-/* An operand that the members do not share is compared by its elements, where it has so few of them. */
+/* An operand that the members do not share is compared by its elements, where it has so few of
+   them. */
 enum { COMPARED = 64 << 10 };
 
 typedef struct wf_result result;
@@ -67,7 +68,8 @@ void wf_result_drop(result *r)
     forget(r);
 }
 
-/* The largest operand that is shared, where the call's results follow from what can be compared. */
+/* The largest operand that is shared, where the call's results follow from what can be
+   compared. */
 static const wf_tensor *largest_shared(const wf_call *call)
 {
     const wf_tensor *largest = NULL;

@@ -1,4 +1,5 @@
-/* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in backward.c. */
+/* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in
+   backward.c. */
 #include "core/sharing_internal.h"
 #include "core/tape_internal.h"
 #include <inttypes.h>
@@ -119,8 +120,8 @@ static node *append(wf_tape *tape)
     return n;
 }
 
-/* Whether a tensor is a leaf, whole or in part, wherever it was moved: its gradient then comes to the
-   leaf as it is. */
+/* Whether a tensor is a leaf, whole or in part, wherever it was moved: its gradient then comes
+   to the leaf as it is. */
 static bool is_moved_leaf(const wf_tensor *t, uint64_t serial)
 {
     const node *n = t->tape == serial ? t->node : NULL;
@@ -164,8 +165,8 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
-/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted
-   is noted, and what is computed. */
+/* No tape records, but what runs will be recomputed for one (activation checkpointing): only
+   whether a gradient is wanted is noted, and what is computed. */
 static void note_wanted(const wf_call *call)
 {
     bool wanted = false, passes = call->op->flags & WF_OP_PASS;
@@ -207,8 +208,8 @@ static void note_prompt(node *n)
             n->from[i].leaf->prompt = true;
 }
 
-/* An application's op that has no gradient where one is wanted. Ops of the library that have none are recorded in
-   another way. */
+/* An application's op that has no gradient where one is wanted. Ops of the library that have
+   none are recorded in another way. */
 static void warn_of_lost_gradient(const wf_call *call)
 {
     bool wanted = false;
@@ -322,8 +323,8 @@ void wf_node_forget(wf_context *ctx, node *n)
     }
 }
 
-/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the seed
-   or a node that is still to be walked may see the same. */
+/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the
+   seed or a node that is still to be walked may see the same. */
 static void own(wf_tensor *leaf)
 {
     wf_tensor *grad = leaf->grad, *copy;

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin exports one
- * symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the host's table.
- * Without a header of CUDA, for both sides.
+ * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin
+ * exports one symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the
+ * host's table. Without a header of CUDA, for both sides.
  */
 #ifndef WF_KERNELS_CUDA_HOST_INTERNAL_H
 #define WF_KERNELS_CUDA_HOST_INTERNAL_H
@@ -40,7 +40,8 @@ typedef struct wf_cuda_plugin {
     /* How many GPUs there are; 0 with an error that says why none can be used. */
     int (*count)(wf_error *error);
     wf_device *(*open)(const wf_cuda_options *options, wf_error *error);
-    /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs none */
+    /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs
+       none */
     const char *(*missing)(int id);
 } wf_cuda_plugin;
 

@@ -1,5 +1,6 @@
 /*
- * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each call.
+ * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each
+ * call.
  *
  *     permute      y = x with its dims in another order (transpose: two of them exchanged)
  *     slice        y = the indices [first, first + count) of one dim; slice_grad puts them back

@@ -1,11 +1,12 @@
 /*
- * kernels/linear_sum.c - a product with a weight and one with what adapts it, as one contraction.
+ * kernels/linear_sum.c - a product with a weight and one with what adapts it, as one
+ * contraction.
  *
  *     linear2_sum  y[r, n] = sum over k of x[r, k] W[n, k] + sum over m of u[r, m] B[n, m]
  *
- * Chunk l of the sum is one chain through chunk l of k, then chunk l of m, as in the gradient of a group
- * (linear.c): so ranks that split both dims have one partial sum, which is a node of the tree. The CPU's
- * kernel is in kernels/cpu/linear_sum.c.
+ * Chunk l of the sum is one chain through chunk l of k, then chunk l of m, as in the gradient
+ * of a group (linear.c): so ranks that split both dims have one partial sum, which is a node of
+ * the tree. The CPU's kernel is in kernels/cpu/linear_sum.c.
  */
 #include "kernels/linear_sum.h"
 #include "core/tape.h"

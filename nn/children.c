@@ -1,6 +1,6 @@
 /*
- * nn/children.c - modules of named children: a struct, its type and its table of fields are made
- * for each, in one block of memory, so that all that walks over fields finds them.
+ * nn/children.c - modules of named children: a struct, its type and its table of fields are
+ * made for each, in one block of memory, so that all that walks over fields finds them.
  */
 #include "nn/chain.h"
 #include "nn/children.h"

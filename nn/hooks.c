@@ -1,6 +1,6 @@
 /*
- * nn/hooks.c - a module's list of hooks, and where it is called. Backward hooks are ops on the tape
- * that change nothing: their gradient is what the hook makes of it.
+ * nn/hooks.c - a module's list of hooks, and where it is called. Backward hooks are ops on the
+ * tape that change nothing: their gradient is what the hook makes of it.
  */
 #include "nn/hooks_internal.h"
 #include "core/op.h"

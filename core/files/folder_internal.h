@@ -1,7 +1,7 @@
 /*
- * core/files/folder_internal.h - directories that are open. What lies in one is reached through its
- * descriptor and by its own name, so no symbolic link is followed on the way, whoever puts one
- * there and whenever. Not installed.
+ * core/files/folder_internal.h - directories that are open. What lies in one is reached through
+ * its descriptor and by its own name, so no symbolic link is followed on the way, whoever puts
+ * one there and whenever. Not installed.
  */
 #ifndef WF_CORE_FILES_FOLDER_INTERNAL_H
 #define WF_CORE_FILES_FOLDER_INTERNAL_H
@@ -43,8 +43,8 @@ wf_status wf_folder_rename(const wf_folder *in, const char *from, const char *to
                            wf_error *error);
 wf_status wf_folder_sync(const wf_folder *in, wf_error *error);
 
-/* A file, a link (not what it leads to), or a directory with the files in it, in which a directory is
-   an error. What is not there is fine. */
+/* A file, a link (not what it leads to), or a directory with the files in it, in which a
+   directory is an error. What is not there is fine. */
 wf_status wf_folder_remove(const wf_folder *in, const char *name, wf_error *error);
 
 #endif

@@ -3,11 +3,11 @@
  *
  *     region | range, its bytes | range, its bytes | ... | range, its bytes
  *
- * Every range knows its own size and the one before it, so that neighbours are found by address.
- * Unused ranges wait in lists by size class. The smallest that fits is taken: by its own class
- * first, in whose list it may be any, then from the next class above that is not empty. What
- * stays while others come and go is taken from the end of the last one instead, so that it does not
- * lie between them when they are given back.
+ * Every range knows its own size and the one before it, so that neighbours are found by
+ * address. Unused ranges wait in lists by size class. The smallest that fits is taken: by its
+ * own class first, in whose list it may be any, then from the next class above that is not
+ * empty. What stays while others come and go is taken from the end of the last one instead, so
+ * that it does not lie between them when they are given back.
  */
 #include "core/memory/ranges_internal.h"
 #include "core/memory/poison_internal.h"
@@ -114,7 +114,8 @@ WF_READS_POISON static range *cut(range *r, size_t bytes)
     return tail;
 }
 
-/* What a request takes of a range, its end or its beginning; the rest is put back where it is of use to anybody. */
+/* What a request takes of a range, its end or its beginning; the rest is put back where it is
+   of use to anybody. */
 WF_READS_POISON static range *part(wf_ranges *s, range *r, size_t bytes, bool end)
 {
     range *rest = r;

@@ -1,6 +1,6 @@
 /*
- * core/numerics/digest.c - the digest of a model's elements. Integers alone, so vectors have the same values;
- * with AVX-512 they are some three times as fast, with less they would not be.
+ * core/numerics/digest.c - the digest of a model's elements. Integers alone, so vectors have
+ * the same values; with AVX-512 they are some three times as fast, with less they would not be.
  */
 #include "core/numerics/digest.h"
 #include "core/numerics/bits.h"

@@ -1,7 +1,8 @@
 /*
- * core/numerics/nf4.c - see the header. Levels and rules are those of bitsandbytes (backends/default/ops.py:
- * quantize_4bit, quantize_blockwise), ties included: what lies between two levels becomes the lower one where it
- * is at most their mean, and a last block that is not full divides where full ones multiply by the inverse.
+ * core/numerics/nf4.c - see the header. Levels and rules are those of bitsandbytes
+ * (backends/default/ops.py: quantize_4bit, quantize_blockwise), ties included: what lies
+ * between two levels becomes the lower one where it is at most their mean, and a last block
+ * that is not full divides where full ones multiply by the inverse.
  */
 #include "core/numerics/nf4.h"
 #include "core/numerics/bf16.h"
@@ -154,7 +155,8 @@ static void put_number(uint8_t *row, int64_t column, int code)
     *at = (uint8_t)(column % 2 ? *at | code : code << 4);
 }
 
-/* The codes of n numbers of a block, as nearest and scaled have them, in loops that a compiler makes vectors of. */
+/* The codes of n numbers of a block, as nearest and scaled have them, in loops that a compiler
+   makes vectors of. */
 static void block_codes(const float *x, int64_t n, float scale, bool full, int32_t *code)
 {
     float by, y[WF_NF4_BLOCK];
@@ -239,8 +241,8 @@ static void widen_row(const wf_nf4_part *part, const uint8_t *bytes, const float
     }
 }
 
-/* What n codes from number `at` of a row on stand for; levels are elements of `size` bytes, which callers know when this
-   is compiled. */
+/* What n codes from number `at` of a row on stand for; levels are elements of `size` bytes,
+   which callers know when this is compiled. */
 static inline __attribute__((always_inline)) void put_codes(const uint8_t *bytes, int64_t at,
                                                             int64_t n, const void *level,
                                                             size_t size, void *to)

@@ -1,4 +1,5 @@
-/* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the team. */
+/* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the
+   team. */
 #ifndef WF_KERNELS_CPU_CPU_INTERNAL_H
 #define WF_KERNELS_CPU_CPU_INTERNAL_H
 

@@ -1,4 +1,5 @@
-/* kernels/cpu/linear_sum.c - x W^T + u B^T on the CPU: one GEMM, whose chunks are chains through both. */
+/* kernels/cpu/linear_sum.c - x W^T + u B^T on the CPU: one GEMM, whose chunks are chains
+   through both. */
 #include "kernels/cpu/linear_internal.h"
 #include "kernels/shared_internal.h"
 

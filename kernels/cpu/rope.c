@@ -1,7 +1,8 @@
 /*
  * kernels/cpu/rope.c - rotary embedding on the CPU: cosines and sines of this rank's tokens are
- * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve every
- * sequence and head; those of tokens one behind the other also every call of every rank (rope_table.c).
+ * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve
+ * every sequence and head; those of tokens one behind the other also every call of every rank
+ * (rope_table.c).
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_internal.h"

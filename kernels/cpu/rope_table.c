@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/rope_table.c - the last few tables of cosines and sines, for all ranks of the process: queries
- * and keys, all blocks, both passes and every rank want the same one, and a sine costs as much as sixteen
- * elements that are turned by it.
+ * kernels/cpu/rope_table.c - the last few tables of cosines and sines, for all ranks of the
+ * process: queries and keys, all blocks, both passes and every rank want the same one, and a
+ * sine costs as much as sixteen elements that are turned by it.
  */
 #include "kernels/cpu/rope_table_internal.h"
 #include "core/numerics/math.h"

@@ -1,13 +1,14 @@
 /*
- * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y .
- * dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head by
- * tiles of keys, going through the queries; and where heads share keys, the sum over a group's.
+ * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y
+ * . dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head
+ * by tiles of keys, going through the queries; and where heads share keys, the sum over a
+ * group's.
  *
  *     p = e^(q . k scale - lse), ds = p (keep v . dy - delta) scale
  *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
  *
- * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a chunk
- * is the chain over its heads that belong to the group, +0 where there is none.
+ * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
+ * chunk is the chain over its heads that belong to the group, +0 where there is none.
  */
 #include "kernels/cuda/attention_tile_internal.h"
 #include "kernels/cuda/tree_internal.h"

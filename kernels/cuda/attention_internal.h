@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/attention_internal.h - attention on the GPU: what its files share. attention.c decides who
- * serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and attention_grad.cu.
+ * kernels/cuda/attention_internal.h - attention on the GPU: what its files share. attention.c
+ * decides who serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and
+ * attention_grad.cu.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
@@ -11,8 +12,8 @@ WF_BEGIN_DECLS
 
 enum { WF_CUDA_HEAD_DIM = 256 }; /* the most that our kernels take */
 
-/* A call on this rank. q, y and their gradients are [batch, tokens, heads, dim], k, v and theirs
-   [batch, tokens, groups, dim], lse and delta [batch, tokens, heads]. */
+/* A call on this rank. q, y and their gradients are [batch, tokens, heads, dim], k, v and
+   theirs [batch, tokens, groups, dim], lse and delta [batch, tokens, heads]. */
 typedef struct wf_cuda_heads {
     const void *q, *k, *v, *dy;
     void *y; /* read by the gradient */

@@ -1,12 +1,13 @@
 /*
- * kernels/cuda/attention_tile_internal.h - the pieces that attention's kernels are made of. For .cu files.
+ * kernels/cuda/attention_tile_internal.h - the pieces that attention's kernels are made of. For
+ * .cu files.
  *
- * A block of 16 x 16 threads works on tiles of TILE rows in shared memory, kept as floats whatever
- * they are stored as; TILE and the columns of an accumulator follow from the head's dim alone, so
- * an element is one expression wherever its head and sequence are computed. Thread (tx, ty) has
- * rows ty * M .. + M of a result; of scores the columns tx + 16 c, of an accumulator four at
- * 4 (tx + 16 q). A row of a tile is dim rounded up to 8, and 4 more, so that 16 threads reading
- * 16 bytes of as many rows meet no bank twice.
+ * A block of 16 x 16 threads works on tiles of TILE rows in shared memory, kept as floats
+ * whatever they are stored as; TILE and the columns of an accumulator follow from the head's
+ * dim alone, so an element is one expression wherever its head and sequence are computed.
+ * Thread (tx, ty) has rows ty * M .. + M of a result; of scores the columns tx + 16 c, of an
+ * accumulator four at 4 (tx + 16 q). A row of a tile is dim rounded up to 8, and 4 more, so
+ * that 16 threads reading 16 bytes of as many rows meet no bank twice.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
@@ -54,8 +55,8 @@ static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int
     return least;
 }
 
-/* The tiles of keys that the tile of queries from `first` on sees begin at the first of these, or behind it,
-   and before the second. */
+/* The tiles of keys that the tile of queries from `first` on sees begin at the first of these,
+   or behind it, and before the second. */
 template <int TILE>
 static __device__ __forceinline__ int64_t keys_begin(const wf_cuda_heads &a, int64_t first)
 {
@@ -93,8 +94,8 @@ static __device__ __forceinline__ void load_rows(float *tile, const T *head, int
 }
 
 /* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
-   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of one
-   type each would take nvcc twice as long. */
+   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of
+   one type each would take nvcc twice as long. */
 template <int TILE>
 static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
                                                  int64_t stride, int64_t first,
@@ -227,8 +228,8 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
     }
 }
 
-/* The accumulator's rows from `first` on, those that exist, to a head that begins at element `at`.
-   Zeros are +0, as those of a sum over the heads of a group are. */
+/* The accumulator's rows from `first` on, those that exist, to a head that begins at element
+   `at`. Zeros are +0, as those of a sum over the heads of a group are. */
 template <int M, int Q>
 static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
                                                 wf_dtype type, int64_t at, int64_t stride,

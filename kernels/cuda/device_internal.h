@@ -1,4 +1,5 @@
-/* kernels/cuda/device_internal.h - the parts of the device, between plugin.c, device.c, memory.c, table.c. */
+/* kernels/cuda/device_internal.h - the parts of the device, between plugin.c, device.c,
+   memory.c, table.c. */
 #ifndef WF_KERNELS_CUDA_DEVICE_INTERNAL_H
 #define WF_KERNELS_CUDA_DEVICE_INTERNAL_H
 
@@ -26,7 +27,8 @@ extern const wf_device_memory wf_cuda_memory;
 extern const wf_graphs wf_cuda_graphs;
 void wf_cuda_graph_close(wf_cuda *cuda);
 
-/* table.c: the kernel of an op, NULL for an application's that brings none; and why a row has none. */
+/* table.c: the kernel of an op, NULL for an application's that brings none; and why a row has
+   none. */
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op);
 const char *wf_cuda_missing(int id);
 

@@ -1,9 +1,10 @@
 /*
- * kernels/cuda/graph.c - work of the rank's stream as CUDA graphs: captured, instantiated, launched.
+ * kernels/cuda/graph.c - work of the rank's stream as CUDA graphs: captured, instantiated,
+ * launched.
  *
- * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph: its
- * addresses are fixed, the driver lets what does not live at the same time share them, and what is
- * not given back in the graph holds the results of a launch until the next one.
+ * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph:
+ * its addresses are fixed, the driver lets what does not live at the same time share them, and
+ * what is not given back in the graph holds the results of a launch until the next one.
  */
 #include "kernels/cuda/device_internal.h"
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_erro
     return wf_cuda_failure(cuda, error);
 }
 
-/* What CUDA's pool keeps of steps that ran op by op would lie beside the graph's memory unused. */
+/* What CUDA's pool keeps of steps that ran op by op would lie beside the graph's memory
+   unused. */
 static cudaError_t give_back_unused(wf_cuda *cuda)
 {
     cudaMemPool_t pool;
@@ -48,8 +50,8 @@ static wf_status begin(wf_device *device, wf_error *error)
     return tell(cuda, code, "the beginning of a graph", error);
 }
 
-/* What was taken while a graph was captured that never ran has no memory, and its addresses may be
-   others' by now. So the device counts as failed, and gives nothing back any more. */
+/* What was taken while a graph was captured that never ran has no memory, and its addresses may
+   be others' by now. So the device counts as failed, and gives nothing back any more. */
 static void free_graph(wf_device *device, void *graph)
 {
     wf_cuda *cuda = device->self;

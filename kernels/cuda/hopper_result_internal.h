@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64 rows of a warpgroup become
- * boxes in its part of shared memory, which the tensor memory accelerator stores meanwhile. For that file.
+ * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64
+ * rows of a warpgroup become boxes in its part of shared memory, which the tensor memory
+ * accelerator stores meanwhile. For that file.
  */
 #ifndef WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
 #define WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
@@ -86,7 +87,8 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *
 /* What is done to sums on their way: nothing, or what wf_finish does. */
 enum finish { PLAIN, ADDED, BIASED, GELU };
 
-/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the others. */
+/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the
+   others. */
 template <class T, int WAY>
 __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
                                            const T *before, char *boxes, int rows, int columns,

@@ -1,4 +1,5 @@
-/* kernels/cuda/linear_internal.h - what a call of linear or matmul asks of a product. Not installed. */
+/* kernels/cuda/linear_internal.h - what a call of linear or matmul asks of a product. Not
+   installed. */
 #ifndef WF_KERNELS_CUDA_LINEAR_INTERNAL_H
 #define WF_KERNELS_CUDA_LINEAR_INTERNAL_H
 

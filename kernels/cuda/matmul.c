@@ -1,8 +1,8 @@
 /*
  * kernels/cuda/matmul.c - one product by cuBLASLt, and which algorithm makes it.
  *
- * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first factor
- * is our b. An algorithm is asked for once for each shape, and kept.
+ * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first
+ * factor is our b. An algorithm is asked for once for each shape, and kept.
  */
 #include "kernels/cuda/matmul_internal.h"
 #include "kernels/cuda/cudnn_internal.h"

@@ -1,9 +1,9 @@
 /*
- * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
- * is given back, and the copies, fills, sums and digests that the host asks for.
+ * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps
+ * what is given back, and the copies, fills, sums and digests that the host asks for.
  *
- * Without `side_stream` all goes to the rank's stream, after what it computes and before what follows,
- * and a failure is noted. Work on the side stream, which is waited for here: whoever
+ * Without `side_stream` all goes to the rank's stream, after what it computes and before what
+ * follows, and a failure is noted. Work on the side stream, which is waited for here: whoever
  * asks has already waited for what computes the sources.
  */
 #include "kernels/cuda/device_internal.h"
@@ -13,7 +13,8 @@
 
 enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
 
-/* What the host writes waits here for its copy, so that the host need not: batches of tokens. */
+/* What the host writes waits here for its copy, so that the host need not: batches of
+   tokens. */
 struct wf_cuda_staging {
     struct {
         void *pinned;
@@ -46,8 +47,8 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
-/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks for
-   cudaDeviceEnablePeerAccess. */
+/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks
+   for cudaDeviceEnablePeerAccess. */
 static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
 {
     for (int i = 0; i < readers; i++) {

@@ -42,7 +42,8 @@ static unsigned axes_of(const wf_layout *layout)
     return axes;
 }
 
-/* Along an axis of ranks that share a model, on which all operands are whole, they all compute the whole. */
+/* Along an axis of ranks that share a model, on which all operands are whole, they all compute
+   the whole. */
 static double alike(const void *of, const wf_call *call)
 {
     const wf_mesh *mesh = of;

@@ -2,8 +2,8 @@
  * mesh/array/move.c - carrying out the steps of a redistribution for many tensors at once.
  *
  * A round takes the first tensor that has a collective to do and all others whose next step is
- * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
- * dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
+ * the same kind over the same axis: they travel as buffers of one collective, whose rows are
+ * the dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
  */
 #include "core/sharing.h"
 #include "mesh/array/move_internal.h"
@@ -95,7 +95,8 @@ static wf_status run_local(wf_move *move, item *it)
     return advance(move, it);
 }
 
-/* cuts[i] = elements of `size` bytes before piece i of dim d of t, which the last axis of a layout cuts. */
+/* cuts[i] = elements of `size` bytes before piece i of dim d of t, which the last axis of a
+   layout cuts. */
 static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, size_t size,
                     int64_t *cuts)
 {
@@ -156,7 +157,8 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
-/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several types. */
+/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several
+   types. */
 static size_t element_of(const wf_move *move, const item *first)
 {
     for (int64_t i = 0; i < move->count; i++)
@@ -166,8 +168,8 @@ static size_t element_of(const wf_move *move, const item *first)
     return wf_dtype_size(first->now->dtype);
 }
 
-/* Grains of dim d that the rank with most of them holds: every member of a group knows the same,
-   whatever the other axes have left it. */
+/* Grains of dim d that the rank with most of them holds: every member of a group knows the
+   same, whatever the other axes have left it. */
 static int64_t most_grains(const wf_tensor *t, int d)
 {
     return wf_layout_largest_part(wf_mesh_of(t->ctx), t->layout, d, &t->dim[d]) /
@@ -175,8 +177,8 @@ static int64_t most_grains(const wf_tensor *t, int d)
 }
 
 /* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
-   gathered then is rounded already, and moves as it is stored. Where transports sum in their own
-   order they do so best in one step. */
+   gathered then is rounded already, and moves as it is stored. Where transports sum in their
+   own order they do so best in one step. */
 static void round_halfway(const wf_move *move, item *it)
 {
     const wf_tensor *t = it->now;

@@ -113,8 +113,8 @@ typedef struct border {
     int axis; /* the one that it moves, or -1 for all */
 } border;
 
-/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a vector
-   may have a row per sequence in front of its dim. */
+/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a
+   vector may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
     wf_mesh *mesh = wf_mesh_of(grad->ctx);
@@ -138,8 +138,8 @@ static wf_tensor *sum_sequences(wf_tensor *rows)
     return wf_apply(wf_context_device(rows->ctx)->batch_sum, NULL, 0, 1, rows);
 }
 
-/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
-   a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
+/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in
+   which a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
 static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
 {
     wf_tensor *x[WF_MAX_OUTPUTS];
@@ -194,7 +194,8 @@ static const wf_op border_op = {.name = "redistribute",
                                 .flags = WF_OP_BORDER | WF_OP_PASS,
                                 .backward = border_backward};
 
-/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
+/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps
+   which. */
 static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
 {
     char text[256];
@@ -262,7 +263,8 @@ static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *con
     return WF_OK;
 }
 
-/* shares: the results may be memory that members of a group share, since nobody writes to them. */
+/* shares: the results may be memory that members of a group share, since nobody writes to
+   them. */
 static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
                               const wf_layout *const *to, wf_tensor **y)
 {

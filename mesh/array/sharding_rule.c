@@ -1,5 +1,6 @@
 /*
- * mesh/array/sharding_rule.c - which layouts of operands are legal, and which layouts the outputs then have.
+ * mesh/array/sharding_rule.c - which layouts of operands are legal, and which layouts the
+ * outputs then have.
  *
  * All follows from the signature, letter by letter:
  *   - the same letter is split by the same ordered axes in every operand;
@@ -7,8 +8,8 @@
  *   - an axis that splits a contracted letter leaves the outputs partial over it, and may then
  *     split nothing else of the op (of an op that is a sum of terms: all contracted letters);
  *   - no output has one axis twice;
- *   - what the members of a group make is split by the same axes (WF_OP_MEMBERS): the gradient of
- *     their common operand is one sum over all of it.
+ *   - what the members of a group make is split by the same axes (WF_OP_MEMBERS): the gradient
+ *     of their common operand is one sum over all of it.
  * Partial operands are legal where the op's flags say so. Letter g of an op with WF_OP_GROUPS
  * groups letter h: it may be whole where h is split, or be split by the same axis if every
  * rank's query heads use exactly its own groups.
@@ -335,8 +336,8 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     return status;
 }
 
-/* Whether every rank's part of dim d of the operand is as much of the whole as its part of the view's
-   dim; one part after the other, so that they begin at the same elements then. */
+/* Whether every rank's part of dim d of the operand is as much of the whole as its part of the
+   view's dim; one part after the other, so that they begin at the same elements then. */
 static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int to,
                        const wf_dim *dim)
 {

@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/job_compare.c - jobs of processes, compared: by hash in one gather of a small card of each, and by name
- * and value in a second one where hashes differ.
+ * mesh/cluster/job_compare.c - jobs of processes, compared: by hash in one gather of a small
+ * card of each, and by name and value in a second one where hashes differ.
  */
 #include "mesh/cluster/job_compare_internal.h"
 #include <inttypes.h>
@@ -49,7 +49,8 @@ static party name_of(const card *c, int process)
     return p;
 }
 
-/* The first process that has failed, else the first whose job is another one than that of process 0; -1: none. */
+/* The first process that has failed, else the first whose job is another one than that of
+   process 0; -1: none. */
 static int find_other(const card *c, int n)
 {
     for (int i = 0; i < n; i++)

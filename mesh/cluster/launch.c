@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long ranks may take to return when their world has failed: to the end of what they compute,
-   and hardly at all where a process is lost, whose launcher will kill the others in a second. */
+/* How long ranks may take to return when their world has failed: to the end of what they
+   compute, and hardly at all where a process is lost, whose launcher will kill the others in a
+   second. */
 enum {
     LOOK_MS = 20,
     GRACE_MS = 10000,
@@ -163,8 +164,8 @@ static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, e
         wf_detector_reported(l->detector);
 }
 
-/* Wait for the ranks here; how many do not return. That a process is lost is reported before: the launcher
-   may end all others at any moment. */
+/* Wait for the ranks here; how many do not return. That a process is lost is reported before:
+   the launcher may end all others at any moment. */
 static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
     int64_t failed = 0;

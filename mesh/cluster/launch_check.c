@@ -1,4 +1,5 @@
-/* mesh/cluster/launch_check.c - compares what the environment says of the processes with what they are. */
+/* mesh/cluster/launch_check.c - compares what the environment says of the processes with what
+   they are. */
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/transport/launcher_internal.h"
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it moves. */
+/* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it
+   moves. */
 #include "mesh/cluster/placement.h"
 #include "mesh/cluster/placement_internal.h"
 #include <stdio.h>
@@ -89,7 +90,8 @@ typedef struct best {
     double cost;   /* -1: none yet */
 } best;
 
-/* Pack onto these seats: every axis as the one packed first, the innermost before the others. */
+/* Pack onto these seats: every axis as the one packed first, the innermost before the
+   others. */
 static wf_status pack(best *b, const wf_seat *seat, int seats, wf_error *error)
 {
     wf_placement *p = b->p;

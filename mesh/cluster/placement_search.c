@@ -1,5 +1,6 @@
 /*
- * mesh/cluster/placement_search.c - the cheapest of all placements of a few ranks on a few seats.
+ * mesh/cluster/placement_search.c - the cheapest of all placements of a few ranks on a few
+ * seats.
  *
  * Ranks take seats one after the other. A group's worst link only gets worse as members sit
  * down, so the cost so far is a lower bound, and what is not below the best is not followed.

@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/placement_swap.c - from a good placement to one that no single step makes cheaper: two ranks
- * that change seats, or a rank that takes a free one.
+ * mesh/cluster/placement_swap.c - from a good placement to one that no single step makes
+ * cheaper: two ranks that change seats, or a rank that takes a free one.
  *
  * A step changes the cost of the groups of these ranks alone.
  */

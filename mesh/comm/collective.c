@@ -305,7 +305,8 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     return post(comm, what, !what->at_once, pending, error);
 }
 
-/* Of a message with a tag: a number that both ends find, and no other message of the world has. */
+/* Of a message with a tag: a number that both ends find, and no other message of the world
+   has. */
 static uint64_t message_of(const wf_pending *p)
 {
     int me = wf_comm_world_rank(p->comm, p->comm->rank);
@@ -323,8 +324,8 @@ static uint64_t message_of(const wf_pending *p)
 }
 
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
-   group but its messages go one after the other: one that began while the last bytes of another were
-   under way counts from when that was through. */
+   group but its messages go one after the other: one that began while the last bytes of another
+   were under way counts from when that was through. */
 static void trace(const wf_pending *p, int64_t waited)
 {
     wf_comm *c = p->comm;

@@ -1,7 +1,8 @@
 /*
  * mesh/comm/collective_internal.h - a collective in flight, shared by the files that carry it
- * out: collective_check.c (what is asked), collective.c (counts, begin and end), collective_direct.c
- * (peers' buffers are read in place) and collective_staged.c (transports that only move bytes).
+ * out: collective_check.c (what is asked), collective.c (counts, begin and end),
+ * collective_direct.c (peers' buffers are read in place) and collective_staged.c (transports
+ * that only move bytes).
  */
 #ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
@@ -96,8 +97,8 @@ static inline wf_device *wf_on_device(const wf_pending *p)
     return p->what.device;
 }
 
-/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to move,
-   nor a move to itself. On a device it is done in the order of what the rank computes. */
+/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to
+   move, nor a move to itself. On a device it is done in the order of what the rank computes. */
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
 
 /* A part between `whole`, which is cut in `rows`, and a dense copy of it. Returns its bytes. */
@@ -106,8 +107,8 @@ size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int6
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                       int rank, const void *dense, void *whole);
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as in
-   wf_device_memory. */
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as
+   in wf_device_memory. */
 wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
                               wf_error *error);
 

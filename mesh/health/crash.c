@@ -1,6 +1,7 @@
 /*
- * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is named, by
- * plain system calls alone. What the signal did before, it then does: a core, a sanitizer's report.
+ * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is
+ * named, by plain system calls alone. What the signal did before, it then does: a core, a
+ * sanitizer's report.
  */
 #include "mesh/health/crash_internal.h"
 #include "core/context.h"

@@ -1,6 +1,6 @@
 /*
- * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict. Called by a
- * signal: it stores, wakes the detector's thread and sleeps.
+ * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict.
+ * Called by a signal: it stores, wakes the detector's thread and sleeps.
  */
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <string.h>

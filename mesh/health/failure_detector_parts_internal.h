@@ -1,6 +1,6 @@
 /*
- * mesh/health/failure_detector_parts_internal.h - what the failure detector and its connections share. Not
- * installed.
+ * mesh/health/failure_detector_parts_internal.h - what the failure detector and its connections
+ * share. Not installed.
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
@@ -139,19 +139,21 @@ void wf_detector_decide_loss(wf_detector *d);
 
 /* ---- fd_holder.c ---- */
 
-/* A connection of the failure detector; beyond those that wf_fd_holder_start counted none is added. */
+/* A connection of the failure detector; beyond those that wf_fd_holder_start counted none is
+   added. */
 void wf_fd_holder_add(int fd);
 
 /* Takes back a connection that ends before the process does. */
 void wf_fd_holder_drop(int fd);
 
-/* Keeps a locked file open after the death of this process, as connections are. Also from a signal. */
+/* Keeps a locked file open after the death of this process, as connections are. Also from a
+   signal. */
 void wf_fd_holder_keep(int lock);
 
 /* ---- rendezvous.c ---- */
 
-/* How long processes may take to meet: as long as the start may (mesh/health/muster_internal.h, which sees
-   more). */
+/* How long processes may take to meet: as long as the start may (mesh/health/muster_internal.h,
+   which sees more). */
 int wf_detector_meet_ms(const wf_detector *d);
 
 /* All others come to the door, or an error names who has not. */
@@ -179,7 +181,8 @@ bool wf_detector_receive(wf_detector *d, detector_peer *p,
 
 /* ---- crash_notice.c ---- */
 
-/* A crash of this process is told to `d` from now on; NULL: to nobody, if it was `old` until now. */
+/* A crash of this process is told to `d` from now on; NULL: to nobody, if it was `old` until
+   now. */
 void wf_detector_for_crashes(wf_detector *old, wf_detector *d);
 
 #endif

@@ -221,8 +221,8 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
-/* Names of the next world; false: there are no other processes, nothing distinguishes this job from
-   others, or no folder is this user's alone, and *why says so. */
+/* Names of the next world; false: there are no other processes, nothing distinguishes this job
+   from others, or no folder is this user's alone, and *why says so. */
 static bool make_names(const wf_launcher *l, char *why, size_t room)
 {
     char job[WF_NAME_BYTES / 2];

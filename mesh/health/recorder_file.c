@@ -1,6 +1,6 @@
 /*
- * mesh/health/recorder_file.c - the file of a flight recorder. Also written by a signal: everything here
- * is a plain system call.
+ * mesh/health/recorder_file.c - the file of a flight recorder. Also written by a signal:
+ * everything here is a plain system call.
  */
 #include "mesh/health/recorder_internal.h"
 #include <fcntl.h>

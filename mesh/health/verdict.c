@@ -1,6 +1,6 @@
 /*
- * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them stalls, what
- * is said of a process that is lost, and the one verdict.
+ * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them
+ * stalls, what is said of a process that is lost, and the one verdict.
  */
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -158,7 +158,8 @@ static int quietest(const wf_detector *d, bool waits)
     return longest;
 }
 
-/* A rank that neither waits nor goes on is to blame; where all wait, they wait for each other. */
+/* A rank that neither waits nor goes on is to blame; where all wait, they wait for each
+   other. */
 void wf_detector_find_stall(wf_detector *d)
 {
     int busy = quietest(d, false), waiting = quietest(d, true), culprit = busy;

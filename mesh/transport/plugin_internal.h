@@ -1,7 +1,8 @@
 /*
- * mesh/transport/plugin_internal.h - a transport in a shared library of its own, libweft_<name>.so, so that one
- * program runs with and without what the transport stands on. The library exports one symbol,
- * wf_plugin, and links to nothing of Weft: what it needs is in the host's table.
+ * mesh/transport/plugin_internal.h - a transport in a shared library of its own,
+ * libweft_<name>.so, so that one program runs with and without what the transport stands on.
+ * The library exports one symbol, wf_plugin, and links to nothing of Weft: what it needs is in
+ * the host's table.
  */
 #ifndef WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
 #define WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
@@ -10,7 +11,8 @@
 #include "mesh/transport/launcher.h"
 #include <pthread.h>
 
-/* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport_internal.h. */
+/* To be raised with every change to what a plugin and its host share: this file,
+   mesh/comm/transport_internal.h. */
 enum { WF_PLUGIN_VERSION = 9 };
 
 typedef struct wf_plugin_host {
@@ -41,7 +43,8 @@ typedef struct wf_plugin_host {
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
 } wf_plugin_host;
 
-/* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */
+/* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its
+   own. */
 typedef const wf_transport *wf_plugin_entry(const wf_plugin_host *host);
 
 /* Load libweft_<name>.so once, from $WEFT_PLUGINS, beside this library or the program, or where

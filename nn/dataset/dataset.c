@@ -104,7 +104,8 @@ static bool is_filling(const wf_dataset *d, wf_dataset_part part, int64_t batch,
            sample_of(d, part, batch, index) >= wf_dataset_windows(d, part);
 }
 
-/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1] each. */
+/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1]
+   each. */
 static wf_status read_window(const wf_dataset *d, const stretch *s, int64_t at, int32_t *ids,
                              int32_t *begins, wf_error *error)
 {
@@ -233,7 +234,8 @@ bool wf_dataset_counts(const wf_dataset *data, wf_dataset_part part)
             wf_dataset_windows(data, part) % data->options.global_batch != 0);
 }
 
-/* Counts the targets that are trained on of the sequence at token `at` of a stretch; scratch: 4 (seq_len + 1). */
+/* Counts the targets that are trained on of the sequence at token `at` of a stretch; scratch: 4
+   (seq_len + 1). */
 static wf_status count_at(const wf_dataset *d, const stretch *s, int64_t at, int32_t *scratch,
                           int64_t *count, wf_error *error)
 {
@@ -301,7 +303,8 @@ wf_status wf_dataset_counted(const wf_dataset *data, wf_dataset_part part, int64
     return status;
 }
 
-/* Looks for a window of the part that has a target which is trained on; mostly the first one has. */
+/* Looks for a window of the part that has a target which is trained on; mostly the first one
+   has. */
 static wf_status find_counted(const wf_dataset *d, wf_dataset_part part, bool *found,
                               wf_error *error)
 {

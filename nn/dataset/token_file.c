@@ -1,4 +1,5 @@
-/* nn/dataset/token_file.c - see token_file.h. Files are read with pread: shared by all ranks, no copy. */
+/* nn/dataset/token_file.c - see token_file.h. Files are read with pread: shared by all ranks,
+   no copy. */
 #include "nn/dataset/token_file.h"
 #include "nn/dataset/file_kind.h"
 #include <errno.h>
@@ -29,7 +30,8 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* A set of thousands of files needs more descriptors than are usual, and as many as the system allows at most. */
+/* A set of thousands of files needs more descriptors than are usual, and as many as the system
+   allows at most. */
 static bool raise_limit(void)
 {
     struct rlimit limit;

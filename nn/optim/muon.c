@@ -1,4 +1,5 @@
-/* nn/optim/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are fixed. */
+/* nn/optim/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are
+   fixed. */
 #include "nn/optim/muon.h"
 #include "core/numerics/squares.h"
 #include "kernels/ops.h"

@@ -1,10 +1,11 @@
 /*
- * kernels/cpu/amx/attention_tiles.c - attention of bf16 numbers with its products on a tile unit; the rest of it is that
- * of kernels/cpu/simd/.
+ * kernels/cpu/amx/attention_tiles.c - attention of bf16 numbers with its products on a tile
+ * unit; the rest of it is that of kernels/cpu/simd/.
  *
- * Operands are packed blocks of floats that are bf16 numbers (attention_block_internal.h). Each product makes
- * tiles of them, A as rows of 32 terms and B in pairs of terms, and takes 2 by 2 tiles of C at a time. What a causal mask
- * takes from A is zeros in its tiles, so an infinity in B spreads over a block of 32 terms, not of 16.
+ * Operands are packed blocks of floats that are bf16 numbers (attention_block_internal.h). Each
+ * product makes tiles of them, A as rows of 32 terms and B in pairs of terms, and takes 2 by 2
+ * tiles of C at a time. What a causal mask takes from A is zeros in its tiles, so an infinity
+ * in B spreads over a block of 32 terms, not of 16.
  */
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/simd/attention_block_internal.h"

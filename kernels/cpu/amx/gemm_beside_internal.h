@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/amx/gemm_beside_internal.h - what vector instructions do while the tile unit multiplies: they add a chunk's sums to
- * older nodes of the tree, and bring a root to C, some rows at each block of terms of the chunk that follows.
+ * kernels/cpu/amx/gemm_beside_internal.h - what vector instructions do while the tile unit
+ * multiplies: they add a chunk's sums to older nodes of the tree, and bring a root to C, some
+ * rows at each block of terms of the chunk that follows.
  */
 #ifndef WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
 #define WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
@@ -10,7 +11,8 @@
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/vec_bf16_internal.h"
 
-/* A chunk's sums become a node of the tree, to = older[merges - 1] + (... + (older[0] + sum)), or the root, which goes to C. */
+/* A chunk's sums become a node of the tree, to = older[merges - 1] + (... + (older[0] + sum)),
+   or the root, which goes to C. */
 typedef struct beside {
     const float *sum, *older[WF_TREE_DEPTH];
     int merges;

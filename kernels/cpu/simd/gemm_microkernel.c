@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_microkernel.c - the microkernel of a product: a tile in registers. An element is the midpoint
- * tree over its chunks, each of them one ascending chain of fused multiply-adds from +0; cuts
- * between KC blocks and steps only say where the chain and the tree's open nodes wait.
+ * kernels/cpu/simd/gemm_microkernel.c - the microkernel of a product: a tile in registers. An
+ * element is the midpoint tree over its chunks, each of them one ascending chain of fused
+ * multiply-adds from +0; cuts between KC blocks and steps only say where the chain and the
+ * tree's open nodes wait.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/random.c - uniform, normal and truncated normal numbers, bit for bit those of
- * core/numerics/random.c (which states the formulas), sixteen Philox blocks at a time.
+ * kernels/cpu/simd/random.c - uniform, normal and truncated normal numbers, bit for bit those
+ * of core/numerics/random.c (which states the formulas), sixteen Philox blocks at a time.
  */
 #include "core/numerics/random.h"
 #include "kernels/cpu/simd/kernels_internal.h"

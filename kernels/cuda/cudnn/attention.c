@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/cudnn/attention.c - causal attention and its gradient as cuDNN's operations. cuDNN
- * recognises these graphs and runs each as one kernel (NVIDIA's cudnn-frontend makes them of the
- * same operations; the native descriptors know no causal mask before cuDNN 9.21).
+ * kernels/cuda/cudnn/attention.c - causal attention and its gradient as cuDNN's operations.
+ * cuDNN recognises these graphs and runs each as one kernel (NVIDIA's cudnn-frontend makes them
+ * of the same operations; the native descriptors know no causal mask before cuDNN 9.21).
  *
  *     s = q k^T scale, -inf where the key is later      lse = max s + log sum e^(s - max s)
  *     p = e^(s - max s) / sum                           y = p v

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_exchange.c - an exchange of one rank: begun with the members of this process
- * (an exchange between threads) and with those of others (a transfer), and waited for.
+ * mesh/transport/mpi/mpi_exchange.c - an exchange of one rank: begun with the members of this
+ * process (an exchange between threads) and with those of others (a transfer), and waited for.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <sched.h>

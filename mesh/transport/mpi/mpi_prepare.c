@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_prepare.c - what an exchange is made of: which block is for whom, within this
- * process and beyond it.
+ * mesh/transport/mpi/mpi_prepare.c - what an exchange is made of: which block is for whom,
+ * within this process and beyond it.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdio.h>

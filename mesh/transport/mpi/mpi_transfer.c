@@ -1,4 +1,5 @@
-/* mesh/transport/mpi/mpi_transfer.c - the messages of one exchange: heads, then data in a window. */
+/* mesh/transport/mpi/mpi_transfer.c - the messages of one exchange: heads, then data in a
+   window. */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -222,10 +223,10 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Receives that nothing has come for are cancelled. What is under way needs a moment more, from when
-   the first exchange of the world is abandoned; a send that the other end never asked for is
-   forgotten: MPI reads its memory on demand alone. Where a process is lost nothing is under way,
-   for MPI is not called any more. */
+/* Receives that nothing has come for are cancelled. What is under way needs a moment more, from
+   when the first exchange of the world is abandoned; a send that the other end never asked for
+   is forgotten: MPI reads its memory on demand alone. Where a process is lost nothing is under
+   way, for MPI is not called any more. */
 void wf_mpi_abandon(transfer *t)
 {
     enum { MOMENT_MS = 1000 };

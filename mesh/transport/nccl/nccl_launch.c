@@ -1,5 +1,6 @@
 /*
- * mesh/transport/nccl/nccl_launch.c - what an exchange is to NCCL, and how it gets on the stream:
+ * mesh/transport/nccl/nccl_launch.c - what an exchange is to NCCL, and how it gets on the
+ * stream:
  *
  *     all_to_all   sends and receives in one group
  *     all_gather   ncclAllGather, or where parts differ a group of ncclBroadcast
@@ -273,8 +274,8 @@ wf_status wf_nccl_launch(transfer *list, wf_error *error)
     return status;
 }
 
-/* The call that took the slot is over when its event is, or when the slot serves another; so it is
-   when its communicator was aborted, whatever it has left in memory. */
+/* The call that took the slot is over when its event is, or when the slot serves another; so it
+   is when its communicator was aborted, whatever it has left in memory. */
 wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error)
 {
     for (int naps = 0;; wf_nccl_nap(&naps)) {

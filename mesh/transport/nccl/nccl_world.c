@@ -1,6 +1,6 @@
 /*
- * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds: each is one below with communicators of
- * NCCL beside it.
+ * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds: each is one below with
+ * communicators of NCCL beside it.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdio.h>

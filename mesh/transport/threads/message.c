@@ -1,4 +1,5 @@
-/* mesh/transport/threads/message.c - messages from one thread to another, over channels of their own. */
+/* mesh/transport/threads/message.c - messages from one thread to another, over channels of
+   their own. */
 #include "mesh/transport/threads/exchange_internal.h"
 
 /* Wait until message x->sequence of the channel has come `steps` further: 0 free, 1 sent, 2
@@ -24,7 +25,8 @@ channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends
     return wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
 }
 
-/* Paced, and moving in the background: the receiver has posted, and need not have come to take it. */
+/* Paced, and moving in the background: the receiver has posted, and need not have come to take
+   it. */
 static wf_status wait_posted(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     const channel *line = wf_threads_line(c, x, true);

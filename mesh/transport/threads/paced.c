@@ -1,9 +1,10 @@
 /*
- * mesh/transport/threads/paced.c - exchanges and messages that take the time of another machine (core/pace.h). Data
- * move as ever, at once; members go on when they would be there.
+ * mesh/transport/threads/paced.c - exchanges and messages that take the time of another machine
+ * (core/pace.h). Data move as ever, at once; members go on when they would be there.
  *
- *     in the background   an exchange begins when all have posted and the one before it is over; a message when both
- *                         ends have posted and the one before it has passed the link
+ *     in the background   an exchange begins when all have posted and the one before it is
+ *                         over; a message when both ends have posted and the one before it has
+ *                         passed the link
  *     else                whoever ends it moves it, from when all have posted
  */
 #include "mesh/transport/threads/exchange_internal.h"
@@ -64,8 +65,8 @@ static bool in_background(const wf_pace *pace)
     return pace && pace->machine->background;
 }
 
-/* A sender's buffer is free when the message would be there, which may be before its receiver takes it: so what is sent
-   is kept in a copy. */
+/* A sender's buffer is free when the message would be there, which may be before its receiver
+   takes it: so what is sent is kept in a copy. */
 wf_status wf_threads_pace_send(threads_comm *c, wf_exchange *x, message *m, wf_error *error)
 {
     const wf_pace *pace = wf_threads_pace(c);

@@ -1,4 +1,5 @@
-/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in nn/models/gpt/gpt_new.c. */
+/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in
+   nn/models/gpt/gpt_new.c. */
 #include "kernels/ops.h"
 #include "nn/models/gpt/gpt_internal.h"
 

@@ -1,4 +1,5 @@
-/* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand for, comparison. */
+/* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand
+   for, comparison. */
 #include "nn/models/gpt/gpt.h"
 #include <math.h>
 #include <string.h>

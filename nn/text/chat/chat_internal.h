@@ -42,7 +42,8 @@ struct wf_chat_writer {
     bool prompt;
 };
 
-/* Names under which transformers takes what a model thinks; templates read the first, some the second. */
+/* Names under which transformers takes what a model thinks; templates read the first, some the
+   second. */
 enum { WF_CHAT_REASONING = 3 };
 extern const char *const wf_chat_reasoning[WF_CHAT_REASONING];
 
@@ -50,15 +51,17 @@ extern const char *const wf_chat_reasoning[WF_CHAT_REASONING];
 wf_status wf_chat_render(wf_chat_writer *w, size_t count, bool prompt, wf_jinja_output *out,
                          wf_error *error);
 
-/* checks.c: refuses messages of which the template, which has been rendered, drops something without a word. */
+/* checks.c: refuses messages of which the template, which has been rendered, drops something
+   without a word. */
 wf_status wf_chat_check(const wf_chat_writer *w, size_t count, wf_error *error);
 
-/* spans.c: finds what is trained of the first `count` messages, which are written; `turn` is the one of LAST and EACH. */
+/* spans.c: finds what is trained of the first `count` messages, which are written; `turn` is
+   the one of LAST and EACH. */
 wf_status wf_chat_find_spans(wf_chat_writer *w, wf_chat_train train, size_t turn, size_t count,
                              const wf_jinja_output *out, wf_chat_written *written,
                              wf_error *error);
-/* The number of an assistant's turn that is trained, from the first on or from the last one back; the row's number of
-   messages: there is none. */
+/* The number of an assistant's turn that is trained, from the first on or from the last one
+   back; the row's number of messages: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last);
 
 /* Refuses variables that a template gets from elsewhere. */

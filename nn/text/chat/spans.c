@@ -23,7 +23,8 @@ static bool add_span(wf_chat_written *w, size_t begin, size_t end)
     return true;
 }
 
-/* The number of an assistant's turn that is trained, from the first on or from the last one back; count: there is none. */
+/* The number of an assistant's turn that is trained, from the first on or from the last one
+   back; count: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last)
 {
     for (size_t k = 0; k < row->count; k++) {
@@ -93,7 +94,8 @@ static wf_status add_turn(wf_chat_writer *w, size_t turn, bool ends, wf_chat_wri
     return add_span(written, begins, end) ? WF_OK : no_memory(error);
 }
 
-/* Takes the generation blocks of the first `count` messages: all of them, or those of some turns, which need one each. */
+/* Takes the generation blocks of the first `count` messages: all of them, or those of some
+   turns, which need one each. */
 static wf_status take_blocks(const wf_chat_writer *w, wf_chat_train train, size_t chosen,
                              size_t count, const wf_jinja_output *out, wf_chat_written *written,
                              wf_error *error)

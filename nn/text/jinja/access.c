@@ -1,4 +1,5 @@
-/* nn/text/jinja/access.c - attributes, items and slices, in the order in which Jinja's sandbox looks for them. */
+/* nn/text/jinja/access.c - attributes, items and slices, in the order in which Jinja's sandbox
+   looks for them. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 

@@ -59,7 +59,8 @@ static value items(wf_jinja_run *run, value v, const value *args)
     return jinja_dict_view(run, v, 'i', WF_JINJA_GENERATOR);
 }
 
-/* The value of an attribute, or the value itself, in small letters where the case does not count. */
+/* The value of an attribute, or the value itself, in small letters where the case does not
+   count. */
 static value key_of(wf_jinja_run *run, value v, value attribute, bool ignore_case)
 {
     if (attribute.kind != WF_JINJA_MISSING && attribute.kind != WF_JINJA_NONE)

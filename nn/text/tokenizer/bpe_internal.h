@@ -14,8 +14,8 @@ typedef struct wf_tok_heap {
     size_t count, room;
 } wf_tok_heap;
 
-/* The symbols of a long word are a list. Of each rank there is a list of places whose pair has, or had, it,
-   from left to right; ranks that have one lie in a heap. */
+/* The symbols of a long word are a list. Of each rank there is a list of places whose pair has,
+   or had, it, from left to right; ranks that have one lie in a heap. */
 typedef struct wf_tok_long_words {
     int32_t *before, *behind,
         *rank; /* a symbol's neighbours, and the rank of its pair, or INT32_MAX */
@@ -29,14 +29,15 @@ typedef struct wf_tok_long_words {
 
 void wf_tok_long_words_free(wf_tok_long_words *w);
 
-/* Merges symbols in place, in time that grows with their number and hardly faster; *count becomes how many
-   are left. False: out of memory. */
+/* Merges symbols in place, in time that grows with their number and hardly faster; *count
+   becomes how many are left. False: out of memory. */
 bool wf_tok_long_words_merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int32_t *ids,
                              size_t *count);
 
 enum { WF_TOK_SHORT = 64, WF_TOK_SHORT_WORDS = 12 };
 
-/* A word of at most WF_TOK_SHORT symbols: a list of slots, each with the pair of its symbol and the one behind it. */
+/* A word of at most WF_TOK_SHORT symbols: a list of slots, each with the pair of its symbol and
+   the one behind it. */
 typedef struct wf_tok_short_word {
     const uint8_t
         *bytes; /* the word, where a symbol is a byte and the lexicon has byte_pairs */

@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/hf.c - tokenizer.json as a whole, vocab.json with merges.txt, and what lies beside them. */
+/* nn/text/tokenizer/hf.c - tokenizer.json as a whole, vocab.json with merges.txt, and what lies
+   beside them. */
 #include "nn/text/tokenizer/load_internal.h"
 #include "nn/text/utf8_internal.h"
 #include <stdlib.h>
@@ -83,7 +84,8 @@ static wf_status read_merges(wf_tok *t, const char *path, const char *text, size
     return status;
 }
 
-/* The pattern of the class that a folder names; GPT-2's where none is named. NULL: another one. */
+/* The pattern of the class that a folder names; GPT-2's where none is named. NULL: another
+   one. */
 static const char *class_pattern(wf_tok *t, const char *path, bool *nfc, wf_error *error)
 {
     const char *pattern = "gpt2";

@@ -61,8 +61,8 @@ const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object)
     return "";
 }
 
-/* A token's text as the model has it: of a byte-level one the bytes that its letters stand for; false:
-   some are no such letters. */
+/* A token's text as the model has it: of a byte-level one the bytes that its letters stand for;
+   false: some are no such letters. */
 static bool model_text(const wf_tok *t, const char *text, size_t bytes, char out[MOST_LETTERS],
                        size_t *out_bytes)
 {
@@ -206,7 +206,8 @@ static wf_status find_bytes(wf_tok *t, const wf_text_json *json, uint32_t model)
     return WF_OK;
 }
 
-/* What changes ids in ways that nobody's model has any more has to be absent, or to do nothing. */
+/* What changes ids in ways that nobody's model has any more has to be absent, or to do
+   nothing. */
 static wf_status refuse_rare(const wf_text_json *json, uint32_t model)
 {
     static const char *const keys[] = {"continuing_subword_prefix", "end_of_word_suffix"};

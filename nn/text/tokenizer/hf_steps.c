@@ -75,7 +75,8 @@ static wf_status take_literal(const wf_text_json *json, uint32_t object, wf_tok_
     return json->error->code;
 }
 
-/* {"String": ...} or {"Regex": ...} of a key. A string that may not stay one becomes a pattern. */
+/* {"String": ...} or {"Regex": ...} of a key. A string that may not stay one becomes a
+   pattern. */
 static wf_status take_pattern(const wf_text_json *json, uint32_t object, wf_tok_step *step,
                               bool string)
 {

@@ -1,8 +1,9 @@
 /*
  * nn/text/tokenizer/lexicon_internal.h - tokens by id and by text, and which two become one.
  *
- * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what the model
- * itself can make of text; added tokens are recognised in text before it, and may have the text of a piece.
+ * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what
+ * the model itself can make of text; added tokens are recognised in text before it, and may
+ * have the text of a piece.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
@@ -21,8 +22,8 @@ enum { WF_TOK_LEXICON_RANKS = 1 << 24 };
 /* Where every way to divide a token is looked at. */
 enum { WF_TOK_RANKED_MOST_BYTES = 512 };
 
-/* A table of ids by text. What a text has in common with the one that is looked for is in the table, so that others are
-   seldom looked at. */
+/* A table of ids by text. What a text has in common with the one that is looked for is in the
+   table, so that others are seldom looked at. */
 typedef struct wf_tok_lexicon_place {
     int32_t id;    /* -1: a free place */
     uint32_t hash; /* its text's, the lower half */
@@ -47,7 +48,8 @@ typedef struct wf_tok_token {
     int kind;
 } wf_tok_token;
 
-/* Two tokens that become one. Of all in a word the lowest rank goes first, then the leftmost. */
+/* Two tokens that become one. Of all in a word the lowest rank goes first, then the
+   leftmost. */
 typedef struct wf_tok_merge {
     int32_t left, right; /* left -1: a free place */
     int32_t rank, made;  /* INT32_MAX of a free place */
@@ -74,19 +76,22 @@ typedef struct wf_tok_lexicon {
 
 uint64_t wf_tok_hash(const void *bytes, size_t n);
 
-/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages where the system has them, so
-   that fewer reads miss the TLB. NULL: out of memory. Owner: the caller, free. */
+/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages
+   where the system has them, so that fewer reads miss the TLB. NULL: out of memory. Owner: the
+   caller, free. */
 void *wf_tok_table_new(size_t bytes);
 
 /* An empty one. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_begin(wf_tok_lexicon *v, wf_error *error);
 void wf_tok_lexicon_free(wf_tok_lexicon *v);
 
-/* The code of what is wrong with a file: its own, or that memory has ended, which its words say. */
+/* The code of what is wrong with a file: its own, or that memory has ended, which its words
+   say. */
 wf_status wf_tok_wrong_code(const char *wrong);
 
-/* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text, or the text
-   with another id; too long, empty. A token that is there gets the kind beside its own. */
+/* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text,
+   or the text with another id; too long, empty. A token that is there gets the kind beside its
+   own. */
 const char *wf_tok_lexicon_add(wf_tok_lexicon *v, int32_t id, const char *text, size_t bytes,
                                int kind);
 
@@ -97,15 +102,16 @@ wf_status wf_tok_lexicon_end(wf_tok_lexicon *v, int64_t merges, int32_t ranks, w
 const char *wf_tok_lexicon_merge(wf_tok_lexicon *v, int32_t left, int32_t right, int32_t rank,
                                  int32_t made);
 
-/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id, `name` the
-   file's. */
+/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id,
+   `name` the file's. */
 wf_status wf_tok_lexicon_merge_all(wf_tok_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                    const char *name, wf_error *error);
 
 /* All merges are there: finds those of two bytes. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_pair_bytes(wf_tok_lexicon *v, wf_error *error);
 
-/* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller, free. */
+/* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller,
+   free. */
 wf_tok_merge *wf_tok_lexicon_sorted_merges(const wf_tok_lexicon *v, int64_t *count);
 
 /* Whether `id` is a piece that has the texts of two others, one behind the other. */
@@ -129,7 +135,8 @@ static inline uint32_t wf_tok_merge_hash(int32_t left, int32_t right)
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
 
-/* The merges of a cache line, in which two tokens are looked for first: the first place of it. */
+/* The merges of a cache line, in which two tokens are looked for first: the first place of
+   it. */
 enum { WF_TOK_LINE_MERGES = 4 };
 
 static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left, int32_t right)
@@ -138,8 +145,8 @@ static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left
            ~(uint32_t)(WF_TOK_LINE_MERGES - 1);
 }
 
-/* What becomes of two tokens; a free place where nothing does. A line of the table is filled from its first place on, and
-   then the next one. */
+/* What becomes of two tokens; a free place where nothing does. A line of the table is filled
+   from its first place on, and then the next one. */
 static inline const wf_tok_merge *wf_tok_lexicon_pair(const wf_tok_lexicon *v, int32_t left,
                                                       int32_t right)
 {

@@ -68,7 +68,8 @@ uint8_t *wf_tok_inert_new(void)
     return inert;
 }
 
-/* Whether a character is its own normal form and composes with nothing in front of it, as all below U+0300 do not. */
+/* Whether a character is its own normal form and composes with nothing in front of it, as all
+   below U+0300 do not. */
 static inline bool is_inert(const uint8_t *inert, const uint8_t *c)
 {
     enum { FIRST_BYTE_OF_0300 = 0xcc, FIRST_BYTE_OF_10000 = 0xf0 };
@@ -82,7 +83,8 @@ static inline bool is_inert(const uint8_t *inert, const uint8_t *c)
     return inert[code / 8] >> code % 8 & 1;
 }
 
-/* Only from the character before one that is not inert, up to the next one that is, is there anything to do. */
+/* Only from the character before one that is not inert, up to the next one that is, is there
+   anything to do. */
 static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n, wf_tok_bytes *to,
                          wf_error *error)
 {

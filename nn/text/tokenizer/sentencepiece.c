@@ -1,6 +1,7 @@
 /*
- * nn/text/tokenizer/sentencepiece.c - BPE models of SentencePiece: pieces and their scores, in messages of
- * protobuf (sentencepiece_model.proto), of which a few fields are read and all are checked against the end.
+ * nn/text/tokenizer/sentencepiece.c - BPE models of SentencePiece: pieces and their scores, in
+ * messages of protobuf (sentencepiece_model.proto), of which a few fields are read and all are
+ * checked against the end.
  */
 #include "nn/text/tokenizer/load_internal.h"
 #include <math.h>

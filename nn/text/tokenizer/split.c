@@ -1,6 +1,6 @@
 /*
- * nn/text/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the next step, and
- * behind the last one stands the model.
+ * nn/text/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the
+ * next step, and behind the last one stands the model.
  */
 #include "nn/text/tokenizer/encode_internal.h"
 #include <string.h>
@@ -77,7 +77,8 @@ static wf_status too_long(const cutting *c, size_t at)
                         c->n);
 }
 
-/* Whether a step cuts words by a known pattern, which matches all of a text, and is the last one. */
+/* Whether a step cuts words by a known pattern, which matches all of a text, and is the last
+   one. */
 static bool cuts_words(const cutting *c, const wf_tok_step *s)
 {
     return s->pattern.scan && s->split == WF_TOK_SPLIT_ISOLATED &&

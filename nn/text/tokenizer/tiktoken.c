@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/tiktoken.c - rank files: a line has a token in base64 and its rank, which is its id. */
+/* nn/text/tokenizer/tiktoken.c - rank files: a line has a token in base64 and its rank, which
+   is its id. */
 #include "nn/text/tokenizer/load_internal.h"
 #include <stdio.h>
 #include <stdlib.h>

@@ -191,7 +191,8 @@ static wf_status fill(const wf_tok *t, wf_tok_vocabulary *v, wf_error *error)
     return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary");
 }
 
-/* What a tokenizer does that llama.cpp's does not, by the key of a tokenizer.json; NULL: nothing. */
+/* What a tokenizer does that llama.cpp's does not, by the key of a tokenizer.json; NULL:
+   nothing. */
 static const char *lost(const wf_tok *t)
 {
     const wf_tok_added_set *sets[] = {&t->added, &t->added_normalized};
