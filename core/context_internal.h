@@ -11,7 +11,7 @@ struct wf_storage {
     void *data; /* NULL where it is absent */
     size_t bytes;
     wf_memory_kind kind;
-    uint32_t version;       /* how many times its elements were changed in place .. */
+    uint32_t version;       /* the number of changes of its elements in place .. */
     const char *changed_by; /* .. and by what, the last time */
     struct wf_shared
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
@@ -38,7 +38,7 @@ struct wf_context {
     struct wf_tape *tape; /* the recording one */
     uint64_t tapes;       /* serial number of the last tape */
     wf_uses uses;
-    wf_memory_kind kind; /* what results of ops are counted as */
+    wf_memory_kind kind; /* kind of memory that results of ops are counted as */
     wf_dtype storage;    /* results are stored as this */
     int64_t step;
     wf_sequences sequences;
@@ -79,9 +79,10 @@ wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind
 /* All that share t's storage see where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-/* Its elements are changed in place by `what`, a text that stays: whoever saved it can tell. */
+/* Notes that the elements of a tensor are changed in place by `what`, a text that stays: tapes
+   that saved it detect that. */
 void wf_tensor_changed(wf_tensor *t, const char *what);
-/* How many times they were. */
+/* Returns the number of changes in place. */
 uint32_t wf_tensor_version(const wf_tensor *t);
 /* The same in memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);

@@ -33,7 +33,7 @@ static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **gr
     return ctx->error.code;
 }
 
-/* Put a gradient where it belongs, adding it to what is there. */
+/* Stores a gradient in its slot, adding it to the one that is there. */
 static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_tensor *grad)
 {
     char text[256];
@@ -93,7 +93,7 @@ bool wf_node_has_order(const node *n)
     return any;
 }
 
-/* Whether a node hands on each gradient of an output as it comes. */
+/* Returns true where a node passes on each gradient of an output as it comes. */
 static bool passes(const node *n, int output)
 {
     const edge *e = &n->from[output];

@@ -38,7 +38,7 @@ static void damaged(void *self, const char *what, size_t bytes)
             bytes, what);
 }
 
-/* Whether the environment asks for the mode. */
+/* Reads from the environment whether the debug mode is on. */
 static wf_status read_environment(bool *asked, wf_error *error)
 {
     const char *text = getenv("WEFT_DEBUG");

@@ -25,7 +25,7 @@ void wf_handles_scope(wf_context *ctx, const void *caller);
 void wf_handles_scope_closes(wf_context *ctx);
 void wf_handles_scope_closed(wf_context *ctx);
 
-/* Whether a kernel has written to its outputs alone. */
+/* Checks that a kernel has written to its outputs alone. */
 wf_status wf_handles_look(const wf_call *call);
 
 #endif

@@ -35,10 +35,10 @@ struct wf_sharing {
 wf_shared *wf_shared_new(wf_sharing *s, size_t bytes, int parts, wf_error *error);
 /* So many parts of it are not needed any more. */
 void wf_shared_drop(wf_shared *shared, int parts);
-/* Nobody takes it any more. */
+/* Drops a result that no rank takes any more. */
 void wf_result_drop(struct wf_result *r);
 
-/* What a rank has to do with a call's outputs. */
+/* A rank's part in making a call's outputs. */
 typedef enum wf_share_role {
     WF_SHARE_NONE,    /* they are its own business */
     WF_SHARE_COMPUTE, /* compute them in shared memory, for all */

@@ -24,16 +24,16 @@ struct wf_node {
     const wf_op *op;
     const char *path; /* the module that recorded it */
     int n_in, n_out;
-    int uses[WF_MAX_OUTPUTS]; /* how many each output has, through what passes it on too */
+    int uses[WF_MAX_OUTPUTS]; /* uses of each output, also through ops that pass it on */
     bool walked;              /* gradients went through it: once only */
     bool deferred;            /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
-    /* how often they had been changed in place when they were saved, or last used */
+    /* number of changes in place when they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    node *again[WF_MAX_INPUTS]; /* in place of in[i]: what it is recomputed by */
-    int holders;                /* how many hold such a node, which is on no tape */
+    node *again[WF_MAX_INPUTS];               /* in place of in[i]: what it is recomputed by */
+    int holders;                              /* holders of such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
@@ -54,7 +54,7 @@ struct wf_tape {
 
 extern const wf_op wf_source_op;
 
-/* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
+/* Releases what a node holds, once it is no longer needed; adopted tapes stay. */
 void wf_node_forget(wf_context *ctx, node *n);
 
 /* Keep operand i of a call, or what recomputes it, as far as the gradient reads it. */
@@ -67,11 +67,11 @@ void wf_node_release(wf_context *ctx, node *n);
    later. */
 wf_status wf_node_keep(wf_tape *tape, node *n);
 
-/* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or
-   tapes that were walked inside of it have some that are. */
+/* Returns true where a node's leaves can wait for the walk for weights; some are owed their
+   gradients, or tapes that were walked inside of it have some that are. */
 bool wf_node_can_wait(const node *n);
 
-/* Whether operand i is read for the gradients that are asked for. */
+/* Returns true where operand i is read for the wanted gradients. */
 bool wf_node_reads(const node *n, const wf_gradient *g, int i);
 
 /* A leaf that has no gradient as yet. */
@@ -86,12 +86,12 @@ enum { WF_REPLAYED_USES = 2 };
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
-/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some
-   that cannot wait. */
+/* Returns true where a leaf that is owed a gradient here gets so many that their order counts,
+   and some that cannot wait. */
 bool wf_node_has_order(const node *n);
 
-/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first
-   walk alone. */
+/* Returns true where a leaf's elements are read for the gradients that leaves are owed. They
+   may be there in the first walk alone. */
 bool wf_node_reads_a_leaf(const node *n);
 
 /* Give a gradient to an output of a node, or, where that passes it on, to what it came from. */
@@ -107,7 +107,7 @@ void wf_node_note_versions(node *n);
    again. */
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
 
-/* Whether an operand's gradient is to have its shape: not a row per sequence
+/* Returns true where an operand's gradient is to have its shape: not a row per sequence
    (wf_gradient.summed). */
 static inline bool wf_edge_summed(const edge *e)
 {
@@ -125,7 +125,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
 /* Call a node's hook, which finds leaves settled. */
 wf_status wf_node_call_hook(wf_tape *tape, node *n);
 
-/* Whoever looks at leaves now finds in each a gradient of its own. */
+/* Gives each leaf a gradient of its own, before leaves are read. */
 wf_status wf_tape_settle(wf_tape *tape);
 
 #endif

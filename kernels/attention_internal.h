@@ -28,7 +28,7 @@ WF_HOST_DEVICE static inline int64_t wf_rope_place(int32_t position)
     return position < 0 ? ~position : position;
 }
 
-/* What pair i is divided by; the lists are the host's. */
+/* Returns the divisor of pair i; the lists are the host's. */
 static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is_long)
 {
     if (o->scaling.kind != WF_ROPE_LONG)
@@ -36,8 +36,8 @@ static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is
     return (double)(is_long ? o->factors->long_factor : o->factors->short_factor)[i];
 }
 
-/* What a scaling comes to where `dim` features turn: YaRN's indices between which frequencies
-   go over, and what cosines and sines are multiplied with. */
+/* The numbers of a scaling where `dim` features rotate: YaRN's indices between which
+   frequencies are interpolated, and the factor of cosines and sines. */
 typedef struct wf_rope_range {
     double low, high, attention;
 } wf_rope_range;
@@ -113,7 +113,7 @@ typedef struct wf_attention_attr {
     bool bidirectional;
 } wf_attention_attr;
 
-/* What attention_cached has to know beside its operands. */
+/* The attributes of attention_cached. */
 typedef struct wf_cached_attr {
     int64_t window; /* 0: none */
 } wf_cached_attr;
@@ -141,8 +141,8 @@ WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int
     return from < i ? from : i;
 }
 
-/* Whether `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache; else
-   WF_EINVAL. */
+/* Checks that `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache;
+   else WF_EINVAL. */
 wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
                               const wf_tensor *tokens, const wf_tensor *first,
                               const wf_tensor *slot);

@@ -37,7 +37,7 @@ typedef struct wf_cuda_host {
 } wf_cuda_host;
 
 typedef struct wf_cuda_plugin {
-    /* How many GPUs there are; 0 with an error that says why none can be used. */
+    /* Returns the number of GPUs; 0 with an error that gives the reason. */
     int (*count)(wf_error *error);
     wf_device *(*open)(const wf_cuda_options *options, wf_error *error);
     /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs
@@ -45,7 +45,8 @@ typedef struct wf_cuda_plugin {
     const char *(*missing)(int id);
 } wf_cuda_plugin;
 
-/* What the plugin exports as "wf_plugin"; NULL where size, version or ops are not its own. */
+/* The entry that the plugin exports as "wf_plugin"; returns NULL where size, version or ops are
+   not its own. */
 typedef const wf_cuda_plugin *wf_cuda_entry(const wf_cuda_host *host);
 
 WF_END_DECLS

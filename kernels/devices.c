@@ -9,7 +9,7 @@ enum { TF32 = 1, CUDA_GRAPH = 2, OFFERS = 2, LIST = 64 };
 typedef struct row {
     const char *name;
     wf_device *(*open)(const wf_device_options *options, wf_error *error);
-    unsigned offers; /* what may be asked of it */
+    unsigned offers; /* options that it takes */
 } row;
 
 static wf_device *open_cpu(const wf_device_options *options, wf_error *error)

@@ -17,7 +17,7 @@ wf_tensor *wf_linear_sum(wf_tensor *x, wf_tensor *weight, wf_tensor *u, wf_tenso
     return wf_apply(&wf_op_linear2_sum, NULL, 0, 4, x, weight, u, more);
 }
 
-/* Of either pair (x, W), (u, B). */
+/* Computes the gradients of either pair (x, W), (u, B). */
 static void backward(wf_gradient *g)
 {
     for (int i = 0; i < g->n_in; i += 2) {

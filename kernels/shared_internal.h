@@ -29,8 +29,8 @@ static inline bool wf_linear_adds(const wf_call *call)
 }
 
 /*
- * wf_vector_gradient - what operand i of a gradient is given, of the rows [b, n] that it has a
- * row per sequence in: the rows themselves, or their sum where an op made the operand.
+ * wf_vector_gradient - returns the gradient of operand i from rows [b, n], a row per sequence:
+ * the rows themselves, or their sum where the operand is the result of an op.
  */
 wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows);
 
@@ -54,7 +54,8 @@ static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
     return next;
 }
 
-/* How many products a call of linear_joined.c has: x, their weights, their biases. */
+/* Returns the number of products of a call of linear_joined.c: x, their weights, their
+   biases. */
 static inline int wf_linear_joined(const wf_call *call)
 {
     return call->n_in / 2;
@@ -70,7 +71,7 @@ typedef struct wf_dropout_attr {
     int site;
 } wf_dropout_attr;
 
-/* Of the norm of x + dropout(y); p is 0 for no dropout. */
+/* Attributes of the norm of x + dropout(y); p is 0 for no dropout. */
 typedef struct wf_add_norm_attr {
     wf_dropout_attr dropout;
     float eps;
@@ -86,7 +87,7 @@ uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted);
 wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
                           wf_dropout_attr *attr);
 
-/* wf_dropout_factor - what dropout multiplies local element i of t with: 0 or 1 / (1 - p). */
+/* wf_dropout_factor - returns the factor of local element i of t: 0 or 1 / (1 - p). */
 double wf_dropout_factor(const wf_dropout_attr *attr, const wf_tensor *t, int64_t i);
 
 /* The numbers of an initialisation are in the order of its wrapper's parameters. */

@@ -96,7 +96,7 @@ static void token_sum_backward(wf_gradient *g)
     g->din[0] = wf_token_expand(g->dout[0], g->in[0]);
 }
 
-/* Of the second operand of an expansion only the shape is read. */
+/* Computes the gradient of an expansion; only the shape of its second operand is read. */
 static void batch_expand_backward(wf_gradient *g)
 {
     if (g->want[0])

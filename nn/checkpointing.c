@@ -7,7 +7,7 @@
 #include "nn/checkpointing.h"
 #include <string.h>
 
-/* What is saved: the input, and documents where there are some. */
+/* The saved operands: the input, and documents where there are some. */
 enum { INPUT, FIRST, POSITIONS, SAVED };
 
 typedef struct run {

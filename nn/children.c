@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a field points to; stored as what it is read as. */
+/* The value of a field; stored as the type that it is read as. */
 typedef struct slot {
     union {
         wf_nn_parameter *parameter;

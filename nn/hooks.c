@@ -111,7 +111,7 @@ static wf_tensor *await(wf_tensor *t, const awaited *a)
     return call.out[0] && wf_tape_record(&call) == WF_OK ? call.out[0] : NULL;
 }
 
-/* What a forward hook returned in place of t. */
+/* Returns the result of a forward hook in place of t. */
 static wf_tensor *returned(wf_nn_module *m, wf_tensor *t)
 {
     if (!t)

@@ -18,7 +18,7 @@ static void *field_at(wf_nn_module *m, size_t offset)
 }
 
 typedef struct walk {
-    uint64_t number; /* what this walk has reached carries it */
+    uint64_t number; /* number of this walk, set where it has been */
     bool clears;     /* a repeated field is emptied, and not an error */
     wf_status status;
 } walk;

@@ -23,8 +23,8 @@ wf_checksum_stream *wf_checksum_begin(void);
 void wf_checksum_add(wf_checksum_stream *stream, const void *bytes, size_t n);
 uint64_t wf_checksum_end(wf_checksum_stream *stream);
 
-/* What the file of a number adds to its checkpoint's checksum: its size and its header
-   count. */
+/* Returns the term of a file in its checkpoint's checksum: of its number, its size and its
+   header's checksum. */
 uint64_t wf_checksum_file(int64_t number, int64_t file_bytes, uint64_t header_checksum);
 
 /* To text and back; false where it is no such text. */

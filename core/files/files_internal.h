@@ -38,7 +38,7 @@ typedef struct wf_file_calls {
 /* The system's own. */
 extern const wf_file_calls wf_system_files;
 
-/* What is written is never reached through a symbolic link of that name. */
+/* Modes of opening for writing; a symbolic link of the file's name is never followed. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
     /* this user's alone, and not behind a link: what others could have put there is refused */
@@ -86,8 +86,8 @@ wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t mo
 wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes,
                        wf_error *error);
 
-/* Whether an open file is this user's, who alone can write to it, and has one name. WF_EIO:
-   which rule it breaks. */
+/* Checks that an open file is this user's, writable by no other, and has one name. WF_EIO: the
+   rule that it breaks. */
 wf_status wf_file_check_own(int fd, const char *path, wf_error *error);
 
 /* Open what lies in a directory that is open, whose path is for errors: see folder.h. */

@@ -30,7 +30,7 @@ void wf_folder_close(wf_folder *folder);
 wf_status wf_folder_file(const wf_folder *in, const char *name, wf_file_mode mode,
                          wf_file *file, wf_error *error);
 
-/* Whether there is something of that name, be it a link that leads nowhere. */
+/* Finds out whether a name exists, be it a link that leads nowhere. */
 wf_status wf_folder_has(const wf_folder *in, const char *name, bool *has, wf_error *error);
 
 /* The names in it, sorted, without "." and "..". Owner: caller, wf_folder_free_names. */

@@ -20,8 +20,8 @@ static wf_status cannot_make(const char *flag, const char *path, wf_error *error
                         strerror(errno));
 }
 
-/* Makes the folders above the last component of a path; those that are there stay. Changes the
-   text and restores it. */
+/* Makes the folders above the last component of a path; existing ones stay. Changes the text
+   and restores it. */
 static wf_status make_parents(const char *flag, char *path, wf_error *error)
 {
     struct stat s;

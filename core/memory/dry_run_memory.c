@@ -53,7 +53,7 @@ static void *take(void *self, size_t bytes)
     return block;
 }
 
-/* Where there is no room to remember a block, its addresses are not used again. */
+/* Frees a block; where there is no room to remember it, its addresses are not used again. */
 static void give(void *self, void *block, size_t bytes)
 {
     shelf *s = &shelves[class_of(bytes)];

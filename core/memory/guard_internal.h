@@ -12,7 +12,7 @@ typedef struct wf_guard wf_guard;
 
 /* A block of a pool, with its zones. */
 typedef struct wf_guarded {
-    char *block; /* what its owner has */
+    char *block; /* the owner's memory */
     size_t bytes;
 } wf_guarded;
 

@@ -25,7 +25,7 @@ void *wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 /* Take it back. */
 void wf_ranges_give(wf_ranges *ranges, void *block);
 
-/* Give every region back, whoever holds parts of it. */
+/* Frees every region, also those with parts in use. */
 void wf_ranges_close(wf_ranges *ranges);
 
 #endif

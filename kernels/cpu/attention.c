@@ -37,7 +37,7 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* What a worker has: the head's scratch, its lse, and (backward) buffers of dk and dv. */
+/* Plans a worker's memory: the head's scratch, its lse, and (backward) buffers of dk and dv. */
 static job plan(const wf_call *call, bool backward, void *workspace)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1];

@@ -24,8 +24,8 @@ static int64_t least(int64_t a, int64_t b)
     return wf_least(a, b);
 }
 
-/* Where an index over all dims of the output but `across` and the last one begins in y and
-   x. */
+/* Finds where an index over all dims of the output but `across` and the last one begins in y
+   and x. */
 static void permute_at(const permute_job *j, int64_t index, int64_t *to, int64_t *from)
 {
     int64_t step = 1;

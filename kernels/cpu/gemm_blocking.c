@@ -58,7 +58,7 @@ static int end_chunk(wf_gemm_cursor *c, bool empty)
     return older;
 }
 
-/* Whether a part goes on with the chunk of the one before it. */
+/* Returns true where a part continues the chunk of the one before it. */
 static bool goes_on(const wf_gemm_cursor *c, int64_t part)
 {
     return part < c->n_parts && !c->parts[part].chunk;
@@ -259,8 +259,8 @@ static int64_t part_length(int64_t size, int64_t tile, int64_t limit)
     return div_up(div_up(size, tile), div_up(size, limit)) * tile;
 }
 
-/* How many rows make a group: the team does all micro-panels of a group before the next group,
-   in the least time, the packing of each micro-panel included. */
+/* Returns the rows of a group: the thread pool does all micro-panels of a group before the next
+   group, in the least time, the packing of each micro-panel included. */
 static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
                         const wf_gemm_blocking *blocking)
 {

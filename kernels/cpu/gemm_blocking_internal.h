@@ -48,7 +48,7 @@ static inline wf_gemm_operand wf_gemm_from(wf_gemm_operand x, int64_t i, int64_t
     return x;
 }
 
-/* What k elements of a part take up in a panel. */
+/* Returns the size of k elements of a part in a panel. */
 static inline int64_t wf_gemm_padded(int64_t k, int64_t pad)
 {
     return (k + pad - 1) / pad * pad;
@@ -74,8 +74,9 @@ typedef struct wf_gemm_kc_block {
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
 
-/* Where the next KC block begins. Chunks without terms are left out, and so are nodes without
-   them, but where an empty chunk's place in the tree says that older nodes are added. */
+/* The beginning of the next KC block. Chunks without terms are left out, and so are nodes
+   without them, but where an empty chunk's index in the tree requires that older nodes are
+   added. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_chunks;
@@ -100,13 +101,13 @@ typedef struct wf_gemm_blocking {
     int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;
 
-/* How many of so many threads are worth waking. */
+/* Returns how many of the threads are worth waking. */
 int wf_gemm_threads(const wf_gemm *g, int threads);
 
 wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
                                      int threads);
 
-/* Whether no part has a term. */
+/* Returns true where no part has a term. */
 bool wf_gemm_is_empty(const wf_gemm *g);
 
 /* The cursor of the first KC block; `transpose` as in the blocking, `pad` as in the limits. */

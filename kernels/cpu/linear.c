@@ -89,7 +89,8 @@ static void narrow(const wf_call *call, const float *from, wf_tensor *to)
     device->narrow(device, from, to->data, wf_tensor_local_count(to));
 }
 
-/* Whether the results of few rows are floats on their way to what is stored as bf16. */
+/* Returns true where the results of a small-M product (few rows) are floats that are then
+   stored as bf16. */
 static bool has_float_results(const wf_call *call, int m)
 {
     return wf_linear_is_bf16(call->out[m]) && !wf_linear_is_bf16(call->in[0]);
@@ -100,7 +101,8 @@ static size_t float_bytes(const wf_tensor *t)
     return ((size_t)wf_tensor_local_count(t) * sizeof(float) + 63) / 64 * 64;
 }
 
-/* Where a member's results of few rows go, and its part of the workspace. */
+/* Returns the output of a member's small-M product (GEMV for one row), and its part of the
+   workspace. */
 static wf_skinny skinny_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS + 1],
                                 char **room)
 {
@@ -146,8 +148,8 @@ static void run_skinny(const wf_call *call, char *room)
     }
 }
 
-/* What member m needs in floats beside its operands and results: bytes for the results of few
-   rows, or for weights that are stored as bf16 where x is not. */
+/* Returns the bytes of floats that member m needs beside its operands and results: for the
+   results of few rows, or for weights that are stored as bf16 where x is not. */
 static size_t wide_bytes(const wf_call *call, int m)
 {
     const wf_tensor *w = call->in[m + 1];

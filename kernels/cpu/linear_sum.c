@@ -5,7 +5,7 @@
 
 enum { PAIRS = 2 };
 
-/* Of a run of pairs (x, W) whose summed dims are cut in chunks alike. */
+/* Makes the product of a run of pairs (x, W) whose summed dims are cut in chunks alike. */
 static wf_gemm product(const wf_call *call, wf_gemm_part *parts)
 {
     const wf_tensor *y = call->out[0];

@@ -14,8 +14,8 @@ static float *at(const wf_tensor *t, int64_t offset)
     return (float *)t->data + offset;
 }
 
-/* Of a forward op: x, y. Of a gradient: x, dy, dx. What a row has one of is always stored as
-   floats. */
+/* Operands of a forward op: x, y; of a gradient: x, dy, dx. Statistics, one per row, are always
+   stored as floats. */
 enum {
     NORM = WF_IN(0) | WF_OUT(0),
     LAYERNORM = NORM | WF_OUT(1) | WF_OUT(2),

@@ -19,7 +19,7 @@ typedef struct job {
     wf_rope_angles angles;
     double *turn;               /* [2][half]: radians per token, of long texts behind */
     const float *cosine, *sine; /* [tokens][half] */
-    float *made;                /* where they are made, both; NULL where they are shared */
+    float *made;                /* both, where they are made here; NULL where they are shared */
 } job;
 
 static job plan(const wf_call *call, void *workspace)

@@ -61,7 +61,7 @@ static table *make(const wf_rope_angles *angles)
     return t;
 }
 
-/* Frees what is kept beyond the newest few and has no user. */
+/* Frees tables without a user beyond the newest few. */
 static void trim(void)
 {
     table **at = &tables;

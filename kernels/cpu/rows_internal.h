@@ -19,7 +19,7 @@ typedef struct wf_row_run {
     const wf_call *call;
     const wf_simd *simd;
     int64_t first, n; /* rows first .. first + n - 1 */
-    /* Of an operand that is cut by rows, from row `first` on; of another one, all. */
+    /* Data of an operand that is cut by rows, from row `first` on; of another one, all. */
     const float *in[WF_MAX_INPUTS];
     float *out[WF_MAX_OUTPUTS];
 } wf_row_run;
@@ -35,8 +35,8 @@ typedef void wf_row_loop(const wf_row_run *rows);
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop);
 
-/* Bytes that a call of it needs as workspace, where no row has more than `width` elements: of
-   what is stored as bf16. */
+/* Returns the workspace of a call in bytes, where no row has more than `width` elements: for
+   operands stored as bf16. */
 size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width);
 
 /* The same where a row is an element, or all of a tensor's last dim: a kernel's workspace
@@ -72,8 +72,8 @@ static inline const float *wf_as_floats(const wf_simd *simd, const wf_tensor *t,
     return room;
 }
 
-/* Where floats for t go that belong at element `begin` of it, and, once they are there, the end
-   of their way. */
+/* Returns the buffer of floats for t that belong at element `begin` of it; the second function
+   stores them there. */
 static inline float *wf_floats_for(const wf_tensor *t, int64_t begin, float *room)
 {
     return t->dtype == WF_BF16 ? room : (float *)t->data + begin;

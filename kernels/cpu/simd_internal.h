@@ -112,9 +112,9 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
-    /* Where the head is not bidirectional, query i sees keys from[i] .. i alone, from[i] in [0,
-       i] (NULL: from 0 on), and no more than the last `window` of them (0: all); see
-       wf_attention_from. */
+    /* Bounds of keys where the head is not bidirectional: query i sees keys from[i] .. i alone,
+       from[i] in [0, i] (NULL: from 0 on), and no more than the last `window` of them (0: all);
+       see wf_attention_from. */
     const int32_t *from; /* [seq] */
     int64_t window;
     /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */

@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/team.c - a team of sleeping threads, which share a job's tasks. (The work
+ * kernels/cpu/team.c - a thread pool: sleeping threads that share a job's tasks. (The work
  * stealing of a product is in simd/gemm.c.) Many ranks may share few cores, so nobody
  * spins: a member that has yielded for a short while sleeps on a futex, and the caller never
  * waits for a member that has not begun; it does the work itself.
@@ -38,7 +38,7 @@ enum {
     INSIDE = OPEN - 1, /* mask of the count */
     PATIENCE_NS =
         50000, /* a member yields so long before it sleeps, which takes as long to end */
-    AHEAD_BYTES = 1 << 18, /* what is prefetched of the next job: a part of a level 2 cache */
+    AHEAD_BYTES = 1 << 18, /* bytes prefetched of the next job: a part of a level 2 cache */
     AHEAD_STEP = 1 << 11,  /* so much between two looks for a job */
     ORDER = 1024,          /* jobs of which is known what came after them; a power of two */
     TASKS = 8, /* tasks per member: a late member costs little, and so does handing out */

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/team_internal.h - the threads that share one rank's kernels. A kernel is parallel
- * over its outputs only, so neither the size of a team nor the order in which its members take
- * their tasks can reach a number.
+ * kernels/cpu/team_internal.h - the thread pool that shares one rank's kernels. A kernel is
+ * parallel over its outputs only, so neither the size of a team nor the order in which its
+ * members take their tasks can reach a number.
  */
 #ifndef WF_KERNELS_CPU_TEAM_INTERNAL_H
 #define WF_KERNELS_CPU_TEAM_INTERNAL_H

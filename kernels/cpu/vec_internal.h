@@ -19,12 +19,12 @@
 #include <stdint.h>
 
 /*
- * What every instruction set defines, lane by lane:
+ * The vector operations that every instruction set defines, lane by lane:
  *
  *   v16_load, v16_store       any alignment
  *   v16_store_non_temporal    non-temporal store where there is such an instruction; p is a
- *                             multiple of 64. v16_non_temporal_end() comes before anybody else
- *                             reads it.
+ *                             multiple of 64. v16_non_temporal_end() comes before another
+ *                             thread reads it.
  *   v16_load_n, v16_store_n   the first n lanes, all from n = 16 on; n >= 0. The others load
  *                             as +0, and are neither read nor written in memory
  *   v16_set1, v16_zero

@@ -39,7 +39,7 @@ static inline v16 v16_exp(v16 x)
     return v16_exp_in_range(v16_min(v16_set1(100.0f), v16_max(v16_set1(-110.0f), x)));
 }
 
-/* exp for x up to 100, but +0 below -87: a softmax does not miss what is left there, and a
+/* Returns exp for x up to 100, but +0 below -87: a softmax does not need smaller terms, and a
    result that is no normal float (all of a causal mask's) costs AVX-512 a trap of 200
    cycles. */
 static inline v16 v16_exp_or_zero(v16 x)

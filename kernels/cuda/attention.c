@@ -35,7 +35,7 @@ static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const w
     }
 }
 
-/* What both directions have in common. */
+/* Returns the arguments that both directions share. */
 static wf_cuda_heads heads_of(const wf_call *call)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];

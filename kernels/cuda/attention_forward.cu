@@ -35,8 +35,8 @@ __device__ __forceinline__ float half_warp_greatest(float x)
     return x;
 }
 
-/* What a row's greatest score is before there is one: finite where a tile may hold none that
-   counts, so that it then changes nothing. */
+/* Returns the initial maximum of a row's scores: finite where a tile may have only masked keys,
+   so that it then changes nothing. */
 __device__ __forceinline__ float lowest(const wf_cuda_heads &a)
 {
     return is_bounded(a) ? -FLT_MAX : -INFINITY;

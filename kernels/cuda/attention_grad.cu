@@ -35,7 +35,8 @@ template <class T> __global__ void delta_kernel(wf_cuda_heads a)
     }
 }
 
-/* Of query i and key j: p and, from v . dy, ds; both 0 where j is later than i or outside. */
+/* Computes for query i and key j p and, from v . dy, ds; both 0 where j is later than i or
+   outside. */
 __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j, float lse,
                                       float delta, const wf_cuda_heads &a)
 {
@@ -93,7 +94,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     put_tile<M, Q>(dq, a.dq, a.type, head, q_stride, first, a);
 }
 
-/* Where a head's dk and dv go: to the results, or where a group's are summed from. */
+/* The output of a head's dk and dv: the results, or the buffer from which a group's are
+   summed. */
 template <int M, int Q>
 __device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, float *parts,
                                              int64_t first, const wf_cuda_heads &a)

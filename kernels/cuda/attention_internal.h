@@ -32,8 +32,8 @@ typedef struct wf_cuda_heads {
     uint32_t threshold, site, step;
     uint32_t first_row;          /* in the whole */
     uint32_t first, run, stride; /* wf_sequences of whole rows; run is at least 1 */
-    const wf_now *now;           /* where the step is instead, or NULL */
-    float kept;                  /* what a kept one is multiplied with */
+    const wf_now *now;           /* address of the step in a captured graph, or NULL */
+    float kept;                  /* factor of kept scores */
 
     /* the gradient's: y . dy; and, where dk and dv are sums over heads, each head's */
     float *delta, *dk_parts, *dv_parts;

@@ -32,7 +32,7 @@ static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_
     return i < a.tokens ? wf_attention_from(from, a.window, i) : 0;
 }
 
-/* Whether queries see less than all before them. */
+/* Returns true where queries see less than all tokens before them. */
 static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
 {
     return a.from || a.window > 0;
@@ -241,8 +241,8 @@ static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *da
         put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
 }
 
-/* Whether word `word` of a Philox stream keeps its score. A call: sixteen copies of it in every
-   kernel would be most of nvcc's work. */
+/* Returns true where word `word` of a Philox stream keeps its score. A call: sixteen copies of
+   it in every kernel would be most of nvcc's work. */
 static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t word,
                                                          uint32_t c1, uint32_t c2, uint32_t c3,
                                                          uint32_t threshold)
@@ -255,7 +255,7 @@ static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t 
     return (word & 2 ? c[2] : c[0]) >= threshold;
 }
 
-/* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
+/* Returns the dropout factor of the score of tokens i and j (kernels/attention.c). */
 static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t head,
                                              int64_t sequence, int64_t i, int64_t j)
 {
@@ -268,7 +268,7 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                                                                                  : 0.0f;
 }
 
-/* Where a head of a sequence begins in [batch, tokens, heads, dim]. */
+/* Returns where a head of a sequence begins in [batch, tokens, heads, dim]. */
 static __device__ __forceinline__ int64_t head_at(const wf_cuda_heads &a, int64_t sequence,
                                                   int64_t head)
 {

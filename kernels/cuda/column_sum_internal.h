@@ -25,8 +25,8 @@ struct wf_row_chunks {
     int64_t runs, step;
 };
 
-/* Of a tensor [b, tokens.., n], whose dims [1, end) are summed. Where the sum has one chunk, as
-   it has under exact off, it is cut in 8 all the same: any fixed order will do. */
+/* Returns the chunks of a tensor [b, tokens.., n], whose dims [1, end) are summed. A sum of one
+   chunk, as under exact off, is cut in 8 all the same: any fixed order will do. */
 static inline wf_row_chunks wf_row_chunks_of(const wf_tensor *x, int end)
 {
     wf_row_chunks chunks = {};

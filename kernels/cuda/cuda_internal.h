@@ -27,7 +27,7 @@ typedef struct wf_cuda {
     int processors;   /* streaming multiprocessors; of a plan those of an H200, 132 */
     bool tf32;
     cudaStream_t stream;   /* all that the rank computes, in order */
-    cudaStream_t moves;    /* what any thread does for exchanges between ranks */
+    cudaStream_t moves;    /* stream of exchanges between ranks, used by any thread */
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
     struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
@@ -42,8 +42,8 @@ static inline wf_cuda *wf_cuda_of(const wf_call *call)
     return (wf_cuda *)wf_cuda_host_table->context_device(call->ctx)->self;
 }
 
-/* Where a kernel of this call finds the numbers of the step that will run; NULL: they are those
-   of the call. */
+/* Returns where a kernel of this call finds the numbers of the step that will run; NULL: they
+   are those of the call. */
 static inline const wf_now *wf_cuda_now(const wf_call *call)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
@@ -67,10 +67,10 @@ void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
 enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 
-/* What reductions over ranks need: dst[d][i] = midpoint tree (core/numerics/tree.h) over s of
-   src[s][i], or their chain, or the greatest; each source is read before a target is written at
-   i, so a target may be a source. Of floats (element 4), or of bf16 (element 2) summed in float
-   and rounded once. */
+/* The arguments of reductions over ranks: dst[d][i] = midpoint tree (core/numerics/tree.h) over
+   s of src[s][i], or their chain, or the greatest; each source is read before a target is
+   written at i, so a target may be a source. Of floats (element 4), or of bf16 (element 2)
+   summed in float and rounded once. */
 typedef struct wf_cuda_member_sum {
     const void *src[WF_CUDA_SOURCES];
     void *dst[WF_CUDA_TARGETS];

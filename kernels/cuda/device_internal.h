@@ -5,13 +5,13 @@
 
 #include "kernels/cuda/cuda_internal.h"
 
-/* What the plugin exports. */
+/* The entry that the plugin exports. */
 wf_cuda_entry wf_plugin;
 
 /* device.c: the device of a GPU that is there, or of a plan. */
 wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error);
 
-/* device.c: WF_OK, or the first failure that nobody could be told. */
+/* device.c: returns WF_OK, or the first failure that was not returned by a call. */
 wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error);
 
 /* The calling thread speaks to this GPU from now on; kernels and copies do no more. */

@@ -35,7 +35,7 @@ static inline wf_dropper wf_dropper_of(const wf_call *call, const wf_dropout_att
     return d;
 }
 
-/* i / n and what is left; most sizes fit 32 bits, whose division is short. */
+/* Divides: i / n and the remainder; most sizes fit 32 bits, whose division is short. */
 static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_t *left)
 {
     if (((i | n) >> 32) == 0) {
@@ -46,8 +46,8 @@ static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_
     return i / n;
 }
 
-/* Where local element `rest` of a sequence lies in it, and how many from there on follow each
-   other. */
+/* Returns the index of local element `rest` of a sequence in it, and how many from there on are
+   contiguous. */
 static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest,
                                                       int64_t *run)
 {

@@ -51,14 +51,14 @@ template <class S> struct stage_size {
     enum { N = (S::ROWS + S::COLUMNS) * DEPTH };
 };
 
-/* Where a block and its thread are: stages of tiles, the next one, the thread's place, and how
-   many rows of the block's part there are. */
+/* The position of a block and its thread: stages of tiles, the next one, the thread's position,
+   and the rows of the block's part. */
 struct thread_place {
     float *stages;
     int stage, t, row, column, rows;
 };
 
-/* Where four terms of a row from `term` on are, of ALONG. */
+/* Returns where four terms of a row from `term` on are, of ALONG. */
 __device__ __forceinline__ int place_of(int row, int term)
 {
     return row * DEPTH + (term ^ row % 8 * 4);

@@ -134,7 +134,7 @@ static __device__ __forceinline__ void wf_multiply(float (&d)[WF_HOPPER_SUMS], u
         : "l"(a), "l"(b), "n"((int)!A), "n"((int)!B));
 }
 
-/* How far 16 terms are, in units of 16 bytes. */
+/* Returns the distance of 16 terms, in units of 16 bytes. */
 template <bool ALONG> static __device__ __forceinline__ uint64_t wf_step_of(int step)
 {
     return (uint64_t)step * (ALONG ? 2 * WF_TILE_STEP : WF_TILE_STEP * WF_TILE_LINE) / 16;

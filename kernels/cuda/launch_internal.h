@@ -200,7 +200,7 @@ static __device__ __forceinline__ void wf_store(T *y, int64_t n, bool wide, cons
             wf_put(y + i, in[i]);
 }
 
-/* Whether all rows of `width` elements that begin at x can be read in packs. */
+/* Returns true where all rows of `width` elements that begin at x can be read in packs. */
 template <class T> static inline bool wf_wide(const T *x, int64_t width)
 {
     return (uintptr_t)x % 16 == 0 && width % wf_pack<T>::N == 0;

@@ -98,7 +98,7 @@ static wf_status forward(const wf_call *call, void *workspace)
     return status;
 }
 
-/* What cuBLASLt can add: its biases are of the result's type. */
+/* Returns true for biases that cuBLASLt can add: those of the result's type. */
 static bool fits(const wf_tensor *bias, const wf_tensor *y)
 {
     return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;

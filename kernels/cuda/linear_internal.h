@@ -5,7 +5,7 @@
 
 #include "kernels/cuda/matmul_internal.h"
 
-/* Where an element lies, by its number in memory. */
+/* Returns the address of an element, by its number in memory. */
 const void *wf_cuda_element(const wf_tensor *t, int64_t element);
 
 /* Both factors and, of a joined op, all members are stored alike, or it is WF_EDTYPE. */

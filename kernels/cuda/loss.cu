@@ -16,8 +16,7 @@ struct logits {
     bool wide; /* the first row begins where a pack may */
 };
 
-/* How many elements come before the first whole pack of a row; all where packs cannot be
-   read. */
+/* Returns the elements before the first whole pack of a row; all where packs cannot be read. */
 template <class T>
 __device__ __forceinline__ int64_t head_of(const T *row, int64_t n, bool wide)
 {

@@ -12,7 +12,7 @@
 
 enum { CANDIDATES = 16 };
 
-/* What an algorithm was chosen for. */
+/* The problem that an algorithm was chosen for. */
 typedef struct algorithm_key {
     int64_t m, n, depth, a_ld, b_ld, c_ld;
     uint32_t a_aligned, b_aligned, c_aligned; /* bytes */

@@ -10,7 +10,7 @@
 
 WF_BEGIN_DECLS
 
-/* What cuBLASLt may use where it chooses freely; NVIDIA's advice for Hopper. */
+/* The workspace of cuBLASLt where it chooses freely; NVIDIA's advice for Hopper. */
 enum { WF_CUDA_BLAS_WORKSPACE = 32 << 20, WF_CUDA_ALIGNED = 16 };
 
 /* A factor: element (row, i) of the sum's index i is data[row * ld + i] where the index runs
@@ -62,7 +62,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 enum { WF_CUDA_CHUNKS = 8 }; /* one pass adds so many */
 
-/* Where a product goes: rows to_ld apart, added to what is there or not, with a bias as of
+/* The output of a product: rows to_ld apart, added to the old content or not, with a bias as of
    wf_cuda_product. */
 typedef struct wf_cuda_result {
     void *to;

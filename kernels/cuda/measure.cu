@@ -10,7 +10,7 @@
 namespace
 {
 
-typedef unsigned long long word; /* what CUDA's atomics take */
+typedef unsigned long long word; /* the type of CUDA's atomics */
 
 enum { LANES = 8, CHUNKS_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
 

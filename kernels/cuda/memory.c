@@ -13,8 +13,8 @@
 
 enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
 
-/* What the host writes waits here for its copy, so that the host need not: batches of
-   tokens. */
+/* Staging buffers: data written by the host wait here for their copy, so that the host need
+   not: batches of tokens. */
 struct wf_cuda_staging {
     struct {
         void *pinned;
@@ -100,7 +100,7 @@ static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, co
     return wf_cuda_failure(cuda, error);
 }
 
-/* Of work on the rank's own stream nothing is said now. */
+/* Ends a copy; failures of work on the rank's own stream are reported later. */
 static wf_status end(wf_cuda *cuda, bool side_stream, cudaError_t code, const char *what,
                      wf_error *error)
 {
@@ -189,7 +189,7 @@ static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStre
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
-/* What overlaps goes by way of other memory. */
+/* Copies a run; overlapping ones go by way of other memory. */
 static cudaError_t copy_run(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
     uintptr_t x = (uintptr_t)to, y = (uintptr_t)from;

@@ -21,13 +21,13 @@ template <class T> static inline unsigned wf_row_threads(int64_t d)
     return (unsigned)(threads < WF_ROW_THREADS ? threads : (int64_t)WF_ROW_THREADS);
 }
 
-/* Where pack k of this thread begins, in the part of a row that begins at c. */
+/* Returns where pack k of this thread begins, in the part of a row that begins at c. */
 template <class T> static __device__ __forceinline__ int64_t wf_row_at(int64_t c, int k)
 {
     return c + ((int64_t)k * blockDim.x + threadIdx.x) * wf_pack<T>::N;
 }
 
-/* What is normed: x itself .. */
+/* The input of a norm: x itself .. */
 template <class T> struct wf_plain_rows {
     const T *x;
     bool wide;

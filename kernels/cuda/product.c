@@ -21,7 +21,7 @@ typedef struct product_run {
     int64_t row, rows; /* rows of the result */
 } product_run;
 
-/* Where rows of the product begin so many bytes behind its first. */
+/* Returns the output of rows of the product that begin so many bytes after its first. */
 static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
 {
     return (wf_cuda_result){.to = (char *)p->c + at,

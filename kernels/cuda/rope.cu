@@ -16,7 +16,7 @@ struct job {
     bool wide;
 };
 
-/* What each pair is divided by in texts up to the original length, and in longer ones. */
+/* The divisors of each pair in texts up to the original length, and in longer ones. */
 struct divisors {
     float of[2][WF_ROPE_PAIRS];
 };

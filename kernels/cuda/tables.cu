@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(WF_BLOCK) rank_kernel(sorting s)
     }
 }
 
-/* How far down the midpoint tree over n chunks i and j part, i < j. */
+/* Returns the depth at which i and j part in the midpoint tree over n chunks, i < j. */
 __device__ int depth_of(int64_t n, int64_t i, int64_t j)
 {
     int64_t first = 0;
@@ -190,7 +190,7 @@ __device__ int depth_of(int64_t n, int64_t i, int64_t j)
     }
 }
 
-/* Where in order[begin .. end) the tokens from `token` on begin. */
+/* Finds where in order[begin .. end) the tokens from `token` on begin. */
 __device__ uint32_t find(const uint32_t *order, uint32_t begin, uint32_t end, int64_t token)
 {
     while (begin < end) {

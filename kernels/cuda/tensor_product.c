@@ -14,7 +14,8 @@
 
 enum { HOPPER = 90 };
 
-/* Whether the kernel for Hopper serves, unless the environment asks for the other. */
+/* Returns true where the kernel for Hopper serves, unless the environment asks for the
+   other. */
 static bool is_hopper(const wf_cuda *cuda)
 {
     const char *asked = getenv("WEFT_TENSOR_CORES");

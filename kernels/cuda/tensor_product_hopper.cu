@@ -16,8 +16,8 @@
 namespace
 {
 
-/* Where stages, sums put aside and barriers lie in shared memory, from its first aligned byte
-   on. */
+/* The offsets of stages, spilled sums and barriers in shared memory, from its first aligned
+   byte on. */
 enum {
     AT_ASIDE = STAGES * STAGE,
     AT_FULL = AT_ASIDE + ASIDE,
@@ -328,7 +328,7 @@ cudaError_t map_and_launch(cudaStream_t stream, const wf_tensor_product *p, int 
     }
     if (stored)
         return launch<true, T, N>(stream, of, processors);
-    /* what is seldom asked for has one size of kernels */
+    /* rarely used variants have one size of kernels */
     if constexpr (N == WF_TENSOR_PIECES)
         return launch<false, T, N>(stream, of, processors);
     else

@@ -26,7 +26,7 @@ struct wf_mesh {
     uint8_t fine;    /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
-    void *gathered; /* what wf_mesh_gather brought last */
+    void *gathered; /* the result of the last wf_mesh_gather */
     size_t gathered_bytes;
 };
 
@@ -36,8 +36,8 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
-/* Whether `axis` is the number of one. -1 never is; any other number that is none is an error
-   of the mesh's context. */
+/* Returns true where `axis` is the number of an axis. -1 never is; any other number that is
+   none is an error of the mesh's context. */
 bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 
 /* The axes that cut dim i in a layout, with the places of a rank; returns how many. */

@@ -45,7 +45,7 @@ int64_t wf_grid_rank(int n, const int *size, const int *coordinate)
     return rank;
 }
 
-/* How many of n axes cut between grains: those before the first fine one. */
+/* Returns the number of axes that cut between grains: those before the first fine one. */
 static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = 0;
@@ -68,8 +68,8 @@ static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
     return parts;
 }
 
-/* What the axes from the first fine one on cut, or all of a dim: part `place` begins at start +
-   wf_cut(..). */
+/* The dim, or the part of it, that the axes from the first fine one on cut: part `place` begins
+   at start + wf_cut(..). */
 typedef struct pieces {
     int64_t start, size, grain, parts, place;
 } pieces;

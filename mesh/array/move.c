@@ -23,8 +23,9 @@ struct wf_move {
     int64_t count;
     wf_pending *pending;
     bool background; /* the next collective may progress while the caller computes */
-    bool shares;     /* what is whole on all members may be one memory of all of them */
-    item items[];    /* [count] */
+    /* the result may be memory that all members share, where it is whole on them */
+    bool shares;
+    item items[]; /* [count] */
 };
 
 static size_t move_bytes(int64_t count)
@@ -39,8 +40,8 @@ static void drop_cuts(wf_move *move, item *it)
     it->in_round = false;
 }
 
-/* The tensor after the step; the move holds it and no scope, so that what is passed through on
-   the way is freed at once. */
+/* Makes the tensor after the step; the move holds it and no scope, so that intermediate tensors
+   are freed at once. */
 static wf_status make_next(wf_move *move, item *it)
 {
     wf_context *ctx = move->ctx;
@@ -66,7 +67,8 @@ static wf_status make_next(wf_move *move, item *it)
     return wf_context_status(ctx);
 }
 
-/* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
+/* Advances an item by a step. A sum that is complete is rounded at once, so that steps after it
+   move the stored type. */
 static wf_status advance(wf_move *move, item *it)
 {
     wf_tensor *rounded;
@@ -148,7 +150,8 @@ static wf_status prepare(wf_move *move, item *it, size_t size, wf_comm_buffer *b
     return WF_OK;
 }
 
-/* Of several types tensors are gathered together. */
+/* Returns true where two items take the same step. Tensors of several types are gathered
+   together. */
 static bool same_step(const item *a, const item *b)
 {
     return a->step.kind == b->step.kind && a->step.axis == b->step.axis &&
@@ -176,9 +179,8 @@ static int64_t most_grains(const wf_tensor *t, int d)
            t->dim[d].grain;
 }
 
-/* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
-   gathered then is rounded already, and moves as it is stored. Where transports sum in their
-   own order they do so best in one step. */
+/* Scatters a sum that is rounded when it is complete first, by its longest dim: then rounded
+   values are gathered. Transports that sum in their own order do so best in one step. */
 static void round_halfway(const wf_move *move, item *it)
 {
     const wf_tensor *t = it->now;

@@ -55,8 +55,9 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
 wf_tensor *wf_move_shared(wf_context *ctx, const wf_move_step *step, const wf_tensor *t,
                           const wf_layout *layout);
 
-/* wf_move_run for what modules compute and only read: where members of a group are threads of
-   one process, what is whole on all of them is one memory that they share (core/sharing.h). */
+/* Moves tensors like wf_move_run, for results that modules only read: where members of a group
+   are threads of one process, a tensor that is whole on all of them is one memory that they
+   share (core/sharing.h). */
 wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
                          const wf_layout *const *to, wf_tensor **y);
 

@@ -106,15 +106,15 @@ bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to, wf_
                           remove_step(&a, &b, step) || partial_step(&a, &b, step));
 }
 
-/* What the gradient of a border needs to know. */
+/* Attributes of a border for its gradient. */
 typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
     int ndim[WF_MAX_OUTPUTS];
     int axis; /* the one that it moves, or -1 for all */
 } border;
 
-/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a
-   vector may have a row per sequence in front of its dim. */
+/* Returns the layout to which a gradient goes: the dual of that of x, on the border's axes.
+   That of a vector may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
     wf_mesh *mesh = wf_mesh_of(grad->ctx);
@@ -194,8 +194,8 @@ static const wf_op border_op = {.name = "redistribute",
                                 .flags = WF_OP_BORDER | WF_OP_PASS,
                                 .backward = border_backward};
 
-/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps
-   which. */
+/* Refuses the gradient of a maximum over ranks: only the rank that had it would get one, and it
+   is not recorded. */
 static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
 {
     char text[256];
@@ -263,8 +263,8 @@ static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *con
     return WF_OK;
 }
 
-/* shares: the results may be memory that members of a group share, since nobody writes to
-   them. */
+/* Redistributes and records. shares: the results may be memory that members of a group share,
+   since they are only read. */
 static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
                               const wf_layout *const *to, wf_tensor **y)
 {

@@ -18,7 +18,7 @@ enum { WALL_MS = 60000, MEMORY_MIB = 2048 };
 
 /* The first bytes of what the child writes. */
 typedef struct answer {
-    uint64_t bytes; /* how many follow */
+    uint64_t bytes; /* bytes that follow */
     int32_t status;
     char text[sizeof((wf_error){0}).text];
 } answer;

@@ -14,11 +14,11 @@
 typedef wf_status wf_child_body(void *arg, FILE *out, wf_error *error);
 
 /**
- * wf_in_child - run `body` in a child process
+ * wf_in_child - runs `body` in a child process
  *
- * @param what    what is read, for messages
- * @param result  what `body` has written, of at most `most` bytes; to be freed. Not trusted:
- *                the child may have been made to write anything
+ * @param what    name of the input, for messages
+ * @param result  bytes that `body` has written, `most` at most; to be freed. Not trusted: a
+ *                hostile input may control the child
  * Errors:        those of body; WF_EIO where the child crashes, takes longer than
  *                WF_CHILD_SECONDS or writes too much; WF_ENOMEM
  */

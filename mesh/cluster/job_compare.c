@@ -77,7 +77,8 @@ static void put_others(const card *c, int n, int other, char *text, size_t room)
         snprintf(text + used, room - (size_t)used, " and %d more", shown - 8);
 }
 
-/* Whether all processes have failed with the same words: a flag that none of them knows. */
+/* Returns true where all processes have failed with the same text, as by a flag that all of
+   them refuse. */
 static bool all_say_that(int n, const gathered *g)
 {
     for (int i = 0; i < n; i++)
@@ -87,7 +88,7 @@ static bool all_say_that(int n, const gathered *g)
     return true;
 }
 
-/* What `other` brings: its error, or entries beside those of process 0. */
+/* Explains how `other` differs: its error, or entries beside those of process 0. */
 static wf_status explain(const wf_job_peers *p, const card *c, int other, const gathered *g,
                          wf_error *error)
 {

@@ -6,8 +6,8 @@
 #include "core/job.h"
 #include "mesh/comm/transport_internal.h"
 
-/* Of whom jobs are compared, and by what call: processes of a world, before its ranks are
-   mapped, or ranks that are each alone in a process. */
+/* The parties of a comparison of jobs, and their gather call: processes of a world, before its
+   ranks are mapped, or ranks that are each alone in a process. */
 typedef struct wf_job_peers {
     int n, mine;
     wf_gather_call *gather;

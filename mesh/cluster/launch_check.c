@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What a process has in its environment; -1: nothing. And where the transport has it. */
+/* The number in a process's environment; -1: none. And the transport's number. */
 typedef struct said {
     int32_t process, local, local_process;
     int32_t host; /* the number of the first process there */

@@ -29,7 +29,7 @@ typedef struct launch {
     wf_detector_options detection;
     wf_detector *detector; /* NULL: there is nothing that ranks do not notice themselves */
     wf_comm **comm;        /* [n] */
-    wf_job *job;           /* what processes must have alike */
+    wf_job *job;           /* settings that processes must have alike */
     bool compares;         /* ranks compare it, since processes could not */
     wf_rank_map map;       /* the ranks that run here: */
     int n;                 /* so many .. */

@@ -78,9 +78,9 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
     return asked ? asked : wf_transport_find(wf_launcher_transport(&launcher), error);
 }
 
-/* Which ranks run here: all of them in one process, or the one that is asked for where nothing
-   moves. Of several processes each has those that the rank map gives it, or one where processes
-   cannot tell each other of their hosts. */
+/* Maps ranks to this process: all of them in one process, or the one that is asked for where
+   nothing moves. Of several processes each has those that the rank map gives it, or one where
+   processes cannot exchange their hosts. */
 static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_options *o,
                            const wf_processes *all, wf_rank_map *map, wf_error *error)
 {
@@ -138,7 +138,7 @@ static void prepare_process(const wf_launch_options *o)
         wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 2);
 }
 
-/* What a process finds of the others, once the transport knows them. */
+/* The information of a process about the others, once the transport knows them. */
 typedef struct meeting {
     wf_processes of; /* n is 1 until they are known */
     bool alike;      /* all of them have the same error */
@@ -331,7 +331,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     return status;
 }
 
-/* Entries of the caller, and those that every launch has. */
+/* Makes the job of a launch: entries of the caller, and those that every launch has. */
 static wf_job *make_job(const wf_transport *t, const wf_launch_options *o)
 {
     wf_job *job = wf_job_new();

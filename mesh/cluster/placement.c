@@ -167,7 +167,7 @@ static wf_status pack_on_few(best *b, int *host, wf_seat *seat, wf_error *error)
     return status;
 }
 
-/* On all hosts, and on few; no step makes what is left cheaper. */
+/* Improves placements on all hosts, and on few, until no step makes them cheaper. */
 static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
 {
     size_t bytes = (size_t)p->ranks * sizeof *p->seat;

@@ -92,7 +92,8 @@ static int host_of(const packing *k, int block)
     return k->block[(size_t)block * (size_t)k->members].host;
 }
 
-/* What a group inside one host takes changes no group inside another. */
+/* Forgets the scores of blocks on the group's hosts and of those that reach over the network;
+   scores inside other hosts stay. */
 static void forget_scores(packing *k, int size)
 {
     for (int i = 0; i < k->n; i++) {

@@ -35,7 +35,7 @@ typedef struct wf_rank_map {
     int sharing;     /* ranks that may use the same cores: of the host, or of this process */
     int *process;    /* [ranks of the world] which runs each */
     int local_processes; /* processes of this host */
-    char *warning;       /* what the placement costs, or NULL */
+    char *warning;       /* the cost of the placement, or NULL */
 } wf_rank_map;
 
 /* The processes of a world, and the call that brings together what they say. */

@@ -201,8 +201,8 @@ static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
-/* Where out lies in the input that others are still reading, my part is reduced inside the
-   input (nobody else reads it there), to be moved when all is done. */
+/* Begins a reduce_scatter. Where out lies in the input that others are still reading, my part
+   is reduced inside the input (only this rank reads it there), and moved when all is done. */
 static wf_status begin_reduce_scatter(wf_pending *p, wf_error *error)
 {
     for (int64_t b = 0; b < p->what.n_buffers; b++) {

@@ -42,7 +42,7 @@ static _Atomic bool done;
 static _Thread_local wf_recorder *mine;
 static _Thread_local stack_t stack; /* for a rank whose own has overflowed */
 
-/* Where somebody has given the thread one already, that one serves. */
+/* Gives the thread a signal stack; one that it has already serves. */
 static void take_stack(void)
 {
     size_t bytes = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);

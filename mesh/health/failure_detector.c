@@ -17,7 +17,7 @@ enum {
     LINGER_MS = 200, /* the thread stays so long when its world has failed */
 };
 
-/* Time in which this process did not run itself counts for nobody. */
+/* Advances the clocks; time in which this process did not run itself is not counted. */
 static void tick(wf_detector *d, int64_t passed)
 {
     int most = 2 * wf_detector_period(d), by = passed > most ? most : (int)passed;

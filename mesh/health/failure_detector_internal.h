@@ -17,7 +17,7 @@
 
 enum { WF_DETECTOR_SILENCE = 10, WF_DETECTOR_TEXT = 1024, WF_DETECTOR_NONE = -1 };
 
-/* What became of a world that failed. */
+/* The cause and end of a world that failed. */
 typedef struct wf_verdict {
     int32_t culprit; /* rank of the world */
     /* the process that says so to the user; WF_DETECTOR_NONE: one of another host */
@@ -60,8 +60,8 @@ void wf_detector_wake(wf_detector *detector);
 /* The verdict, waiting for it at most so long; false: there is none. */
 bool wf_detector_verdict(wf_detector *detector, int milliseconds, wf_verdict *verdict);
 
-/* The reporter has notified the user; the others wait for that, since launchers end all
-   processes when one has ended. False: nobody has, and somebody who waits has to. */
+/* Notes that the reporter has notified the user; the others wait for that, since launchers end
+   all processes when one has ended. False: not yet, and a waiting process has to report. */
 void wf_detector_reported(wf_detector *detector);
 bool wf_detector_await_reported(wf_detector *detector, int milliseconds);
 
@@ -84,7 +84,8 @@ bool wf_detector_crash_notice(int rank, const char *text);
    notified, here (by the signal) or elsewhere. */
 void wf_detector_crash_told(bool here);
 
-/* Whether such a signal is at work in this process, which then reports. NULL is allowed. */
+/* Returns true while such a signal is handled in this process, which then reports. NULL is
+   allowed. */
 bool wf_detector_crashed(const wf_detector *detector);
 
 #endif

@@ -28,7 +28,7 @@ enum {
     STACK_BYTES = 32 << 10
 };
 
-/* What both know: memory that they share. */
+/* The memory that the two processes share. */
 typedef struct held {
     _Atomic int count;
     _Atomic int lock; /* a file's that is kept open, too; -1: none */

@@ -32,7 +32,7 @@ enum {
     ROOM_BYTES = 4 << 20
 };
 
-/* Where process 0 is; what its transport carries. */
+/* The address of process 0, as its transport carries it. */
 typedef struct meeting {
     detector_place at;
     int32_t count;
@@ -106,7 +106,7 @@ static int listen_at(const socket_address *a, socklen_t size)
     return fd;
 }
 
-/* Where processes of other hosts are to come, anywhere they reach; else on this host alone. */
+/* Listens for processes of other hosts, on all addresses; else on this host alone. */
 static int listen_for_all(bool alone, int32_t *port)
 {
     socket_address six = {.six = {.sin6_family = AF_INET6}},

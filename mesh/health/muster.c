@@ -56,7 +56,7 @@ static pid_t reached(int number)
     return pid;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 void wf_muster_hear(void)
 {
@@ -247,7 +247,8 @@ void wf_muster_prepare(void)
         wf_muster.named = make_names(&l, why, sizeof why);
 }
 
-/* Where the user sets no limit, the start and the end of a run have one. */
+/* Returns a limit in milliseconds, of at least `seconds`; WF_MUSTER_MOST_S where the user sets
+   none. */
 static int64_t at_least(int seconds, double limit)
 {
     return limit <= 0        ? WF_MUSTER_MOST_S * 1000

@@ -56,7 +56,7 @@ void wf_muster_leave(void);
 /* True in one process of this host, once: it reports. Also from a signal. */
 bool wf_muster_claim(void);
 
-/* Whether this process has claimed it. */
+/* Returns true where this process has claimed it. */
 bool wf_muster_claimed(void);
 
 #endif

@@ -25,7 +25,7 @@ enum {
 #define LIMIT "; the limit is the stall timeout, %d s at least, and %d s where that is 0"
 
 static _Atomic bool ended;     /* somebody asks this process to end */
-static struct sigaction usual; /* what that would do */
+static struct sigaction usual; /* the usual handler */
 static _Atomic uint32_t may_end;
 
 /* ---- who is there ---- */
@@ -193,7 +193,8 @@ static bool has_failed(wf_error *error)
     return true;
 }
 
-/* What somebody said before it was lost counts. */
+/* Returns true where processes were lost before all have met; a message that one sent before
+   counts. */
 bool wf_muster_look(wf_error *error)
 {
     wf_error found = {WF_OK, ""};
@@ -261,7 +262,8 @@ static bool find_late(int64_t waited, wf_error *error)
     return false;
 }
 
-/* Where some process of another host has not come, those there say so first. */
+/* Finds late processes of MPI; where one of another host is late, those of that host report it
+   first. */
 static void find_mpi_late(wf_error *error)
 {
     char host[64];

@@ -50,7 +50,7 @@ int wf_muster_reach(int number, pid_t *pid);
 /* Notes which of this host can be reached. */
 void wf_muster_note_here(void);
 
-/* What others have said: that they end as they should, or that they report. */
+/* Reads messages of others: that they end normally, or that they report. */
 void wf_muster_hear(void);
 
 /* This one ends, and is not lost: to the one that looks at it. Also from a signal. */
@@ -61,8 +61,8 @@ void wf_muster_say_farewell(void);
 void wf_muster_come_to_the_end(void);
 bool wf_muster_all_are_at_the_end(void);
 
-/* Whether one of this host has come to the end, as far as this one has to know: the first knows
-   of all, the others know of the first. */
+/* Returns true where a process of this host has come to the end, as far as this one has to
+   know: the first knows of all, the others of the first. */
 bool wf_muster_is_at_the_end(int number, pid_t pid);
 
 /* ---- muster_look.c ---- */

@@ -141,7 +141,7 @@ static int socket_new(void)
     return folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Connects to any process that listens, whoever that is. */
+/* Connects to any process that listens on a name. */
 static int connect_to(const char *name)
 {
     struct sockaddr_un a;

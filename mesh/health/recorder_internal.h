@@ -27,7 +27,7 @@ typedef struct wf_recorder {
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
 } wf_recorder;
 
-/* What is kept with each handle: wf_comm.observed. */
+/* The state kept with each handle: wf_comm.observed. */
 typedef struct wf_recorded {
     wf_recorder *recorder;
     struct wf_detector *detector; /* the failure detector that is woken, or NULL */
@@ -53,7 +53,7 @@ void wf_recorder_leave(wf_comm *comm);
 /* "shard 1, tp 0": where the rank is in its mesh. */
 void wf_recorder_coordinates(wf_comm *comm, const char *text);
 
-/* What the rank is at, for the events to come. place: copied, NULL for none. */
+/* Records the rank's position for later events. place: copied, NULL for none. */
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
 
 /* The action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL for

@@ -162,7 +162,7 @@ static int count_come(const wf_detector *d)
     return come;
 }
 
-/* Returns what has been seen of those who have come. */
+/* Waits for connections and messages until a moment; returns the poll results of the peers. */
 static const struct pollfd *wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
 {
     int64_t left = until - wf_detector_now();

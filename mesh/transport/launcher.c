@@ -14,8 +14,8 @@ static const struct row {
     const char *kind, *name, *size, *rank;
     const char *also[2]; /* the first two alone would prove nothing */
     const char *local, *local_rank;
-    /* Where one of these is missing too, the others were left by somebody: it is how the
-       process would reach its launcher. */
+    /* Variables by which the process would reach its launcher: where one of these is missing
+       too, the others were left by an earlier job. */
     const char *witness[3];
     const char *job[2]; /* they distinguish the jobs of a user */
 } rows[] = {

@@ -50,7 +50,8 @@ const char *wf_dataset_unit(const wf_dataset_source *source)
     return source->is_text ? "bytes" : "tokens";
 }
 
-/* Where a sequence of plain text begins. Validation draws from streams that no step reaches. */
+/* Returns where a sequence of plain text begins. Validation draws from streams that no step
+   reaches. */
 static int64_t place_anywhere(const wf_dataset *d, wf_dataset_part part, int64_t batch,
                               int64_t index)
 {
@@ -97,7 +98,7 @@ static const stretch *place_of(const wf_dataset *d, wf_dataset_part part, int64_
     return s;
 }
 
-/* What fills the last batch where every window is read once. */
+/* Returns true for a sequence that fills up the last batch where every window is read once. */
 static bool is_filling(const wf_dataset *d, wf_dataset_part part, int64_t batch, int64_t index)
 {
     return part == WF_DATASET_VALIDATION && d->options.every_window &&
@@ -353,7 +354,7 @@ wf_status wf_dataset_check_counts(const wf_dataset *d, int64_t batches, wf_error
                         batches);
 }
 
-/* How often so many samples of a mixture read a source. */
+/* Returns how often so many samples of a mixture read a source. */
 static double epochs_of(const wf_dataset *d, int64_t source, double samples)
 {
     double share = (double)wf_dataset_mixture_quota(d->order, source) / WF_DATASET_ORDER_PERIOD;

@@ -108,7 +108,7 @@ wf_status wf_megatron_writer_open(const char *prefix, int64_t vocabulary,
     return error->code;
 }
 
-/* What a caller is told of the writer's first error. */
+/* Reports the writer's first error to a caller. */
 static wf_status tell(const wf_megatron_writer *w, wf_error *error)
 {
     return w->error.code == WF_OK ? WF_OK
@@ -203,8 +203,8 @@ static wf_status add_some(wf_megatron_writer *w, const int32_t *ids, int64_t cou
     return WF_OK;
 }
 
-/* How many of `count` tokens still go to the open document; where it is full, another one
-   begins. */
+/* Returns how many of `count` tokens still fit in the open document; where it is full, another
+   one begins. */
 static int64_t some_of(wf_megatron_writer *w, int64_t count)
 {
     if (w->length == INT32_MAX)

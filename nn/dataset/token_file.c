@@ -11,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What llm.c's dev/data writes before the tokens of its two families of tokenizers. */
+/* The header of llm.c's dev/data before the tokens of its two families of tokenizers. */
 enum { LLMC_HEADER = 256 * 4, LLMC_QUESTIONS = 20240522 };
 static const struct llmc_kind {
     int32_t magic, version;

@@ -165,7 +165,7 @@ wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const cha
     return m;
 }
 
-/* Whether the biases of these members join their products in one op. */
+/* Returns true where the biases of these members join their products in one op. */
 static bool all_join(wf_nn_module *const *member, int count)
 {
     bool all = count != 2;

@@ -220,7 +220,8 @@ typedef struct made_for {
     float weight;
 } made_for;
 
-/* Whether all elements are `weight`; false with an error where they cannot be looked at. */
+/* Returns true where all elements are `weight`; false with an error where they cannot be
+   read. */
 static bool all_weigh(const wf_tensor *t, float weight)
 {
     int64_t n = wf_tensor_local_count(t), same = 0;
@@ -288,7 +289,7 @@ static void record(const pass *p, wf_tensor *dw, float weight)
         wf_tape_record(&call);
 }
 
-/* What cannot be done in chunks. */
+/* Refuses losses that cannot be computed in chunks. */
 static wf_status check(const pass *p)
 {
     char text[256];

@@ -12,11 +12,11 @@
  */
 int wf_text_utf8_take(const uint8_t *bytes, size_t n, int *wrong);
 
-/* How many bytes from the beginning on are whole characters. */
+/* Returns how many bytes from the beginning on are whole characters. */
 size_t wf_text_utf8_valid(const uint8_t *bytes, size_t n);
 
-/* Of valid text: the bytes of a character by its first one; its code point; and the way back,
-   which gives the number of bytes. */
+/* For valid text: return the bytes of a character by its first one; its code point; and encode
+   one, with its number of bytes. */
 static inline int wf_text_utf8_bytes(uint8_t first)
 {
     return first < 0x80 ? 1 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;

@@ -89,7 +89,7 @@ static void pack_b(const block_product *g, int64_t p, int64_t col, uint32_t to[P
     }
 }
 
-/* What C holds before a product begins to add */
+/* Rescales the content of C before a product adds to it. */
 static void rescale(const block_product *g)
 {
     for (int64_t r = 0; g->add && g->scale && r < g->m; r++)
@@ -126,7 +126,7 @@ static inline void store_sums(float *c, int64_t row_bytes, bool high, bool wide)
         wf_tile_store(3, below + TILE, row_bytes);
 }
 
-/* Adds the blocks [first, end) of those that are packed to 16 or 32 rows and columns of C. */
+/* Adds the blocks [first, end) to 16 or 32 rows and columns of C. */
 static void add_blocks(const block_product *g, const tiles *x, int64_t row, int64_t col,
                        int64_t first, int64_t end, bool begin)
 {

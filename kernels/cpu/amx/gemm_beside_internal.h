@@ -105,7 +105,7 @@ INLINE void beside_rows(const int merges, const beside *from, const gemm_out *ou
         v16_store(x.to + at, beside_node(merges, &x, at));
 }
 
-/* Rows [row, end) of what is to be done; `out` is C. */
+/* Runs rows [row, end) of the side task; `out` is C. */
 static void beside_run(const beside *x, const gemm_out *out, int64_t row, int64_t end)
 {
     if (x->merges == 0) /* a constant is faster */

@@ -20,8 +20,8 @@ enum { NEAR = 8 }; /* blocks of B that stay in level 1 cache: the first ones of 
 typedef struct run_plan {
     int64_t blocks, rows; /* its length; how many rows are done beside each block */
     bool begins, ends;    /* the chunk */
-    float *to;            /* where its sums go at first, */
-    beside then;          /* what they become then */
+    float *to;            /* first buffer of its sums */
+    beside then;          /* side task on them */
 } run_plan;
 
 /* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of
@@ -31,19 +31,19 @@ typedef struct state {
     _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
     int high;          /* rows of sums in the tiles that have to be stored; 0: none */
     float *to;         /* at this place */
-    const beside *now; /* what they become then, beside the blocks of the next chunk */
+    const beside *now; /* side task, run beside the blocks of the next chunk */
     int64_t row, rows; /* done; all of it */
-    gemm_out out;      /* where a root goes */
-    beside last;       /* what the tile before has left to do */
+    gemm_out out;      /* output of a root */
+    beside last;       /* remaining side task of the tile before */
     const wf_gemm_kc_block *planned; /* NULL: none is */
     int planned_high;
     run_plan plan[WF_GEMM_STEPS];
 } state;
 
-/* What a tile prefetches, some rows at each block. */
+/* The addresses that a tile prefetches, some rows at each block. */
 typedef struct chores {
     gemm_ahead sums; /* the next tile's, which the last KC block left; */
-    gemm_ahead own;  /* what is written of C after this tile */
+    gemm_ahead own;  /* lines of C written after this tile */
     int64_t sum_rows, own_rows;
 } chores;
 
@@ -78,7 +78,7 @@ INLINE void prefetch(gemm_ahead *a, const bool write, int64_t rows)
     }
 }
 
-/* What comes into a tile's register in place of the sums that leave it. */
+/* Swaps the sums in a tile's register for other ones. */
 #define TURN(t, offset)                                                                        \
     do {                                                                                       \
         if (to)                                                                                \
@@ -143,7 +143,7 @@ static void turn_tiles(int high, const float *from, float *to)
     }
 }
 
-/* Some more of what is done beside blocks. */
+/* Continues the side task for some more rows. */
 INLINE void go_on_beside(state *s, int64_t rows)
 {
     int64_t end = wf_least(s->rows, s->row + rows);

@@ -44,7 +44,7 @@
 typedef struct query_state {
     const wf_attention_head *head;
     token_block queries;
-    int64_t keys_begin; /* where the first block of keys that they see begins */
+    int64_t keys_begin; /* beginning of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *kt;        /* blocks of [width][BLOCK] */

@@ -49,7 +49,7 @@ typedef enum block_part {
     PART_TERMS_FROM_ROW,   /* terms p >= r of row r's sum */
 } block_part;
 
-/* How far a head's rows have been prefetched. Tokens from its last on are the next head's. */
+/* The progress of prefetching a head's rows. Tokens from its last on are the next head's. */
 typedef struct block_ahead {
     const wf_attention_head *head;
     int64_t token, end;
@@ -120,8 +120,8 @@ static inline int64_t block_keys_end(const wf_attention_head *head, token_block 
     return head->bidirectional ? head->seq : queries.begin + queries.count;
 }
 
-/* What queries are multiplied with before their products, and scores behind them: bf16 numbers
-   stay what they are. */
+/* Returns the factor of queries before their products, and of scores after them: bf16 numbers
+   keep their bits. */
 static inline float query_scale(const wf_attention_head *head)
 {
     return head->bf16 ? 1 : head->scale;
@@ -139,7 +139,7 @@ static inline v16 load_numbers(const void *x, bool bf16, int64_t at, int64_t n)
                 : v16_load_n((const float *)x + at, n);
 }
 
-/* An output's, every zero +0, but for what is too small for a bf16. */
+/* Stores an output, every zero as +0, except for numbers too small for a bf16. */
 static inline void store_numbers(void *x, bool bf16, int64_t at, v16 value, int64_t n)
 {
     value = v16_add(value, v16_zero());

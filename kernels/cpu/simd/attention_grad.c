@@ -28,12 +28,12 @@
 #include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
 
-/* Of the whole head: k, blocks of kt and vt. Of a block of queries: rows q (scaled) and dout,
-   and their columns. Scores are [BLOCK keys][BLOCK queries]. */
+/* The state of a gradient. For the whole head: k, blocks of kt and vt. For a block of queries:
+   rows q (scaled) and dout, and their columns. Scores are [BLOCK keys][BLOCK queries]. */
 typedef struct grad_state {
     const wf_attention_head *head;
     token_block queries;
-    int64_t keys_begin; /* where the first block of keys that they see begins */
+    int64_t keys_begin; /* beginning of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *k, *kt, *vt;

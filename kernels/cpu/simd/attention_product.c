@@ -22,7 +22,7 @@ enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
-    /* Of a bf16 product each element has three sums: what it was, the even and the odd
+    /* A bf16 product has three sums for each element: the earlier one, the even and the odd
        terms. */
     BF16_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 4 : 4,
     LINE = 64,            /* bytes of a cache line */

@@ -21,7 +21,7 @@ enum {
     VECTORS = 4, /* vectors of an output that stay in registers while values pass by */
 };
 
-/* What all query heads of a group keep. */
+/* The state of all query heads of a group. */
 typedef struct row_state {
     const wf_attention_head *head;
     int64_t heads, width;
@@ -248,7 +248,7 @@ static void finish(const row_state *f, void *out)
     }
 }
 
-/* Compiled for either type: what is asked for every vector costs a fifth of the time. */
+/* Attends; compiled for either type: a test for every vector costs a fifth of the time. */
 ALWAYS_INLINE void attend(const row_state *f, const bool bf16)
 {
     const wf_attention_head *head = f->head;

@@ -171,10 +171,10 @@ typedef struct many {
     int64_t n_src, i, n;
 } many;
 
-/* What is added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1: those of the
-   next sources or, behind the last, of the next slice. The processor itself reads ahead inside
-   of a page alone. (Not inlined at once, this is a function without effects to gcc, which then
-   drops calls of it.) */
+/* Prefetches the sources added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1:
+   the next ones or, after the last, those of the next slice. The processor itself reads ahead
+   inside of a page alone. (Not inlined at once, this is a function without effects to gcc,
+   which then drops calls of it.) */
 static inline __attribute__((always_inline)) void prefetch_next(const many *m, int64_t s,
                                                                 int64_t i)
 {
@@ -210,9 +210,8 @@ static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
     }
 }
 
-/* Many sources: they lie where they like, often all at one distance from the edge of a page,
-   and what is read ahead of more of them than a cache has ways pushes out what is needed
-   first. */
+/* Sums many sources: they are often all at one distance from the edge of a page, and reading
+   ahead in more of them than a cache has ways evicts lines that are needed first. */
 static void sum_many(const float *const *src, int64_t n_src, float *const *dst, int64_t n_dst,
                      bool non_temporal, int64_t n)
 {

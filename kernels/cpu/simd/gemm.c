@@ -120,7 +120,7 @@ static int64_t take(member *of, bool steal)
     return steal ? (int64_t)(uint32_t)rest : (int64_t)(left >> 32);
 }
 
-/* Where a micro-panel is packed, or begins to be. */
+/* Returns where a micro-panel is packed, or begins to be. */
 static gemm_micropanel micropanel_of(const job *x, const member *own,
                                      const gemm_macrokernel *at, int64_t micropanel, int panel)
 {

@@ -12,7 +12,7 @@
 
 enum { LINE = 64 };
 
-/* What a tile prefetches while it computes, some rows of lines at each block. */
+/* The addresses that a tile prefetches while it computes, some rows of lines at each block. */
 typedef struct fetch {
     gemm_ahead next; /* is packed after this tile */
     gemm_ahead own;  /* is written, or added to, in the end */

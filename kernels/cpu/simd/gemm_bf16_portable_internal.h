@@ -27,7 +27,7 @@ INLINE void gemm_restore(gemm_modes modes, float *sum)
     (void)sum;
 }
 
-/* Whether a result may be a denormal, or have been one before it was rounded: 0 < |x| <=
+/* Returns a mask of results that may be denormals, or have been before rounding: 0 < |x| <=
    FLT_MIN. */
 INLINE uint32_t may_be_denormal(float x)
 {
@@ -94,10 +94,10 @@ static bool add_row(float *sum, const float *a, int64_t along, const float *b, i
     return !found;
 }
 
-/* sum += (even chain + odd chain) of a block, with the first one sum = +0 + that, for `rows`
-   rows of GEMM_NR columns. Even term q of row i is a[i * across + q * along], that of column j
-   b[q * GEMM_NR + j], and odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
-   are zeros: they could change the sign of a zero, which nobody sees. */
+/* Adds to sum (even chain + odd chain) of a block, with the first one sum = +0 + that, for
+   `rows` rows of GEMM_NR columns. Even term q of row i is a[i * across + q * along], that of
+   column j b[q * GEMM_NR + j], and odd terms follow all GEMM_PAIRS even ones. Pairs from
+   `pairs` on are zeros: they could only change the sign of a zero. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, bool first,
                            float *sum, const float *a, const float *b, int pairs)
 {

@@ -60,8 +60,8 @@ INLINE void merge(float *sum, const float *older, int64_t floats)
         v16_store(sum + i, v16_add(v16_load(older + i), v16_load(sum + i)));
 }
 
-/* Whether a product of k terms in all goes by lines: B's terms are neighbours, in whole
-   blocks. */
+/* Returns true where a product of k terms in all is computed by lines: B's terms are
+   neighbours, in whole blocks. */
 bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k);
 
 /* Blocks of terms, in each of them a row of A behind the other, at the end copies of the last

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_skinny.c - a few rows times a matrix of weights, which is read once, as
- * it is stored, at the speed of memory: what decoding does for every token.
+ * kernels/cpu/simd/gemm_skinny.c - small-M products (GEMV for one row): a few rows times a
+ * matrix of weights, which is read once, as it is stored, at the speed of memory: decoding of a
+ * token.
  *
  * Lanes are columns of the product, which are rows of the weights: sixteen of them are read a
  * cache line each, turned in registers, and multiplied element by element of the long
@@ -99,12 +100,12 @@ INLINE void add_block(const int rows, const bool bf16, v16 acc[], const float *x
         add_quad(rows, bf16, acc, x, p + q / (bf16 ? 2 : 4), b->row[0] + q, LINE);
 }
 
-/* Where sixteen rows of the weights are read. A line that two chunks share is turned once, and
-   held for the second. */
+/* The reader of sixteen rows of the weights. A line that two chunks share is transposed once,
+   and held for the second. */
 typedef struct reader {
     const char *weights;
     int64_t row;       /* bytes from one to the next */
-    const char *ahead; /* what the next columns read, in the order in which it lies */
+    const char *ahead; /* the data of the next columns, in memory order */
     int64_t k, end;    /* elements of a row; the held ones are before this one */
     v16 word[V16];     /* in order */
 } reader;
@@ -114,7 +115,7 @@ INLINE v16 held_word(const reader *r, int64_t word)
     return r->word[(uint64_t)word % V16];
 }
 
-/* What is held of elements p .. end - 1; the first that is not. */
+/* Adds the held elements p .. end - 1; returns the first that is not held. */
 INLINE int64_t add_held(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
                         int64_t end, const reader *r)
 {

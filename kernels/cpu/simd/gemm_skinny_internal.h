@@ -93,9 +93,9 @@ INLINE void prefetch_after(v16 *known, const char *line)
     __asm__ volatile("prefetcht1 %1" : "+v"(*known) : "m"(*(const char(*)[LINE])line));
 }
 
-/* turn_line, and of the sixteen lines from `ahead` on twelve are prefetched, at even distances:
-   at once they would wait for each other, and what is behind them for all. prefetch_behind has
-   the other four. */
+/* Transposes a line like turn_line, and prefetches twelve of the sixteen lines from `ahead` on,
+   at even distances: at once they would wait for each other, and the following ones for all.
+   prefetch_behind has the other four. */
 INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
 {
     v16 square[V16];
@@ -113,7 +113,7 @@ INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const cha
     }
 }
 
-/* Of the same lines; word q of turn_line_ahead has been added to `sum`. */
+/* Prefetches the remaining lines of turn_line_ahead; its word q has been added to `sum`. */
 INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
 {
     if (q % 4 == 3)

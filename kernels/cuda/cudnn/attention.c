@@ -161,7 +161,8 @@ static wf_cudnn_descriptor delta(wf_cudnn_graph *g, wf_cudnn_descriptor y,
     return result;
 }
 
-/* dq = ds k: in one order, or in float by whoever comes first and then rounded. */
+/* Computes dq = ds k: in one order, or in float by atomic additions in any order and then
+   rounded. */
 static void query_gradient(wf_cudnn_graph *g, const wf_cudnn_heads *a, wf_cudnn_descriptor ds,
                            wf_cudnn_descriptor k, const shapes *s)
 {

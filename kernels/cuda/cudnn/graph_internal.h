@@ -54,7 +54,7 @@ typedef struct wf_cudnn_graph {
     int n_all, n_ops;
     int64_t next_virtual;
     bool failed;
-    char text[256]; /* what failed */
+    char text[256]; /* the failure */
 } wf_cudnn_graph;
 
 typedef struct wf_cudnn_shape {
@@ -78,7 +78,8 @@ wf_cudnn_descriptor wf_cudnn_virtual(wf_cudnn_graph *g, cudnnDataType_t type,
                                      const wf_cudnn_shape *shape);
 wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id);
 
-/* y = mode(x, b, choice), those that the mode takes; axis is of GEN_INDEX alone, else -1. */
+/* Adds y = mode(x, b, choice), operands that the mode takes; axis is of GEN_INDEX alone, else
+   -1. */
 void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                         wf_cudnn_descriptor x, wf_cudnn_descriptor b,
                         wf_cudnn_descriptor choice, wf_cudnn_descriptor y, int64_t axis);

@@ -166,8 +166,8 @@ static void release(transfer *t)
     wf_mpi_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
-/* The exchange has failed: nobody touches its memory when this returns. The rank will fail, so
-   its world does; until then peers of this process must not read here. */
+/* Gives a failed exchange up: its memory is no longer used when this returns. The rank will
+   fail, so its world does; until then peers of this process must not read here. */
 static void give_up(transfer *t, wf_error *cause)
 {
     mpi_world *w = t->comm->world;

@@ -25,7 +25,8 @@ static wf_fingerprint print_of(const head *h)
                             .shape = h->shape};
 }
 
-/* Of messages the two ends differ by nature; what counts is how much of what is sent. */
+/* Returns true where two heads agree. Of messages the two ends differ by nature; the kind and
+   size of the data count. */
 static bool agrees(const transfer *t, const head *h)
 {
     const wf_fingerprint theirs = print_of(h), *mine = &t->x->print;

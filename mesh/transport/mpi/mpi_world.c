@@ -251,8 +251,9 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* What others have sent may still be under way to a world that was aborted. Its communicator
-   stays, for MPI would give its context to the next world, which would then receive that. */
+/* Closes the world. Messages may still be in flight to a world that was aborted: its
+   communicator stays, for MPI would give its context to the next world, which would then
+   receive them. */
 static void close_world(void *opaque)
 {
     mpi_world *w = opaque;

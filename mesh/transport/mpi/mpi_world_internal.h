@@ -108,7 +108,7 @@ typedef struct mpi_comm {
     wf_error mismatch;
 } mpi_comm;
 
-/* How far the dealings with one member of another process are. */
+/* The progress of the exchange with one member of another process. */
 typedef struct lane {
     int member, process;
     head *head; /* mine to it */
@@ -201,8 +201,8 @@ transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, wf_error *error);
 /* The head of a lane, when the transfer has its number; under the lock. */
 void wf_mpi_write_head(const transfer *t, lane *l);
 
-/* The work of an exchange between threads: the inner member `share` takes what is its from all
-   of this process. */
+/* Does the work of an exchange between threads: the inner member `share` takes its part from
+   all of this process. */
 wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
                              wf_error *error);
 

@@ -171,7 +171,7 @@ static wf_status flush(nccl_comm *c, wf_error *error)
     return WF_OK;
 }
 
-/* What the rank computes from here on finds the data: its device's stream waits for it. */
+/* Makes the device's stream wait for the data, so that later work of the rank finds them. */
 static wf_status follow(transfer *t, wf_error *error)
 {
     cudaStream_t queue = t->x->device ? t->x->device->queue : NULL;

@@ -96,7 +96,8 @@ void wf_nccl_close_rank(nccl_rank *r)
     cudaSetDevice(device);
 }
 
-/* What its communicator says; an aborted one says nothing, and the watchdog said why. */
+/* Returns the state of a communicator; an aborted one has none, and the watchdog has reported
+   the cause. */
 static ncclResult_t state_of(nccl_comm *c)
 {
     ncclResult_t state = ncclInProgress, asked = ncclSuccess;

@@ -51,7 +51,7 @@ typedef struct nccl_rank {
     bool open;
     int ordinal;         /* number of its device */
     cudaStream_t stream; /* for communication */
-    cudaEvent_t ready;   /* what is to be sent has been computed */
+    cudaEvent_t ready;   /* the data to send are computed */
     launched slot[SLOTS];
     int next_slot;
     struct nccl_comm *comms; /* those with a communicator, and that were detached too */
@@ -81,11 +81,12 @@ typedef struct nccl_comm {
     struct nccl_comm *next;
     _Atomic uint64_t calls;          /* the rank's alone to count */
     struct transfer *posted, **last; /* messages that are not launched yet */
-    struct heads *heads;             /* where nothing is below: as many blocks as were needed */
+    /* without a control transport: the blocks that were needed */
+    struct heads *heads;
     int members[];
 } nccl_comm;
 
-/* What a member says to another where nothing is below. */
+/* The head that a member sends to another without a control transport. */
 typedef struct head {
     uint64_t element, shape;
     uint64_t block; /* bytes for this receiver */
@@ -107,13 +108,13 @@ typedef struct transfer {
     nccl_comm *comm;
     wf_exchange *x;
     wf_exchange moves;   /* as NCCL sees it: x, or its copies in device memory */
-    wf_exchange control; /* what is said below */
+    wf_exchange control; /* the control transport's exchange */
     size_t bytes;        /* size of the block that holds all this */
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
-    launched *said;         /* where nothing is below: that of the heads */
+    launched *said;         /* without a control transport: that of the heads */
     heads *heads;           /* the block with its heads, NULL: there are none, .. */
     int place;              /* .. and the place there */
     char *staged;           /* copies of the host's memory on the device: sent, then received */

@@ -67,7 +67,7 @@ static int64_t all_pieces(const threads_comm *c, const wf_exchange *x)
     return sum;
 }
 
-/* The first one says so, whoever it is. */
+/* Notes the begin of an exchange, by its first member. */
 static void note_begin(place *p, const wf_exchange *x)
 {
     int64_t unset = 0;

@@ -14,14 +14,14 @@ static inline threads_comm *wf_threads_of(wf_comm *comm)
     return (threads_comm *)comm;
 }
 
-/* What a member has posted; for x->work, while it has a piece to do. */
+/* Returns the exchange that a member has posted; for x->work, while it has a piece to do. */
 static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
 {
     return ((const place *)x->place)->exchange[member];
 }
 
-/* What a rank posts is there for its peers: wait for a device that may still be computing
-   it. */
+/* Waits for a device that may still be computing a rank's posted data, before its peers read
+   them. */
 wf_status wf_threads_settle(const wf_exchange *x, wf_error *error);
 
 /* Copy between members' memory, from any thread. */

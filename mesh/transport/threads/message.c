@@ -66,7 +66,7 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (!wf_fingerprint_meets(&m->print, &x->print))
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
     wf_threads_pace_arrive(c, x, false);
-    status = wf_threads_settle(x, error); /* what held the memory before may not be over */
+    status = wf_threads_settle(x, error); /* earlier work on the memory may not be over */
     if (status == WF_OK)
         status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
     if (status != WF_OK)

@@ -35,7 +35,7 @@ typedef struct place {
     _Atomic int64_t *taken; /* [size] pieces of the member's share that are taken */
     _Atomic int64_t done;   /* pieces of all shares that are done, and done well */
     _Atomic uint64_t over;  /* exchange that is over, + 1 */
-    _Atomic int64_t began;  /* where it is timed: when its first piece was taken */
+    _Atomic int64_t began;  /* time of its first piece, for a timed exchange */
     int64_t ended;          /* when the last one was done; set before `over` */
     double latest, due;     /* paced: when the last member has posted, and when it is over */
     wf_fingerprint print; /* fingerprint of who posted first, and who; under the group's lock */
@@ -72,7 +72,7 @@ typedef struct group {
     int size;
     int *members;
     pthread_mutex_t lock;
-    _Atomic uint32_t event; /* what sleepers sleep on */
+    _Atomic uint32_t event; /* the word that sleepers wait on */
     _Atomic int sleepers;
     _Atomic int readers; /* threads that may be touching a peer's memory */
     _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
@@ -82,11 +82,12 @@ typedef struct group {
     double lane;        /* paced: when the last one that moves in the background is over */
     place **place;      /* [places], in blocks of PLACES that stay where they are */
     int places;
-    struct wf_sharing *sharing; /* what its members share; NULL where it is one rank */
+    struct wf_sharing *sharing; /* the sharing of its members; NULL where it is one rank */
 } group;
 
-/* What a rank waits for, in words that others can read and judge: it waits in vain while
-   *word < target. What ends the wait may come later: work that no rank has to be waited for. */
+/* The condition that a rank waits for, in words that other ranks can read: it is unmet while
+   word < target. The end of the wait may come later: after work that no rank has to be waited
+   for. */
 typedef struct need {
     const group *group;
     const _Atomic uint64_t *word;
@@ -160,8 +161,8 @@ wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, cons
 
 void wf_threads_group_free(group *g);
 
-/* The place of an exchange; of one that nobody has posted yet, a free one that is made ready
-   for it. Under the group's lock; NULL: out of memory. */
+/* Returns the slot of an exchange; for one that is not posted yet, a free one that is made
+   ready for it. Under the group's lock; NULL: out of memory. */
 place *wf_threads_place(group *g, uint64_t sequence);
 
 /* The channel between two members, made on first use; NULL: out of memory. */

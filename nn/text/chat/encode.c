@@ -2,8 +2,7 @@
 #include "nn/text/chat/chat.h"
 #include "nn/text/tokenizer/encode_internal.h"
 
-/* Counts the ids in front of the one that has byte `at` of the text: those that its beginning
-   has, too. */
+/* Counts the ids before the one that has byte `at` of the text: those of its beginning, too. */
 static wf_status ids_before(wf_tok_encoder *encoder, const wf_chat_written *w, size_t at,
                             const int32_t *all, size_t most, size_t *count, wf_error *error)
 {

@@ -45,7 +45,7 @@ size_t wf_chat_parts(const wf_chat_row *row, wf_chat_train train)
     return train == WF_CHAT_EACH && turns ? turns : 1;
 }
 
-/* Renders the first messages and says whether the text begins what is written. */
+/* Renders the first messages and checks that the written text begins with them. */
 static wf_status prefix(wf_chat_writer *w, size_t turn, bool prompt,
                         const wf_chat_written *written, size_t *end, wf_error *error)
 {

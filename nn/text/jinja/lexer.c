@@ -3,7 +3,7 @@
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 
-/* Where a source is read. */
+/* The position of a scanner in a source. */
 typedef struct scanner {
     jinja_reader *r;
     const char *text;

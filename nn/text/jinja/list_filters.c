@@ -102,7 +102,7 @@ static value reverse(wf_jinja_run *run, value v, const value *args)
     return jinja_is_text(v) ? jinja_built(&b) : to;
 }
 
-/* Sorts numbers of items by their keys, and keeps the order of those that are equal. */
+/* Sorts numbers of items by their keys, and keeps the order of equal ones. */
 static void merge_sort(wf_jinja_run *run, const value *keys, size_t *order, size_t *room,
                        size_t n, int sign)
 {

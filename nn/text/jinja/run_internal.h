@@ -29,7 +29,7 @@ typedef struct jinja_loop {
     const value *items;
     size_t count, at;
     int64_t depth;
-    value changed; /* what loop.changed saw; MISSING: nothing yet */
+    value changed; /* last value of loop.changed; MISSING: none yet */
 } jinja_loop;
 
 typedef struct jinja_variable {
@@ -88,7 +88,7 @@ enum {
 struct wf_jinja_run {
     jinja_arena arena;
     const wf_jinja *template;
-    const jinja_node *at; /* where an error is */
+    const jinja_node *at; /* position of an error */
     wf_error *error;
     jmp_buf jump;
     jinja_scope *scope; /* the innermost one */

@@ -88,7 +88,7 @@ void wf_tok_bpe_free(wf_tok_bpe *bpe)
 static size_t characters(const wf_tok *t, const uint8_t *word, size_t n, int32_t *ids)
 {
     size_t count = 0;
-    bool unknown = false; /* what came last was unknown */
+    bool unknown = false; /* the last character was unknown */
 
     for (size_t at = 0; at < n;) {
         size_t bytes = (size_t)wf_text_utf8_bytes(word[at]);
@@ -132,7 +132,7 @@ static size_t symbols(const wf_tok *t, const uint8_t *word, size_t n, int32_t *i
     return (t->characters ? characters : bytes_of)(t, word, n, ids);
 }
 
-/* Whether a word is a token as it is, which `id` becomes. */
+/* Returns true where a word is a token as it is, which `id` becomes. */
 static bool is_token(const wf_tok *t, const uint8_t *word, size_t n, int32_t *id)
 {
     if (!t->whole_words)
@@ -141,7 +141,7 @@ static bool is_token(const wf_tok *t, const uint8_t *word, size_t n, int32_t *id
     return *id >= 0;
 }
 
-/* What a short word is before it is merged. */
+/* Splits a short word into its first tokens, before it is merged. */
 static void begin_word(const wf_tok *t, wf_tok_short_word *w, const uint8_t *word, size_t n)
 {
     w->bytes = t->vocabulary.byte_pairs ? word : NULL;
@@ -201,7 +201,7 @@ static inline bool append_some(wf_tok_ids *ids, const int32_t *from, size_t coun
 
 static bool append(wf_tok_ids *ids, const int32_t *from, size_t count)
 {
-    /* Of characters that are left out there are no ids. */
+    /* no ids for characters that are left out */
     return count == 0 || append_some(ids, from, count, count);
 }
 

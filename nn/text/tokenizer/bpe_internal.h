@@ -43,7 +43,7 @@ typedef struct wf_tok_short_word {
         *bytes; /* the word, where a symbol is a byte and the lexicon has byte_pairs */
     int32_t ids[WF_TOK_SHORT];
     int32_t keys[WF_TOK_SHORT]; /* the lowest goes first; INT32_MAX: no pair */
-    int32_t made[WF_TOK_SHORT]; /* what the pair becomes */
+    int32_t made[WF_TOK_SHORT]; /* the token of a merged pair */
     uint8_t before[WF_TOK_SHORT + 1], behind[WF_TOK_SHORT];
     uint8_t count;      /* symbols, and ids once they are merged */
     uint8_t changed[2]; /* slots whose pairs are other ones, prefetched; WF_TOK_SHORT: none */

@@ -37,7 +37,8 @@ wf_status wf_tok_load_hf(wf_tok *t, const wf_text_json *json)
     return status == WF_OK ? wf_tok_load_ends(t, json->name, json->error) : status;
 }
 
-/* One line of merges.txt: two tokens with a blank between them. NULL, or what is wrong. */
+/* Reads one line of merges.txt: two tokens with a blank between them. Returns NULL, or the
+   error. */
 static const char *merge_line(wf_tok *t, const char *line, size_t bytes, int32_t rank)
 {
     const char *space = memchr(line, ' ', bytes);

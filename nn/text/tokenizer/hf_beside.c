@@ -96,7 +96,7 @@ const char *wf_tok_hf_special(wf_tok *t, const char *text, size_t bytes)
     return wf_tok_load_added(t, &token, false);
 }
 
-/* Whether a token takes what is around it. */
+/* Returns true where a token includes white space around it. */
 static bool takes_around(const wf_text_json *json, uint32_t value)
 {
     static const char *const keys[] = {"lstrip", "rstrip", "single_word"};
@@ -335,7 +335,7 @@ wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *er
     return error->code;
 }
 
-/* Whether a step puts a space in front. */
+/* Returns true where a step puts a space in front. */
 static bool has_front(const wf_tok *t)
 {
     for (int i = 0; i < t->pre_tokenizers.count; i++)
@@ -344,8 +344,8 @@ static bool has_front(const wf_tok *t)
     return false;
 }
 
-/* Whether transformers take a tokenizer.json for what it says: classes of a model's own build
-   its steps anew. */
+/* Returns true where transformers use a tokenizer.json unchanged: classes of a model's own
+   rebuild its steps. */
 static bool is_generic(const wf_text_json *json)
 {
     const uint32_t class = wf_text_json_get(json, 0, "tokenizer_class");

@@ -19,7 +19,7 @@ enum { WF_TOK_LEXICON_MOST = 1 << 20, WF_TOK_TOKEN_MOST_BYTES = 4096 };
 /* All ranks of merges are below: a rank and a place in a word fit in 31 bits. */
 enum { WF_TOK_LEXICON_RANKS = 1 << 24 };
 
-/* Where every way to divide a token is looked at. */
+/* Tokens up to this size are checked for every way to divide them. */
 enum { WF_TOK_RANKED_MOST_BYTES = 512 };
 
 /* A table of ids by text. What a text has in common with the one that is looked for is in the
@@ -44,7 +44,7 @@ enum {
 
 typedef struct wf_tok_token {
     uint32_t at, bytes;                 /* in the texts; id not there: no kind */
-    uint32_t decoded_at, decoded_bytes; /* what it is in text */
+    uint32_t decoded_at, decoded_bytes; /* its text, decoded */
     int kind;
 } wf_tok_token;
 
@@ -55,7 +55,7 @@ typedef struct wf_tok_merge {
     int32_t rank, made;  /* INT32_MAX of a free place */
 } wf_tok_merge;
 
-/* What becomes of two bytes, which nearly all merges begin with. */
+/* The merge of two bytes, with which nearly all merges begin. */
 typedef struct wf_tok_byte_pair {
     int32_t rank, made; /* made -1: nothing does */
 } wf_tok_byte_pair;
@@ -85,20 +85,19 @@ void *wf_tok_table_new(size_t bytes);
 wf_status wf_tok_lexicon_begin(wf_tok_lexicon *v, wf_error *error);
 void wf_tok_lexicon_free(wf_tok_lexicon *v);
 
-/* The code of what is wrong with a file: its own, or that memory has ended, which its words
-   say. */
+/* Returns the code of an error in a file: its own, or WF_ENOMEM, by its text. */
 wf_status wf_tok_wrong_code(const char *wrong);
 
-/* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text,
-   or the text with another id; too long, empty. A token that is there gets the kind beside its
-   own. */
+/* Adds a token of a kind. Returns NULL, or the error: the id exists with another text, or the
+   text with another id; too long, empty. An existing token gets the kind beside its own. */
 const char *wf_tok_lexicon_add(wf_tok_lexicon *v, int32_t id, const char *text, size_t bytes,
                                int kind);
 
 /* All tokens are there: finds the bytes' own, and makes room for merges up to this rank. */
 wf_status wf_tok_lexicon_end(wf_tok_lexicon *v, int64_t merges, int32_t ranks, wf_error *error);
 
-/* Two tokens become `made` at a rank below `ranks`. NULL: done, else what is wrong with it. */
+/* Adds the merge of two tokens to `made` at a rank below `ranks`. Returns NULL, or the
+   error. */
 const char *wf_tok_lexicon_merge(wf_tok_lexicon *v, int32_t left, int32_t right, int32_t rank,
                                  int32_t made);
 
@@ -114,7 +113,7 @@ wf_status wf_tok_lexicon_pair_bytes(wf_tok_lexicon *v, wf_error *error);
    free. */
 wf_tok_merge *wf_tok_lexicon_sorted_merges(const wf_tok_lexicon *v, int64_t *count);
 
-/* Whether `id` is a piece that has the texts of two others, one behind the other. */
+/* Returns true where `id` is a piece whose text is those of two others, one after the other. */
 bool wf_tok_lexicon_is_pair(const wf_tok_lexicon *v, int32_t id, int32_t left, int32_t right);
 
 /* The id of a text; -1: there is none. */
@@ -124,7 +123,7 @@ int32_t wf_tok_lexicon_added(const wf_tok_lexicon *v, const void *text, size_t b
 /* Prefetches what wf_tok_lexicon_piece will read first. */
 void wf_tok_lexicon_piece_prefetch(const wf_tok_lexicon *v, const void *text, size_t bytes);
 
-/* What an id decodes to, other than its text. */
+/* Sets the text that an id decodes to, other than its own. */
 const char *wf_tok_lexicon_decodes(wf_tok_lexicon *v, int32_t id, const char *text,
                                    size_t bytes);
 
@@ -145,8 +144,8 @@ static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left
            ~(uint32_t)(WF_TOK_LINE_MERGES - 1);
 }
 
-/* What becomes of two tokens; a free place where nothing does. A line of the table is filled
-   from its first place on, and then the next one. */
+/* Returns the merge of two tokens; a free entry where there is none. A line of the table is
+   filled from its first entry on, and then the next one. */
 static inline const wf_tok_merge *wf_tok_lexicon_pair(const wf_tok_lexicon *v, int32_t left,
                                                       int32_t right)
 {

@@ -29,8 +29,7 @@ wf_status wf_tok_load_sentencepiece(wf_tok *t, const char *path, const char *tex
    WF_ENOMEM. */
 wf_status wf_tok_load_rank_scores(const float *scores, int32_t count, int32_t *rank_of,
                                   int32_t *ranks);
-/* Whether the text of a tokenizer.json is one; the reasons of wf_tok_open, and `name` in
-   them. */
+/* Checks the text of a tokenizer.json; errors as of wf_tok_open, with `name` in them. */
 wf_status wf_tok_check(const char *name, const char *text, size_t bytes, wf_error *error);
 /* vocab.json, read already, with the merges.txt beside it. */
 wf_status wf_tok_load_merges(wf_tok *t, const wf_text_json *json);
@@ -44,7 +43,7 @@ int32_t wf_tok_hf_piece(const wf_tok *t, const char *text, size_t bytes);
 /* The id that a text has in the model's vocabulary as it stands in the file, also one that is
    not of letters of bytes; -1: there is none. */
 int32_t wf_tok_hf_model_id(const wf_tok *t, const char *text, size_t bytes);
-/* An added token; NULL, or what is wrong with it. */
+/* Adds an added token; returns NULL, or the error. */
 const char *wf_tok_load_added(wf_tok *t, const wf_tok_added *token, bool normalized);
 
 /* hf_steps.c: normalizers and pre-tokenizers; hf_decoder.c: decoders and templates. */
@@ -96,8 +95,7 @@ int32_t wf_tok_hf_next_id(const wf_tok *t);
 /* Refuses an added token whose id is another one than tokenizers give it. */
 wf_status wf_tok_hf_added_id(const wf_tok *t, const wf_text_json *json, uint32_t value,
                              const char *text, size_t bytes, int32_t id);
-/* Makes a text a special token, with the id that it has or the next one. NULL, or what is
-   wrong. */
+/* Makes a text a special token, with its id or the next one. Returns NULL, or the error. */
 const char *wf_tok_hf_special(wf_tok *t, const char *text, size_t bytes);
 
 /* The begin and the end of documents, as tokenizer_config.json and config.json in a file's

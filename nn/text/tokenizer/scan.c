@@ -35,7 +35,7 @@ static inline int class_at(const uint8_t *classes, const uint8_t *text, size_t a
     return text[at] < 0x80 ? classes[text[at]] : wide_class(classes, text + at);
 }
 
-/* Where characters of some classes end. */
+/* Returns where characters of some classes end. */
 static inline size_t run_of(int class, const uint8_t *classes, const uint8_t *text, size_t n,
                             size_t at)
 {
@@ -104,7 +104,8 @@ static size_t wf_tok_scan_gpt2(const wf_tok_scan *scan, const uint8_t *classes,
     return end == word || wide_at(text, n, end) ? 0 : end;
 }
 
-/* What is no letter: numbers, marks with what ends their line, white space. */
+/* Returns the end of a part that is no word: numbers, marks with their line ends, white
+   space. */
 static size_t no_word(const wf_tok_scan *scan, const uint8_t *classes, const uint8_t *text,
                       size_t n, size_t at)
 {
@@ -131,9 +132,9 @@ static size_t no_word(const wf_tok_scan *scan, const uint8_t *classes, const uin
     return end;
 }
 
-/* Where a word begins: at characters of these classes, here or behind one character that is
-   neither letter, number nor line end; n where none does, and n + 1 where a character without a
-   class has to be looked at. */
+/* Returns where a word begins: at characters of these classes, here or after one character that
+   is neither letter, number nor line end; n where none does, and n + 1 where a character
+   without a class has to be read. */
 static inline size_t word_at(int letters, const uint8_t *classes, const uint8_t *text, size_t n,
                              size_t at)
 {
@@ -170,9 +171,9 @@ static size_t wf_tok_scan_words(const wf_tok_scan *scan, const uint8_t *classes,
     return wide_at(text, n, end) ? 0 : end;
 }
 
-/* Letters from `at` on, first those that are not of lower case, then those that are not of
-   upper case. What is of no case, as marks are, counts as both. The second ones may be none
-   where `upper` allows it; otherwise the first ones give way. `at`: no match. */
+/* Returns the end of letters from `at` on, first those that are not of lower case, then those
+   that are not of upper case. Letters without case, as marks, count as both. The second ones
+   may be none where `upper` allows it; otherwise the first ones give way. `at`: no match. */
 static size_t cased_letters(const uint8_t *classes, const uint8_t *text, size_t n, size_t at,
                             bool upper)
 {

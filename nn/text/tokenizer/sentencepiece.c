@@ -90,7 +90,7 @@ static wf_status damaged(const model *m, const char *what)
                         "%s: %s: no message of SentencePiece that can be used", m->path, what);
 }
 
-/* A piece by its type; NULL, or what is wrong with it. */
+/* Adds a piece by its type; returns NULL, or the error. */
 static const char *add_piece(model *m, const message *text, uint64_t type)
 {
     const char *from = (const char *)text->at, *wrong;

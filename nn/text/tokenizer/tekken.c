@@ -41,8 +41,7 @@ static wf_status tekken_tokens(wf_tok *t, const wf_text_json *json, int32_t spec
     return json->error->code;
 }
 
-/* Special tokens by name, or those that the files without a list have; the others have
-   numbers. */
+/* Adds special tokens by name, or those of files without a list; the others have numbers. */
 static wf_status tekken_specials(wf_tok *t, const wf_text_json *json, int32_t specials)
 {
     static const char *const standard[] = {"<unk>",

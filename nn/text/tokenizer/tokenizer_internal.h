@@ -15,7 +15,7 @@
 
 enum { WF_TOK_MOST_STEPS = 16, WF_TOK_MOST_TEMPLATE = 16, WF_TOK_MOST_WORD = 1 << 28 };
 
-/* What a step puts in place of a stretch of text, or how it cuts it. */
+/* The effect of a step: a replacement of text, or a cut. */
 typedef enum wf_tok_step_kind {
     /* Normalizers. */
     WF_TOK_STEP_NFC,
@@ -29,7 +29,7 @@ typedef enum wf_tok_step_kind {
     WF_TOK_STEP_SAFE            /* before each `text` where no merge goes across */
 } wf_tok_step_kind;
 
-/* What becomes of what a pattern finds. */
+/* The treatment of text that a pattern finds. */
 typedef enum wf_tok_split {
     WF_TOK_SPLIT_ISOLATED,
     WF_TOK_SPLIT_REMOVED,
@@ -87,7 +87,7 @@ struct wf_tok {
     wf_tok_added_set added, added_normalized;
     wf_tok_step_list normalizers, pre_tokenizers;
     wf_tok_pattern word; /* a letter of a word; only where an added token asks for it */
-    int growth;          /* how many times longer normalizers may make a text, at most */
+    int growth;          /* growth of a text by normalizers, at most */
     bool bytes;          /* the byte tokenizer: nothing below but bos and eos */
     bool characters;     /* the model begins with characters; else with bytes */
     bool whole_words;    /* a word that is a token is that token, whatever merges make of it */
@@ -99,7 +99,7 @@ struct wf_tok {
     int32_t before[WF_TOK_MOST_TEMPLATE], behind[WF_TOK_MOST_TEMPLATE];
     int before_count, behind_count;
     int32_t bos, eos, pad;
-    int32_t pieces;     /* how many tokens the model of a tokenizer.json has */
+    int32_t pieces;     /* tokens of the model of a tokenizer.json */
     int32_t last_added; /* the largest id of an added token; -1: there is none */
     bool alone;         /* nothing beside the file is read */
 };

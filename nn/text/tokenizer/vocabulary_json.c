@@ -13,7 +13,7 @@
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": " space                                   \
     ", \"trim_offsets\": true, \"use_regex\": " regex "}"
 
-/* What is written, and whether there was room for it. */
+/* A growing output text, which notes when memory ran out. */
 typedef struct writer {
     const wf_tok_vocabulary *v;
     wf_tok_bytes *json;
@@ -152,7 +152,7 @@ static void add_one_id(writer *w, int32_t id)
     add(w, "]}");
 }
 
-/* What goes before and behind each text. */
+/* Writes the ids before and after each text. */
 static void add_template(writer *w)
 {
     const wf_tok_vocabulary *v = w->v;
@@ -267,7 +267,7 @@ static const char *add_merges(writer *w)
     return NULL;
 }
 
-/* A lexicon of the pieces, whose merges are those that scores tell. */
+/* Makes a lexicon of the pieces, whose merges follow from the scores. */
 static wf_status merges_of_scores(const wf_tok_vocabulary *v, const char *name,
                                   wf_tok_lexicon *lexicon, wf_error *error)
 {
@@ -316,7 +316,7 @@ static wf_status add_scored_merges(writer *w, const char *name, wf_error *error)
     return error->code;
 }
 
-/* NULL, or what is wrong with the lists. */
+/* Checks the lists; returns NULL, or the error. */
 static const char *check(const wf_tok_vocabulary *v, bool characters)
 {
     if ((v->begin && v->bos < 0) || (v->end && v->eos < 0))
