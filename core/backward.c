@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* What was saved must have the elements that the op has seen. */
+/* Checks that a saved tensor still has the elements that the op has seen. */
 static bool unchanged(const node *n, const wf_tensor *t, uint32_t version, const char *what,
                       int which)
 {
@@ -33,7 +33,7 @@ bool wf_node_reads(const node *n, const wf_gradient *g, int i)
     return false;
 }
 
-/* What was not saved, since its op makes it again from what that saves. */
+/* Recomputes a tensor that was not saved, from what its op saves. */
 static wf_tensor *recompute(wf_context *ctx, node *by)
 {
     wf_gradient g = {
@@ -87,7 +87,8 @@ wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
     return ctx->failure.error.code;
 }
 
-/* Where a residual stream in fp32 and branches in bf16 meet, the gradient of each is stored as it is. */
+/* Casts a gradient to the type of its operand: where a residual stream in fp32 and branches in
+   bf16 meet, the gradient of each is stored as it is. */
 static wf_tensor *stored_as_operand(const node *n, int i, wf_tensor *grad)
 {
     bool rounds = grad->ctx->options.fp32_residual && n->op->follows && n->from[i].narrow &&
@@ -130,7 +131,8 @@ static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
     give(tape, n);
 }
 
-/* Whether gradients of operands that are leaves are wanted, or of those that are not. */
+/* Returns true where gradients are wanted of operands that are leaves, or of those that are
+   not. */
 static bool wants(const node *n, unsigned of)
 {
     bool any = false;
@@ -141,7 +143,7 @@ static bool wants(const node *n, unsigned of)
     return any;
 }
 
-/* What is asked of a node. */
+/* Fills in the gradient call of a node. */
 static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
 {
     *g = (wf_gradient){.ctx = tape->ctx,
@@ -158,7 +160,8 @@ static void ask(const wf_tape *tape, node *n, bool leaves, wf_gradient *g)
     }
 }
 
-/* Have an op make the gradients of operands that are leaves, or of those that are not, beside what is made. */
+/* Calls an op's backward for operands that are leaves, or for those that are not, except for
+   gradients that are made already. */
 static void make(wf_tape *tape, node *n, bool leaves, wf_gradient *made)
 {
     wf_context *ctx = tape->ctx;
@@ -290,7 +293,7 @@ static wf_status visit(wf_tape *tape, node *n)
     return status;
 }
 
-/* Of what was recorded after `from` only the hooks. */
+/* Walks a tape from a node back; of nodes recorded after `from` it calls only the hooks. */
 static wf_status walk(wf_tape *tape, node *from)
 {
     wf_status status = WF_OK;

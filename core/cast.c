@@ -1,4 +1,5 @@
-/* core/cast.c - from the type that a device computes in to a storage type, and back; from nf4 to either. */
+/* core/cast.c - from the type that a device computes in to a storage type, and back; from nf4
+   to either. */
 #include "core/context_internal.h"
 #include "core/dtype.h"
 

@@ -342,7 +342,7 @@ void wf_context_observe(wf_context *ctx, wf_op_observer *observe, void *arg)
     ctx->observer_arg = arg;
 }
 
-/* What has gone on since *start ends now, and what follows it begins. */
+/* Ends the traced interval since *start, and begins the next one. */
 static void end_interval(wf_context *ctx, wf_trace_kind kind, const char *name, int64_t *start)
 {
     int64_t now;

@@ -12,7 +12,7 @@ struct wf_storage {
     void *data; /* NULL where it is absent */
     size_t bytes;
     wf_memory_kind kind;
-    uint32_t version;       /* how many times its elements were changed in place .. */
+    uint32_t version;       /* the number of changes of its elements in place .. */
     const char *changed_by; /* .. and by what, the last time */
     struct wf_shared
         *shared; /* NULL, or where data is: memory that other ranks see (core/sharing.h) */
@@ -44,7 +44,7 @@ struct wf_context {
         const wf_extension *of;
         void *data;
     } extension[WF_EXTENSIONS];
-    wf_memory_kind kind; /* what results of ops are counted as */
+    wf_memory_kind kind; /* kind of memory that results of ops are counted as */
     wf_dtype storage;    /* results are stored as this */
     int64_t step;
     wf_sequences sequences;
@@ -74,28 +74,31 @@ struct wf_context {
 bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);
 
 /* core/handles.c */
-/* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has another word. */
+/* Turns the mode on where environment, options or build ask for it; WF_EINVAL: WEFT_DEBUG has
+   another word. */
 wf_status wf_handles_open(wf_context *ctx, wf_error *error);
 void wf_handles_close(wf_context *ctx);
 /* Keeps a tensor's description, in place of giving it back. */
 void wf_handle_end(wf_tensor *t);
 
 /* core/tensor.c */
-/* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an error. */
+/* A blank tensor, owned by the caller; and a storage without memory. NULL: no memory, an
+   error. */
 wf_tensor *wf_tensor_blank(wf_context *ctx, wf_dtype dtype);
 wf_storage *wf_storage_absent(wf_context *ctx, size_t bytes, wf_memory_kind kind);
 /* All that share t's storage see where its data are now. */
 void wf_tensor_show(wf_tensor *t);
 wf_status wf_tensor_shape(wf_tensor *t, int ndim, const wf_dim *dims, const wf_layout *layout);
-/* Its elements are changed in place by `what`, a text that stays: whoever saved it can tell. */
+/* Notes that the elements of a tensor are changed in place by `what`, a text that stays: tapes
+   that saved it detect that. */
 void wf_tensor_changed(wf_tensor *t, const char *what);
-/* How many times they were. */
+/* Returns the number of changes in place. */
 uint32_t wf_tensor_version(const wf_tensor *t);
 /* The same in memory of its own; the scope's. */
 wf_tensor *wf_tensor_copy(const wf_tensor *t);
 
-/* Tell of an operand that is computed from parameters and whose gradient is a sum over the batch, while
-   a tape records and a step has several batches. */
+/* Tell of an operand that is computed from parameters and whose gradient is a sum over the
+   batch, while a tape records and a step has several batches. */
 void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig);
 
 #endif

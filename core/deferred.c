@@ -1,6 +1,6 @@
 /*
- * core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for later, of one pass, or
- * of several together.
+ * core/deferred.c - the walk for weights: gradients of leaves that wf_backward has left for
+ * later, of one pass, or of several together.
  */
 #include "core/tape_internal.h"
 
@@ -41,7 +41,7 @@ void wf_tape_adopt(wf_gradient *g, wf_tape *inner)
     g->node->inner = inner;
 }
 
-/* What was deferred inside of a node, newest first. */
+/* Computes the deferred gradients of tapes inside of a node, newest first. */
 static wf_status walk_inner(node *n)
 {
     wf_status status = WF_OK;
@@ -104,7 +104,8 @@ static bool same_shape(const wf_tensor *a, const wf_tensor *b)
     return same;
 }
 
-/* Whether a call's leaves are all it owes, each of them owed by this call alone. */
+/* Returns true where a call has deferred gradients of leaves alone that no other call
+   contributes to. */
 static bool owes_alone(const node *n)
 {
     bool any = false;
@@ -121,7 +122,7 @@ static bool owes_alone(const node *n)
     return any;
 }
 
-/* Whether a call of several passes can be one. */
+/* Returns true where a call of several passes can be one. */
 static bool joins(int passes, node *const *n)
 {
     bool all = n[0]->op && n[0]->op->backward_joined;
@@ -137,7 +138,7 @@ static bool joins(int passes, node *const *n)
     return all;
 }
 
-/* Whether the same calls are deferred on all tapes, in the same order. */
+/* Returns true where the same calls are deferred on all tapes, in the same order. */
 static bool alike(int passes, wf_tape *const *tape)
 {
     node *n[WF_MOST_JOINED] = {NULL};

@@ -75,7 +75,7 @@ typedef struct wf_device_place {
     int ranks;   /* ranks in the process: more than devices share them */
 } wf_device_place;
 
-/** wf_device - where tensors live and ops run; one per context, owned by it. */
+/** wf_device - the device on which tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
     const char *name;
     wf_dtype dtype; /* element type of the floats that its kernels take */

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What an application's op may get wrong before anything is read. */
+/* Checks the counts of an application's op before anything is read. */
 static wf_status check_counts(const wf_call *call)
 {
     if (call->n_in > WF_MAX_INPUTS || call->n_out > WF_MAX_OUTPUTS)
@@ -24,7 +24,7 @@ static wf_status check_counts(const wf_call *call)
     return WF_OK;
 }
 
-/* Whether all operands and what outputs go into are still there. */
+/* Checks the handles of all operands and of tensors that outputs are written into. */
 static wf_status check_handles(const wf_call *call)
 {
     char what[96];
@@ -112,7 +112,7 @@ static bool any_fake(const wf_call *call)
     return false;
 }
 
-/* What an output is, before there is memory for it. */
+/* An output before it is allocated. */
 typedef struct output {
     wf_dtype dtype, rounds_to;
     int ndim;
@@ -222,18 +222,20 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
     return WF_OK;
 }
 
-/* Whether a kernel gets an operand widened that is stored in less than the device computes in. */
+/* Returns true where a kernel gets an operand widened that is stored in less than the device
+   computes in. */
 static bool is_widened(const wf_call *call, wf_dtype dtype, bool in_place)
 {
     return wf_dtype_is_narrow(dtype) ||
            (dtype == WF_NF4 && !in_place && call->ctx->device->widen_nf4);
 }
 
-/* A kernel must not read bytes of one type as another; what is stored as bf16 or nf4 it gets widened. */
+/* Checks dtypes: a kernel must not read bytes of one type as another; operands stored as bf16
+   or nf4 are widened for it. */
 static wf_status check_dtypes(const wf_call *call)
 {
     const wf_device *device = call->ctx->device;
-    bool in_place = call->op->flags & WF_OP_IN_PLACE; /* where nothing is widened */
+    bool in_place = call->op->flags & WF_OP_IN_PLACE; /* nothing is widened then */
     const wf_kernel *kernel = in_place ? device->kernel(device, call->op) : NULL;
     unsigned bf16 = kernel ? wf_taken_as_bf16(call, kernel) : ~0u;
 
@@ -256,7 +258,7 @@ static wf_status check_dtypes(const wf_call *call)
     return WF_OK;
 }
 
-/* What the call writes to in place is this rank's alone from now on. */
+/* Gives operands that the call writes to in place memory of this rank's own. */
 static wf_status own_what_changes(const wf_call *call)
 {
     const wf_op *op = call->op;
@@ -272,7 +274,8 @@ static wf_status own_what_changes(const wf_call *call)
     return status;
 }
 
-/* Outputs and what is in them, by this rank, or, where several have the same, by one of them. */
+/* Allocates and computes the outputs, by this rank, or, where several ranks have the same call,
+   by one of them. */
 static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool fake)
 {
     wf_status status = own_what_changes(call);
@@ -292,7 +295,7 @@ static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool f
     return status;
 }
 
-/* Whoever saved what the call has written to is told. */
+/* Notes changes in place, for tapes that have saved the tensors. */
 static void note_changes(const wf_call *call)
 {
     const wf_op *op = call->op;

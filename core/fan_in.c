@@ -1,12 +1,13 @@
 /*
- * core/fan_in.c - where gradients meet, and the order in which they are added: that of a value's uses in the
- * forward pass, from the last one back.
+ * core/fan_in.c - where gradients meet, and the order in which they are added: that of a
+ * value's uses in the forward pass, from the last one back.
  *
- * The walk back takes nodes in that order, so a sum that is added to as gradients come has it. But uses of
- * what a border made of a value come to the border, which is walked later than uses of the value itself, and
- * uses inside of a module that is recomputed are on another tape. Both are nodes that pass a value on
- * (WF_OP_PASS). Where a value has three uses or more, they hand each gradient on as it comes; two have one
- * sum in either order. Where all uses are behind one such node, it sums them itself, and moves once.
+ * The walk back takes nodes in that order, so a sum that is added to as gradients come has it.
+ * But uses of what a border made of a value come to the border, which is walked later than uses
+ * of the value itself, and uses inside of a module that is recomputed are on another tape. Both
+ * are nodes that pass a value on (WF_OP_PASS). Where a value has three uses or more, they hand
+ * each gradient on as it comes; two have one sum in either order. Where all uses are behind one
+ * such node, it sums them itself, and moves once.
  */
 #include "core/tape_internal.h"
 #include "core/dtype.h"
@@ -75,7 +76,7 @@ static wf_status refuse_unlike(wf_context *ctx, const wf_tensor *older, wf_reade
                    describe_reader(reader, from[1], sizeof from[1]), fix);
 }
 
-/* Put a gradient where it belongs, adding it to what is there; first is who gave that. */
+/* Stores a gradient in its slot, adding it to the one that is there; first is who gave that. */
 static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, wf_tensor *grad,
                          wf_reader reader)
 {
@@ -136,7 +137,7 @@ bool wf_node_has_order(const node *n)
     return any;
 }
 
-/* Whether a node hands on each gradient of an output as it comes. */
+/* Returns true where a node passes on each gradient of an output as it comes. */
 static bool passes(const node *n, int output)
 {
     const edge *e = &n->from[output];

@@ -59,7 +59,7 @@ wf_graph *wf_graph_end(wf_context *ctx)
     if (!ctx->options.plan)
         graph->captured = ctx->device->graphs->end(ctx->device, &error);
     if (error.code != WF_OK && ctx->failure.error.code == WF_ENOMEM)
-        wf_context_clear(ctx); /* what cannot be captured any more gets no memory */
+        wf_context_clear(ctx); /* no memory for a graph that cannot be captured any more */
     if (error.code != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     if (ctx->failure.error.code != WF_OK) {

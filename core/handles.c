@@ -1,4 +1,5 @@
-/* core/handles.c - tensors that have ended: which scope was theirs, and who uses them all the same. */
+/* core/handles.c - tensors that have ended: which scope was theirs, and who uses them all the
+   same. */
 #include "core/handles_internal.h"
 #include "core/context_internal.h"
 #include <dlfcn.h>
@@ -37,7 +38,7 @@ static void damaged(void *self, const char *what, size_t bytes)
             bytes, what);
 }
 
-/* Whether the environment asks for the mode. */
+/* Reads from the environment whether the debug mode is on. */
 static wf_status read_environment(bool *asked, wf_error *error)
 {
     const char *text = getenv("WEFT_DEBUG");

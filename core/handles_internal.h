@@ -1,12 +1,13 @@
 /*
- * core/handles_internal.h - a mode that finds uses of tensors after their scope has closed, and kernels that write outside of their
- * outputs: WEFT_DEBUG=handles in the environment, wf_context_options.debug_handles, or a build with
- * -DWEFT_DEBUG_HANDLES=ON. Without it every use of a handle costs a comparison at most.
+ * core/handles_internal.h - a mode that finds uses of tensors after their scope has closed, and
+ * kernels that write outside of their outputs: WEFT_DEBUG=handles in the environment,
+ * wf_context_options.debug_handles, or a build with -DWEFT_DEBUG_HANDLES=ON. Without it every
+ * use of a handle costs a comparison at most.
  *
- * In the mode the description of a tensor that nobody holds is kept with its end, and its memory is filled
- * with NaNs and used again late: a function that is given such a handle fails with WF_EINVAL and names the
- * scope that closed. Memory of outputs has zones around it that are looked at after each kernel. Of the
- * last 65,536 tensors that ended the end is known.
+ * In the mode the description of a tensor that nobody holds is kept with its end, and its
+ * memory is filled with NaNs and used again late: a function that is given such a handle fails
+ * with WF_EINVAL and names the scope that closed. Memory of outputs has zones around it that
+ * are looked at after each kernel. Of the last 65,536 tensors that ended the end is known.
  */
 #ifndef WF_CORE_HANDLES_INTERNAL_H
 #define WF_CORE_HANDLES_INTERNAL_H
@@ -24,7 +25,7 @@ void wf_handles_scope(wf_context *ctx, const void *caller);
 void wf_handles_scope_closes(wf_context *ctx);
 void wf_handles_scope_closed(wf_context *ctx);
 
-/* Whether a kernel has written to its outputs alone. */
+/* Checks that a kernel has written to its outputs alone. */
 wf_status wf_handles_look(const wf_call *call);
 
 #endif

@@ -86,7 +86,7 @@ static void widen_dynamic8(const wf_tensor *t, const uint8_t *bytes, float *valu
     wf_dynamic8_widen(&row, wf_dynamic8_levels(t->dtype), bytes, t->local[0], values);
 }
 
-/* Whether numbers are stored in another form than floats. */
+/* Returns true where numbers are stored in another form than floats. */
 static bool is_narrow(const wf_tensor *t)
 {
     return t->dtype == WF_BF16 || t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);
@@ -126,7 +126,7 @@ float *wf_data_write_f32(wf_tensor *t, wf_host_data *view)
     return data && is_narrow(t) ? values_of(t, view) : data;
 }
 
-/* What has been written as values, as it is stored. */
+/* Converts the written values to the stored type. */
 static void store_values(wf_host_data *view)
 {
     const wf_tensor *t = view->t;

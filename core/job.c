@@ -6,7 +6,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { LONGEST_VALUE = 240 }; /* what an error shows of a value at most */
+enum { LONGEST_VALUE = 240 }; /* longest value in an error */
 
 struct wf_job {
     char *text;

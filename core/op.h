@@ -45,7 +45,7 @@ enum {
     WF_OP_BORDER = 512,
     /* one term of the sum is picked, all others are zeros: any order has the same bits */
     WF_OP_SELECT = 1024,
-    /* what is summed is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed
+    /* the sum is one chain, in each chunk of a batch (WF_CHUNKS_EACH) that is summed
        too */
     WF_OP_CHAIN = 2048,
     /* output o is the value of operand o, moved or as it is: its uses are uses of the operand,
@@ -146,7 +146,7 @@ struct wf_op {
        `signature` is then an example, the one of the generated tests. */
     const char *(*spell)(const wf_call *call, char text[WF_SIGNATURE_TEXT]);
     unsigned flags;
-    unsigned save;        /* what its gradient reads: WF_SAVE_IN, WF_SAVE_OUT */
+    unsigned save;        /* operands and outputs that its gradient reads: WF_SAVE_IN, .. */
     unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */
     unsigned weights; /* those of them that one another's gradients do not read: WF_SAVE_IN */
     unsigned save_shape; /* inputs of which its gradient reads the shape alone: WF_SAVE_IN */

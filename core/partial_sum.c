@@ -1,10 +1,11 @@
-/* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps, chunks. */
+/* core/partial_sum.c - sums of two nodes of one tree: gradients that meet, micro-steps,
+   chunks. */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include "core/tape.h"
 #include <string.h>
 
-/* Whether two nodes of one tree may be added; what stands against it is in the context. */
+/* Checks that two nodes of one tree may be added; the reason against it is in the context. */
 static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
 {
     char text_a[256], text_b[256];
@@ -22,13 +23,13 @@ static bool nodes_meet(const wf_tensor *a, const wf_tensor *b)
     return false;
 }
 
-/* Whether there are elements to add. */
+/* Returns true where there are elements to add. */
 static bool computes(const wf_tensor *t)
 {
     return !wf_tensor_is_fake(t) && !t->ctx->options.plan;
 }
 
-/* Whether this rank has no other use for it. */
+/* Returns true where no other handle sees the tensor or its data. */
 static bool is_mine(const wf_tensor *a)
 {
     return a->refs == 1 && a->storage->refs == 1;
@@ -36,7 +37,8 @@ static bool is_mine(const wf_tensor *a)
 
 static const wf_op sum_op = {.name = "a sum of two", .id = -1};
 
-/* What this rank would add in place it counts once: only shared memory is put in its place. */
+/* Returns true where ranks may add once for all of them. A tensor that this rank would add to
+   in place counts once: only shared memory replaces it. */
 static bool adds_together(const wf_tensor *a, const wf_tensor *b)
 {
     if (wf_tensor_is_fake(a) || wf_tensor_is_fake(b))
@@ -46,8 +48,8 @@ static bool adds_together(const wf_tensor *a, const wf_tensor *b)
     return a->storage->shared || b->storage->shared;
 }
 
-/* The same where several ranks add the same: one of them does, and the sum is in other memory that they
-   share. False: this rank adds by itself, or there is an error. */
+/* The same where several ranks add the same: one of them does, and the sum is in other memory
+   that they share. False: this rank adds by itself, or there is an error. */
 static bool add_together(wf_tensor **older, wf_tensor *b)
 {
     wf_tensor *a = *older, *sum = NULL, place = *a;
@@ -80,7 +82,7 @@ static bool add_together(wf_tensor **older, wf_tensor *b)
     return sum != NULL;
 }
 
-/* Where a + b goes: a itself if nobody else can see it. */
+/* Returns the tensor for a + b: a itself if no other handle sees it. */
 static wf_tensor *place_of_sum(wf_tensor *a, const wf_tensor *b)
 {
     wf_tensor *sum;

@@ -30,7 +30,8 @@ static void own_folder(char *folder, size_t room)
         *slash = '\0';
 }
 
-/* Whether what dlerror says is of something that the plugin needs: a library with a version, or a symbol. */
+/* Returns true where the text of dlerror is about a dependency of the plugin: a library with a
+   version, or a symbol. */
 static bool is_of_another(const char *why)
 {
     return strstr(why, "undefined") || strstr(why, ".so.");

@@ -15,7 +15,7 @@ WF_BEGIN_DECLS
 typedef struct wf_plugin_ask {
     const char *name;  /* the library's: "mpi" */
     const char *what;  /* for errors: "transport mpi" */
-    const char *needs; /* what it is built with */
+    const char *needs; /* the packages it is built with */
     /* Calls the library's wf_plugin with the host's table; NULL where that is of another
        version. */
     const void *(*enter)(void *symbol);

@@ -1,6 +1,7 @@
 /*
- * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened for it and rounded behind it,
- * unless it takes that as it is stored; what another rank has computed is left alone.
+ * core/run_kernel.c - the kernel of a call: its workspace, and what is stored as bf16 widened
+ * for it and rounded behind it, unless it takes that as it is stored; what another rank has
+ * computed is left alone.
  */
 #include "core/run_kernel_internal.h"
 #include "core/context_internal.h"
@@ -8,13 +9,14 @@
 
 enum { PACED_MOST = 600 }; /* seconds of an op on the machine whose pace a run has */
 
-/* Whether the numbers of a tensor are those of bf16: nf4 stands for such, or for floats. */
+/* Returns true where the numbers of a tensor are those of bf16: nf4 represents such, or
+   floats. */
 static bool is_bf16(const wf_tensor *t)
 {
     return t->dtype == WF_BF16 || (t->dtype == WF_NF4 && t->rounds_to == WF_BF16);
 }
 
-/* Whether all tensors of a mask are stored as bf16, and there are some. */
+/* Returns true where a mask has tensors and all are stored as bf16. */
 static bool all_stored(const wf_call *call, unsigned mask)
 {
     bool all = mask != 0;
@@ -72,17 +74,17 @@ typedef struct seen {
     wf_call call;
     wf_tensor in[WF_MAX_INPUTS], out[WF_MAX_OUTPUTS];
     bool differs; /* from the call as it was made: something is widened, */
-    size_t bytes; /* what is widened takes so many */
+    size_t bytes; /* bytes of widened operands */
 } seen;
 
-/* Of a tensor that a stand-in has the numbers of. */
+/* Returns the bytes of a tensor that has the values of a stand-in. */
 static size_t widened_bytes(const wf_tensor *stand_in)
 {
     return (wf_tensor_bytes(stand_in) + 63) / 64 * 64;
 }
 
-/* What the kernel gets for t: t, or one of the device's type, over t's data until it is widened. What is stored as
-   nf4 a kernel never sees, but bf16 where it takes that. */
+/* Returns the tensor that the kernel gets for t: t, or one of the device's type, over t's data
+   until it is widened. A kernel never sees nf4, but bf16 where it takes that. */
 static wf_tensor *stand_in(seen *s, wf_tensor *t, wf_tensor *other, bool taken)
 {
     bool nf4 = t->dtype == WF_NF4;
@@ -146,7 +148,7 @@ static void round_outputs(const wf_call *call, const seen *s)
                            wf_tensor_local_count(call->out[o]));
 }
 
-/* What another rank has computed is not computed again, but is counted as if it were. */
+/* Computes a call, unless another rank has computed it; it is counted in both cases. */
 static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
                          const wf_kernel *kernel, char *workspace, wf_share_role role)
 {
@@ -166,7 +168,8 @@ static wf_status compute(const wf_call *asked, const wf_call *call, seen *s,
     return status;
 }
 
-/* Counts what the call takes, and what of it is the model's: once where several ranks do the same. */
+/* Counts what the call takes, and what of it is the model's: once where several ranks do the
+   same. */
 static void count_work(const wf_call *call)
 {
     wf_context *ctx = call->ctx;

@@ -1,11 +1,13 @@
-/* core/run_kernel_internal.h - how dispatch runs the kernel of a call whose outputs have memory. */
+/* core/run_kernel_internal.h - how dispatch runs the kernel of a call whose outputs have
+   memory. */
 #ifndef WF_CORE_RUN_KERNEL_INTERNAL_H
 #define WF_CORE_RUN_KERNEL_INTERNAL_H
 
 #include "core/op.h"
 #include "core/sharing_internal.h"
 
-/* WF_IN, WF_OUT: what a kernel takes as bf16, since all of it is: none where the context computes in fp32. */
+/* WF_IN, WF_OUT: what a kernel takes as bf16, since all of it is: none where the context
+   computes in fp32. */
 unsigned wf_taken_as_bf16(const wf_call *call, const wf_kernel *kernel);
 
 /* WF_EUNSUPPORTED (there is none), WF_ENOMEM, or what the kernel says. */

@@ -1,8 +1,9 @@
-/* core/saved.c - which operands a node of the tape keeps for its gradient, and which it has recomputed. */
+/* core/saved.c - which operands a node of the tape keeps for its gradient, and which it has
+   recomputed. */
 #include "core/tape_internal.h"
 #include <string.h>
 
-/* Whether another operand than i wants a gradient. */
+/* Returns true where another operand than i wants a gradient. */
 static bool others_want(const node *n, int i)
 {
     for (int j = 0; j < n->n_in; j++)
@@ -11,7 +12,8 @@ static bool others_want(const node *n, int i)
     return false;
 }
 
-/* Whether one of a call's own parameters is there when another one is, for its gradient. */
+/* Returns true where a tensor has no group, or an operand that the reader saves is of its
+   group: it is then gathered for the reader's gradient, too. */
 static bool comes_with(const wf_call *reader, const wf_tensor *t)
 {
     if (!t->storage || !t->storage->comes_with)
@@ -26,7 +28,8 @@ static bool comes_with(const wf_call *reader, const wf_tensor *t)
     return false;
 }
 
-/* What recomputes a tensor, with all that it needs, whoever else lets go of it; NULL: keep the tensor. */
+/* Returns the node that can recompute a tensor, with all that it needs, whatever else is
+   released; NULL: keep the tensor. */
 static node *recipe(wf_tape *tape, const wf_call *reader, const wf_tensor *t)
 {
     node *made = t->recomputed.node, *n;

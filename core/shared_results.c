@@ -1,17 +1,18 @@
 /*
- * core/shared_results.c - calls whose results one of several ranks computes for all: they wait at the largest
- * shared operand, for every member once, and go with it.
+ * core/shared_results.c - calls whose results one of several ranks computes for all: they wait
+ * at the largest shared operand, for every member once, and go with it.
  */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include <string.h>
 
-/* An operand that the members do not share is compared by its elements, where it has so few of them. */
+/* An operand that the members do not share is compared by its elements, where it has so few of
+   them. */
 enum { COMPARED = 64 << 10 };
 
 typedef struct wf_result result;
 
-/* What of an operand decides about results. */
+/* The properties of an operand that decide about results. */
 typedef struct operand {
     const wf_shared *shared; /* or NULL: its elements are in `copies` */
     uint64_t serial;         /* no other memory has it */
@@ -27,7 +28,7 @@ struct wf_result {
     const wf_op *op;
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);
     bool exact, compute_fp32, fp32_residual;
-    wf_dtype storage; /* what results are stored as */
+    wf_dtype storage; /* storage type of results */
     int n_in, n_out;
     size_t attr_size;
     char attr[WF_MAX_ATTRIBUTES];
@@ -58,7 +59,7 @@ static void forget(result *r)
     wf_pool_give(s->pool, r, result_bytes(s, r->copied), WF_MEMORY_WORKSPACE);
 }
 
-/* Nobody takes it any more. */
+/* Drops a result that no rank takes any more. */
 void wf_result_drop(result *r)
 {
     for (int o = 0; o < r->n_out; o++)
@@ -67,7 +68,8 @@ void wf_result_drop(result *r)
     forget(r);
 }
 
-/* The largest operand that is shared, where the call's results follow from what can be compared. */
+/* The largest operand that is shared, where the call's results follow from what can be
+   compared. */
 static const wf_tensor *largest_shared(const wf_call *call)
 {
     const wf_tensor *largest = NULL;
@@ -97,7 +99,7 @@ static bool is_whole(const wf_tensor *t)
     return true;
 }
 
-/* Whether the call can be told by its operands, which are then in r. */
+/* Describes a call by its operands, in r; false where they cannot identify it. */
 static bool describe(const wf_call *call, const wf_sharing *s, result *r)
 {
     size_t copied = 0;
@@ -125,8 +127,7 @@ static bool describe(const wf_call *call, const wf_sharing *s, result *r)
                        .rounds_to = t->rounds_to,
                        .ndim = t->ndim};
         if (t->storage->shared && t->storage->shared->in == s)
-            x->shared =
-                t->storage->shared; /* what other groups share is as if each had its own */
+            x->shared = t->storage->shared; /* shared by other groups counts as their own */
         memcpy(x->dim, t->dim, sizeof x->dim);
         memcpy(x->start, t->start, sizeof x->start);
         memcpy(x->local, t->local, sizeof x->local);
@@ -280,7 +281,7 @@ void wf_share_end(wf_share *share, bool good)
     result *r = share->result;
 
     for (int o = 0; o < WF_MAX_OUTPUTS && share->role == WF_SHARE_TAKE; o++)
-        wf_shared_release(share->out[o]); /* where a tensor of it could not be made */
+        wf_shared_release(share->out[o]); /* a tensor of it could not be made */
     if (share->role != WF_SHARE_COMPUTE)
         return;
     pthread_mutex_lock(&s->lock);

@@ -35,10 +35,10 @@ struct wf_sharing {
 wf_shared *wf_shared_new(wf_sharing *s, size_t bytes, int parts, wf_error *error);
 /* So many parts of it are not needed any more. */
 void wf_shared_drop(wf_shared *shared, int parts);
-/* Nobody takes it any more. */
+/* Drops a result that no rank takes any more. */
 void wf_result_drop(struct wf_result *r);
 
-/* What a rank has to do with a call's outputs. */
+/* A rank's part in making a call's outputs. */
 typedef enum wf_share_role {
     WF_SHARE_NONE,    /* they are its own business */
     WF_SHARE_COMPUTE, /* compute them in shared memory, for all */
@@ -54,13 +54,16 @@ typedef struct wf_share {
     wf_shared *out[WF_MAX_OUTPUTS]; /* take: this rank's part of them, until a tensor has it */
 } wf_share;
 
-/* Finds the role; waits where another member is computing at this moment. Errors are the context's. */
+/* Finds the role; waits where another member is computing at this moment. Errors are the
+   context's. */
 wf_share wf_share_begin(const wf_call *call);
 
-/* The memory of output o, this rank's part of it; NULL: there is none, which the context says. */
+/* The memory of output o, this rank's part of it; NULL: there is none, which the context
+   says. */
 wf_shared *wf_share_output(wf_context *ctx, wf_share *share, int o, size_t bytes);
 
-/* The outputs are computed, or, where not good, will never be: then the others do it themselves. */
+/* The outputs are computed, or, where not good, will never be: then the others do it
+   themselves. */
 void wf_share_end(wf_share *share, bool good);
 
 void *wf_shared_data(const wf_shared *shared);
@@ -68,7 +71,8 @@ void *wf_shared_data(const wf_shared *shared);
 /* core/tensor_shared.c: memory of t's own, with its elements where they are kept. */
 wf_status wf_tensor_own(wf_tensor *t, bool keep);
 
-/* core/tensor_shared.c: this other shared memory in place of what t has; t's storage has no other user. */
+/* core/tensor_shared.c: this other shared memory in place of what t has; t's storage has no
+   other user. */
 void wf_tensor_renew(wf_tensor *t, wf_shared *shared);
 
 #endif

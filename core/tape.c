@@ -1,4 +1,5 @@
-/* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in backward.c. */
+/* core/tape.c - autograd's tape, the list of ops that ran; the walk back over it is in
+   backward.c. */
 #include "core/sharing_internal.h"
 #include "core/tape_internal.h"
 #include "core/dtype.h"
@@ -120,8 +121,8 @@ static node *append(wf_tape *tape)
     return n;
 }
 
-/* Whether a tensor is a leaf, whole or in part, wherever it was moved: its gradient then comes to the
-   leaf as it is. */
+/* Returns true for a leaf, whole or in part, however it was moved: its gradient then comes to
+   the leaf as it is. */
 static bool is_moved_leaf(const wf_tensor *t, uint64_t serial)
 {
     const node *n = t->tape == serial ? t->node : NULL;
@@ -165,8 +166,8 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
     }
 }
 
-/* No tape records, but what runs will be recomputed for one (activation checkpointing): only whether a gradient is wanted
-   is noted, and what is computed. */
+/* Notes for ops without a tape that will be recomputed for one (activation checkpointing) which
+   results want a gradient, and that they were computed. */
 static void note_wanted(const wf_call *call)
 {
     bool wanted = false, passes = call->op->flags & WF_OP_PASS;
@@ -184,7 +185,8 @@ static void note_wanted(const wf_call *call)
     }
 }
 
-/* An op computes on with what it has not yet rounded to bf16, which is not what is saved. */
+/* Notes the node that can recompute the first output, unless another output is stored as bf16:
+   the op has read that one unrounded, which is not what is saved. */
 static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
 {
     bool can = call->op->recompute != NULL;
@@ -198,7 +200,7 @@ static void note_recomputed(wf_tape *tape, node *n, const wf_call *call)
     call->out[0]->recomputed.version = wf_tensor_version(call->out[0]);
 }
 
-/* Whether a leaf's gradients can wait: all of them, or none. */
+/* Notes whether a leaf's gradients can wait: all of them, or none. */
 static void note_prompt(node *n)
 {
     bool prompt = n->op->flags & WF_OP_PASS || wf_node_reads_a_leaf(n);
@@ -208,8 +210,8 @@ static void note_prompt(node *n)
             n->from[i].leaf->prompt = true;
 }
 
-/* An application's op that has no gradient where one is wanted. Ops of the library that have none are recorded in
-   another way. */
+/* An application's op that has no gradient where one is wanted. Ops of the library that have
+   none are recorded in another way. */
 static void warn_of_lost_gradient(const wf_call *call)
 {
     bool wanted = false;
@@ -339,8 +341,8 @@ void wf_node_forget(wf_context *ctx, node *n)
     }
 }
 
-/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the seed
-   or a node that is still to be walked may see the same. */
+/* Memory of its own for the gradient of a leaf, which its owner may change: another leaf, the
+   seed or a node that is still to be walked may see the same. */
 static void own(wf_tensor *leaf)
 {
     wf_tensor *grad = leaf->grad, *copy;

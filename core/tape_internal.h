@@ -1,4 +1,5 @@
-/* core/tape_internal.h - the inside of a tape, for tape.c, fan_in.c, backward.c and deferred.c. Not installed. */
+/* core/tape_internal.h - the inside of a tape, for tape.c, fan_in.c, backward.c and deferred.c.
+   Not installed. */
 #ifndef WF_CORE_TAPE_INTERNAL_H
 #define WF_CORE_TAPE_INTERNAL_H
 
@@ -69,11 +70,12 @@ void wf_node_save_input(wf_tape *tape, const wf_call *call, node *n, int i);
 /* Let go of what recomputes an operand; NULL is nothing. */
 void wf_node_release(wf_context *ctx, node *n);
 
-/* From now on keep what was to be recomputed: parameters that this reads may not be there later. */
+/* From now on keep what was to be recomputed: parameters that this reads may not be there
+   later. */
 wf_status wf_node_keep(wf_tape *tape, node *n);
 
-/* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or tapes
-   that were walked inside of it have some that are. */
+/* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or
+   tapes that were walked inside of it have some that are. */
 bool wf_node_can_wait(const node *n);
 
 /* Whether operand i is read for the gradients that are asked for. */
@@ -91,14 +93,16 @@ enum { WF_REPLAYED_USES = 2 };
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
-/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some that cannot wait. */
+/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some
+   that cannot wait. */
 bool wf_node_has_order(const node *n);
 
-/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first walk alone. */
+/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first
+   walk alone. */
 bool wf_node_reads_a_leaf(const node *n);
 
-/* Give a gradient to an output of a node, or, where that passes it on, to what it came from; reader is who it comes
-   from. */
+/* Give a gradient to an output of a node, or, where that passes it on, to what it came from;
+   reader is who it comes from. */
 wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
                           wf_reader reader);
 
@@ -108,17 +112,19 @@ wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad);
 /* Note the elements that gradients of a node's outputs have now. */
 void wf_node_note_versions(node *n);
 
-/* Give a backward function what was saved: as it was, and where it was moved from there again. */
+/* Give a backward function what was saved: as it was, and where it was moved from there
+   again. */
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
 
-/* Whether an operand's gradient is to have its shape: not a row per sequence (wf_gradient.summed). */
+/* Whether an operand's gradient is to have its shape: not a row per sequence
+   (wf_gradient.summed). */
 static inline bool wf_edge_summed(const edge *e)
 {
     return e->made_by && !(e->made_by->op->flags & WF_OP_BORDER);
 }
 
-/* Ask an op for the gradients of those operands which are leaves, of those which are not, or of all in their
-   order. */
+/* Ask an op for the gradients of those operands which are leaves, of those which are not, or of
+   all in their order. */
 enum { WF_STEP_INPUTS = 1, WF_STEP_LEAVES = 2 };
 wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of);
 

@@ -43,7 +43,8 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
     return WF_OK;
 }
 
-/* Whether its rows are made of codes and scales, whose blocks are those of the matrix. */
+/* Returns true for a type whose rows are made of codes and scales, whose blocks are those of
+   the matrix. */
 static bool is_coded(const wf_tensor *t)
 {
     return t->dtype == WF_NF4 || wf_dtype_is_dynamic8(t->dtype);

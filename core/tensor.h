@@ -30,7 +30,7 @@ struct wf_tensor {
     const wf_layout *layout; /* NULL: whole on every rank */
     wf_storage *storage;     /* NULL on the fake device */
     void *data;
-    size_t offset;                /* where data begins in the storage */
+    size_t offset;                /* the beginning of data in it */
     struct wf_tensor *next_alias; /* a ring of the tensors that share the storage */
     bool requires_grad;
     /* made in a run that will be recomputed: not an operand of it, as it is or moved */

@@ -1,4 +1,5 @@
-/* core/tensor_facts.c - what follows from a tensor's description: types, counts, chunks, its text. */
+/* core/tensor_facts.c - what follows from a tensor's description: types, counts, chunks, its
+   text. */
 #include "core/context_internal.h"
 #include "core/dtype.h"
 #include "core/numerics/dynamic8.h"

@@ -1,4 +1,5 @@
-/* core/tensor_shared.c - tensors over memory that ranks share, and memory of their own for them; copies. */
+/* core/tensor_shared.c - tensors over memory that ranks share, and memory of their own for
+   them; copies. */
 #include "core/context_internal.h"
 #include "core/sharing_internal.h"
 #include <string.h>

@@ -1,5 +1,5 @@
-/* core/thread.c - a thread inherits the signals that its parent has blocked: they are blocked for the
- * moment in which it is started. */
+/* core/thread.c - a thread inherits the signals that its parent has blocked: they are blocked
+ * for the moment in which it is started. */
 #include "core/thread.h"
 #include <signal.h>
 

@@ -61,8 +61,8 @@ int64_t wf_trace_lost(const wf_trace *trace)
     return trace->lost;
 }
 
-/* Kernels run one after the other, so those before i that ended later than its start are the last
-   ones before it. */
+/* Kernels run one after the other, so those before i that ended later than its start are the
+   last ones before it. */
 int64_t wf_trace_hidden(const wf_trace *trace, int64_t i)
 {
     const wf_trace_event *transfer = &trace->event[i];

@@ -8,8 +8,8 @@
  * keep is 1, or under dropout 0 with its probability and 1 / (1 - dropout) else: word i *
  * tokens + j of the head's Philox stream decides. lse is an output because the gradient reads
  * it. On a mesh k and v may be whole where the heads are split: group = global head / (heads /
- * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <= i.
- * The CPU's kernels are in kernels/cpu/attention.c.
+ * groups). In attention_from token i sees first[i] <= j <= i, with a window i - window < j <=
+ * i. The CPU's kernels are in kernels/cpu/attention.c.
  */
 #include "core/numerics/math.h"
 #include "core/numerics/random.h"
@@ -262,8 +262,8 @@ static wf_status reference_grad(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Two products over the scores, the causal half of them, or what a window leaves of that; backward makes five, of which the
-   scores are one that forward had made. */
+/* Two products over the scores, the causal half of them, or what a window leaves of that;
+   backward makes five, of which the scores are one that forward had made. */
 static double product_flops(const wf_call *call, int products)
 {
     const wf_attention_attr *a = call->attr;

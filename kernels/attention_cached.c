@@ -3,7 +3,8 @@
  * generation: the tokens of a sequence that were there before are not computed again.
  *
  *     cache_write       cache[slot[b], first[b] + t] = k[b, t], and v alike
- *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of slot[b],
+ *     attention_cached  y[b, t] = attention of q[b, t] to the tokens 0 .. first[b] + t of
+ *     slot[b],
  *                       or to the last of them that a window leaves
  *
  * The bits are those of wf_attention over the whole sequence. Neither has a gradient. The CPU's

@@ -1,6 +1,6 @@
 /*
- * kernels/attention_internal.h - parameters of attention and rope, for their wrappers, reference loops
- * and kernels.
+ * kernels/attention_internal.h - parameters of attention and rope, for their wrappers,
+ * reference loops and kernels.
  */
 #ifndef WF_KERNELS_ATTENTION_INTERNAL_H
 #define WF_KERNELS_ATTENTION_INTERNAL_H
@@ -21,14 +21,14 @@ static inline int64_t wf_rope_features(const wf_rope_options *o, int64_t dim)
     return o->features > 0 ? o->features : dim;
 }
 
-/* An operand of rope_at: the place of a token, whose text is longer than the original length of WF_ROPE_LONG where the
-   number is below 0. */
+/* An operand of rope_at: the place of a token, whose text is longer than the original length of
+   WF_ROPE_LONG where the number is below 0. */
 WF_HOST_DEVICE static inline int64_t wf_rope_place(int32_t position)
 {
     return position < 0 ? ~position : position;
 }
 
-/* What pair i is divided by; the lists are the host's. */
+/* Returns the divisor of pair i; the lists are the host's. */
 static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is_long)
 {
     if (o->scaling.kind != WF_ROPE_LONG)
@@ -36,8 +36,8 @@ static inline double wf_rope_factor(const wf_rope_options *o, int64_t i, bool is
     return (double)(is_long ? o->factors->long_factor : o->factors->short_factor)[i];
 }
 
-/* What a scaling comes to where `dim` features turn: YaRN's indices between which frequencies go over, and what cosines
-   and sines are multiplied with. */
+/* The numbers of a scaling where `dim` features rotate: YaRN's indices between which
+   frequencies are interpolated, and the factor of cosines and sines. */
 typedef struct wf_rope_range {
     double low, high, attention;
 } wf_rope_range;
@@ -78,7 +78,8 @@ static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t d
     return r;
 }
 
-/* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it; factor: wf_rope_factor's. */
+/* Frequency i, which is base^(-2i/dim) in radians per token, as the scaling has it; factor:
+   wf_rope_factor's. */
 WF_HOST_DEVICE static inline double wf_rope_scaled(const wf_rope_scaling *s, wf_rope_range r,
                                                    double factor, int64_t i, double turn)
 {
@@ -112,13 +113,14 @@ typedef struct wf_attention_attr {
     bool bidirectional;
 } wf_attention_attr;
 
-/* What attention_cached has to know beside its operands. */
+/* The attributes of attention_cached. */
 typedef struct wf_cached_attr {
     int64_t window; /* 0: none */
 } wf_cached_attr;
 
-/* The operand that says which token is the first that each one sees: the last of attention_from and of its
-   gradient. NULL where there is none. For devices' libraries too: nothing is called. */
+/* The operand that says which token is the first that each one sees: the last of attention_from
+   and of its gradient. NULL where there is none. For devices' libraries too: nothing is
+   called. */
 static inline const wf_tensor *wf_attention_first(const wf_call *call)
 {
     bool gradient = call->n_out == 3;
@@ -126,8 +128,9 @@ static inline const wf_tensor *wf_attention_first(const wf_call *call)
     return call->n_in > (gradient ? 6 : 3) ? call->in[gradient ? 6 : 3] : NULL;
 }
 
-/* The first token that token i of a sequence sees. Any number of `first` is taken for the nearest of [0, i], and
-   NULL is 0 everywhere; of a window, its own token included, it sees no more than so many; 0: no window. */
+/* The first token that token i of a sequence sees. Any number of `first` is taken for the
+   nearest of [0, i], and NULL is 0 everywhere; of a window, its own token included, it sees no
+   more than so many; 0: no window. */
 WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int64_t window,
                                                        int64_t i)
 {
@@ -138,7 +141,8 @@ WF_HOST_DEVICE static inline int64_t wf_attention_from(const int32_t *first, int
     return from < i ? from : i;
 }
 
-/* Whether `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache; else WF_EINVAL. */
+/* Checks that `tokens` of each sequence, from first[b] on, lie in row slot[b] of the cache;
+   else WF_EINVAL. */
 wf_status wf_cache_rows_check(const wf_call *call, const wf_tensor *cache,
                               const wf_tensor *tokens, const wf_tensor *first,
                               const wf_tensor *slot);

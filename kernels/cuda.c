@@ -1,4 +1,5 @@
-/* kernels/cuda.c - the CUDA device, which is a library of its own: kernels/cuda_host_internal.h. */
+/* kernels/cuda.c - the CUDA device, which is a library of its own:
+   kernels/cuda_host_internal.h. */
 #include "core/plugin.h"
 #include "kernels/cuda_host_internal.h"
 #include "kernels/op_table_internal.h"

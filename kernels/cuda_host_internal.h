@@ -1,7 +1,7 @@
 /*
- * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin exports one
- * symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the host's table.
- * Without a header of CUDA, for both sides.
+ * kernels/cuda_host_internal.h - what libweft and libweft_cuda.so tell each other. The plugin
+ * exports one symbol, wf_plugin, and links to nothing of Weft: what it calls there is in the
+ * host's table. Without a header of CUDA, for both sides.
  */
 #ifndef WF_KERNELS_CUDA_HOST_INTERNAL_H
 #define WF_KERNELS_CUDA_HOST_INTERNAL_H
@@ -37,14 +37,16 @@ typedef struct wf_cuda_host {
 } wf_cuda_host;
 
 typedef struct wf_cuda_plugin {
-    /* How many GPUs there are; 0 with an error that says why none can be used. */
+    /* Returns the number of GPUs; 0 with an error that gives the reason. */
     int (*count)(wf_error *error);
     wf_device *(*open)(const wf_cuda_options *options, wf_error *error);
-    /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs none */
+    /* For tests: why the GPU has no kernel of a row of ops.def; NULL: it has one, or needs
+       none */
     const char *(*missing)(int id);
 } wf_cuda_plugin;
 
-/* What the plugin exports as "wf_plugin"; NULL where size, version or ops are not its own. */
+/* The entry that the plugin exports as "wf_plugin"; returns NULL where size, version or ops are
+   not its own. */
 typedef const wf_cuda_plugin *wf_cuda_entry(const wf_cuda_host *host);
 
 WF_END_DECLS

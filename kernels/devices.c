@@ -1,4 +1,5 @@
-/* kernels/devices.c - the devices by name: what each offers, and how it is opened for a rank. */
+/* kernels/devices.c - the devices by name: what each offers, and how it is opened for a
+   rank. */
 #include "kernels/devices.h"
 #include <stdio.h>
 #include <string.h>
@@ -8,7 +9,7 @@ enum { TF32 = 1, CUDA_GRAPH = 2, OFFERS = 2, LIST = 64 };
 typedef struct row {
     const char *name;
     wf_device *(*open)(const wf_device_options *options, wf_error *error);
-    unsigned offers; /* what may be asked of it */
+    unsigned offers; /* options that it takes */
 } row;
 
 static wf_device *open_cpu(const wf_device_options *options, wf_error *error)
@@ -16,8 +17,8 @@ static wf_device *open_cpu(const wf_device_options *options, wf_error *error)
     return wf_cpu_device(options->threads, error);
 }
 
-/* Ranks of a host sit side by side, and those of a process too: so they have a GPU each where there
-   are as many, whether processes see all of the host's or only their own. */
+/* Ranks of a host sit side by side, and those of a process too: so they have a GPU each where
+   there are as many, whether processes see all of the host's or only their own. */
 static wf_device *open_cuda(const wf_device_options *options, wf_error *error)
 {
     wf_device_place place = {.ranks = options->local_size};

@@ -1,5 +1,6 @@
 /*
- * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each call.
+ * kernels/dims.c - ops on dims that the caller names: their signatures are spelled for each
+ * call.
  *
  *     permute      y = x with its dims in another order (transpose: two of them exchanged)
  *     slice        y = the indices [first, first + count) of one dim; slice_grad puts them back
@@ -140,7 +141,7 @@ wf_tensor *wf_slice_grad(wf_tensor *like, wf_tensor *dy, int dim, int64_t first)
                : NULL;
 }
 
-/* Whether the indices [first, first + count) of `whole` are whole grains of its dim. */
+/* Checks that the indices [first, first + count) of `whole` are whole grains of its dim. */
 static wf_status check_slice(const wf_call *call, const wf_tensor *whole, int64_t count)
 {
     const wf_slice_attr *a = call->attr;

@@ -1,6 +1,6 @@
 /*
- * kernels/dims_internal.h - parameters of the ops of kernels/dims.c and matmul.c, and where their elements lie, for
- * wrappers, reference loops and kernels.
+ * kernels/dims_internal.h - parameters of the ops of kernels/dims.c and matmul.c, and where
+ * their elements lie, for wrappers, reference loops and kernels.
  */
 #ifndef WF_KERNELS_DIMS_INTERNAL_H
 #define WF_KERNELS_DIMS_INTERNAL_H
@@ -24,7 +24,7 @@ typedef struct wf_matmul_attr {
     bool transpose_a, transpose_b;
 } wf_matmul_attr;
 
-/* Whether x has such a dim; where it is a tensor that has not, WF_ESHAPE in its context. */
+/* Returns true where x has such a dim; a tensor without it is WF_ESHAPE in its context. */
 bool wf_has_dim(const wf_tensor *x, const char *op, int dim);
 
 /* A sum over a batch, which is dim 0, has a chunk for each index; elsewhere it is one chain. */
@@ -33,7 +33,7 @@ static inline bool wf_is_batch(const wf_tensor *t, int dim)
     return dim == 0 && t->dim[0].chunks == WF_CHUNKS_EACH;
 }
 
-/* How far apart in x the neighbours along each dim of the output lie, in elements. */
+/* Computes the distance in x of neighbours along each dim of the output, in elements. */
 WF_HOST_DEVICE static inline void wf_permute_steps(const wf_permute_attr *a, const wf_tensor *x,
                                                    int64_t step[WF_MAX_DIMS])
 {

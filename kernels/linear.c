@@ -5,9 +5,10 @@
  *     linear_dx  dx[r, k]  = sum over n, through the members in order, of dy_m[r, n] W_m[n, k]
  *     linear_dw  dW[n, k]  = sum over rows r of dy[r, n] x[r, k], a chunk per sequence
  *
- * The chunks of a sum over n are those of n's dim: chunk l of dx is one chain through chunk l of
- * every member. Where members differ in their chunks, neighbours that do not are a chain and a tree
- * of their own, and these are added in order. The CPU's kernels are in kernels/cpu/linear.c.
+ * The chunks of a sum over n are those of n's dim: chunk l of dx is one chain through chunk l
+ * of every member. Where members differ in their chunks, neighbours that do not are a chain and
+ * a tree of their own, and these are added in order. The CPU's kernels are in
+ * kernels/cpu/linear.c.
  */
 #include "core/tape.h"
 #include "kernels/shared_internal.h"

@@ -2,12 +2,13 @@
  * kernels/linear_joined.c - products that are finished before they are stored.
  *
  *     linear_bias       y_m = x W_m^T + bias_m
- *     linear_bias_gelu  y = gelu(p + bias), beside the product p = x W^T, which the gradient reads
+ *     linear_bias_gelu  y = gelu(p + bias), beside the product p = x W^T, which the gradient
+ *     reads
  *
- * They have the bits of linear, bias_add and bias_gelu one after the other: a product is rounded
- * to what it would be stored as before a bias is added. On the tape they are these ops, so they
- * have no gradients of their own. A product whose sum is partial must be made whole before, which
- * the signature says: k is whole on each rank.
+ * They have the bits of linear, bias_add and bias_gelu one after the other: a product is
+ * rounded to what it would be stored as before a bias is added. On the tape they are these ops,
+ * so they have no gradients of their own. A product whose sum is partial must be made whole
+ * before, which the signature says: k is whole on each rank.
  */
 #include "core/numerics/bf16.h"
 #include "core/tape.h"

@@ -1,11 +1,12 @@
 /*
- * kernels/linear_sum.c - a product with a weight and one with what adapts it, as one contraction.
+ * kernels/linear_sum.c - a product with a weight and one with what adapts it, as one
+ * contraction.
  *
  *     linear2_sum  y[r, n] = sum over k of x[r, k] W[n, k] + sum over m of u[r, m] B[n, m]
  *
- * Chunk l of the sum is one chain through chunk l of k, then chunk l of m, as in the gradient of a group
- * (linear.c): so ranks that split both dims have one partial sum, which is a node of the tree. The CPU's
- * kernel is in kernels/cpu/linear_sum.c.
+ * Chunk l of the sum is one chain through chunk l of k, then chunk l of m, as in the gradient
+ * of a group (linear.c): so ranks that split both dims have one partial sum, which is a node of
+ * the tree. The CPU's kernel is in kernels/cpu/linear_sum.c.
  */
 #include "kernels/linear_sum.h"
 #include "core/tape.h"
@@ -16,7 +17,7 @@ wf_tensor *wf_linear_sum(wf_tensor *x, wf_tensor *weight, wf_tensor *u, wf_tenso
     return wf_apply(&wf_op_linear2_sum, NULL, 0, 4, x, weight, u, more);
 }
 
-/* Of either pair (x, W), (u, B). */
+/* Computes the gradients of either pair (x, W), (u, B). */
 static void backward(wf_gradient *g)
 {
     for (int i = 0; i < g->n_in; i += 2) {

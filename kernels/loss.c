@@ -5,8 +5,8 @@
  *     max = max_v x[v];  sum = sum_v exp(x[v] - max), picked = x[target]
  *     loss = log(sum) + max - picked
  *
- * A row with target -1 is not trained on: its sum and picked are +0, which no part of another row's whole sum
- * is, and from a sum of 0 follow a loss and gradients of +0.
+ * A row with target -1 is not trained on: its sum and picked are +0, which no part of another
+ * row's whole sum is, and from a sum of 0 follow a loss and gradients of +0.
  *
  * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + [v =
  * target] dpicked. max has no gradient: it cancels out. The CPU's kernels are in

@@ -1,11 +1,12 @@
 /*
- * kernels/op_table_internal.h - the rows of ops.def as ids and signatures, for the files that implement
- * them. An op's file says
+ * kernels/op_table_internal.h - the rows of ops.def as ids and signatures, for the files that
+ * implement them. An op's file says
  *
  *     const wf_op wf_op_add = {WF_OP_ROW(add), .reference = {reference}, .backward = backward};
  *
- * Its reference loop works on f64 tensors in double. The kernels of a device are in the device's own
- * room, which has a table of them by id: kernels/cpu/table.c, kernels/cuda/table.c.
+ * Its reference loop works on f64 tensors in double. The kernels of a device are in the
+ * device's own room, which has a table of them by id: kernels/cpu/table.c,
+ * kernels/cuda/table.c.
  */
 #ifndef WF_KERNELS_OP_TABLE_INTERNAL_H
 #define WF_KERNELS_OP_TABLE_INTERNAL_H
@@ -36,8 +37,8 @@ enum {
 #define WF_OP_ROW(row)                                                                         \
     .name = #row, .signature = wf_signature_##row, .flags = WF_FLAGS_##row, .id = WF_ID_##row
 
-/* The kernel of an op on a device, whose table has those of Weft's rows; an application's op brings
-   its own. NULL: there is none. */
+/* The kernel of an op on a device, whose table has those of Weft's rows; an application's op
+   brings its own. NULL: there is none. */
 static inline const wf_kernel *wf_kernel_lookup(const wf_device *device,
                                                 const wf_kernel *const rows[WF_ID_count],
                                                 const wf_op *op)

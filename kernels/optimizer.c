@@ -5,7 +5,8 @@
  *             p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p)
  *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m
  *
- * with g = grad_scale * gradient. Where beta1 is 0, sgd neither reads nor writes m. The CPU's kernels are in kernels/cpu/optimizer.c.
+ * with g = grad_scale * gradient. Where beta1 is 0, sgd neither reads nor writes m. The CPU's
+ * kernels are in kernels/cpu/optimizer.c.
  */
 #include "kernels/op_table_internal.h"
 #include <math.h>

@@ -1,8 +1,9 @@
 /*
  * kernels/rope.c - rotary position embedding (Su et al. 2021): the pair (x[i], x[i + dim/2]) of
- * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled (wf_rope_scaling), position being
- * the global index of the token, or for rope_at an operand. Where a part of a head turns, dim is that part's, and the
- * rest stays. The gradient turns back (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
+ * every head turns by the angle position * base^(-2i/dim), or a frequency that is scaled
+ * (wf_rope_scaling), position being the global index of the token, or for rope_at an operand.
+ * Where a part of a head turns, dim is that part's, and the rest stays. The gradient turns back
+ * (YaRN also multiplies with a factor, there and back). The CPU's kernel is in
  * kernels/cpu/rope.c.
  */
 #include "core/numerics/math.h"
@@ -36,8 +37,8 @@ static wf_status check(wf_tensor *x, const wf_rope_options *o)
     return WF_OK;
 }
 
-/* positions: NULL where they are the indices of the tokens. Tokens of one forward pass are of texts of that many at
-   least. */
+/* positions: NULL where they are the indices of the tokens. Tokens of one forward pass are of
+   texts of that many at least. */
 static wf_tensor *turned(wf_tensor *x, wf_tensor *positions, const wf_rope_options *options,
                          bool inverse)
 {

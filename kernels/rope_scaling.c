@@ -45,7 +45,8 @@ static void parse_yarn(const char *text, wf_rope_scaling *s)
         s->kind = WF_ROPE_YARN;
 }
 
-/* Numbers with commas between them, up to a character that is none of theirs; how many, or -1: too many, or no number. */
+/* Numbers with commas between them, up to a character that is none of theirs; how many, or -1:
+   too many, or no number. */
 static int64_t parse_list(const char **text, float list[WF_ROPE_PAIRS])
 {
     for (int64_t n = 0; n < WF_ROPE_PAIRS;) {

@@ -6,7 +6,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_rope_scaling - how a model that was trained on short sequences rotates in long ones. */
+/** wf_rope_scaling - the rotation in long sequences of a model that was trained on short
+ * ones. */
 typedef enum wf_rope_scaling_kind {
     WF_ROPE_UNSCALED,
     WF_ROPE_LINEAR, /* every frequency divided by factor (Chen et al. 2023) */

@@ -1,6 +1,6 @@
 /*
- * kernels/shared_internal.h - what an op's file and its CPU kernel have in common: the parameters that a
- * wrapper hands to the kernel, and where a local element lies in the whole.
+ * kernels/shared_internal.h - what an op's file and its CPU kernel have in common: the
+ * parameters that a wrapper hands to the kernel, and where a local element lies in the whole.
  */
 #ifndef WF_KERNELS_SHARED_INTERNAL_H
 #define WF_KERNELS_SHARED_INTERNAL_H
@@ -29,15 +29,15 @@ static inline bool wf_linear_adds(const wf_call *call)
 }
 
 /*
- * wf_vector_gradient - what operand i of a gradient is given, of the rows [b, n] that it has a row per
- * sequence in: the rows themselves, or their sum where an op made the operand.
+ * wf_vector_gradient - returns the gradient of operand i from rows [b, n], a row per sequence:
+ * the rows themselves, or their sum where the operand is the result of an op.
  */
 wf_tensor *wf_vector_gradient(const wf_gradient *g, int i, wf_tensor *rows);
 
 /*
- * wf_linear_run - the gradient of a group's input is a sum over runs of neighbouring members whose
- * columns are cut in chunks alike. *run is that of the members from `first` on, as a call of its own,
- * which adds to what the runs before it gave; returns where the next one begins.
+ * wf_linear_run - the gradient of a group's input is a sum over runs of neighbouring members
+ * whose columns are cut in chunks alike. *run is that of the members from `first` on, as a call
+ * of its own, which adds to what the runs before it gave; returns where the next one begins.
  */
 static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
 {
@@ -54,14 +54,15 @@ static inline int wf_linear_run(const wf_call *call, int first, wf_call *run)
     return next;
 }
 
-/* How many products a call of linear_joined.c has: x, their weights, their biases. */
+/* Returns the number of products of a call of linear_joined.c: x, their weights, their
+   biases. */
 static inline int wf_linear_joined(const wf_call *call)
 {
     return call->n_in / 2;
 }
 
-/* The position is kept, so that the gradient has its forward's mask whenever it runs; where a rank's
-   rows begin says the tensor that is worked on, so that it has it wherever it lies. */
+/* The position is kept, so that the gradient has its forward's mask whenever it runs; where a
+   rank's rows begin says the tensor that is worked on, so that it has it wherever it lies. */
 typedef struct wf_dropout_attr {
     int64_t step;
     wf_sequences sequences;
@@ -70,7 +71,7 @@ typedef struct wf_dropout_attr {
     int site;
 } wf_dropout_attr;
 
-/* Of the norm of x + dropout(y); p is 0 for no dropout. */
+/* Attributes of the norm of x + dropout(y); p is 0 for no dropout. */
 typedef struct wf_add_norm_attr {
     wf_dropout_attr dropout;
     float eps;
@@ -86,7 +87,7 @@ uint64_t wf_dropout_key(const wf_context *ctx, int site, int *counted);
 wf_status wf_dropout_here(wf_context *ctx, const char *op, float p, int site,
                           wf_dropout_attr *attr);
 
-/* wf_dropout_factor - what dropout multiplies local element i of t with: 0 or 1 / (1 - p). */
+/* wf_dropout_factor - returns the factor of local element i of t: 0 or 1 / (1 - p). */
 double wf_dropout_factor(const wf_dropout_attr *attr, const wf_tensor *t, int64_t i);
 
 /* The numbers of an initialisation are in the order of its wrapper's parameters. */
@@ -136,7 +137,8 @@ wf_status wf_check_tokens(const wf_call *call, const wf_tensor *tokens, int64_t 
 /* The target of a row whose loss is +0 and which gives no gradient. */
 enum { WF_NO_TARGET = -1 };
 
-/* wf_add_squares - the squares of rows [begin, end) of dim 0, chunk by chunk, to an exact sum. */
+/* wf_add_squares - the squares of rows [begin, end) of dim 0, chunk by chunk, to an exact
+   sum. */
 void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
                     double (*chunk)(const float *x, int64_t n), struct wf_exact_sum *sum);
 

@@ -1,6 +1,6 @@
 /*
- * kernels/softmax.c - y = exp(x - max) / sum of exp(x - max) over the last dim, or over another one that
- * is moved there. The CPU's kernel is in kernels/cpu/dims.c.
+ * kernels/softmax.c - y = exp(x - max) / sum of exp(x - max) over the last dim, or over another
+ * one that is moved there. The CPU's kernel is in kernels/cpu/dims.c.
  */
 #include "core/numerics/math.h"
 #include "kernels/dims_internal.h"

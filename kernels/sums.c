@@ -3,14 +3,16 @@
  *
  *     bias_add      y[b, .., n] = x[b, .., n] + bias[n]
  *     bias_grad     y[b, n]  = sum of x[b, .., n] over what lies between
- *     bias_gelu     y[b, .., n] = gelu(x[b, .., n] + bias[n]), its gradient with bias_grad's sum
+ *     bias_gelu     y[b, .., n] = gelu(x[b, .., n] + bias[n]), its gradient with bias_grad's
+ *                   sum
  *     batch_sum     y[..]    = sum over b of x[b, ..]
  *     batch_expand  y[b, ..] = x[..]
  *     token_sum     y[b]     = sum of x[b, ..] over all but b
  *     token_expand  y[b, ..] = x[b]
  *
  * The chunks of a sum over sequences are the sequences, those of a sum inside a sequence are
- * the 8 of its last dim that has some (wf_chunk_dim): the tokens, or heads behind them. The CPU's kernels are in kernels/cpu/sums.c.
+ * the 8 of its last dim that has some (wf_chunk_dim): the tokens, or heads behind them. The
+ * CPU's kernels are in kernels/cpu/sums.c.
  */
 #include "kernels/shared_internal.h"
 
@@ -94,7 +96,7 @@ static void token_sum_backward(wf_gradient *g)
     g->din[0] = wf_token_expand(g->dout[0], g->in[0]);
 }
 
-/* Of the second operand of an expansion only the shape is read. */
+/* Computes the gradient of an expansion; only the shape of its second operand is read. */
 static void batch_expand_backward(wf_gradient *g)
 {
     if (g->want[0])

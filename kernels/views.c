@@ -8,7 +8,7 @@
 #include "kernels/op_table_internal.h"
 #include <inttypes.h>
 
-/* Of one head; grain and chunks 0: those of a width. */
+/* Attributes of one head; grain and chunks 0: those of a width. */
 typedef struct heads_attr {
     int64_t dim, grain;
     int64_t chunks;

@@ -6,7 +6,7 @@
 #include "nn/uses_internal.h"
 #include <stdlib.h>
 
-/* What one module keeps: [slots, positions, groups, head size] each. */
+/* The cache of one module: [slots, positions, groups, head size] each. */
 typedef struct entry {
     const wf_nn_module *module;
     wf_tensor *k, *v;
@@ -17,7 +17,7 @@ struct wf_nn_cache {
     int64_t slots, positions;
     entry *entries;
     int n, room, next; /* next: modules run in the same order each time */
-    /* where the tokens that come go: i32 [batch, tokens], [batch] and [batch] */
+    /* positions of the new tokens: i32 [batch, tokens], [batch] and [batch] */
     wf_tensor *position, *first, *slot;
 };
 

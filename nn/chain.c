@@ -1,4 +1,5 @@
-/* nn/chain.c - running a model's chain. The chains of modules of named children are in nn/children.c. */
+/* nn/chain.c - running a model's chain. The chains of modules of named children are in
+   nn/children.c. */
 #include "nn/chain.h"
 #include <inttypes.h>
 #include <stdlib.h>

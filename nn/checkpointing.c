@@ -1,13 +1,14 @@
 /*
- * nn/checkpointing.c - activation checkpointing: a run of a module is one op on the tape. It saves the
- * input, and its gradient recomputes the run on a tape of its own, walked back at once; what that defers, the outer tape does. The first run numbers the uses of
- * parameters, the second one gives them leaves under the same numbers.
+ * nn/checkpointing.c - activation checkpointing: a run of a module is one op on the tape. It
+ * saves the input, and its gradient recomputes the run on a tape of its own, walked back at
+ * once; what that defers, the outer tape does. The first run numbers the uses of parameters,
+ * the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
 #include "nn/uses_internal.h"
 #include <string.h>
 
-/* What is saved: the input, and documents where there are some. */
+/* The saved operands: the input, and documents where there are some. */
 enum { INPUT, FIRST, POSITIONS, SAVED };
 
 typedef struct run {
@@ -96,7 +97,8 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)
         return y;
-    if (!y->computed) { /* uses of y are uses of what it was before: there is nothing to recompute */
+    /* uses of y are uses of what it was before: there is nothing to recompute */
+    if (!y->computed) {
         uses->next = attr.first;
         return m->type->forward(m, x);
     }

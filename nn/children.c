@@ -1,6 +1,6 @@
 /*
- * nn/children.c - modules of named children: a struct, its type and its table of fields are made
- * for each, in one block of memory, so that all that walks over fields finds them.
+ * nn/children.c - modules of named children: a struct, its type and its table of fields are
+ * made for each, in one block of memory, so that all that walks over fields finds them.
  */
 #include "nn/chain.h"
 #include "nn/children.h"
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a field points to; stored as what it is read as. */
+/* The value of a field; stored as the type that it is read as. */
 typedef struct slot {
     union {
         wf_nn_parameter *parameter;

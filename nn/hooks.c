@@ -1,6 +1,6 @@
 /*
- * nn/hooks.c - a module's list of hooks, and where it is called. Backward hooks are ops on the tape
- * that change nothing: their gradient is what the hook makes of it.
+ * nn/hooks.c - a module's list of hooks, and where it is called. Backward hooks are ops on the
+ * tape that change nothing: their gradient is what the hook makes of it.
  */
 #include "nn/hooks_internal.h"
 #include "core/op.h"
@@ -112,7 +112,7 @@ static wf_tensor *await(wf_tensor *t, const awaited *a)
     return call.out[0] && wf_tape_record(&call) == WF_OK ? call.out[0] : NULL;
 }
 
-/* What a forward hook returned in place of t. */
+/* Returns the result of a forward hook in place of t. */
 static wf_tensor *returned(wf_nn_module *m, wf_tensor *t)
 {
     if (!t)

@@ -189,7 +189,8 @@ static bool leads_to(const wf_nn_parameter *p, const wf_nn_parameter *target)
     return false;
 }
 
-/* The steps of `from`, with its numbers; those that are p's own already stay p's own. */
+/* Appends the steps of `from`, with its numbers; those that are p's own already stay p's
+   own. */
 void wf_nn_init_copy(wf_nn_parameter *p, wf_nn_parameter *from)
 {
     wf_nn_recipe copy;

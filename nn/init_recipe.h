@@ -26,7 +26,7 @@ typedef struct wf_nn_parameter wf_nn_parameter;
 /** wf_nn_init_op - an initialisation; defined by one of the last three fields. */
 typedef struct wf_nn_init_op {
     const char *name; /* printed and hashed, so there is one op of a name in a process */
-    int args;         /* how many numbers it takes, at most WF_INIT_ARGS */
+    int args;         /* number of its arguments, at most WF_INIT_ARGS */
     bool modifies;    /* it changes what the steps before it left, else it sets everything */
     wf_init_run *elements; /* a run of elements at a time, each alone */
     wf_init_all *whole;    /* the whole tensor at once; sets everything */

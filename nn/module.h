@@ -1,6 +1,6 @@
 /*
- * nn/module.h - modules: structs with a table of their fields, built on the fake device, a meta
- * device: tensors have shapes and no data.
+ * nn/module.h - modules: structs with a table of their fields, built on the fake
+ * device, a meta device: tensors have shapes and no data.
  *
  * A module's struct begins with a wf_nn_module. Its type names the struct's size, its forward
  * function and its fields (parameters and children), from which follow paths, iteration,
@@ -53,7 +53,7 @@ struct wf_nn_module {
     const char *name;                /* in a list of children; NULL: its number */
     bool member;                     /* it belongs to a module that never calls it */
     bool recompute;                  /* activation checkpointing: see nn/checkpointing.h */
-    const struct wf_nn_chain *chain; /* how it is run step by step, see nn/chain.h; or NULL */
+    const struct wf_nn_chain *chain; /* its steps, see nn/chain.h; or NULL */
     const wf_nn_hooks **hooks;       /* a list, see nn/hooks.h */
     int n_hooks;
     struct {

@@ -7,8 +7,8 @@
 /* A parameter's leaves in the pass that is switched to. NULL on errors. */
 wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *parameter);
 
-/* The slot of the use that comes next in forward: the one that an earlier run of the same ops took for
-   it, or a new one. Numbers ascend in forward. -1 on errors. */
+/* The slot of the use that comes next in forward: the one that an earlier run of the same ops
+   took for it, or a new one. Numbers ascend in forward. -1 on errors. */
 int wf_nn_leaves_slot(wf_context *ctx, wf_nn_leaves *leaves, int64_t number);
 
 /* Forget all of a parameter that is freed. */

@@ -1,8 +1,10 @@
 /*
- * nn/tree.c - a module with all below it as a tree: checks its owners, names its paths, frees it.
+ * nn/tree.c - a module with all below it as a tree: checks its owners, names its paths, frees
+ * it.
  *
- * A module in two fields would be called by one path and freed twice, and so would a parameter that more fields
- * have than wf_nn_tie has counted: a walk that enters each module once finds both.
+ * A module in two fields would be called by one path and freed twice, and so would a parameter
+ * that more fields have than wf_nn_tie has counted: a walk that enters each module once finds
+ * both.
  */
 #include "nn/module.h"
 #include <stdatomic.h>
@@ -16,7 +18,7 @@ static void *field_at(wf_nn_module *m, size_t offset)
 }
 
 typedef struct walk {
-    uint64_t number; /* what this walk has reached carries it */
+    uint64_t number; /* number of this walk, set where it has been */
     bool clears;     /* a repeated field is emptied, and not an error */
     wf_status status;
 } walk;
@@ -62,7 +64,8 @@ static bool reach(walk *w, wf_nn_module *parent, wf_nn_module *m, const wf_nn_fi
     return true;
 }
 
-/* Counts a field that holds a parameter; false where more hold it than wf_nn_tie has counted. */
+/* Counts a field that holds a parameter; false where more hold it than wf_nn_tie has
+   counted. */
 static bool reach_parameter(walk *w, wf_nn_module *parent, const char *field,
                             wf_nn_parameter *p)
 {

@@ -42,8 +42,8 @@ def main():
         else:
             rows.append([c, c, kind])
     print("""/*
- * nn/text/tokenizer/young.def - characters of Unicode 15, 15.1 and 16, made by scripts/unicode_table.py from the tables of Hugging
- * Face's tokenizers.
+ * nn/text/tokenizer/young.def - characters of Unicode 15, 15.1 and 16, made by
+ * scripts/unicode_table.py from the tables of Hugging Face's tokenizers.
  *
  * YOUNG(first, last, category, han)
  */""")

@@ -1,10 +1,10 @@
 /*
  * core/files/checksum_internal.h - XXH3 (64 bits) of bytes, and its text. Not installed.
  *
- * A tensor's checksum is that of its bytes in the file. A file's is that of its header, in which
- * those of its tensors stand. A checkpoint's is the sum over its files of wf_checksum_file, which
- * has no order: ranks add theirs up, and a file that is missing, changed or in another's place
- * changes the sum.
+ * A tensor's checksum is that of its bytes in the file. A file's is that of its header, in
+ * which those of its tensors stand. A checkpoint's is the sum over its files of
+ * wf_checksum_file, which has no order: ranks add theirs up, and a file that is missing,
+ * changed or in another's place changes the sum.
  */
 #ifndef WF_CORE_FILES_CHECKSUM_INTERNAL_H
 #define WF_CORE_FILES_CHECKSUM_INTERNAL_H
@@ -23,7 +23,8 @@ wf_checksum_stream *wf_checksum_begin(void);
 void wf_checksum_add(wf_checksum_stream *stream, const void *bytes, size_t n);
 uint64_t wf_checksum_end(wf_checksum_stream *stream);
 
-/* What the file of a number adds to its checkpoint's checksum: its size and its header count. */
+/* Returns the term of a file in its checkpoint's checksum: of its number, its size and its
+   header's checksum. */
 uint64_t wf_checksum_file(int64_t number, int64_t file_bytes, uint64_t header_checksum);
 
 /* To text and back; false where it is no such text. */

@@ -21,7 +21,8 @@ static int64_t system_read(void *self, int fd, void *data, size_t bytes, int64_t
     return pread(fd, data, bytes, at);
 }
 
-/* The disk begins with what is large while the next is being written: the sync then waits less. */
+/* Writes, and starts the disk on large blocks while the next is being written: the sync then
+   waits less. */
 static int64_t system_write(void *self, int fd, const void *data, size_t bytes, int64_t at)
 {
     enum { LARGE = 1 << 18 };

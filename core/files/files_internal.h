@@ -1,7 +1,7 @@
 /*
- * core/files/files_internal.h - the file calls of checkpoints. Every byte goes through one small
- * table, so that a test can put its own calls in their place: the k-th one fails, or all are
- * recorded. Above the table, whole reads and writes, and errors that name path and call.
+ * core/files/files_internal.h - the file calls of checkpoints. Every byte goes through one
+ * small table, so that a test can put its own calls in their place: the k-th one fails, or all
+ * are recorded. Above the table, whole reads and writes, and errors that name path and call.
  * Not installed.
  */
 #ifndef WF_CORE_FILES_FILES_INTERNAL_H
@@ -16,8 +16,8 @@
 enum { WF_FILES_PATH = 4096, WF_FILES_NAME = 256 };
 
 /*
- * The table. All give -1 and set errno where the system's calls do; self is its own. `in` is the
- * descriptor of an open directory that a name lies in, or AT_FDCWD with a path.
+ * The table. All give -1 and set errno where the system's calls do; self is its own. `in` is
+ * the descriptor of an open directory that a name lies in, or AT_FDCWD with a path.
  */
 typedef struct wf_file_calls {
     int (*open)(void *self, int in, const char *name, int flags);
@@ -38,10 +38,11 @@ typedef struct wf_file_calls {
 /* The system's own. */
 extern const wf_file_calls wf_system_files;
 
-/* What is written is never reached through a symbolic link of that name. */
+/* Modes of opening for writing; a symbolic link of the file's name is never followed. */
 typedef enum wf_file_mode {
     WF_FILE_READ,
-    WF_FILE_READ_OWN, /* this user's alone, and not behind a link: what others could have put there is refused */
+    /* this user's alone, and not behind a link: what others could have put there is refused */
+    WF_FILE_READ_OWN,
     WF_FILE_WRITE, /* one that exists, or a new one, as it is */
     WF_FILE_CREATE /* a new one; that it exists already is an error */
 } wf_file_mode;
@@ -85,7 +86,8 @@ wf_status wf_files_read(const wf_file_calls *calls, const char *path, int64_t mo
 wf_status wf_file_take(wf_file *file, int64_t most, char **data, size_t *bytes,
                        wf_error *error);
 
-/* Whether an open file is this user's, who alone can write to it, and has one name. WF_EIO: which rule it breaks. */
+/* Checks that an open file is this user's, writable by no other, and has one name. WF_EIO: the
+   rule that it breaks. */
 wf_status wf_file_check_own(int fd, const char *path, wf_error *error);
 
 /* Open what lies in a directory that is open, whose path is for errors: see folder.h. */

@@ -1,4 +1,5 @@
-/* core/files/fingerprint.c - what a file is, by its size and samples of its content; see output.h. */
+/* core/files/fingerprint.c - what a file is, by its size and samples of its content; see
+   output.h. */
 #include "core/files/checksum_internal.h"
 #include "core/files/output.h"
 #include <errno.h>

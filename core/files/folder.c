@@ -85,8 +85,8 @@ void wf_folder_free_names(char **names, int64_t count)
     free(names);
 }
 
-/* All names of an open directory. A read that fails is no end: what is not known is not there to be
-   deleted, nor a reason to begin anew. */
+/* Lists all names of an open directory. A read that fails is an error, not an end: unknown
+   names must not be deleted, nor is it a reason to begin anew. */
 static wf_status read_names(const wf_folder *in, DIR *directory, char ***list, int64_t *n,
                             wf_error *error)
 {

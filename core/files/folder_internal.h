@@ -1,7 +1,7 @@
 /*
- * core/files/folder_internal.h - directories that are open. What lies in one is reached through its
- * descriptor and by its own name, so no symbolic link is followed on the way, whoever puts one
- * there and whenever. Not installed.
+ * core/files/folder_internal.h - directories that are open. What lies in one is reached through
+ * its descriptor and by its own name, so no symbolic link is followed on the way, whoever puts
+ * one there and whenever. Not installed.
  */
 #ifndef WF_CORE_FILES_FOLDER_INTERNAL_H
 #define WF_CORE_FILES_FOLDER_INTERNAL_H
@@ -30,7 +30,7 @@ void wf_folder_close(wf_folder *folder);
 wf_status wf_folder_file(const wf_folder *in, const char *name, wf_file_mode mode,
                          wf_file *file, wf_error *error);
 
-/* Whether there is something of that name, be it a link that leads nowhere. */
+/* Finds out whether a name exists, be it a link that leads nowhere. */
 wf_status wf_folder_has(const wf_folder *in, const char *name, bool *has, wf_error *error);
 
 /* The names in it, sorted, without "." and "..". Owner: caller, wf_folder_free_names. */
@@ -43,8 +43,8 @@ wf_status wf_folder_rename(const wf_folder *in, const char *from, const char *to
                            wf_error *error);
 wf_status wf_folder_sync(const wf_folder *in, wf_error *error);
 
-/* A file, a link (not what it leads to), or a directory with the files in it, in which a directory is
-   an error. What is not there is fine. */
+/* A file, a link (not what it leads to), or a directory with the files in it, in which a
+   directory is an error. What is not there is fine. */
 wf_status wf_folder_remove(const wf_folder *in, const char *name, wf_error *error);
 
 #endif

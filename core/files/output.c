@@ -1,4 +1,5 @@
-/* core/files/output.c - files that are written under a random name, and renamed; see the headers. */
+/* core/files/output.c - files that are written under a random name, and renamed; see the
+   headers. */
 #include "core/files/output_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,7 +59,8 @@ static bool is_partial(const char *found, const char *name)
            (!name || (n == 1 + own + tail && strncmp(found + 1, name, own) == 0));
 }
 
-/* Whoever writes a partial file has it locked; it is another user's business, or no file, or dead. */
+/* Removes a partial file of a dead program. A writer has its file locked; a locked one, another
+   user's, or one that is no file stays. */
 static void remove_dead(const wf_folder *in, const char *name)
 {
     int fd = openat(in->fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -126,7 +128,8 @@ void wf_output_discard(wf_output *o)
     free(o);
 }
 
-/* What has the name now may be replaced: a file or a link, and, in a folder like /tmp, an own one. */
+/* Checks that the file of the name may be replaced: a file or a link, and, in a folder like
+   /tmp, an own one. */
 static wf_status check_old(const wf_output *o, mode_t *mode, wf_error *error)
 {
     struct stat s, in;
@@ -151,7 +154,8 @@ static wf_status check_old(const wf_output *o, mode_t *mode, wf_error *error)
     return WF_OK;
 }
 
-/* Makes the partial file. One that is found before it is locked is taken for a dead one and removed: then another. */
+/* Makes the partial file. One that is found before it is locked is taken for a dead one and
+   removed: then another. */
 static wf_status create(wf_output *o, uint64_t mark, mode_t mode, wf_error *error)
 {
     for (int i = 0; i < TRIES; i++, mark = wf_output_mark()) {
@@ -233,7 +237,8 @@ static int descriptor_of(const char *path)
     return -1;
 }
 
-/* A pipe or a device of this user or the system, which does not wait for a reader; -1: why is in errno. */
+/* A pipe or a device of this user or the system, which does not wait for a reader; -1: why is
+   in errno. */
 static int open_special(const char *path)
 {
     int fd = open(path, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY);
@@ -249,7 +254,8 @@ static int open_special(const char *path)
     return -1;
 }
 
-/* Opens what is written to as it is. Returns false where the name is that of a file, or none. */
+/* Opens a pipe or device for writing as it is. Returns false where the name is that of a file,
+   or none. */
 static bool open_direct(wf_output *o, wf_error *error)
 {
     int named = descriptor_of(o->path);

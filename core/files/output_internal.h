@@ -1,6 +1,6 @@
 /*
- * core/files/output_internal.h - outputs in a folder that is open, and partial files that several ranks
- * write to. Not installed.
+ * core/files/output_internal.h - outputs in a folder that is open, and partial files that
+ * several ranks write to. Not installed.
  */
 #ifndef WF_CORE_FILES_OUTPUT_INTERNAL_H
 #define WF_CORE_FILES_OUTPUT_INTERNAL_H
@@ -28,14 +28,16 @@ wf_output *wf_output_begin(const wf_folder *folder, const char *name, uint64_t m
 /* Returns its file, to be written by wf_file_write. Owner: output. */
 wf_file *wf_output_file(wf_output *output);
 
-/* Sets the name that the partial file of NAME has with this mark: other ranks open it by that. */
+/* Sets the name that the partial file of NAME has with this mark: other ranks open it by
+   that. */
 char *wf_output_partial(const char *name, uint64_t mark, char partial[WF_FILES_NAME]);
 
 /* A whole file of these bytes in a folder. */
 wf_status wf_output_put(const wf_folder *folder, const char *name, const void *bytes, size_t n,
                         wf_error *error);
 
-/* Removes partial files of NAME, or of any name where it is NULL, that killed programs of this user left. */
+/* Removes partial files of NAME, or of any name where it is NULL, that killed programs of this
+   user left. */
 void wf_output_clean(const wf_folder *folder, const char *name);
 
 #endif

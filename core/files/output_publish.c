@@ -57,8 +57,7 @@ wf_status wf_output_publish(wf_output *o, wf_error *error)
     wf_error failed = {WF_OK, ""};
 
     if (complete(o, &failed) == WF_OK && !o->direct && take_name(o, &failed) == WF_OK)
-        fsync(o->folder
-                  .fd); /* where folders cannot be synchronised, when the system comes to it */
+        fsync(o->folder.fd); /* without fsync of folders, the system does it later */
     wf_output_discard(o);
     return failed.code == WF_OK ? WF_OK : wf_error_set(error, failed.code, "%s", failed.text);
 }
@@ -93,7 +92,7 @@ wf_status wf_output_put(const wf_folder *folder, const char *name, const void *b
     return finish(wf_output_begin(folder, name, wf_output_mark(), &why), bytes, n, &why, error);
 }
 
-/* All are whole and on the disk, and nobody else publishes in the folder. */
+/* Publishes outputs that are all whole and on the disk, with the folder locked. */
 static wf_status publish_locked(wf_output **o, int64_t n, const char *const *stale,
                                 int64_t stales, wf_error *error)
 {

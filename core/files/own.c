@@ -1,4 +1,5 @@
-/* core/files/own.c - folders and files of this user alone; see output.h and files_internal.h. */
+/* core/files/own.c - folders and files of this user alone; see output.h and
+   files_internal.h. */
 #include "core/files/files_internal.h"
 #include "core/files/output.h"
 #include <errno.h>
@@ -7,7 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Which rule an open file or folder breaks; NULL: it is this user's, who alone can write to it. */
+/* Which rule an open file or folder breaks; NULL: it is this user's, who alone can write to
+   it. */
 static const char *broken_rule(const struct stat *s)
 {
     if (s->st_uid != geteuid())

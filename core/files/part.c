@@ -39,7 +39,7 @@ wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows)
     return slab;
 }
 
-/* Where an element of the whole lies in a part. */
+/* Returns the index of an element of the whole in a part. */
 static int64_t place_in(const wf_part *part, const int64_t *at)
 {
     int64_t place = 0;

@@ -17,8 +17,8 @@ typedef struct wf_part {
 int64_t wf_part_count(const wf_part *part);
 wf_part wf_part_of_tensor(const wf_tensor *t);
 
-/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how many rows
-   a slab has (1 at least); the slab from a row on. */
+/* A part in slabs of rows of its dim 0, of some 256 KiB, which stay in a core's caches: how
+   many rows a slab has (1 at least); the slab from a row on. */
 int64_t wf_part_slab_rows(const wf_part *part);
 wf_part wf_part_slab(const wf_part *part, int64_t row, int64_t rows);
 
@@ -30,8 +30,8 @@ wf_status wf_part_runs(const wf_part *a, const wf_part *b,
                        wf_status (*run)(void *arg, int64_t at_a, int64_t at_b, int64_t n),
                        void *arg);
 
-/* Write a part, of elements of `element` bytes, to its places in a file that has the whole tensor from
-   byte `at` on. */
+/* Write a part, of elements of `element` bytes, to its places in a file that has the whole
+   tensor from byte `at` on. */
 wf_status wf_part_write(const wf_part *part, const wf_part *whole, const void *data,
                         int64_t element, const wf_file *file, int64_t at, wf_error *error);
 

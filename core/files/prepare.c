@@ -20,7 +20,8 @@ static wf_status cannot_make(const char *flag, const char *path, wf_error *error
                         strerror(errno));
 }
 
-/* Makes the folders above the last component of a path; those that are there stay. Changes the text and restores it. */
+/* Makes the folders above the last component of a path; existing ones stay. Changes the text
+   and restores it. */
 static wf_status make_parents(const char *flag, char *path, wf_error *error)
 {
     struct stat s;
@@ -62,8 +63,8 @@ static wf_status check_parent(const char *flag, char *path, wf_error *error)
     return error->code;
 }
 
-/* Checks a file that is there, without waiting for a pipe's reader. A pipe stays open until the program ends, or its reader
-   would see the end of it now. */
+/* Checks a file that is there, without waiting for a pipe's reader. A pipe stays open until the
+   program ends, or its reader would see the end of it now. */
 static wf_status check_file(const char *flag, const char *path, const struct stat *s,
                             wf_error *error)
 {

@@ -1,10 +1,11 @@
 /*
- * core/memory/dry_run_memory.c - addresses without memory, in the half of the address space that belongs to the
- * kernel: nothing is reserved for them, so no limit of the process stands in the way, and whoever
- * looks there is stopped.
+ * core/memory/dry_run_memory.c - addresses without memory, in the half of the address space
+ * that belongs to the kernel: nothing is reserved for them, so no limit of the process stands
+ * in the way, and whoever looks there is stopped.
  *
- * A block has as many addresses as the next power of two, and those that are given back are the next
- * ones to be taken: two blocks that are in use at one time never meet, however much comes and goes.
+ * A block has as many addresses as the next power of two, and those that are given back are the
+ * next ones to be taken: two blocks that are in use at one time never meet, however much comes
+ * and goes.
  */
 #include "core/memory/memory.h"
 #include <pthread.h>
@@ -52,7 +53,7 @@ static void *take(void *self, size_t bytes)
     return block;
 }
 
-/* Where there is no room to remember a block, its addresses are not used again. */
+/* Frees a block; where there is no room to remember it, its addresses are not used again. */
 static void give(void *self, void *block, size_t bytes)
 {
     shelf *s = &shelves[class_of(bytes)];

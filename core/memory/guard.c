@@ -1,6 +1,7 @@
 /*
- * core/memory/guard.c - zones around blocks that nothing may write to, and a quarantine: what is given back is filled with
- * NaNs and comes into use again late, so that a use after that reads no other tensor's numbers.
+ * core/memory/guard.c - zones around blocks that nothing may write to, and a quarantine: what
+ * is given back is filled with NaNs and comes into use again late, so that a use after that
+ * reads no other tensor's numbers.
  */
 #include "core/memory/guard_internal.h"
 #include <stdlib.h>

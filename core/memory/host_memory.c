@@ -1,10 +1,12 @@
 /*
- * core/memory/host_memory.c - memory of the host, in blocks that can be extended where they lie.
+ * core/memory/host_memory.c - memory of the host, in blocks that can be extended where they
+ * lie.
  *
- *     block, its bytes to be used | addresses that nobody may touch, until the block is extended
+ *     block, its bytes to be used | addresses that nobody may touch, until the block is
+ *     extended
  *
- * Addresses cost nothing, and one long block wastes less than many short ones: what was given back lies
- * together, so that a larger request fits.
+ * Addresses cost nothing, and one long block wastes less than many short ones: what was given
+ * back lies together, so that a larger request fits.
  */
 #include "core/memory/memory.h"
 #include <stdlib.h>

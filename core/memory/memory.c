@@ -1,6 +1,6 @@
 /*
- * core/memory/memory.c - the pool: who takes how much for what, and where it comes from. Small blocks are
- * kept by size class, large ones are ranges that split and join.
+ * core/memory/memory.c - the pool: who takes how much for what, and where it comes from. Small
+ * blocks are kept by size class, large ones are ranges that split and join.
  */
 #include "core/memory/memory.h"
 #include "core/memory/guard_internal.h"

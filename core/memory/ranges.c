@@ -3,11 +3,11 @@
  *
  *     region | range, its bytes | range, its bytes | ... | range, its bytes
  *
- * Every range knows its own size and the one before it, so that neighbours are found by address.
- * Unused ranges wait in lists by size class. The smallest that fits is taken: by its own class
- * first, in whose list it may be any, then from the next class above that is not empty. What
- * stays while others come and go is taken from the end of the last one instead, so that it does not
- * lie between them when they are given back.
+ * Every range knows its own size and the one before it, so that neighbours are found by
+ * address. Unused ranges wait in lists by size class. The smallest that fits is taken: by its
+ * own class first, in whose list it may be any, then from the next class above that is not
+ * empty. What stays while others come and go is taken from the end of the last one instead, so
+ * that it does not lie between them when they are given back.
  */
 #include "core/memory/ranges_internal.h"
 #include "core/memory/poison_internal.h"
@@ -114,7 +114,8 @@ WF_READS_POISON static range *cut(range *r, size_t bytes)
     return tail;
 }
 
-/* What a request takes of a range, its end or its beginning; the rest is put back where it is of use to anybody. */
+/* Takes a request from a range, its end or its beginning; the remainder goes back to the free
+   ranges where it is large enough. */
 WF_READS_POISON static range *part(wf_ranges *s, range *r, size_t bytes, bool end)
 {
     range *rest = r;
@@ -168,7 +169,7 @@ WF_READS_POISON static void release(wf_ranges *s, region *g)
     s->source.release(s->source.self, g, g->bytes);
 }
 
-/* Give back the regions that nobody has a part of. */
+/* Frees the regions that are entirely free. */
 WF_READS_POISON static void trim(wf_ranges *s)
 {
     region **at = &s->regions;
@@ -236,7 +237,7 @@ WF_READS_POISON static range *add_region(wf_ranges *s, size_t bytes)
     g = ask(s, more > least ? more : least);
     if (!g && more > least)
         g = ask(s, least);
-    if (!g) { /* what lies unused may be enough in one piece */
+    if (!g) { /* free memory may be enough in one piece */
         trim(s);
         g = ask(s, least);
     }

@@ -1,8 +1,8 @@
 /*
- * core/memory/ranges_internal.h - large blocks cut from regions of the system's memory: a free range is split for
- * a smaller request and joined with free neighbours when it is given back, so that activations of
- * one size and gradients of another take turns on the same pages. Host memory only: a range's
- * description lies in front of it. One thread at a time. Not installed.
+ * core/memory/ranges_internal.h - large blocks cut from regions of the system's memory: a free
+ * range is split for a smaller request and joined with free neighbours when it is given back,
+ * so that activations of one size and gradients of another take turns on the same pages. Host
+ * memory only: a range's description lies in front of it. One thread at a time. Not installed.
  */
 #ifndef WF_CORE_MEMORY_RANGES_INTERNAL_H
 #define WF_CORE_MEMORY_RANGES_INTERNAL_H
@@ -25,7 +25,7 @@ void *wf_ranges_take(wf_ranges *ranges, size_t bytes, bool last);
 /* Take it back. */
 void wf_ranges_give(wf_ranges *ranges, void *block);
 
-/* Give every region back, whoever holds parts of it. */
+/* Frees every region, also those with parts in use. */
 void wf_ranges_close(wf_ranges *ranges);
 
 #endif

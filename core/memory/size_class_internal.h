@@ -15,8 +15,8 @@ static inline size_t wf_block_bytes(size_t bytes)
     return bytes ? (bytes + WF_BLOCK_UNIT - 1) / WF_BLOCK_UNIT * WF_BLOCK_UNIT : WF_BLOCK_UNIT;
 }
 
-/* Size classes: one for each of 1 .. 15 units, then 8 steps to every doubling. The smallest that
-   holds a whole number of units. */
+/* Size classes: one for each of 1 .. 15 units, then 8 steps to every doubling. The smallest
+   that holds a whole number of units. */
 static inline int wf_size_class(size_t bytes)
 {
     size_t units = bytes / WF_BLOCK_UNIT;

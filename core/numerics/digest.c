@@ -1,6 +1,6 @@
 /*
- * core/numerics/digest.c - the digest of a model's elements. Integers alone, so vectors have the same values;
- * with AVX-512 they are some three times as fast, with less they would not be.
+ * core/numerics/digest.c - the digest of a model's elements. Integers alone, so vectors have
+ * the same values; with AVX-512 they are some three times as fast, with less they would not be.
  */
 #include "core/numerics/digest.h"
 #include "core/numerics/bits.h"
@@ -56,7 +56,7 @@ AVX512 static inline words mix_words(words x)
     return x ^ (x >> 31);
 }
 
-/* Of n elements, a multiple of LANES. */
+/* Returns the sum over n elements, a multiple of LANES. */
 AVX512 static uint64_t sum_vectors(uint64_t tensor, uint64_t first, const float *x, int64_t n)
 {
     words at = {0, 1, 2, 3, 4, 5, 6, 7}, sum = {0};

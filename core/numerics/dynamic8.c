@@ -1,9 +1,10 @@
 /*
  * core/numerics/dynamic8.c - see the header.
  *
- * Levels are those of bitsandbytes 0.50's create_dynamic_map. Each decade from 1e-6 to 1 is cut into equal parts, twice
- * as many as the one below it, and a level is the middle of a part; zero and 1 come beside them. All is rounded as there:
- * the step and the middle in float, and a boundary once, counted from the nearer end.
+ * Levels are those of bitsandbytes 0.50's create_dynamic_map. Each decade from 1e-6 to 1 is cut
+ * into equal parts, twice as many as the one below it, and a level is the middle of a part;
+ * zero and 1 come beside them. All is rounded as there: the step and the middle in float, and a
+ * boundary once, counted from the nearer end.
  */
 #include "core/numerics/dynamic8.h"
 

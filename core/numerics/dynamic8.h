@@ -58,7 +58,7 @@ enum {
     WF_DYNAMIC8_RANGES = (127 - WF_DYNAMIC8_LEAST) * 128 + 1 /* up to 1: 128 to a power of 2 */
 };
 
-/** wf_dynamic8_map - how numbers are quantized: levels, the means of neighbours, where codes
+/** wf_dynamic8_map - the tables of quantization: levels, the means of neighbours, where codes
  * change, and the code below each range of numbers. Ranges are so small that there is at most
  * one mean in each. */
 typedef struct wf_dynamic8_map {

@@ -1,7 +1,7 @@
 /*
- * core/numerics/exact_sum.c - limbs of 32 bits in words of 64: additions go to three limbs without
- * carry, and carries are settled before a limb could overflow. 66 limbs hold any finite double
- * and two more any sum of 2^63 of them.
+ * core/numerics/exact_sum.c - limbs of 32 bits in words of 64: additions go to three limbs
+ * without carry, and carries are settled before a limb could overflow. 66 limbs hold any finite
+ * double and two more any sum of 2^63 of them.
  */
 #include "core/numerics/exact_sum.h"
 #include <stdbool.h>

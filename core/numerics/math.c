@@ -1,6 +1,7 @@
 /*
- * core/numerics/math.c - exp, log, pow, tanh, sin and cos from minimax polynomials (Horner's form) after
- * an exact reduction of the argument. Constants are in hexadecimal: the text is the bits.
+ * core/numerics/math.c - exp, log, pow, tanh, sin and cos from minimax polynomials (Horner's
+ * form) after an exact reduction of the argument. Constants are in hexadecimal: the text is the
+ * bits.
  *
  *     exp    x = n ln 2 + r, |r| <= 0.3466; e^r = 1 + r + r^2 q(r)
  *     log    x = 2^k (1 + f), s = f / (2 + f);

@@ -1,7 +1,8 @@
 /*
- * core/numerics/nf4.c - see the header. Levels and rules are those of bitsandbytes (backends/default/ops.py:
- * quantize_4bit, quantize_blockwise), ties included: what lies between two levels becomes the lower one where it
- * is at most their mean, and a last block that is not full divides where full ones multiply by the inverse.
+ * core/numerics/nf4.c - see the header. Levels and rules are those of bitsandbytes
+ * (backends/default/ops.py: quantize_4bit, quantize_blockwise), ties included: what lies
+ * between two levels becomes the lower one where it is at most their mean, and a last block
+ * that is not full divides where full ones multiply by the inverse.
  */
 #include "core/numerics/nf4.h"
 #include "core/numerics/bf16.h"
@@ -14,7 +15,7 @@ const float wf_nf4_levels[WF_NF4_LEVELS] = {
     -0.091050036f, 0.0f,        0.0795803f,   0.1609302f,  0.2461123f,   0.33791524f,
     0.44070983f,   0.562617f,   0.72295684f,  1.0f};
 
-/* Where a block of zeros would be divided by nothing. */
+/* The least scale: a block of zeros would be divided by zero. */
 static const float least_scale = 1e-38f;
 
 int64_t wf_nf4_blocks(int64_t numbers)
@@ -52,7 +53,7 @@ static int64_t first_number(const wf_nf4_part *part, int64_t row)
     return (part->first_row + row) * part->width + part->first_column;
 }
 
-/* How many of n numbers from number `at` on belong to the same block. */
+/* Returns how many of n numbers from number `at` on belong to the same block. */
 static int64_t in_block(int64_t at, int64_t n)
 {
     int64_t left = WF_NF4_BLOCK - at % WF_NF4_BLOCK;
@@ -77,7 +78,7 @@ void wf_nf4_absmax(const wf_nf4_part *part, const float *values, float *absmax)
     }
 }
 
-/* How many of the means of neighbouring levels lie below x: the nearest level. */
+/* Returns the nearest level: the number of means of neighbouring levels below x. */
 static int nearest(const float *level, int levels, float x)
 {
     int low = 0, high = levels - 1;
@@ -154,7 +155,8 @@ static void put_number(uint8_t *row, int64_t column, int code)
     *at = (uint8_t)(column % 2 ? *at | code : code << 4);
 }
 
-/* The codes of n numbers of a block, as nearest and scaled have them, in loops that a compiler makes vectors of. */
+/* The codes of n numbers of a block, as nearest and scaled have them, in loops that a compiler
+   makes vectors of. */
 static void block_codes(const float *x, int64_t n, float scale, bool full, int32_t *code)
 {
     float by, y[WF_NF4_BLOCK];
@@ -210,7 +212,7 @@ void wf_nf4_copy_row(const wf_nf4_part *part, int64_t row, const uint8_t *number
         put_scales(part, first, code, bytes);
 }
 
-/* What the 16 codes stand for in a block whose scale has this code. */
+/* Computes the values of the 16 codes in a block whose scale has this code. */
 static void block_levels(const float *scales, int64_t block, uint8_t code,
                          float level[WF_NF4_LEVELS])
 {
@@ -239,8 +241,8 @@ static void widen_row(const wf_nf4_part *part, const uint8_t *bytes, const float
     }
 }
 
-/* What n codes from number `at` of a row on stand for; levels are elements of `size` bytes, which callers know when this
-   is compiled. */
+/* Writes the values of n codes from number `at` of a row on; levels are elements of `size`
+   bytes, a constant of callers. */
 static inline __attribute__((always_inline)) void put_codes(const uint8_t *bytes, int64_t at,
                                                             int64_t n, const void *level,
                                                             size_t size, void *to)

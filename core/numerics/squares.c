@@ -3,7 +3,7 @@
 #include "core/context_internal.h"
 #include <string.h>
 
-/* What can be added without a limb passing 2^63. */
+/* The most additions without a limb passing 2^63. */
 static const int64_t most = (int64_t)1 << 30;
 
 static bool on_device(const wf_squares *s)

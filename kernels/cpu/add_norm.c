@@ -6,7 +6,8 @@
 #include "kernels/cpu/dropout_internal.h"
 #include "kernels/cpu/rows_internal.h"
 
-/* y = norm(s) of s = x + dropout(y): x, y by rows, and z, s, statistics. Gradients: s, statistics, dz, ds. */
+/* y = norm(s) of s = x + dropout(y): x, y by rows, and z, s, statistics. Gradients: s,
+   statistics, dz, ds. */
 enum {
     SUM = WF_IN(0) | WF_IN(1) | WF_OUT(0) | WF_OUT(1),
     LAYERNORM = SUM | WF_OUT(2) | WF_OUT(3),

@@ -7,8 +7,9 @@
  * and is left out: adding it could only turn -0 into +0, and all zeros become +0 at the end. So
  * a group of one head needs no sum, and no group has more than 5 open buffers.
  *
- * In a context that computes in bf16, operands that are all stored so come as they are, and products are bf16
- * products (kernels/cpu/simd/attention_product.c). The sums over heads are of floats either way.
+ * In a context that computes in bf16, operands that are all stored so come as they are, and
+ * products are bf16 products (kernels/cpu/simd/attention_product.c). The sums over heads are of
+ * floats either way.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"
@@ -36,7 +37,7 @@ static size_t lines(size_t bytes)
     return (bytes + LINE - 1) / LINE * LINE;
 }
 
-/* What a worker has: the head's scratch, its lse, and (backward) buffers of dk and dv. */
+/* Plans a worker's memory: the head's scratch, its lse, and (backward) buffers of dk and dv. */
 static job plan(const wf_call *call, bool backward, void *workspace)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1];
@@ -290,8 +291,8 @@ static wf_status attention_grad(const wf_call *call, void *workspace)
     return run(&j, call->in[0]->local[0] * j.groups, groups_of);
 }
 
-/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys and values are, where
-   they are parts of sums over ranks. */
+/* Logarithms of sums, operand 4 of a gradient and output 1, are always f32. Gradients of keys
+   and values are, where they are parts of sums over ranks. */
 #define FORWARD                                                                                \
     .run = attention, .workspace = workspace_bytes,                                            \
     .all_bf16 = WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0)

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/attention_cached.c - attention to a cache on the CPU. A few tokens go one by one, the
- * query heads of a group together; more go in blocks, as in training. Both have the same bits. As there, what is all
- * stored as bf16 comes as it is where the context computes in bf16.
+ * kernels/cpu/attention_cached.c - attention to a cache on the CPU. A few tokens go one by one,
+ * the query heads of a group together; more go in blocks, as in training. Both have the same
+ * bits. As there, what is all stored as bf16 comes as it is where the context computes in bf16.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cpu/cpu_internal.h"

@@ -13,7 +13,7 @@ typedef struct sum_of_two {
     const wf_tensor *a, *b, *out;
 } sum_of_two;
 
-/* Of bf16, blocks are widened, added and narrowed. */
+/* Adds bf16 by blocks: widened, added and narrowed. */
 static void add_stored(const wf_simd *simd, const uint16_t *a, const uint16_t *b, uint16_t *out,
                        int64_t n)
 {

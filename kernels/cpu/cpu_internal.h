@@ -1,4 +1,5 @@
-/* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the team. */
+/* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the
+   team. */
 #ifndef WF_KERNELS_CPU_CPU_INTERNAL_H
 #define WF_KERNELS_CPU_CPU_INTERNAL_H
 
@@ -11,7 +12,7 @@ typedef struct wf_cpu {
     wf_device device;
     const wf_simd *simd;
     wf_team *team;
-    wf_dynamic8_map dynamic8[2]; /* how moments of 8 bits are stored: with signs, and without */
+    wf_dynamic8_map dynamic8[2]; /* tables of moments of 8 bits: with signs, and without */
 } wf_cpu;
 
 #define VIEW(name, signature, flags)

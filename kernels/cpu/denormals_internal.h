@@ -1,10 +1,10 @@
 /*
- * kernels/cpu/denormals_internal.h - whether this thread takes and gives denormal floats as zeros of their
- * sign, as products of bf16 numbers do (kernels/DECISIONS.md): two bits of x86's MXCSR, one of
- * Arm's FPCR.
+ * kernels/cpu/denormals_internal.h - whether this thread takes and gives denormal floats as
+ * zeros of their sign, as products of bf16 numbers do (kernels/DECISIONS.md): two bits of x86's
+ * MXCSR, one of Arm's FPCR.
  *
- * What is to compute so is a function that is not inlined, called between wf_denormals_begin and
- * wf_denormals_end: a compiler knows nothing of the register, and moves arithmetic across.
+ * What is to compute so is a function that is not inlined, called between wf_denormals_begin
+ * and wf_denormals_end: a compiler knows nothing of the register, and moves arithmetic across.
  */
 #ifndef WF_KERNELS_CPU_DENORMALS_INTERNAL_H
 #define WF_KERNELS_CPU_DENORMALS_INTERNAL_H

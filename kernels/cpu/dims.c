@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/dims.c - permutations, slices and softmax on the CPU; sums over a named dim are in
- * kernels/cpu/sums.c.
+ * kernels/cpu/dims.c - permutations, slices and softmax on the CPU; sums over a named dim are
+ * in kernels/cpu/sums.c.
  *
  *     softmax        m = greatest x, y = exp(x - m) * (1 / (sum of exp(x - m) in 16 lanes))
  *     softmax_grad   dx = y * (dy - (sum of y * dy in 16 lanes, each one fma after the other))
@@ -24,7 +24,8 @@ static int64_t least(int64_t a, int64_t b)
     return wf_least(a, b);
 }
 
-/* Where an index over all dims of the output but `across` and the last one begins in y and x. */
+/* Finds where an index over all dims of the output but `across` and the last one begins in y
+   and x. */
 static void permute_at(const permute_job *j, int64_t index, int64_t *to, int64_t *from)
 {
     int64_t step = 1;

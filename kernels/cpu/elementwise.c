@@ -1,4 +1,5 @@
-/* kernels/cpu/elementwise.c - ops element by element: a row is an element (kernels/cpu/rows_internal.h). */
+/* kernels/cpu/elementwise.c - ops element by element: a row is an element
+   (kernels/cpu/rows_internal.h). */
 #include "kernels/cpu/rows_internal.h"
 #include "kernels/shared_internal.h"
 

@@ -11,8 +11,9 @@ enum { FEW_COLUMNS = 8 };
 /*
  * A number that a block packs is used once for each of its columns, or of its rows: with so few
  * uses packing costs more than reading it where it lies. Some rows are slow to read, and packed
- * for more than SLOW_USES: those that lie whole pages apart share a few lines of a cache, and of rows
- * side by side a low tile reads too little of each line, or all lines are of other pages.
+ * for more than SLOW_USES: those that lie whole pages apart share a few lines of a cache, and
+ * of rows side by side a low tile reads too little of each line, or all lines are of other
+ * pages.
  */
 enum { ROW_USES = 128, SLOW_USES = 32, COL_USES = 160, LOW = 8, PAGE = 4096 / sizeof(float) };
 
@@ -57,7 +58,7 @@ static int end_chunk(wf_gemm_cursor *c, bool empty)
     return older;
 }
 
-/* Whether a part goes on with the chunk of the one before it. */
+/* Returns true where a part continues the chunk of the one before it. */
 static bool goes_on(const wf_gemm_cursor *c, int64_t part)
 {
     return part < c->n_parts && !c->parts[part].chunk;
@@ -134,7 +135,8 @@ static void take(wf_gemm_cursor *c, int64_t room, int64_t kc, wf_gemm_step *step
     skip_empty(c);
 }
 
-/* Marks the partial sums that outlive the KC block, then for every step where the open nodes are. */
+/* Marks the partial sums that outlive the KC block, then for every step where the open nodes
+   are. */
 static void settle(wf_gemm_kc_block *w, int level)
 {
     int opened_by[WF_TREE_DEPTH + 1];
@@ -176,7 +178,8 @@ void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *w)
         take(&c, kc - k, kc, &w->step[n]);
         low = c.level < low ? c.level : low;
         k += wf_gemm_padded(w->step[n++].k, c.pad);
-        /* In the second half of a KC block, stop where a chunk ends and fewest nodes are open. */
+        /* In the second half of a KC block, stop where a chunk ends and fewest nodes are
+           open. */
         if (!c.open && (2 * k > kc || 2 * n > WF_GEMM_STEPS) &&
             (best_n == 0 || c.level <= best.level)) {
             best = c;
@@ -218,10 +221,10 @@ static bool slow_rows(const wf_gemm_operand *rows, const wf_gemm_limits *limits)
 }
 
 /*
- * Which operands tiles of a block read where they lie: those of few uses that they can read well. Rows lie
- * one after the other, in runs long enough to pay for finding each row, or side by side; columns
- * side by side, as they are loaded in vectors. What lies side by side must not have steps of whole
- * pages, which all fall on the same few lines of a level 1 cache.
+ * Which operands tiles of a block read where they lie: those of few uses that they can read
+ * well. Rows lie one after the other, in runs long enough to pay for finding each row, or side
+ * by side; columns side by side, as they are loaded in vectors. What lies side by side must not
+ * have steps of whole pages, which all fall on the same few lines of a level 1 cache.
  */
 static void find_in_place(const wf_gemm *g, const wf_gemm_limits *limits,
                           wf_gemm_blocking *blocking)
@@ -256,8 +259,8 @@ static int64_t part_length(int64_t size, int64_t tile, int64_t limit)
     return div_up(div_up(size, tile), div_up(size, limit)) * tile;
 }
 
-/* How many rows make a group: the team does all micro-panels of a group before the next group, in the
-   least time, the packing of each micro-panel included. */
+/* Returns the rows of a group: the thread pool does all micro-panels of a group before the next
+   group, in the least time, the packing of each micro-panel included. */
 static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
                         const wf_gemm_blocking *blocking)
 {

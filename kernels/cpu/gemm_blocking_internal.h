@@ -1,13 +1,13 @@
 /*
- * kernels/cpu/gemm_blocking_internal.h - how a product of matrices is cut, the same for every instruction
- * set but for the sizes in wf_gemm_limits. No cut can be seen in the result.
+ * kernels/cpu/gemm_blocking_internal.h - how a product of matrices is cut, the same for every
+ * instruction set but for the sizes in wf_gemm_limits. No cut can be seen in the result.
  *
- * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in tiles
- * of mr rows and nr columns, which live in registers. The long dimension is cut in KC blocks of
- * at most kc elements, which may hold many short chunks or a run of a long one. The microkernel takes a
- * tile through all steps of a KC block with its running chain in registers. What it leaves for the next
- * KC block, an open chain and the open nodes of its tree, are spilled partial sums: they wait in the
- * block's scratch, one level per node.
+ * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in
+ * tiles of mr rows and nr columns, which live in registers. The long dimension is cut in KC
+ * blocks of at most kc elements, which may hold many short chunks or a run of a long one. The
+ * microkernel takes a tile through all steps of a KC block with its running chain in registers.
+ * What it leaves for the next KC block, an open chain and the open nodes of its tree, are
+ * spilled partial sums: they wait in the block's scratch, one level per node.
  *
  * The rows (A) and the columns (B) of a tile come from panels packed in the order in which it
  * reads them, or, where too few tiles would share a panel to pay for it, from where they lie.
@@ -19,9 +19,9 @@
 
 enum {
     WF_GEMM_STEPS = 64, /* at most, in a KC block */
-    /* Nodes that are open at a time of those that a KC block opens: lefts of a midpoint tree are at least
-       (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of them; where chunks
-       are empty a KC block may end for want of room. */
+    /* Nodes that are open at a time of those that a KC block opens: lefts of a midpoint tree
+       are at least (1, 1, 2, 3, 5, 9, 17, ...) chunks, newest first, so 64 chunks have seven of
+       them; where chunks are empty a KC block may end for want of room. */
     WF_GEMM_LOCAL = 8
 };
 
@@ -29,8 +29,8 @@ typedef struct wf_gemm_limits {
     int64_t mr, nr;                 /* a tile */
     int64_t kc;                     /* a KC block, a multiple of pad */
     int64_t block_rows, block_cols; /* a member's part of a block */
-    int64_t
-        pad; /* panels fill up each part with zeros to a multiple of it; above 1 all is packed */
+    /* panels fill up each part with zeros to a multiple of it; above 1 all is packed */
+    int64_t pad;
 } wf_gemm_limits;
 
 /* x(i, p) is element i * across + p * along behind `at`; p along the long dimension, i a row or
@@ -48,13 +48,14 @@ static inline wf_gemm_operand wf_gemm_from(wf_gemm_operand x, int64_t i, int64_t
     return x;
 }
 
-/* What k elements of a part take up in a panel. */
+/* Returns the size of k elements of a part in a panel. */
 static inline int64_t wf_gemm_padded(int64_t k, int64_t pad)
 {
     return (k + pad - 1) / pad * pad;
 }
 
-/* A step is a run of one part. `level` and `spilled` are of the moment when the step's chunk began. */
+/* A step is a run of one part. `level` and `spilled` are of the moment when the step's chunk
+   began. */
 typedef struct wf_gemm_step {
     const wf_gemm_part *part;
     int64_t first, k;           /* columns first .. first + k - 1 of the part's A */
@@ -73,8 +74,9 @@ typedef struct wf_gemm_kc_block {
     bool last;   /* the last chunk ends here */
 } wf_gemm_kc_block;
 
-/* Where the next KC block begins. Chunks without terms are left out, and so are nodes without them, but where an
-   empty chunk's place in the tree says that older nodes are added. */
+/* The beginning of the next KC block. Chunks without terms are left out, and so are nodes
+   without them, but where an empty chunk's index in the tree requires that older nodes are
+   added. */
 typedef struct wf_gemm_cursor {
     const wf_gemm_part *parts;
     int64_t n_parts, n_chunks;
@@ -99,19 +101,20 @@ typedef struct wf_gemm_blocking {
     int64_t levels;                    /* nodes that a tile has spilled, at most */
 } wf_gemm_blocking;
 
-/* How many of so many threads are worth waking. */
+/* Returns how many of the threads are worth waking. */
 int wf_gemm_threads(const wf_gemm *g, int threads);
 
 wf_gemm_blocking wf_gemm_blocking_of(const wf_gemm *g, const wf_gemm_limits *limits,
                                      int threads);
 
-/* Whether no part has a term. */
+/* Returns true where no part has a term. */
 bool wf_gemm_is_empty(const wf_gemm *g);
 
 /* The cursor of the first KC block; `transpose` as in the blocking, `pad` as in the limits. */
 wf_gemm_cursor wf_gemm_begin(const wf_gemm *g, bool transpose, int64_t pad);
 
-/* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the last. Needs a term. */
+/* Gives the next KC block of at most kc, a multiple of pad; call it until a KC block is the
+   last. Needs a term. */
 void wf_gemm_next(wf_gemm_cursor *cursor, int64_t kc, wf_gemm_kc_block *kc_block);
 
 #endif

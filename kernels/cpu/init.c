@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/init.c - initialisation, a run of neighbours in the whole tensor at a time; a whole
- * one on one thread, of which each rank keeps its part.
+ * kernels/cpu/init.c - initialisation, a run of neighbours in the whole tensor at a time; a
+ * whole one on one thread, of which each rank keeps its part.
  */
 #include "core/numerics/random.h"
 #include "kernels/cpu/cpu_internal.h"

@@ -5,8 +5,9 @@
 #include "kernels/cpu/simd_internal.h"
 
 /*
- * wf_cpu_simd_named - "portable", "avx2", "avx512" or "amx"; NULL and the reason in *why (a static
- * string; why may be NULL) where the name is unknown or the machine lacks the instructions.
+ * wf_cpu_simd_named - "portable", "avx2", "avx512" or "amx"; NULL and the reason in *why (a
+ * static string; why may be NULL) where the name is unknown or the machine lacks the
+ * instructions.
  */
 const wf_simd *wf_cpu_simd_named(const char *name, const char **why);
 

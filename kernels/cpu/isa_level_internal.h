@@ -1,8 +1,8 @@
 /*
- * kernels/cpu/isa_level_internal.h - the instruction set that a file of this folder is being compiled
- * for. The build compiles each file once with -DWF_ISA=portable, avx2 and avx512; every
- * function that is not static is named through WF_ISA_NAME, so the three builds live in one
- * library.
+ * kernels/cpu/isa_level_internal.h - the instruction set that a file of this folder is being
+ * compiled for. The build compiles each file once with -DWF_ISA=portable, avx2 and avx512;
+ * every function that is not static is named through WF_ISA_NAME, so the three builds live in
+ * one library.
  */
 #ifndef WF_KERNELS_CPU_ISA_LEVEL_INTERNAL_H
 #define WF_KERNELS_CPU_ISA_LEVEL_INTERNAL_H
@@ -27,8 +27,8 @@
 #define WF_ISA_LEVEL_avx512   2
 #define WF_ISA_LEVEL          WF_ISA_JOIN(WF_ISA_LEVEL_, WF_ISA)
 
-/* Loops over a tile's rows and vectors must vanish early, or its sums are no registers; the loop
-   around them takes two turns at once. */
+/* Loops over a tile's rows and vectors must vanish early, or its sums are no registers; the
+   loop around them takes two turns at once. */
 #if defined(WF_ROLLED)
 #define UNROLL
 #define UNROLL_TWICE

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. Where both factors come stored as
- * bf16 they are bf16 products; results are rounded on their way out of the registers.
+ * kernels/cpu/linear.c - products on the CPU: a row of parts for one GEMM each. Where both
+ * factors come stored as bf16 they are bf16 products; results are rounded on their way out of
+ * the registers.
  */
 #include "kernels/cpu/linear_internal.h"
 #include "kernels/shared_internal.h"
@@ -88,7 +89,8 @@ static void narrow(const wf_call *call, const float *from, wf_tensor *to)
     device->narrow(device, from, to->data, wf_tensor_local_count(to));
 }
 
-/* Whether the results of few rows are floats on their way to what is stored as bf16. */
+/* Returns true where the results of a small-M product (few rows) are floats that are then
+   stored as bf16. */
 static bool has_float_results(const wf_call *call, int m)
 {
     return wf_linear_is_bf16(call->out[m]) && !wf_linear_is_bf16(call->in[0]);
@@ -99,7 +101,8 @@ static size_t float_bytes(const wf_tensor *t)
     return ((size_t)wf_tensor_local_count(t) * sizeof(float) + 63) / 64 * 64;
 }
 
-/* Where a member's results of few rows go, and its part of the workspace. */
+/* Returns the output of a member's small-M product (GEMV for one row), and its part of the
+   workspace. */
 static wf_skinny skinny_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS + 1],
                                 char **room)
 {
@@ -145,8 +148,8 @@ static void run_skinny(const wf_call *call, char *room)
     }
 }
 
-/* What member m needs in floats beside its operands and results: bytes for the results of few rows, or for
-   weights that are stored as bf16 where x is not. */
+/* Returns the bytes of floats that member m needs beside its operands and results: for the
+   results of few rows, or for weights that are stored as bf16 where x is not. */
 static size_t wide_bytes(const wf_call *call, int m)
 {
     const wf_tensor *w = call->in[m + 1];
@@ -216,8 +219,9 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
 }
 
 /*
- * The sum over a group's runs is rounded once: where there are several and the result is stored as bf16, it is made in
- * floats. *floats: the result, or what stands for it at the start of the workspace; returns the bytes there.
+ * The sum over a group's runs is rounded once: where there are several and the result is stored
+ * as bf16, it is made in floats. *floats: the result, or what stands for it at the start of the
+ * workspace; returns the bytes there.
  */
 static size_t float_result(const wf_call *call, void *workspace, wf_tensor *floats)
 {
@@ -282,8 +286,8 @@ static wf_status dx(const wf_call *call, void *workspace)
     return wf_cpu_linear_runs(call, workspace, dx_product);
 }
 
-/* dW[n, k]: a chunk per index of a batch dim (the rows of one sequence are its chain), one chunk
-   of all rows for any other leading dim. The parts live at the start of the workspace. */
+/* dW[n, k]: a chunk per index of a batch dim (the rows of one sequence are its chain), one
+   chunk of all rows for any other leading dim. The parts live at the start of the workspace. */
 static bool chunk_each(const wf_call *call)
 {
     return call->in[0]->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx);
@@ -360,7 +364,8 @@ static wf_status dw(const wf_call *call, void *workspace)
     return run(call, &g, (char *)workspace + dw_parts_bytes(call));
 }
 
-/* Weights come as they are stored, and results go so; x does where all factors are stored as bf16. */
+/* Weights come as they are stored, and results go so; x does where all factors are stored as
+   bf16. */
 enum {
     W1 = WF_IN(1),
     W2 = W1 | WF_IN(2),

@@ -1,4 +1,5 @@
-/* kernels/cpu/linear_internal.h - products with weights, for the kernels that go on with them. */
+/* kernels/cpu/linear_internal.h - products with weights, for the kernels that go on with
+   them. */
 #ifndef WF_KERNELS_CPU_LINEAR_INTERNAL_H
 #define WF_KERNELS_CPU_LINEAR_INTERNAL_H
 
@@ -19,7 +20,8 @@ static inline bool wf_linear_is_bf16(const wf_tensor *t)
     return t->dtype == WF_BF16;
 }
 
-/* The product of a run of pairs of operands (wf_linear_run), whose result is out[0]; parts has WF_LINEAR_PARTS. */
+/* The product of a run of pairs of operands (wf_linear_run), whose result is out[0]; parts has
+   WF_LINEAR_PARTS. */
 typedef wf_gemm wf_linear_product(const wf_call *run, wf_gemm_part *parts);
 
 /* The sum over the runs of a call, rounded once. */
@@ -30,7 +32,8 @@ size_t wf_cpu_linear_runs_workspace(const wf_call *call, wf_linear_product *prod
 wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace);
 size_t wf_cpu_linear_forward_workspace(const wf_call *call);
 
-/* Weights come as they are stored, and results go so; x does where all factors are stored as bf16. */
+/* Weights come as they are stored, and results go so; x does where all factors are stored as
+   bf16. */
 #define WF_LINEAR_KERNEL(function, weights, results)                                           \
     {                                                                                          \
         .run = (function), .workspace = function##_workspace,                                  \

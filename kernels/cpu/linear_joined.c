@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/linear_joined.c - products with biases on the CPU. Where results are stored as bf16 a bias is added to
- * what the product is stored as: a layer whose product is a sum over ranks rounds it then, and has the same bits so.
+ * kernels/cpu/linear_joined.c - products with biases on the CPU. Where results are stored as
+ * bf16 a bias is added to what the product is stored as: a layer whose product is a sum over
+ * ranks rounds it then, and has the same bits so.
  */
 #include "kernels/cpu/linear_internal.h"
 #include "kernels/cpu/rows_internal.h"
@@ -14,7 +15,8 @@ enum {
     Y3 = Y2 | WF_OUT(2)
 };
 
-/* The products, then biases where they lie: a sum over ranks' parts is not part of these ops. */
+/* The products, then biases where they lie: a sum over ranks' parts is not part of these
+   ops. */
 static wf_call product_of(const wf_call *call)
 {
     wf_call product = *call;

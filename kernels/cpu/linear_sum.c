@@ -1,10 +1,11 @@
-/* kernels/cpu/linear_sum.c - x W^T + u B^T on the CPU: one GEMM, whose chunks are chains through both. */
+/* kernels/cpu/linear_sum.c - x W^T + u B^T on the CPU: one GEMM, whose chunks are chains
+   through both. */
 #include "kernels/cpu/linear_internal.h"
 #include "kernels/shared_internal.h"
 
 enum { PAIRS = 2 };
 
-/* Of a run of pairs (x, W) whose summed dims are cut in chunks alike. */
+/* Makes the product of a run of pairs (x, W) whose summed dims are cut in chunks alike. */
 static wf_gemm product(const wf_call *call, wf_gemm_part *parts)
 {
     const wf_tensor *y = call->out[0];

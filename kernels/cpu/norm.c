@@ -2,10 +2,10 @@
  * kernels/cpu/norm.c - norms on the CPU: rows over the team, each by one call of the inner
  * loops.
  *
- * A sequence's gradient of gain and bias is a midpoint tree over the 8 chunks of its tokens, or of
- * its heads (wf_chunk_dim). A chunk is one chain over its rows, an empty one +0. A chunk may be -0 (a product can underflow),
- * and -0 does not survive a sum with +0: zeros get one sign at the end, as they would on ranks
- * that hold a part of the chunks.
+ * A sequence's gradient of gain and bias is a midpoint tree over the 8 chunks of its tokens, or
+ * of its heads (wf_chunk_dim). A chunk is one chain over its rows, an empty one +0. A chunk may
+ * be -0 (a product can underflow), and -0 does not survive a sum with +0: zeros get one sign at
+ * the end, as they would on ranks that hold a part of the chunks.
  */
 #include "kernels/cpu/rows_internal.h"
 
@@ -14,7 +14,8 @@ static float *at(const wf_tensor *t, int64_t offset)
     return (float *)t->data + offset;
 }
 
-/* Of a forward op: x, y. Of a gradient: x, dy, dx. What a row has one of is always stored as floats. */
+/* Operands of a forward op: x, y; of a gradient: x, dy, dx. Statistics, one per row, are always
+   stored as floats. */
 enum {
     NORM = WF_IN(0) | WF_OUT(0),
     LAYERNORM = NORM | WF_OUT(1) | WF_OUT(2),
@@ -80,8 +81,8 @@ static wf_status rmsnorm_dx(const wf_call *call, void *workspace)
     return over_rows(call, workspace, RMSNORM_DX, rmsnorm_dx_rows);
 }
 
-/* The gradients of vectors: chunk values are [sequence][output][chunk][d] in the workspace, and behind
-   them, for each worker, room for some rows of x and dy. */
+/* The gradients of vectors: chunk values are [sequence][output][chunk][d] in the workspace, and
+   behind them, for each worker, room for some rows of x and dy. */
 typedef struct vector_sums {
     const wf_call *call;
     int64_t sequences, rows, d; /* rows of a sequence */

@@ -1,4 +1,5 @@
-/* kernels/cpu/optimizer.c - optimizer steps, in tasks over the elements, or over rows where moments have 8 bits. */
+/* kernels/cpu/optimizer.c - optimizer steps, in tasks over the elements, or over rows where
+   moments have 8 bits. */
 #include "core/dynamic8_tensor.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"

@@ -1,7 +1,8 @@
 /*
  * kernels/cpu/rope.c - rotary embedding on the CPU: cosines and sines of this rank's tokens are
- * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve every
- * sequence and head; those of tokens one behind the other also every call of every rank (rope_table.c).
+ * made in double (a float angle of token 10000 is off by 1e-3) and rounded to float, and serve
+ * every sequence and head; those of tokens one behind the other also every call of every rank
+ * (rope_table.c).
  */
 #include "core/numerics/math.h"
 #include "kernels/attention_internal.h"
@@ -18,7 +19,7 @@ typedef struct job {
     wf_rope_angles angles;
     double *turn;               /* [2][half]: radians per token, of long texts behind */
     const float *cosine, *sine; /* [tokens][half] */
-    float *made;                /* where they are made, both; NULL where they are shared */
+    float *made;                /* both, where they are made here; NULL where they are shared */
 } job;
 
 static job plan(const wf_call *call, void *workspace)

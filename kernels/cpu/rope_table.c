@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/rope_table.c - the last few tables of cosines and sines, for all ranks of the process: queries
- * and keys, all blocks, both passes and every rank want the same one, and a sine costs as much as sixteen
- * elements that are turned by it.
+ * kernels/cpu/rope_table.c - the last few tables of cosines and sines, for all ranks of the
+ * process: queries and keys, all blocks, both passes and every rank want the same one, and a
+ * sine costs as much as sixteen elements that are turned by it.
  */
 #include "kernels/cpu/rope_table_internal.h"
 #include "core/numerics/math.h"
@@ -61,7 +61,7 @@ static table *make(const wf_rope_angles *angles)
     return t;
 }
 
-/* Frees what is kept beyond the newest few and has no user. */
+/* Frees tables without a user beyond the newest few. */
 static void trim(void)
 {
     table **at = &tables;

@@ -20,7 +20,7 @@ typedef struct wf_rope_table {
     const float *cosine, *sine; /* [tokens][half] */
 } wf_rope_table;
 
-/* What one token of any table has: [half] each. */
+/* Fills in one token's entries of a table: [half] each. */
 void wf_rope_fill(const wf_rope_angles *angles, int64_t position, float *cosine, float *sine);
 
 /* The table of these angles, which stays until it is given back; NULL: there is no memory. */

@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/rows_internal.h - ops that go row by row, over operands that are stored as floats or as bf16:
- * inner loops see floats. A few rows at a time are widened into room that stays in the first-level cache, and results are
- * rounded from there, so that memory is passed once and in the type of what is stored.
+ * kernels/cpu/rows_internal.h - ops that go row by row, over operands that are stored as floats
+ * or as bf16: inner loops see floats. A few rows at a time are widened into room that stays in
+ * the first-level cache, and results are rounded from there, so that memory is passed once and
+ * in the type of what is stored.
  */
 #ifndef WF_KERNELS_CPU_ROWS_INTERNAL_H
 #define WF_KERNELS_CPU_ROWS_INTERNAL_H
@@ -18,7 +19,7 @@ typedef struct wf_row_run {
     const wf_call *call;
     const wf_simd *simd;
     int64_t first, n; /* rows first .. first + n - 1 */
-    /* Of an operand that is cut by rows, from row `first` on; of another one, all. */
+    /* Data of an operand that is cut by rows, from row `first` on; of another one, all. */
     const float *in[WF_MAX_INPUTS];
     float *out[WF_MAX_OUTPUTS];
 } wf_row_run;
@@ -28,16 +29,18 @@ typedef void wf_row_loop(const wf_row_run *rows);
 /*
  * wf_cpu_run_rows - runs the loop over all rows of a call, some at a time, over the team.
  *
- * @param by_rows  WF_IN, WF_OUT: operands that are cut in `rows` equal parts. Those alone may be stored as bf16: the
- *                 kernel's mixed_ok is a part of them
+ * @param by_rows  WF_IN, WF_OUT: operands that are cut in `rows` equal parts. Those alone may
+ *                 be stored as bf16: the kernel's mixed_ok is a part of them
  */
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop);
 
-/* Bytes that a call of it needs as workspace, where no row has more than `width` elements: of what is stored as bf16. */
+/* Returns the workspace of a call in bytes, where no row has more than `width` elements: for
+   operands stored as bf16. */
 size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width);
 
-/* The same where a row is an element, or all of a tensor's last dim: a kernel's workspace function. */
+/* The same where a row is an element, or all of a tensor's last dim: a kernel's workspace
+   function. */
 size_t wf_cpu_rows_workspace(const wf_call *call);
 
 /* A kernel whose operands by rows are these, and whose room is that of rows or elements. */
@@ -58,7 +61,8 @@ static inline int64_t wf_few_elements(int64_t width)
     return width < WF_NEAR ? WF_NEAR : width;
 }
 
-/* Elements of t from element `begin` on as floats: where they lie, or n of them widened into room. */
+/* Elements of t from element `begin` on as floats: where they lie, or n of them widened into
+   room. */
 static inline const float *wf_as_floats(const wf_simd *simd, const wf_tensor *t, int64_t begin,
                                         int64_t n, float *room)
 {
@@ -68,7 +72,8 @@ static inline const float *wf_as_floats(const wf_simd *simd, const wf_tensor *t,
     return room;
 }
 
-/* Where floats for t go that belong at element `begin` of it, and, once they are there, the end of their way. */
+/* Returns the buffer of floats for t that belong at element `begin` of it; the second function
+   stores them there. */
 static inline float *wf_floats_for(const wf_tensor *t, int64_t begin, float *room)
 {
     return t->dtype == WF_BF16 ? room : (float *)t->data + begin;

@@ -1,12 +1,13 @@
 /*
- * kernels/cpu/simd_internal.h - the CPU's inner loops: plain functions over pointers, written once in
- * kernels/cpu/simd/ over kernels/cpu/vec_internal.h and compiled for portable C, AVX2 and AVX-512.
+ * kernels/cpu/simd_internal.h - the CPU's inner loops: plain functions over pointers, written
+ * once in kernels/cpu/simd/ over kernels/cpu/vec_internal.h and compiled for portable C, AVX2
+ * and AVX-512.
  *
  * Every function computes each output element by one fixed expression, so the three builds give
  * the same bits. A function does not divide its work; callers give row ranges to a team
- * (kernels/cpu/team_internal.h). "Chain" means ascending order from +0; "16 lanes" means lane l takes the
- * elements i = l, l+16, ... in ascending order from +0, and the lanes are then added as
- * ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
+ * (kernels/cpu/team_internal.h). "Chain" means ascending order from +0; "16 lanes" means lane l
+ * takes the elements i = l, l+16, ... in ascending order from +0, and the lanes are then added
+ * as ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
  */
 #ifndef WF_KERNELS_CPU_SIMD_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_INTERNAL_H
@@ -19,7 +20,8 @@ struct block_product;
 struct wf_team;
 struct wf_truncated;
 
-/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count elements. */
+/* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count
+   elements. */
 typedef struct wf_gemm_part {
     const void *a;      /* floats, or bf16 (wf_gemm.bf16) */
     int64_t a_row, a_k; /* A(i, p) = a[i * a_row + p * a_k] */
@@ -29,23 +31,25 @@ typedef struct wf_gemm_part {
     bool chunk;         /* true: begins a new chunk; the first part always does */
 } wf_gemm_part;
 
-/* The rows of a chunk: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of one
-   run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
+/* The rows of a chunk: `runs` runs of `rows` rows each, which begin `step` rows apart. Those of
+   one run are those of the tokens in a chunk; more are heads of a chunk, token by token. */
 typedef struct wf_chunk_rows {
     int64_t runs, step, rows;
-    bool
-        more; /* the chain over rows goes on with what the result holds, and does not begin with +0 */
+    /* the chain over rows goes on with what the result holds, and does not begin with +0 */
+    bool more;
 } wf_chunk_rows;
 
 /*
- * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from +0 through
- * its parts in order; an empty chunk is +0, and so is every zero of C. C is overwritten, or added
- * to (`add`). n_parts may be large (a chunk per sequence); m, n and k may be 0 or any size.
+ * C = midpoint tree (core/numerics/tree.h) over chunks; a chunk is one ascending fma chain from
+ * +0 through its parts in order; an empty chunk is +0, and so is every zero of C. C is
+ * overwritten, or added to (`add`). n_parts may be large (a chunk per sequence); m, n and k may
+ * be 0 or any size.
  *
- * bf16 operands have bits of their own, those of the instruction TDPBF16PS. Each part is blocks of WF_GEMM_TERMS
- * terms, the last one filled up with zeros. A block is two fma chains from +0, over its even and over its odd
- * terms, and their sum; a chunk is +0, to which its blocks are added in order. Denormals are zeros in all of
- * that, as operands and as results, and only there: the tree adds chunks as it does elsewhere, since ranks do.
+ * bf16 operands have bits of their own, those of the instruction TDPBF16PS. Each part is blocks
+ * of WF_GEMM_TERMS terms, the last one filled up with zeros. A block is two fma chains from +0,
+ * over its even and over its odd terms, and their sum; a chunk is +0, to which its blocks are
+ * added in order. Denormals are zeros in all of that, as operands and as results, and only
+ * there: the tree adds chunks as it does elsewhere, since ranks do.
  */
 enum { WF_GEMM_TERMS = 32 };
 
@@ -60,8 +64,9 @@ typedef struct wf_gemm {
     int64_t n_parts;
 } wf_gemm;
 
-/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in wf_gemm: of decoding.
-   Where x is bf16, too, it is the product of bf16 operands, a chunk one part. */
+/* y[m, n] = x[m, k] w[n, k]^T with few rows of x, each element a tree over chunks as in
+   wf_gemm: of decoding. Where x is bf16, too, it is the product of bf16 operands, a chunk one
+   part. */
 enum {
     WF_SKINNY_ROWS = 8,
     WF_SKINNY_COLUMNS = 16,
@@ -81,8 +86,8 @@ typedef struct wf_skinny {
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
 } wf_skinny;
 
-/* The rows that a head reads and writes, one of each for every token, and where those of the head
-   after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
+/* The rows that a head reads and writes, one of each for every token, and where those of the
+   head after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
 typedef struct wf_attention_rows {
     int n;
     const void *at[8], *next[8];
@@ -90,9 +95,10 @@ typedef struct wf_attention_rows {
 } wf_attention_rows;
 
 /*
- * One head of one sequence; rows are tokens. Strides count numbers between tokens. Where `bf16`, q, k, v and
- * what else has a row for every token (out, dout, dq) are bf16 numbers, and products are those of
- * kernels/cpu/simd/attention_product.c; else all are floats. Sums of gradients (dk, dv) and lse are floats.
+ * One head of one sequence; rows are tokens. Strides count numbers between tokens. Where
+ * `bf16`, q, k, v and what else has a row for every token (out, dout, dq) are bf16 numbers, and
+ * products are those of kernels/cpu/simd/attention_product.c; else all are floats. Sums of
+ * gradients (dk, dv) and lse are floats.
  */
 typedef struct wf_attention_head {
     int64_t seq, dim; /* tokens; head size (any, fast for multiples of 16, of 32 where bf16) */
@@ -106,12 +112,13 @@ typedef struct wf_attention_head {
     uint32_t dropout_counter[3]; /* counter words 1..3; word 0 is (i * seq + j) / 4 */
     float dropout;               /* probability, 0 for none; see the dropout kernel */
     bool bidirectional;          /* every query sees all keys, not those up to its own alone */
-    /* Where the head is not bidirectional, query i sees keys from[i] .. i alone, from[i] in [0, i] (NULL: from 0 on),
-       and no more than the last `window` of them (0: all); see wf_attention_from. */
+    /* Bounds of keys where the head is not bidirectional: query i sees keys from[i] .. i alone,
+       from[i] in [0, i] (NULL: from 0 on), and no more than the last `window` of them (0: all);
+       see wf_attention_from. */
     const int32_t *from; /* [seq] */
     int64_t window;
-    int64_t
-        first; /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
+    /* q, out and lse begin with this token, a multiple of 64; a gradient has 0 */
+    int64_t first;
     wf_attention_rows rows; /* n may be 0 */
 } wf_attention_head;
 
@@ -127,7 +134,8 @@ static inline int64_t wf_attention_padded(int64_t n)
     return (n + WF_ATTENTION_GRAIN - 1) / WF_ATTENTION_GRAIN * WF_ATTENTION_GRAIN;
 }
 
-/* Which random numbers (core/numerics/random.h): those of a key and a stream, from an index on. */
+/* Which random numbers (core/numerics/random.h): those of a key and a stream, from an index
+   on. */
 typedef struct wf_random_run {
     uint64_t key, stream, first;
 } wf_random_run;
@@ -146,8 +154,8 @@ typedef struct wf_simd {
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
     void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-    /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16 widened
-       (core/numerics/bf16.h). */
+    /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16
+       widened (core/numerics/bf16.h). */
     /* Up to WF_SKINNY_MEMBERS products, whose m, k, x and chunks are those of the first. */
     void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members);
 
@@ -157,12 +165,12 @@ typedef struct wf_simd {
     void (*mul)(const float *a, const float *b, float *y, int64_t n);
     void (*scale)(const float *a, float s, float *y, int64_t n);
     void (*maximum)(const float *a, const float *b, float *y, int64_t n);
-    /* y[i] = midpoint tree over s of src[s][i], or their chain src[0] + src[1] + ... (tree false);
-       y may be one of the sources. */
+    /* y[i] = midpoint tree over s of src[s][i], or their chain src[0] + src[1] + ... (tree
+       false); y may be one of the sources. */
     void (*sum)(const float *const *src, int64_t n_src, bool tree, float *y, int64_t n);
 
-    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `non_temporal`: by non-temporal
-       stores, for what will not be read soon. */
+    /* dst[d][i] = that, for all d; dst[d] may be one of the sources. `non_temporal`: by
+       non-temporal stores, for what will not be read soon. */
     void (*sum_to_all)(const float *const *src, int64_t n_src, bool tree, float *const *dst,
                        int64_t n_dst, bool non_temporal, int64_t n);
 
@@ -211,22 +219,25 @@ typedef struct wf_simd {
     void (*bias_chunk)(const float *dy, int64_t stride, float *dbias, wf_chunk_rows rows,
                        int64_t d);
 
-    /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in 16 lanes */
+    /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in
+       16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
 
-    /* Rotate pairs (i, i + features/2) of the first features of every head of one token: y = rot(x); cosine and sine
-       are [features/2] of this token's position; inverse rotates back. x, y are [heads, dim]. */
+    /* Rotate pairs (i, i + features/2) of the first features of every head of one token: y =
+       rot(x); cosine and sine are [features/2] of this token's position; inverse rotates back.
+       x, y are [heads, dim]. */
     void (*rope)(const float *x, const float *cosine, const float *sine, bool inverse, float *y,
                  int64_t heads, int64_t dim, int64_t features);
 
-    /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0, where
-       keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1, c2, c3},
-       key)[w % 4]. */
+    /* Element i of the run belongs to Philox word (first + i): y = keep ? x / (1 - p) : 0,
+       where keep is word(first + i) >= floor(p * 2^32); word w is philox({w / 4 mod 2^32, c1,
+       c2, c3}, key)[w % 4]. */
     void (*dropout)(const float *x, float *y, int64_t n, uint64_t key,
                     const uint32_t counter[3], int64_t first, float p);
 
-    /* dst[i] = the random number at run->first + i, as core/numerics/random.h makes it: shift + factor *
-       uniform, mean + deviation * normal (a product and a sum), or a truncated normal. */
+    /* dst[i] = the random number at run->first + i, as core/numerics/random.h makes it: shift +
+       factor * uniform, mean + deviation * normal (a product and a sum), or a truncated
+       normal. */
     void (*fill_uniform)(float *dst, int64_t n, const wf_random_run *run, float shift,
                          float factor);
     void (*fill_normal)(float *dst, int64_t n, const wf_random_run *run, float mean,
@@ -244,9 +255,9 @@ typedef struct wf_simd {
     size_t (*attention_workspace)(int64_t seq, int64_t dim);
     void (*attention)(const wf_attention_head *head, void *out, int64_t out_stride, float *lse,
                       void *workspace);
-    /* The last token of so many query heads that share their keys and values: out[r] is the last row
-       that attention gives for head r, bit for bit. q and out are [heads, dim], head->first and the
-       strides of q are not read. */
+    /* The last token of so many query heads that share their keys and values: out[r] is the
+       last row that attention gives for head r, bit for bit. q and out are [heads, dim],
+       head->first and the strides of q are not read. */
     size_t (*attention_row_workspace)(int64_t heads, int64_t dim);
     void (*attention_row)(const wf_attention_head *head, int64_t heads, void *out,
                           void *workspace);
@@ -256,8 +267,8 @@ typedef struct wf_simd {
     void (*attention_grad)(const wf_attention_head *head, const void *out, int64_t out_stride,
                            const float *lse, const void *dout, int64_t dout_stride, void *dq,
                            int64_t dq_stride, float *dk, float *dv, void *workspace);
-    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to` is
-       floats, or rounded to bf16. */
+    /* to[t * stride + d] = packed dk or dv, every zero +0; all zeros where packed is NULL. `to`
+       is floats, or rounded to bf16. */
     void (*attention_unpack)(const float *packed, int64_t seq, int64_t dim, void *to,
                              int64_t stride, bool bf16);
 
@@ -266,7 +277,8 @@ typedef struct wf_simd {
        p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p) */
     void (*adamw)(float *p, const float *g, float *m, float *v, int64_t n,
                   const wf_adamw_constants *c);
-    /* The same for a block of moments in 8 bits (core/numerics/dynamic8.h): of m by map[0], of v by map[1] */
+    /* The same for a block of moments in 8 bits (core/numerics/dynamic8.h): of m by map[0], of
+       v by map[1] */
     void (*adamw8)(float *p, const float *g, uint8_t *m8, uint8_t *v8, int64_t n,
                    const struct wf_dynamic8_map *map, const wf_adamw_constants *c);
     /* d = g + weight_decay p; with momentum, where beta1 > 0, m = beta1 m + d and d = m;
@@ -277,9 +289,9 @@ typedef struct wf_simd {
 } wf_simd;
 
 /*
- * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in the
- * environment asks for another one (valgrind has no AVX-512); one that is unknown or that the
- * machine lacks gives NULL and the reason in *why.
+ * wf_cpu_simd - the best table that this machine runs. WEFT_CPU_ISA=portable|avx2|avx512|amx in
+ * the environment asks for another one (valgrind has no AVX-512); one that is unknown or that
+ * the machine lacks gives NULL and the reason in *why.
  */
 const wf_simd *wf_cpu_simd(const char **why);
 

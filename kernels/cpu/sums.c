@@ -21,7 +21,8 @@ typedef struct sum_job {
     wf_row_sum sum;
 } sum_job;
 
-/* The chain over a chunk's rows, of which the first one's first column is element `first` of x. */
+/* The chain over a chunk's rows, of which the first one's first column is element `first` of
+   x. */
 static void sum_floats(const sum_job *j, int64_t first, wf_chunk_rows rows, float *y,
                        int64_t columns)
 {
@@ -165,8 +166,8 @@ static wf_status bias_gelu(const wf_call *call, void *workspace)
     return wf_cpu_run_rows(call, workspace, wf_extent(x, 0, x->ndim - 1), BIAS, bias_gelu_rows);
 }
 
-/* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace, and behind
-   them, for each worker, room for a row of x, dy and dx. */
+/* The gradient of bias_gelu: chunks of the bias's are [sequence][chunk][n] in the workspace,
+   and behind them, for each worker, room for a row of x, dy and dx. */
 typedef struct gelu_job {
     const wf_call *call;
     sum_job cuts;

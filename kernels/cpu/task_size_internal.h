@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/task_size_internal.h - how small a task of elementwise work is still worth a thread, and which
- * rows a chunk of a sum inside of a sequence has.
+ * kernels/cpu/task_size_internal.h - how small a task of elementwise work is still worth a
+ * thread, and which rows a chunk of a sum inside of a sequence has.
  */
 #ifndef WF_KERNELS_CPU_TASK_SIZE_INTERNAL_H
 #define WF_KERNELS_CPU_TASK_SIZE_INTERNAL_H
@@ -21,7 +21,8 @@ static inline int64_t wf_least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* The rows of a sequence that are summed: chunk l has those from at[l] to at[l + 1] of every run. */
+/* The rows of a sequence that are summed: chunk l has those from at[l] to at[l + 1] of every
+   run. */
 typedef struct wf_row_sum {
     int chunks;
     int64_t runs, step; /* runs of `step` rows make up the sequence */

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/team.c - a team of sleeping threads, which share a job's tasks. (The work stealing of a
- * product is in simd/gemm.c.) Many ranks may share few cores, so nobody
+ * kernels/cpu/team.c - a thread pool: sleeping threads that share a job's tasks. (The work
+ * stealing of a product is in simd/gemm.c.) Many ranks may share few cores, so nobody
  * spins: a member that has yielded for a short while sleeps on a futex, and the caller never
  * waits for a member that has not begun; it does the work itself.
  *
@@ -38,7 +38,7 @@ enum {
     INSIDE = OPEN - 1, /* mask of the count */
     PATIENCE_NS =
         50000, /* a member yields so long before it sleeps, which takes as long to end */
-    AHEAD_BYTES = 1 << 18, /* what is prefetched of the next job: a part of a level 2 cache */
+    AHEAD_BYTES = 1 << 18, /* bytes prefetched of the next job: a part of a level 2 cache */
     AHEAD_STEP = 1 << 11,  /* so much between two looks for a job */
     ORDER = 1024,          /* jobs of which is known what came after them; a power of two */
     TASKS = 8, /* tasks per member: a late member costs little, and so does handing out */
@@ -69,7 +69,8 @@ struct wf_team {
     fenv_t modes;
     const wf_context *running; /* the caller's */
     int size;
-    /* wf_team_streams: what the last such job read, what is to be prefetched behind the next one, and behind the current */
+    /* wf_team_streams: what the last such job read, what is to be prefetched behind the next
+       one, and behind the current */
     uintptr_t streamed, then;
     follower order[ORDER];
     _Alignas(LINE) _Atomic(uintptr_t) ahead;
@@ -101,8 +102,9 @@ static void work(wf_team *team, int worker)
 }
 
 /*
- * Lets others have the core, and says whether that is worth doing again: for PATIENCE_NS in all,
- * from the first call on. Where others want the core, the first yield takes longer than that.
+ * Lets others have the core, and says whether that is worth doing again: for PATIENCE_NS in
+ * all, from the first call on. Where others want the core, the first yield takes longer than
+ * that.
  */
 static bool yield(int64_t *until)
 {

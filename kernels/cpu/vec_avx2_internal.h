@@ -1,4 +1,5 @@
-/* kernels/cpu/vec_avx2_internal.h - the vectors of vec.h in pairs of 256-bit registers (AVX2, FMA). */
+/* kernels/cpu/vec_avx2_internal.h - the vectors of vec.h in pairs of 256-bit registers (AVX2,
+   FMA). */
 #ifndef WF_KERNELS_CPU_VEC_AVX2_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_AVX2_INTERNAL_H
 

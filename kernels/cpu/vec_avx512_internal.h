@@ -1,4 +1,5 @@
-/* kernels/cpu/vec_avx512_internal.h - the vectors of vec.h in 512-bit registers (AVX-512 F, DQ). */
+/* kernels/cpu/vec_avx512_internal.h - the vectors of vec.h in 512-bit registers (AVX-512 F,
+   DQ). */
 #ifndef WF_KERNELS_CPU_VEC_AVX512_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_AVX512_INTERNAL_H
 

@@ -1,14 +1,19 @@
 /*
  * kernels/cpu/vec_bf16_internal.h - bf16 numbers and the vectors of vec_internal.h.
  *
- *   v16_load_bf16(p), v16_load_bf16_n(p, n)   sixteen, or the first n of them, widened; the other lanes
- *                                             are +0. Denormals stay what they are: the mode of
- *                                             denormals_internal.h takes them as zeros
+ *   v16_load_bf16(p), v16_load_bf16_n(p, n)   sixteen, or the first n of them, widened; the
+ *                                             other lanes are +0. Denormals stay what they are:
+ *                                             the mode of denormals_internal.h takes them as
+ *                                             zeros
  *   v16_round_bf16(a)                         rounded to the nearest bf16, ties to even, as
- *                                             core/numerics/bf16.h does; for a without denormals
- *   v16_narrow_bf16(a)                        the same for any a: denormals become zeros of their sign
- *   v16_store_bf16_n(p, a, n)                 the upper halves of the first n lanes: of what is rounded
- *   v16_narrow_two(a, b)                      32 narrowed numbers, those of a first, as sixteen words
+ *                                             core/numerics/bf16.h does; for a without
+ *                                             denormals
+ *   v16_narrow_bf16(a)                        the same for any a: denormals become zeros of
+ *                                             their sign
+ *   v16_store_bf16_n(p, a, n)                 the upper halves of the first n lanes: of what is
+ *                                             rounded
+ *   v16_narrow_two(a, b)                      32 narrowed numbers, those of a first, as sixteen
+ *                                             words
  */
 #ifndef WF_KERNELS_CPU_VEC_BF16_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_BF16_INTERNAL_H

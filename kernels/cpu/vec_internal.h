@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/vec_internal.h - sixteen floats, the vector in which the files of kernels/cpu/simd/ are
- * written: one 512-bit register, two of 256 bits, or an array in portable C, by WF_ISA.
+ * kernels/cpu/vec_internal.h - sixteen floats, the vector in which the files of
+ * kernels/cpu/simd/ are written: one 512-bit register, two of 256 bits, or an array in portable
+ * C, by WF_ISA.
  *
  *     v16   sixteen floats     v16m  sixteen booleans
  *     v16u  sixteen uint32_t   v8d   eight doubles
@@ -18,11 +19,12 @@
 #include <stdint.h>
 
 /*
- * What every instruction set defines, lane by lane:
+ * The vector operations that every instruction set defines, lane by lane:
  *
  *   v16_load, v16_store       any alignment
  *   v16_store_non_temporal    non-temporal store where there is such an instruction; p is a
- *                             multiple of 64. v16_non_temporal_end() comes before anybody else reads it.
+ *                             multiple of 64. v16_non_temporal_end() comes before another
+ *                             thread reads it.
  *   v16_load_n, v16_store_n   the first n lanes, all from n = 16 on; n >= 0. The others load
  *                             as +0, and are neither read nor written in memory
  *   v16_set1, v16_zero
@@ -40,7 +42,8 @@
  *   v16m_first(n)             the first n lanes, all from n = 16 on
  *   v16_sum(a)                the lanes added 8, 4, 2, then 1 apart
  *   v16u_set1, v16u_load, v16u_store, v16u_add, v16u_xor, v16u_and, v16u_or, v16u_ge
- *   v16u_load_half(p, n)      n of sixteen 16-bit words as 32-bit ones; the others are 0 and not read
+ *   v16u_load_half(p, n)      n of sixteen 16-bit words as 32-bit ones; the others are 0 and
+ *                             not read
  *   v16u_left(a, n), v16u_right(a, n)   shifted by n of 0 .. 31 bits, zeros come in
  *   v16_of_int(a)             of the signed words, rounded
  *   v16_of_bits(a), v16u_of_bits(a)     the same bits, as the other type
@@ -48,8 +51,10 @@
  *   v16u_transpose4(a)        see vec_philox.h
  *   v16u_of, v16_of           the same bits as words, as floats
  *   v16_transpose_quads(a)    four vectors as 4 by 4 quads of floats, transposed
- *   v16u_load_transposed(a, from, stride)   sixteen rows of 16 words, `stride` bytes apart: a[q] has word q of each
- *   v16u_pair_rows(even, odd, pair)         two rows of 32 halves: word i of the two has half i of `even`, and of `odd` above it
+ *   v16u_load_transposed(a, from, stride)   sixteen rows of 16 words, `stride` bytes apart:
+ *                                           a[q] has word q of each
+ *   v16u_pair_rows(even, odd, pair)         two rows of 32 halves: word i of the two has half i
+ *                                           of `even`, and of `odd` above it
  *   v8d_zero, v8d_add, v8d_mul
  *   v8d_sum(a)                the lanes added 4, 2, then 1 apart
  *   v8d_low(a), v8d_high(a)   the first and the last eight floats of a v16

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/vec_math_internal.h - exp and log over the vectors of vec.h. wf_expf (core/numerics/math.c) is the
- * same expression for one float as v16_exp and gives the same bits.
+ * kernels/cpu/vec_math_internal.h - exp and log over the vectors of vec.h. wf_expf
+ * (core/numerics/math.c) is the same expression for one float as v16_exp and gives the same
+ * bits.
  *
  *     exp(x) = 2^n (1 + r (1 + r q(r)))    n = round(x / ln 2), r = x - n ln 2 in two fmas,
  *                                          |r| <= 0.3466, q minimax of degree 4
@@ -38,8 +39,9 @@ static inline v16 v16_exp(v16 x)
     return v16_exp_in_range(v16_min(v16_set1(100.0f), v16_max(v16_set1(-110.0f), x)));
 }
 
-/* exp for x up to 100, but +0 below -87: a softmax does not miss what is left there, and a
-   result that is no normal float (all of a causal mask's) costs AVX-512 a trap of 200 cycles. */
+/* Returns exp for x up to 100, but +0 below -87: a softmax does not need smaller terms, and a
+   result that is no normal float (all of a causal mask's) costs AVX-512 a trap of 200
+   cycles. */
 static inline v16 v16_exp_or_zero(v16 x)
 {
     v16 least = v16_set1(-87.0f);

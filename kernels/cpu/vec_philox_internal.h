@@ -1,5 +1,6 @@
 /*
- * kernels/cpu/vec_philox_internal.h - sixteen Philox4x32-10 blocks at once (core/numerics/random.h has one).
+ * kernels/cpu/vec_philox_internal.h - sixteen Philox4x32-10 blocks at once
+ * (core/numerics/random.h has one).
  */
 #ifndef WF_KERNELS_CPU_VEC_PHILOX_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_PHILOX_INTERNAL_H

@@ -1,5 +1,5 @@
-/* kernels/cpu/vec_portable_int_internal.h - vectors of integers as arrays, and conversions from and to
-   floats; the end of vec_portable_internal.h. */
+/* kernels/cpu/vec_portable_int_internal.h - vectors of integers as arrays, and conversions from
+   and to floats; the end of vec_portable_internal.h. */
 #ifndef WF_KERNELS_CPU_VEC_PORTABLE_INT_INTERNAL_H
 #define WF_KERNELS_CPU_VEC_PORTABLE_INT_INTERNAL_H
 

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/activation_internal.h - silu and gelu of one number, for the files that use them. Both are x
- * times a sigmoid, as on the CPU (kernels/cpu/simd/activation.c).
+ * kernels/cuda/activation_internal.h - silu and gelu of one number, for the files that use
+ * them. Both are x times a sigmoid, as on the CPU (kernels/cpu/simd/activation.c).
  */
 #ifndef WF_KERNELS_CUDA_ACTIVATION_INTERNAL_H
 #define WF_KERNELS_CUDA_ACTIVATION_INTERNAL_H
@@ -19,8 +19,8 @@ static __device__ __forceinline__ float wf_silu_backward(float x, float dy)
     return dy * fmaf(x * s, 1.0f - s, s);
 }
 
-/* 2 u = x (A + B x^2), A = 2 sqrt(2/pi), B = 0.044715 A. gelu is x or 0 long before |x| = 100, and
-   inf * 0 must not arise. */
+/* 2 u = x (A + B x^2), A = 2 sqrt(2/pi), B = 0.044715 A. gelu is x or 0 long before |x| = 100,
+   and inf * 0 must not arise. */
 static __device__ __forceinline__ float wf_gelu_square(float x)
 {
     return fminf(1e4f, x * x);

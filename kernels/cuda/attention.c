@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/attention.c - attention on the GPU: a call as its kernels take it, and who serves
- * it: cuDNN (cudnn.h) what it can and exact mode allows, our kernels everything else.
+ * kernels/cuda/attention.c - attention on the GPU: a call as its kernels take it, and who
+ * serves it: cuDNN (cudnn.h) what it can and exact mode allows, our kernels everything else.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/attention_internal.h"
@@ -35,7 +35,7 @@ static void set_dropout(wf_cuda_heads *h, const wf_attention_attr *attr, const w
     }
 }
 
-/* What both directions have in common. */
+/* Returns the arguments that both directions share. */
 static wf_cuda_heads heads_of(const wf_call *call)
 {
     const wf_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
@@ -117,7 +117,8 @@ static wf_status forward(const wf_call *call, void *workspace)
                          call->op->name);
 }
 
-/* Each head has its dk and dv: where there is one for every group here, they are the results. */
+/* Each head has its dk and dv: where there is one for every group here, they are the
+   results. */
 static bool has_sums(const wf_cuda_heads *h)
 {
     return h->per_group > 1 || h->heads != h->groups;

@@ -1,10 +1,11 @@
 /*
- * kernels/cuda/attention_cached.cu - the rows of kernels/attention_cached.c. A warp has a query and goes
- * through the keys that it sees by an online softmax (attention_forward.cu), one after the other: simple, and
- * a function of the query's own text alone, but not the order of the training kernels.
+ * kernels/cuda/attention_cached.cu - the rows of kernels/attention_cached.c. A warp has a query
+ * and goes through the keys that it sees by an online softmax (attention_forward.cu), one after
+ * the other: simple, and a function of the query's own text alone, but not the order of the
+ * training kernels.
  *
- * A slot or a position that the cache has not is a mistake of the caller's that the device does not look for:
- * nn/cache.h checks places on the host.
+ * A slot or a position that the cache has not is a mistake of the caller's that the device does
+ * not look for: nn/cache.h checks places on the host.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/operands_internal.h"

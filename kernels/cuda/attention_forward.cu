@@ -1,10 +1,12 @@
 /*
  * kernels/cuda/attention_forward.cu - flash attention by an online softmax (Milakov and
- * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles of
- * keys, of a causal head from the first that one of its queries sees up to its own: the rest is never touched.
+ * Gimelshein 2018; Dao et al. 2022): a block has a tile of queries and goes through the tiles
+ * of keys, of a causal head from the first that one of its queries sees up to its own: the rest
+ * is never touched.
  *
  *     m' = max(m, greatest of the tile's s)          s = q . k * scale
- *     l' = l e^(m - m') + sum of e^(s - m')          y' = y e^(m - m') + sum of keep e^(s - m') v
+ *     l' = l e^(m - m') + sum of e^(s - m')
+ *     y' = y e^(m - m') + sum of keep e^(s - m') v
  *
  * and in the end y / l and lse = m + log l. A row's sum over a tile: each thread's columns in
  * order, then 8, 4, 2, 1 threads apart.
@@ -33,8 +35,8 @@ __device__ __forceinline__ float half_warp_greatest(float x)
     return x;
 }
 
-/* What a row's greatest score is before there is one: finite where a tile may hold none that counts, so that
-   it then changes nothing. */
+/* Returns the initial maximum of a row's scores: finite where a tile may have only masked keys,
+   so that it then changes nothing. */
 __device__ __forceinline__ float lowest(const wf_cuda_heads &a)
 {
     return is_bounded(a) ? -FLT_MAX : -INFINITY;

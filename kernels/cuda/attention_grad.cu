@@ -1,13 +1,14 @@
 /*
- * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y .
- * dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head by
- * tiles of keys, going through the queries; and where heads share keys, the sum over a group's.
+ * kernels/cuda/attention_grad.cu - the gradient of flash attention without an atomic: delta = y
+ * . dy for every row; dq by tiles of queries, going through the keys; dk and dv of a query head
+ * by tiles of keys, going through the queries; and where heads share keys, the sum over a
+ * group's.
  *
  *     p = e^(q . k scale - lse), ds = p (keep v . dy - delta) scale
  *     dq_i = sum_j ds k_j        dk_j = sum_i ds q_i        dv_j = sum_i keep p dy_i
  *
- * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a chunk
- * is the chain over its heads that belong to the group, +0 where there is none.
+ * dk and dv of a group are the midpoint tree over the 8 chunks of the (global) query heads; a
+ * chunk is the chain over its heads that belong to the group, +0 where there is none.
  */
 #include "kernels/cuda/attention_tile_internal.h"
 #include "kernels/cuda/tree_internal.h"
@@ -34,7 +35,8 @@ template <class T> __global__ void delta_kernel(wf_cuda_heads a)
     }
 }
 
-/* Of query i and key j: p and, from v . dy, ds; both 0 where j is later than i or outside. */
+/* Computes for query i and key j p and, from v . dy, ds; both 0 where j is later than i or
+   outside. */
 __device__ __forceinline__ void terms(float &p, float &ds, int64_t i, int64_t j, float lse,
                                       float delta, const wf_cuda_heads &a)
 {
@@ -92,7 +94,8 @@ __global__ void __launch_bounds__(SIDE *SIDE) dq_kernel(wf_cuda_heads a)
     put_tile<M, Q>(dq, a.dq, a.type, head, q_stride, first, a);
 }
 
-/* Where a head's dk and dv go: to the results, or where a group's are summed from. */
+/* The output of a head's dk and dv: the results, or the buffer from which a group's are
+   summed. */
 template <int M, int Q>
 __device__ __forceinline__ void put_gradient(const float4 sum[M][Q], void *result, float *parts,
                                              int64_t first, const wf_cuda_heads &a)

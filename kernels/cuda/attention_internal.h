@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/attention_internal.h - attention on the GPU: what its files share. attention.c decides who
- * serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and attention_grad.cu.
+ * kernels/cuda/attention_internal.h - attention on the GPU: what its files share. attention.c
+ * decides who serves a call, cuDNN (cudnn/) or the kernels of attention_forward.cu and
+ * attention_grad.cu.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_INTERNAL_H
@@ -11,8 +12,8 @@ WF_BEGIN_DECLS
 
 enum { WF_CUDA_HEAD_DIM = 256 }; /* the most that our kernels take */
 
-/* A call on this rank. q, y and their gradients are [batch, tokens, heads, dim], k, v and theirs
-   [batch, tokens, groups, dim], lse and delta [batch, tokens, heads]. */
+/* A call on this rank. q, y and their gradients are [batch, tokens, heads, dim], k, v and
+   theirs [batch, tokens, groups, dim], lse and delta [batch, tokens, heads]. */
 typedef struct wf_cuda_heads {
     const void *q, *k, *v, *dy;
     void *y; /* read by the gradient */
@@ -31,8 +32,8 @@ typedef struct wf_cuda_heads {
     uint32_t threshold, site, step;
     uint32_t first_row;          /* in the whole */
     uint32_t first, run, stride; /* wf_sequences of whole rows; run is at least 1 */
-    const wf_now *now;           /* where the step is instead, or NULL */
-    float kept;                  /* what a kept one is multiplied with */
+    const wf_now *now;           /* address of the step in a captured graph, or NULL */
+    float kept;                  /* factor of kept scores */
 
     /* the gradient's: y . dy; and, where dk and dv are sums over heads, each head's */
     float *delta, *dk_parts, *dv_parts;

@@ -1,12 +1,13 @@
 /*
- * kernels/cuda/attention_tile_internal.h - the pieces that attention's kernels are made of. For .cu files.
+ * kernels/cuda/attention_tile_internal.h - the pieces that attention's kernels are made of. For
+ * .cu files.
  *
- * A block of 16 x 16 threads works on tiles of TILE rows in shared memory, kept as floats whatever
- * they are stored as; TILE and the columns of an accumulator follow from the head's dim alone, so
- * an element is one expression wherever its head and sequence are computed. Thread (tx, ty) has
- * rows ty * M .. + M of a result; of scores the columns tx + 16 c, of an accumulator four at
- * 4 (tx + 16 q). A row of a tile is dim rounded up to 8, and 4 more, so that 16 threads reading
- * 16 bytes of as many rows meet no bank twice.
+ * A block of 16 x 16 threads works on tiles of TILE rows in shared memory, kept as floats
+ * whatever they are stored as; TILE and the columns of an accumulator follow from the head's
+ * dim alone, so an element is one expression wherever its head and sequence are computed.
+ * Thread (tx, ty) has rows ty * M .. + M of a result; of scores the columns tx + 16 c, of an
+ * accumulator four at 4 (tx + 16 q). A row of a tile is dim rounded up to 8, and 4 more, so
+ * that 16 threads reading 16 bytes of as many rows meet no bank twice.
  */
 #ifndef WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
 #define WF_KERNELS_CUDA_ATTENTION_TILE_INTERNAL_H
@@ -31,7 +32,7 @@ static __device__ __forceinline__ int64_t from_of(const wf_cuda_heads &a, int64_
     return i < a.tokens ? wf_attention_from(from, a.window, i) : 0;
 }
 
-/* Whether queries see less than all before them. */
+/* Returns true where queries see less than all tokens before them. */
 static __device__ __forceinline__ bool is_bounded(const wf_cuda_heads &a)
 {
     return a.from || a.window > 0;
@@ -54,8 +55,8 @@ static __device__ __forceinline__ int64_t least_from(const wf_cuda_heads &a, int
     return least;
 }
 
-/* The tiles of keys that the tile of queries from `first` on sees begin at the first of these, or behind it,
-   and before the second. */
+/* The tiles of keys that the tile of queries from `first` on sees begin at the first of these,
+   or behind it, and before the second. */
 template <int TILE>
 static __device__ __forceinline__ int64_t keys_begin(const wf_cuda_heads &a, int64_t first)
 {
@@ -93,8 +94,8 @@ static __device__ __forceinline__ void load_rows(float *tile, const T *head, int
 }
 
 /* Rows [first, first + TILE) of a head, which begins at element `at`, into shared memory, zeros
-   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of one
-   type each would take nvcc twice as long. */
+   past its end and past dim. How it is stored is asked here and in put_tile alone: kernels of
+   one type each would take nvcc twice as long. */
 template <int TILE>
 static __device__ __forceinline__ void load_tile(float *tile, const void *data, int64_t at,
                                                  int64_t stride, int64_t first,
@@ -227,8 +228,8 @@ static __device__ __forceinline__ void put_rows(const float4 sum[M][Q], T *head,
     }
 }
 
-/* The accumulator's rows from `first` on, those that exist, to a head that begins at element `at`.
-   Zeros are +0, as those of a sum over the heads of a group are. */
+/* The accumulator's rows from `first` on, those that exist, to a head that begins at element
+   `at`. Zeros are +0, as those of a sum over the heads of a group are. */
 template <int M, int Q>
 static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *data,
                                                 wf_dtype type, int64_t at, int64_t stride,
@@ -240,8 +241,8 @@ static __device__ __forceinline__ void put_tile(const float4 sum[M][Q], void *da
         put_rows<M, Q>(sum, (float *)data + at, stride, first, a);
 }
 
-/* Whether word `word` of a Philox stream keeps its score. A call: sixteen copies of it in every
-   kernel would be most of nvcc's work. */
+/* Returns true where word `word` of a Philox stream keeps its score. A call: sixteen copies of
+   it in every kernel would be most of nvcc's work. */
 static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t word,
                                                          uint32_t c1, uint32_t c2, uint32_t c3,
                                                          uint32_t threshold)
@@ -254,7 +255,7 @@ static __device__ __attribute__((noinline)) bool is_kept(uint64_t key, uint64_t 
     return (word & 2 ? c[2] : c[0]) >= threshold;
 }
 
-/* What dropout multiplies the score of tokens i and j with (kernels/attention.c). */
+/* Returns the dropout factor of the score of tokens i and j (kernels/attention.c). */
 static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t head,
                                              int64_t sequence, int64_t i, int64_t j)
 {
@@ -267,7 +268,7 @@ static __device__ __forceinline__ float keep(const wf_cuda_heads &a, int64_t hea
                                                                                  : 0.0f;
 }
 
-/* Where a head of a sequence begins in [batch, tokens, heads, dim]. */
+/* Returns where a head of a sequence begins in [batch, tokens, heads, dim]. */
 static __device__ __forceinline__ int64_t head_at(const wf_cuda_heads &a, int64_t sequence,
                                                   int64_t head)
 {

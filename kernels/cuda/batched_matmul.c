@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/batched_matmul.c - matmul on the GPU: one product of chunks (product.c) after the other, for
- * each of a batch.
+ * kernels/cuda/batched_matmul.c - matmul on the GPU: one product of chunks (product.c) after
+ * the other, for each of a batch.
  */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/dims_internal.h"

@@ -1,12 +1,15 @@
 /*
- * kernels/cuda/column_sum_internal.h - sums inside each sequence over its tokens, for every column:
+ * kernels/cuda/column_sum_internal.h - sums inside each sequence over its tokens, for every
+ * column:
  *
- *     out[k][b, i] = midpoint tree over 8 chunks of sum over the chunk's rows r of term k of (b, r, i)
+ *     out[k][b, i] = midpoint tree over 8 chunks of sum over the chunk's rows r of term k of
+ *     (b, r, i)
  *
- * Chunks are those of the tokens, or of the heads (wf_chunk_dim): then a chunk's rows are some of every
- * token's. They are dealt to 8 lanes in their order, row q of the chunk to lane q % 8; a lane is a chain of additions from +0
- * (so no sum is ever -0), and the lanes are added 4, 2, 1 apart. A block has 8 packs of columns of one sequence: the
- * 8 chunks times 8 lanes of each are threads, which meet in shared memory.
+ * Chunks are those of the tokens, or of the heads (wf_chunk_dim): then a chunk's rows are some
+ * of every token's. They are dealt to 8 lanes in their order, row q of the chunk to lane q % 8;
+ * a lane is a chain of additions from +0 (so no sum is ever -0), and the lanes are added 4, 2,
+ * 1 apart. A block has 8 packs of columns of one sequence: the 8 chunks times 8 lanes of each
+ * are threads, which meet in shared memory.
  */
 #ifndef WF_KERNELS_CUDA_COLUMN_SUM_INTERNAL_H
 #define WF_KERNELS_CUDA_COLUMN_SUM_INTERNAL_H
@@ -15,15 +18,15 @@
 
 enum { WF_SUM_PACKS = 8, WF_SUM_LANES = 8, WF_SUM_ROWS = WF_MAX_CHUNKS * WF_SUM_LANES };
 
-/* The rows of a sequence, `runs` runs of `step` rows: chunk l has those from at[l] to at[l + 1] of
-   every run. */
+/* The rows of a sequence, `runs` runs of `step` rows: chunk l has those from at[l] to at[l + 1]
+   of every run. */
 struct wf_row_chunks {
     int64_t at[WF_MAX_CHUNKS + 1];
     int64_t runs, step;
 };
 
-/* Of a tensor [b, tokens.., n], whose dims [1, end) are summed. Where the sum has one chunk, as it
-   has under exact off, it is cut in 8 all the same: any fixed order will do. */
+/* Returns the chunks of a tensor [b, tokens.., n], whose dims [1, end) are summed. A sum of one
+   chunk, as under exact off, is cut in 8 all the same: any fixed order will do. */
 static inline wf_row_chunks wf_row_chunks_of(const wf_tensor *x, int end)
 {
     wf_row_chunks chunks = {};
@@ -88,8 +91,8 @@ static __device__ __forceinline__ void wf_add_row(const F &f, const typename F::
 }
 
 /* f.read(r, i, n): what is read of columns i .. i + n - 1 of row r, counted over all sequences;
-   f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not used. F::AHEAD
-   rows are read before the first is added. */
+   f.terms(that, r, i, n, out): their terms, out[OUT][PACK], of which those beyond n are not
+   used. F::AHEAD rows are read before the first is added. */
 template <class T, int OUT, class F>
 __global__ void __launch_bounds__(WF_SUM_PACKS *WF_SUM_ROWS, 2)
     wf_column_sum_kernel(const WF_GRID_CONSTANT F f, const WF_GRID_CONSTANT wf_sums<OUT> a)

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/cuda_internal.h - what the files of the CUDA plugin share: the device, the host's table, and
- * the launchers of what the device table needs beyond ops. For C and C++, with C linkage.
+ * kernels/cuda/cuda_internal.h - what the files of the CUDA plugin share: the device, the
+ * host's table, and the launchers of what the device table needs beyond ops. For C and C++,
+ * with C linkage.
  */
 #ifndef WF_KERNELS_CUDA_CUDA_INTERNAL_H
 #define WF_KERNELS_CUDA_CUDA_INTERNAL_H
@@ -26,7 +27,7 @@ typedef struct wf_cuda {
     int processors;   /* streaming multiprocessors; of a plan those of an H200, 132 */
     bool tf32;
     cudaStream_t stream;   /* all that the rank computes, in order */
-    cudaStream_t moves;    /* what any thread does for exchanges between ranks */
+    cudaStream_t moves;    /* stream of exchanges between ranks, used by any thread */
     cublasLtHandle_t blas; /* made when first asked for (linear.c), closed with the device */
     void *math;            /* linear.c's and attention.c's own: algorithms, plans */
     struct wf_cuda_staging *staging; /* memory.c: pinned memory on the way to the GPU */
@@ -41,8 +42,8 @@ static inline wf_cuda *wf_cuda_of(const wf_call *call)
     return (wf_cuda *)wf_cuda_host_table->context_device(call->ctx)->self;
 }
 
-/* Where a kernel of this call finds the numbers of the step that will run; NULL: they are those of
-   the call. */
+/* Returns where a kernel of this call finds the numbers of the step that will run; NULL: they
+   are those of the call. */
 static inline const wf_now *wf_cuda_now(const wf_call *call)
 {
     const wf_cuda *cuda = wf_cuda_of(call);
@@ -50,8 +51,8 @@ static inline const wf_now *wf_cuda_now(const wf_call *call)
     return cuda->capturing ? cuda->now : NULL;
 }
 
-/* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's run()
-   ends with `return wf_cuda_check(call->ctx, cudaGetLastError(), call->op->name)`. */
+/* WF_OK, or a failure in the context that names `what` and says what CUDA says. A kernel's
+   run() ends with `return wf_cuda_check(call->ctx, cudaGetLastError(), call->op->name)`. */
 wf_status wf_cuda_check(wf_context *ctx, cudaError_t code, const char *what);
 
 /* A failure where there is no context to tell: it is told by the next check, read or wait. */
@@ -66,9 +67,10 @@ void wf_cuda_note(wf_cuda *cuda, cudaError_t code, const char *what);
 
 enum { WF_CUDA_SOURCES = 64, WF_CUDA_TARGETS = 64 };
 
-/* What reductions over ranks need: dst[d][i] = midpoint tree (core/numerics/tree.h) over s of src[s][i], or
-   their chain, or the greatest; each source is read before a target is written at i, so a target
-   may be a source. Of floats (element 4), or of bf16 (element 2) summed in float and rounded once. */
+/* The arguments of reductions over ranks: dst[d][i] = midpoint tree (core/numerics/tree.h) over
+   s of src[s][i], or their chain, or the greatest; each source is read before a target is
+   written at i, so a target may be a source. Of floats (element 4), or of bf16 (element 2)
+   summed in float and rounded once. */
 typedef struct wf_cuda_member_sum {
     const void *src[WF_CUDA_SOURCES];
     void *dst[WF_CUDA_TARGETS];
@@ -90,8 +92,8 @@ cudaError_t wf_cuda_launch_widen(cudaStream_t stream, const uint16_t *from, floa
                                  int64_t n);
 cudaError_t wf_cuda_launch_fill(cudaStream_t stream, uint32_t *to, uint32_t word, int64_t n);
 
-/* *sum += for all rows r and chunks l the squares, in double, of x[r * columns + at[l] .. at[l + 1]):
-   element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
+/* *sum += for all rows r and chunks l the squares, in double, of x[r * columns + at[l] .. at[l
+   + 1]): element i of a chunk in lane i % 8, the lanes added 4, 2, 1 apart. */
 cudaError_t wf_cuda_launch_squares(cudaStream_t stream, const float *x, int64_t rows,
                                    int64_t columns, const int64_t at[WF_MAX_CHUNKS + 1],
                                    int chunks, struct wf_exact_sum *sum);

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/cudnn_internal.h - attention of bf16 by cuDNN, where Weft is built with it and finds it when
- * it runs; its files are in cudnn/.
+ * kernels/cuda/cudnn_internal.h - attention of bf16 by cuDNN, where Weft is built with it and
+ * finds it when it runs; its files are in cudnn/.
  */
 #ifndef WF_KERNELS_CUDA_CUDNN_INTERNAL_H
 #define WF_KERNELS_CUDA_CUDNN_INTERNAL_H
@@ -11,13 +11,14 @@ WF_BEGIN_DECLS
 
 #ifdef WF_WITH_CUDNN
 
-/* What a call may need; the same whether cuDNN is found or not, since plans account for it. 0 of
-   a call that cuDNN never serves. */
+/* Returns the workspace that a call may need; the same with and without cuDNN, since plans
+   account for it. 0 of a call that cuDNN never serves. */
 size_t wf_cudnn_attention_workspace(const wf_call *call, const wf_cuda_heads *h, bool backward);
 
 /*
- * Whether cuDNN served the call, or tried to and failed: then *status. In exact mode its engine is
- * the one that serves a single head best, whatever the number of heads and sequences here.
+ * Returns true where cuDNN served the call, or tried to and failed: then *status. In exact mode
+ * its engine is the one that serves a single head best, whatever the number of heads and
+ * sequences here.
  */
 bool wf_cudnn_attention(const wf_call *call, const wf_cuda_heads *h, bool backward,
                         void *workspace, wf_status *status);

@@ -2,9 +2,10 @@
  * kernels/cuda/device.c - one rank's GPU: its streams, the functions of the device table that
  * compute, and failures, which CUDA tells late.
  *
- * A launch that cannot start is told at once; one that fails while it runs is told by whatever is
- * called next, and stays: CUDA then says the same to every call. So the name that an error carries
- * is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the environment finds the guilty.
+ * A launch that cannot start is told at once; one that fails while it runs is told by whatever
+ * is called next, and stays: CUDA then says the same to every call. So the name that an error
+ * carries is that of the op which noticed, and CUDA_LAUNCH_BLOCKING=1 in the environment finds
+ * the guilty.
  */
 #include "kernels/cuda/device_internal.h"
 #include <pthread.h>

@@ -1,16 +1,17 @@
-/* kernels/cuda/device_internal.h - the parts of the device, between plugin.c, device.c, memory.c, table.c. */
+/* kernels/cuda/device_internal.h - the parts of the device, between plugin.c, device.c,
+   memory.c, table.c. */
 #ifndef WF_KERNELS_CUDA_DEVICE_INTERNAL_H
 #define WF_KERNELS_CUDA_DEVICE_INTERNAL_H
 
 #include "kernels/cuda/cuda_internal.h"
 
-/* What the plugin exports. */
+/* The entry that the plugin exports. */
 wf_cuda_entry wf_plugin;
 
 /* device.c: the device of a GPU that is there, or of a plan. */
 wf_device *wf_cuda_device_open(const wf_cuda_options *options, wf_error *error);
 
-/* device.c: WF_OK, or the first failure that nobody could be told. */
+/* device.c: returns WF_OK, or the first failure that was not returned by a call. */
 wf_status wf_cuda_failure(wf_cuda *cuda, wf_error *error);
 
 /* The calling thread speaks to this GPU from now on; kernels and copies do no more. */
@@ -26,7 +27,8 @@ extern const wf_device_memory wf_cuda_memory;
 extern const wf_graphs wf_cuda_graphs;
 void wf_cuda_graph_close(wf_cuda *cuda);
 
-/* table.c: the kernel of an op, NULL for an application's that brings none; and why a row has none. */
+/* table.c: the kernel of an op, NULL for an application's that brings none; and why a row has
+   none. */
 const wf_kernel *wf_cuda_kernel(const wf_device *device, const wf_op *op);
 const char *wf_cuda_missing(int id);
 

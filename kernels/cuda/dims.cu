@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/dims.cu - the rows of kernels/dims.c but sum, which is sums.cu's. A softmax has a
- * warp for each row: lanes take every 32nd element in order, then 16, 8, 4, 2, 1 lanes apart.
+ * kernels/cuda/dims.cu - the rows of kernels/dims.c but sum, which is sums.cu's. A softmax has
+ * a warp for each row: lanes take every 32nd element in order, then 16, 8, 4, 2, 1 lanes apart.
  */
 #include "kernels/cuda/operands_internal.h"
 #include "kernels/dims_internal.h"
@@ -45,7 +45,8 @@ wf_status permute(const wf_call *call, void *)
     });
 }
 
-/* y[o, i] = x[o, skip + i], i < part; or, GRAD, x[o, .] = y[o, . - skip] inside of it, 0 elsewhere. */
+/* y[o, i] = x[o, skip + i], i < part; or, GRAD, x[o, .] = y[o, . - skip] inside of it, 0
+   elsewhere. */
 template <class T, bool GRAD>
 __global__ void __launch_bounds__(WF_BLOCK) slice_kernel(const T *from, T *to, wf_slice_rows s)
 {

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/dropout_internal.h - dropout of a pack of elements, for the kernels that contain it: the word
- * of Philox that decides about an element is kernels/dropout.c's.
+ * kernels/cuda/dropout_internal.h - dropout of a pack of elements, for the kernels that contain
+ * it: the word of Philox that decides about an element is kernels/dropout.c's.
  */
 #ifndef WF_KERNELS_CUDA_DROPOUT_INTERNAL_H
 #define WF_KERNELS_CUDA_DROPOUT_INTERNAL_H
@@ -35,7 +35,7 @@ static inline wf_dropper wf_dropper_of(const wf_call *call, const wf_dropout_att
     return d;
 }
 
-/* i / n and what is left; most sizes fit 32 bits, whose division is short. */
+/* Divides: i / n and the remainder; most sizes fit 32 bits, whose division is short. */
 static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_t *left)
 {
     if (((i | n) >> 32) == 0) {
@@ -46,7 +46,8 @@ static __device__ __forceinline__ int64_t wf_divide(int64_t i, int64_t n, int64_
     return i / n;
 }
 
-/* Where local element `rest` of a sequence lies in it, and how many from there on follow each other. */
+/* Returns the index of local element `rest` of a sequence in it, and how many from there on are
+   contiguous. */
 static __device__ __forceinline__ int64_t wf_place_of(const wf_dropper &d, int64_t rest,
                                                       int64_t *run)
 {
@@ -69,7 +70,8 @@ static __device__ __forceinline__ uint32_t wf_drop_sequence(const wf_dropper &d,
     return (uint32_t)(s->first + row * s->stride + left);
 }
 
-/* The four words that decide about elements at to at + 3 of a sequence; at is a multiple of 4. */
+/* The four words that decide about elements at to at + 3 of a sequence; at is a multiple of
+   4. */
 static __device__ __forceinline__ void wf_drop_words(const wf_dropper &d, uint32_t sequence,
                                                      int64_t at, uint32_t *word)
 {

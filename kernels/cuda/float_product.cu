@@ -1,14 +1,16 @@
 /*
- * kernels/cuda/float_product.cu - products of f32 in exact mode: what tensor_product.cu makes of bf16, by
- * multiply-adds. A chunk is the chain of its terms, each added by fmaf to the sum of those before, from +0 on: the
- * CPU's expression (kernels/cpu), so products have the CPU's bits.
+ * kernels/cuda/float_product.cu - products of f32 in exact mode: what tensor_product.cu makes
+ * of bf16, by multiply-adds. A chunk is the chain of its terms, each added by fmaf to the sum
+ * of those before, from +0 on: the CPU's expression (kernels/cpu), so products have the CPU's
+ * bits.
  *
- * Kernels are instances of one, by how many rows a product has: of many, where what counts is how many multiply-adds
- * there are for each element that comes from shared memory, and of few, where the weights have to come in time.
+ * Kernels are instances of one, by how many rows a product has: of many, where what counts is
+ * how many multiply-adds there are for each element that comes from shared memory, and of few,
+ * where the weights have to come in time.
  *
- * A tile is 32 terms of so many rows of a factor, in lines of 128 bytes of a row's terms where they lie side by side in
- * memory, whose units of 16 bytes lie at their number xor the row's lowest bits, so that rows side by side are
- * in other banks; else in lines of a term's rows.
+ * A tile is 32 terms of so many rows of a factor, in lines of 128 bytes of a row's terms where
+ * they lie side by side in memory, whose units of 16 bytes lie at their number xor the row's
+ * lowest bits, so that rows side by side are in other banks; else in lines of a term's rows.
  */
 #include "kernels/cuda/tensor_tile_internal.h"
 
@@ -21,8 +23,9 @@ enum {
 namespace
 {
 
-/* A block's part of the result: a thread has DOWN x ACROSS elements, of SIDE_DOWN x SIDE_ACROSS threads. Tiles are on their
-   way to STAGES - 1 places while others are multiplied, as many as 99 KiB have room for: no GPU gives a block less. */
+/* A block's part of the result: a thread has DOWN x ACROSS elements, of SIDE_DOWN x SIDE_ACROSS
+   threads. Tiles are on their way to STAGES - 1 places while others are multiplied, as many as
+   99 KiB have room for: no GPU gives a block less. */
 template <int DOWN_, int ACROSS_, int SIDE_DOWN_, int SIDE_ACROSS_, int STAGES_>
 struct block_shape {
     enum {
@@ -48,20 +51,21 @@ template <class S> struct stage_size {
     enum { N = (S::ROWS + S::COLUMNS) * DEPTH };
 };
 
-/* Where a block and its thread are: stages of tiles, the next one, the thread's place, and how many rows of the block's part
-   there are. */
+/* The position of a block and its thread: stages of tiles, the next one, the thread's position,
+   and the rows of the block's part. */
 struct thread_place {
     float *stages;
     int stage, t, row, column, rows;
 };
 
-/* Where four terms of a row from `term` on are, of ALONG. */
+/* Returns where four terms of a row from `term` on are, of ALONG. */
 __device__ __forceinline__ int place_of(int row, int term)
 {
     return row * DEPTH + (term ^ row % 8 * 4);
 }
 
-/* Terms k to k + DEPTH of `depth` of ROWS rows from `first` of `rows` on, zeros behind both; by THREADS threads. */
+/* Terms k to k + DEPTH of `depth` of ROWS rows from `first` of `rows` on, zeros behind both; by
+   THREADS threads. */
 template <int ROWS, int THREADS, bool ALONG>
 __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld, int64_t first,
                                           int64_t rows, int64_t k, int64_t depth, int t)
@@ -81,8 +85,8 @@ __device__ __forceinline__ void load_tile(float *to, const float *f, int64_t ld,
     }
 }
 
-/* The i-th of the N rows of a tile that are those of a thread at `place` of SIDE: four side by side where a term's rows
-   are. */
+/* The i-th of the N rows of a tile that are those of a thread at `place` of SIDE: four side by
+   side where a term's rows are. */
 template <int N, int SIDE, bool ALONG> __device__ __forceinline__ int row_of(int place, int i)
 {
     constexpr int FOUR = N < 4 ? N : 4;
@@ -140,7 +144,8 @@ __device__ __forceinline__ void load_rows(float (&x)[N][STEP], const float *tile
             load_row<SIDE>(x[i], tile, place, i, term);
 }
 
-/* Terms `term` to term + STEP of a thread's elements: sum[ACROSS i + j] is of its rows i of a and j of b. */
+/* Terms `term` to term + STEP of a thread's elements: sum[ACROSS i + j] is of its rows i of a
+   and j of b. */
 template <class S, bool A, bool B>
 __device__ __forceinline__ void multiply(float (&sum)[S::SUMS], const float *a, const float *b,
                                          int term, const thread_place &at)
@@ -220,8 +225,8 @@ __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, const wf_t
         }
 }
 
-/* The midpoint tree over a job's chunks. Sums that wait are in the thread's own memory, which is written once a
-   chunk: registers have none left. */
+/* The midpoint tree over a job's chunks. Sums that wait are in the thread's own memory, which
+   is written once a chunk: registers have none left. */
 template <class S, bool A, bool B>
 __device__ __forceinline__ void sum_node(const wf_tensor_product &p, const wf_tile_job &job,
                                          float (&sum)[S::SUMS], wf_tile_walk *w,

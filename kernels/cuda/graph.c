@@ -1,9 +1,10 @@
 /*
- * kernels/cuda/graph.c - work of the rank's stream as CUDA graphs: captured, instantiated, launched.
+ * kernels/cuda/graph.c - work of the rank's stream as CUDA graphs: captured, instantiated,
+ * launched.
  *
- * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph: its
- * addresses are fixed, the driver lets what does not live at the same time share them, and what is
- * not given back in the graph holds the results of a launch until the next one.
+ * Memory that is taken under capture (memory.c: cudaMallocAsync) becomes nodes of the graph:
+ * its addresses are fixed, the driver lets what does not live at the same time share them, and
+ * what is not given back in the graph holds the results of a launch until the next one.
  */
 #include "kernels/cuda/device_internal.h"
 #include <stdlib.h>
@@ -20,7 +21,8 @@ static wf_status tell(wf_cuda *cuda, cudaError_t code, const char *what, wf_erro
     return wf_cuda_failure(cuda, error);
 }
 
-/* What CUDA's pool keeps of steps that ran op by op would lie beside the graph's memory unused. */
+/* Frees the memory that CUDA's pool keeps of steps that ran op by op, which would be unused
+   beside the graph's. */
 static cudaError_t give_back_unused(wf_cuda *cuda)
 {
     cudaMemPool_t pool;
@@ -31,7 +33,7 @@ static cudaError_t give_back_unused(wf_cuda *cuda)
     return code == cudaSuccess ? cudaMemPoolTrimTo(pool, 0) : code;
 }
 
-/* Of this thread: other ranks and the transport's threads may do what they like meanwhile. */
+/* Begins a capture of this thread: other ranks and the transport's threads are not affected. */
 static wf_status begin(wf_device *device, wf_error *error)
 {
     wf_cuda *cuda = device->self;
@@ -48,8 +50,9 @@ static wf_status begin(wf_device *device, wf_error *error)
     return tell(cuda, code, "the beginning of a graph", error);
 }
 
-/* What was taken while a graph was captured that never ran has no memory, and its addresses may be
-   others' by now. So the device counts as failed, and gives nothing back any more. */
+/* Frees a graph. Memory taken while a graph was captured that never ran does not exist, and its
+   addresses may be in other use by now. So the device counts as failed, and frees nothing any
+   more. */
 static void free_graph(wf_device *device, void *graph)
 {
     wf_cuda *cuda = device->self;
@@ -65,7 +68,8 @@ static void free_graph(wf_device *device, void *graph)
     free(r);
 }
 
-/* A launch gives back by itself what the last one left: what is still held is taken anew. */
+/* Ends a capture. A launch frees the memory of the last one by itself: blocks that are still
+   held are taken anew. */
 static void *end(wf_device *device, wf_error *error)
 {
     wf_cuda *cuda = device->self;

@@ -1,7 +1,8 @@
 /*
- * kernels/cuda/hopper_internal.h - what only Hopper has, as functions: barriers that blocks of a cluster share, copies
- * of boxes by the tensor memory accelerator, products of a warpgroup. For .cu files of compute capability
- * 9.0; the instructions are those of NVIDIA's PTX ISA: mbarrier, cp.async.bulk.tensor, wgmma.
+ * kernels/cuda/hopper_internal.h - what only Hopper has, as functions: barriers that blocks of
+ * a cluster share, copies of boxes by the tensor memory accelerator, products of a warpgroup.
+ * For .cu files of compute capability 9.0; the instructions are those of NVIDIA's PTX ISA:
+ * mbarrier, cp.async.bulk.tensor, wgmma.
  */
 #ifndef WF_KERNELS_CUDA_HOPPER_INTERNAL_H
 #define WF_KERNELS_CUDA_HOPPER_INTERNAL_H
@@ -61,8 +62,8 @@ static __device__ __forceinline__ void wf_wait_for(uint32_t at, int phase)
                  : "memory");
 }
 
-/* A box of 64 terms or rows of a factor, into this block's shared memory, or where `to_all` into
-   that of every block of the cluster. */
+/* A box of 64 terms or rows of a factor, into this block's shared memory, or where `to_all`
+   into that of every block of the cluster. */
 static __device__ __forceinline__ void wf_copy_box(uint32_t to, const CUtensorMap *map,
                                                    uint32_t full, int x, int y, bool to_all)
 {
@@ -97,8 +98,9 @@ template <int N> static __device__ __forceinline__ void wf_sums_wait(void)
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
 }
 
-/* A tile as the instruction takes it: its address, the distance of blocks of 64 rows where terms do not
-   lie along, that of eight lines, the swizzle of 128 bytes. All distances in units of 16 bytes. */
+/* A tile as the instruction takes it: its address, the distance of blocks of 64 rows where
+   terms do not lie along, that of eight lines, the swizzle of 128 bytes. All distances in units
+   of 16 bytes. */
 template <bool ALONG> static __device__ __forceinline__ uint64_t wf_described(uint32_t tile)
 {
     return (uint64_t)((tile & 0x3ffff) >> 4) |
@@ -132,7 +134,7 @@ static __device__ __forceinline__ void wf_multiply(float (&d)[WF_HOPPER_SUMS], u
         : "l"(a), "l"(b), "n"((int)!A), "n"((int)!B));
 }
 
-/* How far 16 terms are, in units of 16 bytes. */
+/* Returns the distance of 16 terms, in units of 16 bytes. */
 template <bool ALONG> static __device__ __forceinline__ uint64_t wf_step_of(int step)
 {
     return (uint64_t)step * (ALONG ? 2 * WF_TILE_STEP : WF_TILE_STEP * WF_TILE_LINE) / 16;

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64 rows of a warpgroup become
- * boxes in its part of shared memory, which the tensor memory accelerator stores meanwhile. For that file.
+ * kernels/cuda/hopper_result_internal.h - how the sums of tensor_product_hopper.cu leave: 64
+ * rows of a warpgroup become boxes in its part of shared memory, which the tensor memory
+ * accelerator stores meanwhile. For that file.
  */
 #ifndef WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
 #define WF_KERNELS_CUDA_HOPPER_RESULT_INTERNAL_H
@@ -41,7 +42,7 @@ __device__ __forceinline__ void sync_group(int worker)
     asm volatile("bar.sync %0, %1;" ::"r"(1 + worker), "n"((int)GROUP) : "memory");
 }
 
-/* Where the pair from this column on lies. */
+/* Returns where the pair from this column on lies. */
 template <class T> __device__ __forceinline__ char *box_at(char *boxes, int row, int column)
 {
     int byte = column * (int)sizeof(T);
@@ -83,16 +84,17 @@ __device__ __forceinline__ void store_boxes(const CUtensorMap *map, const char *
             : "memory");
 }
 
-/* What is done to sums on their way: nothing, or what wf_finish does. */
+/* The epilogue of sums: none, or that of wf_finish. */
 enum finish { PLAIN, ADDED, BIASED, GELU };
 
-/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the others. */
+/* The sums as boxes. One loop for each way, so that none jumps over the instructions of the
+   others. */
 template <class T, int WAY>
 __device__ __forceinline__ void fill_boxes(const wf_tensor_product &p, const float (&sum)[SUMS],
                                            const T *before, char *boxes, int rows, int columns,
                                            int column, int t)
 {
-    constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* where those of gelu begin */
+    constexpr int SECOND = TILE * WORKER_ROWS * (int)sizeof(T); /* beginning of gelu's */
     int down = t / WF_WARP * 16 + t % WF_WARP / 4, across = t % 4 * 2;
     wf_vector bias = {p.result.bias, p.result.bias_bf16};
 

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/init.cu - the rows of kernels/init.c: every number from its index in the whole, with
- * the bits of the CPU (core/numerics/draw.h). What an application's own function makes is init_host.c's.
+ * kernels/cuda/init.cu - the rows of kernels/init.c: every number from its index in the whole,
+ * with the bits of the CPU (core/numerics/draw.h). What an application's own function makes is
+ * init_host.c's.
  */
 #include "core/numerics/draw.h"
 #include "kernels/cuda/operands_internal.h"

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/init_host.c - initialisation by functions of the application's own. They run on the
- * host, and what they set is brought to the GPU.
+ * kernels/cuda/init_host.c - initialisation by functions of the application's own. They run on
+ * the host, and what they set is brought to the GPU.
  */
 #include "kernels/cuda/device_internal.h"
 #include "kernels/shared_internal.h"

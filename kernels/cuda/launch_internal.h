@@ -1,12 +1,12 @@
 /*
- * kernels/cuda/launch_internal.h - what every .cu file is written with. The files are compiled by nvcc, and
- * by a C++ compiler over tests/cuda/emulator, which runs blocks on the CPU: what the two say in
- * different ways is here and nowhere else.
+ * kernels/cuda/launch_internal.h - what every .cu file is written with. The files are compiled
+ * by nvcc, and by a C++ compiler over tests/cuda/emulator, which runs blocks on the CPU: what
+ * the two say in different ways is here and nowhere else.
  *
  * Numbers: contraction is off (--fmad=false), so an fma is one only where the source says fmaf.
  * A thread works on packs of 16 bytes: PACK elements. How the terms of a sum are spread over
- * threads is a function of its length and type alone, never of the grid, of alignment or of what
- * else a rank holds.
+ * threads is a function of its length and type alone, never of the grid, of alignment or of
+ * what else a rank holds.
  */
 #ifndef WF_KERNELS_CUDA_LAUNCH_INTERNAL_H
 #define WF_KERNELS_CUDA_LAUNCH_INTERNAL_H
@@ -20,9 +20,9 @@
 enum { WF_WARP = 32, WF_BLOCK = 256, WF_ALL_LANES = -1 };
 
 /*
- * wf_launch - kernel(args...) on grid x block threads with so many bytes of dynamic shared memory,
- * of which more than 48 KiB must have been asked for by cudaFuncSetAttribute. An empty grid is no
- * launch and no error. A template's comma needs no parentheses: it is an argument.
+ * wf_launch - kernel(args...) on grid x block threads with so many bytes of dynamic shared
+ * memory, of which more than 48 KiB must have been asked for by cudaFuncSetAttribute. An empty
+ * grid is no launch and no error. A template's comma needs no parentheses: it is an argument.
  */
 template <class... P, class... A>
 static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
@@ -39,8 +39,9 @@ static inline cudaError_t wf_launch(void (*kernel)(P...), dim3 grid, dim3 block,
     return cudaLaunchKernelEx(&config, kernel, static_cast<A &&>(args)...);
 }
 
-/* WF_SHARED(float, sum, 32): an array of the block. WF_DYNAMIC_SHARED(float, row): the launch's.
-   WF_GRID_CONSTANT: before a large parameter that the kernel only reads, and which then is not copied. */
+/* WF_SHARED(float, sum, 32): an array of the block. WF_DYNAMIC_SHARED(float, row): the
+   launch's. WF_GRID_CONSTANT: before a large parameter that the kernel only reads, and which
+   then is not copied. */
 #ifdef WF_CUDA_EMULATED
 #define WF_GRID_CONSTANT
 #define WF_SHARED(type, name, count)                                                           \
@@ -61,8 +62,8 @@ struct wf_bf16 {
     uint16_t bits;
 };
 
-/* Two floats rounded to bf16, nearest even, denormals as zeros of their sign (core/numerics/bf16.h); the first
-   in the lower half. */
+/* Two floats rounded to bf16, nearest even, denormals as zeros of their sign
+   (core/numerics/bf16.h); the first in the lower half. */
 static __device__ __forceinline__ uint32_t wf_bf16_pair(float low, float high)
 {
 #ifdef WF_CUDA_EMULATED
@@ -77,9 +78,10 @@ static __device__ __forceinline__ uint32_t wf_bf16_pair(float low, float high)
 #else
     uint32_t pair;
 
+    /* by one: what flushes is the multiplication */
     asm("{\n"
         " .reg .f32 first, second;\n"
-        " mul.rn.ftz.f32 first, %1, 0f3F800000;\n" /* by one: what flushes is the multiplication */
+        " mul.rn.ftz.f32 first, %1, 0f3F800000;\n"
         " mul.rn.ftz.f32 second, %2, 0f3F800000;\n"
         " cvt.rn.bf16x2.f32 %0, first, second;\n"
         "}"
@@ -161,8 +163,8 @@ static __device__ __forceinline__ uint32_t wf_word(const wf_bf16 *x, int64_t n, 
 
 /*
  * x[0 .. n) of a pack at x, n <= PACK, zeros behind them: in one access where `wide` says that
- * every pack of the array is aligned and this one is whole. Read all operands before the first is
- * unpacked: so they are under way together.
+ * every pack of the array is aligned and this one is whole. Read all operands before the first
+ * is unpacked: so they are under way together.
  */
 template <class T>
 static __device__ __forceinline__ wf_pack<T> wf_read(const T *x, int64_t n, bool wide)
@@ -198,14 +200,14 @@ static __device__ __forceinline__ void wf_store(T *y, int64_t n, bool wide, cons
             wf_put(y + i, in[i]);
 }
 
-/* Whether all rows of `width` elements that begin at x can be read in packs. */
+/* Returns true where all rows of `width` elements that begin at x can be read in packs. */
 template <class T> static inline bool wf_wide(const T *x, int64_t width)
 {
     return (uintptr_t)x % 16 == 0 && width % wf_pack<T>::N == 0;
 }
 
-/* A vector of a layer (a gain, a bias), which may be stored either way: it comes from the caches,
-   so the type is asked for at every access. */
+/* A vector of a layer (a gain, a bias), which may be stored either way: it comes from the
+   caches, so the type is asked for at every access. */
 struct wf_vector {
     const void *data;
     bool bf16;
@@ -318,8 +320,9 @@ static inline int64_t wf_ceil(int64_t n, int64_t d)
     return (n + d - 1) / d;
 }
 
-/* Blocks for so many equal pieces of work, over which a block loops: several times as many as a GPU
-   holds at once, so that no tail is long. The emulated one has few, so that loops are gone through. */
+/* Blocks for so many equal pieces of work, over which a block loops: several times as many as a
+   GPU holds at once, so that no tail is long. The emulated one has few, so that loops are gone
+   through. */
 #ifdef WF_CUDA_EMULATED
 enum { WF_MOST_BLOCKS = 5 };
 #else

@@ -3,8 +3,8 @@
  * chunks (product.c).
  *
  *     linear     y_m = x W_m^T     chunks of k; a piece is a block of columns of x and of W
- *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a product
- *                                  for every run of members with the same chunks
+ *     linear_dx  dx = dy_m W_m     chunks of n, each the chain of its members' products; a
+ *                                  product for every run of members with the same chunks
  *     linear_dw  dW = dy^T x       a chunk per sequence
  *     linear_bias, linear_bias_gelu: linear, finished where its chunks are added
  */
@@ -98,15 +98,16 @@ static wf_status forward(const wf_call *call, void *workspace)
     return status;
 }
 
-/* What cuBLASLt can add: its biases are of the result's type. */
+/* Returns true for biases that cuBLASLt can add: those of the result's type. */
 static bool fits(const wf_tensor *bias, const wf_tensor *y)
 {
     return bias->dtype == y->dtype && (uintptr_t)bias->data % WF_CUDA_ALIGNED == 0;
 }
 
-/* A product with its bias, and what it makes of it; *then: that is left to be done. In exact mode the
-   kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a pass of its own: the
-   sum that cuBLASLt would keep for the gradient has the bias in it, ours has not. */
+/* A product with its bias, and what it makes of it; *then: that is left to be done. In exact
+   mode the kernel that adds chunks has it all; else cuBLASLt adds biases, and gelu is a pass of
+   its own: the sum that cuBLASLt would keep for the gradient has the bias in it, ours has
+   not. */
 static wf_cuda_product joined_product(const wf_call *call, int m, wf_call *one, bool *then)
 {
     const wf_tensor *bias = call->in[1 + wf_linear_joined(call) + m];
@@ -292,7 +293,8 @@ static wf_status dw(const wf_call *call, void *workspace)
     return status == WF_OK ? wf_cuda_product_run(&p, workspace) : status;
 }
 
-/* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is partial. */
+/* Factors are of one type; a result is rounded behind its sum, or stays f32 where it is
+   partial. */
 enum { FACTORS = WF_IN(WF_MAX_INPUTS) - 1, RESULTS = WF_OUT(0) | WF_OUT(1) | WF_OUT(2) };
 enum {
     ONE = WF_IN(0) | WF_IN(1),

@@ -1,10 +1,11 @@
-/* kernels/cuda/linear_internal.h - what a call of linear or matmul asks of a product. Not installed. */
+/* kernels/cuda/linear_internal.h - what a call of linear or matmul asks of a product. Not
+   installed. */
 #ifndef WF_KERNELS_CUDA_LINEAR_INTERNAL_H
 #define WF_KERNELS_CUDA_LINEAR_INTERNAL_H
 
 #include "kernels/cuda/matmul_internal.h"
 
-/* Where an element lies, by its number in memory. */
+/* Returns the address of an element, by its number in memory. */
 const void *wf_cuda_element(const wf_tensor *t, int64_t element);
 
 /* Both factors and, of a joined op, all members are stored alike, or it is WF_EDTYPE. */

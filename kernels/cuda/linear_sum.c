@@ -1,4 +1,5 @@
-/* kernels/cuda/linear_sum.c - x W^T + u B^T on the GPU: a product of chunks with two members (product.c). */
+/* kernels/cuda/linear_sum.c - x W^T + u B^T on the GPU: a product of chunks with two members
+   (product.c). */
 #include "kernels/cuda/linear_internal.h"
 #include "kernels/shared_internal.h"
 

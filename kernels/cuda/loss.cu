@@ -1,10 +1,10 @@
 /*
  * kernels/cuda/loss.cu - the rows of kernels/loss.c: a block for every row of the vocabulary.
  *
- * The sum of a row is a midpoint tree over the 8 chunks of the vocabulary; element e of a chunk is in
- * thread e % 256, a chain, and threads are added as wf_block_sum does. Rows may begin anywhere, and
- * which thread has an element must not depend on it: so sums read element by element, and only the
- * maximum and the gradient, which have no order, read packs.
+ * The sum of a row is a midpoint tree over the 8 chunks of the vocabulary; element e of a chunk
+ * is in thread e % 256, a chain, and threads are added as wf_block_sum does. Rows may begin
+ * anywhere, and which thread has an element must not depend on it: so sums read element by
+ * element, and only the maximum and the gradient, which have no order, read packs.
  */
 #include "kernels/cuda/operands_internal.h"
 
@@ -16,7 +16,7 @@ struct logits {
     bool wide; /* the first row begins where a pack may */
 };
 
-/* How many elements come before the first whole pack of a row; all where packs cannot be read. */
+/* Returns the elements before the first whole pack of a row; all where packs cannot be read. */
 template <class T>
 __device__ __forceinline__ int64_t head_of(const T *row, int64_t n, bool wide)
 {

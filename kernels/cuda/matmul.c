@@ -1,8 +1,8 @@
 /*
  * kernels/cuda/matmul.c - one product by cuBLASLt, and which algorithm makes it.
  *
- * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first factor
- * is our b. An algorithm is asked for once for each shape, and kept.
+ * cuBLAS sees matrices by columns: row-major c = a b^T is c^T = b a^T there, so its first
+ * factor is our b. An algorithm is asked for once for each shape, and kept.
  */
 #include "kernels/cuda/matmul_internal.h"
 #include "kernels/cuda/cudnn_internal.h"
@@ -12,7 +12,7 @@
 
 enum { CANDIDATES = 16 };
 
-/* What an algorithm was chosen for. */
+/* The problem that an algorithm was chosen for. */
 typedef struct algorithm_key {
     int64_t m, n, depth, a_ld, b_ld, c_ld;
     uint32_t a_aligned, b_aligned, c_aligned; /* bytes */

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, for exact off, and products of chunks
- * (product.c). Matrices are row-major here; matmul.c turns them around for cuBLAS.
+ * kernels/cuda/matmul_internal.h - one product of matrices by cuBLASLt, for exact off, and
+ * products of chunks (product.c). Matrices are row-major here; matmul.c turns them around for
+ * cuBLAS.
  */
 #ifndef WF_KERNELS_CUDA_MATMUL_INTERNAL_H
 #define WF_KERNELS_CUDA_MATMUL_INTERNAL_H
@@ -9,11 +10,11 @@
 
 WF_BEGIN_DECLS
 
-/* What cuBLASLt may use where it chooses freely; NVIDIA's advice for Hopper. */
+/* The workspace of cuBLASLt where it chooses freely; NVIDIA's advice for Hopper. */
 enum { WF_CUDA_BLAS_WORKSPACE = 32 << 20, WF_CUDA_ALIGNED = 16 };
 
-/* A factor: element (row, i) of the sum's index i is data[row * ld + i] where the index runs along
-   rows in memory (`along`), else data[i * ld + row]. */
+/* A factor: element (row, i) of the sum's index i is data[row * ld + i] where the index runs
+   along rows in memory (`along`), else data[i * ld + row]. */
 typedef struct wf_cuda_factor {
     const void *data;
     int64_t ld;
@@ -61,7 +62,7 @@ wf_status wf_cuda_product_run(const wf_cuda_product *p, void *workspace);
 
 enum { WF_CUDA_CHUNKS = 8 }; /* one pass adds so many */
 
-/* Where a product goes: rows to_ld apart, added to what is there or not, with a bias as of
+/* The output of a product: rows to_ld apart, added to the old content or not, with a bias as of
    wf_cuda_product. */
 typedef struct wf_cuda_result {
     void *to;
@@ -83,8 +84,8 @@ typedef struct wf_cuda_join {
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 
-/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements of
-   `size` bytes. */
+/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements
+   of `size` bytes. */
 typedef struct wf_cuda_pad {
     const void *from;
     void *to;
@@ -93,7 +94,8 @@ typedef struct wf_cuda_pad {
 } wf_cuda_pad;
 cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *pad);
 
-/* ---- what wf_cuda.math holds; made when first asked for, NULL with a failure in the context ---- */
+/* ---- what wf_cuda.math holds; made when first asked for, NULL with a failure in the context
+   ---- */
 
 typedef struct wf_cuda_math {
     struct wf_cuda_algorithm *algorithm;

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/measure.cu - what is asked of whole models: the squares of a norm, and the digest.
- * Both are sums of integers (core/numerics/exact_sum.h, core/numerics/digest.h), which have no order: blocks add
- * theirs by atomics, and the bits are the CPU's whatever the grid.
+ * kernels/cuda/measure.cu - what is asked of whole models: the squares of a norm, and the
+ * digest. Both are sums of integers (core/numerics/exact_sum.h, core/numerics/digest.h), which
+ * have no order: blocks add theirs by atomics, and the bits are the CPU's whatever the grid.
  */
 #include "core/numerics/bits.h"
 #include "core/numerics/exact_sum.h"
@@ -10,7 +10,7 @@
 namespace
 {
 
-typedef unsigned long long word; /* what CUDA's atomics take */
+typedef unsigned long long word; /* the type of CUDA's atomics */
 
 enum { LANES = 8, CHUNKS_OF_BLOCK = WF_BLOCK / LANES, MOST_BLOCKS = 1024 };
 

@@ -1,9 +1,9 @@
 /*
- * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps what
- * is given back, and the copies, fills, sums and digests that the host asks for.
+ * kernels/cuda/memory.c - the GPU's memory: stream-ordered blocks from CUDA's pool, which keeps
+ * what is given back, and the copies, fills, sums and digests that the host asks for.
  *
- * Without `side_stream` all goes to the rank's stream, after what it computes and before what follows,
- * and a failure is noted. Work on the side stream, which is waited for here: whoever
+ * Without `side_stream` all goes to the rank's stream, after what it computes and before what
+ * follows, and a failure is noted. Work on the side stream, which is waited for here: whoever
  * asks has already waited for what computes the sources.
  */
 #include "kernels/cuda/device_internal.h"
@@ -13,7 +13,8 @@
 
 enum { LEAST = 64, SLOTS = 4, SLOT_BYTES = 1 << 20 };
 
-/* What the host writes waits here for its copy, so that the host need not: batches of tokens. */
+/* Staging buffers: data written by the host wait here for their copy, so that the host need
+   not: batches of tokens. */
 struct wf_cuda_staging {
     struct {
         void *pinned;
@@ -46,8 +47,8 @@ static void release(void *self, void *block, size_t bytes)
     wf_cuda_note(cuda, cudaFreeAsync(block, cuda->stream), "memory given back");
 }
 
-/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks for
-   cudaDeviceEnablePeerAccess. */
+/* Blocks of a pool are its GPU's alone until others are let in: unlike cudaMalloc's, which asks
+   for cudaDeviceEnablePeerAccess. */
 static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf_error *error)
 {
     for (int i = 0; i < readers; i++) {
@@ -99,7 +100,7 @@ static wf_status finish(wf_cuda *cuda, cudaStream_t stream, cudaError_t code, co
     return wf_cuda_failure(cuda, error);
 }
 
-/* Of work on the rank's own stream nothing is said now. */
+/* Ends a copy; failures of work on the rank's own stream are reported later. */
 static wf_status end(wf_cuda *cuda, bool side_stream, cudaError_t code, const char *what,
                      wf_error *error)
 {
@@ -188,7 +189,7 @@ static cudaError_t copy_bytes(void *to, const void *from, size_t bytes, cudaStre
     return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
-/* What overlaps goes by way of other memory. */
+/* Copies a run; overlapping ones go by way of other memory. */
 static cudaError_t copy_run(void *to, const void *from, size_t bytes, cudaStream_t stream)
 {
     uintptr_t x = (uintptr_t)to, y = (uintptr_t)from;

@@ -1,10 +1,10 @@
 /*
- * kernels/cuda/norm_internal.h - layernorm and rmsnorm of rows, alone and behind a residual addition: the
- * kernels of norm.cu and add_norm.cu.
+ * kernels/cuda/norm_internal.h - layernorm and rmsnorm of rows, alone and behind a residual
+ * addition: the kernels of norm.cu and add_norm.cu.
  *
- * A block has a row, and holds it in registers where it fits (16384 elements of bf16, 8192 of f32):
- * pack p of a row belongs to thread p % threads, threads being a function of the row's length. Sums
- * over a row are chains in each thread and then wf_block_sum.
+ * A block has a row, and holds it in registers where it fits (16384 elements of bf16, 8192 of
+ * f32): pack p of a row belongs to thread p % threads, threads being a function of the row's
+ * length. Sums over a row are chains in each thread and then wf_block_sum.
  */
 #ifndef WF_KERNELS_CUDA_NORM_INTERNAL_H
 #define WF_KERNELS_CUDA_NORM_INTERNAL_H
@@ -21,13 +21,13 @@ template <class T> static inline unsigned wf_row_threads(int64_t d)
     return (unsigned)(threads < WF_ROW_THREADS ? threads : (int64_t)WF_ROW_THREADS);
 }
 
-/* Where pack k of this thread begins, in the part of a row that begins at c. */
+/* Returns where pack k of this thread begins, in the part of a row that begins at c. */
 template <class T> static __device__ __forceinline__ int64_t wf_row_at(int64_t c, int k)
 {
     return c + ((int64_t)k * blockDim.x + threadIdx.x) * wf_pack<T>::N;
 }
 
-/* What is normed: x itself .. */
+/* The input of a norm: x itself .. */
 template <class T> struct wf_plain_rows {
     const T *x;
     bool wide;
@@ -121,8 +121,8 @@ static __device__ __forceinline__ void wf_norm_read(const S &source, const wf_no
     }
 }
 
-/* y = (v - mean) rstd gain + bias for the pack at column i, 0 <= i < d; no mean and no bias where
-   not CENTRED. */
+/* y = (v - mean) rstd gain + bias for the pack at column i, 0 <= i < d; no mean and no bias
+   where not CENTRED. */
 template <class T, bool CENTRED>
 static __device__ __forceinline__ void wf_norm_write(const wf_norm &a, int64_t row, int64_t i,
                                                      const float *v, float mean, float rstd)

@@ -1,8 +1,8 @@
 /*
- * kernels/cuda/operands_internal.h - in which type the tensors of a call are stored, and the kernel that is
- * compiled for it. Activations of a call (wf_kernel.all_bf16) are all f32 or all bf16, or dispatch
- * widens them; vectors of parameters (wf_kernel.mixed_ok) may be either, each for itself; all other
- * floats (statistics, sums, losses, gradients of vectors) are f32.
+ * kernels/cuda/operands_internal.h - in which type the tensors of a call are stored, and the
+ * kernel that is compiled for it. Activations of a call (wf_kernel.all_bf16) are all f32 or all
+ * bf16, or dispatch widens them; vectors of parameters (wf_kernel.mixed_ok) may be either, each
+ * for itself; all other floats (statistics, sums, losses, gradients of vectors) are f32.
  */
 #ifndef WF_KERNELS_CUDA_OPERANDS_INTERNAL_H
 #define WF_KERNELS_CUDA_OPERANDS_INTERNAL_H
@@ -49,8 +49,8 @@ static inline wf_status wf_check_types(const wf_call *call, bool *bf16)
 }
 
 /*
- * Checks the types, calls launch(a value of the storage type), which gives a cudaError_t, and tells
- * what came of it:  return wf_run(call, [&](auto zero) { typedef decltype(zero) T; ..
+ * Checks the types, calls launch(a value of the storage type), which gives a cudaError_t, and
+ * tells what came of it:  return wf_run(call, [&](auto zero) { typedef decltype(zero) T; ..
  */
 template <class L> static inline wf_status wf_run(const wf_call *call, L launch)
 {

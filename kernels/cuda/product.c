@@ -1,15 +1,16 @@
 /*
- * kernels/cuda/product.c - a product whose sum is cut in chunks, and the midpoint tree over them
- * (core/numerics/tree.h).
+ * kernels/cuda/product.c - a product whose sum is cut in chunks, and the midpoint tree over
+ * them (core/numerics/tree.h).
  *
- * In exact mode kernels of our own (tensor_product.c) make it: one launch makes all chunks of a node of the tree and
- * adds them. With exact off cuBLASLt makes the products, one of them mostly, and a kernel of ours adds up to
- * eight in one pass where they do not go to the result directly.
+ * In exact mode kernels of our own (tensor_product.c) make it: one launch makes all chunks of a
+ * node of the tree and adds them. With exact off cuBLASLt makes the products, one of them
+ * mostly, and a kernel of ours adds up to eight in one pass where they do not go to the result
+ * directly.
  *
- * Nodes that are not the result are floats in buffers of the workspace, for so many rows at a time
- * that the buffers stay in the second level cache. A node of many chunks has its left half wait in a
- * buffer of its own. What is not aligned as exact products need it, or not of a whole depth, is
- * copied before with zeros behind it: they add nothing, in any layout.
+ * Nodes that are not the result are floats in buffers of the workspace, for so many rows at a
+ * time that the buffers stay in the second level cache. A node of many chunks has its left half
+ * wait in a buffer of its own. What is not aligned as exact products need it, or not of a whole
+ * depth, is copied before with zeros behind it: they add nothing, in any layout.
  */
 #include "kernels/cuda/product_internal.h"
 
@@ -20,7 +21,7 @@ typedef struct product_run {
     int64_t row, rows; /* rows of the result */
 } product_run;
 
-/* Where rows of the product begin so many bytes behind its first. */
+/* Returns the output of rows of the product that begin so many bytes after its first. */
 static wf_cuda_result result_of(const wf_cuda_product *p, size_t at)
 {
     return (wf_cuda_result){.to = (char *)p->c + at,

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/product_finish_internal.h - what happens to a sum of a product when it is complete: it is added
- * to what was there, rounded, and what is joined to the product is done. For .cu files.
+ * kernels/cuda/product_finish_internal.h - what happens to a sum of a product when it is
+ * complete: it is added to what was there, rounded, and what is joined to the product is done.
+ * For .cu files.
  */
 #ifndef WF_KERNELS_CUDA_PRODUCT_FINISH_INTERNAL_H
 #define WF_KERNELS_CUDA_PRODUCT_FINISH_INTERNAL_H
@@ -18,7 +19,8 @@ template <class T> static __device__ __forceinline__ float wf_stored(float x)
     return wf_get(t);
 }
 
-/* An element of the result, with what is joined to it; to: where node 0 of a tree begins, or another. */
+/* An element of the result, with what is joined to it; to: where node 0 of a tree begins, or
+   another. */
 template <class T>
 static __device__ __forceinline__ void wf_finish(const wf_cuda_result &r, T *to, int64_t row,
                                                  int64_t column, float sum)
@@ -47,8 +49,8 @@ static __device__ __forceinline__ void wf_put_four(wf_bf16 *at, const float *x)
     *(uint2 *)at = make_uint2(wf_bf16_pair(x[0], x[1]), wf_bf16_pair(x[2], x[3]));
 }
 
-/* Four neighbours from a multiple of four on; in one store where r.fours says that they are aligned to
-   it. */
+/* Four neighbours from a multiple of four on; in one store where r.fours says that they are
+   aligned to it. */
 template <class T>
 static __device__ __forceinline__ void wf_finish_four(const wf_cuda_result &r, T *to,
                                                       int64_t row, int64_t column,

@@ -26,7 +26,8 @@ int64_t wf_cuda_whole_depth(const wf_cuda_product *p, int64_t depth);
 size_t wf_cuda_copy_bytes(const wf_cuda_product *p, const wf_cuda_factor *f, int64_t rows,
                           int64_t depth);
 
-/* Chunks of a node that is made at once, and how many nodes wait while their other half is made. */
+/* Chunks of a node that is made at once, and how many nodes wait while their other half is
+   made. */
 int64_t wf_cuda_node_chunks(const wf_cuda_product *p);
 int wf_cuda_waiting_nodes(const wf_cuda_product *p);
 

@@ -2,8 +2,8 @@
  * kernels/cuda/product_kernels.cu - what products of chunks need beside cuBLASLt: the midpoint
  * tree over up to eight chunks in one pass, and copies with zeros behind them.
  *
- * A chunk counts as chunk + 0: a product that underflows may be -0, and an empty chunk of another
- * layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.
+ * A chunk counts as chunk + 0: a product that underflows may be -0, and an empty chunk of
+ * another layout would make it +0 (core/numerics/tree.h). So every zero of a tree is +0.
  */
 #include "kernels/cuda/product_finish_internal.h"
 #include "kernels/cuda/tree_internal.h"
@@ -13,7 +13,8 @@ enum { QUAD = 4, MOST_ROWS = 32768 };
 namespace
 {
 
-/* One thread for four neighbours; chunks are read 16 bytes at a time, their rows are aligned. */
+/* One thread for four neighbours; chunks are read 16 bytes at a time, their rows are
+   aligned. */
 template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
 {
     int64_t column = QUAD * ((int64_t)blockIdx.x * blockDim.x + threadIdx.x);

@@ -1,12 +1,14 @@
 /*
- * kernels/cuda/product_plan.c - how a product of chunks is laid out in its workspace: buffers for nodes of its
- * tree, copies of factors that are not aligned, and how many rows of the result they are of.
+ * kernels/cuda/product_plan.c - how a product of chunks is laid out in its workspace: buffers
+ * for nodes of its tree, copies of factors that are not aligned, and how many rows of the
+ * result they are of.
  */
 #include "kernels/cuda/product_internal.h"
 
 enum { BUFFER = 8 << 20, PACKED = 32 << 20, ROWS = 128, LINE = 256, FLOATS = 4 };
 
-/* An H100 runs so many pairs of blocks at once; taken for all GPUs, so that plans are the same. */
+/* An H100 runs so many pairs of blocks at once; taken for all GPUs, so that plans are the
+   same. */
 enum { PAIRS = 66 };
 
 /* More parts are more to add: they must be worth it. */
@@ -32,8 +34,8 @@ bool wf_cuda_is_exact(const wf_cuda_product *p)
     return wf_cuda_host_table->context_exact(p->call->ctx);
 }
 
-/* One product of cuBLASLt's, straight to the result; several only where they add up in float. It multiplies no f32 to
-   bf16. */
+/* One product of cuBLASLt's, straight to the result; several only where they add up in float.
+   It multiplies no f32 to bf16. */
 bool wf_cuda_is_direct(const wf_cuda_product *p)
 {
     bool floats = p->members == 1 || p->c_type == WF_F32;
@@ -80,8 +82,9 @@ int wf_cuda_waiting_nodes(const wf_cuda_product *p)
     return n;
 }
 
-/* So many levels of the tree below a node as leave no part too long, and as let a GPU make the parts in
-   the shortest time: as many rounds of all its pairs of blocks as it takes, each for a part. */
+/* So many levels of the tree below a node as leave no part too long, and as let a GPU make the
+   parts in the shortest time: as many rounds of all its pairs of blocks as it takes, each for a
+   part. */
 int wf_cuda_part_levels(const wf_cuda_product *p, int64_t count)
 {
     int64_t pairs = multiple(p->m, 2 * WF_TENSOR_TILE) / (2 * WF_TENSOR_TILE) *

@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/rope.cu - the row of kernels/rope.c. Cosines and sines of this rank's tokens are made
- * first, in double, and rounded; they serve every sequence and head.
+ * kernels/cuda/rope.cu - the row of kernels/rope.c. Cosines and sines of this rank's tokens are
+ * made first, in double, and rounded; they serve every sequence and head.
  */
 #include "kernels/attention_internal.h"
 #include "kernels/cuda/operands_internal.h"
@@ -16,7 +16,7 @@ struct job {
     bool wide;
 };
 
-/* What each pair is divided by in texts up to the original length, and in longer ones. */
+/* The divisors of each pair in texts up to the original length, and in longer ones. */
 struct divisors {
     float of[2][WF_ROPE_PAIRS];
 };
@@ -45,7 +45,8 @@ __global__ void __launch_bounds__(WF_BLOCK)
     }
 }
 
-/* A thread turns a pack of the first half of what turns with that of its second, or copies a pack of what does not. */
+/* A thread turns a pack of the first half of what turns with that of its second, or copies a
+   pack of what does not. */
 template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a)
 {
     constexpr int PACK = wf_pack<T>::N;

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/row_map_internal.h - y[r, i] = f(x[r, i].., v[i]): elements one by one, with a vector (a bias,
- * a row of positions) that every row meets. A thread keeps its pack of the vector for several rows.
+ * kernels/cuda/row_map_internal.h - y[r, i] = f(x[r, i].., v[i]): elements one by one, with a
+ * vector (a bias, a row of positions) that every row meets. A thread keeps its pack of the
+ * vector for several rows.
  */
 #ifndef WF_KERNELS_CUDA_ROW_MAP_INTERNAL_H
 #define WF_KERNELS_CUDA_ROW_MAP_INTERNAL_H

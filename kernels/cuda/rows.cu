@@ -1,4 +1,5 @@
-/* kernels/cuda/rows.cu - rows of a table by position, their gradient, and their sum with tokens. */
+/* kernels/cuda/rows.cu - rows of a table by position, their gradient, and their sum with
+   tokens. */
 #include "kernels/cuda/operands_internal.h"
 #include "kernels/cuda/row_map_internal.h"
 

@@ -5,7 +5,7 @@ namespace
 {
 enum { EACH = 8 }; /* elements of a thread: 16 bytes of bf16, 32 of floats */
 
-/* Of core/numerics/bf16.h: denormals become zeros of their sign, on every device. */
+/* Flushes denormals to zeros of their sign, as core/numerics/bf16.h, on every device. */
 __device__ __forceinline__ float flushed(float x)
 {
     return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/sums.cu - the rows of kernels/sums.c, and sum of kernels/dims.c. The sum over one dim
- * is a midpoint tree over its chunks (or sequences), element by element; sums inside a sequence are column_sum.h's, and token_sum's a warp for
- * each of the 8 chunks.
+ * kernels/cuda/sums.cu - the rows of kernels/sums.c, and sum of kernels/dims.c. The sum over
+ * one dim is a midpoint tree over its chunks (or sequences), element by element; sums inside a
+ * sequence are column_sum.h's, and token_sum's a warp for each of the 8 chunks.
  */
 #include "kernels/cuda/activation_internal.h"
 #include "kernels/cuda/column_sum_internal.h"
@@ -183,7 +183,8 @@ struct open_tree {
     }
 };
 
-/* An element a thread: there are few, and each waits for its rows, of which some are read at once. */
+/* An element a thread: there are few, and each waits for its rows, of which some are read at
+   once. */
 template <class T> __device__ __forceinline__ float sum_rows(const dim_job &a, const T *x)
 {
     constexpr int AHEAD = 8;

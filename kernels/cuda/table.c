@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/table.c - the kernel of every row of kernels/ops.def: wf_cuda_<row>, in the file that
- * is named like the row's own. One that is not there has a reason in missing.def, and its call is
- * an error that says it, in a plan as well.
+ * kernels/cuda/table.c - the kernel of every row of kernels/ops.def: wf_cuda_<row>, in the file
+ * that is named like the row's own. One that is not there has a reason in missing.def, and its
+ * call is an error that says it, in a plan as well.
  */
 #include "kernels/cuda/device_internal.h"
 

@@ -1,13 +1,14 @@
 /*
  * kernels/cuda/tables.cu - embeddings: rows of a table by token.
  *
- * The gradient of an embedding: the tokens of each row of the table are brought in order (counted,
- * placed anyhow, then each ranked among its fellows, so no order of atomics is left), and a block
- * sums a row: a chain over the tokens of a sequence, and the midpoint tree over sequences. Those
- * without the token would add +0, which changes nothing: they, and whole subtrees, are skipped.
+ * The gradient of an embedding: the tokens of each row of the table are brought in order
+ * (counted, placed anyhow, then each ranked among its fellows, so no order of atomics is left),
+ * and a block sums a row: a chain over the tokens of a sequence, and the midpoint tree over
+ * sequences. Those without the token would add +0, which changes nothing: they, and whole
+ * subtrees, are skipped.
  *
- * A token outside of the vocabulary cannot be told by a kernel: its embedding is NaN, and so the
- * loss; its gradient goes nowhere.
+ * A token outside of the vocabulary cannot be told by a kernel: its embedding is NaN, and so
+ * the loss; its gradient goes nowhere.
  */
 #include "kernels/cuda/operands_internal.h"
 
@@ -169,7 +170,7 @@ __global__ void __launch_bounds__(WF_BLOCK) rank_kernel(sorting s)
     }
 }
 
-/* How far down the midpoint tree over n chunks i and j part, i < j. */
+/* Returns the depth at which i and j part in the midpoint tree over n chunks, i < j. */
 __device__ int depth_of(int64_t n, int64_t i, int64_t j)
 {
     int64_t first = 0;
@@ -189,7 +190,7 @@ __device__ int depth_of(int64_t n, int64_t i, int64_t j)
     }
 }
 
-/* Where in order[begin .. end) the tokens from `token` on begin. */
+/* Finds where in order[begin .. end) the tokens from `token` on begin. */
 __device__ uint32_t find(const uint32_t *order, uint32_t begin, uint32_t end, int64_t token)
 {
     while (begin < end) {
@@ -211,7 +212,8 @@ struct rows_job {
     bool wide;
 };
 
-/* Subtree w of the 8 that the tree over `chunks` sequences has three levels down; n may be 0. */
+/* Subtree w of the 8 that the tree over `chunks` sequences has three levels down; n may be
+   0. */
 __device__ __forceinline__ void subtree(int64_t chunks, int w, int64_t *first, int64_t *n)
 {
     *first = 0;
@@ -274,7 +276,8 @@ __device__ void sum_node(const rows_job &a, int64_t first, int64_t n, uint32_t k
         sum[e] = node[0][e];
 }
 
-/* Warps sum the 8 subtrees of 32 packs of a row's columns, and those are added in their tree. */
+/* Warps sum the 8 subtrees of 32 packs of a row's columns, and those are added in their
+   tree. */
 template <class T> __global__ void __launch_bounds__(LANES *WARPS) rows_kernel(rows_job a)
 {
     constexpr int PACK = wf_pack<T>::N;

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/tensor_map_internal.h - factors and results of a product as tensor maps, by which Hopper's tensor memory
- * accelerator copies boxes of them: 128 bytes wide, swizzled as tensor_tile_internal.h says. For .cu files.
+ * kernels/cuda/tensor_map_internal.h - factors and results of a product as tensor maps, by
+ * which Hopper's tensor memory accelerator copies boxes of them: 128 bytes wide, swizzled as
+ * tensor_tile_internal.h says. For .cu files.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_MAP_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_MAP_INTERNAL_H
@@ -52,7 +53,8 @@ static inline bool wf_map_factor(CUtensorMap *map, const void *data, int64_t ld,
            CUDA_SUCCESS;
 }
 
-/* A result, node by node: what lies outside of it is not stored. False where it is not aligned. */
+/* A result, node by node: what lies outside of it is not stored. False where it is not
+   aligned. */
 template <class T>
 static inline bool wf_map_result(CUtensorMap *map, const wf_tensor_product *p, const void *data,
                                  int box_rows)

@@ -1,11 +1,12 @@
 /*
  * kernels/cuda/tensor_product.c - which kernel makes a product in exact mode.
  *
- * An element of the result is one expression in every layout, since the kernels say how a chunk is
- * summed: of f32 from its first term on, each added by a multiply-add, which is the CPU's expression; of bf16 16 terms by
- * one instruction of the tensor cores, added to the sum of those before. What the instruction does with an
- * element does not depend on where it lies. On an H200 the two kernels of bf16 have the same bits, as far as was
- * looked (docs/gpu.md); nothing relies on it: which of them serves is a question to the GPU alone.
+ * An element of the result is one expression in every layout, since the kernels say how a chunk
+ * is summed: of f32 from its first term on, each added by a multiply-add, which is the CPU's
+ * expression; of bf16 16 terms by one instruction of the tensor cores, added to the sum of
+ * those before. What the instruction does with an element does not depend on where it lies. On
+ * an H200 the two kernels of bf16 have the same bits, as far as was looked (docs/gpu.md);
+ * nothing relies on it: which of them serves is a question to the GPU alone.
  */
 #include "kernels/cuda/tensor_product_internal.h"
 #include <stdlib.h>
@@ -13,7 +14,8 @@
 
 enum { HOPPER = 90 };
 
-/* Whether the kernel for Hopper serves, unless the environment asks for the other. */
+/* Returns true where the kernel for Hopper serves, unless the environment asks for the
+   other. */
 static bool is_hopper(const wf_cuda *cuda)
 {
     const char *asked = getenv("WEFT_TENSOR_CORES");

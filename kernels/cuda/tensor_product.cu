@@ -62,8 +62,9 @@ __device__ __forceinline__ void load_matrices(uint32_t (&to)[4], const char *fro
                      : "memory");
 }
 
-/* Where a lane's row of four matrices lies: rows from `row` on, terms from `term` on. The second
-   matrix is the next eight rows of the first where by_rows, else the next eight terms. */
+/* Returns the address of a lane's row of four matrices: rows from `row` on, terms from `term`
+   on. The second matrix is the next eight rows of the first where by_rows, else the next eight
+   terms. */
 template <bool ALONG>
 __device__ __forceinline__ const char *matrix_row(const char *tile, int row, int term, int lane,
                                                   bool by_rows)

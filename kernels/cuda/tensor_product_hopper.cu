@@ -1,11 +1,12 @@
 /*
  * kernels/cuda/tensor_product_hopper.cu - tensor products by wgmma, for compute capability 9.0.
  *
- * A block makes 128 x 128 elements of a node after the other. A thread of its first warpgroup has tiles of
- * the factors copied to shared memory by the tensor memory accelerator, some stages ahead, which puts zeros
- * where a piece ends; the other two warpgroups multiply them, 64 rows each, and meet the first at
- * two barriers a stage: full, empty. Of two sums that wait one is in registers, one in shared memory,
- * from where the result leaves while the next tile is multiplied.
+ * A block makes 128 x 128 elements of a node after the other. A thread of its first warpgroup
+ * has tiles of the factors copied to shared memory by the tensor memory accelerator, some
+ * stages ahead, which puts zeros where a piece ends; the other two warpgroups multiply them, 64
+ * rows each, and meet the first at two barriers a stage: full, empty. Of two sums that wait one
+ * is in registers, one in shared memory, from where the result leaves while the next tile is
+ * multiplied.
  */
 #include "kernels/cuda/tensor_product_internal.h"
 
@@ -15,7 +16,8 @@
 namespace
 {
 
-/* Where stages, sums put aside and barriers lie in shared memory, from its first aligned byte on. */
+/* The offsets of stages, spilled sums and barriers in shared memory, from its first aligned
+   byte on. */
 enum {
     AT_ASIDE = STAGES * STAGE,
     AT_FULL = AT_ASIDE + ASIDE,
@@ -123,7 +125,8 @@ __device__ __forceinline__ void last_is_read(uint32_t shared, turn now)
         wf_arrive_everywhere(shared + AT_EMPTY + BARRIER * last);
 }
 
-/* STEPS times 16 terms of the next stage are being added to d, those of the stage before have been. */
+/* STEPS times 16 terms of the next stage are being added to d, those of the stage before have
+   been. */
 template <bool A, bool B, int STEPS>
 __device__ __forceinline__ void sum_stage(float (&d)[SUMS], uint32_t shared, turn *now,
                                           int worker, bool other_is_read)
@@ -144,8 +147,8 @@ __device__ __forceinline__ void sum_stage(float (&d)[SUMS], uint32_t shared, tur
     next(now);
 }
 
-/* The sum of a chunk. Its last stage ends with zeros, which add nothing: of two kinds of stages alone the
-   instructions stay in their cache. */
+/* The sum of a chunk. Its last stage ends with zeros, which add nothing: of two kinds of stages
+   alone the instructions stay in their cache. */
 template <bool A, bool B>
 __device__ __forceinline__ void sum_chunk(const wf_tensor_product &p, int chunk,
                                           float (&d)[SUMS], uint32_t shared, turn *now,
@@ -229,8 +232,8 @@ __device__ __forceinline__ void work(const mapped<N> &of, uint32_t shared, float
     asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-/* STORED: results are aligned as the accelerator stores them. A kernel of both ways would keep some of
-   its sums in local memory, for which there is hardly any cache left. */
+/* STORED: results are aligned as the accelerator stores them. A kernel of both ways would keep
+   some of its sums in local memory, for which there is hardly any cache left. */
 template <bool A, bool B, bool STORED, class T, int N>
 __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
     hopper_kernel(const WF_GRID_CONSTANT mapped<N> of)
@@ -266,8 +269,8 @@ __global__ void __cluster_dims__(CLUSTER, 1, 1) __launch_bounds__(THREADS, 1)
 
 /* ---- the host's side ---- */
 
-/* The units of a node of n chunks (wf_unit_of), the first in the lowest four bits: how many chunks,
-   one or two, and four times how many nodes end with it. */
+/* The units of a node of n chunks (wf_unit_of), the first in the lowest four bits: how many
+   chunks, one or two, and four times how many nodes end with it. */
 uint16_t units_of(int n)
 {
     uint16_t units = 0;
@@ -325,7 +328,7 @@ cudaError_t map_and_launch(cudaStream_t stream, const wf_tensor_product *p, int 
     }
     if (stored)
         return launch<true, T, N>(stream, of, processors);
-    /* what is seldom asked for has one size of kernels */
+    /* rarely used variants have one size of kernels */
     if constexpr (N == WF_TENSOR_PIECES)
         return launch<false, T, N>(stream, of, processors);
     else

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/tensor_product_internal.h - products in exact mode, by kernels of our own (tensor_product.c): the sums
- * of all chunks and the midpoint tree over them in one kernel, of bf16 on tensor cores, of f32 by multiply-adds.
+ * kernels/cuda/tensor_product_internal.h - products in exact mode, by kernels of our own
+ * (tensor_product.c): the sums of all chunks and the midpoint tree over them in one kernel, of
+ * bf16 on tensor cores, of f32 by multiply-adds.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_PRODUCT_INTERNAL_H
@@ -24,8 +25,9 @@ typedef struct wf_tensor_piece {
     int64_t a_ld, b_ld, depth;
 } wf_tensor_piece;
 
-/* 1 << levels nodes of the midpoint tree over `chunks` chunks: all those of one level, each of up to
-   WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * apart elements. */
+/* 1 << levels nodes of the midpoint tree over `chunks` chunks: all those of one level, each of
+   up to WF_TENSOR_CHUNKS chunks of `members` pieces. Node i goes to result.to + i * apart
+   elements. */
 typedef struct wf_tensor_product {
     wf_dtype type; /* the factors' */
     wf_tensor_piece piece[WF_TENSOR_PIECES];

@@ -1,12 +1,12 @@
 /*
- * kernels/cuda/tensor_tile_internal.h - what the kernels of tensor products have in common: tiles of factors in
- * shared memory, and the midpoint tree as the order in which sums of chunks are put aside and added.
- * For .cu files.
+ * kernels/cuda/tensor_tile_internal.h - what the kernels of tensor products have in common:
+ * tiles of factors in shared memory, and the midpoint tree as the order in which sums of chunks
+ * are put aside and added. For .cu files.
  *
- * A tile is 64 terms of so many rows of a factor, in lines of 128 bytes: 64 terms of a row where the
- * factor's terms lie along its rows, else 64 rows of a term, a block of 64 rows after the other. The
- * eight units of 16 bytes of line l lie at their number xor l % 8, the 128-byte swizzle of Hopper's
- * instruction, so that eight lines' units of one number are in all banks.
+ * A tile is 64 terms of so many rows of a factor, in lines of 128 bytes: 64 terms of a row
+ * where the factor's terms lie along its rows, else 64 rows of a term, a block of 64 rows after
+ * the other. The eight units of 16 bytes of line l lie at their number xor l % 8, the 128-byte
+ * swizzle of Hopper's instruction, so that eight lines' units of one number are in all banks.
  */
 #ifndef WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
 #define WF_KERNELS_CUDA_TENSOR_TILE_INTERNAL_H
@@ -62,8 +62,8 @@ template <int N> static __device__ __forceinline__ void wf_copy_wait(void)
 #endif
 }
 
-/* A tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros behind both; by
-   THREADS threads, of which this is number t. */
+/* A tile of ROWS rows from `first` of `rows` on, terms k to k + 64 of `depth`, zeros behind
+   both; by THREADS threads, of which this is number t. */
 template <int ROWS, int THREADS, bool ALONG>
 static __device__ __forceinline__ void wf_load_tile(char *to, const wf_bf16 *f, int64_t ld,
                                                     int64_t first, int64_t rows, int64_t k,
@@ -112,8 +112,8 @@ static __device__ __forceinline__ void wf_node_chunks(wf_tile_job *job, int n, i
     job->count = n;
 }
 
-/* Job number `job` of those over down x across tiles of every node. Jobs side by side share rows of a
-   or of b in the second level cache. */
+/* Job number `job` of those over down x across tiles of every node. Jobs side by side share
+   rows of a or of b in the second level cache. */
 static __device__ __forceinline__ wf_tile_job wf_job_of(const wf_tensor_product &p, int job,
                                                         int down, int across)
 {
@@ -130,9 +130,9 @@ static __device__ __forceinline__ wf_tile_job wf_job_of(const wf_tensor_product 
     return j;
 }
 
-/* The tree over n chunks is made in units of its lowest nodes, of one chunk or two, or of one where `most` is that. Of
-   the one that begins with chunk l: how many chunks it has, and how many sums that wait are added to it then:
-   the nodes that end with it. */
+/* The tree over n chunks is made in units of its lowest nodes, of one chunk or two, or of one
+   where `most` is that. Of the one that begins with chunk l: how many chunks it has, and how
+   many sums that wait are added to it then: the nodes that end with it. */
 struct wf_tree_unit {
     int chunks, ends;
 };
@@ -198,8 +198,8 @@ template <int N> static __device__ __forceinline__ void wf_clear(float (&sum)[N]
         sum[i] = 0.0f;
 }
 
-/* The midpoint tree over `count` chunks, at most eight; sum_chunk(l, to) makes to the sum of chunk l, in order. Sums that
-   wait are in registers: two, and the first chunk of a pair. */
+/* The midpoint tree over `count` chunks, at most eight; sum_chunk(l, to) makes to the sum of
+   chunk l, in order. Sums that wait are in registers: two, and the first chunk of a pair. */
 template <int N, class F>
 static __device__ __forceinline__ void wf_sum_chunks(int count, float (&sum)[N], F sum_chunk)
 {
@@ -233,16 +233,17 @@ static __device__ __forceinline__ void wf_sum_chunks(int count, float (&sum)[N],
 
 /* ---- sums on their way to the result, as rows of COLUMNS floats in shared memory ---- */
 
-/* Fours of a row lie at their number xor the row's lowest bits: so neither those who write parts of
-   eight rows nor those who read a row have to wait for each other. */
+/* Fours of a row lie at their number xor the row's lowest bits: so neither those who write
+   parts of eight rows nor those who read a row have to wait for each other. */
 template <int COLUMNS>
 static __device__ __forceinline__ float *wf_sum_at(float *tile, int row, int column)
 {
     return tile + row * COLUMNS + ((column / 4) ^ (row % 8)) * 4 + column % 4;
 }
 
-/* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk + 0, so
-   that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 behind the tree gives that. */
+/* ROWS rows from (row, column) of the result on, by THREADS threads. A chunk counts as chunk +
+   0, so that every zero of a tree is +0 (core/numerics/tree.h): one addition of +0 behind the
+   tree gives that. */
 template <class T, int ROWS, int COLUMNS, int THREADS>
 static __device__ __forceinline__ void wf_finish_tile(const wf_tensor_product &p, T *to,
                                                       float *tile, int64_t row, int64_t column,

@@ -1,4 +1,5 @@
-/* kernels/cuda/tree_internal.h - the midpoint tree (core/numerics/tree.h) over N values of a thread. For .cu files. */
+/* kernels/cuda/tree_internal.h - the midpoint tree (core/numerics/tree.h) over N values of a
+   thread. For .cu files. */
 #ifndef WF_KERNELS_CUDA_TREE_INTERNAL_H
 #define WF_KERNELS_CUDA_TREE_INTERNAL_H
 

@@ -26,7 +26,7 @@ struct wf_mesh {
     uint8_t fine;    /* a bit per axis: its cuts ignore grains */
     wf_comm *comm[WF_MAX_AXES];
     wf_layout *layouts;
-    void *gathered; /* what wf_mesh_gather brought last */
+    void *gathered; /* the result of the last wf_mesh_gather */
     size_t gathered_bytes;
 };
 
@@ -40,8 +40,8 @@ const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 /* A layout to change: a copy of `from`, or whole. */
 wf_layout wf_layout_copy(const wf_mesh *mesh, const wf_layout *from);
 
-/* Whether `axis` is the number of one. -1 never is; any other number that is none is an error of the
-   mesh's context. */
+/* Returns true where `axis` is the number of an axis. -1 never is; any other number that is
+   none is an error of the mesh's context. */
 bool wf_mesh_has_axis(const wf_mesh *mesh, int axis);
 
 /* The axes that cut dim i in a layout, with the places of a rank; returns how many. */
@@ -51,23 +51,26 @@ int wf_layout_cutters(const wf_mesh *mesh, const wf_layout *layout, int i, int r
 /* WF_ELAYOUT and a text where a tensor of ndim dims cannot have this layout. */
 wf_status wf_layout_fits(wf_context *ctx, const wf_layout *layout, int ndim);
 
-/* The same tensor in another layout, nothing recorded, for who only reads it (mesh/array/redistribute.c). */
+/* The same tensor in another layout, nothing recorded, for who only reads it
+   (mesh/array/redistribute.c). */
 wf_tensor *wf_move_one(wf_tensor *x, const wf_layout *to);
 
 /* The layouts of an op's outputs (mesh/array/sharding_rule.c). */
 wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_layout **out);
-/* WF_ELAYOUT where some rank's part of the operand is not its part of the view: an axis that is cut
-   finely may cut inside of what the view shows as one. */
+/* WF_ELAYOUT where some rank's part of the operand is not its part of the view: an axis that is
+   cut finely may cut inside of what the view shows as one. */
 wf_status wf_layout_view(const wf_call *call, const wf_signature *sig, const wf_layout *layout,
                          const wf_dim *dims);
 
-/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split them. */
+/* The letters that output o is a sum over, a bit each; a sum over ranks where axes split
+   them. */
 uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o);
 
 /* In how many parts a layout cuts a dim, where all of them are of one size; 0: they are not. */
 int64_t wf_layout_even_parts(const wf_layout *layout, int d, const wf_dim *dim);
 
-/* Tells the context where outputs of these layouts are not the sums of one rank (mesh/array/exact.c). */
+/* Tells the context where outputs of these layouts are not the sums of one rank
+   (mesh/array/exact.c). */
 void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
                          const wf_layout *const *out);
 

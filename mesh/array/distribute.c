@@ -1,4 +1,5 @@
-/* mesh/array/distribute.c - between plain memory or rank-local tensors and tensors of the mesh. */
+/* mesh/array/distribute.c - between plain memory or rank-local tensors and tensors of the
+   mesh. */
 #include "core/host_data.h"
 #include "mesh/array/array_internal.h"
 #include <inttypes.h>

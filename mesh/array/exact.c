@@ -1,11 +1,12 @@
 /*
  * mesh/array/exact.c - whether ranks add what one rank would add, in its order.
  *
- * A sum over dims is a midpoint tree over the chunks of one of them (wf_chunk_dim), each a chain
- * over everything else; ranks are added in the midpoint tree of each axis, the innermost axis of
- * the mesh first. The bits are those of one rank where every node of the ranks' tree is a node of
- * the chunks'. This is the one place where that is looked at: for every call, every dim that it
- * sums and that axes split. Where it is not so, wf_context_inexact has the first one found.
+ * A sum over dims is a midpoint tree over the chunks of one of them (wf_chunk_dim), each a
+ * chain over everything else; ranks are added in the midpoint tree of each axis, the innermost
+ * axis of the mesh first. The bits are those of one rank where every node of the ranks' tree is
+ * a node of the chunks'. This is the one place where that is looked at: for every call, every
+ * dim that it sums and that axes split. Where it is not so, wf_context_inexact has the first
+ * one found.
  */
 #include "mesh/array/array_internal.h"
 #include <inttypes.h>
@@ -109,7 +110,7 @@ static trees trees_of(const wf_mesh *mesh, const summed *s)
     return t;
 }
 
-/* Where a part begins, by its number; where a chunk does. */
+/* Returns where a part begins, by its number; where a chunk does. */
 static int64_t part_at(const trees *t, int64_t p)
 {
     wf_cutter axis[WF_MAX_AXES];
@@ -131,8 +132,9 @@ static int64_t chunk_at(const trees *t, int64_t chunk)
 }
 
 /*
- * Whether n members of axis i, from part p on, have a tree that is the node over the chunks [chunk,
- * chunk + chunks), which are the same elements. What is empty changes no sum, on either side.
+ * Returns true where n members of axis i, from part p on, have a tree that is the node over the
+ * chunks [chunk, chunk + chunks), which are the same elements. Empty parts change no sum, on
+ * either side.
  */
 static bool nests(const trees *t, int i, int64_t p, int64_t n, int64_t chunk, int64_t chunks)
 {
@@ -168,7 +170,8 @@ static bool in_order(const summed *s)
     return true;
 }
 
-/* What most calls have, without a walk over all ranks: powers of two, as many as cut the dim. */
+/* Returns true in the common case, without a walk over all ranks: powers of two, as many as cut
+   the dim. */
 static bool plainly_nests(const trees *t)
 {
     for (int i = 0; i < t->n_axes; i++)
@@ -186,15 +189,16 @@ static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t
     return text;
 }
 
-/* Whether ranks' rows of a batch are no parts of a sum over ranks. */
+/* Returns true where ranks' rows of a batch are kept per sequence and not summed over ranks. */
 static bool comes_apart(const summed *s)
 {
     return s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH &&
            wf_context_has_rows_apart(s->operand->ctx);
 }
 
-/* Why one of n summed dims is not what one rank adds; NULL where it is. Of several terms each has to
-   nest by itself: what is empty for one of them is not for another. */
+/* Returns the reason why one of n summed dims is not what one rank adds; NULL: exact. Of
+   several terms each has to nest by itself: an empty part of one of them may not be empty in
+   another. */
 static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool terms)
 {
     trees t = trees_of(mesh, s);

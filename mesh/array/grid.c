@@ -45,7 +45,7 @@ int64_t wf_grid_rank(int n, const int *size, const int *coordinate)
     return rank;
 }
 
-/* How many of n axes cut between grains: those before the first fine one. */
+/* Returns the number of axes that cut between grains: those before the first fine one. */
 static int coarse(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = 0;
@@ -68,7 +68,8 @@ static int64_t parts_of(int n, const wf_cutter *axis, int64_t *place)
     return parts;
 }
 
-/* What the axes from the first fine one on cut, or all of a dim: part `place` begins at start + wf_cut(..). */
+/* The dim, or the part of it, that the axes from the first fine one on cut: part `place` begins
+   at start + wf_cut(..). */
 typedef struct pieces {
     int64_t start, size, grain, parts, place;
 } pieces;
@@ -104,8 +105,8 @@ void wf_cut_along(const wf_dim *dim, int n, const wf_cutter *axis, int64_t *cuts
         cuts[i] = p.start + wf_cut(p.size, p.grain, p.parts, first + i);
 }
 
-/* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows with n: the
-   largest part of fine axes is one of the largest before them. */
+/* The largest of p parts of n grains is ceil(n / p) of them (core/numerics/tree.h), which grows
+   with n: the largest part of fine axes is one of the largest before them. */
 int64_t wf_cut_largest(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int k = coarse(dim, n, axis);

@@ -74,7 +74,7 @@ static bool idle(const wf_mesh *mesh, int axis)
     return !wf_mesh_has_axis(mesh, axis) || mesh->size[axis] == 1;
 }
 
-/* What is laid out over an axis that the mesh does not have would be whole, without a word. */
+/* Refuses an axis that the mesh does not have, over which a tensor would silently be whole. */
 static bool misspelt(wf_mesh *mesh, int axis)
 {
     char axes[256] = "";

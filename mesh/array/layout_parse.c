@@ -26,7 +26,7 @@ static wf_status refuse(const reader *r, const char *what)
                    r->text, what, r->at - r->text + 1, axes);
 }
 
-/* Whether the text goes on with `word`, which is then passed by; spaces before it do not count. */
+/* Skips `word` where the text continues with it, and spaces before it; returns true then. */
 static bool accept(reader *r, const char *word)
 {
     size_t n = strlen(word);

@@ -35,7 +35,7 @@ static wf_status check_axes(const wf_comm *world, int n, const wf_axis *axes, wf
     return WF_OK;
 }
 
-/* What has no values can't be sent. */
+/* Refuses a plan over a transport that moves data: tensors without values can't be sent. */
 static wf_status check_plan(const wf_context *ctx, const wf_comm *world, wf_error *error)
 {
     if (!wf_context_dry_run(ctx) || !world->transport->moves)
@@ -65,7 +65,7 @@ static wf_status open_group(wf_mesh *mesh, int axis, wf_error *error)
     return status;
 }
 
-/* For whoever has to say which rank it was. Axes of one rank tell nothing. */
+/* Notes the rank's coordinates for reports of failures. Axes of one rank are left out. */
 static void note_coordinates(const wf_mesh *mesh)
 {
     char text[WF_MAX_AXES * (WF_AXIS_NAME + 16)] = "";

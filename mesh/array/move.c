@@ -2,8 +2,8 @@
  * mesh/array/move.c - carrying out the steps of a redistribution for many tensors at once.
  *
  * A round takes the first tensor that has a collective to do and all others whose next step is
- * the same kind over the same axis: they travel as buffers of one collective, whose rows are the
- * dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
+ * the same kind over the same axis: they travel as buffers of one collective, whose rows are
+ * the dims in front of the one that is cut. Gathers take tensors of any types along, as bytes.
  */
 #include "core/sharing.h"
 #include "mesh/array/move_internal.h"
@@ -23,8 +23,9 @@ struct wf_move {
     int64_t count;
     wf_pending *pending;
     bool background; /* the next collective may progress while the caller computes */
-    bool shares;     /* what is whole on all members may be one memory of all of them */
-    item items[];    /* [count] */
+    /* the result may be memory that all members share, where it is whole on them */
+    bool shares;
+    item items[]; /* [count] */
 };
 
 static size_t move_bytes(int64_t count)
@@ -39,8 +40,8 @@ static void drop_cuts(wf_move *move, item *it)
     it->in_round = false;
 }
 
-/* The tensor after the step; the move holds it and no scope, so that what is passed through on
-   the way is freed at once. */
+/* Makes the tensor after the step; the move holds it and no scope, so that intermediate tensors
+   are freed at once. */
 static wf_status make_next(wf_move *move, item *it)
 {
     wf_context *ctx = move->ctx;
@@ -66,7 +67,8 @@ static wf_status make_next(wf_move *move, item *it)
     return wf_context_status(ctx);
 }
 
-/* A sum that is complete is rounded at once, so that steps behind it move what is stored. */
+/* Advances an item by a step. A sum that is complete is rounded at once, so that steps after it
+   move the stored type. */
 static wf_status advance(wf_move *move, item *it)
 {
     wf_tensor *rounded;
@@ -95,7 +97,8 @@ static wf_status run_local(wf_move *move, item *it)
     return advance(move, it);
 }
 
-/* cuts[i] = elements of `size` bytes before piece i of dim d of t, which the last axis of a layout cuts. */
+/* cuts[i] = elements of `size` bytes before piece i of dim d of t, which the last axis of a
+   layout cuts. */
 static void cut_dim(const wf_tensor *t, int d, const wf_layout *layout, size_t size,
                     int64_t *cuts)
 {
@@ -147,7 +150,8 @@ static wf_status prepare(wf_move *move, item *it, size_t size, wf_comm_buffer *b
     return WF_OK;
 }
 
-/* Of several types tensors are gathered together. */
+/* Returns true where two items take the same step. Tensors of several types are gathered
+   together. */
 static bool same_step(const item *a, const item *b)
 {
     return a->step.kind == b->step.kind && a->step.axis == b->step.axis &&
@@ -156,7 +160,8 @@ static bool same_step(const item *a, const item *b)
            !wf_tensor_is_fake(b->now);
 }
 
-/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several types. */
+/* Bytes of what a round moves: of its tensors' elements, or 1 where those are of several
+   types. */
 static size_t element_of(const wf_move *move, const item *first)
 {
     for (int64_t i = 0; i < move->count; i++)
@@ -166,17 +171,16 @@ static size_t element_of(const wf_move *move, const item *first)
     return wf_dtype_size(first->now->dtype);
 }
 
-/* Grains of dim d that the rank with most of them holds: every member of a group knows the same,
-   whatever the other axes have left it. */
+/* Grains of dim d that the rank with most of them holds: every member of a group knows the
+   same, whatever the other axes have left it. */
 static int64_t most_grains(const wf_tensor *t, int d)
 {
     return wf_layout_largest_part(wf_mesh_of(t->ctx), t->layout, d, &t->dim[d]) /
            t->dim[d].grain;
 }
 
-/* A sum that is rounded when it is complete is scattered first, by its longest dim: what is
-   gathered then is rounded already, and moves as it is stored. Where transports sum in their own
-   order they do so best in one step. */
+/* Scatters a sum that is rounded when it is complete first, by its longest dim: then rounded
+   values are gathered. Transports that sum in their own order do so best in one step. */
 static void round_halfway(const wf_move *move, item *it)
 {
     const wf_tensor *t = it->now;

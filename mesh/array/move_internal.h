@@ -19,11 +19,13 @@ typedef struct wf_move_step {
 bool wf_move_next(wf_mesh *mesh, const wf_layout *from, const wf_layout *to,
                   wf_move_step *step);
 
-/* The layout of t after a step; and whether t may take it: WF_EDTYPE, WF_ELAYOUT, in the context. */
+/* The layout of t after a step; and whether t may take it: WF_EDTYPE, WF_ELAYOUT, in the
+   context. */
 const wf_layout *wf_move_layout(const wf_move_step *step, const wf_tensor *t);
 wf_status wf_move_check(const wf_move_step *step, const wf_tensor *t);
 
-/* Elements that this rank holds in the dims before `dim`, and in those behind it; behind the rows of nf4, bytes. */
+/* Elements that this rank holds in the dims before `dim`, and in those behind it; behind the
+   rows of nf4, bytes. */
 static inline int64_t wf_outer_count(const wf_tensor *t, int dim)
 {
     int64_t n = 1;
@@ -47,13 +49,15 @@ static inline int64_t wf_inner_count(const wf_tensor *t, int dim)
     return n;
 }
 
-/* The tensor after a step, in memory that all members see, where the step leaves all of them the same and
-   they are threads of one process; NULL: it is to be this rank's own, or there is an error. */
+/* The tensor after a step, in memory that all members see, where the step leaves all of them
+   the same and they are threads of one process; NULL: it is to be this rank's own, or there is
+   an error. */
 wf_tensor *wf_move_shared(wf_context *ctx, const wf_move_step *step, const wf_tensor *t,
                           const wf_layout *layout);
 
-/* wf_move_run for what modules compute and only read: where members of a group are threads of one
-   process, what is whole on all of them is one memory that they share (core/sharing.h). */
+/* Moves tensors like wf_move_run, for results that modules only read: where members of a group
+   are threads of one process, a tensor that is whole on all of them is one memory that they
+   share (core/sharing.h). */
 wf_status wf_move_border(wf_context *ctx, int64_t count, wf_tensor *const *x,
                          const wf_layout *const *to, wf_tensor **y);
 

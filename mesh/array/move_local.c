@@ -1,4 +1,5 @@
-/* mesh/array/move_local.c - the steps of a redistribution that a rank does with what it has: a slice, a summand. */
+/* mesh/array/move_local.c - the steps of a redistribution that a rank does with what it has: a
+   slice, a summand. */
 #include "mesh/array/move_internal.h"
 #include <string.h>
 

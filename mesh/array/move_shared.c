@@ -1,4 +1,5 @@
-/* mesh/array/move_shared.c - what a step leaves whole on all members of a group, in memory that all of them see. */
+/* mesh/array/move_shared.c - what a step leaves whole on all members of a group, in memory that
+   all of them see. */
 #include "core/sharing.h"
 #include "mesh/array/move_internal.h"
 

@@ -129,7 +129,8 @@ static bool may_be_partial(const wf_tensor *t, const wf_move_step *step)
            (wf_dtype_is_narrow(t->dtype) && reduces && step->reduction == WF_REDUCE_SUM);
 }
 
-/* Rows of nf4 move as they are, and nothing else of it does; of dynamic8, an optimizer's state, nothing does. */
+/* Rows of nf4 move as they are, and nothing else of it does; of dynamic8, an optimizer's state,
+   nothing does. */
 static bool moves_rows(const wf_tensor *t, const wf_move_step *step)
 {
     if (wf_dtype_is_dynamic8(t->dtype))

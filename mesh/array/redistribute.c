@@ -13,8 +13,8 @@ typedef struct border {
     int axis; /* the one that it moves, or -1 for all */
 } border;
 
-/* Where a gradient goes: to the dual of where x came from, on the border's axes. That of a vector
-   may have a row per sequence in front of its dim. */
+/* Returns the layout to which a gradient goes: the dual of that of x, on the border's axes.
+   That of a vector may have a row per sequence in front of its dim. */
 static const wf_layout *gradient_layout(const wf_tensor *grad, const border *b, int i)
 {
     wf_mesh *mesh = wf_mesh_of(grad->ctx);
@@ -38,8 +38,8 @@ static wf_tensor *sum_sequences(wf_tensor *rows)
     return wf_apply(wf_context_device(rows->ctx)->batch_sum, NULL, 0, 1, rows);
 }
 
-/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in which
-   a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
+/* Rows are summed over the ranks that share a sequence, and then over sequences: the order in
+   which a plan sums the gradients of vectors (parallel/shard/gradient_reduce.c). */
 static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **grad)
 {
     wf_tensor *x[WF_MAX_OUTPUTS];
@@ -94,7 +94,8 @@ static const wf_op border_op = {.name = "redistribute",
                                 .flags = WF_OP_BORDER | WF_OP_PASS,
                                 .backward = border_backward};
 
-/* Of a maximum over ranks only the rank that had it would get a gradient, and nobody keeps which. */
+/* Refuses the gradient of a maximum over ranks: only the rank that had it would get one, and it
+   is not recorded. */
 static wf_status check_maximum(const wf_tensor *x, const wf_layout *to)
 {
     char text[256];
@@ -162,7 +163,8 @@ static wf_status check_axis(wf_context *ctx, int axis, int count, wf_tensor *con
     return WF_OK;
 }
 
-/* shares: the results may be memory that members of a group share, since nobody writes to them. */
+/* Redistributes and records. shares: the results may be memory that members of a group share,
+   since they are only read. */
 static wf_status redistribute(int axis, bool shares, int count, wf_tensor *const *x,
                               const wf_layout *const *to, wf_tensor **y)
 {

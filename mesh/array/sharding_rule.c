@@ -1,5 +1,6 @@
 /*
- * mesh/array/sharding_rule.c - which layouts of operands are legal, and which layouts the outputs then have.
+ * mesh/array/sharding_rule.c - which layouts of operands are legal, and which layouts the
+ * outputs then have.
  *
  * All follows from the signature, letter by letter:
  *   - the same letter is split by the same ordered axes in every operand;
@@ -7,8 +8,8 @@
  *   - an axis that splits a contracted letter leaves the outputs partial over it, and may then
  *     split nothing else of the op (of an op that is a sum of terms: all contracted letters);
  *   - no output has one axis twice;
- *   - what the members of a group make is split by the same axes (WF_OP_MEMBERS): the gradient of
- *     their common operand is one sum over all of it.
+ *   - what the members of a group make is split by the same axes (WF_OP_MEMBERS): the gradient
+ *     of their common operand is one sum over all of it.
  * Partial operands are legal where the op's flags say so. Letter g of an op with WF_OP_GROUPS
  * groups letter h: it may be whole where h is split, or be split by the same axis if every
  * rank's query heads use exactly its own groups.
@@ -33,7 +34,8 @@ static char letter_name(int letter)
     return letter < 26 ? (char)('a' + letter) : '.';
 }
 
-/* WF_ELAYOUT: the op, its operands with their layouts, then what is wrong and the way out. */
+/* Records WF_ELAYOUT: the op, its operands with their layouts, then the conflict and a
+   remedy. */
 static wf_status refuse(const wf_call *call, const char *format, ...) WF_PRINTF(2, 3);
 
 static wf_status refuse(const wf_call *call, const char *format, ...)
@@ -73,7 +75,7 @@ static wf_status refuse_split(const wf_call *call, const wf_signature *sig, int 
                   letter_name(letter), operand);
 }
 
-/* What splits each letter; operands must agree. */
+/* Reads the axes that split each letter; operands must agree. */
 static wf_status read_inputs(const wf_call *call, const wf_signature *sig, letters *l)
 {
     bool seen[WF_LETTERS] = {false};
@@ -246,7 +248,7 @@ static wf_status pass_partial(const wf_call *call, uint8_t *sum, uint8_t *max)
         *sum |= s;
         *max |= m;
     }
-    /* what is never rounded is no copy of a sum that will be */
+    /* a tensor that is never rounded is no copy of a sum that will be */
     copies = linear && partial == last &&
              (!call->op->keep_fp32 || call->in[last]->dtype == call->in[last]->rounds_to);
     if (partial < 0 || copies || (joint && alike && !*max))
@@ -335,8 +337,9 @@ wf_status wf_layout_rule(const wf_call *call, const wf_signature *sig, const wf_
     return status;
 }
 
-/* Whether every rank's part of dim d of the operand is as much of the whole as its part of the view's
-   dim; one part after the other, so that they begin at the same elements then. */
+/* Returns true where every rank's part of dim d of the operand is as much of the whole as its
+   part of the view's dim; one part after the other, so that they begin at the same elements
+   then. */
 static bool same_parts(const wf_tensor *x, int d, const wf_layout *layout, int to,
                        const wf_dim *dim)
 {

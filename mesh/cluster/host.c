@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/host.c - reading a host through hwloc: this machine here, and what others describe in a child
- * process (in_child_internal.h), whose answer is checked.
+ * mesh/cluster/host.c - reading a host through hwloc: this machine here, and what others
+ * describe in a child process (in_child_internal.h), whose answer is checked.
  *
  * A GPU is a PCI device of a class for computing (3D controller, accelerator), or a display of
  * NVIDIA's or AMD's; it is known by its bus number, because hwloc names GPUs only where it was
@@ -33,8 +33,8 @@ static const char *source_name(const wf_host_reader *r)
     return r->options->source ? r->options->source : "this machine";
 }
 
-/* Multiplies the counts of hwloc's synthetic text: "pack:2 core:8(attributes) 2". What else is wrong with
-   it hwloc says. */
+/* Multiplies the counts of hwloc's synthetic text: "pack:2 core:8(attributes) 2". What else is
+   wrong with it hwloc says. */
 static wf_status check_synthetic(const char *text, wf_error *error)
 {
     double threads = 1;

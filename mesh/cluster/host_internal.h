@@ -12,7 +12,7 @@ typedef struct wf_host_reader {
     hwloc_obj_t *device, *nic; /* as in the host */
 } wf_host_reader;
 
-/* Where an object is: itself, or what of the machine its bus hangs on. */
+/* Returns the object that locates a device: itself, or the object that its bus hangs on. */
 hwloc_obj_t wf_host_place(const wf_host_reader *r, hwloc_obj_t object);
 int wf_host_package(const wf_host_reader *r, hwloc_obj_t object);
 

@@ -1,4 +1,5 @@
-/* mesh/cluster/host_links.c - what lies between two devices of a host, and which network card is near. */
+/* mesh/cluster/host_links.c - what lies between two devices of a host, and which network card
+   is near. */
 #include "mesh/cluster/host_internal.h"
 #include <stdlib.h>
 

@@ -18,7 +18,7 @@ enum { WALL_MS = 60000, MEMORY_MIB = 2048 };
 
 /* The first bytes of what the child writes. */
 typedef struct answer {
-    uint64_t bytes; /* how many follow */
+    uint64_t bytes; /* bytes that follow */
     int32_t status;
     char text[sizeof((wf_error){0}).text];
 } answer;
@@ -31,7 +31,8 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Returns the bytes of addresses that this process has mapped, terabytes with some sanitizers; 0: not known. */
+/* Returns the bytes of addresses that this process has mapped, terabytes with some sanitizers;
+   0: not known. */
 static rlim_t mapped(void)
 {
     unsigned long long pages = 0;
@@ -87,7 +88,8 @@ static _Noreturn void run(int fd, wf_child_body *body, void *arg)
     _exit(0);
 }
 
-/* Reads what comes until the end. False: it takes too long, is too much, or there is no memory. */
+/* Reads what comes until the end. False: it takes too long, is too much, or there is no
+   memory. */
 static bool take(int fd, size_t most, char **all, size_t *bytes)
 {
     int64_t until = now_ms() + WALL_MS;

@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/job_compare.c - jobs of processes, compared: by hash in one gather of a small card of each, and by name
- * and value in a second one where hashes differ.
+ * mesh/cluster/job_compare.c - jobs of processes, compared: by hash in one gather of a small
+ * card of each, and by name and value in a second one where hashes differ.
  */
 #include "mesh/cluster/job_compare_internal.h"
 #include <inttypes.h>
@@ -49,7 +49,8 @@ static party name_of(const card *c, int process)
     return p;
 }
 
-/* The first process that has failed, else the first whose job is another one than that of process 0; -1: none. */
+/* The first process that has failed, else the first whose job is another one than that of
+   process 0; -1: none. */
 static int find_other(const card *c, int n)
 {
     for (int i = 0; i < n; i++)
@@ -76,7 +77,8 @@ static void put_others(const card *c, int n, int other, char *text, size_t room)
         snprintf(text + used, room - (size_t)used, " and %d more", shown - 8);
 }
 
-/* Whether all processes have failed with the same words: a flag that none of them knows. */
+/* Returns true where all processes have failed with the same text, as by a flag that all of
+   them refuse. */
 static bool all_say_that(int n, const gathered *g)
 {
     for (int i = 0; i < n; i++)
@@ -86,7 +88,7 @@ static bool all_say_that(int n, const gathered *g)
     return true;
 }
 
-/* What `other` brings: its error, or entries beside those of process 0. */
+/* Explains how `other` differs: its error, or entries beside those of process 0. */
 static wf_status explain(const wf_job_peers *p, const card *c, int other, const gathered *g,
                          wf_error *error)
 {

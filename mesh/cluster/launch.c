@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long ranks may take to return when their world has failed: to the end of what they compute,
-   and hardly at all where a process is lost, whose launcher will kill the others in a second. */
+/* Times that ranks have to return when their world has failed: to the end of their computation,
+   and hardly any where a process is lost, whose launcher will kill the others in a second. */
 enum {
     LOOK_MS = 20,
     GRACE_MS = 10000,
@@ -110,7 +110,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* Whether the world has failed, and how. */
+/* Returns true where the world has failed, with the cause. */
 static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
 {
     return l->detector ? wf_detector_verdict(l->detector, wait_ms, v)
@@ -124,7 +124,7 @@ static int grace_ms(const wf_launch_options *o, const wf_verdict *v)
     return !v->stuck ? GRACE_MS : v->code == WF_ELOST ? lost : GRACE_STUCK_MS;
 }
 
-/* What a rank here has returned where its transport keeps no cause. */
+/* Returns the status of a rank here where its transport keeps no cause. */
 static wf_status first_status(const launch *l, wf_error *error)
 {
     for (int i = 0; i < l->n; i++)
@@ -138,7 +138,7 @@ static wf_status first_status(const launch *l, wf_error *error)
     return WF_OK;
 }
 
-/* How a world ends. */
+/* The state of the end of a world. */
 typedef struct ending {
     wf_launch_end end;
     wf_error *error;
@@ -152,7 +152,7 @@ static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, e
 
     e->failed = true; /* a process that crashes reports from its signal, which then ends it */
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
-    if (!mine) /* where the reporter is lost as well, whoever claims it first */
+    if (!mine) /* the reporter is lost as well: the first to claim the report makes it */
         mine = !wf_detector_await_reported(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
     e->end.reported = !mine || !wf_muster_claim();
     if (!e->end.reported && o->report) {
@@ -163,8 +163,8 @@ static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, e
         wf_detector_reported(l->detector);
 }
 
-/* Wait for the ranks here; how many do not return. That a process is lost is reported before: the launcher
-   may end all others at any moment. */
+/* Wait for the ranks here; how many do not return. That a process is lost is reported before:
+   the launcher may end all others at any moment. */
 static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
     int64_t failed = 0;
@@ -231,7 +231,7 @@ static wf_status run_world(launch *l, const wf_launch_options *o, wf_error *erro
     return status;
 }
 
-/* Whether it is that of wf_launch_meet, which asks for nothing. */
+/* Returns true for the options of wf_launch_meet, which asks for nothing. */
 static bool is_meeting(const wf_launch_options *o)
 {
     return !o->launcher && !o->transport && o->ranks == wf_launcher_detected().processes;

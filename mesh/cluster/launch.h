@@ -24,7 +24,7 @@ typedef struct wf_rank {
     const char *warning;
 } wf_rank;
 
-/* How a world ended, beside its status. */
+/* The end of a world, beside its status. */
 typedef struct wf_launch_end {
     /* it failed, and the failure was reported: by `report`, or by another process */
     bool reported;

@@ -1,11 +1,12 @@
-/* mesh/cluster/launch_check.c - compares what the environment says of the processes with what they are. */
+/* mesh/cluster/launch_check.c - compares what the environment says of the processes with what
+   they are. */
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/transport/launcher_internal.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What a process has in its environment; -1: nothing. And where the transport has it. */
+/* The number in a process's environment; -1: none. And the transport's number. */
 typedef struct said {
     int32_t process, local, local_process;
     int32_t host; /* the number of the first process there */

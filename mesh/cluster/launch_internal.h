@@ -1,4 +1,5 @@
-/* mesh/cluster/launch_internal.h - a launch, as what opens it and what runs it share it. Not installed. */
+/* mesh/cluster/launch_internal.h - a launch, as what opens it and what runs it share it. Not
+   installed. */
 #ifndef WF_MESH_CLUSTER_LAUNCH_INTERNAL_H
 #define WF_MESH_CLUSTER_LAUNCH_INTERNAL_H
 
@@ -28,7 +29,7 @@ typedef struct launch {
     wf_detector_options detection;
     wf_detector *detector; /* NULL: there is nothing that ranks do not notice themselves */
     wf_comm **comm;        /* [n] */
-    wf_job *job;           /* what processes must have alike */
+    wf_job *job;           /* settings that processes must have alike */
     bool compares;         /* ranks compare it, since processes could not */
     wf_rank_map map;       /* the ranks that run here: */
     int n;                 /* so many .. */
@@ -43,16 +44,18 @@ typedef struct launch {
 /* The transport that is asked for, or that suits what started this process. */
 const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *error);
 
-/* A world whose ranks are attached and seen by the failure detector, and have not started: *out, which is NULL where it
-   cannot be. Where processes have to meet for that, *end tells how it failed: with `stuck` they have
-   not, and one of this process's threads is still waiting for them. */
+/* A world whose ranks are attached and seen by the failure detector, and have not started:
+   *out, which is NULL where it cannot be. Where processes have to meet for that, *end tells how
+   it failed: with `stuck` they have not, and one of this process's threads is still waiting for
+   them. */
 wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, launch **out,
                          wf_launch_end *end, wf_error *error);
 
 /* ---- launch_check.c ---- */
 
-/* Compares each process's number, and its number on its host, with what its environment says, by which it
-   has named itself to others. Collective over the processes; an error is the same on all of them. */
+/* Compares each process's number, and its number on its host, with what its environment says,
+   by which it has named itself to others. Collective over the processes; an error is the same
+   on all of them. */
 wf_status wf_launch_check(const wf_transport *t, void *world, const wf_processes *all,
                           wf_error *error);
 

@@ -1,7 +1,7 @@
 /*
- * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run here, the failure detector.
- * What joins processes may wait for one of them for ever, so a thread of its own does that, and is left
- * behind when one does not come.
+ * mesh/cluster/launch_open.c - a world until its ranks start: its transport, which ranks run
+ * here, the failure detector. What joins processes may wait for one of them for ever, so a
+ * thread of its own does that, and is left behind when one does not come.
  */
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
@@ -78,9 +78,9 @@ const wf_transport *wf_launch_transport(const wf_launch_options *o, wf_error *er
     return asked ? asked : wf_transport_find(wf_launcher_transport(&launcher), error);
 }
 
-/* Which ranks run here: all of them in one process, or the one that is asked for where nothing moves.
-   Of several processes each has those that the rank map gives it, or one where processes cannot tell
-   each other of their hosts. */
+/* Maps ranks to this process: all of them in one process, or the one that is asked for where
+   nothing moves. Of several processes each has those that the rank map gives it, or one where
+   processes cannot exchange their hosts. */
 static wf_status map_ranks(const wf_transport *t, void *world, const wf_launch_options *o,
                            const wf_processes *all, wf_rank_map *map, wf_error *error)
 {
@@ -127,7 +127,8 @@ static launch *launch_new(const wf_transport *transport, void *world, const wf_r
     return l;
 }
 
-/* Who started this process shall not leave it behind, but for what it may have to write down first. */
+/* Who started this process shall not leave it behind, but for what it may have to write down
+   first. */
 static void prepare_process(const wf_launch_options *o)
 {
     wf_launcher l = wf_launcher_detected();
@@ -137,13 +138,14 @@ static void prepare_process(const wf_launch_options *o)
         wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 2);
 }
 
-/* What a process finds of the others, once the transport knows them. */
+/* The information of a process about the others, once the transport knows them. */
 typedef struct meeting {
     wf_processes of; /* n is 1 until they are known */
     bool alike;      /* all of them have the same error */
 } meeting;
 
-/* Compares the environment of the processes that meet here with what they are, and their jobs. */
+/* Compares the environment of the processes that meet here with what they are, and their
+   jobs. */
 static wf_status meet(const wf_transport *t, void *world, const wf_launch_options *o,
                       meeting *met, wf_error *error)
 {
@@ -329,7 +331,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     return status;
 }
 
-/* Entries of the caller, and those that every launch has. */
+/* Makes the job of a launch: entries of the caller, and those that every launch has. */
 static wf_job *make_job(const wf_transport *t, const wf_launch_options *o)
 {
     wf_job *job = wf_job_new();

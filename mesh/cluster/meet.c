@@ -3,7 +3,7 @@
 #include "mesh/transport/launcher.h"
 #include <stddef.h>
 
-/* What a process launches that has no ranks to run. */
+/* Runs nothing: the rank_main of a process that has no ranks to run. */
 static wf_status nothing(wf_rank *rank, void *arg)
 {
     (void)rank;
@@ -27,7 +27,7 @@ bool wf_launch_meet(const wf_job *job, wf_error *error)
     wf_launch(&(wf_launch_options){.ranks = launcher.processes, .job = mine, .end = &end},
               nothing, NULL, &all);
     wf_job_free(mine);
-    /* Where they could not meet the first process says what it knows. */
+    /* without a meeting the first process reports its own error */
     if (all.code == WF_OK || (all.code != WF_EMISMATCH && all.code != error->code))
         return wf_launcher_reports_elsewhere();
     *error = all;

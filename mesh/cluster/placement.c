@@ -1,4 +1,5 @@
-/* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it moves. */
+/* mesh/cluster/placement.c - the cost of a placement, the way to the cheapest, and what it
+   moves. */
 #include "mesh/cluster/placement.h"
 #include "mesh/cluster/placement_internal.h"
 #include <stdio.h>
@@ -89,7 +90,8 @@ typedef struct best {
     double cost;   /* -1: none yet */
 } best;
 
-/* Pack onto these seats: every axis as the one packed first, the innermost before the others. */
+/* Pack onto these seats: every axis as the one packed first, the innermost before the
+   others. */
 static wf_status pack(best *b, const wf_seat *seat, int seats, wf_error *error)
 {
     wf_placement *p = b->p;
@@ -165,7 +167,7 @@ static wf_status pack_on_few(best *b, int *host, wf_seat *seat, wf_error *error)
     return status;
 }
 
-/* On all hosts, and on few; no step makes what is left cheaper. */
+/* Improves placements on all hosts, and on few, until no step makes them cheaper. */
 static wf_status find_good(wf_placement *p, const wf_seat *seat, int seats, wf_error *error)
 {
     size_t bytes = (size_t)p->ranks * sizeof *p->seat;

@@ -57,7 +57,7 @@ typedef struct wf_place_options {
     int n_hosts, n_axes;
     const wf_host *const *host; /* kept, not copied */
     const wf_place_axis *axis;  /* outermost first, as in wf_mesh_open; names are kept */
-    /* Of a host's link, which is never taken for faster than what is inside; 0: nominal. */
+    /* The speed of a host's link, at most that of the links inside; 0: nominal. */
     double network_gbit;
 } wf_place_options;
 

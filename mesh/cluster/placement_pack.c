@@ -2,11 +2,11 @@
  * mesh/cluster/placement_pack.c - a good placement of many ranks, bottom up.
  *
  * Blocks are joined along one axis after the other: single seats to groups of the first axis,
- * these to blocks along the second, and so on. Two blocks are as far apart as the worst link between
- * members that will meet, those of the same number. A group grows from a seed by the block nearest to
- * all that it has; of all seeds the group counts whose worst link is nearest, then the one that
- * leaves the fewest others as near (so that it breaks into no larger island than it must), then
- * the first.
+ * these to blocks along the second, and so on. Two blocks are as far apart as the worst link
+ * between members that will meet, those of the same number. A group grows from a seed by the
+ * block nearest to all that it has; of all seeds the group counts whose worst link is nearest,
+ * then the one that leaves the fewest others as near (so that it breaks into no larger island
+ * than it must), then the first.
  */
 #include "mesh/cluster/placement_internal.h"
 #include <stdlib.h>
@@ -92,7 +92,8 @@ static int host_of(const packing *k, int block)
     return k->block[(size_t)block * (size_t)k->members].host;
 }
 
-/* What a group inside one host takes changes no group inside another. */
+/* Forgets the scores of blocks on the group's hosts and of those that reach over the network;
+   scores inside other hosts stay. */
 static void forget_scores(packing *k, int size)
 {
     for (int i = 0; i < k->n; i++) {

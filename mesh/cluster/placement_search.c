@@ -1,5 +1,6 @@
 /*
- * mesh/cluster/placement_search.c - the cheapest of all placements of a few ranks on a few seats.
+ * mesh/cluster/placement_search.c - the cheapest of all placements of a few ranks on a few
+ * seats.
  *
  * Ranks take seats one after the other. A group's worst link only gets worse as members sit
  * down, so the cost so far is a lower bound, and what is not below the best is not followed.
@@ -17,7 +18,7 @@ typedef struct search {
     double best_cost;
 } search;
 
-/* Where rank r sits: one that moves and waits for its turn is nowhere. */
+/* Returns false where rank r has no seat: it moves and waits for its turn; else its seat. */
 static bool seated(const search *s, int r, int turn, wf_seat *seat)
 {
     for (int i = 0; i < s->ranks; i++)
@@ -47,7 +48,7 @@ static double group_weight(const search *s, int first, int size, int stride, int
     return worst < 0 ? 0 : s->p->weight[worst];
 }
 
-/* What the groups of the rank whose turn it is cost more since it has sat down. */
+/* Returns the cost that a rank adds to its groups since it has been seated in this turn. */
 static double added_cost(const search *s, int turn)
 {
     double sum = 0;

@@ -1,6 +1,6 @@
 /*
- * mesh/cluster/placement_swap.c - from a good placement to one that no single step makes cheaper: two ranks
- * that change seats, or a rank that takes a free one.
+ * mesh/cluster/placement_swap.c - from a good placement to one that no single step makes
+ * cheaper: two ranks that change seats, or a rank that takes a free one.
  *
  * A step changes the cost of the groups of these ranks alone.
  */
@@ -22,7 +22,7 @@ static double group_cost(const wf_placement *p, int axis, int rank)
     return worst < 0 ? 0 : a->bytes * a->size * p->weight[worst];
 }
 
-/* Of all groups of two ranks, those that both are in once. */
+/* Returns the cost of all groups of two ranks, those of both once. */
 static double cost_of_two(const wf_placement *p, int a, int b)
 {
     double sum = 0;
@@ -47,7 +47,7 @@ static void exchange(wf_placement *p, chair *a, chair *b)
         p->seat[b->rank] = b->seat;
 }
 
-/* Where that is cheaper, by more than rounding. */
+/* Exchanges two seats where that is cheaper, by more than rounding. */
 static bool try_exchange(wf_placement *p, chair *a, chair *b)
 {
     int one = a->rank >= 0 ? a->rank : b->rank, other = a->rank >= 0 ? b->rank : -1;

@@ -9,7 +9,7 @@
 /* Beyond, a placement takes seconds to find, and ranks go to one host after the other. */
 enum { MOST_PLACED = 1024 };
 
-/* What a process says of itself. */
+/* A process's own description. */
 typedef struct card {
     int32_t host;    /* the number of the first process there */
     int32_t cores;   /* cores of the host; 0: it could not be read */
@@ -68,7 +68,7 @@ static wf_status number_hosts(hosts *s, const wf_rank_map_peers *peers, wf_error
     return WF_OK;
 }
 
-/* What lies between two seats of a host, of which `link` tells for its cores. */
+/* Returns the link between two seats of a host, given the links of its cores. */
 static uint8_t link_between(const hosts *s, const int *core, const uint8_t *link, int cores,
                             int a, int b)
 {
@@ -272,8 +272,8 @@ static int process_at(const hosts *s, const wf_rank_map_peers *peers, wf_seat se
     return 0;
 }
 
-/* The text of wf_placement_warning, whose advice is that no placement is cheaper: there may be where
-   another order was asked for. */
+/* The text of wf_placement_warning, whose advice is that no placement is cheaper: there may be
+   where another order was asked for. */
 static char *warning_of(const wf_placement *p, wf_rank_order order)
 {
     char text[WF_RANK_MAP_TEXT], *advice;

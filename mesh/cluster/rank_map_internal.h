@@ -1,15 +1,16 @@
 /*
- * mesh/cluster/rank_map_internal.h - which ranks run in which process, where a launcher started several. Not
- * installed.
+ * mesh/cluster/rank_map_internal.h - which ranks run in which process, where a launcher started
+ * several. Not installed.
  *
- * Each process tells all others which host it is on and which cores it may use, and the first one of
- * a host what lies between its cores. So all find the same placement (mesh/cluster/placement.h) of the
- * mesh, on hosts with as many seats as their processes run ranks: whatever order the launcher gave,
- * and however many processes each host has. Between processes data passes memory, so no link there
- * is nearer than WF_LINK_NUMA. Beyond 1,024 ranks they go to one host after the other.
+ * Each process tells all others which host it is on and which cores it may use, and the first
+ * one of a host what lies between its cores. So all find the same placement
+ * (mesh/cluster/placement.h) of the mesh, on hosts with as many seats as their processes run
+ * ranks: whatever order the launcher gave, and however many processes each host has. Between
+ * processes data passes memory, so no link there is nearer than WF_LINK_NUMA. Beyond 1,024
+ * ranks they go to one host after the other.
  *
- * Ranks are then renamed along each axis, which brings none further from another, so that rank 0 is
- * in process 0: the one whose output a launcher shows first.
+ * Ranks are then renamed along each axis, which brings none further from another, so that rank
+ * 0 is in process 0: the one whose output a launcher shows first.
  */
 #ifndef WF_MESH_CLUSTER_RANK_MAP_INTERNAL_H
 #define WF_MESH_CLUSTER_RANK_MAP_INTERNAL_H
@@ -34,7 +35,7 @@ typedef struct wf_rank_map {
     int sharing;     /* ranks that may use the same cores: of the host, or of this process */
     int *process;    /* [ranks of the world] which runs each */
     int local_processes; /* processes of this host */
-    char *warning;       /* what the placement costs, or NULL */
+    char *warning;       /* the cost of the placement, or NULL */
 } wf_rank_map;
 
 /* The processes of a world, and the call that brings together what they say. */
@@ -48,8 +49,8 @@ typedef struct wf_rank_map_peers {
 wf_status wf_rank_map_find(const wf_rank_map_options *options, const wf_rank_map_peers *peers,
                            wf_rank_map *out, wf_error *error);
 
-/* The map without a choice: n ranks from `first` on run here, process after process has as many, and
-   the first of them is number `local` on its host. */
+/* The map without a choice: n ranks from `first` on run here, process after process has as
+   many, and the first of them is number `local` on its host. */
 wf_status wf_rank_map_even(int ranks, int n, int first, int local, wf_rank_map *out,
                            wf_error *error);
 

@@ -4,7 +4,7 @@
 
 #include "core/status.h"
 
-/* Whether hwloc can read a file: it would wait for whoever writes to a pipe. WF_EIO. */
+/* Checks that hwloc can read a file: on a pipe it would wait for a writer. WF_EIO. */
 wf_status wf_topology_file(const char *xml, wf_error *error);
 
 #endif

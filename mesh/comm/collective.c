@@ -37,7 +37,7 @@ size_t wf_part_bytes(const wf_pending *p, const int64_t *cuts, int rank)
     return (size_t)sum * p->what.element;
 }
 
-/* Where the share of a member begins in `total` elements. */
+/* Returns where the share of a member begins in `total` elements. */
 static int64_t share_begin(int64_t total, int size, int member)
 {
     int64_t lines = (total + LINE - 1) / LINE, at = LINE * (lines * member / size);
@@ -164,7 +164,7 @@ static int64_t total_bytes(const wf_pending *p)
     return sum * (int64_t)p->what.element;
 }
 
-/* What this rank receives: for an all_reduce, the bytes of a ring. */
+/* Returns the bytes that this rank receives: for an all_reduce, those of a ring. */
 static int64_t received_bytes(const wf_pending *p)
 {
     int me = p->comm->rank, others = p->comm->size - 1;
@@ -305,7 +305,8 @@ wf_status wf_collective_begin(wf_comm *comm, const wf_collective *what, wf_pendi
     return post(comm, what, !what->at_once, pending, error);
 }
 
-/* Of a message with a tag: a number that both ends find, and no other message of the world has. */
+/* Returns the number of a message with a tag: the same at both ends, and unique in the
+   world. */
 static uint64_t message_of(const wf_pending *p)
 {
     int me = wf_comm_world_rank(p->comm, p->comm->rank);
@@ -323,8 +324,8 @@ static uint64_t message_of(const wf_pending *p)
 }
 
 /* The transfer is what the transport says it is, or else the time from begin to end. Those of a
-   group but its messages go one after the other: one that began while the last bytes of another were
-   under way counts from when that was through. */
+   group but its messages go one after the other: one that began while the last bytes of another
+   were under way counts from when that was through. */
 static void trace(const wf_pending *p, int64_t waited)
 {
     wf_comm *c = p->comm;

@@ -9,7 +9,7 @@
  *     all_reduce      out = sum or max over members of in
  *     reduce_scatter  member i keeps elements [cuts[i], cuts[i+1]) of that
  *     all_gather      member i brings elements [cuts[i], cuts[i+1]) of out
- *     all_to_all      block i of in goes to member i; block i of out comes from member i
+ *     all_to_all      all-to-all: block i of in goes to member i; block i of out comes from it
  *     broadcast       out = in of the root
  *
  * Every member makes the same calls over a group in the same order, and ends what it has begun

@@ -1,4 +1,5 @@
-/* mesh/comm/collective_check.c - what is asked of a collective, checked before anything is posted. */
+/* mesh/comm/collective_check.c - what is asked of a collective, checked before anything is
+   posted. */
 #include "mesh/comm/collective_internal.h"
 
 static bool reducible(const wf_collective *w)

@@ -1,6 +1,6 @@
 /*
- * mesh/comm/collective_data.c - what collectives do to data: copies of parts that may lie in rows, and
- * reductions over members, in the host's memory or by the device that has them.
+ * mesh/comm/collective_data.c - what collectives do to data: copies of parts that may lie in
+ * rows, and reductions over members, in the host's memory or by the device that has them.
  */
 #include "core/numerics/bf16.h"
 #include "mesh/comm/collective_internal.h"

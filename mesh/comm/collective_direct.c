@@ -1,7 +1,7 @@
 /*
- * mesh/comm/collective_direct.c - collectives where members reach each other's memory: the work is
- * cut in pieces that read every input once and write every output once, and whichever member is
- * awake does them (mesh/comm/transport_internal.h, wf_exchange).
+ * mesh/comm/collective_direct.c - collectives where members reach each other's memory: the work
+ * is cut in pieces that read every input once and write every output once, and whichever member
+ * is awake does them (mesh/comm/transport_internal.h, wf_exchange).
  *
  *     all_reduce      the sum of a slice over all members, to all outputs
  *     reduce_scatter  the same, to the output of the member whose part it is
@@ -21,8 +21,8 @@
    caches pay: what the cores' own caches would not hold. */
 enum { SLICE_BYTES = 16 << 10, PIECES = 16, STREAM_BYTES = 8 << 20 };
 
-/* n elements of a share of buffer b: element `at` of the part and those behind it, which lie side
-   by side at `place` of what is cut. */
+/* n elements of a share of buffer b: element `at` of the part and those behind it, which lie
+   side by side at `place` of what is cut. */
 typedef struct slice {
     int64_t b, at, place, n;
 } slice;
@@ -139,8 +139,8 @@ static void *place_of(const wf_pending *p, void *buffer, int64_t at)
     return (char *)buffer + (size_t)at * p->what.element;
 }
 
-/* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers where
-   there is a kernel for it, else by way of a slice in the cache. */
+/* The reduction of elements [at, at + n) of the inputs, to n_targets places: from registers
+   where there is a kernel for it, else by way of a slice in the cache. */
 static wf_status reduce_slice(const wf_exchange *x, const slice *s, int n_targets,
                               wf_error *error)
 {
@@ -201,8 +201,8 @@ static wf_status begin_all_reduce(wf_pending *p, wf_error *error)
     return begin(p, error);
 }
 
-/* Where out lies in the input that others are still reading, my part is reduced inside the
-   input (nobody else reads it there), to be moved when all is done. */
+/* Begins a reduce_scatter. Where out lies in the input that others are still reading, my part
+   is reduced inside the input (only this rank reads it there), and moved when all is done. */
 static wf_status begin_reduce_scatter(wf_pending *p, wf_error *error)
 {
     for (int64_t b = 0; b < p->what.n_buffers; b++) {

@@ -1,7 +1,8 @@
 /*
  * mesh/comm/collective_internal.h - a collective in flight, shared by the files that carry it
- * out: collective_check.c (what is asked), collective.c (counts, begin and end), collective_direct.c
- * (peers' buffers are read in place) and collective_staged.c (transports that only move bytes).
+ * out: collective_check.c (what is asked), collective.c (counts, begin and end),
+ * collective_direct.c (peers' buffers are read in place) and collective_staged.c (transports
+ * that only move bytes).
  */
 #ifndef WF_MESH_COMM_COLLECTIVE_INTERNAL_H
 #define WF_MESH_COMM_COLLECTIVE_INTERNAL_H
@@ -11,7 +12,7 @@
 
 typedef wf_status wf_collective_step(wf_pending *p, wf_error *error);
 
-/* How one kind is carried out: post my part; wait, and bring the result. */
+/* The implementation of one kind: posts this rank's part; waits, and stores the result. */
 typedef struct wf_collective_path {
     wf_collective_step *begin, *end;
 } wf_collective_path;
@@ -28,9 +29,10 @@ struct wf_pending {
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */
     void **result;          /* [n_buffers] reduce_scatter: where my part is reduced */
     int64_t *pieces, piece; /* [size] of each member's share; elements of one */
-    bool stream;            /* what is written will not be in the caches: store past them */
-    const void **source;    /* [size] */
-    void **target;          /* [size] */
+    /* the output will not be in the caches: store by non-temporal stores */
+    bool stream;
+    const void **source;             /* [size] */
+    void **target;                   /* [size] */
     size_t *send_bytes, *recv_bytes; /* [size] */
     void *scratch;
     size_t bytes, scratch_bytes; /* sizes of this, and of scratch */
@@ -43,7 +45,7 @@ static inline bool wf_collective_reduces(const wf_collective *w)
     return w->kind == WF_ALL_REDUCE || w->kind == WF_REDUCE_SCATTER;
 }
 
-/* Whether the buffers say themselves whose part is what. */
+/* Returns true where the buffers have cuts. */
 static inline bool wf_collective_has_cuts(const wf_collective *w)
 {
     return w->kind == WF_REDUCE_SCATTER || w->kind == WF_ALL_GATHER || w->kind == WF_ALL_TO_ALL;
@@ -52,14 +54,14 @@ static inline bool wf_collective_has_cuts(const wf_collective *w)
 /* WF_OK, or an error that names what of it cannot be. */
 wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error *error);
 
-/* Where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
+/* Returns where member `rank`'s part of buffer b begins; that of `rank` + 1 is its end. */
 static inline int64_t wf_part(const wf_pending *p, const int64_t *cuts, int64_t b, int rank)
 {
     return cuts[b * (p->comm->size + 1) + rank];
 }
 
-/* Element `at` of a part lies at *place of what is cut in `rows`; returns how many elements lie
-   side by side from there on. */
+/* Finds element `at` of a part, at *place of a buffer that is cut in `rows`; returns how many
+   elements are contiguous from there on. */
 static inline int64_t wf_run(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                              int rank, int64_t at, int64_t *place)
 {
@@ -96,8 +98,8 @@ static inline wf_device *wf_on_device(const wf_pending *p)
     return p->what.device;
 }
 
-/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to move,
-   nor a move to itself. On a device it is done in the order of what the rank computes. */
+/* memmove in the memory of the buffers, which minds neither NULL where there is nothing to
+   move, nor a move to itself. On a device it is done in the order of what the rank computes. */
 void wf_copy_part(const wf_pending *p, void *to, const void *from, size_t bytes);
 
 /* A part between `whole`, which is cut in `rows`, and a dense copy of it. Returns its bytes. */
@@ -106,8 +108,8 @@ size_t wf_pack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int6
 size_t wf_unpack_part(const wf_pending *p, const int64_t *cuts, int64_t rows, int64_t b,
                       int rank, const void *dense, void *whole);
 
-/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as in
-   wf_device_memory. */
+/* target[0 .. n_targets) = sum or max over members of source[], on the device; `side_stream` as
+   in wf_device_memory. */
 wf_status wf_reduce_on_device(const wf_pending *p, int n_targets, int64_t n, bool side_stream,
                               wf_error *error);
 

@@ -1,11 +1,11 @@
 /*
- * mesh/comm/collective_staged.c - collectives over transports that only move bytes. The parts for
- * each member are packed side by side, so that any number of buffers travels as one block. A
- * single buffer that has them side by side already travels as it is.
+ * mesh/comm/collective_staged.c - collectives over transports that only move bytes. The parts
+ * for each member are packed side by side, so that any number of buffers travels as one block.
+ * A single buffer that has them side by side already travels as it is.
  *
- *     reduce_scatter = all_to_all of the parts, then my sum over what came
- *     all_reduce     = that, then all_gather of the reduced parts; where the group is not exact and
- *                      the transport has sums of its own, those
+ *     reduce_scatter = all_to_all of the parts, then a local sum over them
+ *     all_reduce     = reduce_scatter, then all_gather of the reduced parts; or the transport's
+ *                      own all_reduce, where it has one and the group is not exact
  */
 #include "mesh/comm/collective_internal.h"
 
@@ -21,7 +21,7 @@ static bool single(const wf_pending *p)
     return p->what.n_buffers == 1 && p->buffer[0].rows <= 1 && p->buffer[0].out_rows <= 1;
 }
 
-/* Of the whole buffer, in bytes. */
+/* Returns the bytes of the whole buffer. */
 static size_t extent(const wf_pending *p, const int64_t *cuts)
 {
     return (size_t)wf_part(p, cuts, 0, p->comm->size) * p->what.element;
@@ -98,8 +98,8 @@ static wf_status end_all_to_all(wf_pending *p, wf_error *error)
     return status;
 }
 
-/* What I add myself, where it was sent from. A sum may lie on it, but not overlap it otherwise; a
-   maximum may lie on the first member's alone (wf_reduce_members). */
+/* Returns the input of this rank's own term. A sum may be written over it, but not overlap it
+   otherwise; a maximum may be over the first member's alone (wf_reduce_members). */
 static const void *own_part(const wf_pending *p, const void *sum)
 {
     const char *part = p->x->send;
@@ -116,8 +116,8 @@ static const void *own_part(const wf_pending *p, const void *sum)
     return came;
 }
 
-/* My part of all buffers, reduced: where it stays if that is one place, else into what came from
-   member 0. Inputs are not needed any more. */
+/* My part of all buffers, reduced: where it stays if that is one place, else into what came
+   from member 0. Inputs are not needed any more. */
 static wf_status end_reduce(wf_pending *p, void **sum, wf_error *error)
 {
     wf_status status = wait(p, error);

@@ -1,7 +1,8 @@
 /*
- * mesh/comm/observer_internal.h - what wants to see the collectives of a rank: the flight recorder, and the failure
- * detector that is to be woken when a rank fails (mesh/health/observer.c). Communication knows this table
- * and nothing of who fills it in; a handle without an observer is seen by nobody.
+ * mesh/comm/observer_internal.h - what wants to see the collectives of a rank: the flight
+ * recorder, and the failure detector that is to be woken when a rank fails
+ * (mesh/health/observer.c). Communication knows this table and nothing of who fills it in; a
+ * handle without an observer is seen by nobody.
  */
 #ifndef WF_MESH_COMM_OBSERVER_INTERNAL_H
 #define WF_MESH_COMM_OBSERVER_INTERNAL_H
@@ -10,13 +11,13 @@
 
 /* All functions are there, and are called by the rank's own thread but where said otherwise. */
 typedef struct wf_comm_observer {
-    /* A group was split off: an observer that wants to see it sets its `observer`; what it returns is
-       what the split returns. The handle closes. */
+    /* A group was split off: an observer that wants to see it sets its `observer`; what it
+       returns is what the split returns. The handle closes. */
     wf_status (*split)(const wf_comm *parent, wf_comm *comm, wf_error *error);
     void (*closes)(wf_comm *comm);
     /* "shard 1, tp 0": where the rank is in its mesh; copied. */
     void (*coordinates)(wf_comm *comm, const char *text);
-    /* What the rank is at, for what it begins from now on; place: copied, NULL for none. */
+    /* Records the rank's position for later collectives; place: copied, NULL for none. */
     void (*place)(wf_comm *comm, int64_t step, const char *place);
     /* The action that the rank is in from now on (wf_comm_action). */
     void (*action)(wf_comm *comm, const char *name, int64_t number, int64_t of);

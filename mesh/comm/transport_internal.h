@@ -1,9 +1,9 @@
 /*
- * mesh/comm/transport_internal.h - what a transport is: sources in mesh/transport that fill a wf_transport.
- * Transports move bytes and never add; mesh/comm/collective.c is their user.
+ * mesh/comm/transport_internal.h - what a transport is: sources in mesh/transport that fill a
+ * wf_transport. Transports move bytes and never add; mesh/comm/collective.c is their user.
  *
- * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin in
- * the same order on all members; several may be open. An exchange
+ * An exchange comes in two steps: begin() posts it and returns, wait() ends it. Exchanges begin
+ * in the same order on all members; several may be open. An exchange
  * belongs to the transport from its start until wait() has returned, and after a failure too:
  * no peer touches the rank's memory once the failing call has returned.
  */
@@ -15,7 +15,8 @@
 #include "core/trace.h"
 #include "mesh/comm/collective.h"
 
-/* What all members must say alike about an exchange; compared when it is posted. */
+/* The properties of an exchange that all members must have alike; compared when it is
+   posted. */
 typedef struct wf_fingerprint {
     const char *op;     /* static string, "all_reduce" */
     const char *detail; /* "sum", "max" or "" */
@@ -34,7 +35,7 @@ bool wf_fingerprint_meets(const wf_fingerprint *send, const wf_fingerprint *recv
 void wf_fingerprint_differ(const wf_comm *comm, uint64_t call, const wf_fingerprint *mine,
                            int other, const wf_fingerprint *theirs, char *text, size_t room);
 
-/* What an exchange moves; each takes those of the fields below that name it. */
+/* The kind of an exchange; each uses those of the fields below that name it. */
 typedef enum wf_exchange_kind {
     WF_EXCHANGE_BARRIER, /* nothing */
     WF_EXCHANGE_ALL_TO_ALL,
@@ -42,7 +43,7 @@ typedef enum wf_exchange_kind {
     WF_EXCHANGE_BROADCAST,
     WF_EXCHANGE_SEND,
     WF_EXCHANGE_RECV,
-    WF_EXCHANGE_REDUCE /* where wf_transport.reduces */
+    WF_EXCHANGE_REDUCE /* needs wf_transport.reduces */
 } wf_exchange_kind;
 
 static inline bool wf_exchange_is_message(wf_exchange_kind kind)
@@ -59,8 +60,8 @@ typedef struct wf_exchange {
     const size_t *recv_bytes; /* all_to_all, all_gather: [size] */
     size_t bytes;             /* broadcast, send, recv, reduce */
     int peer;                 /* broadcast: root; send, recv: the other end */
-    int64_t
-        whole; /* bytes of what is reduced, gathered, .. of all members; of an all_to_all mine */
+    /* bytes of what is reduced, gathered, .. of all members; of an all_to_all mine */
+    int64_t whole;
     struct wf_device *device; /* NULL, or where send and recv point to: wf_collective.device */
     bool mine_stays;          /* all_to_all: my own block is not looked for in recv */
 
@@ -68,7 +69,7 @@ typedef struct wf_exchange {
        anybody's share, once; the exchange is over when all pieces are done. */
     wf_status (*work)(const struct wf_exchange *x, int share, int64_t piece, wf_error *error);
     const int64_t *pieces; /* [size] of each member's share, alike on all; NULL: one each */
-    void *owner;           /* what work() needs to know of this member; peers look at theirs */
+    void *owner;           /* this member's state for work(); peers read theirs */
     bool background;       /* let it progress between its start and wait() */
     bool timed;            /* fill in what follows, where it is known; else they stay 0 */
     int64_t began, ended;  /* when the first of its data moved, and the last: wf_trace_now() */
@@ -91,12 +92,12 @@ typedef struct wf_direct_access {
     void *(*owner)(const wf_exchange *x, int member);
 } wf_direct_access;
 
-/* How a world is opened. */
+/* The options of opening a world. */
 typedef struct wf_world_options {
     int ranks;
     bool own_cores; /* every rank runs on cores that no other rank uses */
-    /* NULL, or what a library that joins processes calls when the process exits, before it ends its
-       own business with the others. */
+    /* NULL, or what a library that joins processes calls when the process exits, before it ends
+       its own business with the others. */
     void (*leave)(void);
 } wf_world_options;
 
@@ -106,8 +107,8 @@ typedef struct wf_processes {
     int host; /* the number of the first process on the same host as this one */
 } wf_processes;
 
-/* What all processes say, side by side: the bytes of process p are all[begin[p]] .. all[begin[p + 1]],
-   `begin` has one more entry than there are processes, and *all is to be freed. */
+/* Gathers the bytes of all processes: the bytes of process p are all[begin[p]] .. all[begin[p +
+   1]], `begin` has one more entry than there are processes, and *all is to be freed. */
 typedef wf_status wf_gather_call(void *world, const void *mine, size_t bytes, char **all,
                                  size_t *begin, wf_error *error);
 
@@ -123,19 +124,21 @@ typedef struct wf_transport {
     const char *name;
     bool moves;         /* false: pointers are never followed, and one rank runs alone */
     bool device_memory; /* moves memory of devices as well (wf_exchange.device) */
-    bool
-        groups_messages; /* messages under way go together, and end together (wf_comm_groups_messages) */
+    /* messages under way go together, and end together (wf_comm_groups_messages) */
+    bool groups_messages;
 
     wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
-    /* Calls of all processes, before any rank is attached; NULL where all ranks are threads of one
-       process. The processes that the world joins; everybody's bytes, NULL where processes cannot
-       speak before their ranks run (each then runs one rank); and which ranks run where. */
+    /* Calls of all processes, before any rank is attached; NULL where all ranks are threads of
+       one process. The processes that the world joins; everybody's bytes, NULL where processes
+       cannot speak before their ranks run (each then runs one rank); and which ranks run
+       where. */
     wf_status (*processes)(void *world, wf_processes *processes, wf_error *error);
     wf_gather_call *gather;
     wf_status (*place)(void *world, const wf_local_ranks *ranks, wf_error *error);
-    /* Where ranks are in several processes, else NULL: carry process 0's data to all, before the
-       ranks run; return when all ranks of all processes have finished, or the world has failed. */
+    /* NULL, or for ranks in several processes: carries process 0's data to all, before the
+       ranks run; returns when all ranks of all processes have finished, or the world has
+       failed. */
     wf_status (*share)(void *world, void *data, size_t bytes, wf_error *error);
     void (*settle)(void *world);
     /* Why the world has failed as far as is known here, and by which rank, or WF_OK. From any
@@ -153,11 +156,11 @@ typedef struct wf_transport {
     void (*abort)(wf_comm *comm, const wf_error *cause);
 
     wf_exchange_call *begin, *wait;
-    /* It has an all-reduce of floats in device memory, in an order that is the library's: for groups
-       that are not exact. A sum, or with x->print.detail "max" the greatest. */
+    /* It has an all-reduce of floats in device memory, in an order that is the library's: for
+       groups that are not exact. A sum, or with x->print.detail "max" the greatest. */
     bool reduces;
-    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never waits, and
-       may be called from any thread. NULL: no transport is built on this one. */
+    /* Why `call` of `op`, or anything else over this group, cannot go on, or WF_OK; never
+       waits, and may be called from any thread. NULL: no transport is built on this one. */
     wf_status (*alive)(wf_comm *comm, const char *op, uint64_t call, wf_error *error);
     const wf_direct_access *direct; /* NULL where memory is not shared */
 } wf_transport;
@@ -180,18 +183,17 @@ struct wf_comm {
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */
-    struct wf_sharing
-        *sharing;    /* what the members share, all threads of one process; or NULL */
-    uint64_t shared; /* memories that this member has taken of it */
+    struct wf_sharing *sharing; /* memory of the members, all threads of one process; or NULL */
+    uint64_t shared;            /* memories that this member has taken of it */
 };
 
 /* Fill a new handle's common part. */
 void wf_comm_init(wf_comm *comm, const wf_transport *transport, const char *name, int rank,
                   int size, const int *members);
 
-/* What to print behind "rank 3" or "rank 3 failed" of an error of that rank: its text begins with
-   the rank where a context wrote it, and should not say it twice. *colon is ": " or "", and ", after " where the
-   text names another rank, of which this one heard. */
+/* Returns the text to print after "rank 3" or "rank 3 failed" of an error of that rank: its
+   text begins with the rank where a context wrote it, and should not have it twice. *colon is
+   ": " or "", and ", after " where the text names another rank, which this one was told of. */
 const char *wf_error_behind_rank(const wf_error *error, int rank, const char **colon);
 
 /* Free what wf_comm_close finds in flight. */

@@ -1,6 +1,7 @@
 /*
- * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is named, by
- * plain system calls alone. What the signal did before, it then does: a core, a sanitizer's report.
+ * mesh/health/crash.c - signals that end the process: recordings are written, and the rank is
+ * named, by plain system calls alone. What the signal did before, it then does: a core, a
+ * sanitizer's report.
  */
 #include "mesh/health/crash_internal.h"
 #include "core/context.h"
@@ -41,7 +42,7 @@ static _Atomic bool done;
 static _Thread_local wf_recorder *mine;
 static _Thread_local stack_t stack; /* for a rank whose own has overflowed */
 
-/* Where somebody has given the thread one already, that one serves. */
+/* Gives the thread a signal stack; one that it has already serves. */
 static void take_stack(void)
 {
     size_t bytes = STACK_BYTES + getauxval(AT_MINSIGSTKSZ);

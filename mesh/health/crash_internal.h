@@ -1,10 +1,12 @@
-/* mesh/health/crash_internal.h - which rank a thread is, for the line that a crash leaves. Not installed. */
+/* mesh/health/crash_internal.h - which rank a thread is, for the line that a crash leaves. Not
+   installed. */
 #ifndef WF_MESH_HEALTH_CRASH_INTERNAL_H
 #define WF_MESH_HEALTH_CRASH_INTERNAL_H
 
 #include "mesh/comm/transport_internal.h"
 
-/* The calling thread is a rank, by its handle of the world; from the second call on it is none. */
+/* The calling thread is a rank, by its handle of the world; from the second call on it is
+   none. */
 void wf_crash_rank(wf_comm *world);
 void wf_crash_no_rank(void);
 

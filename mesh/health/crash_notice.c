@@ -1,12 +1,12 @@
 /*
- * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict. Called by a
- * signal: it stores, wakes the detector's thread and sleeps.
+ * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict.
+ * Called by a signal: it stores, wakes the detector's thread and sleeps.
  */
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <string.h>
 #include <time.h>
 
-/* How long a crash waits for who reports it, and until others know of that. */
+/* Times that a crash waits for its reporter, and until others know of that. */
 enum { TOLD_MS = 3000 };
 
 static wf_detector *_Atomic current;
@@ -19,7 +19,8 @@ void wf_detector_for_crashes(wf_detector *old, wf_detector *d)
         atomic_compare_exchange_strong(&current, &old, d);
 }
 
-/* Nobody is known to have notified the user, and the thread would hear of it. */
+/* Returns true where the user may not have been notified yet, and the thread would learn of
+   it. */
 static bool may_be_told(const wf_detector *d)
 {
     return !atomic_load(&d->passed_on) && !atomic_load(&d->stop);

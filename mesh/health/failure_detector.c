@@ -1,5 +1,5 @@
-/* mesh/health/failure_detector.c - the failure detector of a world, its thread and its ends: see the
- * header. */
+/* mesh/health/failure_detector.c - the failure detector of a world, its thread and its ends:
+ * see the header. */
 #include "core/thread.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <poll.h>
@@ -17,7 +17,7 @@ enum {
     LINGER_MS = 200, /* the thread stays so long when its world has failed */
 };
 
-/* Time in which this process did not run itself counts for nobody. */
+/* Advances the clocks; time in which this process did not run itself is not counted. */
 static void tick(wf_detector *d, int64_t passed)
 {
     int most = 2 * wf_detector_period(d), by = passed > most ? most : (int)passed;
@@ -42,8 +42,9 @@ static void tick(wf_detector *d, int64_t passed)
 
 /* ---- the thread ---- */
 
-/* This process or another has reported to the user. A process that was lost because it was stopped
-   may go on, and has the verdict: it hears of this too, or it would report the verdict again. */
+/* This process or another has reported to the user. A process that was lost because it was
+   stopped may go on, and has the verdict: it hears of this too, or it would report the verdict
+   again. */
 static void pass_report_on(wf_detector *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -105,7 +106,8 @@ static void take(wf_detector *d, detector_peer *p, const detector_head *h, const
     }
 }
 
-/* The process that was to report, or to say who reports, is gone: who waits for that hears it. */
+/* The process that was to report, or to say who reports, is gone: who waits for that hears
+   it. */
 static void orphan(wf_detector *d, const detector_peer *p)
 {
     pthread_mutex_lock(&d->lock);

@@ -1,13 +1,14 @@
 /*
- * mesh/health/failure_detector_internal.h - who of a world is still there. A thread of each process looks
- * at the ranks of its process, and at the other processes over TCP: process 0 knows all of them, the
- * others know it.
+ * mesh/health/failure_detector_internal.h - who of a world is still there. A thread of each
+ * process looks at the ranks of its process, and at the other processes over TCP: process 0
+ * knows all of them, the others know it.
  * A process that ends is noticed at once, for its connection closes; one that is stopped, or
  * whose host or network is gone, when it has been silent for WF_DETECTOR_SILENCE seconds.
  *
- * Whatever goes wrong with a world, process 0 decides what it was: the first cause that reaches it
- * is the verdict, and every process gets the same one. Where process 0 is lost, that is it, and
- * whoever is left on its deputy's host reports: the first to claim it (mesh/health/muster_internal.h).
+ * Whatever goes wrong with a world, process 0 decides what it was: the first cause that reaches
+ * it is the verdict, and every process gets the same one. Where process 0 is lost, that is it,
+ * and whoever is left on its deputy's host reports: the first to claim it
+ * (mesh/health/muster_internal.h).
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
@@ -16,11 +17,11 @@
 
 enum { WF_DETECTOR_SILENCE = 10, WF_DETECTOR_TEXT = 1024, WF_DETECTOR_NONE = -1 };
 
-/* What became of a world that failed. */
+/* The cause and end of a world that failed. */
 typedef struct wf_verdict {
     int32_t culprit; /* rank of the world */
-    int32_t
-        reporter; /* the process that says so to the user; WF_DETECTOR_NONE: one of another host */
+    /* the process that says so to the user; WF_DETECTOR_NONE: one of another host */
+    int32_t reporter;
     int32_t code;  /* wf_status */
     int32_t stuck; /* ranks do not come back: lost, or stuck in what they do */
     int32_t ended; /* a process has: its launcher ends the others within a second */
@@ -42,8 +43,9 @@ typedef struct wf_detector_options {
 } wf_detector_options;
 
 /* When this process dies, so many connections of the failure detector end at once and all
-   others a moment later: for transports whose library does not survive the loss of a peer. Before one is opened, and before
-   much memory is in use; until the second call, or the next first one. */
+   others a moment later: for transports whose library does not survive the loss of a peer.
+   Before one is opened, and before much memory is in use; until the second call, or the next
+   first one. */
 void wf_fd_holder_start(int connections);
 void wf_fd_holder_stop(void);
 
@@ -58,8 +60,8 @@ void wf_detector_wake(wf_detector *detector);
 /* The verdict, waiting for it at most so long; false: there is none. */
 bool wf_detector_verdict(wf_detector *detector, int milliseconds, wf_verdict *verdict);
 
-/* The reporter has notified the user; the others wait for that, since launchers end all processes when
-   one has ended. False: nobody has, and somebody who waits has to. */
+/* Notes that the reporter has notified the user; the others wait for that, since launchers end
+   all processes when one has ended. False: not yet, and a waiting process has to report. */
 void wf_detector_reported(wf_detector *detector);
 bool wf_detector_await_reported(wf_detector *detector, int milliseconds);
 
@@ -74,15 +76,16 @@ void wf_detector_close(wf_detector *detector);
 /* The cause that the transport has here, and where its rank was. */
 bool wf_detector_look(const wf_detector_options *o, wf_verdict *verdict);
 
-/* From a signal that ends the process: the other processes hear of it. True where this one is to
-   report to the user, once that is decided. */
+/* From a signal that ends the process: the other processes hear of it. True where this one is
+   to report to the user, once that is decided. */
 bool wf_detector_crash_notice(int rank, const char *text);
 
-/* From that signal, before the process ends: waits until the others know that the user has been notified,
-   here (by the signal) or elsewhere. */
+/* From that signal, before the process ends: waits until the others know that the user has been
+   notified, here (by the signal) or elsewhere. */
 void wf_detector_crash_told(bool here);
 
-/* Whether such a signal is at work in this process, which then reports. NULL is allowed. */
+/* Returns true while such a signal is handled in this process, which then reports. NULL is
+   allowed. */
 bool wf_detector_crashed(const wf_detector *detector);
 
 #endif

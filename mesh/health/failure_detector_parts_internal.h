@@ -1,6 +1,6 @@
 /*
- * mesh/health/failure_detector_parts_internal.h - what the failure detector and its connections share. Not
- * installed.
+ * mesh/health/failure_detector_parts_internal.h - what the failure detector and its connections
+ * share. Not installed.
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_PARTS_INTERNAL_H
@@ -39,7 +39,7 @@ typedef struct detector_hello {
     char host[WF_DETECTOR_HOST];
 } detector_hello;
 
-/* Where process 0 waits for the others. */
+/* The address at which process 0 waits for the others. */
 typedef struct detector_place {
     uint64_t token; /* not everybody who connects is one of us */
     int32_t port, unused;
@@ -85,7 +85,7 @@ struct wf_detector {
     _Atomic int64_t ticked; /* when the thread was last at work */
     _Atomic int64_t woken;  /* when it went on after so long that peers may have given it up */
     int wake;               /* an eventfd */
-    bool proposed;          /* what happened here, to process 0 */
+    bool proposed;          /* a failure here was sent to process 0 */
     int64_t doubted;        /* since when it is known, in milliseconds */
     wf_verdict crash;       /* crash of a rank here, from the signal that ends the process: */
     _Atomic bool crashed;   /* it is there */
@@ -127,7 +127,7 @@ bool wf_detector_given_up(const wf_detector *d);
 /* A rank here has crashed: that goes to process 0, too. */
 void wf_detector_hear_crash(wf_detector *d);
 
-/* What has gone wrong here goes to process 0. */
+/* Sends a failure among the ranks here to process 0. */
 void wf_detector_look_here(wf_detector *d);
 
 void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
@@ -139,26 +139,28 @@ void wf_detector_decide_loss(wf_detector *d);
 
 /* ---- fd_holder.c ---- */
 
-/* A connection of the failure detector; beyond those that wf_fd_holder_start counted none is added. */
+/* Adds a connection of the failure detector; beyond the number that wf_fd_holder_start was
+   given none is added. */
 void wf_fd_holder_add(int fd);
 
 /* Takes back a connection that ends before the process does. */
 void wf_fd_holder_drop(int fd);
 
-/* Keeps a locked file open after the death of this process, as connections are. Also from a signal. */
+/* Keeps a locked file open after the death of this process, as connections are. Also from a
+   signal. */
 void wf_fd_holder_keep(int lock);
 
 /* ---- rendezvous.c ---- */
 
-/* How long processes may take to meet: as long as the start may (mesh/health/muster_internal.h, which sees
-   more). */
+/* Returns the milliseconds that processes may take to meet: as long as the start may
+   (mesh/health/muster_internal.h, which sees more). */
 int wf_detector_meet_ms(const wf_detector *d);
 
 /* All others come to the door, or an error names who has not. */
 wf_status wf_detector_gather(wf_detector *d, int door, const detector_place *place,
                              wf_error *error);
 
-/* Sends at once what is sent, or gives it room: as much as the system allows. */
+/* Sends at once, and gives the socket as much buffer as the system allows. */
 void wf_detector_set_socket(int fd);
 
 /* ---- meet.c ---- */
@@ -179,7 +181,8 @@ bool wf_detector_receive(wf_detector *d, detector_peer *p,
 
 /* ---- crash_notice.c ---- */
 
-/* A crash of this process is told to `d` from now on; NULL: to nobody, if it was `old` until now. */
+/* Reports a crash of this process to `d` from now on; NULL: to none, if it was `old` until
+   now. */
 void wf_detector_for_crashes(wf_detector *old, wf_detector *d);
 
 #endif

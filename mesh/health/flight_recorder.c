@@ -102,7 +102,7 @@ static wf_recorder *recorder_new(void)
     return r;
 }
 
-/* One that nobody has, or a new one. */
+/* Takes an unused recorder, or a new one. */
 static wf_recorder *take(void)
 {
     for (int i = 0; i < MOST_RECORDERS; i++) {
@@ -158,7 +158,7 @@ static wf_recorder *recorder_open(const wf_comm *comm)
     return r;
 }
 
-/* How many groups of this name, first rank and size there are already. */
+/* Counts the groups of this name, first rank and size. */
 static uint64_t same_groups(const wf_recorder *r, const wf_recorded_group *g)
 {
     size_t key = offsetof(wf_recorded_group, members);

@@ -14,7 +14,7 @@ bool wf_detector_send(const detector_peer *p, wf_detector_kind kind, const void 
     struct pollfd writable = {.fd = p->fd, .events = POLLOUT};
     ssize_t sent;
 
-    /* what comes again may wait for the peer to read: no half of it is sent */
+    /* a repeated message may wait for the peer to read: no half of it is sent */
     if (kind == DETECTOR_STATUS && poll(&writable, 1, 0) == 0)
         return false;
     sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -1,9 +1,9 @@
 /*
- * mesh/health/meet.c - how the processes of a world find each other for the failure detector. Process 0
- * listens; its transport carries to the others where. On one host that is a name that only processes of this
- * user can reach (private_names_internal.h); over hosts, or where there is no such name, it is addresses,
- * which are tried in turn. WEFT_DETECTOR_ADDRESS names the one to be used where others than the listed ones
- * work.
+ * mesh/health/meet.c - how the processes of a world find each other for the failure detector.
+ * Process 0 listens; its transport carries to the others where. On one host that is a name that
+ * only processes of this user can reach (private_names_internal.h); over hosts, or where there
+ * is no such name, it is addresses, which are tried in turn. WEFT_DETECTOR_ADDRESS names the
+ * one to be used where others than the listed ones work.
  */
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -32,7 +32,7 @@ enum {
     ROOM_BYTES = 4 << 20
 };
 
-/* Where process 0 is; what its transport carries. */
+/* The address of process 0, as its transport carries it. */
 typedef struct meeting {
     detector_place at;
     int32_t count;
@@ -106,7 +106,7 @@ static int listen_at(const socket_address *a, socklen_t size)
     return fd;
 }
 
-/* Where processes of other hosts are to come, anywhere they reach; else on this host alone. */
+/* Listens for processes of other hosts, on all addresses; else on this host alone. */
 static int listen_for_all(bool alone, int32_t *port)
 {
     socket_address six = {.six = {.sin6_family = AF_INET6}},
@@ -302,8 +302,9 @@ static wf_status not_reached(const wf_detector *d, const meeting *m, const detec
                         m->count ? m->address[0] : "none");
 }
 
-/* Connects and says which process this is, until it is welcome: strangers that crowd process 0 may have it
-   dismiss a connection. When process 0 has given up, or ended, it can't be reached any more. */
+/* Connects and says which process this is, until it is welcome: strangers that crowd process 0
+   may have it dismiss a connection. When process 0 has given up, or ended, it can't be reached
+   any more. */
 static wf_status join(wf_detector *d, wf_error *error)
 {
     meeting m = {.count = 0};

@@ -56,7 +56,7 @@ static pid_t reached(int number)
     return pid;
 }
 
-/* ---- what is said ---- */
+/* ---- messages ---- */
 
 void wf_muster_hear(void)
 {
@@ -221,8 +221,8 @@ static void forget(void)
     atomic_flag_clear(&claimed);
 }
 
-/* Names of the next world; false: there are no other processes, nothing distinguishes this job from
-   others, or no folder is this user's alone, and *why says so. */
+/* Names of the next world; false: there are no other processes, nothing distinguishes this job
+   from others, or no folder is this user's alone, and *why says so. */
 static bool make_names(const wf_launcher *l, char *why, size_t room)
 {
     char job[WF_NAME_BYTES / 2];
@@ -247,7 +247,8 @@ void wf_muster_prepare(void)
         wf_muster.named = make_names(&l, why, sizeof why);
 }
 
-/* Where the user sets no limit, the start and the end of a run have one. */
+/* Returns a limit in milliseconds, of at least `seconds`; WF_MUSTER_MOST_S where the user sets
+   none. */
 static int64_t at_least(int seconds, double limit)
 {
     return limit <= 0        ? WF_MUSTER_MOST_S * 1000

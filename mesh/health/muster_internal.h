@@ -1,12 +1,14 @@
 /*
- * mesh/health/muster_internal.h - the processes that a launcher started on one host, while the failure
- * detector does not see them: before a world is open, and when it has ended. Each listens under a name of
- * its own, made of job, world and its number on the host, where no other user can (private_names_internal.h).
- * Who is connected to has come, and its state is read from the system (/proc), stopped or not. Each looks at
- * the one behind it, the last at the first, so whatever happens to some is seen by one that is left.
+ * mesh/health/muster_internal.h - the processes that a launcher started on one host, while the
+ * failure detector does not see them: before a world is open, and when it has ended. Each
+ * listens under a name of its own, made of job, world and its number on the host, where no
+ * other user can (private_names_internal.h). Who is connected to has come, and its state is
+ * read from the system (/proc), stopped or not. Each looks at the one behind it, the last at
+ * the first, so whatever happens to some is seen by one that is left.
  *
- * Whoever of them reports to the user what has become of the run locks one more name, which only one can,
- * and says so to the others that are there: the name is free again when it and its fd holder have ended.
+ * Whoever of them reports to the user what has become of the run locks one more name, which
+ * only one can, and says so to the others that are there: the name is free again when it and
+ * its fd holder have ended.
  */
 #ifndef WF_MESH_HEALTH_MUSTER_INTERNAL_H
 #define WF_MESH_HEALTH_MUSTER_INTERNAL_H
@@ -21,9 +23,10 @@ enum { WF_MUSTER_LEAST_S = 20, WF_MUSTER_END_LEAST_S = 5, WF_MUSTER_MOST_S = 600
 void wf_muster_prepare(void);
 bool wf_muster_early(void);
 
-/* A world is about to open here, and what was claimed may be claimed again. joins: it joins processes.
-   limit: seconds that this may take, at least WF_MUSTER_LEAST_S, and the end as well, at least
-   WF_MUSTER_END_LEAST_S; 0: WF_MUSTER_MOST_S. exit_now: as in wf_launch_options. */
+/* A world is about to open here, and what was claimed may be claimed again. joins: it joins
+   processes. limit: seconds that this may take, at least WF_MUSTER_LEAST_S, and the end as
+   well, at least WF_MUSTER_END_LEAST_S; 0: WF_MUSTER_MOST_S. exit_now: as in
+   wf_launch_options. */
 void wf_muster_open(bool joins, double limit, void (*exit_now)(wf_status status));
 
 /* Returns what the last wf_muster_open has to warn of, or NULL. */
@@ -35,24 +38,25 @@ void wf_muster_name_ranks(int ranks, const int *process);
 /* SIGTERM is noted while a world opens, and at the end, and does what it did. */
 void wf_muster_listen(bool on);
 
-/* All processes have met, and the failure detector sees them: the one that looks at this one hears so. Should
-   this one be lost now, that is not told as of one that started. */
+/* All processes have met, and the failure detector sees them: the one that looks at this one
+   hears so. Should this one be lost now, that is not told as of one that started. */
 void wf_muster_met(void);
 
-/* While a world opens, many times a second, for launchers leave little time: whether one of this host's processes has ended or
-   been stopped before all met, or the time is over. */
+/* While a world opens, many times a second, for launchers leave little time: whether one of
+   this host's processes has ended or been stopped before all met, or the time is over. */
 bool wf_muster_look(wf_error *error);
 
-/* The end, before that of MPI: waits for all of this host that could be reached when all had met (or now,
-   where they never have), while a thread looks, which ends the process where one is lost or stopped, or
-   does not come; it looks on until MPI has ended, too. The first of a host's processes names who has not come, and the others name the first, where that has not. What comes
-   after MPI each watches itself. */
+/* The end, before that of MPI: waits for all of this host that could be reached when all had
+   met (or now, where they never have), while a thread looks, which ends the process where one
+   is lost or stopped, or does not come; it looks on until MPI has ended, too. The first of a
+   host's processes names who has not come, and the others name the first, where that has not.
+   What comes after MPI each watches itself. */
 void wf_muster_leave(void);
 
 /* True in one process of this host, once: it reports. Also from a signal. */
 bool wf_muster_claim(void);
 
-/* Whether this process has claimed it. */
+/* Returns true where this process has claimed it. */
 bool wf_muster_claimed(void);
 
 #endif

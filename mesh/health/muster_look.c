@@ -1,4 +1,5 @@
-/* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while it ends. */
+/* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while
+   it ends. */
 #include "core/thread.h"
 #include "core/futex.h"
 #include "mesh/transport/launcher_internal.h"
@@ -24,7 +25,7 @@ enum {
 #define LIMIT "; the limit is the stall timeout, %d s at least, and %d s where that is 0"
 
 static _Atomic bool ended;     /* somebody asks this process to end */
-static struct sigaction usual; /* what that would do */
+static struct sigaction usual; /* the usual handler */
 static _Atomic uint32_t may_end;
 
 /* ---- who is there ---- */
@@ -83,8 +84,8 @@ static const char *host_name(char *host, size_t room)
     return host;
 }
 
-/* The first that has not come, or is stopped; but: one that does not count. False: there is none on
-   this host. */
+/* The first that has not come, or is stopped; but: one that does not count. False: there is
+   none on this host. */
 static bool name_missing(int but, char *text, size_t room)
 {
     char who[80];
@@ -139,8 +140,8 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
     return true;
 }
 
-/* A launcher ends all processes so when one has died: of one that never came, the only trace. Who looks at
-   this one is not to take it for the one. */
+/* A launcher ends all processes so when one has died: of one that never came, the only trace.
+   Who looks at this one is not to take it for the one. */
 static void note_end(int number)
 {
     atomic_store(&ended, true);
@@ -192,7 +193,8 @@ static bool has_failed(wf_error *error)
     return true;
 }
 
-/* What somebody said before it was lost counts. */
+/* Returns true where processes were lost before all have met; a message that one sent before
+   counts. */
 bool wf_muster_look(wf_error *error)
 {
     wf_error found = {WF_OK, ""};
@@ -230,9 +232,9 @@ static void end_process(const wf_error *error)
     end_now(error->code);
 }
 
-/* Names one of this host that has not come to the end, where this process is to do so. For one that is
-   stopped or has ended look_at_next has limits of its own, and this one counts where who looks at it is lost
-   as well. */
+/* Names one of this host that has not come to the end, where this process is to do so. For one
+   that is stopped or has ended look_at_next has limits of its own, and this one counts where
+   who looks at it is lost as well. */
 static bool find_late(int64_t waited, wf_error *error)
 {
     bool beyond = waited > wf_muster.end_limit + MPI_MS;
@@ -260,7 +262,8 @@ static bool find_late(int64_t waited, wf_error *error)
     return false;
 }
 
-/* Where some process of another host has not come, those there say so first. */
+/* Finds late processes of MPI; where one of another host is late, those of that host report it
+   first. */
 static void find_mpi_late(wf_error *error)
 {
     char host[64];

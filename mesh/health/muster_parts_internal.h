@@ -1,4 +1,5 @@
-/* mesh/health/muster_parts_internal.h - what the muster's names and its looks share. Not installed. */
+/* mesh/health/muster_parts_internal.h - what the muster's names and its looks share. Not
+   installed. */
 #ifndef WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
 #define WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
 
@@ -24,9 +25,9 @@ typedef struct wf_muster_state {
     _Atomic bool over;      /* MPI has ended */
     _Atomic int at_the_end; /* others that have said so, to the first; */
     pid_t *came;            /* [n] these */
-    pid_t *
-        here; /* [n] those that this one could reach when all had met; it waits for no others: the
-                    first for all of its host, and they for the first */
+    /* [n] those that this one could reach when all had met; it waits for no others: the first
+       for all of its host, and they for the first */
+    pid_t *here;
     bool noted;            /* `here` is */
     _Atomic bool first_is; /* the first is at the end */
     _Atomic bool all_are;  /* as the first says */
@@ -42,25 +43,26 @@ extern wf_muster_state wf_muster;
 
 /* ---- muster.c ---- */
 
-/* A connection to a process of this host, by its number there; -1: it has not come, or is gone. */
+/* A connection to a process of this host, by its number there; -1: it has not come, or is
+   gone. */
 int wf_muster_reach(int number, pid_t *pid);
 
 /* Notes which of this host can be reached. */
 void wf_muster_note_here(void);
 
-/* What others have said: that they end as they should, or that they report. */
+/* Reads messages of others: that they end normally, or that they report. */
 void wf_muster_hear(void);
 
 /* This one ends, and is not lost: to the one that looks at it. Also from a signal. */
 void wf_muster_say_farewell(void);
 
-/* This one is at the end of the run; whether all of this host are, as the first of them hears and says.
-   What is said stays to be heard when who said it has ended. */
+/* This one is at the end of the run; whether all of this host are, as the first of them hears
+   and says. What is said stays to be heard when who said it has ended. */
 void wf_muster_come_to_the_end(void);
 bool wf_muster_all_are_at_the_end(void);
 
-/* Whether one of this host has come to the end, as far as this one has to know: the first knows of all,
-   the others know of the first. */
+/* Returns true where a process of this host has come to the end, as far as this one has to
+   know: the first knows of all, the others of the first. */
 bool wf_muster_is_at_the_end(int number, pid_t pid);
 
 /* ---- muster_look.c ---- */

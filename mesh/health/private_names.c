@@ -1,4 +1,5 @@
-/* mesh/health/private_names.c - sockets and locks in a folder of this user's alone: see the header. */
+/* mesh/health/private_names.c - sockets and locks in a folder of this user's alone: see the
+   header. */
 #include "mesh/health/private_names_internal.h"
 #include "mesh/transport/launcher_internal.h"
 #include <dirent.h>
@@ -53,7 +54,8 @@ static int make_private(const char *in, char *why, size_t room)
     return open_private(path, why, room);
 }
 
-/* Returns true for a name under which no process listens, or which none has locked, for a day. */
+/* Returns true for a name under which no process listens, or which none has locked, for a
+   day. */
 static bool is_stale(int in, const char *name)
 {
     struct stat s;
@@ -105,7 +107,8 @@ bool wf_names_open(char *why, size_t room)
 
 /* ---- names ---- */
 
-/* Simulated hosts and containers may share a file system: a host is its name and its network. */
+/* Simulated hosts and containers may share a file system: a host is its name and its
+   network. */
 bool wf_names_job(char *name, size_t room)
 {
     uint64_t hash = 14695981039346656037u;
@@ -138,7 +141,7 @@ static int socket_new(void)
     return folder < 0 ? -1 : socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 }
 
-/* Connects to any process that listens, whoever that is. */
+/* Connects to any process that listens on a name. */
 static int connect_to(const char *name)
 {
     struct sockaddr_un a;

@@ -1,5 +1,5 @@
-/* mesh/health/recorder_events.c - what a rank records while it runs: its collectives, messages and actions, and what it
- * waits in. */
+/* mesh/health/recorder_events.c - what a rank records while it runs: its collectives, messages
+ * and actions, and what it waits in. */
 #include "mesh/health/recorder_internal.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * mesh/health/recorder_file.c - the file of a flight recorder. Also written by a signal: everything here
- * is a plain system call.
+ * mesh/health/recorder_file.c - the file of a flight recorder. Also written by a signal:
+ * everything here is a plain system call.
  */
 #include "mesh/health/recorder_internal.h"
 #include <fcntl.h>
@@ -9,8 +9,9 @@
 
 enum { CHUNK = 512 };
 
-/* Its folder, made by us or ours already, or the system's (/tmp): nobody else's, and no link to
-   another one, for its name can be guessed. Links within the way to it are the user's. */
+/* Opens the recorder's folder, which this user made or owns, or the system's (/tmp): no other
+   user's, and no symbolic link, for its name can be guessed. Links within the path to it are
+   the user's. */
 static int open_directory(const char *path)
 {
     int folder;
@@ -25,7 +26,7 @@ static int open_directory(const char *path)
     return folder;
 }
 
-/* Always a new file: what is there under its name is taken away, and never written to. */
+/* Makes a new file: one of its name is removed, and never written to. */
 static int open_new(const wf_recorder *r)
 {
     int folder = open_directory(r->directory), file = -1;

@@ -1,4 +1,5 @@
-/* mesh/health/recorder_internal.h - a rank's flight recorder: what it records, and what is read from it. */
+/* mesh/health/recorder_internal.h - a rank's flight recorder: what it records, and what is read
+   from it. */
 #ifndef WF_MESH_HEALTH_RECORDER_INTERNAL_H
 #define WF_MESH_HEALTH_RECORDER_INTERNAL_H
 
@@ -26,7 +27,7 @@ typedef struct wf_recorder {
     wf_recorded_group group[WF_RECORDER_GROUPS]; /* as in the image */
 } wf_recorder;
 
-/* What is kept with each handle: wf_comm.observed. */
+/* The state kept with each handle: wf_comm.observed. */
 typedef struct wf_recorded {
     wf_recorder *recorder;
     struct wf_detector *detector; /* the failure detector that is woken, or NULL */
@@ -36,8 +37,8 @@ typedef struct wf_recorded {
     uint64_t messages[]; /* so far, [2 * members]: sent to each, then received */
 } wf_recorded;
 
-/* A recorder for the rank of this handle; none where there is no memory for one. Errors: WF_ENOMEM, of
-   the notes. */
+/* A recorder for the rank of this handle; none where there is no memory for one. Errors:
+   WF_ENOMEM, of the notes. */
 wf_status wf_recorder_open(wf_comm *world, wf_error *error);
 
 /* The recorder of a handle, or NULL. */
@@ -52,10 +53,11 @@ void wf_recorder_leave(wf_comm *comm);
 /* "shard 1, tp 0": where the rank is in its mesh. */
 void wf_recorder_coordinates(wf_comm *comm, const char *text);
 
-/* What the rank is at, for the events to come. place: copied, NULL for none. */
+/* Records the rank's position for later events. place: copied, NULL for none. */
 void wf_recorder_place(wf_comm *comm, int64_t step, const char *place);
 
-/* The action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL for none. */
+/* The action that the rank is in from now on, number `number` of `of`: "I3.17"; NULL for
+   none. */
 void wf_recorder_action(wf_comm *comm, const char *name, int64_t number, int64_t of);
 
 /* A collective begins; returns its sequence number, for its end. */
@@ -66,8 +68,8 @@ void wf_recorder_end(wf_comm *comm, const wf_collective *what, uint64_t sequence
 void wf_recorder_wait(wf_comm *comm, const wf_collective *what, uint64_t sequence);
 void wf_recorder_wait_over(wf_comm *comm);
 
-/* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes: until
-   then the rank goes on, as the failure detector sees it. */
+/* The rank reads or writes files from now on, or no longer. A disk may be as slow as it likes:
+   until then the rank goes on, as the failure detector sees it. */
 void wf_recorder_at_files(wf_comm *comm, bool at_files);
 
 /* "; it was on .." goes behind the text, where none is there yet. */
@@ -81,8 +83,8 @@ void wf_recorder_fail(wf_comm *comm, const wf_error *cause);
 /* Changes whenever the rank begins or ends something; *waits: for others. */
 uint64_t wf_recorder_pulse(const wf_recorder *r, bool *waits);
 
-/* "on node1, pp 3, tp 0, in step 12, in I3.17 (action 41 of 96), in all_reduce over tp (collective 57), at
-   block.1.attn". */
+/* "on node1, pp 3, tp 0, in step 12, in I3.17 (action 41 of 96), in all_reduce over tp
+   (collective 57), at block.1.attn". */
 size_t wf_recorder_where(const wf_recorder *r, char *text, size_t room);
 
 int wf_recorder_rank(const wf_recorder *r);
@@ -92,7 +94,8 @@ bool wf_recorder_write(const wf_recorder *r);
 
 /* ---- of recorder_events.c and flight_recorder.c ---- */
 
-/* Whole words of the image, at an offset; an event behind the others. By the rank's own thread. */
+/* Whole words of the image, at an offset; an event behind the others. By the rank's own
+   thread. */
 void wf_recorder_store(wf_recorder *r, size_t at, const void *from, size_t bytes);
 void wf_recorder_record(wf_recorder *r, wf_event *e);
 

@@ -1,6 +1,6 @@
 /*
- * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it goes on: by another
- * thread, or by a signal, so nothing here calls what a signal may not.
+ * mesh/health/recorder_where.c - what a rank is at, read from its recorder while it goes on: by
+ * another thread, or by a signal, so nothing here calls what a signal may not.
  */
 #include "mesh/health/recorder_internal.h"
 #include <stdio.h>
@@ -75,8 +75,8 @@ static void put_number(line *l, uint64_t number)
     put(l, at);
 }
 
-/* The event before the last `back` ones; false: it is not kept. What ends after the rank has failed says
-   nothing of where that was. */
+/* The event before the last `back` ones; false: it is not kept. What ends after the rank has
+   failed says nothing of where that was. */
 static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
 {
     uint64_t count, failed = atomic_load(&r->failed_at);
@@ -93,8 +93,8 @@ static bool event_at(const wf_recorder *r, uint64_t back, wf_event *e)
     return true;
 }
 
-/* The last event; where collectives have failed since one last ended, the first of them, from which
-   the others follow. */
+/* The last event; where collectives have failed since one last ended, the first of them, from
+   which the others follow. */
 static bool last_event(const wf_recorder *r, wf_event *last)
 {
     wf_event e;

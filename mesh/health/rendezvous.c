@@ -1,8 +1,8 @@
 /*
- * mesh/health/rendezvous.c - process 0 gathers the others: it reads from all that connect, in turns of a
- * bounded size, so that strangers who say nothing, or many things, hold up no process, and notices when
- * one that has come is gone again. Connections are read before any is dismissed for want of room, and
- * a process whose connection was dismissed connects again.
+ * mesh/health/rendezvous.c - process 0 gathers the others: it reads from all that connect, in
+ * turns of a bounded size, so that strangers who say nothing, or many things, hold up no
+ * process, and notices when one that has come is gone again. Connections are read before any is
+ * dismissed for want of room, and a process whose connection was dismissed connects again.
  */
 #include "mesh/health/muster_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -25,7 +25,8 @@ enum {
     SEND_BYTES = 4 << 20
 };
 
-/* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all hosts. */
+/* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all
+   hosts. */
 int wf_detector_meet_ms(const wf_detector *d)
 {
     double limit = d->o.limit;
@@ -70,8 +71,8 @@ static void send_away(hall *h, int i)
     memmove(&h->guest[i], &h->guest[i + 1], (size_t)(--h->n - i) * sizeof *h->guest);
 }
 
-/* Accepts at most TURN connections. Where there is no room, or no descriptor, the one that has sent
-   nothing for longest goes: it was read in the turn before. */
+/* Accepts at most TURN connections. Where there is no room, or no descriptor, the one that has
+   sent nothing for longest goes: it was read in the turn before. */
 static void let_in(hall *h, int door)
 {
     pid_t pid;
@@ -96,8 +97,8 @@ static void let_in(hall *h, int door)
     }
 }
 
-/* Returns false as soon as what has come can't become a hello of this job. The token is compared as a
-   whole: byte by byte the dismissals would give it away. */
+/* Returns false as soon as what has come can't become a hello of this job. The token is
+   compared as a whole: byte by byte the dismissals would give it away. */
 static bool may_be_ours(const guest *g, const detector_place *m)
 {
     const detector_head head = {DETECTOR_HELLO, sizeof(detector_hello)};
@@ -139,7 +140,8 @@ static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
     return true;
 }
 
-/* Returns one of us that has come and does not wait for the others any more, by what poll has seen. */
+/* Returns one of us that has come and does not wait for the others any more, by what poll has
+   seen. */
 static const detector_peer *who_has_gone(const wf_detector *d, const struct pollfd *seen)
 {
     char word;
@@ -160,7 +162,7 @@ static int count_come(const wf_detector *d)
     return come;
 }
 
-/* Returns what has been seen of those who have come. */
+/* Waits for connections and messages until a moment; returns the poll results of the peers. */
 static const struct pollfd *wait_at_door(const wf_detector *d, hall *h, int door, int64_t until)
 {
     int64_t left = until - wf_detector_now();

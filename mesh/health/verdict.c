@@ -1,6 +1,6 @@
 /*
- * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them stalls, what
- * is said of a process that is lost, and the one verdict.
+ * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them
+ * stalls, what is said of a process that is lost, and the one verdict.
  */
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -74,7 +74,7 @@ void wf_detector_decide(wf_detector *d, const wf_verdict *v)
     if (!first)
         return;
     for (int i = 0; wf_detector_is_head(d) && i < d->n_peers; i++)
-        if (d->peer[i].state != PEER_LEFT) /* what was stopped may go on */
+        if (d->peer[i].state != PEER_LEFT) /* a stopped process may continue */
             wf_detector_send(&d->peer[i], DETECTOR_VERDICT, v, sizeof *v);
     snprintf(cause.text, sizeof cause.text, "%s", v->text);
     d->o.transport->fail(d->o.world, v->culprit, &cause, v->stuck != 0);
@@ -91,8 +91,8 @@ void wf_detector_hear_crash(wf_detector *d)
         wf_detector_send(&d->peer[0], DETECTOR_CAUSE, &d->crash, sizeof d->crash);
 }
 
-/* What has gone wrong among the ranks here goes to process 0. That another one is missed has a
-   reason, which may be on its way. */
+/* Sends a failure among the ranks here to process 0. A missing rank of another process has a
+   reason, whose message may be on its way. */
 void wf_detector_look_here(wf_detector *d)
 {
     wf_verdict v;
@@ -146,7 +146,8 @@ void wf_detector_look_at_ranks(wf_detector *d, int64_t now)
     }
 }
 
-/* Of the ranks that wait, or of those that do not, the one that has been quiet for longest. */
+/* Returns the rank that has been quiet for longest, of those that wait, or of those that do
+   not. */
 static int quietest(const wf_detector *d, bool waits)
 {
     int longest = -1;
@@ -158,7 +159,8 @@ static int quietest(const wf_detector *d, bool waits)
     return longest;
 }
 
-/* A rank that neither waits nor goes on is to blame; where all wait, they wait for each other. */
+/* A rank that neither waits nor goes on is to blame; where all wait, they wait for each
+   other. */
 void wf_detector_find_stall(wf_detector *d)
 {
     int busy = quietest(d, false), waiting = quietest(d, true), culprit = busy;
@@ -209,7 +211,8 @@ void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool en
     d->o.transport->fail(d->o.world, p->hello.rank, &unknown, true);
 }
 
-/* Of process 0, whoever is on its deputy's host: the deputy may be lost as well. */
+/* Returns the process that reports a loss: process 0 or, where that gave up, its deputy; where
+   it is lost, a process of the deputy's host, since the deputy may be lost as well. */
 static int who_reports_loss(const wf_detector *d)
 {
     if (wf_detector_is_head(d))

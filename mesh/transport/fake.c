@@ -1,6 +1,6 @@
 /*
- * mesh/transport/fake.c - the transport that moves nothing: one rank of a world of any size runs
- * alone, and its collectives are counted. It is what plans are made on.
+ * mesh/transport/fake.c - the transport that moves nothing: one rank of a world of any size
+ * runs alone, and its collectives are counted. It is what plans are made on.
  */
 #include "mesh/transport/registry_internal.h"
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* mesh/transport/launcher.c - reads what launchers put into the environment, and refuses contradictions. */
+/* mesh/transport/launcher.c - reads what launchers put into the environment, and refuses
+   contradictions. */
 #include "mesh/transport/launcher_internal.h"
 #include <inttypes.h>
 #include <limits.h>
@@ -13,8 +14,8 @@ static const struct row {
     const char *kind, *name, *size, *rank;
     const char *also[2]; /* the first two alone would prove nothing */
     const char *local, *local_rank;
-    /* Where one of these is missing too, the others were left by somebody: it is how the process
-       would reach its launcher. */
+    /* Variables by which the process would reach its launcher: where one of these is missing
+       too, the others were left by an earlier job. */
     const char *witness[3];
     const char *job[2]; /* they distinguish the jobs of a user */
 } rows[] = {
@@ -71,7 +72,8 @@ static int number(const char *variable)
     return *end || value < 0 || value > INT_MAX ? -1 : (int)value;
 }
 
-/* Slurm's list of how many processes each host has, "2(x3),1", at this host's place; -1: none. */
+/* Slurm's list of how many processes each host has, "2(x3),1", at this host's place; -1:
+   none. */
 static int tasks_here(void)
 {
     const char *list = getenv("SLURM_STEP_TASKS_PER_NODE");
@@ -148,7 +150,8 @@ wf_launcher wf_launcher_detected(void)
     return l;
 }
 
-/* Variables that number no process of a run: taken for none, each process would train by itself. */
+/* Variables that number no process of a run: taken for none, each process would train by
+   itself. */
 static wf_status check_numbers(wf_error *error)
 {
     for (int i = 0; i < ROWS; i++)
@@ -163,8 +166,8 @@ static wf_status check_numbers(wf_error *error)
     return WF_OK;
 }
 
-/* Two launchers that say different things: the inner one would be believed, and may be stale. srun
-   below OpenMPI's mpirun starts one process a host and is no contradiction. */
+/* Two launchers that say different things: the inner one would be believed, and may be stale.
+   srun below OpenMPI's mpirun starts one process a host and is no contradiction. */
 static wf_status check_two(wf_error *error)
 {
     const struct row *first = find();
@@ -255,8 +258,9 @@ bool wf_launcher_job(char *text, size_t room)
     return any;
 }
 
-/* DIRECTORY/vader_segment.HOST.USER.JOB.NUMBER, where the job is written as a decimal number elsewhere,
-   and host and user as in the folder of this user's jobs, .../ompi.HOST.USER (OpenMPI 4). */
+/* DIRECTORY/vader_segment.HOST.USER.JOB.NUMBER, where the job is written as a decimal number
+   elsewhere, and host and user as in the folder of this user's jobs, .../ompi.HOST.USER
+   (OpenMPI 4). */
 bool wf_launcher_segment(char *path, size_t room)
 {
     const char *directory = getenv("OMPI_MCA_btl_vader_backing_directory");

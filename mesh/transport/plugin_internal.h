@@ -1,7 +1,8 @@
 /*
- * mesh/transport/plugin_internal.h - a transport in a shared library of its own, libweft_<name>.so, so that one
- * program runs with and without what the transport stands on. The library exports one symbol,
- * wf_plugin, and links to nothing of Weft: what it needs is in the host's table.
+ * mesh/transport/plugin_internal.h - a transport in a shared library of its own,
+ * libweft_<name>.so, so that one program runs with and without what the transport stands on.
+ * The library exports one symbol, wf_plugin, and links to nothing of Weft: what it needs is in
+ * the host's table.
  */
 #ifndef WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
 #define WF_MESH_TRANSPORT_PLUGIN_INTERNAL_H
@@ -10,13 +11,14 @@
 #include "mesh/transport/launcher.h"
 #include <pthread.h>
 
-/* To be raised with every change to what a plugin and its host share: this file, mesh/comm/transport_internal.h. */
+/* To be raised with every change to what a plugin and its host share: this file,
+   mesh/comm/transport_internal.h. */
 enum { WF_PLUGIN_VERSION = 9 };
 
 typedef struct wf_plugin_host {
     size_t size; /* bytes of this table; first, so that it can always be read */
     int version;
-    wf_launcher launcher; /* what this process was started by */
+    wf_launcher launcher; /* the launcher of this process */
 
     wf_status (*error_set)(wf_error *error, wf_status code, const char *format, ...)
         WF_PRINTF(3, 4);
@@ -33,7 +35,7 @@ typedef struct wf_plugin_host {
     void *(*blocks_take)(wf_blocks *blocks, size_t bytes);
     void (*blocks_give)(wf_blocks *blocks, void *block, size_t bytes);
 
-    /* What carries data between the ranks of one process, and their world. */
+    /* The transport between the ranks of one process, and their world. */
     const wf_transport *threads;
     wf_status (*threads_open)(int ranks, const int *number, bool own_cores, void **world,
                               wf_error *error);
@@ -41,7 +43,8 @@ typedef struct wf_plugin_host {
     void (*threads_abort)(void *world, int rank, const wf_error *cause); /* from any thread */
 } wf_plugin_host;
 
-/* What a plugin exports as "wf_plugin": its transport, or NULL where size or version is not its own. */
+/* The function that a plugin exports as "wf_plugin": returns its transport, or NULL where size
+   or version is not its own. */
 typedef const wf_transport *wf_plugin_entry(const wf_plugin_host *host);
 
 /* Load libweft_<name>.so once, from $WEFT_PLUGINS, beside this library or the program, or where

@@ -1,4 +1,5 @@
-/* mesh/transport/registry.c - finds a transport by its name: built in, or a plugin that is loaded. */
+/* mesh/transport/registry.c - finds a transport by its name: built in, or a plugin that is
+   loaded. */
 #include "mesh/transport/registry_internal.h"
 #include "mesh/transport/plugin_internal.h"
 #include <string.h>

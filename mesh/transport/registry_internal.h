@@ -1,6 +1,6 @@
 /*
- * mesh/transport/registry_internal.h - the table of transports (mesh/transport/transports.def), and how one is
- * found by its name.
+ * mesh/transport/registry_internal.h - the table of transports (mesh/transport/transports.def),
+ * and how one is found by its name.
  */
 #ifndef WF_MESH_TRANSPORT_REGISTRY_INTERNAL_H
 #define WF_MESH_TRANSPORT_REGISTRY_INTERNAL_H

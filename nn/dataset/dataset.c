@@ -50,7 +50,8 @@ const char *wf_dataset_unit(const wf_dataset_source *source)
     return source->is_text ? "bytes" : "tokens";
 }
 
-/* Where a sequence of plain text begins. Validation draws from streams that no step reaches. */
+/* Returns where a sequence of plain text begins. Validation draws from streams that no step
+   reaches. */
 static int64_t place_anywhere(const wf_dataset *d, wf_dataset_part part, int64_t batch,
                               int64_t index)
 {
@@ -97,14 +98,15 @@ static const stretch *place_of(const wf_dataset *d, wf_dataset_part part, int64_
     return s;
 }
 
-/* What fills the last batch where every window is read once. */
+/* Returns true for a sequence that fills up the last batch where every window is read once. */
 static bool is_filling(const wf_dataset *d, wf_dataset_part part, int64_t batch, int64_t index)
 {
     return part == WF_DATASET_VALIDATION && d->options.every_window &&
            sample_of(d, part, batch, index) >= wf_dataset_windows(d, part);
 }
 
-/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1] each. */
+/* A window of tokens, and which of them begin a document where that is asked for: [seq_len + 1]
+   each. */
 static wf_status read_window(const wf_dataset *d, const stretch *s, int64_t at, int32_t *ids,
                              int32_t *begins, wf_error *error)
 {
@@ -233,7 +235,8 @@ bool wf_dataset_counts(const wf_dataset *data, wf_dataset_part part)
             wf_dataset_windows(data, part) % data->options.global_batch != 0);
 }
 
-/* Counts the targets that are trained on of the sequence at token `at` of a stretch; scratch: 4 (seq_len + 1). */
+/* Counts the targets that are trained on of the sequence at token `at` of a stretch; scratch: 4
+   (seq_len + 1). */
 static wf_status count_at(const wf_dataset *d, const stretch *s, int64_t at, int32_t *scratch,
                           int64_t *count, wf_error *error)
 {
@@ -301,7 +304,8 @@ wf_status wf_dataset_counted(const wf_dataset *data, wf_dataset_part part, int64
     return status;
 }
 
-/* Looks for a window of the part that has a target which is trained on; mostly the first one has. */
+/* Looks for a window of the part that has a target which is trained on; mostly the first one
+   has. */
 static wf_status find_counted(const wf_dataset *d, wf_dataset_part part, bool *found,
                               wf_error *error)
 {
@@ -350,7 +354,7 @@ wf_status wf_dataset_check_counts(const wf_dataset *d, int64_t batches, wf_error
                         batches);
 }
 
-/* How often so many samples of a mixture read a source. */
+/* Returns how often so many samples of a mixture read a source. */
 static double epochs_of(const wf_dataset *d, int64_t source, double samples)
 {
     double share = (double)wf_dataset_mixture_quota(d->order, source) / WF_DATASET_ORDER_PERIOD;

@@ -7,7 +7,7 @@
 #include "nn/dataset/source.h"
 #include <pthread.h>
 
-/* What was counted last of each part, for all ranks of the process. */
+/* The last counts of each part, for all ranks of the process. */
 typedef struct data_counts {
     pthread_mutex_t lock;
     int64_t batch[2], count[2]; /* by wf_dataset_part; batch -1: nothing yet */
@@ -23,7 +23,7 @@ typedef struct stretch {
 struct wf_dataset {
     wf_dataset_options options; /* its texts are not looked at after opening */
     wf_dataset_source *source;  /* first those of --data, then those of --val-data */
-    int64_t sources, trained;   /* how many there are, and of --data */
+    int64_t sources, trained;   /* their number, and that of --data */
     stretch *part[2];           /* by wf_dataset_part: a stretch a source */
     int64_t stretches[2];
     bool mixture;     /* sources have names and weights */
@@ -35,7 +35,7 @@ struct wf_dataset {
     data_counts *counts;
 };
 
-/* What a source has, as a word: "bytes" or "tokens". */
+/* Returns the unit of a source, as a word: "bytes" or "tokens". */
 const char *wf_dataset_unit(const wf_dataset_source *source);
 
 /* WF_EINVAL where no window fits in a part; of training, in any of its sources. */

@@ -5,10 +5,10 @@
 
 static void sample(const wf_token_file *file, int stretches, wf_content *sum)
 {
-    wf_error ignored = {WF_OK, ""}; /* what cannot be read stops the first step that reads it */
+    wf_error ignored = {WF_OK, ""}; /* an unreadable file stops the first step that reads it */
 
     wf_content_add(file->descriptor, stretches, sum, &ignored);
-    if (file->documents.descriptor >= 0) /* where documents begin */
+    if (file->documents.descriptor >= 0) /* bounds of documents */
         wf_content_add(file->documents.descriptor, stretches, sum, &ignored);
 }
 

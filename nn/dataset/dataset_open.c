@@ -68,8 +68,8 @@ static void add_stretch(wf_dataset *d, wf_dataset_part part, const wf_dataset_so
     d->stretches[part]++;
 }
 
-/* The tokens at the end of a source that are kept for validation; with documents they begin with a window, since
-   windows may be packed. */
+/* The tokens at the end of a source that are kept for validation; with documents they begin
+   with a window, since windows may be packed. */
 static int64_t held_of(const wf_dataset *d, const wf_dataset_source *s)
 {
     int64_t held = (int64_t)((double)s->tokens * d->options.val_fraction);
@@ -78,7 +78,8 @@ static int64_t held_of(const wf_dataset *d, const wf_dataset_source *s)
     return d->options.documents && held ? s->tokens - windows * length : held;
 }
 
-/* Each source is trained on up to where its validation part begins; those of --val-data are that whole. */
+/* Each source is trained on up to where its validation part begins; those of --val-data are
+   that whole. */
 static wf_status divide(wf_dataset *d, wf_error *error)
 {
     bool fraction = !d->options.val_data_count;

@@ -56,7 +56,7 @@ static json_t *first_row(const char *text, size_t bytes, bool whole)
     return NULL;
 }
 
-/* Whether a row has what datasets keep texts under. */
+/* Returns true where a row has one of the usual keys of texts. */
 static bool has_text(const json_t *row)
 {
     static const char *const keys[] = {"text", "messages", "prompt", "conversations",

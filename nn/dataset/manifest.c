@@ -126,7 +126,8 @@ static wf_status refuse(const check *c, const char *why, wf_error *error)
         c->path, why, c->manifest, c->id, c->manifest);
 }
 
-/* What cannot be opened is told by whoever reads it, but for what has to be there. */
+/* Checks a part. A file that cannot be opened is reported by its reader, except for required
+   ones. */
 static wf_status check_part(const check *c, wf_error *error)
 {
     int fd = wf_dataset_file_open(c->path);

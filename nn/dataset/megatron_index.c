@@ -159,7 +159,8 @@ static wf_status check_sequences(const reader *r, int64_t first, int64_t count, 
     return WF_OK;
 }
 
-/* Bounds first .. first + count - 1, and that the first of them is no smaller than the one before it. */
+/* Bounds first .. first + count - 1, and that the first of them is no smaller than the one
+   before it. */
 static wf_status check_bounds(const reader *r, int64_t first, int64_t count, wf_error *error)
 {
     int64_t bounds[RUN + 1], at = WF_MEGATRON_HEADER_SIZE + 12 * r->sequences;

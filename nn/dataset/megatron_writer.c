@@ -1,7 +1,8 @@
 /*
- * nn/dataset/megatron_writer.c - see the header. Tokens are written to their places, and no further than they are known.
- * While documents come, their lengths go to where the .idx
- * file has them, behind its header; the pointers and bounds behind them follow from reading these again.
+ * nn/dataset/megatron_writer.c - see the header. Tokens are written to their places, and no
+ * further than they are known. While documents come, their lengths go to where the .idx
+ * file has them, behind its header; the pointers and bounds behind them follow from reading
+ * these again.
  */
 #include "nn/dataset/megatron_writer.h"
 #include "nn/dataset/manifest.h"
@@ -107,7 +108,7 @@ wf_status wf_megatron_writer_open(const char *prefix, int64_t vocabulary,
     return error->code;
 }
 
-/* What a caller is told of the writer's first error. */
+/* Reports the writer's first error to a caller. */
 static wf_status tell(const wf_megatron_writer *w, wf_error *error)
 {
     return w->error.code == WF_OK ? WF_OK
@@ -202,7 +203,8 @@ static wf_status add_some(wf_megatron_writer *w, const int32_t *ids, int64_t cou
     return WF_OK;
 }
 
-/* How many of `count` tokens still go to the open document; where it is full, another one begins. */
+/* Returns how many of `count` tokens still fit in the open document; where it is full, another
+   one begins. */
 static int64_t some_of(wf_megatron_writer *w, int64_t count)
 {
     if (w->length == INT32_MAX)
@@ -255,7 +257,8 @@ wf_status wf_megatron_writer_reserve(wf_megatron_writer *writer, int64_t count,
     return tell(w, error);
 }
 
-/* The disk begins with these tokens while others are made, so that at the end there is not all of the file to wait for. */
+/* The disk begins with these tokens while others are made, so that at the end there is not all
+   of the file to wait for. */
 static void begin_sync(const wf_megatron_writer *w, int64_t at, int64_t count)
 {
     int64_t size = type_size(w->type);

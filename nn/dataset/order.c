@@ -8,7 +8,7 @@ enum { ROUNDS = 6 };
 
 struct wf_dataset_mixture {
     int64_t *quota;
-    /* Of each sample of a period: whose it is, and how many of that source came before it. */
+    /* For each sample of a period: its source, and how many of that source came before it. */
     uint16_t source[WF_DATASET_ORDER_PERIOD], before[WF_DATASET_ORDER_PERIOD];
 };
 
@@ -45,8 +45,8 @@ int64_t wf_dataset_order_permuted(uint64_t key, uint32_t stream, int64_t epoch, 
     return (int64_t)x;
 }
 
-/* Largest remainders: shares are rounded down, and what is left of the period goes to those that lost
-   most by that, one each; of those that lost alike to the first. */
+/* Divides a period by largest remainders: shares are rounded down, and the rest of the period
+   goes to those that lost most by that, one each; of equal ones to the first. */
 static wf_status divide(const double *weights, int64_t count, int64_t *quota, wf_error *error)
 {
     double *lost = calloc((size_t)count, sizeof *lost), sum = 0;
@@ -84,7 +84,8 @@ static wf_status divide(const double *weights, int64_t count, int64_t *quota, wf
     return WF_OK;
 }
 
-/* Slot t of the quotas, which lie one after the other, is permuted to be sample j of the period. */
+/* Slot t of the quotas, which lie one after the other, is permuted to be sample j of the
+   period. */
 static wf_status place(wf_dataset_mixture *m, uint64_t key, int64_t count, wf_error *error)
 {
     uint16_t *owner = malloc(WF_DATASET_ORDER_PERIOD * sizeof *owner);

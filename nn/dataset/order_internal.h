@@ -1,14 +1,17 @@
 /*
- * nn/dataset/order_internal.h - which window of which source a sample is, as a pure function of (seed, source, epoch,
- * number): no state, so every rank computes its own, and a run that goes on needs to know its step alone.
+ * nn/dataset/order_internal.h - which window of which source a sample is, as a pure function of
+ * (seed, source, epoch, number): no state, so every rank computes its own, and a run that goes
+ * on needs to know its step alone.
  *
- * A permutation of [0, n) is a Feistel network of 6 rounds over the next power of four, whose round function is
- * Philox4x32-10 (core/numerics/random.h) at counter {half, epoch, stream, epoch / 2^32 x 8 + round}, lowest bits of
- * its first word; a result that is not below n is permuted again (cycle walking: Black and Rogaway, "Ciphers
- * with arbitrary finite domains", CT-RSA 2002). scripts/data_order.py says the same in Python.
+ * A permutation of [0, n) is a Feistel network of 6 rounds over the next power of four, whose
+ * round function is Philox4x32-10 (core/numerics/random.h) at counter {half, epoch, stream,
+ * epoch / 2^32 x 8 + round}, lowest bits of its first word; a result that is not below n is
+ * permuted again (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
+ * CT-RSA 2002). scripts/data_order.py says the same in Python.
  *
- * A mixture is a period of 65,536 samples. Each source has its share of them, rounded by largest remainders,
- * so that every period has them exactly; a permutation says which sample of the period is whose.
+ * A mixture is a period of 65,536 samples. Each source has its share of them, rounded by
+ * largest remainders, so that every period has them exactly; a permutation says which sample of
+ * the period is whose.
  */
 #ifndef WF_NN_DATASET_ORDER_INTERNAL_H
 #define WF_NN_DATASET_ORDER_INTERNAL_H
@@ -49,7 +52,8 @@ wf_status wf_dataset_mixture_new(uint64_t key, const double *weights, int64_t co
 /** wf_dataset_mixture_free - NULL is allowed. */
 void wf_dataset_mixture_free(wf_dataset_mixture *mixture);
 
-/** wf_dataset_mixture_quota - samples of a period that a source has: 0 where its weight is too small for one. */
+/** wf_dataset_mixture_quota - samples of a period that a source has: 0 where its weight is too
+ * small for one. */
 int64_t wf_dataset_mixture_quota(const wf_dataset_mixture *mixture, int64_t source);
 
 /** wf_dataset_mixture_at - whose a sample is, and how many of its source came before it. */

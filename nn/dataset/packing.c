@@ -5,7 +5,8 @@
 
 enum { WORD = 64 };
 
-/* While windows are filled: those with so much room are a list, and a bit says whether it has any. */
+/* While windows are filled: those with so much room are a list, and a bit says whether it has
+   any. */
 typedef struct filling {
     int64_t room, words, windows;
     int64_t *list;  /* [room + 1] the last window with so much room, or -1 */
@@ -59,7 +60,8 @@ static void fill(filling *f, const int32_t *length, const int64_t *order, int64_
     }
 }
 
-/* Pieces by key, the least first; those with one key in their order. `first`: [keys + 1], zeros. */
+/* Pieces by key, the least first; those with one key in their order. `first`: [keys + 1],
+   zeros. */
 static void sort(const int64_t *key, int64_t pieces, int64_t keys, int64_t *first,
                  int64_t *order)
 {

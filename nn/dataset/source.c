@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* What can be said of a file beside the one before it. */
+/* Checks a file against the one before it. */
 static wf_status check_beside(const wf_dataset_source *source, const wf_token_file *before,
                               const wf_token_file *file, const char *flag, wf_error *error)
 {
@@ -181,7 +181,7 @@ wf_status wf_dataset_source_read(const wf_dataset_source *source, int64_t first,
     return read_parts(source, first, count, read_ids, ids, error);
 }
 
-/* What is trained on of one part. */
+/* Reads the loss mask of one part. */
 static wf_status read_mask(const wf_dataset_source_part *part, int64_t at, int64_t count,
                            int32_t *trained, wf_error *error)
 {

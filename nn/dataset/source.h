@@ -18,7 +18,7 @@ WF_BEGIN_DECLS
 
 typedef struct wf_dataset_source_part {
     wf_token_file file;
-    wf_token_file mask; /* where masked */
+    wf_token_file mask; /* valid if masked */
     bool masked;
     int64_t first; /* index of its first token in the whole source */
 } wf_dataset_source_part;

@@ -1,4 +1,5 @@
-/* nn/dataset/token_file.c - see token_file.h. Files are read with pread: shared by all ranks, no copy. */
+/* nn/dataset/token_file.c - see token_file.h. Files are read with pread: shared by all ranks,
+   no copy. */
 #include "nn/dataset/token_file.h"
 #include "nn/dataset/file_kind.h"
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* What llm.c's dev/data writes before the tokens of its two families of tokenizers. */
+/* The header of llm.c's dev/data before the tokens of its two families of tokenizers. */
 enum { LLMC_HEADER = 256 * 4, LLMC_QUESTIONS = 20240522 };
 static const struct llmc_kind {
     int32_t magic, version;
@@ -29,7 +30,8 @@ static bool ends_with(const char *name, const char *ending)
     return n > m && strcmp(name + n - m, ending) == 0;
 }
 
-/* A set of thousands of files needs more descriptors than are usual, and as many as the system allows at most. */
+/* A set of thousands of files needs more descriptors than are usual, and as many as the system
+   allows at most. */
 static bool raise_limit(void)
 {
     struct rlimit limit;

@@ -1,4 +1,5 @@
-/* nn/layers/attention.c - queries, keys and values, attention, and the projection of its output. */
+/* nn/layers/attention.c - queries, keys and values, attention, and the projection of its
+   output. */
 #include "nn/layers/attention.h"
 #include "kernels/attention_cached.h"
 #include "kernels/ops.h"

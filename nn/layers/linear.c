@@ -21,7 +21,8 @@ static wf_tensor *finish(wf_nn_linear *m, wf_tensor *y)
     return m->bias ? wf_bias_add(y, wf_nn_use(m, m->bias)) : y;
 }
 
-/* x behind "in" as an adapter takes it: its gradient may be complete where that of the weight is not. */
+/* x behind "in" as an adapter takes it: its gradient may be complete where that of the weight
+   is not. */
 static wf_tensor *for_adapter(void *module, wf_tensor *x, wf_tensor *in)
 {
     wf_tensor *pair[] = {x, in};
@@ -40,8 +41,8 @@ static wf_tensor *scaled(const wf_nn_linear *m, wf_tensor *u)
     return m->lora.scale != 1 ? wf_scale(u, m->lora.scale) : u;
 }
 
-/* x W^T + scale (x A^T) B^T. What is partial is scaled when it is summed; where u is whole its gradient may be
-   partial, and is summed before it is scaled. */
+/* x W^T + scale (x A^T) B^T. What is partial is scaled when it is summed; where u is whole its
+   gradient may be partial, and is summed before it is scaled. */
 static wf_tensor *adapted(wf_nn_linear *m, wf_tensor *x, wf_tensor *in, wf_tensor *weight)
 {
     wf_tensor *u = wf_linear(dropped(m, for_adapter(m, x, in)), wf_nn_use(m, m->lora.a));
@@ -176,7 +177,7 @@ wf_nn_linear_group *wf_nn_linear_group_new(wf_context *ctx, int count, const cha
     return m;
 }
 
-/* Whether the biases of these members join their products in one op. */
+/* Returns true where the biases of these members join their products in one op. */
 static bool all_join(wf_nn_module *const *member, int count)
 {
     bool all = count != 2;

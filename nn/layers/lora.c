@@ -6,7 +6,7 @@
 
 enum { NAME = 64, NAMES = 320 };
 
-/* Of a list with commas in between the next name; false at its end. */
+/* Reads the next name of a list with commas in between; false at its end. */
 static bool next_name(const char **list, char *name, size_t size)
 {
     size_t n = *list ? strcspn(*list, ",") : 0;
@@ -23,7 +23,7 @@ typedef struct search {
     const char *target; /* NULL: all that are no heads */
     wf_nn_adapter like; /* the next one, without its parameters */
     int64_t found;
-    char names[NAMES]; /* what the linears that there are are called */
+    char names[NAMES]; /* names of the existing linears */
     wf_status status;
 } search;
 

@@ -4,9 +4,9 @@
  * The maximum is taken over the whole vocabulary before any exponential, so that the terms are
  * the same however the vocabulary is split.
  *
- * With the linear layer that makes the logits it runs in chunks of whole sequences. The weight's
- * gradient is the batch's midpoint tree with a chunk per sequence, so chunks are its nodes: any
- * size gives the same bits.
+ * With the linear layer that makes the logits it runs in chunks of whole sequences. The
+ * weight's gradient is the batch's midpoint tree with a chunk per sequence, so chunks are its
+ * nodes: any size gives the same bits.
  */
 #include "nn/layers/loss.h"
 #include "core/graph.h"
@@ -100,10 +100,10 @@ typedef struct chunk {
 } chunk;
 
 /*
- * Halves of a rank's sequences, as long as that saves memory: the first cut halves the logits and
- * costs nothing, and every further one keeps one more open node of the weight's gradient, which
- * pays while that has less rows than the logits lose. Where all logits are SMALL nothing is won.
- * Sizes of the whole decide, so that ranks which share a reduction agree.
+ * Halves of a rank's sequences, as long as that saves memory: the first cut halves the logits
+ * and costs nothing, and every further one keeps one more open node of the weight's gradient,
+ * which pays while that has less rows than the logits lose. Where all logits are SMALL nothing
+ * is won. Sizes of the whole decide, so that ranks which share a reduction agree.
  */
 static int64_t chunk_size(const wf_nn_loss *m, const wf_tensor *x, const wf_tensor *weight)
 {
@@ -220,7 +220,8 @@ typedef struct made_for {
     float weight;
 } made_for;
 
-/* Whether all elements are `weight`; false with an error where they cannot be looked at. */
+/* Returns true where all elements are `weight`; false with an error where they cannot be
+   read. */
 static bool all_weigh(const wf_tensor *t, float weight)
 {
     int64_t n = wf_tensor_local_count(t), same = 0;
@@ -235,8 +236,8 @@ static bool all_weigh(const wf_tensor *t, float weight)
     return data && same == n;
 }
 
-/* Operands are pairs of a tensor and its gradient, made when the losses were. What is recorded has
-   run before, and its weights were looked at then. */
+/* Operands are pairs of a tensor and its gradient, made when the losses were. What is recorded
+   has run before, and its weights were looked at then. */
 static void fused_backward(wf_gradient *g)
 {
     float weight = ((const made_for *)g->attr)->weight;
@@ -279,7 +280,8 @@ static void record(const pass *p, wf_tensor *dw, float weight)
         call.in[call.n_in++] = p->weight;
         call.in[call.n_in++] = dw;
     }
-    if (!call.n_in) { /* nothing is kept of this run: whether they want a gradient is all it tells */
+    /* nothing is kept of this run: whether they want a gradient is all it tells */
+    if (!call.n_in) {
         call.in[call.n_in++] = p->x;
         call.in[call.n_in++] = p->weight;
     }
@@ -287,7 +289,7 @@ static void record(const pass *p, wf_tensor *dw, float weight)
         wf_tape_record(&call);
 }
 
-/* What cannot be done in chunks. */
+/* Refuses losses that cannot be computed in chunks. */
 static wf_status check(const pass *p)
 {
     char text[256];

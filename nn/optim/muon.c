@@ -1,4 +1,5 @@
-/* nn/optim/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are fixed. */
+/* nn/optim/muon.c - see the header. Every product is one of kernels/linear.c, so its bits are
+   fixed. */
 #include "nn/optim/muon.h"
 #include "core/numerics/squares.h"
 #include "kernels/ops.h"
@@ -48,7 +49,7 @@ wf_status wf_nn_orthogonalize(wf_tensor *x)
                        "orthogonalize: %s is not a whole matrix on this rank: gather it first",
                        wf_tensor_describe(x, text, sizeof text));
     wf_scope_open(ctx);
-    for (int d = 0; d < 2; d++) /* what the model splits means nothing here: one chain each */
+    for (int d = 0; d < 2; d++) /* the model's splits have no meaning here: one chain each */
         dims[d] = wf_dim_width(x->dim[d].size);
     x = wf_tensor_view(x, 2, dims, NULL);
     y = x ? wf_scale(x, (float)(1 / (norm_of(x) + 1e-7))) : NULL;

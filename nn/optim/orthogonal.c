@@ -1,15 +1,15 @@
 /*
- * nn/optim/orthogonal.c - orthogonal initialisation, an example of a recipe that needs the whole tensor.
- * Copy this file to add one.
+ * nn/optim/orthogonal.c - orthogonal initialisation, an example of a recipe that needs the
+ * whole tensor. Copy this file to add one.
  *
  * The QR decomposition of a matrix of normal numbers, by Gram and Schmidt with every vector
- * projected twice ("twice is enough": Giraud, Langou, Rozloznik & van den Eshof 2005). Their R has
- * a positive diagonal by construction, so that Q is uniform among the orthogonal matrices and no
- * signs are to be set right (Mezzadri 2007, "How to generate random matrices").
+ * projected twice ("twice is enough": Giraud, Langou, Rozloznik & van den Eshof 2005). Their R
+ * has a positive diagonal by construction, so that Q is uniform among the orthogonal matrices
+ * and no signs are to be set right (Mezzadri 2007, "How to generate random matrices").
  *
- * Vectors are rounded to fp32 when they are done; the one that is worked on, and all sums, are in
- * double, in 8 lanes: lane l takes the elements l, l + 8, .. in order, and the lanes are added 4,
- * 2, 1 apart. That is the same expression in every layout and on every machine.
+ * Vectors are rounded to fp32 when they are done; the one that is worked on, and all sums, are
+ * in double, in 8 lanes: lane l takes the elements l, l + 8, .. in order, and the lanes are
+ * added 4, 2, 1 apart. That is the same expression in every layout and on every machine.
  */
 #include "core/host_data.h"
 #include "core/numerics/random.h"

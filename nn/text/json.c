@@ -83,7 +83,7 @@ static int32_t hexadecimal(const reader *r, size_t at)
     return code;
 }
 
-/* What stands behind a backslash, written to `out`: how many bytes, or 0. */
+/* Unescapes the characters after a backslash to `out`; returns the number of bytes, or 0. */
 static int unescape(reader *r, uint8_t *out)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";

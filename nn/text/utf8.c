@@ -26,8 +26,8 @@ int wf_text_utf8_take(const uint8_t *bytes, size_t n, int *wrong)
     return length;
 }
 
-/* The bytes of a character of two or three bytes, of those that need no more than a look at their second and third; else
-   0. */
+/* Returns the bytes of a character of two or three bytes, of those that are valid by their
+   second and third byte alone; else 0. */
 static inline int take_common(const uint8_t *bytes)
 {
     bool second = (bytes[1] & 0xc0) == 0x80, third = (bytes[2] & 0xc0) == 0x80;

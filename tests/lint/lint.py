@@ -19,6 +19,9 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
                each folder of the library has a README of its own that names each of its C files, in
                at most 120 lines, and its decisions are beside it in DECISIONS.md
     outputs    files are written by core/files/output.h alone; writers.py has who does not, and why
+    columns    a comment has at most 96 columns and tears no member apart
+    riddles    no comment begins with What, Whether, Of, Where or How
+    greps      words that people look for find their file (the table GREPS of comments.py)
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else
 
@@ -32,6 +35,7 @@ import tempfile
 
 from rooms import FOLDERS, ONLY, ROOMS, SHARED
 from samples import SAMPLES
+import comments
 from vocabulary import VOCABULARY
 from writers import blank, outputs
 
@@ -318,13 +322,16 @@ def scripts(root):
 
 RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
          "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts,
+         "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
+         "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
+         "greps": comments.greps,
          "outputs": lambda root: outputs(root, c_files(root, LIBRARY + ("apps",)))}
 
 
 def selftest():
     """Runs every rule over its samples; gives the number of those that it got wrong."""
     wrong = 0
-    for rule, samples in SAMPLES.items():
+    for rule, samples in {**SAMPLES, **comments.SAMPLES}.items():
         for *files, expected in samples:
             files = [files] if isinstance(files[0], str) else files
             with tempfile.TemporaryDirectory() as folder:

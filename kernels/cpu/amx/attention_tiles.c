@@ -1,10 +1,11 @@
 /*
- * kernels/cpu/amx/attention_tiles.c - attention of bf16 numbers with its products on a tile unit; the rest of it is that
- * of kernels/cpu/simd/.
+ * kernels/cpu/amx/attention_tiles.c - attention of bf16 numbers with its products on a tile
+ * unit; the rest of it is that of kernels/cpu/simd/.
  *
- * Operands are packed blocks of floats that are bf16 numbers (attention_block_internal.h). Each product makes
- * tiles of them, A as rows of 32 terms and B in pairs of terms, and takes 2 by 2 tiles of C at a time. What a causal mask
- * takes from A is zeros in its tiles, so an infinity in B spreads over a block of 32 terms, not of 16.
+ * Operands are packed blocks of floats that are bf16 numbers (attention_block_internal.h). Each
+ * product makes tiles of them, A as rows of 32 terms and B in pairs of terms, and takes 2 by 2
+ * tiles of C at a time. What a causal mask takes from A is zeros in its tiles, so an infinity
+ * in B spreads over a block of 32 terms, not of 16.
  */
 #include "kernels/cpu/amx/tile_internal.h"
 #include "kernels/cpu/simd/attention_block_internal.h"
@@ -88,7 +89,7 @@ static void pack_b(const block_product *g, int64_t p, int64_t col, uint32_t to[P
     }
 }
 
-/* What C holds before a product begins to add */
+/* Rescales the content of C before a product adds to it. */
 static void rescale(const block_product *g)
 {
     for (int64_t r = 0; g->add && g->scale && r < g->m; r++)
@@ -125,7 +126,7 @@ static inline void store_sums(float *c, int64_t row_bytes, bool high, bool wide)
         wf_tile_store(3, below + TILE, row_bytes);
 }
 
-/* Adds the blocks [first, end) of those that are packed to 16 or 32 rows and columns of C. */
+/* Adds the blocks [first, end) to 16 or 32 rows and columns of C. */
 static void add_blocks(const block_product *g, const tiles *x, int64_t row, int64_t col,
                        int64_t first, int64_t end, bool begin)
 {

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/amx/gemm_beside_internal.h - what vector instructions do while the tile unit multiplies: they add a chunk's sums to
- * older nodes of the tree, and bring a root to C, some rows at each block of terms of the chunk that follows.
+ * kernels/cpu/amx/gemm_beside_internal.h - what vector instructions do while the tile unit
+ * multiplies: they add a chunk's sums to older nodes of the tree, and bring a root to C, some
+ * rows at each block of terms of the chunk that follows.
  */
 #ifndef WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
 #define WF_KERNELS_CPU_AMX_GEMM_BESIDE_INTERNAL_H
@@ -10,7 +11,8 @@
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/vec_bf16_internal.h"
 
-/* A chunk's sums become a node of the tree, to = older[merges - 1] + (... + (older[0] + sum)), or the root, which goes to C. */
+/* A chunk's sums become a node of the tree, to = older[merges - 1] + (... + (older[0] + sum)),
+   or the root, which goes to C. */
 typedef struct beside {
     const float *sum, *older[WF_TREE_DEPTH];
     int merges;
@@ -103,7 +105,7 @@ INLINE void beside_rows(const int merges, const beside *from, const gemm_out *ou
         v16_store(x.to + at, beside_node(merges, &x, at));
 }
 
-/* Rows [row, end) of what is to be done; `out` is C. */
+/* Runs rows [row, end) of the side task; `out` is C. */
 static void beside_run(const beside *x, const gemm_out *out, int64_t row, int64_t end)
 {
     if (x->merges == 0) /* a constant is faster */

@@ -1,11 +1,13 @@
 /*
- * kernels/cpu/amx/gemm_tiles.c - products of bf16 operands on a tile unit, whose instruction adds one block of terms to
- * 16 x 16 sums as kernels/cpu/simd_internal.h says. Two by two of them are the microkernel's tile: four tiles
- * hold sums, two blocks of A, two blocks of B. Blocking, panels of B and the tree are those of kernels/cpu/simd/.
+ * kernels/cpu/amx/gemm_tiles.c - products of bf16 operands on a tile unit, whose instruction
+ * adds one block of terms to 16 x 16 sums as kernels/cpu/simd_internal.h says. Two by two of
+ * them are the microkernel's tile: four tiles hold sums, two blocks of A, two blocks of B.
+ * Blocking, panels of B and the tree are those of kernels/cpu/simd/.
  *
- * On a core of which nothing else is asked the unit takes 16 cycles for a block of a tile, and a load of a tile from level 1
- * cache eight, so stores of tiles, additions of nodes and the writing of C happen beside it. Panels of B are packed before
- * their tiles begin: in one go the core sees long runs of memory, and reads ahead.
+ * On a core of which nothing else is asked the unit takes 16 cycles for a block of a tile, and
+ * a load of a tile from level 1 cache eight, so stores of tiles, additions of nodes and the
+ * writing of C happen beside it. Panels of B are packed before their tiles begin: in one go the
+ * core sees long runs of memory, and reads ahead.
  */
 #include "kernels/cpu/amx/gemm_beside_internal.h"
 #include "kernels/cpu/amx/gemm_tiles_internal.h"
@@ -18,29 +20,30 @@ enum { NEAR = 8 }; /* blocks of B that stay in level 1 cache: the first ones of 
 typedef struct run_plan {
     int64_t blocks, rows; /* its length; how many rows are done beside each block */
     bool begins, ends;    /* the chunk */
-    float *to;            /* where its sums go at first, */
-    beside then;          /* what they become then */
+    float *to;            /* first buffer of its sums */
+    beside then;          /* side task on them */
 } run_plan;
 
-/* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of whichever tile, and a store of a
-   tile is between two multiplications: so neither waits for the other. */
+/* A thread's own. When a chunk ends, its sums stay in the tiles until the next block begins, of
+   whichever tile, and a store of a tile is between two multiplications: so neither waits for
+   the other. */
 typedef struct state {
     _Alignas(LINE) float local[WF_GEMM_LOCAL * HIGH * WIDE], sum[HIGH * WIDE];
     int high;          /* rows of sums in the tiles that have to be stored; 0: none */
     float *to;         /* at this place */
-    const beside *now; /* what they become then, beside the blocks of the next chunk */
+    const beside *now; /* side task, run beside the blocks of the next chunk */
     int64_t row, rows; /* done; all of it */
-    gemm_out out;      /* where a root goes */
-    beside last;       /* what the tile before has left to do */
+    gemm_out out;      /* output of a root */
+    beside last;       /* remaining side task of the tile before */
     const wf_gemm_kc_block *planned; /* NULL: none is */
     int planned_high;
     run_plan plan[WF_GEMM_STEPS];
 } state;
 
-/* What a tile prefetches, some rows at each block. */
+/* The addresses that a tile prefetches, some rows at each block. */
 typedef struct chores {
     gemm_ahead sums; /* the next tile's, which the last KC block left; */
-    gemm_ahead own;  /* what is written of C after this tile */
+    gemm_ahead own;  /* lines of C written after this tile */
     int64_t sum_rows, own_rows;
 } chores;
 
@@ -75,7 +78,7 @@ INLINE void prefetch(gemm_ahead *a, const bool write, int64_t rows)
     }
 }
 
-/* What comes into a tile's register in place of the sums that leave it. */
+/* Swaps the sums in a tile's register for other ones. */
 #define TURN(t, offset)                                                                        \
     do {                                                                                       \
         if (to)                                                                                \
@@ -109,7 +112,8 @@ INLINE void add_block(const int high, const int near, const char *a, const char 
     }
 }
 
-/* The first block of a chunk, or of what goes on with spilled sums (`from`, or NULL); sums before it go to `to`, or NULL. */
+/* The first block of a chunk, or of what goes on with spilled sums (`from`, or NULL); sums
+   before it go to `to`, or NULL. */
 INLINE void add_first_block(const int high, const char *a, const char *b, const float *from,
                             float *to)
 {
@@ -139,7 +143,7 @@ static void turn_tiles(int high, const float *from, float *to)
     }
 }
 
-/* Some more of what is done beside blocks. */
+/* Continues the side task for some more rows. */
 INLINE void go_on_beside(state *s, int64_t rows)
 {
     int64_t end = wf_least(s->rows, s->row + rows);
@@ -159,7 +163,8 @@ static void settle(void *arg)
     go_on_beside(s, HIGH);
 }
 
-/* Plans a tile's way through a KC block: the same for all of them but where sums are spilled. */
+/* Plans a tile's way through a KC block: the same for all of them but where sums are
+   spilled. */
 static void plan(state *s, const gemm_tile *t, int high)
 {
     const wf_gemm_kc_block *w = t->kc_block;
@@ -227,7 +232,8 @@ INLINE void add_blocks(const int high, state *s, chores *x, way *w, int64_t bloc
     }
 }
 
-/* A run of blocks; where sums were spilled in the midst of its chunk it goes on with them (`from`, or NULL). */
+/* A run of blocks; where sums were spilled in the midst of its chunk it goes on with them
+   (`from`, or NULL). */
 INLINE void add_run(const int high, state *s, chores *x, way *w, const run_plan *run,
                     const float *from)
 {
@@ -301,8 +307,9 @@ static void leave(void *arg)
     wf_tile_release();
 }
 
-/* The first quarter of a panel of B of 1024 terms, 16 KiB, is kept in a level 1 cache of 48 beside nodes of the tree, and is read by
-   every tile; the rest, and A, pass it by. Longer sums would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
+/* The first quarter of a panel of B of 1024 terms, 16 KiB, is kept in a level 1 cache of 48
+   beside nodes of the tree, and is read by every tile; the rest, and A, pass it by. Longer sums
+   would spill less, but a block of A, 1 MiB, has to fit a level 2 cache. */
 static const gemm_kind tiles = {
     .limits = {.mr = HIGH,
                .nr = WIDE,

@@ -1,4 +1,5 @@
-/* kernels/cpu/amx/gemm_tiles_internal.h - the sizes of a product's tile on a tile unit, and the packing of its panels. */
+/* kernels/cpu/amx/gemm_tiles_internal.h - the sizes of a product's tile on a tile unit, and the
+   packing of its panels. */
 #ifndef WF_KERNELS_CPU_AMX_GEMM_TILES_INTERNAL_H
 #define WF_KERNELS_CPU_AMX_GEMM_TILES_INTERNAL_H
 

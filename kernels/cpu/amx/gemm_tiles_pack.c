@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/amx/gemm_tiles_pack.c - panels of a product on a tile unit: a block of A is packed as rows of WF_GEMM_TERMS terms,
- * a block of B in pairs of terms, as the instruction reads them.
+ * kernels/cpu/amx/gemm_tiles_pack.c - panels of a product on a tile unit: a block of A is
+ * packed as rows of WF_GEMM_TERMS terms, a block of B in pairs of terms, as the instruction
+ * reads them.
  */
 #include "kernels/cpu/amx/gemm_tiles_internal.h"
 #include "kernels/cpu/task_size_internal.h"

@@ -1,16 +1,19 @@
 /*
- * kernels/cpu/amx/tile_internal.h - the tile unit of AMX: eight tiles of 16 rows of 64 bytes. A tile is named by a literal
- * 0 .. 7, since it is part of an instruction, hence macros. Another header may stand in for this one
- * (WF_TILES): tests have a unit in plain C.
+ * kernels/cpu/amx/tile_internal.h - the tile unit of AMX: eight tiles of 16 rows of 64 bytes. A
+ * tile is named by a literal 0 .. 7, since it is part of an instruction, hence macros. Another
+ * header may stand in for this one (WF_TILES): tests have a unit in plain C.
  *
- *   wf_tile_configure()             all tiles have 16 rows of 64 bytes; they are this thread's until
+ *   wf_tile_configure()             all tiles have 16 rows of 64 bytes; they are this thread's
+ *                                   until
  *   wf_tile_release()               which lets a sleeping thread's state be small again
  *   wf_tile_zero(t)
  *   wf_tile_load(t, from, stride)   row i = 64 bytes at from + i * stride
- *   wf_tile_load_once(t, from, stride)   the same of what is not needed again soon, which level 1 cache need not keep
+ *   wf_tile_load_once(t, from, stride)   the same of what is not needed again soon, which level
+ *                                        1 cache need not keep
  *   wf_tile_store(t, to, stride)
- *   wf_tile_multiply(c, a, b)       C[i][j] += a block of bf16 terms (kernels/cpu/simd_internal.h): A[i][p] are terms
- *                                   of row i, B[q][2 j] and B[q][2 j + 1] those of column j (TDPBF16PS)
+ *   wf_tile_multiply(c, a, b)       C[i][j] += a block of bf16 terms
+ *                                   (kernels/cpu/simd_internal.h): A[i][p] are terms of row i,
+ *                                   B[q][2 j] and B[q][2 j + 1] those of column j (TDPBF16PS)
  */
 #ifndef WF_KERNELS_CPU_AMX_TILE_INTERNAL_H
 #define WF_KERNELS_CPU_AMX_TILE_INTERNAL_H

@@ -2,8 +2,8 @@
  * kernels/cpu/simd/attention.c - flash attention of one head, forward, in blocks of 64
  * queries by 64 keys with an online softmax; attention_grad.c is its gradient.
  *
- * For query i, over the keys j <= i, or over all keys where the head is bidirectional (chain: one
- * fma after the other, in ascending order):
+ * For query i, over the keys j <= i, or over all keys where the head is bidirectional (chain:
+ * one fma after the other, in ascending order):
  *
  *     s[j]   = chain over d of k[j][d] * (scale * q[i][d])
  *     m      = max of s, p[j] = exp(s[j] - m), or +0 below exp(-87), l = sum of p
@@ -14,18 +14,20 @@
  * The keys come in blocks 0..63, 64..127, ... and m, l and the chain are renewed block by
  * block: m' = max(m, s of the block), l and out are multiplied by exp(m - m'), then the block's
  * terms are added, j ascending. A key after the query has p = 0 there. So the bits of causal
- * attention are a function of the rows 0..i alone, whatever the instruction set; only the dropout
- * mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
+ * attention are a function of the rows 0..i alone, whatever the instruction set; only the
+ * dropout mask knows seq. (A term of p = 0 can turn a -0 into +0, hence the rule for zeros.)
  * attention_row.c is the last row of this, for a cache.
  *
- * Where a query sees keys from[i] .. i alone, or the last of a window, blocks before that of the first key that one of its 64 neighbours
- * sees are left out, and in the others p = +0 before from[i]. There m is the least float, not minus infinity:
- * a block of which a query sees nothing then leaves m as it is, and l and out at +0, as if it were left out.
- * So the bits are a function of the rows from[i] .. i and of their places in blocks of 64.
+ * Where a query sees keys from[i] .. i alone, or the last of a window, blocks before that of
+ * the first key that one of its 64 neighbours sees are left out, and in the others p = +0
+ * before from[i]. There m is the least float, not minus infinity: a block of which a query sees
+ * nothing then leaves m as it is, and l and out at +0, as if it were left out. So the bits are
+ * a function of the rows from[i] .. i and of their places in blocks of 64.
  *
- * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what is in brackets, m being the
- * maximum of s * scale. The chains over d and over the 64 keys of a block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to
- * bf16 as a factor; l is the sum of the p that are not rounded. Denormals are zeros.
+ * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what
+ * is in brackets, m being the maximum of s * scale. The chains over d and over the 64 keys of a
+ * block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to bf16 as a
+ * factor; l is the sum of the p that are not rounded. Denormals are zeros.
  *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.
@@ -42,7 +44,7 @@
 typedef struct query_state {
     const wf_attention_head *head;
     token_block queries;
-    int64_t keys_begin; /* where the first block of keys that they see begins */
+    int64_t keys_begin; /* beginning of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *kt;        /* blocks of [width][BLOCK] */

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/attention_block.c - packed blocks of tokens: copies of them and what masks them; see
- * attention_block_internal.h.
+ * kernels/cpu/simd/attention_block.c - packed blocks of tokens: copies of them and what masks
+ * them; see attention_block_internal.h.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
 

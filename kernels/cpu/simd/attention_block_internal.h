@@ -11,7 +11,8 @@
  * What the causal mask takes from a block on the diagonal goes by squares of 16: those above it
  * are neither computed nor read, those on it are masked.
  *
- * Packed blocks are floats, also where a head's numbers are bf16: floats whose lower halves are zero.
+ * Packed blocks are floats, also where a head's numbers are bf16: floats whose lower halves are
+ * zero.
  */
 #ifndef WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_ATTENTION_BLOCK_INTERNAL_H
@@ -48,14 +49,15 @@ typedef enum block_part {
     PART_TERMS_FROM_ROW,   /* terms p >= r of row r's sum */
 } block_part;
 
-/* How far a head's rows have been prefetched. Tokens from its last on are the next head's. */
+/* The progress of prefetching a head's rows. Tokens from its last on are the next head's. */
 typedef struct block_ahead {
     const wf_attention_head *head;
     int64_t token, end;
     int row; /* the token's */
 } block_ahead;
 
-/* Rows of tokens where the caller has them: bf16 numbers, or floats. `stride` numbers lie from one to the next. */
+/* Rows of tokens where the caller has them: bf16 numbers, or floats. `stride` numbers lie from
+   one to the next. */
 typedef struct token_rows {
     const void *x;
     int64_t stride;
@@ -63,9 +65,9 @@ typedef struct token_rows {
 } token_rows;
 
 /*
- * C(r, c) = sum_p A(r, p) * B(p, c), p ascending, from +0 or (add) from the C that is there, times scale[r]
- * where scale is not NULL: one fma chain of floats, or a bf16 product, see attention_product.c. m and n
- * are multiples of the grain; and so is k of a bf16 product.
+ * C(r, c) = sum_p A(r, p) * B(p, c), p ascending, from +0 or (add) from the C that is there,
+ * times scale[r] where scale is not NULL: one fma chain of floats, or a bf16 product, see
+ * attention_product.c. m and n are multiples of the grain; and so is k of a bf16 product.
  */
 typedef struct block_product {
     bool bf16;
@@ -90,7 +92,8 @@ static inline token_block block_at(int64_t begin, int64_t seq)
     return (token_block){begin, count, wf_attention_padded(count)};
 }
 
-/* A block whose keys some of its queries do not see; what else they do not see is never touched. */
+/* A block whose keys some of its queries do not see; what else they do not see is never
+   touched. */
 static inline bool block_is_diagonal(const wf_attention_head *head, token_block queries,
                                      token_block keys)
 {
@@ -117,7 +120,8 @@ static inline int64_t block_keys_end(const wf_attention_head *head, token_block 
     return head->bidirectional ? head->seq : queries.begin + queries.count;
 }
 
-/* What queries are multiplied with before their products, and scores behind them: bf16 numbers stay what they are. */
+/* Returns the factor of queries before their products, and of scores after them: bf16 numbers
+   keep their bits. */
 static inline float query_scale(const wf_attention_head *head)
 {
     return head->bf16 ? 1 : head->scale;
@@ -135,7 +139,7 @@ static inline v16 load_numbers(const void *x, bool bf16, int64_t at, int64_t n)
                 : v16_load_n((const float *)x + at, n);
 }
 
-/* An output's, every zero +0, but for what is too small for a bf16. */
+/* Stores an output, every zero as +0, except for numbers too small for a bf16. */
 static inline void store_numbers(void *x, bool bf16, int64_t at, v16 value, int64_t n)
 {
     value = v16_add(value, v16_zero());
@@ -191,14 +195,14 @@ void block_product_columns(const block_product *g);
    [count, dim]; block_pack_columns: dst[d * BLOCK + t]. The scale of bf16 numbers is 1. */
 void block_pack(token_rows src, token_block t, int64_t dim, float scale, float *dst);
 void block_pack_columns(token_rows src, token_block t, int64_t dim, float scale, float *dst);
-/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim]; of bf16 numbers zeros are
-   +0, and the scale is 1 */
+/* dst[(begin + t) * stride + d] = src[t * width + d] * scale inside [count, dim]; of bf16
+   numbers zeros are +0, and the scale is 1 */
 void block_unpack(const float *src, token_block t, int64_t dim, float scale, void *dst,
                   int64_t stride, bool bf16);
 
-/* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the head
-   is causal, and in the padding behind the last key where it is not; and before the first key that the
-   query sees */
+/* s[j][i] = value where query i does not see key j: in the squares on the diagonal where the
+   head is causal, and in the padding behind the last key where it is not; and before the first
+   key that the query sees */
 void block_mask(const wf_attention_head *head, float *s, token_block queries, token_block keys,
                 float value);
 /* keep[j][i] = 1 / (1 - p) where dropout keeps the probability of key j for query i, else 0 */

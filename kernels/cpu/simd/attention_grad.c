@@ -1,9 +1,9 @@
 /*
- * kernels/cpu/simd/attention_grad.c - gradient of flash attention of one head, in one pass over the
- * blocks of attention.c. The probabilities are recomputed from the saved lse.
+ * kernels/cpu/simd/attention_grad.c - gradient of flash attention of one head, in one pass over
+ * the blocks of attention.c. The probabilities are recomputed from the saved lse.
  *
- * For query i and key j <= i, or any key where the head is bidirectional (chain: one fma after the
- * other, in ascending order):
+ * For query i and key j <= i, or any key where the head is bidirectional (chain: one fma after
+ * the other, in ascending order):
  *
  *     p      = exp(s - lse[i]), or +0 below exp(-87), s as in the forward pass
  *     g      = keep * (chain over d of v[j][d] * dout[i][d]); keep is 1 without dropout
@@ -12,8 +12,9 @@
  *     dk[j]  = chain over i of ds * (scale * q[i])
  *     dq[i]  = scale * (chain over j of ds * k[j])
  *
- * Of bf16 numbers all chains but that of delta are bf16 products (attention_product.c), of p as attention.c has it; factors are keep * p and
- * scale * ds, rounded to bf16, and neither q nor dq is scaled. Denormals are zeros.
+ * Of bf16 numbers all chains but that of delta are bf16 products (attention_product.c), of p as
+ * attention.c has it; factors are keep * p and scale * ds, rounded to bf16, and neither q nor
+ * dq is scaled. Denormals are zeros.
  *
  * Keys before from[i] are left out, or have p = +0, as in attention.c.
  *
@@ -27,12 +28,12 @@
 #include "kernels/cpu/denormals_internal.h"
 #include "kernels/cpu/vec_math_internal.h"
 
-/* Of the whole head: k, blocks of kt and vt. Of a block of queries: rows q (scaled) and dout,
-   and their columns. Scores are [BLOCK keys][BLOCK queries]. */
+/* The state of a gradient. For the whole head: k, blocks of kt and vt. For a block of queries:
+   rows q (scaled) and dout, and their columns. Scores are [BLOCK keys][BLOCK queries]. */
 typedef struct grad_state {
     const wf_attention_head *head;
     token_block queries;
-    int64_t keys_begin; /* where the first block of keys that they see begins */
+    int64_t keys_begin; /* beginning of the first block of keys that they see */
     block_ahead ahead;
     int64_t width;
     float *k, *kt, *vt;

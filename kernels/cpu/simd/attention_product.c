@@ -5,10 +5,11 @@
  * A product goes by tiles of C that stay in registers over the whole sum, so an element is one
  * chain however the tiles are cut: their size is free to differ between instruction sets.
  *
- * A bf16 product cuts the sum in blocks of 32 terms, which begin at multiples of 32. Of a block come two chains
- * of fma from +0, over its even and over its odd terms; they are added, and their sum is added to the element. That is
- * what one instruction of AMX computes (TDPBF16PS), with denormals as zeros: whoever calls a bf16 product has set
- * the thread's mode (denormals_internal.h). Terms that nobody computes, behind the last one or masked, are +0 and
+ * A bf16 product cuts the sum in blocks of 32 terms, which begin at multiples of 32. Of a block
+ * come two chains of fma from +0, over its even and over its odd terms; they are added, and
+ * their sum is added to the element. That is what one instruction of AMX computes (TDPBF16PS),
+ * with denormals as zeros: whoever calls a bf16 product has set the thread's mode
+ * (denormals_internal.h). Terms that nobody computes, behind the last one or masked, are +0 and
  * change no element but for the sign of a zero.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
@@ -21,7 +22,8 @@ enum {
     /* 32 AVX-512 registers hold 16 sums, 16 AVX2 registers (two to a v16) hold 4. */
     TILE_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 8 : 4,
     TILE_VECTORS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 2 : 1,
-    /* Of a bf16 product each element has three sums: what it was, the even and the odd terms. */
+    /* A bf16 product has three sums for each element: the earlier one, the even and the odd
+       terms. */
     BF16_ROWS = WF_ISA_LEVEL == WF_ISA_LEVEL_avx512 ? 4 : 4,
     LINE = 64,            /* bytes of a cache line */
     PREFETCH_BYTES = 512, /* a tile prefetches so many: more would wait for each other */
@@ -136,7 +138,8 @@ ALWAYS_INLINE void add_pairs(const float *a, const int a_row, const int a_term, 
     }
 }
 
-/* Adds the terms first .. end - 1 of a bf16 product, multiples of the grain: a block has 32 or 16. */
+/* Adds the terms first .. end - 1 of a bf16 product, multiples of the grain: a block has 32 or
+   16. */
 ALWAYS_INLINE void add_bf16(const float *a, const int a_row, const int a_term, const float *b,
                             int64_t b_term, int64_t first, int64_t end, const int vectors,
                             sums *sum)
@@ -175,8 +178,8 @@ ALWAYS_INLINE void tile(const block_product *g, const int a_row, const int a_ter
     end_sums(g, c, rows, vectors, &sum);
 }
 
-/* Computes the tiles of one micro-panel of columns. Bounds follow the grain, not the tile: then a value that is
-   not finite spreads the same way for every instruction set. */
+/* Computes the tiles of one micro-panel of columns. Bounds follow the grain, not the tile: then
+   a value that is not finite spreads the same way for every instruction set. */
 ALWAYS_INLINE void micropanel(const block_product *g, const int a_row, const int a_term,
                               int64_t col, const int vectors, const bool bf16)
 {

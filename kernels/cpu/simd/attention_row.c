@@ -1,11 +1,11 @@
 /*
- * kernels/cpu/simd/attention_row.c - flash attention of one token, the last of those that its keys
- * and values are of: the rows of a cache. The bits are those of kernels/cpu/simd/attention.c, whose
- * header says which chains they are: the same blocks of 64 keys, from that of the first token that it
- * sees on, and in them the same order of every sum.
+ * kernels/cpu/simd/attention_row.c - flash attention of one token, the last of those that its
+ * keys and values are of: the rows of a cache. The bits are those of
+ * kernels/cpu/simd/attention.c, whose header says which chains they are: the same blocks of 64
+ * keys, from that of the first token that it sees on, and in them the same order of every sum.
  *
- * Keys and values are read where they lie. 16 keys share a vector, transposed on the way, and the
- * query heads of a group read them together.
+ * Keys and values are read where they lie. 16 keys share a vector, transposed on the way, and
+ * the query heads of a group read them together.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
 
@@ -21,7 +21,7 @@ enum {
     VECTORS = 4, /* vectors of an output that stay in registers while values pass by */
 };
 
-/* What all query heads of a group keep. */
+/* The state of all query heads of a group. */
 typedef struct row_state {
     const wf_attention_head *head;
     int64_t heads, width;
@@ -67,7 +67,8 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
     return f;
 }
 
-/* The features [d, d + 16) of `count` <= 16 keys from `key` on, those of a key in one lane of all vectors */
+/* The features [d, d + 16) of `count` <= 16 keys from `key` on, those of a key in one lane of
+   all vectors */
 ALWAYS_INLINE void turn_keys(const wf_attention_head *head, const bool bf16, int64_t key,
                              int64_t count, int64_t d, v16 x[GRAIN])
 {
@@ -90,8 +91,9 @@ ALWAYS_INLINE void add_features(const row_state *f, const float *q, int64_t n, c
     }
 }
 
-/* Scores of `count` <= 16 keys from `key` on, for the heads [first, first + n), n <= HEADS. A bf16 product adds
-   the even and the odd terms of 32 features at a time, see attention_product.c. */
+/* Scores of `count` <= 16 keys from `key` on, for the heads [first, first + n), n <= HEADS. A
+   bf16 product adds the even and the odd terms of 32 features at a time, see
+   attention_product.c. */
 ALWAYS_INLINE void score_keys(const row_state *f, const bool bf16, int64_t key, int64_t count,
                               int64_t first, int64_t n, float *s)
 {
@@ -168,8 +170,9 @@ static void softmax(const row_state *f, token_block keys)
     }
 }
 
-/* Adds p * v of the keys [first, count) of a block, or of every second one, to `vectors` sums, which are those of the
-   features from d on; whole: all of VECTORS, and no feature is missing. */
+/* Adds p * v of the keys [first, count) of a block, or of every second one, to `vectors` sums,
+   which are those of the features from d on; whole: all of VECTORS, and no feature is
+   missing. */
 ALWAYS_INLINE void add_terms(const wf_attention_head *head, const bool bf16, const bool whole,
                              token_block keys, const float *p, int64_t d, int64_t vectors,
                              int64_t first, const int64_t step, int64_t count, v16 sum[VECTORS])
@@ -245,7 +248,7 @@ static void finish(const row_state *f, void *out)
     }
 }
 
-/* Compiled for either type: what is asked for every vector costs a fifth of the time. */
+/* Attends; compiled for either type: a test for every vector costs a fifth of the time. */
 ALWAYS_INLINE void attend(const row_state *f, const bool bf16)
 {
     const wf_attention_head *head = f->head;

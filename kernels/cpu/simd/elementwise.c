@@ -48,7 +48,8 @@ void WF_ISA_NAME(wf_maximum)(const float *a, const float *b, float *y, int64_t n
         v16_store_n(y + i, maximum(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i)), n - i);
 }
 
-/* Sources that are read side by side, and elements of a slice, all of whose nodes the first-level cache keeps. */
+/* Sources that are read side by side, and elements of a slice, all of whose nodes the
+   first-level cache keeps. */
 enum { SUM_VECTORS = 4, SUM_BLOCK = SUM_VECTORS * V16, FEW_SOURCES = 8, SLICE = 512 };
 
 static inline void load_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
@@ -66,7 +67,8 @@ static inline void add_block(const float *x, int64_t n, v16 out[SUM_VECTORS])
         out[k] = v16_add(out[k], other[k]);
 }
 
-/* Node of the midpoint tree over `count` sources (core/numerics/tree.h), at elements i .. i + n - 1. */
+/* Node of the midpoint tree over `count` sources (core/numerics/tree.h), at elements i .. i +
+   n - 1. */
 static void tree_block(const float *const *src, int64_t count, int64_t i, int64_t n,
                        v16 out[SUM_VECTORS])
 {
@@ -169,9 +171,10 @@ typedef struct many {
     int64_t n_src, i, n;
 } many;
 
-/* What is added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1: those of the next sources or, behind the
-   last, of the next slice. The processor itself reads ahead inside of a page alone. (Not inlined at once, this is a function
-   without effects to gcc, which then drops calls of it.) */
+/* Prefetches the sources added after sources s - 8 .. s - 1 of elements i .. i + SUM_BLOCK - 1:
+   the next ones or, after the last, those of the next slice. The processor itself reads ahead
+   inside of a page alone. (Not inlined at once, this is a function without effects to gcc,
+   which then drops calls of it.) */
 static inline __attribute__((always_inline)) void prefetch_next(const many *m, int64_t s,
                                                                 int64_t i)
 {
@@ -184,7 +187,8 @@ static inline __attribute__((always_inline)) void prefetch_next(const many *m, i
             __builtin_prefetch(src[q] + i + k * V16, 0, 2);
 }
 
-/* A node over sources first .. first + count - 1: subtrees of a few sources one after the other. */
+/* A node over sources first .. first + count - 1: subtrees of a few sources one after the
+   other. */
 static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
 {
     _Alignas(64) float right[SLICE];
@@ -206,8 +210,8 @@ static void tree_slice(const many *m, int64_t first, int64_t count, float *y)
     }
 }
 
-/* Many sources: they lie where they like, often all at one distance from the edge of a page, and what is
-   read ahead of more of them than a cache has ways pushes out what is needed first. */
+/* Sums many sources: they are often all at one distance from the edge of a page, and reading
+   ahead in more of them than a cache has ways evicts lines that are needed first. */
 static void sum_many(const float *const *src, int64_t n_src, float *const *dst, int64_t n_dst,
                      bool non_temporal, int64_t n)
 {
@@ -316,7 +320,8 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
 
 /*
  * With a = x[i], b = x[i + features/2], c and s of this i (s negated where inverse):
- * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] behind the features. y may be x.
+ * y[i] = fma(-b, s, a * c), y[i + features/2] = fma(a, s, b * c), and y[i] = x[i] behind the
+ * features. y may be x.
  */
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
                           float *y, int64_t heads, int64_t dim, int64_t features)

@@ -1,13 +1,13 @@
 /*
- * kernels/cpu/simd/gemm.c - products of matrices by a team (GEMM). Blocks of C come one after the
- * other. For each KC block of a block of C the team runs a macro-kernel: it packs the rows of A (level 2
- * cache), then shares the columns, NR micro-panels of B of GEMM_NR columns each, whose rows are cut in a
- * few tasks. Every member has a range of tasks, takes them from the front, and packs its next micro-panel
- * while it computes (double buffering). A member that is done takes tasks from the back of others'
- * ranges (work stealing).
+ * kernels/cpu/simd/gemm.c - products of matrices by a team (GEMM). Blocks of C come one after
+ * the other. For each KC block of a block of C the team runs a macro-kernel: it packs the rows
+ * of A (level 2 cache), then shares the columns, NR micro-panels of B of GEMM_NR columns each,
+ * whose rows are cut in a few tasks. Every member has a range of tasks, takes them from the
+ * front, and packs its next micro-panel while it computes (double buffering). A member that is
+ * done takes tasks from the back of others' ranges (work stealing).
  *
- * What the blocking says is better read in place gets no panel, but for tiles at the edges, which a
- * panel fills up with zeros.
+ * What the blocking says is better read in place gets no panel, but for tiles at the edges,
+ * which a panel fills up with zeros.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 #include "kernels/cpu/task_size_internal.h"
@@ -105,7 +105,8 @@ static int64_t range(const job *x, const gemm_macrokernel *at, int64_t who)
     return micropanels(x, at) * who / x->members;
 }
 
-/* Takes a task of a member's range, from the front, or from the back to steal it; -1: there is none. */
+/* Takes a task of a member's range, from the front, or from the back to steal it; -1: there is
+   none. */
 static int64_t take(member *of, bool steal)
 {
     uint64_t left = atomic_load_explicit(&of->left, memory_order_relaxed), rest;
@@ -119,7 +120,7 @@ static int64_t take(member *of, bool steal)
     return steal ? (int64_t)(uint32_t)rest : (int64_t)(left >> 32);
 }
 
-/* Where a micro-panel is packed, or begins to be. */
+/* Returns where a micro-panel is packed, or begins to be. */
 static gemm_micropanel micropanel_of(const job *x, const member *own,
                                      const gemm_macrokernel *at, int64_t micropanel, int panel)
 {
@@ -130,8 +131,8 @@ static gemm_micropanel micropanel_of(const job *x, const member *own,
                                            micropanel % gemm_tiles(at->cols, nr) * nr, b);
 }
 
-/* A member comes to a micro-panel: what it packs ahead from now on is the next of its range, then the
-   first of the next macro-kernel's, or nothing where the micro-panel is stolen. */
+/* A member comes to a micro-panel: what it packs ahead from now on is the next of its range,
+   then the first of the next macro-kernel's, or nothing where the micro-panel is stolen. */
 static void arrive(const job *x, member *own, int64_t micropanel, int64_t who, bool steal)
 {
     bool more = micropanel + 1 < range(x, x->now, who + 1);
@@ -227,8 +228,8 @@ static void run_macrokernel(job *x, struct wf_team *team)
     wf_team_run(team, x->members, 1, run_ranges, x);
 }
 
-/* `next` is the macro-kernel after `now`: the next KC block of its block of C, or the first one of the
-   next block of C, if there is any. */
+/* `next` is the macro-kernel after `now`: the next KC block of its block of C, or the first one
+   of the next block of C, if there is any. */
 static void follow(job *x)
 {
     const wf_gemm_blocking *blocking = &x->product.blocking;

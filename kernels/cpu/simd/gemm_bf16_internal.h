@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_bf16_internal.h - what the files of a product of bf16 operands share. Sixteen rows of A, or
- * columns of B, come in pairs of terms: a lane of a word has term 2 q in its low half and 2 q + 1 in its high
- * half, so that even and odd terms are a shift and a mask away from floats.
+ * kernels/cpu/simd/gemm_bf16_internal.h - what the files of a product of bf16 operands share.
+ * Sixteen rows of A, or columns of B, come in pairs of terms: a lane of a word has term 2 q in
+ * its low half and 2 q + 1 in its high half, so that even and odd terms are a shift and a mask
+ * away from floats.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_BF16_INTERNAL_H
@@ -40,13 +41,13 @@ INLINE v16 gemm_odd(v16u pairs)
 }
 #endif
 
-/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count` on has what any other
-   lane has, and zeros where there is none. */
+/* word[q], lane i: pair q of x(i, p), p < k <= WF_GEMM_TERMS, zeros behind. A lane from `count`
+   on has what any other lane has, and zeros where there is none. */
 void WF_ISA_NAME(wf_gemm_pairs)(v16u word[GEMM_PAIRS], const wf_gemm_operand *x, int64_t count,
                                 int64_t k);
 
-/* Sixteen rows or columns, or the first of them, of a block of a panel that is `width` wide: floats, all even terms
-   before all odd ones. */
+/* Sixteen rows or columns, or the first of them, of a block of a panel that is `width` wide:
+   floats, all even terms before all odd ones. */
 INLINE void gemm_widen(float *to, const int width, const v16u word[GEMM_PAIRS])
 {
     for (int q = 0; q < GEMM_PAIRS; q++) {
@@ -65,7 +66,8 @@ INLINE void gemm_pack_some(float *to, const int width, const wf_gemm_operand *x,
     gemm_widen(to, width, word);
 }
 
-/* A node of the tree, where a tile's finished chunk waits for the next ones; `local` has WF_GEMM_LOCAL nodes of `size` floats. */
+/* A node of the tree, where a tile's finished chunk waits for the next ones; `local` has
+   WF_GEMM_LOCAL nodes of `size` floats. */
 INLINE float *gemm_node_at(const gemm_tile *t, float *local, int64_t size, int level,
                            bool spilled)
 {

@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_bf16_microkernel.c - the microkernel of a product of bf16 operands, where there is no instruction
- * for it. A block of WF_GEMM_TERMS terms is two passes over the tile in registers: its even terms,
- * which are then put aside, and its odd ones, to which they are added. The chunk's sum waits in the level 1 cache.
+ * kernels/cpu/simd/gemm_bf16_microkernel.c - the microkernel of a product of bf16 operands,
+ * where there is no instruction for it. A block of WF_GEMM_TERMS terms is two passes over the
+ * tile in registers: its even terms, which are then put aside, and its odd ones, to which they
+ * are added. The chunk's sum waits in the level 1 cache.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_bf16_internal.h"
@@ -11,7 +12,7 @@
 
 enum { LINE = 64 };
 
-/* What a tile prefetches while it computes, some rows of lines at each block. */
+/* The addresses that a tile prefetches while it computes, some rows of lines at each block. */
 typedef struct fetch {
     gemm_ahead next; /* is packed after this tile */
     gemm_ahead own;  /* is written, or added to, in the end */
@@ -42,7 +43,8 @@ INLINE void prefetch_rows(gemm_ahead *a, const int write, int64_t rows)
     }
 }
 
-/* The k terms of a step are added to `sum`, a block after the other; the chunk may begin with the first one. */
+/* The k terms of a step are added to `sum`, a block after the other; the chunk may begin with
+   the first one. */
 INLINE void add_blocks(const int rows, bool first, float *sum, const float *a, const float *b,
                        int64_t k, fetch *f)
 {
@@ -61,7 +63,8 @@ INLINE void add_blocks(const int rows, bool first, float *sum, const float *a, c
     gemm_restore(modes, sum);
 }
 
-/* to = older + sum, and in C every zero is +0. Denormals are numbers here: ranks add the same nodes. */
+/* to = older + sum, and in C every zero is +0. Denormals are numbers here: ranks add the same
+   nodes. */
 INLINE void add_node(const int rows, const bool root, float *to, int64_t to_row,
                      const float *older, const float *sum)
 {
@@ -76,7 +79,8 @@ INLINE void add_node(const int rows, const bool root, float *to, int64_t to_row,
     }
 }
 
-/* The chunk of a step has ended with `sum`, and is not its own node yet: adds the older nodes that the step merges. */
+/* The chunk of a step has ended with `sum`, and is not its own node yet: adds the older nodes
+   that the step merges. */
 INLINE void close_chunk(const int rows, const gemm_tile *t, const wf_gemm_step *step,
                         float *local, float *sum)
 {

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_bf16_pack.c - panels of a product of bf16 operands: blocks of WF_GEMM_TERMS terms, the last of a
- * part filled up with zeros. A block is floats, all even terms before all odd ones, as a tile reads them.
+ * kernels/cpu/simd/gemm_bf16_pack.c - panels of a product of bf16 operands: blocks of
+ * WF_GEMM_TERMS terms, the last of a part filled up with zeros. A block is floats, all even
+ * terms before all odd ones, as a tile reads them.
  */
 #include "kernels/cpu/simd/gemm_bf16_internal.h"
 #include "kernels/cpu/task_size_internal.h"
@@ -112,7 +113,8 @@ INLINE void widen_four(float *to, const int width, const int lanes, const char *
     }
 }
 
-/* Whole blocks of `lanes` rows, whose terms lie side by side; behind `count` they are the last one again. */
+/* Whole blocks of `lanes` rows, whose terms lie side by side; behind `count` they are the last
+   one again. */
 INLINE void widen_lines(float *to, const int width, const int lanes, const wf_gemm_operand *x,
                         int64_t count)
 {

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_bf16_portable_internal.h - a block of bf16 terms in C alone, without modes of a processor: those
- * of ARM take a result for a denormal before it is rounded, those of x86 after.
+ * kernels/cpu/simd/gemm_bf16_portable_internal.h - a block of bf16 terms in C alone, without
+ * modes of a processor: those of ARM take a result for a denormal before it is rounded, those
+ * of x86 after.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_PORTABLE_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_BF16_PORTABLE_INTERNAL_H
@@ -26,16 +27,17 @@ INLINE void gemm_restore(gemm_modes modes, float *sum)
     (void)sum;
 }
 
-/* Whether a result may be a denormal, or have been one before it was rounded: 0 < |x| <= FLT_MIN. */
+/* Returns a mask of results that may be denormals, or have been before rounding: 0 < |x| <=
+   FLT_MIN. */
 INLINE uint32_t may_be_denormal(float x)
 {
     return fabsf(x) <= FLT_MIN && x != 0.0f;
 }
 
 /*
- * a b + c rounded to so many bits as if there were no smallest exponent, then zero if it is below FLT_MIN. Only
- * FLT_MIN itself may have been rounded up from what stays below: from half a unit of the last of 24 bits on.
- * The sum in double is exact there, since a b has 16 bits.
+ * a b + c rounded to so many bits as if there were no smallest exponent, then zero if it is
+ * below FLT_MIN. Only FLT_MIN itself may have been rounded up from what stays below: from half
+ * a unit of the last of 24 bits on. The sum in double is exact there, since a b has 16 bits.
  */
 static float fma_flushed(float a, float b, float c)
 {
@@ -66,7 +68,8 @@ static float add_terms(float sum, const float *a, int64_t along, const float *b,
     return add_flushed(sum, add_flushed(even, odd));
 }
 
-/* One row of a tile, for which denormals are exceptions: false where there may have been one. */
+/* One row of a tile, for which denormals are exceptions: false where there may have been
+   one. */
 static bool add_row(float *sum, const float *a, int64_t along, const float *b, int pairs)
 {
     float even[GEMM_NR] = {0}, odd[GEMM_NR] = {0};
@@ -91,9 +94,10 @@ static bool add_row(float *sum, const float *a, int64_t along, const float *b, i
     return !found;
 }
 
-/* sum += (even chain + odd chain) of a block, with the first one sum = +0 + that, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], that of column j b[q * GEMM_NR + j], and odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
-   are zeros: they could change the sign of a zero, which nobody sees. */
+/* Adds to sum (even chain + odd chain) of a block, with the first one sum = +0 + that, for
+   `rows` rows of GEMM_NR columns. Even term q of row i is a[i * across + q * along], that of
+   column j b[q * GEMM_NR + j], and odd terms follow all GEMM_PAIRS even ones. Pairs from
+   `pairs` on are zeros: they could only change the sign of a zero. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, bool first,
                            float *sum, const float *a, const float *b, int pairs)
 {

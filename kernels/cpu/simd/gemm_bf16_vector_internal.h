@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/gemm_bf16_vector_internal.h - a block of bf16 terms with the vectors of x86-64, which take and give denormals
- * as zeros where MXCSR says so.
+ * kernels/cpu/simd/gemm_bf16_vector_internal.h - a block of bf16 terms with the vectors of
+ * x86-64, which take and give denormals as zeros where MXCSR says so.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_BF16_VECTOR_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_BF16_VECTOR_INTERNAL_H
@@ -12,8 +12,9 @@ typedef struct gemm_modes {
 } gemm_modes;
 
 /*
- * From here to gemm_restore denormals are zeros on this thread. No compiler knows that arithmetic depends on
- * this: what is computed in between is loaded from memory and stored to `sum`, which tie it to its place.
+ * Makes denormals zeros on this thread, up to gemm_restore. No compiler knows that arithmetic
+ * depends on this: operands in between are loaded from memory and results stored to `sum`,
+ * which keeps the code in its place.
  */
 INLINE gemm_modes gemm_flush(float *sum)
 {
@@ -36,7 +37,8 @@ typedef struct gemm_accumulators {
     v16 at[GEMM_MR][GEMM_VECTORS];
 } gemm_accumulators;
 
-/* acc = the chains over the block's even or odd terms, of which a[i * across + q * along] is one */
+/* acc = the chains over the block's even or odd terms, of which a[i * across + q * along] is
+   one */
 INLINE void gemm_chains(const int rows, const int across, const int along,
                         gemm_accumulators *acc, const float *a, const float *b, int pairs)
 {
@@ -122,9 +124,10 @@ INLINE void gemm_add_both(const int rows, const int across, const int along, boo
     }
 }
 
-/* sum += (even chain + odd chain) of a block, with the first one sum = +0 + that, for `rows` rows of GEMM_NR columns. Even term q of row i is
-   a[i * across + q * along], that of column j b[q * GEMM_NR + j], and odd terms lie behind all GEMM_PAIRS even ones. Pairs from `pairs` on
-   are zeros: they could change the sign of a zero, which nobody sees. */
+/* Adds to sum (even chain + odd chain) of a block, with the first one sum = +0 + that, for
+   `rows` rows of GEMM_NR columns. Even term q of row i is a[i * across + q * along], that of
+   column j b[q * GEMM_NR + j], and odd terms follow all GEMM_PAIRS even ones. Pairs from
+   `pairs` on are zeros: they could only change the sign of a zero. */
 INLINE void gemm_add_block(const int rows, const int across, const int along, bool first,
                            float *sum, const float *a, const float *b, int pairs)
 {

@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_few.c - products of bf16 operands with few rows, of decoding above all: B is read once, where it
- * lies, at the speed of memory. Some columns at a time go through all parts: by lines (gemm_few_lines.c), or a block of their
- * terms is packed on the stack, and its rows of A beside it.
+ * kernels/cpu/simd/gemm_few.c - products of bf16 operands with few rows, of decoding above all:
+ * B is read once, where it lies, at the speed of memory. Some columns at a time go through all
+ * parts: by lines (gemm_few_lines.c), or a block of their terms is packed on the stack, and its
+ * rows of A beside it.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_few_internal.h"

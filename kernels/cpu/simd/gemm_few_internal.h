@@ -1,5 +1,6 @@
 /*
- * kernels/cpu/simd/gemm_few_internal.h - what the two files of a product of bf16 operands with few rows share.
+ * kernels/cpu/simd/gemm_few_internal.h - what the two files of a product of bf16 operands with
+ * few rows share.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_FEW_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_FEW_INTERNAL_H
@@ -59,10 +60,12 @@ INLINE void merge(float *sum, const float *older, int64_t floats)
         v16_store(sum + i, v16_add(v16_load(older + i), v16_load(sum + i)));
 }
 
-/* Whether a product of k terms in all goes by lines: B's terms are neighbours, in whole blocks. */
+/* Returns true where a product of k terms in all is computed by lines: B's terms are
+   neighbours, in whole blocks. */
 bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k);
 
-/* Blocks of terms, in each of them a row of A behind the other, at the end copies of the last one: `lined` of few. */
+/* Blocks of terms, in each of them a row of A behind the other, at the end copies of the last
+   one: `lined` of few. */
 void WF_ISA_NAME(wf_gemm_few_line_up)(const wf_gemm *g, float *to);
 
 /* All rows of columns col .. col + 15. */

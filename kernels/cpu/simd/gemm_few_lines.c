@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_few_lines.c - products of bf16 operands with few rows whose columns of B are cache lines: sixteen of them
- * are turned in registers and multiplied there, by all rows, so that B passes no other memory. AVX-512 alone has the registers.
+ * kernels/cpu/simd/gemm_few_lines.c - products of bf16 operands with few rows whose columns of
+ * B are cache lines: sixteen of them are turned in registers and multiplied there, by all rows,
+ * so that B passes no other memory. AVX-512 alone has the registers.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_few_internal.h"
@@ -64,8 +65,8 @@ INLINE void add_line(const int rows, v16 *sum, const float *a, const char *b, in
     }
 }
 
-/* add_part of 16 columns. For each of their lines one of the next columns is prefetched, in the order in
-   which they lie. */
+/* add_part of 16 columns. For each of their lines one of the next columns is prefetched, in the
+   order in which they lie. */
 INLINE void add_part_lines(const int rows, float *sum, const wf_gemm_part *part, const float *a,
                            int64_t col, const char **ahead)
 {

@@ -1,9 +1,10 @@
 /*
- * kernels/cpu/simd/gemm_internal.h - the parts of a product: macro-kernels, NR micro-panels, packing,
- * and the microkernel, which computes a tile in registers.
+ * kernels/cpu/simd/gemm_internal.h - the parts of a product: macro-kernels, NR micro-panels,
+ * packing, and the microkernel, which computes a tile in registers.
  *
- * A panel holds h rows of A or GEMM_NR columns of B (a micro-panel each, in BLIS's words) with its elements in the order in
- * which a tile reads them: all of one index of the long dimension, then all of the next.
+ * A panel holds h rows of A or GEMM_NR columns of B (a micro-panel each, in BLIS's words) with
+ * its elements in the order in which a tile reads them: all of one index of the long dimension,
+ * then all of the next.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_INTERNAL_H
@@ -26,13 +27,13 @@ enum {
     GEMM_CUTS = 5
 };
 
-/* How many tiles, or other equal parts, a size makes. */
+/* Returns how many tiles, or other equal parts, a size makes. */
 static inline int64_t gemm_tiles(int64_t size, int64_t tile)
 {
     return (size + tile - 1) / tile;
 }
 
-/* Where a tile finds its rows or its columns: in a panel, or, without one, where they lie. */
+/* The source of a tile's rows or columns: a panel, or the operand in place. */
 typedef struct gemm_source {
     const void *panel;
     int64_t first; /* row or column of what is computed */
@@ -44,7 +45,7 @@ typedef struct gemm_ahead {
     int64_t stride, lines, left;
 } gemm_ahead;
 
-/* Where roots go: `rows` of `cols` numbers, row_bytes apart. */
+/* The output of roots: `rows` of `cols` numbers, row_bytes apart. */
 typedef struct gemm_out {
     char *c;
     int64_t row_bytes;
@@ -59,12 +60,12 @@ typedef struct gemm_tile {
     gemm_source rows, cols; /* a whole tile's: what is in place can all be read */
     float *spill;           /* spilled partial sums: those of level 0 */
     int64_t spill_level;    /* floats from one level to the next */
-    float *c;               /* where the root goes, once the KC block is the last */
+    float *c;               /* output of the root, once the KC block is the last */
     int64_t c_row;
     gemm_out out;     /* the same, for a kind that has a state */
     void *state;      /* the thread's, of such a kind */
-    gemm_ahead own;   /* what is written, or added to, in the end; rows of C, also of an edge */
-    gemm_ahead ahead; /* what is packed after this tile; both are prefetched */
+    gemm_ahead own;   /* written, or added to, in the end; rows of C, also of an edge */
+    gemm_ahead ahead; /* packed after this tile; both are prefetched */
 } gemm_tile;
 
 /* Tiles come in five heights, so that few rows cost little: 14 or 6, then 8 at most, 4, 2, 1.
@@ -74,21 +75,22 @@ static inline int gemm_height(int cut)
     return 16 >> cut < GEMM_MR ? 16 >> cut : GEMM_MR;
 }
 
-/* What a product is made of, for one type of operands on one instruction set. */
+/* The functions of a product, for one type of operands on one instruction set. */
 typedef struct gemm_kind {
     wf_gemm_limits limits;
     int heights[GEMM_CUTS]; /* a tile's, in descending order; 0: there are no more */
     int64_t a_bytes,
         b_bytes; /* a panel has them for each row or column and element of a part */
-    /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count and p < k; other i have numbers that nobody
-       uses, and what a part is filled up with is +0. */
+    /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count and p < k; other
+       i have numbers that nobody uses, and what a part is filled up with is +0. */
     void (*pack_rows)(void *panel, int height, const wf_gemm_operand *x, int64_t count,
                       int64_t k);
     void (*pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k);
     /* The microkernel: brings a tile of heights[cut] rows through a KC block. */
     void (*microkernel)(int cut, const gemm_tile *tile);
-    /* NULL, or a kind whose microkernel brings roots to C itself, and has time to until the thread leaves: then these are
-       around a run of microkernels on one thread, which lends a state of so many bytes from cache line to cache line. */
+    /* NULL, or a kind whose microkernel brings roots to C itself, and has time to until the
+       thread leaves: then these are around a run of microkernels on one thread, which lends a
+       state of so many bytes from cache line to cache line. */
     void (*enter)(void *state);
     void (*settle)(void *state); /* brings them there now */
     void (*leave)(void *state);
@@ -102,7 +104,7 @@ size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g
 void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
                               void *workspace);
 
-/* What the tables of kinds name. */
+/* The functions in the tables of kinds. */
 void WF_ISA_NAME(wf_gemm_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
                                     int64_t count, int64_t k);
 void WF_ISA_NAME(wf_gemm_pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count,
@@ -132,8 +134,8 @@ typedef struct gemm_macrokernel {
     wf_gemm_kc_block kc_block;
 } gemm_macrokernel;
 
-/* How many of a block's rows tiles read in place: those in front of a last tile that is higher than
-   what is left for it, or none. */
+/* Returns how many of a block's rows tiles read in place: those before a last tile that is
+   higher than the remaining rows, or none. */
 int64_t WF_ISA_NAME(wf_gemm_in_place)(const gemm_product *p, int64_t rows);
 
 /* Packs panels begin .. end - 1 of a block's rows, for all steps of its KC block. */
@@ -162,17 +164,19 @@ typedef struct gemm_rows {
     int64_t begin, end, share;
 } gemm_rows;
 
-/* A tile that does not go to C directly, its rows nr floats apart: in place of C or on top of it. */
+/* A tile that does not go to C directly, its rows nr floats apart: in place of C or on top of
+   it. */
 void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t nr,
                                    int64_t rows, int64_t cols, void *c, int64_t c_row,
                                    int64_t c_col);
 
-/* Products of bf16 operands with few rows, which pack nothing and need no workspace: up to WF_SKINNY_MEMBERS, whose m, A and
-   parts' lengths are those of the first. */
+/* Products of bf16 operands with few rows, which pack nothing and need no workspace: up to
+   WF_SKINNY_MEMBERS, whose m, A and parts' lengths are those of the first. */
 bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
 void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int members);
 
-/* Groups of columns of several products, as one job: those of product i are first[i] to first[i + 1]. */
+/* Groups of columns of several products, as one job: those of product i are first[i] to first[i
+   + 1]. */
 typedef struct gemm_groups {
     int members;
     int64_t first[WF_SKINNY_MEMBERS + 1];
@@ -188,14 +192,14 @@ static inline int gemm_member(const gemm_groups *g, int64_t group)
     return i;
 }
 
-/* What a thread has for its tiles. */
+/* A thread's state for its tiles. */
 typedef struct gemm_own {
     float *edge; /* room for a tile */
-    void *state; /* where the kind has one */
+    void *state; /* NULL for kinds without one */
 } gemm_own;
 
-/* Computes the tiles of some rows of a micro-panel, which is packed on arrival but for what is packed
-   already; meanwhile they pack their share of `next`, which may be NULL. */
+/* Computes the tiles of some rows of a micro-panel, which is packed on arrival except for its
+   packed part; meanwhile they pack their share of `next`, which may be NULL. */
 void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macrokernel *at,
                                          const gemm_own *own, gemm_rows rows,
                                          gemm_micropanel *now, gemm_micropanel *next);

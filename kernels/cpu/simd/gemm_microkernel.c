@@ -1,7 +1,8 @@
 /*
- * kernels/cpu/simd/gemm_microkernel.c - the microkernel of a product: a tile in registers. An element is the midpoint
- * tree over its chunks, each of them one ascending chain of fused multiply-adds from +0; cuts
- * between KC blocks and steps only say where the chain and the tree's open nodes wait.
+ * kernels/cpu/simd/gemm_microkernel.c - the microkernel of a product: a tile in registers. An
+ * element is the midpoint tree over its chunks, each of them one ascending chain of fused
+ * multiply-adds from +0; cuts between KC blocks and steps only say where the chain and the
+ * tree's open nodes wait.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 
@@ -54,7 +55,7 @@ INLINE void merge(const int rows, accumulators *acc, const float *older)
     }
 }
 
-/* Where the tile reads its share of a step: in its panel, `done` elements on, or in place. */
+/* Returns the tile's share of a step: in its panel, `done` elements on, or in place. */
 INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, int width,
                              int64_t done)
 {
@@ -65,8 +66,9 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
 }
 
 /*
- * What a tile prefetches while it computes, a row of lines at every so many elements of the
- * long dimension: all at once would fill the few places where a core waits for lines.
+ * The addresses that a tile prefetches while it computes, a row of lines at every so many
+ * elements of the long dimension: all at once would fill the few places where a core waits for
+ * lines.
  */
 typedef struct prefetch {
     gemm_ahead next;      /* is read by whoever packs after this tile */

@@ -1,7 +1,8 @@
 /*
  * kernels/cpu/simd/gemm_micropanel.c - an NR micro-panel, nr columns of a product: its
- * panel of B, packed run by run while the tiles of another micro-panel are computed (double buffering),
- * and its tiles. The panels of A, which all micro-panels of a block share, are packed here too.
+ * panel of B, packed run by run while the tiles of another micro-panel are computed (double
+ * buffering), and its tiles. The panels of A, which all micro-panels of a block share, are
+ * packed here too.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 #include "core/numerics/bf16.h"
@@ -26,7 +27,7 @@ static int64_t lines_at(const void *x, int64_t bytes)
     return gemm_tiles((int64_t)((uintptr_t)x % LINE) + bytes, LINE);
 }
 
-/* Where x(i, p) lies, i < count, p < k. */
+/* Returns the lines of x(i, p), i < count, p < k. */
 static gemm_ahead ahead_of(const wf_gemm_operand *x, int64_t count, int64_t k)
 {
     if (x->across == 1)
@@ -53,9 +54,9 @@ int64_t WF_ISA_NAME(wf_gemm_in_place)(const gemm_product *p, int64_t rows)
 }
 
 /*
- * Where A lies across (a gradient of weights), tiles share cache lines that are a power of two
- * apart, and would not find them again after a whole panel: then all tiles take a short run of the
- * long dimension before the next one.
+ * Packs A. Where A is transposed (a gradient of weights), tiles share cache lines that are a
+ * power of two apart, and would not find them again after a whole panel: then all tiles take a
+ * short run of the long dimension before the next one.
  */
 void WF_ISA_NAME(wf_gemm_pack_a)(const gemm_product *p, const gemm_macrokernel *at,
                                  int64_t begin, int64_t end)
@@ -128,7 +129,7 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
         float_edge(edge, nr, rows, cols, g->add, c, c_row, c_col);
 }
 
-/* Where a tile's roots go, and how, for a kind that brings them there. */
+/* Returns the output of a tile's roots, for a kind that stores them itself. */
 static gemm_out out_of(const gemm_product *p, char *c, int64_t row_bytes, int64_t rows,
                        int64_t cols)
 {
@@ -144,8 +145,8 @@ static gemm_out out_of(const gemm_product *p, char *c, int64_t row_bytes, int64_
                       .non_temporal = p->non_temporal && lines};
 }
 
-/* A tile's roots go to C directly where its rows are along C's, and, unless the kind knows more, it is a whole tile, and they are
-   all that C is to be. */
+/* A tile's roots go to C directly where its rows are along C's, and, unless the kind knows
+   more, it is a whole tile, and they are all that C is to be. */
 static void run_tile(const gemm_product *p, const gemm_macrokernel *at, gemm_tile *tile,
                      const gemm_own *own, int64_t row, int64_t col)
 {
@@ -228,8 +229,9 @@ int64_t WF_ISA_NAME(wf_gemm_pack_run)(const gemm_kind *kind, gemm_micropanel *s,
     return k;
 }
 
-/* What is left of a micro-panel. Columns that lie side by side have those of the next one beside them, and memory sends two
-   cache lines at the price of one: that one is packed with it. */
+/* Packs the rest of a micro-panel. Columns that lie side by side have those of the next one
+   beside them, and memory sends two cache lines at the price of one: that one is packed with
+   it. */
 static void pack_on_arrival(const gemm_kind *kind, gemm_micropanel *now, gemm_micropanel *next)
 {
     const wf_gemm_kc_block *w = now->kc_block;
@@ -266,7 +268,7 @@ void WF_ISA_NAME(wf_gemm_run_micropanel)(const gemm_product *p, const gemm_macro
         tile.rows = (gemm_source){.first = at->row0 + i};
         if (i >= at->first_packed)
             tile.rows.panel = at->a + (i - at->first_packed) * w->k * kind->a_bytes;
-        /* What a tile packs of the next micro-panel is its share of the KC block, in whole lines. */
+        /* a tile packs, of the next micro-panel, its share of the KC block, in whole lines */
         tile.ahead = next ? ahead_of_panel(next, share) : (gemm_ahead){.left = 0};
         run_tile(p, at, &tile, own, at->row0 + i, now->col);
         tile.spill += mr * nr;

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/simd/gemm_pack.c - panels of a product (gemm_internal.h). Three ways to fill one: rows
- * copied where the panel lies along the matrix's rows, 4 x 4 tiles turned where it lies across
- * them, single elements at the edges and for other strides.
+ * kernels/cpu/simd/gemm_pack.c - panels of a product (gemm_internal.h). Three ways to fill one:
+ * rows copied where the panel lies along the matrix's rows, 4 x 4 tiles turned where it lies
+ * across them, single elements at the edges and for other strides.
  */
 #include "kernels/cpu/simd/gemm_internal.h"
 #include <string.h>
@@ -30,7 +30,8 @@ INLINE void turn(float *to, int width, const float *from, int64_t across)
 }
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-/* Rows i, i + 4, i + 8 and i + 12, four floats of each; what lies past the last row is that row. */
+/* Rows i, i + 4, i + 8 and i + 12, four floats of each; what lies past the last row is that
+   row. */
 INLINE __m512 four_rows(const float *from, int64_t across, int i, const int last)
 {
     const float *r1 = from + (i + 4 < last ? i + 4 : last) * across;

@@ -1,10 +1,11 @@
 /*
- * kernels/cpu/simd/gemm_skinny.c - a few rows times a matrix of weights, which is read once, as it is stored, at the
- * speed of memory: what decoding does for every token.
+ * kernels/cpu/simd/gemm_skinny.c - small-M products (GEMV for one row): a few rows times a
+ * matrix of weights, which is read once, as it is stored, at the speed of memory: decoding of a
+ * token.
  *
- * Lanes are columns of the product, which are rows of the weights: sixteen of them are read a cache line each,
- * turned in registers, and multiplied element by element of the long dimension. So an element of the product is
- * the same expression as in gemm_microkernel.c.
+ * Lanes are columns of the product, which are rows of the weights: sixteen of them are read a
+ * cache line each, turned in registers, and multiplied element by element of the long
+ * dimension. So an element of the product is the same expression as in gemm_microkernel.c.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
@@ -78,8 +79,8 @@ INLINE void add_quad(const int rows, const bool bf16, v16 acc[], const float *x[
         add_word(rows, bf16, acc, x, p + q * (bf16 ? 2 : 1), w[q]);
 }
 
-/* The same, side by side: where a line is much work it is read before the one in front of it is worked on, since rows
-   that lie pages apart share a few lines of a level 1 cache. */
+/* The same, side by side: where a line is much work it is read before the one in front of it is
+   worked on, since rows that lie pages apart share a few lines of a level 1 cache. */
 typedef struct block {
     _Alignas(LINE) char row[V16][LINE];
 } block;
@@ -99,11 +100,12 @@ INLINE void add_block(const int rows, const bool bf16, v16 acc[], const float *x
         add_quad(rows, bf16, acc, x, p + q / (bf16 ? 2 : 4), b->row[0] + q, LINE);
 }
 
-/* Where sixteen rows of the weights are read. A line that two chunks share is turned once, and held for the second. */
+/* The reader of sixteen rows of the weights. A line that two chunks share is transposed once,
+   and held for the second. */
 typedef struct reader {
     const char *weights;
     int64_t row;       /* bytes from one to the next */
-    const char *ahead; /* what the next columns read, in the order in which it lies */
+    const char *ahead; /* the data of the next columns, in memory order */
     int64_t k, end;    /* elements of a row; the held ones are before this one */
     v16 word[V16];     /* in order */
 } reader;
@@ -113,7 +115,7 @@ INLINE v16 held_word(const reader *r, int64_t word)
     return r->word[(uint64_t)word % V16];
 }
 
-/* What is held of elements p .. end - 1; the first that is not. */
+/* Adds the held elements p .. end - 1; returns the first that is not held. */
 INLINE int64_t add_held(const int rows, const bool bf16, v16 acc[], const float *x[], int64_t p,
                         int64_t end, const reader *r)
 {
@@ -159,7 +161,8 @@ INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_
 }
 #endif
 
-/* The whole lines of elements p .. end - 1; the first element behind them. For each as much is prefetched. */
+/* The whole lines of elements p .. end - 1; the first element behind them. For each as much is
+   prefetched. */
 INLINE int64_t add_lines(const int rows, const bool bf16, v16 acc[], const float *x[],
                          int64_t p, int64_t end, reader *r)
 {
@@ -201,8 +204,8 @@ INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], 
         add(rows, acc, x, p, gather(bf16, r->weights + p * size, r->row));
 }
 
-/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another tile's; `ahead`: the weights that
-   the worker goes on with, or NULL. */
+/* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another
+   tile's; `ahead`: the weights that the worker goes on with, or NULL. */
 INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t row, int64_t col,
                  int64_t from, const char *ahead)
 {
@@ -246,7 +249,8 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
     }
 }
 
-/* One function for each number of rows and each type, in which loops over rows are straight lines. */
+/* One function for each number of rows and each type, in which loops over rows are straight
+   lines. */
 #define TILE(rows)                                                                             \
     static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,         \
                            const char *ahead)                                                  \

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/gemm_skinny_internal.h - sixteen rows of weights turned in registers, so that lanes are rows: words of 32
- * bits, which are floats or pairs of bf16.
+ * kernels/cpu/simd/gemm_skinny_internal.h - sixteen rows of weights turned in registers, so
+ * that lanes are rows: words of 32 bits, which are floats or pairs of bf16.
  */
 #ifndef WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
@@ -13,7 +13,8 @@
 
 enum { LINE = 64 };
 
-/* out[p], lane j: 32 bits, the p-th ones from row j of the weights, whose rows are `row` bytes apart. */
+/* out[p], lane j: 32 bits, the p-th ones from row j of the weights, whose rows are `row` bytes
+   apart. */
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
 INLINE __m512 four_rows(const char *at, int64_t row)
 {
@@ -71,7 +72,8 @@ INLINE void join_squares(v16 out[V16], const v16 square[V16], int p)
     out[12 + p] = _mm512_shuffle_f32x4(odd01, odd23, 0xdd);
 }
 
-/* The same as turn of a whole cache line: squares of four rows by four words are turned, then change places. */
+/* The same as turn of a whole cache line: squares of four rows by four words are turned, then
+   change places. */
 INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
 {
     v16 square[V16];
@@ -84,14 +86,16 @@ INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
         join_squares(out, square, p);
 }
 
-/* Prefetches a line after `known` is; left to itself a compiler prefetches all lines at once. */
+/* Prefetches a line after `known` is; left to itself a compiler prefetches all lines at
+   once. */
 INLINE void prefetch_after(v16 *known, const char *line)
 {
     __asm__ volatile("prefetcht1 %1" : "+v"(*known) : "m"(*(const char(*)[LINE])line));
 }
 
-/* turn_line, and of the sixteen lines from `ahead` on twelve are prefetched, at even distances: at once they would wait for
-   each other, and what is behind them for all. prefetch_behind has the other four. */
+/* Transposes a line like turn_line, and prefetches twelve of the sixteen lines from `ahead` on,
+   at even distances: at once they would wait for each other, and the following ones for all.
+   prefetch_behind has the other four. */
 INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
 {
     v16 square[V16];
@@ -109,14 +113,15 @@ INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const cha
     }
 }
 
-/* Of the same lines; word q of turn_line_ahead has been added to `sum`. */
+/* Prefetches the remaining lines of turn_line_ahead; its word q has been added to `sum`. */
 INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
 {
     if (q % 4 == 3)
         prefetch_after(sum, ahead + (12 + q / 4) * LINE);
 }
 
-/* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones are zeros. */
+/* The bf16 in the low half of each lane as floats, as wf_bf16_value has them: too small ones
+   are zeros. */
 INLINE v16 widen(__m512i bits)
 {
     __mmask16 small = _mm512_testn_epi32_mask(bits, _mm512_set1_epi32(0x7f800000));

@@ -1,7 +1,7 @@
 /*
- * kernels/cpu/simd/kernels_internal.h - the functions behind a table of kernels/cpu/simd_internal.h, which says
- * what each computes, named for the instruction set that is being compiled. table.c collects
- * them.
+ * kernels/cpu/simd/kernels_internal.h - the functions behind a table of
+ * kernels/cpu/simd_internal.h, which says what each computes, named for the instruction set
+ * that is being compiled. table.c collects them.
  */
 #ifndef WF_KERNELS_CPU_SIMD_KERNELS_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_KERNELS_INTERNAL_H

@@ -1,8 +1,8 @@
 /*
  * kernels/cpu/simd/norm.c - layernorm and rmsnorm over rows of d, and their gradients.
  *
- * Every sum over d is in 16 lanes (kernels/cpu/simd_internal.h); every sum over rows is a chain from +0,
- * one per column. A row is read two or three times, but from the first-level cache.
+ * Every sum over d is in 16 lanes (kernels/cpu/simd_internal.h); every sum over rows is a chain
+ * from +0, one per column. A row is read two or three times, but from the first-level cache.
  */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/random.c - uniform, normal and truncated normal numbers, bit for bit those of
- * core/numerics/random.c (which states the formulas), sixteen Philox blocks at a time.
+ * kernels/cpu/simd/random.c - uniform, normal and truncated normal numbers, bit for bit those
+ * of core/numerics/random.c (which states the formulas), sixteen Philox blocks at a time.
  */
 #include "core/numerics/random.h"
 #include "kernels/cpu/simd/kernels_internal.h"
@@ -128,7 +128,8 @@ static inline v16 truncated(const wf_truncated *t, v16u word)
     return v16_min(v16_max(x, v16_set1(t->low)), v16_set1(t->high));
 }
 
-/* What sixteen lanes of four words become; `setting` is the distribution's. */
+/* Makes sixteen numbers of each of four words of sixteen lanes; `setting` is the
+   distribution's. */
 typedef void maker(const void *setting, v16u word[4], v16 out[4]);
 
 static inline void make_uniform(const void *setting, v16u word[4], v16 out[4])

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/storage.c - floats as bf16 and back: integer operations of every element, which
- * the compiler makes vectors of.
+ * kernels/cpu/simd/storage.c - floats as bf16 and back: integer operations of every element,
+ * which the compiler makes vectors of.
  */
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/simd/kernels_internal.h"

@@ -1,7 +1,7 @@
 /*
- * kernels/cuda/cudnn/attention.c - causal attention and its gradient as cuDNN's operations. cuDNN
- * recognises these graphs and runs each as one kernel (NVIDIA's cudnn-frontend makes them of the
- * same operations; the native descriptors know no causal mask before cuDNN 9.21).
+ * kernels/cuda/cudnn/attention.c - causal attention and its gradient as cuDNN's operations.
+ * cuDNN recognises these graphs and runs each as one kernel (NVIDIA's cudnn-frontend makes them
+ * of the same operations; the native descriptors know no causal mask before cuDNN 9.21).
  *
  *     s = q k^T scale, -inf where the key is later      lse = max s + log sum e^(s - max s)
  *     p = e^(s - max s) / sum                           y = p v
@@ -161,7 +161,8 @@ static wf_cudnn_descriptor delta(wf_cudnn_graph *g, wf_cudnn_descriptor y,
     return result;
 }
 
-/* dq = ds k: in one order, or in float by whoever comes first and then rounded. */
+/* Computes dq = ds k: in one order, or in float by atomic additions in any order and then
+   rounded. */
 static void query_gradient(wf_cudnn_graph *g, const wf_cudnn_heads *a, wf_cudnn_descriptor ds,
                            wf_cudnn_descriptor k, const shapes *s)
 {

@@ -1,6 +1,7 @@
 /*
- * kernels/cuda/cudnn/graph_internal.h - cuDNN's backend interface from C: the library, loaded when it is
- * first asked for, and graphs of operations that become plans. For the files of this folder.
+ * kernels/cuda/cudnn/graph_internal.h - cuDNN's backend interface from C: the library, loaded
+ * when it is first asked for, and graphs of operations that become plans. For the files of this
+ * folder.
  *
  * A graph keeps its first failure and ignores what follows, as a context does.
  */
@@ -53,7 +54,7 @@ typedef struct wf_cudnn_graph {
     int n_all, n_ops;
     int64_t next_virtual;
     bool failed;
-    char text[256]; /* what failed */
+    char text[256]; /* the failure */
 } wf_cudnn_graph;
 
 typedef struct wf_cudnn_shape {
@@ -77,7 +78,8 @@ wf_cudnn_descriptor wf_cudnn_virtual(wf_cudnn_graph *g, cudnnDataType_t type,
                                      const wf_cudnn_shape *shape);
 wf_cudnn_descriptor wf_cudnn_scalar(wf_cudnn_graph *g, int64_t id);
 
-/* y = mode(x, b, choice), those that the mode takes; axis is of GEN_INDEX alone, else -1. */
+/* Adds y = mode(x, b, choice), operands that the mode takes; axis is of GEN_INDEX alone, else
+   -1. */
 void wf_cudnn_pointwise(wf_cudnn_graph *g, cudnnPointwiseMode_t mode, cudnnDataType_t type,
                         wf_cudnn_descriptor x, wf_cudnn_descriptor b,
                         wf_cudnn_descriptor choice, wf_cudnn_descriptor y, int64_t axis);
@@ -100,12 +102,13 @@ typedef struct wf_cudnn_engine {
 /* A device's properties: those of GPU `ordinal`, or as text for a GPU that is not here. */
 wf_cudnn_descriptor wf_cudnn_properties(wf_cudnn_graph *g, int ordinal, const char *json);
 
-/* The engines that cuDNN holds best for the graph on such a device, best first; returns how many. */
+/* The engines that cuDNN holds best for the graph on such a device, best first; returns how
+   many. */
 int wf_cudnn_engines(wf_cudnn_graph *g, wf_cudnn_descriptor properties, int room,
                      wf_cudnn_engine *engine);
 
-/* The graph's plan by an engine, and the workspace that it needs; NULL where it cannot serve (the
-   graph keeps why, and can be asked again). */
+/* The graph's plan by an engine, and the workspace that it needs; NULL where it cannot serve
+   (the graph keeps why, and can be asked again). */
 wf_cudnn_descriptor wf_cudnn_plan(wf_cudnn_graph *g, wf_cudnn_descriptor properties,
                                   const wf_cudnn_engine *engine, int64_t *workspace);
 
@@ -135,11 +138,13 @@ typedef struct wf_cudnn_heads {
     bool ordered; /* dq is summed in one order, for a workspace of tokens^2 */
 } wf_cudnn_heads;
 
-/* Adds the operations to an empty graph; false where something does not fit (the graph says what). */
+/* Adds the operations to an empty graph; false where something does not fit (the graph says
+   what). */
 bool wf_cudnn_attention_graph(wf_cudnn_graph *g, const wf_cudnn_heads *a);
 
-/* Bytes that an engine may need for it, known without one: the scores where dq waits for its order,
-   dq in float where it does not, each head's dk and dv where groups share them, and a little. */
+/* Bytes that an engine may need for it, known without one: the scores where dq waits for its
+   order, dq in float where it does not, each head's dk and dv where groups share them, and a
+   little. */
 int64_t wf_cudnn_attention_engine(const wf_cudnn_heads *a);
 
 #endif

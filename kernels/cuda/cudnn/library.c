@@ -1,6 +1,6 @@
 /*
- * kernels/cuda/cudnn/library.c - libcudnn.so.9, found when it is first asked for. A machine with CUDA
- * and without cuDNN runs all the same: our kernels serve attention then.
+ * kernels/cuda/cudnn/library.c - libcudnn.so.9, found when it is first asked for. A machine
+ * with CUDA and without cuDNN runs all the same: our kernels serve attention then.
  */
 #include "kernels/cuda/cudnn/graph_internal.h"
 #include <dlfcn.h>

@@ -41,7 +41,7 @@ static int64_t get(wf_cudnn_graph *g, wf_cudnn_descriptor d, cudnnBackendAttribu
     return count < room ? count : room;
 }
 
-/* What a configuration says about its engine; false where it cannot be told. */
+/* Reads the engine of a configuration; false where that is not possible. */
 static bool read_engine(wf_cudnn_graph *g, wf_cudnn_descriptor config, wf_cudnn_engine *e)
 {
     wf_cudnn_descriptor engine = wf_cudnn_new(g, CUDNN_BACKEND_ENGINE_DESCRIPTOR);

@@ -1,14 +1,16 @@
 /*
  * kernels/cuda/cudnn/serve.c - which calls of attention cuDNN serves, with which plan.
  *
- * It serves bf16 without dropout (its random numbers are not ours), of tokens that see all before them
- * (documents and windows are our kernels'), of heads whose dim is a multiple of 8 up to 128 and whose groups
- * are all here. Exact mode asks for more: no sum over the
- * heads of a group (that is our tree), dq summed in one order, and one engine with its knobs for
- * all layouts, found for a single head of a single sequence. Where there is no such plan for a
- * call though there is one for the single head, the call is an error: our kernels have other bits.
+ * It serves bf16 without dropout (its random numbers are not ours), of tokens that see all
+ * before them (documents and windows are our kernels'), of heads whose dim is a multiple of 8
+ * up to 128 and whose groups are all here. Exact mode asks for more: no sum over the
+ * heads of a group (that is our tree), dq summed in one order, and one engine with its knobs
+ * for all layouts, found for a single head of a single sequence. Where there is no such plan
+ * for a call though there is one for the single head, the call is an error: our kernels have
+ * other bits.
  *
- * The workspace is ours to promise before there is a plan: plans that need more are passed over.
+ * The workspace is ours to promise before there is a plan: plans that need more are passed
+ * over.
  */
 #include "kernels/cuda/cudnn_internal.h"
 #include "kernels/cuda/cudnn/graph_internal.h"
@@ -206,7 +208,8 @@ static served *find(const wf_call *call, struct wf_cudnn *c, const wf_cudnn_head
     return s;
 }
 
-/* The plan for so many sequences; NULL where our kernels serve, or with a failure in *status. */
+/* The plan for so many sequences; NULL where our kernels serve, or with a failure in
+   *status. */
 static served *plan_for(const wf_call *call, struct wf_cudnn *c, const wf_cuda_heads *h,
                         int64_t batch, bool backward, wf_status *status)
 {

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_exchange.c - an exchange of one rank: begun with the members of this process
- * (an exchange between threads) and with those of others (a transfer), and waited for.
+ * mesh/transport/mpi/mpi_exchange.c - an exchange of one rank: begun with the members of this
+ * process (an exchange between threads) and with those of others (a transfer), and waited for.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <sched.h>
@@ -166,8 +166,8 @@ static void release(transfer *t)
     wf_mpi_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
-/* The exchange has failed: nobody touches its memory when this returns. The rank will fail, so
-   its world does; until then peers of this process must not read here. */
+/* Gives a failed exchange up: its memory is no longer used when this returns. The rank will
+   fail, so its world does; until then peers of this process must not read here. */
 static void give_up(transfer *t, wf_error *cause)
 {
     mpi_world *w = t->comm->world;

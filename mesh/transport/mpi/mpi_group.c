@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_group.c - groups over processes: of the world, and split off one another. What of a
- * group lies in one process is a group of threads.
+ * mesh/transport/mpi/mpi_group.c - groups over processes: of the world, and split off one
+ * another. What of a group lies in one process is a group of threads.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdlib.h>

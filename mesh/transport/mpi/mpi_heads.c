@@ -1,4 +1,5 @@
-/* mesh/transport/mpi/mpi_heads.c - heads and notices between processes, in the order they were sent. */
+/* mesh/transport/mpi/mpi_heads.c - heads and notices between processes, in the order they were
+   sent. */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdlib.h>
 #include <string.h>

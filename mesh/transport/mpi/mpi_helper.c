@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_helper.c - a thread of each process that moves exchanges on while the ranks
- * compute. MPI has no way to sleep until something comes,
+ * mesh/transport/mpi/mpi_helper.c - a thread of each process that moves exchanges on while the
+ * ranks compute. MPI has no way to sleep until something comes,
  * so the helper looks: often while an exchange is in the background, now and then otherwise.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"

@@ -1,7 +1,7 @@
 /*
- * mesh/transport/mpi/mpi_place.c - a world before its ranks are attached: which processes there are and
- * who is on one host, bytes of all of them side by side, and which ranks run here. Only here are MPI's
- * own collectives used, while nobody else is in MPI.
+ * mesh/transport/mpi/mpi_place.c - a world before its ranks are attached: which processes there
+ * are and who is on one host, bytes of all of them side by side, and which ranks run here. Only
+ * here are MPI's own collectives used, while nobody else is in MPI.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <limits.h>

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/mpi/mpi_prepare.c - what an exchange is made of: which block is for whom, within this
- * process and beyond it.
+ * mesh/transport/mpi/mpi_prepare.c - what an exchange is made of: which block is for whom,
+ * within this process and beyond it.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdio.h>
@@ -15,7 +15,7 @@ static size_t before(const size_t *bytes, int member)
     return sum;
 }
 
-/* What this rank has for a member, and expects of one. */
+/* Returns the bytes that this rank has for a member, and the bytes it expects. */
 static const char *outgoing(const wf_exchange *x, int me, int member, size_t *bytes)
 {
     switch (x->kind) {
@@ -122,7 +122,7 @@ void wf_mpi_write_head(const transfer *t, lane *l)
     snprintf(h->detail, sizeof h->detail, "%s", p->detail);
 }
 
-/* The lanes, the next member's first, and what is to be done on each. */
+/* Lays out the lanes, the next member's first, and the work on each. */
 static void lay_lanes(transfer *t, char *at)
 {
     const mpi_comm *c = t->comm;

@@ -1,4 +1,5 @@
-/* mesh/transport/mpi/mpi_transfer.c - the messages of one exchange: heads, then data in a window. */
+/* mesh/transport/mpi/mpi_transfer.c - the messages of one exchange: heads, then data in a
+   window. */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +25,8 @@ static wf_fingerprint print_of(const head *h)
                             .shape = h->shape};
 }
 
-/* Of messages the two ends differ by nature; what counts is how much of what is sent. */
+/* Returns true where two heads agree. Of messages the two ends differ by nature; the kind and
+   size of the data count. */
 static bool agrees(const transfer *t, const head *h)
 {
     const wf_fingerprint theirs = print_of(h), *mine = &t->x->print;
@@ -222,10 +224,10 @@ static int64_t now_ms(void)
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-/* Receives that nothing has come for are cancelled. What is under way needs a moment more, from when
-   the first exchange of the world is abandoned; a send that the other end never asked for is
-   forgotten: MPI reads its memory on demand alone. Where a process is lost nothing is under way,
-   for MPI is not called any more. */
+/* Receives that nothing has come for are cancelled. What is under way needs a moment more, from
+   when the first exchange of the world is abandoned; a send that the other end never asked for
+   is forgotten: MPI reads its memory on demand alone. Where a process is lost nothing is under
+   way, for MPI is not called any more. */
 void wf_mpi_abandon(transfer *t)
 {
     enum { MOMENT_MS = 1000 };

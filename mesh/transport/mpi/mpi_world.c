@@ -1,7 +1,7 @@
 /*
  * mesh/transport/mpi/mpi_world.c - the plugin's symbol, and worlds over processes. MPI is
- * initialised by the first world of a process, and finalised when the process exits, unless a world
- * has ended badly: then others may be gone, and finalising would wait for them.
+ * initialised by the first world of a process, and finalised when the process exits, unless a
+ * world has ended badly: then others may be gone, and finalising would wait for them.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <stdlib.h>
@@ -34,8 +34,8 @@ static void finalise(void)
 }
 
 /* More ranks than cores are usual. On one host processes wait for each other before MPI ends
-   (wf_muster_leave); where some are killed while others wait in there, OpenMPI's mpirun, told to end the
-   rest, may never end itself. */
+   (wf_muster_leave); where some are killed while others wait in there, OpenMPI's mpirun, told
+   to end the rest, may never end itself. */
 static void set_defaults(void)
 {
     const wf_launcher *l = &wf_mpi_host.launcher;
@@ -222,8 +222,8 @@ static wf_status cause(void *opaque, int *culprit, wf_error *error)
                                  text);
 }
 
-/* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks here are
-   stuck. */
+/* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks
+   here are stuck. */
 static bool lock_for_abort(mpi_world *w, bool lost)
 {
     struct timespec until;
@@ -251,8 +251,9 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
     pthread_mutex_unlock(&w->lock);
 }
 
-/* What others have sent may still be under way to a world that was aborted. Its communicator stays, for
-   MPI would give its context to the next world, which would then receive that. */
+/* Closes the world. Messages may still be in flight to a world that was aborted: its
+   communicator stays, for MPI would give its context to the next world, which would then
+   receive them. */
 static void close_world(void *opaque)
 {
     mpi_world *w = opaque;

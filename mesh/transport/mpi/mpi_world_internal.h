@@ -1,14 +1,15 @@
 /*
- * mesh/transport/mpi/mpi_world_internal.h - the transport between processes: each runs `local_size` ranks of the world
- * as threads, one or many. What members of one process owe each other goes through the threads
- * transport (a group that lies in one process is a group of threads and nothing else); what crosses
- * processes goes over MPI, from rank to rank.
+ * mesh/transport/mpi/mpi_world_internal.h - the transport between processes: each runs
+ * `local_size` ranks of the world as threads, one or many. What members of one process owe each
+ * other goes through the threads transport (a group that lies in one process is a group of
+ * threads and nothing else); what crosses processes goes over MPI, from rank to rank.
  *
- * Every exchange begins with a head from each member to each other: the fingerprint, and the data
- * itself where it is small. Larger data is offered right behind, in messages of at most CHUNK bytes,
- * no more than WINDOW of them under way each way, and asked for when all heads have come and agree:
- * MPI moves what is offered (beyond its eager limit) only then. So a mismatch is an error before
- * results are touched, and a large exchange takes no more trips than MPI's own.
+ * Every exchange begins with a head from each member to each other: the fingerprint, and the
+ * data itself where it is small. Larger data is offered right behind, in messages of at most
+ * CHUNK bytes, no more than WINDOW of them under way each way, and asked for when all heads
+ * have come and agree: MPI moves what is offered (beyond its eager limit) only then. So a
+ * mismatch is an error before results are touched, and a large exchange takes no more trips
+ * than MPI's own.
  *
  * One thread at a time is in MPI: whoever waits moves everybody's exchanges on, and a sleeping
  * helper does while ranks compute (mpi_helper.c).
@@ -81,9 +82,9 @@ typedef struct mpi_world {
     notice *notices;
     bool *finished; /* [ranks] */
     int n_finished;
-    int64_t
-        patient_until; /* until then with what is abandoned, in milliseconds; 0: nothing is */
-    int culprit;       /* set before `aborted` */
+    /* until then with what is abandoned, in milliseconds; 0: nothing is */
+    int64_t patient_until;
+    int culprit; /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
@@ -107,7 +108,7 @@ typedef struct mpi_comm {
     wf_error mismatch;
 } mpi_comm;
 
-/* How far the dealings with one member of another process are. */
+/* The progress of the exchange with one member of another process. */
 typedef struct lane {
     int member, process;
     head *head; /* mine to it */
@@ -173,8 +174,9 @@ void wf_mpi_close_slots(mpi_world *w);
 /* Take what has come, and move all exchanges on. */
 void wf_mpi_progress(mpi_world *w);
 
-/* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays; the
-   host's failure detector brings it to the other processes (mesh/health/failure_detector_internal.h). */
+/* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays;
+   the host's failure detector brings it to the other processes
+   (mesh/health/failure_detector_internal.h). */
 void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);
@@ -199,8 +201,8 @@ transfer *wf_mpi_transfer_new(mpi_comm *c, wf_exchange *x, wf_error *error);
 /* The head of a lane, when the transfer has its number; under the lock. */
 void wf_mpi_write_head(const transfer *t, lane *l);
 
-/* The work of an exchange between threads: the inner member `share` takes what is its from all of
-   this process. */
+/* Does the work of an exchange between threads: the inner member `share` takes its part from
+   all of this process. */
 wf_status wf_mpi_copy_inside(const wf_exchange *inner, int share, int64_t piece,
                              wf_error *error);
 

@@ -1,8 +1,9 @@
 /*
- * mesh/transport/nccl/nccl_alone.c - where nothing is below: members say to each other over NCCL what
- * they are about to do, in heads of 96 bytes that go before the data, and memory of the host travels
- * by way of the device. Costs a launch more for every exchange, of some ten microseconds on the
- * communication stream, and the host waits for the heads of the others where it ends an exchange.
+ * mesh/transport/nccl/nccl_alone.c - where nothing is below: members say to each other over
+ * NCCL what they are about to do, in heads of 96 bytes that go before the data, and memory of
+ * the host travels by way of the device. Costs a launch more for every exchange, of some ten
+ * microseconds on the communication stream, and the host waits for the heads of the others
+ * where it ends an exchange.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /*
- * mesh/transport/nccl/nccl_exchange.c - one exchange of one rank: what is said about it below, its
- * launch, and the wait for both. The launch does not wait for what the others say: where they
- * disagree it may never end, or leave anything in `recv`, until the communicators are aborted.
+ * mesh/transport/nccl/nccl_exchange.c - one exchange of one rank: what is said about it below,
+ * its launch, and the wait for both. The launch does not wait for what the others say: where
+ * they disagree it may never end, or leave anything in `recv`, until the communicators are
+ * aborted.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <string.h>
@@ -39,7 +40,8 @@ static void transfer_free(transfer *t)
     wf_nccl_host.blocks_give(&t->comm->base.blocks, t, t->bytes);
 }
 
-/* To the members on the host: the fingerprint, and of an all_to_all how much comes from here. */
+/* To the members on the host: the fingerprint, and of an all_to_all how much comes from
+   here. */
 static wf_status say(transfer *t, wf_error *error)
 {
     wf_comm *inner = t->comm->inner;
@@ -86,8 +88,8 @@ static void drop(transfer *t)
     transfer_free(t);
 }
 
-/* The exchange has failed: its GPU does nothing for it any more when this returns. `said`: and it is
-   still to be waited for below. */
+/* The exchange has failed: its GPU does nothing for it any more when this returns. `said`: and
+   it is still to be waited for below. */
 static void give_up(transfer *t, bool said, const wf_error *why)
 {
     nccl_comm *c = t->comm;
@@ -154,8 +156,8 @@ wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     return status;
 }
 
-/* The messages that were posted since the last launch go as one group: those of a rank that sends
-   and receives cannot wait for each other. */
+/* The messages that were posted since the last launch go as one group: those of a rank that
+   sends and receives cannot wait for each other. */
 static wf_status flush(nccl_comm *c, wf_error *error)
 {
     transfer *list = c->posted;
@@ -169,7 +171,7 @@ static wf_status flush(nccl_comm *c, wf_error *error)
     return WF_OK;
 }
 
-/* What the rank computes from here on finds the data: its device's stream waits for it. */
+/* Makes the device's stream wait for the data, so that later work of the rank finds them. */
 static wf_status follow(transfer *t, wf_error *error)
 {
     cudaStream_t queue = t->x->device ? t->x->device->queue : NULL;

@@ -1,6 +1,7 @@
 /*
- * mesh/transport/nccl/nccl_group.c - a rank's stream and events, its groups, and their communicators:
- * one of the world, made when the first group is split off it, and those split from that.
+ * mesh/transport/nccl/nccl_group.c - a rank's stream and events, its groups, and their
+ * communicators: one of the world, made when the first group is split off it, and those split
+ * from that.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdlib.h>
@@ -95,7 +96,8 @@ void wf_nccl_close_rank(nccl_rank *r)
     cudaSetDevice(device);
 }
 
-/* What its communicator says; an aborted one says nothing, and the watchdog said why. */
+/* Returns the state of a communicator; an aborted one has none, and the watchdog has reported
+   the cause. */
 static ncclResult_t state_of(nccl_comm *c)
 {
     ncclResult_t state = ncclInProgress, asked = ncclSuccess;
@@ -334,8 +336,8 @@ wf_status wf_nccl_group_split(wf_comm *comm, const char *name, const int *member
     return status;
 }
 
-/* Its communicator stays until the world is closed: to end one is the work of all its members, and
-   at the end of a world one thread closes the handles of many. */
+/* Its communicator stays until the world is closed: to end one is the work of all its members,
+   and at the end of a world one thread closes the handles of many. */
 void wf_nccl_group_detach(wf_comm *comm)
 {
     nccl_comm *c = wf_nccl_of(comm);

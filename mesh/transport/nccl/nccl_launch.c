@@ -1,5 +1,6 @@
 /*
- * mesh/transport/nccl/nccl_launch.c - what an exchange is to NCCL, and how it gets on the stream:
+ * mesh/transport/nccl/nccl_launch.c - what an exchange is to NCCL, and how it gets on the
+ * stream:
  *
  *     all_to_all   sends and receives in one group
  *     all_gather   ncclAllGather, or where parts differ a group of ncclBroadcast
@@ -132,7 +133,7 @@ static size_t before(const transfer *t, size_t (*bytes)(const transfer *t, int m
     return sum;
 }
 
-/* What a rank has for itself; of a gather, NCCL does it. */
+/* Copies a rank's part for itself; of a gather, NCCL does it. */
 static cudaError_t copy_own(const transfer *t, cudaStream_t stream)
 {
     bool alone = t->comm->base.size == 1;
@@ -214,7 +215,8 @@ static wf_status enqueue(transfer *list, enqueue_call *call, wf_error *error)
     return status == WF_OK ? wf_nccl_settle(c, list->x->print.op, list->call, error) : status;
 }
 
-/* Where nothing is below, the heads go first: data that disagrees would never arrive. */
+/* Launches the heads first where there is no control transport: data that disagrees would never
+   arrive. */
 static wf_status launch_heads(transfer *list, wf_error *error)
 {
     nccl_comm *c = list->comm;
@@ -234,7 +236,7 @@ static wf_status launch_heads(transfer *list, wf_error *error)
     return status;
 }
 
-/* The stream goes on when the devices have computed what is to be sent. */
+/* Makes the stream wait until the devices have computed the data to send. */
 static wf_status await_compute(const transfer *list, wf_error *error)
 {
     nccl_rank *r = list->comm->rank;
@@ -273,8 +275,8 @@ wf_status wf_nccl_launch(transfer *list, wf_error *error)
     return status;
 }
 
-/* The call that took the slot is over when its event is, or when the slot serves another; so it is
-   when its communicator was aborted, whatever it has left in memory. */
+/* The call that took the slot is over when its event is, or when the slot serves another; so it
+   is when its communicator was aborted, whatever it has left in memory. */
 wf_status wf_nccl_sleep(const transfer *t, const launched *s, wf_error *error)
 {
     for (int naps = 0;; wf_nccl_nap(&naps)) {

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds: each is one below with communicators of
- * NCCL beside it.
+ * mesh/transport/nccl/nccl_world.c - the plugin's symbol, and worlds: each is one below with
+ * communicators of NCCL beside it.
  */
 #include "mesh/transport/nccl/nccl_world_internal.h"
 #include <stdio.h>
@@ -168,7 +168,7 @@ static wf_status open_world(const wf_world_options *options, void **world, wf_er
     return WF_OK;
 }
 
-/* Where nothing is below, NCCL has yet to find the hosts. */
+/* Describes the processes; without a control transport, NCCL has yet to find the hosts. */
 static wf_status processes(void *opaque, wf_processes *out, wf_error *error)
 {
     nccl_world *w = opaque;
@@ -208,8 +208,8 @@ static wf_status place(void *opaque, const wf_local_ranks *ranks, wf_error *erro
     return WF_OK;
 }
 
-/* Where nothing is below, each process tells what became of its own rank, and torchrun ends the
-   others. */
+/* Returns the cause of a failure; without a control transport, each process reports its own
+   rank, and torchrun ends the others. */
 static wf_status cause(void *opaque, int *culprit, wf_error *error)
 {
     nccl_world *w = opaque;
@@ -302,7 +302,7 @@ const wf_transport wf_transport_nccl = {.name = "nccl",
                                         .wait = wf_nccl_wait,
                                         .reduces = true};
 
-static wf_transport alone; /* where torchrun started the processes */
+static wf_transport alone; /* torchrun started the processes */
 
 __attribute__((visibility("default"))) wf_plugin_entry wf_plugin;
 

@@ -1,21 +1,23 @@
 /*
- * mesh/transport/nccl/nccl_world_internal.h - the transport between GPUs. Memory of devices moves over NCCL;
- * everything else over the transport below, which joins the same ranks on the host: threads in one
- * process, mpi between processes. It carries memory of the host, the identity that NCCL's
- * communicators are made from, word of failures, and for every exchange of device memory what its
- * members say about it, so that these disagree with an error and not with a hang.
+ * mesh/transport/nccl/nccl_world_internal.h - the transport between GPUs. Memory of devices
+ * moves over NCCL; everything else over the transport below, which joins the same ranks on the
+ * host: threads in one process, mpi between processes. It carries memory of the host, the
+ * identity that NCCL's communicators are made from, word of failures, and for every exchange of
+ * device memory what its members say about it, so that these disagree with an error and not
+ * with a hang.
  *
- * Under torchrun nothing is below: one rank a process, which find each other by NCCL_COMM_ID. There
- * NCCL carries all of that as well (nccl_alone.c).
+ * Under torchrun nothing is below: one rank a process, which find each other by NCCL_COMM_ID.
+ * There NCCL carries all of that as well (nccl_alone.c).
  *
  * A rank has one communication stream, on which all its launches over all its groups go in the
- * order of its calls. Groups that share GPUs therefore never run at once on one of them, and GPUs
- * whose ranks make their calls in one order, as all of Weft's do, cannot wait for each other in a
- * circle. Launches wait for what the device's own stream (wf_reduce_ops.queue) was given before, and
- * that stream for them where the exchange is waited for; the host waits for neither.
+ * order of its calls. Groups that share GPUs therefore never run at once on one of them, and
+ * GPUs whose ranks make their calls in one order, as all of Weft's do, cannot wait for each
+ * other in a circle. Launches wait for what the device's own stream (wf_reduce_ops.queue) was
+ * given before, and that stream for them where the exchange is waited for; the host waits for
+ * neither.
  *
- * Communicators do not block (ncclConfig_t.blocking = 0): whoever needs one polls, and gives up with
- * its world. A watchdog looks at all of them (nccl_watch.c).
+ * Communicators do not block (ncclConfig_t.blocking = 0): whoever needs one polls, and gives up
+ * with its world. A watchdog looks at all of them (nccl_watch.c).
  */
 #ifndef WF_MESH_TRANSPORT_NCCL_NCCL_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_NCCL_NCCL_WORLD_INTERNAL_H
@@ -49,7 +51,7 @@ typedef struct nccl_rank {
     bool open;
     int ordinal;         /* number of its device */
     cudaStream_t stream; /* for communication */
-    cudaEvent_t ready;   /* what is to be sent has been computed */
+    cudaEvent_t ready;   /* the data to send are computed */
     launched slot[SLOTS];
     int next_slot;
     struct nccl_comm *comms; /* those with a communicator, and that were detached too */
@@ -73,17 +75,18 @@ typedef struct nccl_comm {
     wf_comm base;
     nccl_rank *rank;
     wf_comm *inner; /* the same group below; NULL: nothing is below */
-    ncclComm_t
-        nccl; /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
+    /* under the rank's lock; NULL: not made yet, not needed (one member), or aborted */
+    ncclComm_t nccl;
     bool made; /* it was asked for */
     struct nccl_comm *next;
     _Atomic uint64_t calls;          /* the rank's alone to count */
     struct transfer *posted, **last; /* messages that are not launched yet */
-    struct heads *heads;             /* where nothing is below: as many blocks as were needed */
+    /* without a control transport: the blocks that were needed */
+    struct heads *heads;
     int members[];
 } nccl_comm;
 
-/* What a member says to another where nothing is below. */
+/* The head that a member sends to another without a control transport. */
 typedef struct head {
     uint64_t element, shape;
     uint64_t block; /* bytes for this receiver */
@@ -105,13 +108,13 @@ typedef struct transfer {
     nccl_comm *comm;
     wf_exchange *x;
     wf_exchange moves;   /* as NCCL sees it: x, or its copies in device memory */
-    wf_exchange control; /* what is said below */
+    wf_exchange control; /* the control transport's exchange */
     size_t bytes;        /* size of the block that holds all this */
     uint64_t call;
     uint64_t *says, *hears; /* all_to_all: [size] bytes for, and of, each member */
     size_t *words;          /* [size] sizes of those */
     launched *data;         /* its launch; NULL: not yet, or there is nothing to move */
-    launched *said;         /* where nothing is below: that of the heads */
+    launched *said;         /* without a control transport: that of the heads */
     heads *heads;           /* the block with its heads, NULL: there are none, .. */
     int place;              /* .. and the place there */
     char *staged;           /* copies of the host's memory on the device: sent, then received */
@@ -184,8 +187,8 @@ void wf_nccl_stop(nccl_rank *r, const wf_error *why);
 /* Write the heads, and bring the host's memory to the device. */
 wf_status wf_nccl_alone_begin(transfer *t, wf_error *error);
 
-/* On the stream: what goes before a group of NCCL's calls that sends the heads, the calls, and what
-   goes behind. */
+/* On the stream: what goes before a group of NCCL's calls that sends the heads, the calls, and
+   what goes behind. */
 ncclResult_t wf_nccl_alone_bring(const transfer *t, cudaStream_t stream);
 ncclResult_t wf_nccl_alone_heads(const transfer *t, cudaStream_t stream);
 ncclResult_t wf_nccl_alone_fetch(const transfer *t, cudaStream_t stream);

@@ -1,6 +1,7 @@
 /*
- * mesh/transport/threads/exchange.c - an exchange between threads: posted as a pointer to the poster's
- * own wf_exchange, worked on in place by whoever is awake, and left. See world_internal.h.
+ * mesh/transport/threads/exchange.c - an exchange between threads: posted as a pointer to the
+ * poster's own wf_exchange, worked on in place by whoever is awake, and left. See
+ * world_internal.h.
  */
 #include "mesh/transport/threads/exchange_internal.h"
 #include <stdio.h>
@@ -66,7 +67,7 @@ static int64_t all_pieces(const threads_comm *c, const wf_exchange *x)
     return sum;
 }
 
-/* The first one says so, whoever it is. */
+/* Notes the begin of an exchange, by its first member. */
 static void note_begin(place *p, const wf_exchange *x)
 {
     int64_t unset = 0;
@@ -158,8 +159,8 @@ static wf_status wait_until(threads_comm *c, wf_exchange *x, const need *n, wf_e
     return status == WF_OK ? WF_OK : wf_threads_give_up(c, x, status);
 }
 
-/* Who comes late to the work may find the world aborted by one that has its results already: the exchange
-   has ended well for all of them, or for none. */
+/* Who comes late to the work may find the world aborted by one that has its results already:
+   the exchange has ended well for all of them, or for none. */
 static wf_status work_until_over(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     const place *p = x->place;

@@ -1,7 +1,7 @@
 /*
- * mesh/transport/threads/exchange_internal.h - the steps of an exchange between threads, for the files of the
- * threads transport. A step that fails has ended the exchange: no peer reads this rank's memory
- * any more.
+ * mesh/transport/threads/exchange_internal.h - the steps of an exchange between threads, for
+ * the files of the threads transport. A step that fails has ended the exchange: no peer reads
+ * this rank's memory any more.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_EXCHANGE_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_EXCHANGE_INTERNAL_H
@@ -14,13 +14,14 @@ static inline threads_comm *wf_threads_of(wf_comm *comm)
     return (threads_comm *)comm;
 }
 
-/* What a member has posted; for x->work, while it has a piece to do. */
+/* Returns the exchange that a member has posted; for x->work, while it has a piece to do. */
 static inline const wf_exchange *wf_threads_peer(const wf_exchange *x, int member)
 {
     return ((const place *)x->place)->exchange[member];
 }
 
-/* What a rank posts is there for its peers: wait for a device that may still be computing it. */
+/* Waits for a device that may still be computing a rank's posted data, before its peers read
+   them. */
 wf_status wf_threads_settle(const wf_exchange *x, wf_error *error);
 
 /* Copy between members' memory, from any thread. */
@@ -63,7 +64,8 @@ wf_exchange_call wf_threads_send, wf_threads_recv;
 /* The channel of a message of this rank. */
 channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends);
 
-/* The rank's pace, where exchanges take time; else NULL, and what follows does nothing: paced.c. */
+/* The rank's pace, where exchanges take time; else NULL, and what follows does nothing:
+   paced.c. */
 wf_pace *wf_threads_pace(const threads_comm *c);
 void wf_threads_pace_post(threads_comm *c, place *p);
 void wf_threads_pace_end(threads_comm *c, const wf_exchange *x, place *p);

@@ -1,12 +1,13 @@
-/* mesh/transport/threads/group.c - groups of threads, the places of their exchanges and their channels. */
+/* mesh/transport/threads/group.c - groups of threads, the places of their exchanges and their
+   channels. */
 #include "core/sharing.h"
 #include "mesh/transport/threads/world_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Members come to a group's lock at about the same time and hold it for a moment: worth a look or two
-   before a sleep. */
+/* Members come to a group's lock at about the same time and hold it for a moment: worth a look
+   or two before a sleep. */
 static void init_lock(pthread_mutex_t *lock)
 {
     pthread_mutexattr_t kind;
@@ -56,8 +57,8 @@ static void free_places(group *g)
     free(g->place);
 }
 
-/* Members come one after the other, so that an exchange in flight is mostly where its number says,
-   and so is a free place for the next one. */
+/* Members come one after the other, so that an exchange in flight is mostly where its number
+   says, and so is a free place for the next one. */
 static place *find_place(const group *g, uint64_t sequence, bool newest)
 {
     for (int k = 0; k < g->places; k++) {

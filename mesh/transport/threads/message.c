@@ -1,4 +1,5 @@
-/* mesh/transport/threads/message.c - messages from one thread to another, over channels of their own. */
+/* mesh/transport/threads/message.c - messages from one thread to another, over channels of
+   their own. */
 #include "mesh/transport/threads/exchange_internal.h"
 
 /* Wait until message x->sequence of the channel has come `steps` further: 0 free, 1 sent, 2
@@ -24,7 +25,8 @@ channel *wf_threads_line(const threads_comm *c, const wf_exchange *x, bool sends
     return wf_threads_channel(c->group, sends ? me : x->peer, sends ? x->peer : me);
 }
 
-/* Paced, and moving in the background: the receiver has posted, and need not have come to take it. */
+/* Paced, and moving in the background: the receiver has posted, and need not have come to take
+   it. */
 static wf_status wait_posted(threads_comm *c, wf_exchange *x, wf_error *error)
 {
     const channel *line = wf_threads_line(c, x, true);
@@ -64,7 +66,7 @@ static wf_status finish_recv(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (!wf_fingerprint_meets(&m->print, &x->print))
         return wf_threads_give_up(c, x, wf_threads_mismatch(c, x, x->peer, &m->print, error));
     wf_threads_pace_arrive(c, x, false);
-    status = wf_threads_settle(x, error); /* what held the memory before may not be over */
+    status = wf_threads_settle(x, error); /* earlier work on the memory may not be over */
     if (status == WF_OK)
         status = wf_threads_copy(x, x->recv, m->data, x->bytes, error);
     if (status != WF_OK)

@@ -1,9 +1,10 @@
 /*
- * mesh/transport/threads/paced.c - exchanges and messages that take the time of another machine (core/pace.h). Data
- * move as ever, at once; members go on when they would be there.
+ * mesh/transport/threads/paced.c - exchanges and messages that take the time of another machine
+ * (core/pace.h). Data move as ever, at once; members go on when they would be there.
  *
- *     in the background   an exchange begins when all have posted and the one before it is over; a message when both
- *                         ends have posted and the one before it has passed the link
+ *     in the background   an exchange begins when all have posted and the one before it is
+ *                         over; a message when both ends have posted and the one before it has
+ *                         passed the link
  *     else                whoever ends it moves it, from when all have posted
  */
 #include "mesh/transport/threads/exchange_internal.h"
@@ -64,8 +65,8 @@ static bool in_background(const wf_pace *pace)
     return pace && pace->machine->background;
 }
 
-/* A sender's buffer is free when the message would be there, which may be before its receiver takes it: so what is sent
-   is kept in a copy. */
+/* Posts a throttled send. A sender's buffer is free when the message would have arrived, which
+   may be before its receiver takes it: so the data are copied. */
 wf_status wf_threads_pace_send(threads_comm *c, wf_exchange *x, message *m, wf_error *error)
 {
     const wf_pace *pace = wf_threads_pace(c);
@@ -132,7 +133,7 @@ void wf_threads_pace_arrive(threads_comm *c, const wf_exchange *x, bool sends)
         wf_pace_until(pace, arrival(c, x, wf_threads_line(c, x, sends)));
 }
 
-/* Whether the sender may go on as soon as the receiver has posted. */
+/* Returns true where the sender may continue as soon as the receiver has posted. */
 bool wf_threads_pace_is_kept(const threads_comm *c)
 {
     return in_background(wf_threads_pace(c));

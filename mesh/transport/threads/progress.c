@@ -1,8 +1,8 @@
 /*
- * mesh/transport/threads/progress.c - exchanges that progress while their ranks compute. A rank that
- * begins one gets a thread, which sleeps until all members have posted, then takes pieces of the
- * work like anybody else. It is started by the first such exchange of a rank and joined with the
- * world; it touches no context, only what was posted.
+ * mesh/transport/threads/progress.c - exchanges that progress while their ranks compute. A rank
+ * that begins one gets a thread, which sleeps until all members have posted, then takes pieces
+ * of the work like anybody else. It is started by the first such exchange of a rank and joined
+ * with the world; it touches no context, only what was posted.
  *
  * Nobody is woken by a member that posts early: the last one wakes its own thread, and as many
  * of the others' as there are cores.
@@ -76,8 +76,8 @@ static void *run(void *arg)
     return NULL;
 }
 
-/* With no signal coming to it. Where no thread can be had the rank does the work itself, when it
-   ends the exchange. */
+/* With no signal coming to it. Where no thread can be had the rank does the work itself, when
+   it ends the exchange. */
 static void start(progress *p)
 {
     p->started = wf_thread_start(&p->thread, NULL, run, p) == 0;

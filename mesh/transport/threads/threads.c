@@ -1,8 +1,8 @@
 /*
- * mesh/transport/threads/threads.c - the transport between ranks that are threads of one process: the calls
- * that move bytes, and worlds and groups. Below it: exchange.c (post, work in place, leave),
- * progress.c (the same while the ranks compute), message.c (send and receive) and world.c (shared
- * state, waiting, abort).
+ * mesh/transport/threads/threads.c - the transport between ranks that are threads of one
+ * process: the calls that move bytes, and worlds and groups. Below it: exchange.c (post, work
+ * in place, leave), progress.c (the same while the ranks compute), message.c (send and receive)
+ * and world.c (shared state, waiting, abort).
  */
 #include "mesh/transport/registry_internal.h"
 #include "mesh/transport/threads/exchange_internal.h"

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/threads/threads_internal.h - a world of threads as part of a larger one, for transports that join
- * processes.
+ * mesh/transport/threads/threads_internal.h - a world of threads as part of a larger one, for
+ * transports that join processes.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_THREADS_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_THREADS_INTERNAL_H

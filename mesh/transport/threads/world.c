@@ -1,4 +1,5 @@
-/* mesh/transport/threads/world.c - worlds of threads, and waiting in their groups: see the header. */
+/* mesh/transport/threads/world.c - worlds of threads, and waiting in their groups: see the
+   header. */
 #include "mesh/transport/threads/world_internal.h"
 #include "core/futex.h"
 #include <sched.h>
@@ -296,8 +297,9 @@ static bool is_there(const need *n)
     return n->end ? atomic_load(n->end) >= n->end_target : atomic_load(n->word) >= n->target;
 }
 
-/* Whether the world goes on. One that has what this rank waits for may have ended it a moment ago: then this rank has
-   it too, and an exchange ends well for all of them, or for none. */
+/* Checks that the world is alive. The rank that this one waits for may have ended the world a
+   moment ago: then this rank's wait is over too, and an exchange ends well for all members, or
+   for none. */
 static wf_status check_world(const threads_comm *c, const need *n, wf_error *error)
 {
     wf_error why = {WF_OK, ""};

@@ -1,6 +1,6 @@
 /*
- * mesh/transport/threads/world_internal.h - the shared state of the threads transport: ranks that are threads of
- * one process, the groups they form, and how one waits for another.
+ * mesh/transport/threads/world_internal.h - the shared state of the threads transport: ranks
+ * that are threads of one process, the groups they form, and how one waits for another.
  *
  * All progress is counted in 64-bit words that only grow, and whoever waits, waits for a word
  * to reach a target. A group has one event word: whoever completes something bumps it and wakes
@@ -8,12 +8,13 @@
  * share two cores.
  *
  * An exchange has a place in the group, which its first poster takes. A member has POSTED there
- * when others may touch its memory; when all have, whoever is awake takes pieces of the work until
- * none is left, its own share first; who does the last piece, where none has failed or was left
- * out, marks the exchange as over and wakes the others. So a member sleeps once where there are
- * more ranks than cores, and of ranks that wait for the slowest, only as many are woken to help as
- * there are cores. A place is free for another exchange when all have LEFT it. There are PLACES of
- * them, and as many more as are needed where members have more exchanges in flight.
+ * when others may touch its memory; when all have, whoever is awake takes pieces of the work
+ * until none is left, its own share first; who does the last piece, where none has failed or
+ * was left out, marks the exchange as over and wakes the others. So a member sleeps once where
+ * there are more ranks than cores, and of ranks that wait for the slowest, only as many are
+ * woken to help as there are cores. A place is free for another exchange when all have LEFT it.
+ * There are PLACES of them, and as many more as are needed where members have more exchanges in
+ * flight.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
@@ -27,14 +28,14 @@ enum { PLACES = 32, MESSAGES = 32 };
 typedef struct place {
     _Atomic uint64_t posted; /* members that have, in all its exchanges .. */
     _Atomic uint64_t left;   /* .. and that have left them */
-    uint64_t
-        target; /* the target of both, in the one that it serves; set by the first poster */
+    /* the target of both, in the one that it serves; set by the first poster */
+    uint64_t target;
     _Atomic uint64_t *mark; /* [size] the exchange that each member posted last, + 1 */
     wf_exchange **exchange; /* [size]; a member's is gone when the exchange is over */
     _Atomic int64_t *taken; /* [size] pieces of the member's share that are taken */
     _Atomic int64_t done;   /* pieces of all shares that are done, and done well */
     _Atomic uint64_t over;  /* exchange that is over, + 1 */
-    _Atomic int64_t began;  /* where it is timed: when its first piece was taken */
+    _Atomic int64_t began;  /* time of its first piece, for a timed exchange */
     int64_t ended;          /* when the last one was done; set before `over` */
     double latest, due;     /* paced: when the last member has posted, and when it is over */
     wf_fingerprint print; /* fingerprint of who posted first, and who; under the group's lock */
@@ -71,7 +72,7 @@ typedef struct group {
     int size;
     int *members;
     pthread_mutex_t lock;
-    _Atomic uint32_t event; /* what sleepers sleep on */
+    _Atomic uint32_t event; /* the word that sleepers wait on */
     _Atomic int sleepers;
     _Atomic int readers; /* threads that may be touching a peer's memory */
     _Atomic bool broken; /* `mismatch` is set, and stays: a mismatch, or a device that failed */
@@ -81,11 +82,12 @@ typedef struct group {
     double lane;        /* paced: when the last one that moves in the background is over */
     place **place;      /* [places], in blocks of PLACES that stay where they are */
     int places;
-    struct wf_sharing *sharing; /* what its members share; NULL where it is one rank */
+    struct wf_sharing *sharing; /* the sharing of its members; NULL where it is one rank */
 } group;
 
-/* What a rank waits for, in words that others can read and judge: it waits in vain while
-   *word < target. What ends the wait may come later: work that no rank has to be waited for. */
+/* The condition that a rank waits for, in words that other ranks can read: it is unmet while
+   word < target. The end of the wait may come later: after work that no rank has to be waited
+   for. */
 typedef struct need {
     const group *group;
     const _Atomic uint64_t *word;
@@ -159,8 +161,8 @@ wf_status wf_threads_group(world *w, const group *parent, uint64_t ordinal, cons
 
 void wf_threads_group_free(group *g);
 
-/* The place of an exchange; of one that nobody has posted yet, a free one that is made ready for it.
-   Under the group's lock; NULL: out of memory. */
+/* Returns the slot of an exchange; for one that is not posted yet, a free one that is made
+   ready for it. Under the group's lock; NULL: out of memory. */
 place *wf_threads_place(group *g, uint64_t sequence);
 
 /* The channel between two members, made on first use; NULL: out of memory. */

@@ -1,4 +1,5 @@
-/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in nn/models/gpt/gpt_new.c. */
+/* nn/models/gpt/gpt.c - the forward pass of decoder-only transformers. Their construction is in
+   nn/models/gpt/gpt_new.c. */
 #include "kernels/ops.h"
 #include "nn/models/gpt/gpt_internal.h"
 
@@ -7,7 +8,8 @@ static wf_tensor *scaled(wf_tensor *x, float factor)
     return factor == 1 ? x : wf_scale(x, factor);
 }
 
-/* Norms of what is added to the residual stream, which itself is normed at the end alone. */
+/* Norms the branches that are added to the residual stream, which itself is normed at the end
+   alone. */
 static wf_tensor *post_norm_forward(wf_nn_block *m, wf_tensor *x)
 {
     wf_tensor *y = wf_nn_call(m->norm1, wf_nn_call(m->attn, x));
@@ -46,7 +48,7 @@ static bool takes(wf_nn_gpt *model, wf_tensor *tokens)
     return false;
 }
 
-/* What the residual stream begins with is stored as all of it will be (wf_op.follows). */
+/* Makes the first rows of the residual stream, stored as all of it will be (wf_op.follows). */
 static wf_tensor *rows_of(wf_nn_gpt *m, wf_tensor *tokens)
 {
     wf_context *ctx = m->base.ctx;
@@ -107,7 +109,7 @@ static int gpt_run(wf_nn_module *self, int64_t i, int n, wf_tensor **x)
 
 const wf_nn_chain wf_nn_gpt_chain = {gpt_steps, gpt_module, gpt_run};
 
-/* What the head takes. */
+/* Computes the input of the head. */
 static wf_tensor *features(wf_nn_gpt *m, wf_tensor *x)
 {
     wf_nn_chain_run(&m->base, 0, gpt_steps(&m->base), 1, &x);

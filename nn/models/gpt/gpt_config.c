@@ -1,4 +1,5 @@
-/* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand for, comparison. */
+/* nn/models/gpt/gpt_config.c - the properties of models: families by name, what zeros stand
+   for, comparison. */
 #include "nn/models/gpt/gpt.h"
 #include <math.h>
 #include <string.h>
@@ -49,7 +50,7 @@ int64_t wf_nn_gpt_window(const wf_nn_gpt_config *c, int64_t number)
     return has ? c->window : 0;
 }
 
-/* Whether the listed blocks are all from the first on, but for every `skip`-th. */
+/* Returns true where the listed blocks are all from the first on, but for every `skip`-th. */
 static bool is_pattern(const wf_nn_gpt_config *c, int64_t first, int64_t skip)
 {
     for (int64_t i = 0; i < c->layers; i++)

@@ -1,4 +1,5 @@
-/* nn/models/gpt/gpt_internal.h - the module types of nn/models/gpt/gpt.c, for nn/models/gpt/gpt_new.c. Not installed. */
+/* nn/models/gpt/gpt_internal.h - the module types of nn/models/gpt/gpt.c, for
+   nn/models/gpt/gpt_new.c. Not installed. */
 #ifndef WF_NN_MODELS_GPT_GPT_INTERNAL_H
 #define WF_NN_MODELS_GPT_GPT_INTERNAL_H
 

@@ -53,7 +53,7 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
     return WF_OK;
 }
 
-/* What no layer checks: each checks its own sizes. */
+/* Checks the config beyond the checks of each layer, which checks its own sizes. */
 static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
 {
     if (c->vocabulary < 1 || c->positions < 1 || c->layers < 0 || c->heads < 1 ||
@@ -143,7 +143,7 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
                                    : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
-/* Of a config that is complete. */
+/* Makes a block of a config that is complete. */
 static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
 {
     wf_nn_block *m = wf_nn_new(ctx, &wf_nn_block_type);

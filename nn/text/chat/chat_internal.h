@@ -18,7 +18,7 @@ struct wf_chat_template {
 /* A message of a row. */
 typedef struct wf_chat_message {
     uint32_t value;   /* in the row's JSON; of a text that stands for a message: its content */
-    const char *role; /* where a text stands for the message; NULL: it has one */
+    const char *role; /* the message's, where it is a text alone; NULL: it has one */
     bool assistant, trained;
 } wf_chat_message;
 
@@ -29,7 +29,7 @@ struct wf_chat_row {
     uint32_t tools, documents, variables; /* WF_TEXT_JSON_NONE: there are none */
 };
 
-/* What a thread writes with. */
+/* The state of a thread that writes. */
 struct wf_chat_writer {
     const wf_chat_template *t;
     wf_jinja_run *run;
@@ -37,12 +37,13 @@ struct wf_chat_writer {
     const wf_jinja *jinja; /* the template for this row */
     wf_jinja_value *messages, all, variables;
     size_t room;
-    /* What is rendered: so many messages, and whether an answer is asked for. */
+    /* The rendered part: so many messages, and a request for an answer or none. */
     size_t count;
     bool prompt;
 };
 
-/* Names under which transformers takes what a model thinks; templates read the first, some the second. */
+/* Names under which transformers takes what a model thinks; templates read the first, some the
+   second. */
 enum { WF_CHAT_REASONING = 3 };
 extern const char *const wf_chat_reasoning[WF_CHAT_REASONING];
 
@@ -50,15 +51,17 @@ extern const char *const wf_chat_reasoning[WF_CHAT_REASONING];
 wf_status wf_chat_render(wf_chat_writer *w, size_t count, bool prompt, wf_jinja_output *out,
                          wf_error *error);
 
-/* checks.c: refuses messages of which the template, which has been rendered, drops something without a word. */
+/* checks.c: refuses messages of which the template, which has been rendered, drops something
+   without a word. */
 wf_status wf_chat_check(const wf_chat_writer *w, size_t count, wf_error *error);
 
-/* spans.c: finds what is trained of the first `count` messages, which are written; `turn` is the one of LAST and EACH. */
+/* spans.c: finds the trained parts of the first `count` messages, which are written; `turn` is
+   the one of LAST and EACH. */
 wf_status wf_chat_find_spans(wf_chat_writer *w, wf_chat_train train, size_t turn, size_t count,
                              const wf_jinja_output *out, wf_chat_written *written,
                              wf_error *error);
-/* The number of an assistant's turn that is trained, from the first on or from the last one back; the row's number of
-   messages: there is none. */
+/* The number of an assistant's turn that is trained, from the first on or from the last one
+   back; the row's number of messages: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last);
 
 /* Refuses variables that a template gets from elsewhere. */

@@ -2,7 +2,8 @@
 #include "nn/text/chat/chat_internal.h"
 #include <string.h>
 
-/* Words that templates read of tools, too, so that to see them in a template says little of a message. */
+/* Words that templates read of tools, too, so that to see them in a template says little of a
+   message. */
 static bool is_of_tools(const char *field, size_t bytes)
 {
     static const char *const words[] = {"name",     "id",        "type",       "text",

@@ -2,7 +2,7 @@
 #include "nn/text/chat/chat.h"
 #include "nn/text/tokenizer/encode_internal.h"
 
-/* Counts the ids in front of the one that has byte `at` of the text: those that its beginning has, too. */
+/* Counts the ids before the one that has byte `at` of the text: those of its beginning, too. */
 static wf_status ids_before(wf_tok_encoder *encoder, const wf_chat_written *w, size_t at,
                             const int32_t *all, size_t most, size_t *count, wf_error *error)
 {
@@ -25,7 +25,8 @@ static wf_status mark(wf_tok_ids *trained, size_t count, int32_t value, wf_error
     return WF_OK;
 }
 
-/* Leaves out white space behind the special token that ends a turn, since no model is asked for it. */
+/* Leaves out white space behind the special token that ends a turn, since no model is asked for
+   it. */
 static wf_status trim_end(wf_tok_encoder *encoder, const wf_chat_written *w,
                           const wf_chat_span *span, const int32_t *all, size_t most,
                           size_t begin, size_t *end, wf_error *error)

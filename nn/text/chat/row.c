@@ -167,7 +167,7 @@ static wf_status read_part(wf_chat_row *row, const wf_chat_template *t, const ch
     return json->error->code;
 }
 
-/* Refuses a field of a row that is not known, since it may say what is trained. */
+/* Refuses an unknown field of a row, since it may control training. */
 static wf_status check_fields(const wf_text_json *json, const wf_chat_template *t, bool pair)
 {
     static const char *const known[] = {"tools",    "documents", "chat_template_kwargs",

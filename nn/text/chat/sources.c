@@ -170,7 +170,8 @@ void wf_chat_specials_free(wf_chat_specials *s)
     s->count = 0;
 }
 
-/* Sets a special token, in place of one that it has; a text of NULL says that there is none, though its class has one. */
+/* Sets a special token, in place of one that it has; a text of NULL says that there is none,
+   though its class has one. */
 static void set(wf_chat_specials *s, const char *name, size_t name_bytes, const char *text,
                 size_t bytes, wf_error *error)
 {
@@ -194,7 +195,8 @@ static void set(wf_chat_specials *s, const char *name, size_t name_bytes, const 
     s->count += i == s->count;
 }
 
-/* Takes the keys that end in _token, whose value is a text or an object with one, and those of the objects that have more. */
+/* Takes the keys that end in _token, whose value is a text or an object with one, and those of
+   the objects that have more. */
 static void take(wf_chat_specials *s, const wf_text_json *json, uint32_t object)
 {
     for (uint32_t i = object + 1; i < json->values[object].next && json->error->code == WF_OK;
@@ -222,7 +224,8 @@ static void take(wf_chat_specials *s, const wf_text_json *json, uint32_t object)
     }
 }
 
-/* Sets what transformers gives a class of tokenizers where tokenizer_config.json does not say it. */
+/* Sets what transformers gives a class of tokenizers where tokenizer_config.json does not say
+   it. */
 static void take_standard(wf_chat_specials *s, const wf_text_json *json)
 {
     static const struct {

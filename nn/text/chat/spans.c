@@ -23,7 +23,8 @@ static bool add_span(wf_chat_written *w, size_t begin, size_t end)
     return true;
 }
 
-/* The number of an assistant's turn that is trained, from the first on or from the last one back; count: there is none. */
+/* The number of an assistant's turn that is trained, from the first on or from the last one
+   back; count: there is none. */
 size_t wf_chat_turn(const wf_chat_row *row, size_t number, bool last)
 {
     for (size_t k = 0; k < row->count; k++) {
@@ -44,7 +45,7 @@ size_t wf_chat_parts(const wf_chat_row *row, wf_chat_train train)
     return train == WF_CHAT_EACH && turns ? turns : 1;
 }
 
-/* Renders the first messages and says whether the text begins what is written. */
+/* Renders the first messages and checks that the written text begins with them. */
 static wf_status prefix(wf_chat_writer *w, size_t turn, bool prompt,
                         const wf_chat_written *written, size_t *end, wf_error *error)
 {
@@ -93,7 +94,8 @@ static wf_status add_turn(wf_chat_writer *w, size_t turn, bool ends, wf_chat_wri
     return add_span(written, begins, end) ? WF_OK : no_memory(error);
 }
 
-/* Takes the generation blocks of the first `count` messages: all of them, or those of some turns, which need one each. */
+/* Takes the generation blocks of the first `count` messages: all of them, or those of some
+   turns, which need one each. */
 static wf_status take_blocks(const wf_chat_writer *w, wf_chat_train train, size_t chosen,
                              size_t count, const wf_jinja_output *out, wf_chat_written *written,
                              wf_error *error)

@@ -20,7 +20,7 @@ const char *wf_chat_template_name(const wf_chat_template *t)
     return t->name;
 }
 
-/* What is wrong, and which templates there are. */
+/* Refuses a template: the reason, and the existing templates. */
 static wf_status refuse(const char *what, const char *name, const wf_chat_sources *sources,
                         wf_error *error)
 {

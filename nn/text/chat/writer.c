@@ -1,4 +1,5 @@
-/* nn/text/chat/writer.c - conversations as texts: the template is rendered, and what of it is trained is found. */
+/* nn/text/chat/writer.c - conversations as texts: the template is rendered, and what of it is
+   trained is found. */
 #include "nn/text/chat/chat_internal.h"
 #include "nn/text/tokenizer/tokenizer_internal.h"
 #include <stdio.h>
@@ -43,7 +44,8 @@ static wf_jinja_value word(wf_jinja_run *run, const char *text)
 const char *const wf_chat_reasoning[WF_CHAT_REASONING] = {"reasoning_content", "thinking",
                                                           "reasoning"};
 
-/* A message as its template gets it: without fields that are null, and with both names of what is thought. */
+/* A message as its template gets it: without fields that are null, and with both names of what
+   is thought. */
 static wf_jinja_value message_value(wf_chat_writer *w, const wf_chat_message *m)
 {
     const wf_text_json *json = &w->row->json;
@@ -98,7 +100,8 @@ static wf_jinja_value list_value(wf_chat_writer *w, uint32_t list)
                                      : wf_chat_json_value(w->run, &w->row->json, list);
 }
 
-/* Makes the variables of a row but its messages; those of the row go before those of the options. */
+/* Makes the variables of a row but its messages; those of the row go before those of the
+   options. */
 static void build(wf_jinja_run *run, void *arg)
 {
     wf_chat_writer *w = arg;

@@ -1,4 +1,5 @@
-/* nn/text/jinja/access.c - attributes, items and slices, in the order in which Jinja's sandbox looks for them. */
+/* nn/text/jinja/access.c - attributes, items and slices, in the order in which Jinja's sandbox
+   looks for them. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 
@@ -29,7 +30,7 @@ static value loop_attribute(const jinja_loop *loop, const char *name)
     return (value){.kind = WF_JINJA_MISSING};
 }
 
-/* What Python's getattr finds; MISSING: nothing. */
+/* Returns the attribute that Python's getattr finds; MISSING: none. */
 static value own_attribute(wf_jinja_run *run, value of, const char *name)
 {
     const jinja_row *row = jinja_find_method(of, name);
@@ -162,7 +163,7 @@ static int64_t bound(wf_jinja_run *run, value v, int64_t standard, int64_t count
     return at >= count ? count - backward : at;
 }
 
-/* Where each character of a text begins, and where the last one ends. */
+/* Returns where each character of a text begins, and where the last one ends. */
 static size_t *beginnings(wf_jinja_run *run, value text, size_t count)
 {
     size_t *begin = jinja_take(run, (count + 1) * sizeof *begin), n = 0;

@@ -1,4 +1,5 @@
-/* nn/text/jinja/arena_internal.h - memory of a template or a run: many small blocks that end together. */
+/* nn/text/jinja/arena_internal.h - memory of a template or a run: many small blocks that end
+   together. */
 #ifndef WF_NN_TEXT_JINJA_ARENA_INTERNAL_H
 #define WF_NN_TEXT_JINJA_ARENA_INTERNAL_H
 

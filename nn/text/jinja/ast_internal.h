@@ -35,7 +35,8 @@ typedef enum jinja_node_kind {
     JINJA_ITEM,      /* a[b] */
     JINJA_SLICE,     /* list[0]:list[1]:list[2], of which each may be NULL */
     JINJA_CALL,      /* a(args) */
-    JINJA_FILTER, /* a | row(args); a is NULL at the head of a filter of set; row NULL: there is none */
+    /* a | row(args); a is NULL at the head of a filter of set; row NULL: there is none */
+    JINJA_FILTER,
     JINJA_TEST,        /* a is row(args) */
     JINJA_UNARY,       /* op a */
     JINJA_BINARY,      /* a op b */
@@ -65,7 +66,8 @@ typedef struct jinja_nodes {
     uint32_t count, room;
 } jinja_nodes;
 
-/* Arguments as they are written: names[i] is NULL for those without a name, which come first. */
+/* Arguments as they are written: names[i] is NULL for those without a name, which come
+   first. */
 typedef struct jinja_call {
     jinja_nodes values;
     const char **names;
@@ -132,7 +134,8 @@ const char *jinja_find_word(const wf_jinja *t, const char *text, size_t bytes);
 _Noreturn void jinja_refuse(jinja_reader *r, wf_status status, uint32_t line, uint32_t column,
                             const char *format, ...) WF_PRINTF(5, 6);
 
-/* Reads a text constant without its quotes into `data`, which has as many bytes; NULL, or what is wrong with it. */
+/* Reads a text constant without its quotes into `data`, which has as many bytes; NULL, or what
+   is wrong with it. */
 const char *jinja_unescape(const char *text, size_t bytes, char *data, size_t *written);
 
 bool jinja_is_utf8(const char *text, size_t bytes);
@@ -155,7 +158,8 @@ void jinja_leave(jinja_reader *r);
 
 jinja_node *jinja_node_of(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,
                           jinja_node *a, jinja_node *b);
-/* An operand: a value with a sign, what follows it, and where they may stand, filters and tests. */
+/* An operand: a value with a sign, what follows it, and where they may stand, filters and
+   tests. */
 jinja_node *jinja_parse_unary(jinja_reader *r, bool with_filters);
 
 /* Expressions; a tuple needs no parentheses. */

@@ -1,4 +1,5 @@
-/* nn/text/jinja/call.c - arguments to parameters, calls of what can be called, and the global functions. */
+/* nn/text/jinja/call.c - arguments to parameters, calls of what can be called, and the global
+   functions. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 #include <time.h>

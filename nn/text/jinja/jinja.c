@@ -177,7 +177,7 @@ void jinja_put(wf_jinja_run *run, const char *text, size_t bytes)
     run->out_bytes += bytes;
 }
 
-/* Makes variables of those that the template names. */
+/* Makes the variables that the template names. */
 static void render(wf_jinja_run *run, void *arg)
 {
     const wf_jinja_value *variables = arg;

@@ -1,14 +1,17 @@
 /*
- * nn/text/jinja/jinja_internal.h - chat templates, rendered: the part of Jinja that they use, with the results of transformers.
+ * nn/text/jinja/jinja_internal.h - chat templates, rendered: the part of Jinja that they use,
+ * with the results of transformers.
  *
  *     wf_jinja_compile("chat_template.jinja", text, bytes, &template, &error);
  *     wf_jinja_run_new(&run, &error);
- *     wf_jinja_protect(run, build_variables, &arg, &error);      makes values by the functions below
+ *     wf_jinja_protect(run, build_variables, &arg, &error);      makes values by the functions
+ *                                                                below
  *     wf_jinja_render(run, template, variables, &output, &error);
  *
- * The environment is that of transformers: a sandbox without autoescape, with trim_blocks and lstrip_blocks, break and
- * continue, generation blocks, raise_exception, strftime_now, namespace, dict, range and a tojson that escapes no HTML.
- * What is not supported is an error that names the construct, its line and its column; nothing is skipped.
+ * The environment is that of transformers: a sandbox without autoescape, with trim_blocks and
+ * lstrip_blocks, break and continue, generation blocks, raise_exception, strftime_now,
+ * namespace, dict, range and a tojson that escapes no HTML. What is not supported is an error
+ * that names the construct, its line and its column; nothing is skipped.
  */
 #ifndef WF_NN_TEXT_JINJA_JINJA_INTERNAL_H
 #define WF_NN_TEXT_JINJA_JINJA_INTERNAL_H
@@ -68,13 +71,15 @@ typedef struct wf_jinja_value {
  *
  * @param name  of the template, for errors
  * Owner:   the caller, wf_jinja_free
- * Errors:  WF_EDATA (syntax), WF_EUNSUPPORTED (a construct outside the supported part): name:line:column; WF_ENOMEM
+ * Errors:  WF_EDATA (syntax), WF_EUNSUPPORTED (a construct outside the supported part):
+ *          name:line:column; WF_ENOMEM
  */
 wf_status wf_jinja_compile(const char *name, const char *text, size_t bytes,
                            wf_jinja **template, wf_error *error);
 void wf_jinja_free(wf_jinja *template);
 
-/** wf_jinja_mentions - says whether a word is the name of a variable, an attribute or a text constant of the template */
+/** wf_jinja_mentions - says whether a word is the name of a variable, an attribute or a text
+ * constant of the template */
 bool wf_jinja_mentions(const wf_jinja *template, const char *word, size_t bytes);
 
 /** wf_jinja_marks - says whether the template has generation blocks */
@@ -88,8 +93,8 @@ void wf_jinja_run_free(wf_jinja_run *run);
 void wf_jinja_run_reset(wf_jinja_run *run);
 
 /**
- * wf_jinja_protect - calls `build`, which makes values; where one of the functions below finds no memory or a key that
- * cannot be, it leaves `build` at once (longjmp)
+ * wf_jinja_protect - calls `build`, which makes values; where one of the functions below finds
+ * no memory or a key that cannot be, it leaves `build` at once (longjmp)
  *
  * Errors: WF_EDATA, WF_ENOMEM
  */
@@ -136,8 +141,8 @@ typedef struct wf_jinja_output {
  * wf_jinja_render - writes a template with the variables of a dictionary
  *
  * Owner:   the run: valid until it renders again
- * Errors:  WF_EDATA (what raise_exception says, what Python would raise, more than the limits of steps, depth and
- *          output), WF_EUNSUPPORTED: name:line:column; WF_ENOMEM
+ * Errors:  WF_EDATA (what raise_exception says, what Python would raise, more than the limits
+ *          of steps, depth and output), WF_EUNSUPPORTED: name:line:column; WF_ENOMEM
  */
 wf_status wf_jinja_render(wf_jinja_run *run, const wf_jinja *template, wf_jinja_value variables,
                           wf_jinja_output *output, wf_error *error);

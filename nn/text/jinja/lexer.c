@@ -1,8 +1,9 @@
-/* nn/text/jinja/lexer.c - a source as tokens, with Jinja's rules for white space around tags. */
+/* nn/text/jinja/lexer.c - a source as tokens, with Jinja's rules for white space around
+   tags. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdlib.h>
 
-/* Where a source is read. */
+/* The position of a scanner in a source. */
 typedef struct scanner {
     jinja_reader *r;
     const char *text;
@@ -85,7 +86,8 @@ static bool stands(const scanner *s, size_t at, const char *word)
     return at <= s->bytes && n <= s->bytes - at && memcmp(s->text + at, word, n) == 0;
 }
 
-/* Returns the end of a closing mark at a byte, with what it takes of the text behind it; 0: there is none. */
+/* Returns the end of a closing mark at a byte, with what it takes of the text behind it; 0:
+   there is none. */
 static size_t closing(const scanner *s, size_t at, const char *mark, bool trim)
 {
     if (stands(s, at, "-") && stands(s, at + 1, mark))

@@ -59,7 +59,8 @@ static value items(wf_jinja_run *run, value v, const value *args)
     return jinja_dict_view(run, v, 'i', WF_JINJA_GENERATOR);
 }
 
-/* The value of an attribute, or the value itself, in small letters where the case does not count. */
+/* The value of an attribute, or the value itself, in small letters where the case does not
+   count. */
 static value key_of(wf_jinja_run *run, value v, value attribute, bool ignore_case)
 {
     if (attribute.kind != WF_JINJA_MISSING && attribute.kind != WF_JINJA_NONE)
@@ -101,7 +102,7 @@ static value reverse(wf_jinja_run *run, value v, const value *args)
     return jinja_is_text(v) ? jinja_built(&b) : to;
 }
 
-/* Sorts numbers of items by their keys, and keeps the order of those that are equal. */
+/* Sorts numbers of items by their keys, and keeps the order of equal ones. */
 static void merge_sort(wf_jinja_run *run, const value *keys, size_t *order, size_t *room,
                        size_t n, int sign)
 {

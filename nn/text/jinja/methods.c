@@ -1,4 +1,5 @@
-/* nn/text/jinja/methods.c - methods of texts, dictionaries, lists and loops, as Python names them. */
+/* nn/text/jinja/methods.c - methods of texts, dictionaries, lists and loops, as Python names
+   them. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdio.h>
 

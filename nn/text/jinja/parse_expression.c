@@ -1,4 +1,5 @@
-/* nn/text/jinja/parse_expression.c - expressions, with Jinja's grammar: its parser has a function of the same name for each. */
+/* nn/text/jinja/parse_expression.c - expressions, with Jinja's grammar: its parser has a
+   function of the same name for each. */
 #include "nn/text/jinja/run_internal.h"
 
 jinja_node *jinja_node_of(jinja_reader *r, jinja_node_kind kind, const jinja_token *at, int op,

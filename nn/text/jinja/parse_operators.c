@@ -1,4 +1,5 @@
-/* nn/text/jinja/parse_operators.c - operators, from those that bind tightest to the inline if. */
+/* nn/text/jinja/parse_operators.c - operators, from those that bind tightest to the inline
+   if. */
 #include "nn/text/jinja/run_internal.h"
 
 /* Binary operators by how tightly they bind, the loosest first. */

@@ -29,7 +29,7 @@ typedef struct jinja_loop {
     const value *items;
     size_t count, at;
     int64_t depth;
-    value changed; /* what loop.changed saw; MISSING: nothing yet */
+    value changed; /* last value of loop.changed; MISSING: none yet */
 } jinja_loop;
 
 typedef struct jinja_variable {
@@ -60,7 +60,8 @@ typedef struct jinja_method {
     value object;
 } jinja_method;
 
-/* A filter, a test, a method or a global function. Parameters: "first second|third" has two that must be given. */
+/* A filter, a test, a method or a global function. Parameters: "first second|third" has two
+   that must be given. */
 typedef struct jinja_row {
     const char *name, *parameters;
     value (*call)(wf_jinja_run *run, value input, const value *args);
@@ -87,7 +88,7 @@ enum {
 struct wf_jinja_run {
     jinja_arena arena;
     const wf_jinja *template;
-    const jinja_node *at; /* where an error is */
+    const jinja_node *at; /* position of an error */
     wf_error *error;
     jmp_buf jump;
     jinja_scope *scope; /* the innermost one */
@@ -141,7 +142,8 @@ int jinja_order(wf_jinja_run *run, value a,
                 value b); /* -1, 0, 1; an error where Python has one */
 bool jinja_contains(wf_jinja_run *run, value in, value what);
 size_t jinja_length(wf_jinja_run *run, value v);
-/* Returns what iterating has: the items of lists, the keys of dictionaries, the characters of texts. */
+/* Returns what iterating has: the items of lists, the keys of dictionaries, the characters of
+   texts. */
 jinja_list *jinja_iterate(wf_jinja_run *run, value v);
 const jinja_entry *jinja_dict_find(const jinja_dict *dict, value key, bool mark);
 value jinja_dict_view(wf_jinja_run *run, value dict, char part, wf_jinja_kind kind);

@@ -1,4 +1,5 @@
-/* nn/text/jinja/text.c - texts as Python has them: characters, white space, cutting, replacing. */
+/* nn/text/jinja/text.c - texts as Python has them: characters, white space, cutting,
+   replacing. */
 #include "nn/text/jinja/run_internal.h"
 #include <stdio.h>
 

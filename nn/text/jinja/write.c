@@ -1,4 +1,5 @@
-/* nn/text/jinja/write.c - values as texts: str and repr of Python, JSON as Python's json.dumps has it. */
+/* nn/text/jinja/write.c - values as texts: str and repr of Python, JSON as Python's json.dumps
+   has it. */
 #include "nn/text/jinja/run_internal.h"
 #include <inttypes.h>
 #include <math.h>
@@ -43,7 +44,8 @@ static void build_real(jinja_builder *b, double real, bool json)
     jinja_build_word(b, text);
 }
 
-/* Says whether Python's repr writes a character as it is; characters that Unicode does not have are taken for such. */
+/* Says whether Python's repr writes a character as it is; characters that Unicode does not have
+   are taken for such. */
 static bool is_printable(uint32_t c)
 {
     static const uint32_t hidden[][2] = {

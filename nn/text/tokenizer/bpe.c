@@ -1,7 +1,8 @@
 /*
- * nn/text/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a direct-mapped cache, which is
- * larger than a core's own: while a word's place in it comes, the next ones are cut. Words that it does not have
- * wait until there are some to be merged at once, and those behind them wait with them.
+ * nn/text/tokenizer/bpe.c - the ids of a word. Words that were seen lately lie in a
+ * direct-mapped cache, which is larger than a core's own: while a word's place in it comes, the
+ * next ones are cut. Words that it does not have wait until there are some to be merged at
+ * once, and those behind them wait with them.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include "nn/text/utf8_internal.h"
@@ -26,8 +27,8 @@ typedef struct seen_longer {
     int32_t ids[MOST_CACHED_LONGER];
 } seen_longer;
 
-/* A word whose ids are not appended yet, and its place in one of the caches: it has none where it is longer than
-   WF_TOK_SHORT. */
+/* A word whose ids are not appended yet, and its place in one of the caches: it has none where
+   it is longer than WF_TOK_SHORT. */
 typedef struct waiting {
     const uint8_t *word;
     size_t bytes;
@@ -41,8 +42,9 @@ struct wf_tok_bpe {
     const wf_tok *tokenizer;
     seen *cache;
     seen_longer *longer;
-    /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is known whether the
-       cache has them, and of the others the places in it are on their way from memory. */
+    /* A ring: the ids of those before `done` are appended, for those before `looked_up` it is
+       known whether the cache has them, and of the others the places in it are on their way
+       from memory. */
     waiting words[WORDS];
     unsigned done, looked_up, count;
     wf_tok_short_word merging[WF_TOK_SHORT_WORDS];
@@ -81,12 +83,12 @@ void wf_tok_bpe_free(wf_tok_bpe *bpe)
     free(bpe);
 }
 
-/* The characters of a word as ids; gives how many. An unknown one is its bytes' tokens, or the unknown
-   token, or nothing. */
+/* The characters of a word as ids; gives how many. An unknown one is its bytes' tokens, or the
+   unknown token, or nothing. */
 static size_t characters(const wf_tok *t, const uint8_t *word, size_t n, int32_t *ids)
 {
     size_t count = 0;
-    bool unknown = false; /* what came last was unknown */
+    bool unknown = false; /* the last character was unknown */
 
     for (size_t at = 0; at < n;) {
         size_t bytes = (size_t)wf_text_utf8_bytes(word[at]);
@@ -130,7 +132,7 @@ static size_t symbols(const wf_tok *t, const uint8_t *word, size_t n, int32_t *i
     return (t->characters ? characters : bytes_of)(t, word, n, ids);
 }
 
-/* Whether a word is a token as it is, which `id` becomes. */
+/* Returns true where a word is a token as it is, which `id` becomes. */
 static bool is_token(const wf_tok *t, const uint8_t *word, size_t n, int32_t *id)
 {
     if (!t->whole_words)
@@ -139,7 +141,7 @@ static bool is_token(const wf_tok *t, const uint8_t *word, size_t n, int32_t *id
     return *id >= 0;
 }
 
-/* What a short word is before it is merged. */
+/* Splits a short word into its first tokens, before it is merged. */
 static void begin_word(const wf_tok *t, wf_tok_short_word *w, const uint8_t *word, size_t n)
 {
     w->bytes = t->vocabulary.byte_pairs ? word : NULL;
@@ -186,8 +188,8 @@ static inline void set_key(uint64_t key[KEY_WORDS], const uint8_t *word, size_t 
     }
 }
 
-/* Appends ids from an array of at least `most`, all of which are copied: a copy of a constant size takes a few
-   instructions. */
+/* Appends ids from an array of at least `most`, all of which are copied: a copy of a constant
+   size takes a few instructions. */
 static inline bool append_some(wf_tok_ids *ids, const int32_t *from, size_t count, size_t most)
 {
     if (ids->room - ids->count < most && !wf_tok_ids_room(ids, most))
@@ -199,7 +201,7 @@ static inline bool append_some(wf_tok_ids *ids, const int32_t *from, size_t coun
 
 static bool append(wf_tok_ids *ids, const int32_t *from, size_t count)
 {
-    /* Of characters that are left out there are no ids. */
+    /* no ids for characters that are left out */
     return count == 0 || append_some(ids, from, count, count);
 }
 
@@ -240,7 +242,8 @@ static void keep(const waiting *w)
     }
 }
 
-/* Merges the words that the cache does not have, and appends the ids of all that were looked up. */
+/* Merges the words that the cache does not have, and appends the ids of all that were looked
+   up. */
 static bool append_all(wf_tok_bpe *bpe, wf_tok_ids *ids)
 {
     const wf_tok *t = bpe->tokenizer;
@@ -308,7 +311,8 @@ bool wf_tok_bpe_flush(wf_tok_bpe *bpe, wf_tok_ids *ids)
     return append_all(bpe, ids) && ok;
 }
 
-/* Finds the place that a word has, or would have, in the cache of its length, and prefetches it. */
+/* Finds the place that a word has, or would have, in the cache of its length, and prefetches
+   it. */
 static inline void find_place(wf_tok_bpe *bpe, waiting *w, size_t readable)
 {
     size_t n = w->bytes;

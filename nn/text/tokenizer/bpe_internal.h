@@ -14,8 +14,8 @@ typedef struct wf_tok_heap {
     size_t count, room;
 } wf_tok_heap;
 
-/* The symbols of a long word are a list. Of each rank there is a list of places whose pair has, or had, it,
-   from left to right; ranks that have one lie in a heap. */
+/* The symbols of a long word are a list. Of each rank there is a list of places whose pair has,
+   or had, it, from left to right; ranks that have one lie in a heap. */
 typedef struct wf_tok_long_words {
     int32_t *before, *behind,
         *rank; /* a symbol's neighbours, and the rank of its pair, or INT32_MAX */
@@ -29,20 +29,21 @@ typedef struct wf_tok_long_words {
 
 void wf_tok_long_words_free(wf_tok_long_words *w);
 
-/* Merges symbols in place, in time that grows with their number and hardly faster; *count becomes how many
-   are left. False: out of memory. */
+/* Merges symbols in place, in time that grows with their number and hardly faster; *count
+   becomes how many are left. False: out of memory. */
 bool wf_tok_long_words_merge(wf_tok_long_words *w, const wf_tok_lexicon *v, int32_t *ids,
                              size_t *count);
 
 enum { WF_TOK_SHORT = 64, WF_TOK_SHORT_WORDS = 12 };
 
-/* A word of at most WF_TOK_SHORT symbols: a list of slots, each with the pair of its symbol and the one behind it. */
+/* A word of at most WF_TOK_SHORT symbols: a list of slots, each with the pair of its symbol and
+   the one behind it. */
 typedef struct wf_tok_short_word {
     const uint8_t
         *bytes; /* the word, where a symbol is a byte and the lexicon has byte_pairs */
     int32_t ids[WF_TOK_SHORT];
     int32_t keys[WF_TOK_SHORT]; /* the lowest goes first; INT32_MAX: no pair */
-    int32_t made[WF_TOK_SHORT]; /* what the pair becomes */
+    int32_t made[WF_TOK_SHORT]; /* the token of a merged pair */
     uint8_t before[WF_TOK_SHORT + 1], behind[WF_TOK_SHORT];
     uint8_t count;      /* symbols, and ids once they are merged */
     uint8_t changed[2]; /* slots whose pairs are other ones, prefetched; WF_TOK_SHORT: none */

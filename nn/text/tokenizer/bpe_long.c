@@ -1,9 +1,9 @@
 /*
  * nn/text/tokenizer/bpe_long.c - merges of words without end, such as a megabyte of one letter.
  *
- * A heap of all pairs would be walked down through memory at each merge. Here a heap has ranks, which are few
- * in such words, and each rank a list of its pairs from left to right, since they are mostly found in that
- * order; those that are not lie in a heap of their own.
+ * A heap of all pairs would be walked down through memory at each merge. Here a heap has ranks,
+ * which are few in such words, and each rank a list of its pairs from left to right, since they
+ * are mostly found in that order; those that are not lie in a heap of their own.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include <stdlib.h>

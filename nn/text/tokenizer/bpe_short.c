@@ -1,6 +1,7 @@
 /*
- * nn/text/tokenizer/bpe_short.c - merges of short words, several at once. After each merge two pairs are looked up in the
- * table of merges, which is larger than a core's own cache: they are prefetched, and meanwhile the other words go on.
+ * nn/text/tokenizer/bpe_short.c - merges of short words, several at once. After each merge two
+ * pairs are looked up in the table of merges, which is larger than a core's own cache: they are
+ * prefetched, and meanwhile the other words go on.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include <string.h>
@@ -20,11 +21,12 @@ static inline int32_t key_of(int32_t rank, int32_t made, size_t slot)
     return made < 0 ? NO_KEY : rank << SLOT_BITS | (int32_t)slot;
 }
 
-/* Looks up the pair at a slot, and gives its key: the rank and, of equal ranks, the slot. All merges of a line are compared,
-   as a branch at the right one would be mispredicted. */
+/* Looks up the pair at a slot, and gives its key: the rank and, of equal ranks, the slot. All
+   merges of a line are compared, as a branch at the right one would be mispredicted. */
 static inline int32_t look_up(const wf_tok_lexicon *v, wf_tok_short_word *w, size_t slot)
 {
-    /* Two tokens, and what becomes of them, are compared and taken at once, as they lie in wf_tok_merge. */
+    /* Two tokens, and what becomes of them, are compared and taken at once, as they lie in
+       wf_tok_merge. */
     int32_t pair[2] = {w->ids[slot], w->ids[w->behind[slot]]}, becomes[2];
     const wf_tok_merge *line = &v->merges[wf_tok_lexicon_line(v, pair[0], pair[1])];
     uint64_t wanted, found = UINT64_MAX;
@@ -68,7 +70,8 @@ static void begin(const wf_tok_lexicon *v, wf_tok_short_word *w)
     w->changed[0] = w->changed[1] = WF_TOK_SHORT;
 }
 
-/* The lowest of all keys. Most words have one block of them: the branches of a loop of one length are predicted. */
+/* The lowest of all keys. Most words have one block of them: the branches of a loop of one
+   length are predicted. */
 static inline int32_t lowest(const wf_tok_short_word *w)
 {
     lanes least, keys;
@@ -89,8 +92,9 @@ static inline int32_t lowest(const wf_tok_short_word *w)
     return result;
 }
 
-/* Looks up the pairs that the last merge prefetched, and merges once more; false: nothing is left to merge. The new keys are
-   written behind the others' being read, which would wait for them. */
+/* Looks up the pairs that the last merge prefetched, and merges once more; false: nothing is
+   left to merge. The new keys are written behind the others' being read, which would wait for
+   them. */
 static bool step(const wf_tok_lexicon *v, wf_tok_short_word *w)
 {
     int32_t key = lowest(w);

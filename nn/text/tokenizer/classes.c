@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/classes.c - which characters are letters, numbers and white space, as PCRE2 has them. */
+/* nn/text/tokenizer/classes.c - which characters are letters, numbers and white space, as PCRE2
+   has them. */
 #include "nn/text/tokenizer/pattern_internal.h"
 #include "nn/text/utf8_internal.h"
 #include <stdlib.h>

@@ -89,7 +89,8 @@ wf_status wf_tok_decode(const wf_tok *t, const int32_t *ids, size_t count, int f
     return status;
 }
 
-/* How many bytes at the end of a text are a character that has begun and may still be completed. */
+/* Returns how many bytes at the end of a text are a character that has begun and may still be
+   completed. */
 static size_t unfinished(const uint8_t *text, size_t n)
 {
     for (size_t held = 1; held <= 3 && held <= n; held++) {

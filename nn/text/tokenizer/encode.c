@@ -55,7 +55,7 @@ static bool white_space(uint32_t c)
            c == 0x205f || c == 0x3000;
 }
 
-/* How many bytes of white space begin, or end, at a place. */
+/* Returns how many bytes of white space begin, or end, at a position. */
 static size_t spaces_behind(const uint8_t *text, size_t n, size_t at)
 {
     size_t end = at;
@@ -87,7 +87,7 @@ size_t wf_tok_spaces_before(const uint8_t *text, size_t at, size_t least)
     return at - begin;
 }
 
-/* Whether an added token stands alone, with no letter of a word at either side. */
+/* Returns true where an added token stands alone, with no letter of a word at either side. */
 static bool stands_alone(const wf_tok_encoder *e, const uint8_t *text, size_t n, size_t at,
                          size_t end)
 {

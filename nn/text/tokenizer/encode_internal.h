@@ -15,11 +15,13 @@ struct wf_tok_encoder {
     wf_error *error;
 };
 
-/* normalize.c: a stretch after all normalizers, at *to; it lies in the encoder, or is the text itself. */
+/* normalize.c: a stretch after all normalizers, at *to; it lies in the encoder, or is the text
+   itself. */
 wf_status wf_tok_normalize(wf_tok_encoder *e, const uint8_t *text, size_t n, const uint8_t **to,
                            size_t *bytes);
-/* Characters of the first WF_TOK_INERT that are their own normal form (NFC) and compose with nothing in front of them, as bits.
-   NULL: out of memory, or no utf8proc; that only takes longer. Owner: the caller, free. */
+/* Characters of the first WF_TOK_INERT that are their own normal form (NFC) and compose with
+   nothing in front of them, as bits. NULL: out of memory, or no utf8proc; that only takes
+   longer. Owner: the caller, free. */
 enum { WF_TOK_INERT = 0x10000 };
 uint8_t *wf_tok_inert_new(void);
 /* One step of it, appended. */
@@ -27,7 +29,8 @@ wf_status wf_tok_normalize_step(const wf_tok_step *step, const wf_tok_matcher *m
                                 const uint8_t *text, size_t n, wf_tok_bytes *to,
                                 wf_error *error);
 
-/* split.c: appends the ids of a stretch, from a pre-tokenizer on. `first`: it begins the whole text. */
+/* split.c: appends the ids of a stretch, from a pre-tokenizer on. `first`: it begins the whole
+   text. */
 wf_status wf_tok_split_words(wf_tok_encoder *e, int step, const uint8_t *text, size_t n,
                              bool first);
 

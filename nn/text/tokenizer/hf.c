@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/hf.c - tokenizer.json as a whole, vocab.json with merges.txt, and what lies beside them. */
+/* nn/text/tokenizer/hf.c - tokenizer.json as a whole, vocab.json with merges.txt, and what lies
+   beside them. */
 #include "nn/text/tokenizer/load_internal.h"
 #include "nn/text/utf8_internal.h"
 #include <stdlib.h>
@@ -36,7 +37,8 @@ wf_status wf_tok_load_hf(wf_tok *t, const wf_text_json *json)
     return status == WF_OK ? wf_tok_load_ends(t, json->name, json->error) : status;
 }
 
-/* One line of merges.txt: two tokens with a blank between them. NULL, or what is wrong. */
+/* Reads one line of merges.txt: two tokens with a blank between them. Returns NULL, or the
+   error. */
 static const char *merge_line(wf_tok *t, const char *line, size_t bytes, int32_t rank)
 {
     const char *space = memchr(line, ' ', bytes);
@@ -83,7 +85,8 @@ static wf_status read_merges(wf_tok *t, const char *path, const char *text, size
     return status;
 }
 
-/* The pattern of the class that a folder names; GPT-2's where none is named. NULL: another one. */
+/* The pattern of the class that a folder names; GPT-2's where none is named. NULL: another
+   one. */
 static const char *class_pattern(wf_tok *t, const char *path, bool *nfc, wf_error *error)
 {
     const char *pattern = "gpt2";

@@ -1,5 +1,5 @@
-/* nn/text/tokenizer/hf_beside.c - what lies beside a tokenizer.json or a vocab.json: more tokens, and which ones begin and end
-   documents. */
+/* nn/text/tokenizer/hf_beside.c - what lies beside a tokenizer.json or a vocab.json: more
+   tokens, and which ones begin and end documents. */
 #include "nn/text/tokenizer/load_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -96,7 +96,7 @@ const char *wf_tok_hf_special(wf_tok *t, const char *text, size_t bytes)
     return wf_tok_load_added(t, &token, false);
 }
 
-/* Whether a token takes what is around it. */
+/* Returns true where a token includes white space around it. */
 static bool takes_around(const wf_text_json *json, uint32_t value)
 {
     static const char *const keys[] = {"lstrip", "rstrip", "single_word"};
@@ -148,8 +148,8 @@ static wf_status take_value(wf_tok *t, const wf_text_json *json, uint32_t value,
     return json->error->code;
 }
 
-/* The special tokens of tokenizer_config.json or, where that has none of a name, of special_tokens_map.json, in
-   transformers' order. */
+/* The special tokens of tokenizer_config.json or, where that has none of a name, of
+   special_tokens_map.json, in transformers' order. */
 static wf_status take_names(wf_tok *t, const wf_text_json *const files[2], wf_error *error)
 {
     for (size_t i = 0; i < NAMES; i++)
@@ -203,8 +203,8 @@ wf_status wf_tok_hf_added_id(const wf_tok *t, const wf_text_json *json, uint32_t
         id, theirs);
 }
 
-/* The tokens that have ids of their own: those of tokenizer_config.json, or, where it has no list, of
-   added_tokens.json. */
+/* The tokens that have ids of their own: those of tokenizer_config.json, or, where it has no
+   list, of added_tokens.json. */
 static wf_status take_listed(wf_tok *t, const char *path, const wf_text_json *config,
                              wf_error *error)
 {
@@ -242,8 +242,8 @@ wf_status wf_tok_hf_beside(wf_tok *t, const char *path, wf_error *error)
     return error->code;
 }
 
-/* Refuses a token that a model of SentencePiece has not as one of its own that texts are searched for: transformers
-   append it, or match it where the model would cut it. */
+/* Refuses a token that a model of SentencePiece has not as one of its own that texts are
+   searched for: transformers append it, or match it where the model would cut it. */
 static wf_status check_of_model(const wf_tok *t, const wf_text_json *json, uint32_t at,
                                 uint32_t content, int64_t id)
 {
@@ -273,8 +273,8 @@ static wf_status check_named(const wf_tok *t, const wf_text_json *json, uint32_t
                : check_of_model(t, json, value, content, -1);
 }
 
-/* Checks an object of ids, each with its text or an object for it (added_tokens_decoder), or, where they are the values,
-   of texts (added_tokens.json). */
+/* Checks an object of ids, each with its text or an object for it (added_tokens_decoder), or,
+   where they are the values, of texts (added_tokens.json). */
 static wf_status check_listed(const wf_tok *t, const wf_text_json *json, uint32_t list,
                               bool decoder)
 {
@@ -335,7 +335,7 @@ wf_status wf_tok_hf_beside_model(const wf_tok *t, const char *path, wf_error *er
     return error->code;
 }
 
-/* Whether a step puts a space in front. */
+/* Returns true where a step puts a space in front. */
 static bool has_front(const wf_tok *t)
 {
     for (int i = 0; i < t->pre_tokenizers.count; i++)
@@ -344,7 +344,8 @@ static bool has_front(const wf_tok *t)
     return false;
 }
 
-/* Whether transformers take a tokenizer.json for what it says: classes of a model's own build its steps anew. */
+/* Returns true where transformers use a tokenizer.json unchanged: classes of a model's own
+   rebuild its steps. */
 static bool is_generic(const wf_text_json *json)
 {
     const uint32_t class = wf_text_json_get(json, 0, "tokenizer_class");

@@ -4,12 +4,12 @@
 
 static const char metaspace[] = "\xe2\x96\x81";
 
-/* What the decoders that were read do to one token after the other. */
+/* The combined effect of the decoders read so far on one token after the other. */
 typedef struct decoding {
     wf_tok *tokenizer;
     const wf_text_json *json;
-    int replaced; /* how many of Replace there were */
-    bool fused;   /* what follows is done to the whole text */
+    int replaced; /* number of Replace among them */
+    bool fused;   /* the following ones apply to the whole text */
 } decoding;
 
 bool wf_tok_load_decode_replaced(wf_tok_lexicon *v, const char *from, size_t bytes,

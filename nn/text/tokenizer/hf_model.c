@@ -8,7 +8,7 @@
 /* A token as letters, of which each has two bytes at most. */
 enum { MOST_LETTERS = 2 * WF_TOK_TOKEN_MOST_BYTES };
 
-/* Whether a word is one of several, which are apart by blanks. */
+/* Returns true where a word is one of several, separated by blanks. */
 static bool among(const char *words, const char *word, size_t bytes)
 {
     for (size_t n; *words; words += n + (words[n] == ' ')) {
@@ -61,8 +61,8 @@ const char *wf_tok_hf_type(const wf_text_json *json, uint32_t object)
     return "";
 }
 
-/* A token's text as the model has it: of a byte-level one the bytes that its letters stand for; false:
-   some are no such letters. */
+/* A token's text as the model has it: of a byte-level one the bytes that its letters stand for;
+   false: some are no such letters. */
 static bool model_text(const wf_tok *t, const char *text, size_t bytes, char out[MOST_LETTERS],
                        size_t *out_bytes)
 {
@@ -206,7 +206,8 @@ static wf_status find_bytes(wf_tok *t, const wf_text_json *json, uint32_t model)
     return WF_OK;
 }
 
-/* What changes ids in ways that nobody's model has any more has to be absent, or to do nothing. */
+/* Refuses fields that change ids in ways that no current model uses, unless they are absent or
+   have no effect. */
 static wf_status refuse_rare(const wf_text_json *json, uint32_t model)
 {
     static const char *const keys[] = {"continuing_subword_prefix", "end_of_word_suffix"};
@@ -305,7 +306,7 @@ const char *wf_tok_load_added(wf_tok *t, const wf_tok_added *token, bool normali
     return wrong;
 }
 
-/* Of added tokens in a list an id is a value; of those in an object it is the key. */
+/* Reads an added token: in a list an id is a value; in an object it is the key. */
 static wf_status read_added(wf_tok *t, const wf_text_json *json, uint32_t id, uint32_t value)
 {
     uint32_t content = wf_text_json_need(json, value, "content", WF_TEXT_JSON_STRING);

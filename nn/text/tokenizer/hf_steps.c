@@ -75,7 +75,8 @@ static wf_status take_literal(const wf_text_json *json, uint32_t object, wf_tok_
     return json->error->code;
 }
 
-/* {"String": ...} or {"Regex": ...} of a key. A string that may not stay one becomes a pattern. */
+/* {"String": ...} or {"Regex": ...} of a key. A string that may not stay one becomes a
+   pattern. */
 static wf_status take_pattern(const wf_text_json *json, uint32_t object, wf_tok_step *step,
                               bool string)
 {
@@ -126,7 +127,7 @@ wf_status wf_tok_load_nfc(wf_tok *t, const char *name, wf_error *error)
 #endif
 }
 
-/* Nobody's normalizers make a text 64 times as long. */
+/* Limits the growth of normalized text: no real normalizers make one 64 times as long. */
 static wf_status may_grow(wf_tok *t, const wf_text_json *json, uint32_t value, size_t times)
 {
     if (times > 64 || (t->growth *= (int)times + (times == 0)) > 64)
@@ -315,7 +316,7 @@ bool wf_tok_load_safe_words(wf_tok *t)
     wf_tok_step_list *list = &t->pre_tokenizers;
 
     if (!t->byte_fallback && t->unknown < 0)
-        return true; /* what is unknown is left out, and merges go across it */
+        return true; /* unknown characters are left out, and merges go across them */
     if (!t->characters || t->whole_words || wf_tok_lexicon_piece(v, metaspace, 3) < 0 ||
         list->count == WF_TOK_MOST_STEPS ||
         (list->count && list->steps[list->count - 1].kind == WF_TOK_STEP_WORDS))

@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/letters.c - bytes as the letters that GPT-2 writes them with, and as base64. */
+/* nn/text/tokenizer/letters.c - bytes as the letters that GPT-2 writes them with, and as
+   base64. */
 #include "nn/text/tokenizer/load_internal.h"
 #include "nn/text/utf8_internal.h"
 

@@ -1,8 +1,9 @@
 /*
  * nn/text/tokenizer/lexicon_internal.h - tokens by id and by text, and which two become one.
  *
- * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what the model
- * itself can make of text; added tokens are recognised in text before it, and may have the text of a piece.
+ * A token's text is bytes: of a byte-level model what its letters stand for. Pieces are what
+ * the model itself can make of text; added tokens are recognised in text before it, and may
+ * have the text of a piece.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_LEXICON_INTERNAL_H
@@ -18,11 +19,11 @@ enum { WF_TOK_LEXICON_MOST = 1 << 20, WF_TOK_TOKEN_MOST_BYTES = 4096 };
 /* All ranks of merges are below: a rank and a place in a word fit in 31 bits. */
 enum { WF_TOK_LEXICON_RANKS = 1 << 24 };
 
-/* Where every way to divide a token is looked at. */
+/* Tokens up to this size are checked for every way to divide them. */
 enum { WF_TOK_RANKED_MOST_BYTES = 512 };
 
-/* A table of ids by text. What a text has in common with the one that is looked for is in the table, so that others are
-   seldom looked at. */
+/* A table of ids by text. What a text has in common with the one that is looked for is in the
+   table, so that others are seldom looked at. */
 typedef struct wf_tok_lexicon_place {
     int32_t id;    /* -1: a free place */
     uint32_t hash; /* its text's, the lower half */
@@ -43,17 +44,18 @@ enum {
 
 typedef struct wf_tok_token {
     uint32_t at, bytes;                 /* in the texts; id not there: no kind */
-    uint32_t decoded_at, decoded_bytes; /* what it is in text */
+    uint32_t decoded_at, decoded_bytes; /* its text, decoded */
     int kind;
 } wf_tok_token;
 
-/* Two tokens that become one. Of all in a word the lowest rank goes first, then the leftmost. */
+/* Two tokens that become one. Of all in a word the lowest rank goes first, then the
+   leftmost. */
 typedef struct wf_tok_merge {
     int32_t left, right; /* left -1: a free place */
     int32_t rank, made;  /* INT32_MAX of a free place */
 } wf_tok_merge;
 
-/* What becomes of two bytes, which nearly all merges begin with. */
+/* The merge of two bytes, with which nearly all merges begin. */
 typedef struct wf_tok_byte_pair {
     int32_t rank, made; /* made -1: nothing does */
 } wf_tok_byte_pair;
@@ -74,41 +76,44 @@ typedef struct wf_tok_lexicon {
 
 uint64_t wf_tok_hash(const void *bytes, size_t n);
 
-/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages where the system has them, so
-   that fewer reads miss the TLB. NULL: out of memory. Owner: the caller, free. */
+/* Memory of a table that is read at random places: aligned to cache lines, and in huge pages
+   where the system has them, so that fewer reads miss the TLB. NULL: out of memory. Owner: the
+   caller, free. */
 void *wf_tok_table_new(size_t bytes);
 
 /* An empty one. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_begin(wf_tok_lexicon *v, wf_error *error);
 void wf_tok_lexicon_free(wf_tok_lexicon *v);
 
-/* The code of what is wrong with a file: its own, or that memory has ended, which its words say. */
+/* Returns the code of an error in a file: its own, or WF_ENOMEM, by its text. */
 wf_status wf_tok_wrong_code(const char *wrong);
 
-/* A token of a kind. NULL: done, else what is wrong with it: the id is there with another text, or the text
-   with another id; too long, empty. A token that is there gets the kind beside its own. */
+/* Adds a token of a kind. Returns NULL, or the error: the id exists with another text, or the
+   text with another id; too long, empty. An existing token gets the kind beside its own. */
 const char *wf_tok_lexicon_add(wf_tok_lexicon *v, int32_t id, const char *text, size_t bytes,
                                int kind);
 
 /* All tokens are there: finds the bytes' own, and makes room for merges up to this rank. */
 wf_status wf_tok_lexicon_end(wf_tok_lexicon *v, int64_t merges, int32_t ranks, wf_error *error);
 
-/* Two tokens become `made` at a rank below `ranks`. NULL: done, else what is wrong with it. */
+/* Adds the merge of two tokens to `made` at a rank below `ranks`. Returns NULL, or the
+   error. */
 const char *wf_tok_lexicon_merge(wf_tok_lexicon *v, int32_t left, int32_t right, int32_t rank,
                                  int32_t made);
 
-/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id, `name` the
-   file's. */
+/* Every two pieces whose texts together are a piece become it; rank_of is the rank of an id,
+   `name` the file's. */
 wf_status wf_tok_lexicon_merge_all(wf_tok_lexicon *v, const int32_t *rank_of, int32_t ranks,
                                    const char *name, wf_error *error);
 
 /* All merges are there: finds those of two bytes. Errors: WF_ENOMEM. */
 wf_status wf_tok_lexicon_pair_bytes(wf_tok_lexicon *v, wf_error *error);
 
-/* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller, free. */
+/* The merges of a lexicon, the first rank first; NULL: out of memory. Owner: the caller,
+   free. */
 wf_tok_merge *wf_tok_lexicon_sorted_merges(const wf_tok_lexicon *v, int64_t *count);
 
-/* Whether `id` is a piece that has the texts of two others, one behind the other. */
+/* Returns true where `id` is a piece whose text is those of two others, one after the other. */
 bool wf_tok_lexicon_is_pair(const wf_tok_lexicon *v, int32_t id, int32_t left, int32_t right);
 
 /* The id of a text; -1: there is none. */
@@ -118,7 +123,7 @@ int32_t wf_tok_lexicon_added(const wf_tok_lexicon *v, const void *text, size_t b
 /* Prefetches what wf_tok_lexicon_piece will read first. */
 void wf_tok_lexicon_piece_prefetch(const wf_tok_lexicon *v, const void *text, size_t bytes);
 
-/* What an id decodes to, other than its text. */
+/* Sets the text that an id decodes to, other than its own. */
 const char *wf_tok_lexicon_decodes(wf_tok_lexicon *v, int32_t id, const char *text,
                                    size_t bytes);
 
@@ -129,7 +134,8 @@ static inline uint32_t wf_tok_merge_hash(int32_t left, int32_t right)
     return (uint32_t)((key * 0x9e3779b97f4a7c15u) >> 32);
 }
 
-/* The merges of a cache line, in which two tokens are looked for first: the first place of it. */
+/* The merges of a cache line, in which two tokens are looked for first: the first place of
+   it. */
 enum { WF_TOK_LINE_MERGES = 4 };
 
 static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left, int32_t right)
@@ -138,8 +144,8 @@ static inline uint32_t wf_tok_lexicon_line(const wf_tok_lexicon *v, int32_t left
            ~(uint32_t)(WF_TOK_LINE_MERGES - 1);
 }
 
-/* What becomes of two tokens; a free place where nothing does. A line of the table is filled from its first place on, and
-   then the next one. */
+/* Returns the merge of two tokens; a free entry where there is none. A line of the table is
+   filled from its first entry on, and then the next one. */
 static inline const wf_tok_merge *wf_tok_lexicon_pair(const wf_tok_lexicon *v, int32_t left,
                                                       int32_t right)
 {

@@ -29,7 +29,7 @@ static wf_status compose_stretch(const uint8_t *text, size_t n, wf_tok_bytes *to
     return ok ? WF_OK : no_memory(error);
 }
 
-/* Whether a character is its own normal form. */
+/* Returns true where a character is its own normal form. */
 static bool is_normal(uint32_t code, const utf8proc_int32_t *parts, utf8proc_ssize_t count)
 {
     uint8_t text[4], *composed = NULL;
@@ -68,7 +68,8 @@ uint8_t *wf_tok_inert_new(void)
     return inert;
 }
 
-/* Whether a character is its own normal form and composes with nothing in front of it, as all below U+0300 do not. */
+/* Returns true where a character is its own normal form and composes with none before it, as
+   all below U+0300 do not. */
 static inline bool is_inert(const uint8_t *inert, const uint8_t *c)
 {
     enum { FIRST_BYTE_OF_0300 = 0xcc, FIRST_BYTE_OF_10000 = 0xf0 };
@@ -82,7 +83,8 @@ static inline bool is_inert(const uint8_t *inert, const uint8_t *c)
     return inert[code / 8] >> code % 8 & 1;
 }
 
-/* Only from the character before one that is not inert, up to the next one that is, is there anything to do. */
+/* Only from the character before one that is not inert, up to the next one that is, is there
+   anything to do. */
 static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n, wf_tok_bytes *to,
                          wf_error *error)
 {
@@ -122,7 +124,7 @@ static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n, wf
 }
 #endif
 
-/* What is replaced next: 1, 0 nothing more, -1 it takes too long. */
+/* Finds the next match to replace: 1, 0 none, -1 it takes too long. */
 static int find(const wf_tok_step *step, const wf_tok_matcher *matcher, const uint8_t *text,
                 size_t n, size_t from, size_t *begin, size_t *end)
 {

@@ -67,8 +67,8 @@ void wf_tok_file_beside(const char *path, const char *name, char out[WF_TOK_MOST
 }
 
 /* One object: tokenizer.json has a model, tekken.json a pattern, vocab.json ids. A key that is
-   read wrong is the error's text at once and is noticed by what reads next, so the answer is the
-   error's first code. */
+   read wrong is the error's text at once and is noticed by what reads next, so the answer is
+   the error's first code. */
 static wf_status load_json(wf_tok *t, const char *path, char *text, size_t bytes,
                            wf_error *error)
 {

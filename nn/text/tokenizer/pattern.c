@@ -49,10 +49,11 @@ int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"         \
     "\\x{202f}\\x{205f}\\x{3000}"
 
-/* PCRE2's stack for its compiled code. What does not fit takes its interpreter, which has a heap. */
+/* PCRE2's stack for its compiled code. What does not fit takes its interpreter, which has a
+   heap. */
 enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, MOST_PATTERN = 1 << 14 };
 
-/* What two of these read in different ways. */
+/* Returns the construct that two of these syntaxes read in different ways. */
 static const char *differs(const char *at, bool in_class)
 {
     if (*at == '\\' && at[1] && strchr("wWbBhHRXKGC", at[1]))
@@ -81,7 +82,8 @@ static void add_text(spelling *s, const char *text)
     add(s, text, strlen(text));
 }
 
-/* \s or \S with its characters. In a class \S stays: PCRE2 takes U+180E for white space there. */
+/* \s or \S with its characters. In a class \S stays: PCRE2 takes U+180E for white space
+   there. */
 static bool spell_space(spelling *s)
 {
     if (s->in_class && s->at[1] == 'S')
@@ -91,7 +93,8 @@ static bool spell_space(spelling *s)
     return true;
 }
 
-/* A property with the characters that are younger than PCRE2's Unicode: \p{L}, \pL, \P{L}, \d. NULL, or what is wrong. */
+/* Writes a property with the characters that are younger than PCRE2's Unicode: \p{L}, \pL,
+   \P{L}, \d. Returns NULL, or the error. */
 static const char *spell_property(spelling *s)
 {
     const bool digit = s->at[1] == 'd' || s->at[1] == 'D';
@@ -138,7 +141,7 @@ static const char *spell_property(spelling *s)
     return NULL;
 }
 
-/* What follows next, in PCRE2's words. NULL, or what is wrong. */
+/* Writes the next construct, in PCRE2's syntax. Returns NULL, or the error. */
 static const char *spell_next(spelling *s)
 {
     const char *wrong = differs(s->at, s->in_class);
@@ -166,7 +169,7 @@ static const char *spell_next(spelling *s)
     return NULL;
 }
 
-/* Whether PCRE2 has Unicode from before the characters of young.def. */
+/* Returns true where PCRE2 has Unicode from before the characters of young.def. */
 static bool is_old(void)
 {
     char version[64] = "";
@@ -175,7 +178,8 @@ static bool is_old(void)
     return atoi(version) < WF_TOK_YOUNG_UNICODE;
 }
 
-/* The pattern with \s spelled out, and the properties of young characters. NULL, or what is wrong. Owner: the caller. */
+/* Translates a pattern: \s spelled out, and the properties of young characters. Returns NULL,
+   or the error. Owner: the caller. */
 static const char *translate(const char *from, size_t bytes, wf_tok_bytes *to)
 {
     spelling s = {.at = from, .end = from + bytes, .young = is_old(), .ok = true};

@@ -1,8 +1,9 @@
 /*
  * nn/text/tokenizer/pattern_internal.h - regular expressions by which text is cut in words.
  *
- * PCRE2 matches them; those that most models have are recognised, and matched by hand, with the classes that PCRE2 has of
- * characters. They are read as the tokenizers that they come from read them: \s is Unicode's White_Space.
+ * PCRE2 matches them; those that most models have are recognised, and matched by hand, with the
+ * classes that PCRE2 has of characters. They are read as the tokenizers that they come from
+ * read them: \s is Unicode's White_Space.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_PATTERN_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_PATTERN_INTERNAL_H
@@ -12,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Classes of characters. A letter of no case, or of a modifier, is WF_TOK_LETTER, a mark WF_TOK_MARK and WF_TOK_OTHER. */
+/* Classes of characters. A letter of no case, or of a modifier, is WF_TOK_LETTER, a mark
+   WF_TOK_MARK and WF_TOK_OTHER. */
 enum {
     WF_TOK_UPPER = 1, /* title case, too */
     WF_TOK_LOWER = 2,
@@ -27,11 +29,12 @@ enum {
 /* Characters below have a class: those of planes 0 to 3, as no letter is above. */
 enum { WF_TOK_CLASSES = 0x40000 };
 
-/* The classes of the first WF_TOK_CLASSES characters; NULL: out of memory. Owner: the caller, free. */
+/* The classes of the first WF_TOK_CLASSES characters; NULL: out of memory. Owner: the caller,
+   free. */
 uint8_t *wf_tok_classes_new(void);
 
-/* How a known pattern begins to match at a place of a text, by hand: where the match ends, or 0 where a character without a
-   class has to be looked at. Never called at the end. */
+/* Matches a known pattern at a position of a text, by hand: returns where the match ends, or 0
+   where a character without a class has to be read. Never called at the end. */
 typedef struct wf_tok_scan wf_tok_scan;
 typedef size_t (*wf_tok_scan_at)(const wf_tok_scan *scan, const uint8_t *classes,
                                  const uint8_t *text, size_t n, size_t at);
@@ -56,21 +59,21 @@ typedef struct wf_tok_pattern {
     char *text;              /* as it was given */
 } wf_tok_pattern;
 
-/* How ^ and $ are read: as Rust does, or as Ruby does, line by line. */
+/* The meaning of ^ and $: as in Rust, or as in Ruby, line by line. */
 typedef enum wf_tok_pattern_syntax {
     WF_TOK_PATTERN_RUST,
     WF_TOK_PATTERN_RUBY
 } wf_tok_pattern_syntax;
 
 /*
- * NULL: done, else what is wrong, for behind the place in a file; *unsupported: that it is nothing wrong, but
- * not known here. wf_tok_pattern_free in any case.
+ * Compiles a pattern. Returns NULL, or the error, as text after the position in a file;
+ * *unsupported: the pattern is valid, but not supported. wf_tok_pattern_free in any case.
  */
 const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, size_t bytes,
                                    wf_tok_pattern_syntax syntax, bool *unsupported);
 void wf_tok_pattern_free(wf_tok_pattern *pattern);
 
-/* What a thread needs to match. */
+/* The state of a thread that matches. */
 typedef struct wf_tok_matcher {
     void *data, *context, *stack;
 } wf_tok_matcher;
@@ -82,7 +85,7 @@ void wf_tok_matcher_close(wf_tok_matcher *m);
 int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
                         const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end);
 
-/* Where the match that begins at `at` ends; `at` where there is none. */
+/* Returns the end of the match that begins at `at`; `at` where there is none. */
 static inline size_t wf_tok_pattern_scan(const wf_tok_pattern *pattern, const uint8_t *text,
                                          size_t n, size_t at)
 {

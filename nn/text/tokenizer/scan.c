@@ -1,6 +1,6 @@
 /*
- * nn/text/tokenizer/scan.c - the patterns of patterns.def, by hand. A run that ends at a character without a class may go on
- * there, and is left to PCRE2.
+ * nn/text/tokenizer/scan.c - the patterns of patterns.def, by hand. A run that ends at a
+ * character without a class may go on there, and is left to PCRE2.
  */
 #include "nn/text/tokenizer/pattern_internal.h"
 #include <string.h>
@@ -35,7 +35,7 @@ static inline int class_at(const uint8_t *classes, const uint8_t *text, size_t a
     return text[at] < 0x80 ? classes[text[at]] : wide_class(classes, text + at);
 }
 
-/* Where characters of some classes end. */
+/* Returns where characters of some classes end. */
 static inline size_t run_of(int class, const uint8_t *classes, const uint8_t *text, size_t n,
                             size_t at)
 {
@@ -44,8 +44,8 @@ static inline size_t run_of(int class, const uint8_t *classes, const uint8_t *te
     return at;
 }
 
-/* The bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does. With `fold` in any case: that of s has
-   U+017F, too. */
+/* The bytes of 's, 't, 'm, 'd, 're, 've or 'll, which begins at `at`; 0: none does. With `fold`
+   in any case: that of s has U+017F, too. */
 static size_t contraction(const uint8_t *text, size_t n, size_t at, bool fold)
 {
     int lower = fold ? 32 : 0;
@@ -61,8 +61,8 @@ static size_t contraction(const uint8_t *text, size_t n, size_t at, bool fold)
                : 0;
 }
 
-/* White space from `at` on: all of it where the text ends, else without what stands before the next word. With `by_line` up
-   to the last line end, if it has one. */
+/* White space from `at` on: all of it where the text ends, else without what stands before the
+   next word. With `by_line` up to the last line end, if it has one. */
 static size_t blanks(const wf_tok_scan *scan, bool by_line, const uint8_t *classes,
                      const uint8_t *text, size_t n, size_t at)
 {
@@ -104,7 +104,8 @@ static size_t wf_tok_scan_gpt2(const wf_tok_scan *scan, const uint8_t *classes,
     return end == word || wide_at(text, n, end) ? 0 : end;
 }
 
-/* What is no letter: numbers, marks with what ends their line, white space. */
+/* Returns the end of a part that is no word: numbers, marks with their line ends, white
+   space. */
 static size_t no_word(const wf_tok_scan *scan, const uint8_t *classes, const uint8_t *text,
                       size_t n, size_t at)
 {
@@ -131,8 +132,9 @@ static size_t no_word(const wf_tok_scan *scan, const uint8_t *classes, const uin
     return end;
 }
 
-/* Where a word begins: at characters of these classes, here or behind one character that is neither letter, number nor line
-   end; n where none does, and n + 1 where a character without a class has to be looked at. */
+/* Returns where a word begins: at characters of these classes, here or after one character that
+   is neither letter, number nor line end; n where none does, and n + 1 where a character
+   without a class has to be read. */
 static inline size_t word_at(int letters, const uint8_t *classes, const uint8_t *text, size_t n,
                              size_t at)
 {
@@ -169,9 +171,9 @@ static size_t wf_tok_scan_words(const wf_tok_scan *scan, const uint8_t *classes,
     return wide_at(text, n, end) ? 0 : end;
 }
 
-/* Letters from `at` on, first those that are not of lower case, then those that are not of upper case. What is of no case,
-   as marks are, counts as both. The second ones may be none where `upper` allows it; otherwise the first ones give way.
-   `at`: no match. */
+/* Returns the end of letters from `at` on, first those that are not of lower case, then those
+   that are not of upper case. Letters without case, as marks, count as both. The second ones
+   may be none where `upper` allows it; otherwise the first ones give way. `at`: no match. */
 static size_t cased_letters(const uint8_t *classes, const uint8_t *text, size_t n, size_t at,
                             bool upper)
 {

@@ -1,6 +1,7 @@
 /*
- * nn/text/tokenizer/sentencepiece.c - BPE models of SentencePiece: pieces and their scores, in messages of
- * protobuf (sentencepiece_model.proto), of which a few fields are read and all are checked against the end.
+ * nn/text/tokenizer/sentencepiece.c - BPE models of SentencePiece: pieces and their scores, in
+ * messages of protobuf (sentencepiece_model.proto), of which a few fields are read and all are
+ * checked against the end.
  */
 #include "nn/text/tokenizer/load_internal.h"
 #include <math.h>
@@ -89,7 +90,7 @@ static wf_status damaged(const model *m, const char *what)
                         "%s: %s: no message of SentencePiece that can be used", m->path, what);
 }
 
-/* A piece by its type; NULL, or what is wrong with it. */
+/* Adds a piece by its type; returns NULL, or the error. */
 static const char *add_piece(model *m, const message *text, uint64_t type)
 {
     const char *from = (const char *)text->at, *wrong;

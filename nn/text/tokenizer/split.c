@@ -1,6 +1,6 @@
 /*
- * nn/text/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the next step, and
- * behind the last one stands the model.
+ * nn/text/tokenizer/split.c - pre-tokenizers: a stretch of text is cut, each part goes to the
+ * next step, and behind the last one stands the model.
  */
 #include "nn/text/tokenizer/encode_internal.h"
 #include <string.h>
@@ -21,11 +21,11 @@ static wf_status next(wf_tok_encoder *e, int step, const uint8_t *text, size_t n
     return wf_tok_bpe_word(e->bpe, text, n, readable, e->ids) ? WF_OK : no_memory(e);
 }
 
-/* How a split goes on: a part that waits for what follows, or for nothing more. */
+/* The state of a split: a part that waits for the following text, or for nothing more. */
 typedef struct cutting {
     wf_tok_encoder *e;
     const uint8_t *text;
-    size_t n, begin; /* what lies before `begin` is done */
+    size_t n, begin; /* text before `begin` is done */
     int step;
     bool first;
 } cutting;
@@ -77,7 +77,8 @@ static wf_status too_long(const cutting *c, size_t at)
                         c->n);
 }
 
-/* Whether a step cuts words by a known pattern, which matches all of a text, and is the last one. */
+/* Returns true where a step cuts words by a known pattern, which matches all of a text, and is
+   the last one. */
 static bool cuts_words(const cutting *c, const wf_tok_step *s)
 {
     return s->pattern.scan && s->split == WF_TOK_SPLIT_ISOLATED &&

@@ -1,9 +1,11 @@
-/* nn/text/tokenizer/tekken.c - tekken.json of Mistral's models: ranks as tiktoken's, behind the special tokens. */
+/* nn/text/tokenizer/tekken.c - tekken.json of Mistral's models: ranks as tiktoken's, behind the
+   special tokens. */
 #include "nn/text/tokenizer/load_internal.h"
 #include <stdio.h>
 #include <string.h>
 
-/* The tokens of tekken.json: "vocab" in the order of ranks, of which the first ones are used. */
+/* The tokens of tekken.json: "vocab" in the order of ranks, of which the first ones are
+   used. */
 static wf_status tekken_tokens(wf_tok *t, const wf_text_json *json, int32_t specials,
                                int32_t count)
 {
@@ -39,7 +41,7 @@ static wf_status tekken_tokens(wf_tok *t, const wf_text_json *json, int32_t spec
     return json->error->code;
 }
 
-/* Special tokens by name, or those that the files without a list have; the others have numbers. */
+/* Adds special tokens by name, or those of files without a list; the others have numbers. */
 static wf_status tekken_specials(wf_tok *t, const wf_text_json *json, int32_t specials)
 {
     static const char *const standard[] = {"<unk>",

@@ -37,7 +37,7 @@ bool wf_tok_mend(const char *text, size_t bytes, wf_tok_bytes *to)
     return ok;
 }
 
-/* Whether an added token reaches over a space behind a letter. */
+/* Returns true where an added token reaches over a space after a letter. */
 static bool reaches_over(const wf_tok_added_set *set)
 {
     for (int32_t i = 0; i < set->count; i++) {
@@ -52,8 +52,8 @@ static bool reaches_over(const wf_tok_added_set *set)
     return false;
 }
 
-/* The known patterns end a word between a letter and a space, whatever stands around them; so do patterns of digits, which
-   reach to neither. */
+/* The known patterns end a word between a letter and a space, whatever stands around them; so
+   do patterns of digits, which reach to neither. */
 static bool ends_at_spaces(const wf_tok_step *step)
 {
     return step->kind == WF_TOK_STEP_SPLIT &&

@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/tiktoken.c - rank files: a line has a token in base64 and its rank, which is its id. */
+/* nn/text/tokenizer/tiktoken.c - rank files: a line has a token in base64 and its rank, which
+   is its id. */
 #include "nn/text/tokenizer/load_internal.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +53,7 @@ static wf_status unknown(const char *path, int32_t ranks, wf_error *error)
         path, ranks, list);
 }
 
-/* One line; NULL, or what is wrong with it. */
+/* Reads one line; returns NULL, or the error. */
 static const char *read_line(wf_tok_lexicon *v, const char *line, size_t bytes)
 {
     const char *space = memchr(line, ' ', bytes);
@@ -103,7 +104,7 @@ static int32_t id_of(const wf_tok *t, const char *text)
     return text ? wf_tok_lexicon_added(&t->vocabulary, text, strlen(text)) : -1;
 }
 
-/* What the file does not say. */
+/* Fills in settings that the file does not have. */
 static wf_status complete(wf_tok *t, const char *path, wf_error *error)
 {
     int32_t id = t->vocabulary.size;

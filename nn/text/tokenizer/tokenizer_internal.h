@@ -1,8 +1,9 @@
 /*
- * nn/text/tokenizer/tokenizer_internal.h - what every kind of file becomes: a vocabulary, and the steps from a
- * text to its words.
+ * nn/text/tokenizer/tokenizer_internal.h - what every kind of file becomes: a vocabulary, and
+ * the steps from a text to its words.
  *
- *     text -> added tokens, and stretches between them -> normalizers -> added tokens that are normalized
+ *     text -> added tokens, and stretches between them -> normalizers -> added tokens that are
+ *     normalized
  *          -> pre-tokenizers -> words -> BPE -> ids
  */
 #ifndef WF_NN_TEXT_TOKENIZER_TOKENIZER_INTERNAL_H
@@ -14,7 +15,7 @@
 
 enum { WF_TOK_MOST_STEPS = 16, WF_TOK_MOST_TEMPLATE = 16, WF_TOK_MOST_WORD = 1 << 28 };
 
-/* What a step puts in place of a stretch of text, or how it cuts it. */
+/* The effect of a step: a replacement of text, or a cut. */
 typedef enum wf_tok_step_kind {
     /* Normalizers. */
     WF_TOK_STEP_NFC,
@@ -28,7 +29,7 @@ typedef enum wf_tok_step_kind {
     WF_TOK_STEP_SAFE            /* before each `text` where no merge goes across */
 } wf_tok_step_kind;
 
-/* What becomes of what a pattern finds. */
+/* The treatment of text that a pattern finds. */
 typedef enum wf_tok_split {
     WF_TOK_SPLIT_ISOLATED,
     WF_TOK_SPLIT_REMOVED,
@@ -86,7 +87,7 @@ struct wf_tok {
     wf_tok_added_set added, added_normalized;
     wf_tok_step_list normalizers, pre_tokenizers;
     wf_tok_pattern word; /* a letter of a word; only where an added token asks for it */
-    int growth;          /* how many times longer normalizers may make a text, at most */
+    int growth;          /* growth of a text by normalizers, at most */
     bool bytes;          /* the byte tokenizer: nothing below but bos and eos */
     bool characters;     /* the model begins with characters; else with bytes */
     bool whole_words;    /* a word that is a token is that token, whatever merges make of it */
@@ -98,22 +99,23 @@ struct wf_tok {
     int32_t before[WF_TOK_MOST_TEMPLATE], behind[WF_TOK_MOST_TEMPLATE];
     int before_count, behind_count;
     int32_t bos, eos, pad;
-    int32_t pieces;     /* how many tokens the model of a tokenizer.json has */
+    int32_t pieces;     /* tokens of the model of a tokenizer.json */
     int32_t last_added; /* the largest id of an added token; -1: there is none */
     bool alone;         /* nothing beside the file is read */
 };
 
 /* A growing text; false: out of memory. */
 bool wf_tok_bytes_add(wf_tok_bytes *text, const void *bytes, size_t n);
-/* A text as it is, or, where it is no UTF-8, in `room` with U+FFFD for each part that is none. */
+/* A text as it is, or, where it is no UTF-8, in `room` with U+FFFD for each part that is
+   none. */
 bool wf_tok_valid_text(wf_tok_bytes *room, const uint8_t **text, size_t *n);
 bool wf_tok_ids_room(wf_tok_ids *ids, size_t more);
 
 /* added.c: false: out of memory. The text is copied. */
 bool wf_tok_added_add(wf_tok_added_set *set, const wf_tok_added *token);
 void wf_tok_added_free(wf_tok_added_set *set);
-/* The token that begins first in the text from a place on, of those the longest; NULL: there is none.
-   without_special: special ones are text. */
+/* The token that begins first in the text from a place on, of those the longest; NULL: there is
+   none. without_special: special ones are text. */
 const wf_tok_added *wf_tok_added_find(const wf_tok_added_set *set, bool without_special,
                                       const uint8_t *text, size_t n, size_t from, size_t *at);
 
@@ -126,8 +128,9 @@ void wf_tok_steps_free(wf_tok_step_list *list);
 typedef struct wf_tok_bpe wf_tok_bpe;
 wf_tok_bpe *wf_tok_bpe_new(const wf_tok *tokenizer);
 void wf_tok_bpe_free(wf_tok_bpe *bpe);
-/* Takes a word of n bytes, behind which `readable` bytes may be read in all, and which stays where it is until
-   wf_tok_bpe_flush has appended the ids of all words. False of both: out of memory. */
+/* Takes a word of n bytes, behind which `readable` bytes may be read in all, and which stays
+   where it is until wf_tok_bpe_flush has appended the ids of all words. False of both: out of
+   memory. */
 bool wf_tok_bpe_word(wf_tok_bpe *bpe, const uint8_t *word, size_t n, size_t readable,
                      wf_tok_ids *ids);
 bool wf_tok_bpe_flush(wf_tok_bpe *bpe, wf_tok_ids *ids);

@@ -1,7 +1,8 @@
 /*
- * nn/text/tokenizer/trainer_merge.c - which two tokens become one, most frequent first. A heap has pairs with the
- * counts that they had; one whose count has changed goes back when it comes up. Only pairs with the newest
- * token ever count more than before, and they go in when they are counted.
+ * nn/text/tokenizer/trainer_merge.c - which two tokens become one, most frequent first. A heap
+ * has pairs with the counts that they had; one whose count has changed goes back when it comes
+ * up. Only pairs with the newest token ever count more than before, and they go in when they
+ * are counted.
  */
 #include "nn/text/tokenizer/trainer_internal.h"
 #include <stdlib.h>
@@ -129,7 +130,8 @@ static candidate pop(training *t)
     return top;
 }
 
-/* Counts the pairs of a word; those with the newest token, or all where it is -1, remember the word. */
+/* Counts the pairs of a word; those with the newest token, or all where it is -1, remember the
+   word. */
 static bool add_pairs(training *t, uint32_t word, int32_t newest)
 {
     const wf_tok_counted_word *w = &t->counter->words[word];

@@ -56,7 +56,7 @@ bool wf_tok_vocabulary_split_of(const char *pre, size_t bytes, wf_tok_vocabulary
     return false;
 }
 
-/* Whether a text gets a space in front. */
+/* Returns true where a text gets a space in front. */
 static bool space_in_front(const wf_tok *t)
 {
     const wf_tok_step_list *lists[] = {&t->normalizers, &t->pre_tokenizers};
@@ -159,7 +159,8 @@ static bool write_texts(const wf_tok *t, wf_tok_vocabulary *v, const wf_tok_merg
     return true;
 }
 
-/* What is made first has the highest score; what no merge makes has the lowest. */
+/* Fills in scores: the token merged first has the highest one; tokens of no merge have the
+   lowest. */
 static void fill_scores(const wf_tok *t, wf_tok_vocabulary *v, const wf_tok_merge *merges,
                         int64_t count)
 {
@@ -191,7 +192,8 @@ static wf_status fill(const wf_tok *t, wf_tok_vocabulary *v, wf_error *error)
     return ok ? WF_OK : wf_error_set(error, WF_ENOMEM, "out of memory: a vocabulary");
 }
 
-/* What a tokenizer does that llama.cpp's does not, by the key of a tokenizer.json; NULL: nothing. */
+/* Returns the property of a tokenizer that llama.cpp's has not, by the key of a tokenizer.json;
+   NULL: none. */
 static const char *lost(const wf_tok *t)
 {
     const wf_tok_added_set *sets[] = {&t->added, &t->added_normalized};

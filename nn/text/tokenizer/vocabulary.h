@@ -70,7 +70,7 @@ WF_API wf_status wf_tok_vocabulary_json(const wf_tok_vocabulary *v, const char *
 /* The way in which llama.cpp cuts texts in words under one of its names
    (wf_tok_vocabulary.pre). */
 typedef struct wf_tok_vocabulary_split {
-    const char *pattern; /* what a word is */
+    const char *pattern; /* matches a word */
     bool digits;         /* each one is cut off before */
     bool whole_words;    /* a word that is a token is that token */
     bool nfc;            /* texts are normalized so before */

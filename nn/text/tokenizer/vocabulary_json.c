@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/vocabulary_json.c - the lists of a vocabulary as tokenizer.json; see vocabulary.h. */
+/* nn/text/tokenizer/vocabulary_json.c - the lists of a vocabulary as tokenizer.json; see
+   vocabulary.h. */
 #include "nn/text/tokenizer/load_internal.h"
 #include "nn/text/utf8_internal.h"
 #include "nn/text/tokenizer/vocabulary.h"
@@ -12,7 +13,7 @@
     "{\"type\": \"ByteLevel\", \"add_prefix_space\": " space                                   \
     ", \"trim_offsets\": true, \"use_regex\": " regex "}"
 
-/* What is written, and whether there was room for it. */
+/* A growing output text, which notes when memory ran out. */
 typedef struct writer {
     const wf_tok_vocabulary *v;
     wf_tok_bytes *json;
@@ -103,8 +104,8 @@ static void add_split(writer *w, const char *pattern)
     add(w, "}, \"behavior\": \"Isolated\", \"invert\": false},\n");
 }
 
-/* GPT-2's own pattern is known to a step that puts a space in front of the text; behind a split it would be in front of
-   each word. */
+/* GPT-2's own pattern is known to a step that puts a space in front of the text; behind a split
+   it would be in front of each word. */
 static void add_bytes_steps(writer *w, const wf_tok_vocabulary_split *split)
 {
     add(w,
@@ -151,7 +152,7 @@ static void add_one_id(writer *w, int32_t id)
     add(w, "]}");
 }
 
-/* What goes before and behind each text. */
+/* Writes the ids before and after each text. */
 static void add_template(writer *w)
 {
     const wf_tok_vocabulary *v = w->v;
@@ -192,8 +193,9 @@ static void add_template(writer *w)
     add(w, "}},\n");
 }
 
-/* Pieces of words with their ids, and added tokens before the last of those: others number added tokens that are not
-   here anew, behind all that are. Tokens that no text gets fill a file up, and are left out. */
+/* Pieces of words with their ids, and added tokens before the last of those: others number
+   added tokens that are not here anew, behind all that are. Tokens that no text gets fill a
+   file up, and are left out. */
 static void add_pieces(writer *w, bool characters)
 {
     const wf_tok_vocabulary *v = w->v;
@@ -265,7 +267,7 @@ static const char *add_merges(writer *w)
     return NULL;
 }
 
-/* A lexicon of the pieces, whose merges are those that scores tell. */
+/* Makes a lexicon of the pieces, whose merges follow from the scores. */
 static wf_status merges_of_scores(const wf_tok_vocabulary *v, const char *name,
                                   wf_tok_lexicon *lexicon, wf_error *error)
 {
@@ -314,7 +316,7 @@ static wf_status add_scored_merges(writer *w, const char *name, wf_error *error)
     return error->code;
 }
 
-/* NULL, or what is wrong with the lists. */
+/* Checks the lists; returns NULL, or the error. */
 static const char *check(const wf_tok_vocabulary *v, bool characters)
 {
     if ((v->begin && v->bos < 0) || (v->end && v->eos < 0))

@@ -1,5 +1,6 @@
 /*
- * nn/text/tokenizer/young_internal.h - characters that PCRE2 may not know yet, as classes of regular expressions.
+ * nn/text/tokenizer/young_internal.h - characters that PCRE2 may not know yet, as classes of
+ * regular expressions.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_YOUNG_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_YOUNG_INTERNAL_H
@@ -9,13 +10,15 @@
 /* The Unicode of young.def. */
 enum { WF_TOK_YOUNG_UNICODE = 16 };
 
-/* Whether young characters have a property, of n bytes: a general category, L&, Alphabetic or Han. */
+/* Returns true where young characters have a property, of n bytes: a general category, L&,
+   Alphabetic or Han. */
 bool wf_tok_young_has(const char *property, size_t n);
 
-/* Whether it is a property of characters that are assigned to nothing, which the young ones no longer have. */
+/* Returns true for a property of unassigned characters, which the young ones no longer have. */
 bool wf_tok_young_lacks(const char *property, size_t n);
 
-/* Appends the ranges of those that have it, as of a class: "\x{897}\x{1c89}-\x{1c8a}". False: out of memory. */
+/* Appends the ranges of characters that have it, as of a class: "\x{897}\x{1c89}-\x{1c8a}".
+   False: out of memory. */
 bool wf_tok_young_spell(const char *property, size_t n, wf_tok_bytes *to);
 
 #endif

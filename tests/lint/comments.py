@@ -1,0 +1,109 @@
+"""comments.py - the lint rules of comments: their columns, their first words, and the words that find a file."""
+import pathlib
+import re
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "scripts"))
+from reflow_comments import WIDTH, above, comments  # noqa: E402
+
+SUFFIXES = (".c", ".h", ".def", ".cu")
+# A comment is about what the code after it does: these begin a riddle.
+RIDDLE = re.compile(r"/\*+<?[\s*]*(?:[\w*]+(?:, [\w*]+)* - +)?(what|whether|of|where|how)\b", re.I)
+# Folders whose comments nobody has brought to the columns yet.
+WIDE = ("apps/", "docs/", "parallel/", "tests/")
+RIDDLES = ("apps/", "docs/", "parallel/", "tests/")
+
+# A word that people look for, and the file whose first comment has it in one line.
+GREPS = {
+    "FSDP": "parallel/shard/strategies.def",
+    "DDP": "parallel/shard/strategies.def",
+    "dataset": "nn/dataset/dataset.h",
+    "dataloader": "nn/dataset/dataset.h",
+    "sampler": "nn/dataset/dataset.h",
+    "thread pool": "kernels/cpu/team.c",
+    "GEMV": "kernels/cpu/simd/gemm_skinny.c",
+    "work stealing": "kernels/cpu/simd/gemm.c",
+    "autograd": "core/tape.h",
+    "activation checkpointing": "nn/checkpointing.h",
+    "flash attention": "kernels/cpu/simd/attention.c",
+    "online softmax": "kernels/cpu/simd/attention.c",
+    "microkernel": "kernels/cpu/simd/gemm_microkernel.c",
+    "meta device": "nn/module.h",
+    "KV cache": "nn/cache.h",
+    "tokenizer": "nn/text/tokenizer/tokenizer.h",
+    "all-to-all": "mesh/comm/collective.h",
+    "throttle": "core/pace.h",
+}
+
+
+def sources(root, folders):
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SUFFIXES:
+                yield path, path.relative_to(root).as_posix()
+
+
+def line_of(text, at):
+    return text.count("\n", 0, at) + 1
+
+
+def columns(root, folders):
+    """Finds comments wider than WIDTH, and those that tear the member before them apart."""
+    for path, name in sources(root, folders):
+        if name.startswith(WIDE):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for start, end in comments(text):
+            begin, stop = text.rfind("\n", 0, start) + 1, text.find("\n", end)
+            for i, line in enumerate(text[begin:stop].split("\n")):
+                if len(line) > WIDTH:
+                    yield path, line_of(text, start) + i, \
+                        f"{len(line)} columns: scripts/reflow_comments.py, then scripts/format.sh"
+        if above(text) != text:
+            yield path, 1, "a comment behind a member tears it apart: scripts/reflow_comments.py"
+
+
+def riddles(root, folders):
+    """Finds comments that begin with What, Whether, Of, Where or How."""
+    for path, name in sources(root, folders):
+        if name.startswith(RIDDLES):
+            continue
+        text = path.read_text(encoding="utf-8")
+        for start, end in comments(text):
+            match = RIDDLE.match(text[start:end])
+            if match:
+                yield path, line_of(text, start), \
+                    f'begins with "{match.group(1)}": begin with a verb ("Returns"), or the thing\'s name'
+
+
+def greps(root):
+    """Finds words of GREPS that no line of the first comments of their file has."""
+    for word, name in GREPS.items():
+        path = root / name
+        if not path.exists():
+            if (root / "CMakeLists.txt").exists():
+                yield path, 1, f'is missing: "{word}" has to find its file'
+            continue
+        text = path.read_text(encoding="utf-8")
+        head = text[:text.find("\n#")] if "\n#" in text else text
+        if not any(word.lower() in line.lower() for line in head.split("\n")):
+            yield path, 1, f'its first comment does not say "{word}" in a line'
+
+
+SAMPLES = {
+    "columns": [
+        ("core/a.c", "/* short */\nint x; /* a */\n", []),
+        ("core/wide.c", "\n/* " + "w " * 50 + "*/\n", [2]),
+        ("core/torn.h", "struct a {\n    bool\n        b; /* torn\n           apart */\n};\n", [1]),
+        ("apps/wide.c", "/* " + "w " * 50 + "*/\n", []),
+    ],
+    "riddles": [
+        ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),
+        ("core/b.h", "/* What is wanted. */\n/** wf_a, wf_b - whether it is */\n/*\n * Of all.\n */\n", [1, 2, 3]),
+        ("nn/c.c", "const char *s = \"/* What */\"; /* offset */\n", []),
+    ],
+    "greps": [
+        ("core/pace.h", "/* core/pace.h - throttled ranks:\n   to throttle */\n#ifndef X\n", []),
+        ("nn/cache.h", "/* a cache of\n   KV */\n#ifndef X\n/* KV cache */\n", [1]),
+    ],
+}
