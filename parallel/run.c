@@ -76,7 +76,7 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "tf32 rounds factors that exact mode multiplies as they are, with the CPU's "
-            "bits: use it with exact off (--exact off)");
+            "bits: use it with .exact_off");
     if (o->accumulate == WF_PAR_GROUP &&
         (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
         return wf_error_set(
