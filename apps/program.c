@@ -22,6 +22,7 @@ void app_program_begin(void)
         if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) /* open takes the lowest that is free */
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
     signal(SIGXFSZ, SIG_IGN);
+    app_program_flags();
 }
 
 void app_program_version(FILE *out, const char *name)

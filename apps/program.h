@@ -28,6 +28,16 @@ void app_program_job(wf_job *job);
    where stdout has failed. */
 int app_program_end(const char *name, int status);
 
+/* Prints "NAME: TEXT" to stderr, with the fields of options that the library names in it, ".seq_len", as the flags that
+   set them, "--seq-len". */
+void app_program_error(const char *name, const wf_error *error);
+
+/* From now on what the library prints has them, too; app_program_begin calls it. */
+void app_program_flags(void);
+
+/* The same of a text; returns to, of `size` bytes. */
+char *app_program_spell(const char *text, char *to, size_t size);
+
 /* What was printed comes before the line that tells of a failure; but where nobody reads the console, or another thread
    waits in it, that line does not wait. */
 void app_program_flush(void);

@@ -33,7 +33,7 @@ WF_API void wf_job_free(wf_job *job);
  * be added fails the comparison.
  *
  * @param job   NULL: nothing is added
- * @param name  as an error shows it, "lr" or "--lr"; each once
+ * @param name  as an error shows it, "lr" or ".data"; each once
  * Errors:      WF_ENOMEM
  */
 WF_API wf_status wf_job_add(wf_job *job, const char *name, const char *format, ...)

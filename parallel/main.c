@@ -3,6 +3,7 @@
 #include "mesh/health/flight_recorder.h"
 #include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
+#include "parallel/spell.h"
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,13 +39,14 @@ void wf_par_print_warning(void *self, const char *text)
 
 void wf_par_report_line(const char *program, const char *format, ...)
 {
-    char text[4096];
+    char text[4096], spelled[4608];
     va_list arguments;
 
     va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "%s%s%s\n", program ? program : "", program ? ": " : "", text);
+    fprintf(stderr, "%s%s%s\n", program ? program : "", program ? ": " : "",
+            wf_flags_reported(text, spelled, sizeof spelled));
 }
 
 void wf_par_warn(void *program, const char *text)

@@ -100,7 +100,7 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "tf32 rounds factors that exact mode multiplies as they are, with the CPU's "
-            "bits: use it with exact off (--exact off)");
+            "bits: use it with .exact_off");
     if (o->prefetch < 0 || o->wrap_min_params < 0)
         return wf_error_set(error, WF_EINVAL,
                             "prefetch %d and wrap_min_params %lld cannot be negative",

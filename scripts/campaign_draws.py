@@ -1,8 +1,10 @@
 """campaign_draws.py - small models, meshes and ways to save for campaign.py, by chance."""
 
+from training_runs import UNGROUPED
+
 BASE = ["--n-head", "4", "--seq-len", "16", "--warmup-steps", "2", "--eval-interval", "0", "--threads-per-rank", "1",
         "--device", "cpu"]
-STRATEGIES = "full_shard shard_grad_op no_shard zero1 hybrid_shard".split()
+STRATEGIES = (*UNGROUPED, "hybrid_shard")
 
 
 def model_of(random_, steps):

@@ -46,7 +46,7 @@ import sys
 import tempfile
 
 import pipeline_choices
-from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, Covering, Failure, Progress, Trainer, all_of,
+from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, UNGROUPED, Covering, Failure, Progress, Trainer, all_of,
                            compare_choices, first_difference, goes_together, in_turn)
 
 STEPS = 30
@@ -62,7 +62,7 @@ DTYPES = {"fp32": [], "bf16 weights": ["--param-dtype", "bf16"], "bf16": ["--dty
           "bf16 activations": ["--dtype", "bf16", "--param-dtype", "fp32"],
           "bf16, residual fp32": ["--dtype", "bf16", "--fp32-residual-connection"]}
 CHOICES = {
-    "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
+    "strategy": (*UNGROUPED, *HYBRID),
     "wrap": ("--wrap-type block", "--wrap-type attention", "--wrap-type mlp",
              "--wrap-min-params 1", "--wrap-min-params 5000", "--wrap-min-params 20000"),
     "prefetch": (0, 1, 3),

@@ -21,6 +21,7 @@ import threading
 import time
 
 import gpu_features
+from training_runs import UNGROUPED as STRATEGIES
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PEAK = 989e12  # bf16 products of an H100 or H200 without sparsity, in floating-point operations/s
@@ -33,7 +34,6 @@ GPT2_XL = "--n-head 25 --n-layer 48 --n-embd 1600 --vocab-size 50304 --seq-len 1
 PUBLISHED = {("forward", 8192): 644, ("backward", 8192): 541,
              ("forward", 16384): 673, ("backward", 16384): 579,
              ("forward", 32768): 688, ("backward", 32768): 581}
-STRATEGIES = "full_shard shard_grad_op no_shard zero1".split()
 # Processes that share a GPU: NCCL takes each for a host of its own.
 SHARED_GPU = {"NCCL_MNNVL_ENABLE": "0", "NCCL_NVLS_ENABLE": "0", "NCCL_ALGO": "Ring",
               "NCCL_PROTO": "Simple", "NCCL_MAX_CTAS": "2", "NCCL_SOCKET_IFNAME": "lo",

@@ -30,10 +30,8 @@ import sys
 import tempfile
 
 import slices
+from training_runs import HYBRID, SCHEDULES, UNGROUPED
 
-SCHEDULES = {"1f1b": 1, "gpipe": 1, "interleaved": 2, "looped-bfs": 2, "zb-h1": 1, "zb-h2": 1, "zb-v": 2, "v-half": 2,
-             "v-min": 2, "dualpipe-v": 2, "naive": 1}
-STRATEGIES = ["no_shard", "zero1", "shard_grad_op", "full_shard", "hybrid_shard", "hybrid_shard_zero2"]
 MOST_RANKS, STEPS = 16, 4
 
 
@@ -74,11 +72,11 @@ def configuration(rng):
     if tp > 1:
         flags += ["--tp", tp] + (["--sequence-parallel"] if rng.random() < .5 else [])
     if dp > 1:
-        strategy = rng.choice(STRATEGIES)
-        if dp == 2 and strategy.startswith("hybrid"):
+        strategy = rng.choice(UNGROUPED + HYBRID)
+        if dp == 2 and strategy in HYBRID:
             strategy = "full_shard"
         flags += ["--dp", dp, "--strategy", strategy]
-        flags += ["--shard-group-size", 2] if strategy.startswith("hybrid") else []
+        flags += ["--shard-group-size", 2] if strategy in HYBRID else []
         flags += rng.choice([[], ["--accumulate", "local"], ["--accumulate", "reduced"], ["--accumulate", "group:2"]])
     again = rng.choice(["none", "none", "block", "attention"] + (["stage"] if pp > 1 else []))
     flags += ["--recompute", again] if again != "none" else []
@@ -126,7 +124,7 @@ def layouts(rng, runs):
             continue
         flags = ["--pp", pp, "--tp", tp, "--dp", dp, "--micro-batch-size", micro]
         flags += ["--pp-schedule", schedule] if pp > 1 else []
-        flags += ["--strategy", rng.choice(STRATEGIES[:4])] if dp > 1 else []
+        flags += ["--strategy", rng.choice(UNGROUPED)] if dp > 1 else []
         flags = ONE + [str(f) for f in flags]
         if flags not in found:
             found.append(flags)

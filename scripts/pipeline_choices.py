@@ -7,7 +7,7 @@ import random
 import shutil
 import subprocess
 
-from training_runs import (ARCHS, FAMILIES, HYBRID, Covering, Failure, Trainer, compare_choices,
+from training_runs import (ARCHS, FAMILIES, HYBRID, UNGROUPED, Covering, Failure, Trainer, compare_choices,
                            first_difference, in_turn)
 
 STEPS, QUICK_STEPS = 4, 2
@@ -26,7 +26,7 @@ BY_CHANCE = ("by chance 1", AGAIN, "by chance 3", LOWERED)
 FIRST_STAGES = "embed,block.0,block.1,block.2"
 CHOICES = {
     "schedule": (),  # those of `schedule list` and BY_CHANCE
-    "strategy": ("full_shard", "shard_grad_op", "no_shard", "zero1", *HYBRID),
+    "strategy": (*UNGROUPED, *HYBRID),
     "split": ("auto", "uneven", "paths", "hollow", "hollow end"),
     "pp": (1, 2, 4, 8),
     "virtual": (1, 2),

@@ -17,12 +17,9 @@ import subprocess
 import sys
 import tempfile
 
-from training_runs import ROOT, write_text
+from training_runs import HYBRID, ROOT, SCHEDULES, UNGROUPED, write_text
 
 MODEL = ["--n-layer", "3", "--n-embd", "48", "--n-head", "6", "--seq-len", "16", "--eval-interval", "0"]
-STRATEGIES = ("full_shard", "shard_grad_op", "no_shard", "zero1", "hybrid_shard", "hybrid_shard_zero2", "mics")
-SCHEDULES = ("1f1b", "gpipe", "interleaved", "looped-bfs", "naive", "zb-h1", "zb-h2", "zb-v", "v-half", "v-min",
-             "dualpipe-v")
 # A flag, how often it is given, and its values.
 CHOICES = (
     ("--arch", 1, ("gpt2", "llama", "qwen3", "gemma", "olmo2")),
@@ -30,7 +27,7 @@ CHOICES = (
     ("--dp", .8, (1, 2, 3, 4, 5, 6)),
     ("--tp", .5, (1, 2, 3, 4, 5, 6, 7)),
     ("--pp", .3, (1, 2, 3, 4)),
-    ("--strategy", .7, STRATEGIES),
+    ("--strategy", .7, (*UNGROUPED, *HYBRID)),
     ("--dp-replicate", .1, (2, 3)),
     ("--shard-group-size", .1, (2, 3)),
     ("--global-batch-size", 1, (1, 2, 3, 4, 6, 8, 12, 16)),
@@ -55,7 +52,7 @@ CHOICES = (
     ("--sliding-window", .03, (4,)),
     ("--save", .03, ("saved",)),
 )
-PIPELINE = (("--pp-schedule", .7, SCHEDULES), ("--pp-virtual", .15, (1, 2, 3)), ("--pp-resident", .1, (1, 2)),
+PIPELINE = (("--pp-schedule", .7, tuple(SCHEDULES)), ("--pp-virtual", .15, (1, 2, 3)), ("--pp-resident", .1, (1, 2)),
             ("--pp-depth", .1, (1, 2)), ("--pp-send", .03, ("whole", "split")))
 
 
@@ -65,7 +62,7 @@ def draw(source):
     for flag, share, values in CHOICES:
         if source.random() < share:
             flags += [flag, str(source.choice(values))]
-    if any(name in flags for name in STRATEGIES[4:]) and not {"--dp-replicate", "--shard-group-size"} & set(flags):
+    if any(name in flags for name in HYBRID) and not {"--dp-replicate", "--shard-group-size"} & set(flags):
         flags += [source.choice(("--dp-replicate", "--shard-group-size")), str(source.choice((1, 2, 3)))]
     if "--pp" in flags:
         for flag, share, values in PIPELINE:
@@ -104,7 +101,7 @@ class Comparison:
             kept = list(flags)
             for flag in ("--strategy", *(() if "groups" in other.get("refused", "") else
                                          ("--dp-replicate", "--shard-group-size"))):
-                if flag in kept and (flag == "--strategy" or other["name"] not in STRATEGIES[4:]):
+                if flag in kept and (flag == "--strategy" or other["name"] not in HYBRID):
                     del kept[kept.index(flag):kept.index(flag) + 2]
             done = self.call([*kept, "--strategy", other["name"]], number)
             self.counts["strategies"] += 1

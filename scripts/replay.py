@@ -18,13 +18,13 @@ import subprocess
 import sys
 import tempfile
 
-from training_runs import Failure, ROOT, TIMEOUT, write_text
+from training_runs import Failure, ROOT, TIMEOUT, UNGROUPED, write_text
 
 STEPS = 6
 MODEL = ["--n-layer", "2", "--n-head", "4", "--n-embd", "32", "--seq-len", "32", "--global-batch-size", "8",
          "--micro-batch-size", "1", "--lr", "3e-3", "--dropout", "0.1", "--eval-interval", "0",
          "--threads-per-rank", "1", "--steps", str(STEPS)]
-STRATEGIES = "full_shard shard_grad_op no_shard zero1 hybrid_shard".split()
+STRATEGIES = (*UNGROUPED, "hybrid_shard")
 KINDS = ["", ", first moment", ", second moment"]
 SUFFIX = ["", ".m", ".v"]
 NAMED = re.compile(r"replay: step (\d+): rank (\d+) had another ([\w.]+)((?:, \w+ moment)?):")

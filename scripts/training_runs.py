@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import time
@@ -15,17 +16,23 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TIMEOUT = 600  # seconds for a run of a second or so: it hangs
 ARCHS = {"gpt2": ["--arch", "gpt2"], "llama": ["--arch", "llama", "--n-kv-head", "3"]}
-# Every row of nn/models/gpt/families.def, each with properties that a model of this size shows.
-FAMILIES = ARCHS | {name: ["--arch", name, *flags.split()] for name, flags in {
-    "mistral": "--n-kv-head 3 --sliding-window 9",
-    "qwen2": "--n-kv-head 3",
-    "qwen3": "--n-kv-head 3",
-    "smollm3": "--n-kv-head 3 --rope-skip 2",
-    "granite": "--n-kv-head 3 --embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2",
-    "phi3": "--n-kv-head 3 --norm-eps 0.001",
-    "gemma": "--n-kv-head 3",
-    "olmo2": "--n-kv-head 3"}.items()}
-HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
+
+
+def rows(table, macro):
+    """The rows of a table of Weft's: lists of their columns as text."""
+    text = re.sub(r"/\*.*?\*/", "", (ROOT / table).read_text(), flags=re.S)
+    return [[column.strip().strip('"') for column in row.split(",")] for row in re.findall(rf"^{macro}\((.*?)\)$", text, re.M | re.S)]
+
+
+# Properties of families that a model of this size shows.
+SHOWN = {"mistral": "--sliding-window 9", "smollm3": "--rope-skip 2", "phi3": "--norm-eps 0.001",
+         "granite": "--embedding-scale 3 --residual-scale 0.6 --attention-scale 0.3 --logit-divisor 2"}
+FAMILIES = ARCHS | {name: ["--arch", name, "--n-kv-head", "3", *SHOWN.get(name, "").split()]
+                    for name, *_ in rows("nn/models/gpt/families.def", "FAMILY") if name not in ARCHS}
+STRATEGIES = {name: groups == "1" for name, groups, *_ in rows("parallel/shard/strategies.def", "STRATEGY")}
+HYBRID = tuple(name for name, groups in STRATEGIES.items() if groups)
+UNGROUPED = tuple(name for name, groups in STRATEGIES.items() if not groups)
+SCHEDULES = {name: int(stages) for name, _, stages, *_ in rows("parallel/pipeline/schedules.def", "SCHEDULE")}
 MPIRUN = ["mpirun", "--quiet", "--oversubscribe", "--bind-to", "none"]
 
 

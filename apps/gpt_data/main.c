@@ -31,6 +31,6 @@ int main(int argc, char **argv)
                  : strcmp(q.command, "pack") == 0     ? app_gpt_data_pack(&q, &error)
                                                       : app_gpt_data_train(&q, &error);
     if (status != WF_OK)
-        fprintf(stderr, "gpt_data: %s\n", error.text);
+        app_program_error("gpt_data", &error);
     return app_program_end("gpt_data", exit_status(status));
 }

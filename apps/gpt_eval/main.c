@@ -156,6 +156,6 @@ int main(int argc, char **argv)
     wf_job_free(q.run.job);
     fflush(stdout);
     if (status != WF_OK && wf_launcher_detected().process <= 0)
-        fprintf(stderr, "gpt_eval: %s\n", error.text);
+        app_program_error("gpt_eval", &error);
     return status == WF_OK ? app_program_end("gpt_eval", 0) : wf_par_exit_status(status);
 }

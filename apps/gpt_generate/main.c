@@ -255,7 +255,7 @@ int main(int argc, char **argv)
         status = launch(&j, &launcher, &error);
     fflush(stdout);
     if (status != WF_OK && launcher.process <= 0)
-        fprintf(stderr, "gpt_generate: %s\n", error.text);
+        app_program_error("gpt_generate", &error);
     if (j.output.text)
         app_output_close(&j.output);
     app_prompts_free(&j.prompts);

@@ -74,7 +74,7 @@ static wf_status open_log(const app_options *o, bool continues, const wf_launche
 static void report(const wf_error *error, void *arg)
 {
     const app_train_job *job = arg;
-    char directory[400], more[500] = "";
+    char directory[400], more[500] = "", text[2 * sizeof(wf_error)];
     wf_error told = *error;
 
     wf_elastic_lost(job->elastic, 0);
@@ -88,7 +88,7 @@ static void report(const wf_error *error, void *arg)
     if (told.code == WF_ENOMEM)
         app_plan_explain(job->options, &told);
     app_program_flush();
-    fprintf(stderr, "gpt_train: %s%s\n", told.text, more);
+    fprintf(stderr, "gpt_train: %s%s\n", app_program_spell(told.text, text, sizeof text), more);
 }
 
 /* Where other processes do not come to their end. */
@@ -374,7 +374,7 @@ int main(int argc, char **argv)
     if (status != WF_OK)
         app_program_flush();
     if (status != WF_OK && !end.reported)
-        fprintf(stderr, "gpt_train: %s\n", error.text);
+        app_program_error("gpt_train", &error);
     else if (status != WF_OK) /* launchers end all when one has: let the other say why */
         nanosleep(&(struct timespec){.tv_nsec = 200000000}, NULL);
     result = wf_saving_exit_status(status, &saved);

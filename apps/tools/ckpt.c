@@ -26,7 +26,7 @@ enum { SAME = 0, DIFFERENT = 1, USAGE = 2, DAMAGED = 8 };
 static int complain(const wf_error *error)
 {
     fflush(stdout);
-    fprintf(stderr, "ckpt: %s\n", error->text);
+    app_program_error("ckpt", error);
     return DAMAGED;
 }
 

@@ -210,7 +210,7 @@ static int draw_runs(const char *file, int runs, char **paths)
     else if (runs == 2)
         result = compare(&rows[0], &rows[1], &picture.differs) ? SAME : DIFFERENT;
     if (read == runs && app_loss_picture_svg(&picture, file, &error) != WF_OK) {
-        fprintf(stderr, "gpt_diff: %s\n", error.text);
+        app_program_error("gpt_diff", &error);
         result = UNREADABLE;
     }
     for (int i = 0; i < runs; i++)
@@ -230,7 +230,7 @@ static int diff(const char *path_a, const char *path_b)
     else if (app_checkpoint_diff(a, b, stdout, &same, &error) == WF_OK)
         result = same ? SAME : DIFFERENT;
     if (error.code != WF_OK)
-        fprintf(stderr, "gpt_diff: %s\n", error.text);
+        app_program_error("gpt_diff", &error);
     return result;
 }
 

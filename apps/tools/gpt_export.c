@@ -377,6 +377,6 @@ int main(int argc, char **argv)
         return done ? done : app_program_end("gpt_export", 0);
     status = run(&j, &error);
     if (status != WF_OK && launcher.process <= 0)
-        fprintf(stderr, "gpt_export: %s\n", error.text);
+        app_program_error("gpt_export", &error);
     return exit_status(status);
 }

@@ -298,6 +298,6 @@ int main(int argc, char **argv)
         wf_host_free(s.read[h]);
     if (status == WF_OK)
         return app_program_end("mesh_info", 0);
-    fprintf(stderr, "mesh_info: %s\n", error.text);
+    app_program_error("mesh_info", &error);
     return status == WF_EINVAL ? 2 : status == WF_EIO ? 3 : 1;
 }

@@ -162,6 +162,6 @@ int main(int argc, char **argv)
     if (error.code == WF_OK)
         return app_program_end("recorder_diff", differ);
     fflush(stdout);
-    fprintf(stderr, "recorder_diff: %s\n", error.text);
+    app_program_error("recorder_diff", &error);
     return error.code == WF_ENOMEM ? 1 : 3;
 }

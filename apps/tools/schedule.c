@@ -231,7 +231,7 @@ int main(int argc, char **argv)
     if (status == WF_OK)
         status = check_flags(&q, &error);
     if (status != WF_OK) {
-        fprintf(stderr, "schedule: %s\n", error.text);
+        app_program_error("schedule", &error);
         return 2;
     }
     if (q.help) {
@@ -241,6 +241,6 @@ int main(int argc, char **argv)
     status = run(&q, &error);
     if (status == WF_OK)
         return app_program_end("schedule", 0);
-    fprintf(stderr, "schedule: %s\n", error.text);
+    app_program_error("schedule", &error);
     return status == WF_EDATA || status == WF_EIO ? 3 : 1;
 }

@@ -193,7 +193,7 @@ static wf_status open_gpu(wf_cuda *cuda, int readers, wf_error *error)
         return wf_cuda_host_table->error_set(
             error, WF_EUNSUPPORTED,
             "GPU %d has compute capability %d.%d, and kernels are made for 8.0 and later: use "
-            "--device cpu, or choose another GPU by CUDA_VISIBLE_DEVICES",
+            ".device cpu, or choose another GPU by CUDA_VISIBLE_DEVICES",
             cuda->ordinal, cuda->arch / 10, cuda->arch % 10);
     cuda->device.queue = cuda->stream;
     return wf_cuda_memory_open(cuda, readers, error);

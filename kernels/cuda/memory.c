@@ -67,7 +67,7 @@ static wf_status let_in(const wf_cuda *cuda, cudaMemPool_t pool, int readers, wf
                 error, WF_EUNSUPPORTED,
                 "GPU %d cannot read the memory of GPU %d (%s), as ranks that are threads do; "
                 "use "
-                "--transport nccl, or one GPU by CUDA_VISIBLE_DEVICES",
+                ".transport nccl, or one GPU by CUDA_VISIBLE_DEVICES",
                 i, cuda->ordinal,
                 code == cudaSuccess ? "no peer access between them" : cudaGetErrorString(code));
     }
@@ -251,7 +251,7 @@ static wf_status reduce(wf_device *device, const wf_reduce *r, bool side_stream,
         return wf_cuda_host_table->error_set(
             error, WF_EUNSUPPORTED,
             "a sum over %d ranks: on GPUs a group has at most %d; split the axis in two "
-            "(--strategy hybrid_shard)",
+            "(.strategy hybrid_shard)",
             r->n_src, WF_CUDA_SOURCES);
     if (r->n == 0)
         return WF_OK;

@@ -46,7 +46,7 @@ const char *wf_cuda_missing(int id)
 static size_t refuse(const wf_call *call)
 {
     wf_cuda_host_table->fail(call->ctx, WF_EUNSUPPORTED,
-                             "%s does not run on the GPU: %s; use --device cpu", call->op->name,
+                             "%s does not run on the GPU: %s; use .device cpu", call->op->name,
                              wf_cuda_missing(call->op->id));
     return 0;
 }

@@ -64,7 +64,7 @@ wf_status wf_collective_check(const wf_comm *c, const wf_collective *w, wf_error
     if (w->device && c->transport->moves && !c->transport->device_memory)
         return wf_error_set(error, WF_EUNSUPPORTED,
                             "%s over %s: transport %s moves the host's memory, and tensors lie "
-                            "on device %s; use --transport nccl, or threads, or --device cpu",
+                            "on device %s; use .transport nccl, or threads, or .device cpu",
                             op, c->name, c->transport->name, w->device->name);
     if (wf_collective_reduces(w) && (!reducible(w) || !(c->reduce.sum || w->device)))
         return wf_error_set(

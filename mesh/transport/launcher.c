@@ -191,19 +191,18 @@ static wf_status check_wanted(const char *wanted, const wf_launcher *l, wf_error
 {
     if (strcmp(wanted, "threads") == 0 && l->processes > 1)
         return wf_error_set(error, WF_EINVAL,
-                            "--launcher threads, but %s=%d: %s started %d processes, and each "
-                            "would train by itself; drop the flag, or start one process",
+                            ".launcher threads, but %s=%d: %s started %d processes, and each "
+                            "would train by itself; leave it out, or start one process",
                             l->variable, l->processes, l->name, l->processes);
     if (strcmp(wanted, "mpi") == 0 && !*l->name)
         return wf_error_set(error, WF_EINVAL,
-                            "--launcher mpi, but nothing in the environment says that a "
+                            ".launcher mpi, but nothing in the environment says that a "
                             "launcher started this process; use: mpirun -np N PROGRAM ...");
     if (strcmp(wanted, "mpi") == 0 && strcmp(l->kind, "torchrun") == 0)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--launcher mpi, but %s=%d: torchrun started this process; drop the "
-            "flag, or use: mpirun -np %d PROGRAM ...",
-            l->variable, l->processes, l->processes);
+        return wf_error_set(error, WF_EINVAL,
+                            ".launcher mpi, but %s=%d: torchrun started this process; leave "
+                            "it out, or use: mpirun -np %d PROGRAM ...",
+                            l->variable, l->processes, l->processes);
     return WF_OK;
 }
 
@@ -213,13 +212,13 @@ static wf_status check_transport(const char *transport, const wf_launcher *l, wf
 
     if (strcmp(transport, "mpi") == 0 && !mpi)
         return wf_error_set(error, WF_EINVAL,
-                            "--transport mpi joins processes, and the launcher is %s; use: "
-                            "mpirun -np N PROGRAM ..., or drop the flag",
+                            ".transport mpi joins processes, and the launcher is %s; use: "
+                            "mpirun -np N PROGRAM ..., or leave it out",
                             l->kind);
     if (strcmp(transport, "threads") == 0 && l->processes > 1)
         return wf_error_set(error, WF_EINVAL,
-                            "--transport threads reaches the ranks of one process, but %s=%d: "
-                            "%s started %d; drop the flag, or start one process",
+                            ".transport threads reaches the ranks of one process, but %s=%d: "
+                            "%s started %d; leave it out, or start one process",
                             l->variable, l->processes, l->name, l->processes);
     return WF_OK;
 }

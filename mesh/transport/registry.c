@@ -38,7 +38,7 @@ const wf_transport *wf_transport_find(const char *name, wf_error *error)
         if (strcmp(plugins[i].name, name) == 0)
             return wf_plugin_load(name, plugins[i].needs, error);
     wf_error_set(error, WF_EUNSUPPORTED,
-                 "transport %s is not built in this version; use --transport %s", name,
+                 "transport %s is not built in this version; use .transport %s", name,
                  transports[0]->name);
     return NULL;
 }

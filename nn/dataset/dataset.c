@@ -349,8 +349,8 @@ wf_status wf_dataset_check_counts(const wf_dataset *d, int64_t batches, wf_error
     return wf_error_set(error, WF_EDATA,
                         "no token counts in the %" PRId64
                         " batches of an evaluation (loss masks, or documents of one token), so "
-                        "that there is no validation loss: use other --val-data, more "
-                        "--eval-iters, or --eval-interval 0",
+                        "that there is no validation loss: use other .val_data, more "
+                        "batches (.eval_iters), or .eval_interval 0",
                         batches);
 }
 

@@ -12,7 +12,8 @@ static void sample(const wf_token_file *file, int stretches, wf_content *sum)
         wf_content_add(file->documents.descriptor, stretches, sum, &ignored);
 }
 
-static void add_source(const wf_dataset_source *s, int64_t files, const char *flag, wf_job *job)
+static void add_source(const wf_dataset_source *s, int64_t files, const char *field,
+                       wf_job *job)
 {
     int stretches = wf_content_stretches(files);
     wf_content sum = {.files = 0};
@@ -23,7 +24,7 @@ static void add_source(const wf_dataset_source *s, int64_t files, const char *fl
         if (s->part[i].masked)
             sample(&s->part[i].mask, stretches, &sum);
     }
-    snprintf(name, sizeof name, "%s%s%.100s", flag, s->name ? ", source " : "",
+    snprintf(name, sizeof name, "%s%s%.100s", field, s->name ? ", source " : "",
              s->name ? s->name : "");
     wf_job_add(job, name,
                "weight %.17g, %" PRId64 " %s in %" PRId64 " file%s of %" PRId64
@@ -40,8 +41,8 @@ void wf_dataset_job(const wf_dataset *d, wf_job *job)
         return;
     for (int64_t i = 0; i < d->sources; i++)
         files += d->source[i].parts;
-    wf_job_add(job, "sources of --data", "%" PRId64, d->trained);
-    wf_job_add(job, "sources of --val-data", "%" PRId64, d->sources - d->trained);
+    wf_job_add(job, "sources of .data", "%" PRId64, d->trained);
+    wf_job_add(job, "sources of .val_data", "%" PRId64, d->sources - d->trained);
     for (int64_t i = 0; i < d->sources; i++)
-        add_source(&d->source[i], files, i < d->trained ? "--data" : "--val-data", job);
+        add_source(&d->source[i], files, i < d->trained ? ".data" : ".val_data", job);
 }

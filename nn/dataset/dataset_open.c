@@ -23,16 +23,16 @@ static wf_status check_stretch(const wf_dataset *d, wf_dataset_part part, const 
         return WF_OK;
     if (have < 2)
         return wf_error_set(error, WF_EINVAL,
-                            "the %s part has %lld of the %lld %s of source %s (--val-fraction "
+                            "the %s part has %lld of the %lld %s of source %s (.val_fraction "
                             "%g), and the shortest sequence needs 2; use more data, or another "
-                            "--val-fraction",
+                            ".val_fraction",
                             which, have, all, units, s->source->name, fraction);
     return wf_error_set(
         error, WF_EINVAL,
-        "a sequence of --seq-len %lld needs %lld %s (one more, for the last target), but the "
+        "a sequence of .seq_len %lld needs %lld %s (one more, for the last target), but the "
         "%s "
-        "part has %lld of the %lld of source %s (--val-fraction %g); use a --seq-len of at "
-        "most %lld, more data, or another --val-fraction",
+        "part has %lld of the %lld of source %s (.val_fraction %g); use a .seq_len of at "
+        "most %lld, more data, or another .val_fraction",
         (long long)d->options.seq_len, need, units, which, have, all, s->source->name, fraction,
         have - 1);
 }
@@ -131,22 +131,22 @@ static wf_status open_all(wf_dataset *d, wf_error *error)
     const wf_dataset_options *o = &d->options;
     wf_dataset_source_list data = {.count = 0}, val = {.count = 0};
     wf_status status =
-        wf_dataset_source_list_parse(o->data, o->data_count, "--data", &data, error);
+        wf_dataset_source_list_parse(o->data, o->data_count, ".data", &data, error);
 
     if (status == WF_OK && o->val_data_count)
-        status = wf_dataset_source_list_parse(o->val_data, o->val_data_count, "--val-data",
-                                              &val, error);
+        status = wf_dataset_source_list_parse(o->val_data, o->val_data_count, ".val_data", &val,
+                                              error);
     if (status == WF_OK) {
         d->source = calloc((size_t)(data.count + val.count), sizeof *d->source);
         if (!d->source)
             status = wf_error_set(error, WF_ENOMEM, "no memory for the sources of the data");
     }
     if (status == WF_OK)
-        status = open_sources(d, &data, "--data", error);
+        status = open_sources(d, &data, ".data", error);
     d->trained = data.count;
     d->mixture = data.mixture;
     if (status == WF_OK)
-        status = open_sources(d, &val, "--val-data", error);
+        status = open_sources(d, &val, ".val_data", error);
     wf_dataset_source_list_free(&data);
     wf_dataset_source_list_free(&val);
     return status;

@@ -133,7 +133,7 @@ static wf_status open_headerless(wf_token_file *file, wf_token_count vocabulary,
             error, WF_EINVAL,
             "data file %s does not say what it has: there is no header of llm.c in it and no "
             ".idx file of Megatron beside it; give the vocabulary of its tokens, two bytes "
-            "each, by --vocab-size N, or text another ending than .bin",
+            "each, by .vocabulary N, or text another ending than .bin",
             file->name);
     if (size % 2)
         return wf_error_set(error, WF_EDATA,
@@ -271,7 +271,7 @@ static wf_status outside(const wf_token_file *file, int64_t first, const int32_t
     id = file->type == WF_TOKEN_I32 ? ids[i] : (int64_t)(uint32_t)ids[i];
     return wf_error_set(error, WF_EDATA,
                         "%s: token %lld has id %lld, and the model's vocabulary has %lld: use "
-                        "the tokenizer that belongs to the model, or a --vocab-size that has "
+                        "the tokenizer that belongs to the model, or a .vocabulary that has "
                         "the id",
                         file->name, (long long)(first + i), (long long)id,
                         (long long)file->vocabulary);

@@ -172,7 +172,7 @@ static wf_status check_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model
         return WF_OK;
     return wf_fail(
         wf_par_context(par), WF_EDATA,
-        "%s has adapters of a base with checksum %.16s, and %s has %s: give --base DIR, "
+        "%s has adapters of a base with checksum %.16s, and %s has %s: give .base DIR, "
         "the folder that they were trained on",
         wf_par_checkpoint_path(m->checkpoint), saved,
         folder ? folder : "the model that its seed makes", mine);

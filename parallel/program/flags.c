@@ -225,3 +225,16 @@ char *wf_flags_json(const wf_flag *flags)
     json_decref(object);
     return text;
 }
+
+size_t wf_flags_find(const void *flags, const char *field, size_t length, char *to, size_t size)
+{
+    for (const wf_flag *flag = flags; flag->name; flag++) {
+        size_t i = 0;
+
+        while (i < length && flag->name[i] == (field[i] == '_' ? '-' : field[i]))
+            i++;
+        if (i == length && !flag->name[i])
+            return (size_t)snprintf(to, size, "--%s", flag->name);
+    }
+    return 0;
+}

@@ -3,6 +3,7 @@
 #define WF_PARALLEL_PROGRAM_FLAGS_H
 
 #include "core/job.h"
+#include "parallel/spell.h"
 #include <stdio.h>
 
 WF_BEGIN_DECLS
@@ -56,6 +57,10 @@ WF_API char *wf_flags_json(const wf_flag *flags);
 /** wf_flags_job - adds the values of all flags to a job, which the processes of a run compare, but for those of a list of
  * names that processes may have of their own (NULL ends it) */
 WF_API void wf_flags_job(const wf_flag *flags, const char *const *own, wf_job *job);
+
+/** wf_flags_find - a wf_flag_of a list of flags, which is `arg` */
+WF_API size_t wf_flags_find(const void *flags, const char *field, size_t length, char *to,
+                            size_t size);
 
 WF_END_DECLS
 

@@ -61,6 +61,7 @@ int wf_par_run(int argc, char **argv, wf_par_program *program)
 
     s.start.program = name;
     s.start.stall_timeout = WF_PAR_STALL_TIMEOUT;
+    wf_flags_report(wf_flags_find, s.flags);
     if (wf_services_read(&s, argc, argv, &error) == WF_OK && !s.help && program->prepare)
         program->prepare(program, &error);
     s.elastic.recovery_dir = s.recovery_dir;
@@ -77,5 +78,6 @@ int wf_par_run(int argc, char **argv, wf_par_program *program)
     }
     if (program->done)
         program->done(program);
+    wf_flags_report(NULL, NULL);
     return status;
 }

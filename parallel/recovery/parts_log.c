@@ -13,7 +13,7 @@ wf_status wf_flip_read(const char *text, wf_flip *flip, wf_error *error)
     if (sscanf(text, "%" SCNd64 ":%d:%511[^:]:%" SCNd64 ":%d%c", &flip->step, &flip->rank,
                flip->path, &flip->element, &flip->bit, &end) != 5)
         return wf_error_set(error, WF_EINVAL,
-                            "--flip-bit %s is no STEP:RANK:TENSOR:ELEMENT:BIT, for instance "
+                            ".flip_bit %s is no STEP:RANK:TENSOR:ELEMENT:BIT, for instance "
                             "5:3:block.0.attn.qkv.weight:17:22",
                             text);
     length = strlen(flip->path);
@@ -31,7 +31,7 @@ wf_status wf_parts_log_open(wf_parts_log *log, const char *folder, int rank, wf_
 
     *log = (wf_parts_log){.file = {.file = -1}};
     snprintf(name, sizeof name, "rank-%05d.jsonl", rank);
-    return wf_row_file_open_own(&log->file, "--log-digests", folder, name, error);
+    return wf_row_file_open_own(&log->file, ".log_digests", folder, name, error);
 }
 
 wf_status wf_parts_log_fresh(const wf_parts_log *log, wf_error *error)
@@ -39,9 +39,9 @@ wf_status wf_parts_log_fresh(const wf_parts_log *log, wf_error *error)
     if (log->file.file < 0 || log->file.empty)
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
-                        "--log-digests: %s has rows of a run, and this run goes on from no "
+                        ".log_digests: %s has rows of a run, and this run goes on from no "
                         "checkpoint: give another folder, remove that one, or go on with "
-                        "--resume",
+                        ".resume",
                         log->file.path);
 }
 

@@ -24,7 +24,7 @@ static wf_status read_file(wf_replay *r, const char *path, const char *numerics,
     wf_status status;
 
     if (!file)
-        return wf_error_set(error, WF_EIO, "--replay: cannot read %s: %s", path,
+        return wf_error_set(error, WF_EIO, ".replay: cannot read %s: %s", path,
                             strerror(errno));
     status = wf_replay_rows_read(&r->rows, file, path, numerics, error);
     fclose(file);
@@ -44,10 +44,9 @@ wf_status wf_replay_open(const char *folder, const char *numerics, wf_replay **r
         return wf_error_set(error, WF_ENOMEM, "no memory for the digests of %s", folder);
     snprintf(pattern, sizeof pattern, "%.4000s/rank-*.jsonl", folder);
     if (glob(pattern, 0, NULL, &found) != 0)
-        wf_error_set(
-            error, WF_EIO,
-            "--replay: %s has no rank-*.jsonl, as a run with --log-digests leaves them",
-            folder);
+        wf_error_set(error, WF_EIO,
+                     ".replay: %s has no rank-*.jsonl, as a run with .log_digests leaves them",
+                     folder);
     for (size_t i = 0; i < found.gl_pathc && error->code == WF_OK; i++, r->files++)
         read_file(r, found.gl_pathv[i], numerics, error);
     globfree(&found);
@@ -123,12 +122,12 @@ wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *traine
         wf_fail(ctx, WF_ENOMEM, "no memory for the digests of step %" PRId64, step);
     else if (n == 0)
         wf_fail(ctx, WF_EDATA,
-                "--replay: %s has no digests of step %" PRId64
-                ": begin at a checkpoint behind it, or end before it (--replay-to)",
+                ".replay: %s has no digests of step %" PRId64
+                ": begin at a checkpoint behind it, or end before it (.replay_to)",
                 r->folder, step);
     else if (wf_par_inexact(par))
         wf_fail(ctx, WF_EINVAL,
-                "--replay: bits can be compared on layouts that are exact alone: %s",
+                ".replay: bits can be compared on layouts that are exact alone: %s",
                 wf_par_inexact(par));
     else {
         parts_of(r, step, had, rank);

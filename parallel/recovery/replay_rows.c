@@ -87,7 +87,7 @@ static wf_status check_head(wf_replay_rows *r, const json_t *head, const char *p
     if (strcmp(theirs, numerics) != 0)
         return wf_error_set(
             error, WF_EINVAL,
-            "--replay: %s is of a run with other numerics (%.200s, here %s): its "
+            ".replay: %s is of a run with other numerics (%.200s, here %s): its "
             "steps cannot be made again with the same bits",
             path, theirs, numerics);
     r->ranks = ranks > r->ranks ? ranks : r->ranks;
@@ -106,7 +106,7 @@ static wf_status take_row(wf_replay_rows *r, json_t *row, const json_t **head, c
     if (!steps)
         return wf_error_set(
             error, WF_EDATA,
-            "--replay: %s has a row that is none of --log-digests' (row %zu of all "
+            ".replay: %s has a row that is none of .log_digests' (row %zu of all "
             "that were read)",
             path, json_array_size(r->all));
     if (!add(r, (wf_replay_row){.step = json_integer_value(json_object_get(row, "step")),
@@ -165,11 +165,11 @@ wf_status wf_replay_rows_read(wf_replay_rows *r, FILE *file, const char *path,
     while (status == WF_OK && (row = next_row(file, &damaged)))
         status = take_row(r, row, &head, path, numerics, error);
     if (status == WF_OK && ferror(file))
-        return wf_error_set(error, WF_EIO, "--replay: cannot read %s", path);
+        return wf_error_set(error, WF_EIO, ".replay: cannot read %s", path);
     if (status == WF_OK && damaged)
         return wf_error_set(
             error, WF_EDATA,
-            "--replay: %s is damaged behind %zu rows of all that were read: what "
+            ".replay: %s is damaged behind %zu rows of all that were read: what "
             "follows is neither a row nor one that was cut",
             path, json_array_size(r->all));
     return status;

@@ -145,7 +145,7 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
         wf_error_set(error, WF_EDATA,
                      "no rank that is left has the %s%s after step %" PRId64
                      ", elements %" PRId64 " to %" PRId64 " of its dim 0: it was lost with "
-                     "the ranks that held it; with --redundancy buddy others hold it too",
+                     "the ranks that held it; with .redundancy buddy others hold it too",
                      of[kind], path, k->last.step, m.part[0].start[0],
                      m.part[0].start[0] + m.part[0].local[0] - 1);
     free(m.part);

@@ -201,7 +201,7 @@ wf_status wf_event_file_open(const char *directory, wf_event_file **file, wf_err
         return no_memory(error);
     }
     if (mkdir(directory, 0777) && errno != EEXIST)
-        status = wf_error_set(error, WF_EIO, "cannot make directory %s of --tensorboard: %s",
+        status = wf_error_set(error, WF_EIO, "cannot make directory %s of .tensorboard: %s",
                               directory, strerror(errno));
     else if ((f->file = open(f->path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) < 0)
         status = wf_error_set(error, WF_EIO, "cannot open log file %s: %s", f->path,

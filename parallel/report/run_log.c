@@ -92,7 +92,7 @@ wf_status wf_run_log_open(const wf_run_log_options *options, wf_run_log **log, w
     if (options->path)
         status = wf_step_rows_open(options, &l->rows, error);
     if (status == WF_OK && options->tensorboard)
-        status = wf_output_prepare_folder("--tensorboard", options->tensorboard, error);
+        status = wf_output_prepare_folder(".tensorboard", options->tensorboard, error);
     if (status == WF_OK && options->tensorboard &&
         !(l->events_folder = strdup(options->tensorboard)))
         status = wf_error_set(error, WF_ENOMEM, "no memory for the log");

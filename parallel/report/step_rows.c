@@ -88,15 +88,15 @@ static wf_status check_rows(wf_step_rows *rows, const wf_run_log_options *o, wf_
         return WF_OK;
     if (!read_rows(o->path, &rows->logged))
         return wf_error_set(error, WF_EINVAL,
-                            "--log-jsonl %s is a file of something else, with no row of a run: "
+                            ".log_jsonl %s is a file of something else, with no row of a run: "
                             "give another name",
                             o->path);
     if (o->continues || !rows->logged)
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
-                        "--log-jsonl %s has rows of a run, up to step %" PRId64
+                        ".log_jsonl %s has rows of a run, up to step %" PRId64
                         ", and this run goes on from no checkpoint: give another name, remove "
-                        "the file, or go on with --resume",
+                        "the file, or go on with .resume",
                         o->path, rows->logged);
 }
 
@@ -112,7 +112,7 @@ wf_status wf_step_rows_open(const wf_run_log_options *o, wf_step_rows **out, wf_
     *out = NULL;
     if (!rows)
         return wf_error_set(error, WF_ENOMEM, "no memory for the log");
-    if (wf_row_file_open(&rows->file, "--log-jsonl", o->path, error) == WF_OK &&
+    if (wf_row_file_open(&rows->file, ".log_jsonl", o->path, error) == WF_OK &&
         check_rows(rows, o, error) == WF_OK && !(rows->first = first_row(o)))
         wf_error_set(error, WF_ENOMEM, "no memory for the log's first row");
     if (error->code == WF_OK)

@@ -49,7 +49,7 @@ static wf_status check(const char *path, wf_error *error)
                             "cannot write timeline %s: it is no regular file, which a timeline "
                             "replaces",
                             path);
-    return wf_output_prepare("--trace", path, error);
+    return wf_output_prepare(".trace", path, error);
 }
 
 static void free_timeline(wf_timeline *t)

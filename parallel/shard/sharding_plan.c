@@ -347,7 +347,7 @@ wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *patt
         }
     return found ? WF_OK
                  : wf_fail(par->ctx, WF_EINVAL,
-                           "no unit of the model is at %s: --show-layout lists its units",
+                           "no unit of the model is at %s: wf_par_unit_at lists its units",
                            *pattern ? pattern : "the root");
 }
 

@@ -320,8 +320,42 @@ def scripts(root):
             yield path, len(lines) - 1, "does not end by finish"
 
 
+# Tables whose rows people choose by name, and the page that says what each is.
+PAGES = {"parallel/shard/strategies.def": (r"^STRATEGY\((\w+)", "docs/strategies.md"),
+         "parallel/pipeline/schedules.def": (r'^SCHEDULE\("([\w-]+)"', "docs/pipeline.md"),
+         "nn/models/gpt/families.def": (r"^FAMILY\((\w+)", "docs/models.md")}
+
+
+def tables(root):
+    for table, (row, page) in PAGES.items():
+        if not (root / table).exists():
+            continue
+        text = (root / page).read_text(encoding="utf-8")
+        for number, line in enumerate(lines_of(root / table), 1):
+            match = re.match(row, line)
+            if match and f"`{match.group(1)}`" not in text:
+                yield root / table, number, f"{page} does not say what `{match.group(1)}` is"
+
+
+# Flags of other programs; a program of one's own has arguments (parallel/main.c), and a plan proposes flags to type.
+FLAG = re.compile(r'"[^"]*?(?<![\w-])--(?!all |export-xml|mpi=|nproc-per-node)([a-z][a-z-]+)')
+OWNS_FLAGS = ("parallel/program/", "parallel/main.c", "parallel/plan/")
+
+
+def flags(root):
+    for path in c_files(root, LIBRARY, (".c", ".cu", ".h")):
+        if path.relative_to(root).as_posix().startswith(OWNS_FLAGS):
+            continue
+        text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"),
+                      path.read_text(encoding="utf-8"), flags=re.S)
+        for number, line in enumerate(text.splitlines(), 1):
+            match = FLAG.search(line)
+            if match:
+                yield path, number, f"a library has no flags: name the field, .{match.group(1).replace('-', '_')}"
+
+
 RULES = {"includes": includes, "circles": circles, "words": words, "length": length,
-         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts,
+         "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": tables, "flags": flags,
          "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
          "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
          "greps": comments.greps,

@@ -42,6 +42,14 @@ SAMPLES = {
         ("apps/bench/a.c", '#include "nn/b_internal.h"\n', []),
         ("tests/inside.c", '#include "core/b_internal.h"\n', []),
     ],
+    "flags": [
+        ("core/a.c", 'fail("use --seq-len 4");\n/* "--x" */\nfail("use .seq_len", "a--b");\nfail("more "\n "--steps");\n', [1, 5]),
+        ("parallel/program/a.c", 'fail("--steps");\n', []),
+        ("parallel/b.c", 'fail("scripts/build.sh --all builds it");\n', []),
+    ],
+    "tables": [
+        (("docs/strategies.md", "`one` is\n"), ("parallel/shard/strategies.def", "/* x */\nSTRATEGY(one, 0)\nSTRATEGY(two, 0)\n"), [3]),
+    ],
     "circles": [
         (("core/a.h", '#include "core/b.h"\n'), ("core/b_internal.h", '#include "core/c.h"\n'),
          ("core/b.c", '#include "core/b_internal.h"\n'), ("core/c.c", '#include "core/a.h"\n'), []),

@@ -66,7 +66,7 @@ static void transports(void)
 
     CU_ASSERT_EQUAL(launch(2, "gloo", 0, &error), WF_EUNSUPPORTED);
     CU_ASSERT_STRING_EQUAL(error.text, "transport gloo is not built in this version; use "
-                                       "--transport threads");
+                                       ".transport threads");
     CU_ASSERT_EQUAL(launch(100000, "fake", 99999, &error), WF_OK);
     CU_ASSERT_EQUAL(atomic_load(&starts), 1);
     CU_ASSERT_EQUAL(launch(4, "fake", 4, &error), WF_EINVAL);

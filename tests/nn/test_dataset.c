@@ -103,7 +103,7 @@ static void validation_elsewhere(void)
     wf_dataset_close(data);
     o.val_data = text;
     open_fails(&o, WF_EINVAL,
-               "--val-data: source data has text, and source data token ids; turn the text");
+               ".val_data: source data has text, and source data token ids; turn the text");
     o.val_data = val;
     val[0] = write_pair("val", 9999, 5000, 16);
     open_fails(&o, WF_EINVAL, "needs 17 tokens");
@@ -190,7 +190,7 @@ static void sources_that_cannot_be(void)
     snprintf(argument[1], sizeof argument[1], "%s", pair);
     open_fails(&o, WF_EINVAL, "pair.idx is a file, and beside it are sources with weights");
     snprintf(argument[1], sizeof argument[1], "a=2:%s", pair);
-    open_fails(&o, WF_EINVAL, "--data has two sources a");
+    open_fails(&o, WF_EINVAL, ".data has two sources a");
     snprintf(argument[1], sizeof argument[1], "b=1e-9:%s", pair);
     open_fails(&o, WF_EINVAL,
                "the weight 1e-09 of source b is less than one sequence in 65536");

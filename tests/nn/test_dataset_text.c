@@ -172,7 +172,7 @@ static void bad_files(void)
     files[1] = path_of("missing");
     open_fails(&o, WF_EIO, "missing: No such file or directory");
     files[1] = data_folder;
-    open_fails(&o, WF_EIO, "is a directory; --data takes regular files");
+    open_fails(&o, WF_EIO, "is a directory; .data takes regular files");
     files[1] = "/dev/null";
     open_fails(&o, WF_EIO, "data file /dev/null is not a regular file");
     files[1] = path_of("pipe");
@@ -185,7 +185,7 @@ static void bad_files(void)
     if (geteuid() != 0)
         open_fails(&o, WF_EIO, "secret: Permission denied");
     o.data_count = 0;
-    open_fails(&o, WF_EINVAL, "no data file was given; use --data FILE...");
+    open_fails(&o, WF_EINVAL, "no data file was given; use .data FILE...");
 }
 
 static void sequence_too_long(void)
@@ -211,8 +211,8 @@ static void sequence_too_long(void)
     o.seq_len = 100;
     open_fails(
         &o, WF_EINVAL,
-        "--seq-len 100 needs 101 bytes (one more, for the last target), but the training part "
-        "has 100 of the 100 of source data (--val-fraction 0); use a --seq-len of at most 99");
+        ".seq_len 100 needs 101 bytes (one more, for the last target), but the training part "
+        "has 100 of the 100 of source data (.val_fraction 0); use a .seq_len of at most 99");
     o.seq_len = 50;
     o.val_fraction = 0.1;
     wf_dataset_close(open_good(&o)); /* nothing validates */

@@ -294,7 +294,7 @@ static void alone_is_missed(void)
 
     CU_ASSERT_EQUAL(run(&t, &shards, &two_shards, BEFORE, 1, &error), 0);
     CU_ASSERT_EQUAL(error.code, WF_EDATA);
-    CU_ASSERT(strstr(error.text, "--redundancy buddy") != NULL);
+    CU_ASSERT(strstr(error.text, ".redundancy buddy") != NULL);
 }
 
 static void refuses(training *t, const wf_par_options *layout, const char *word)

@@ -327,7 +327,7 @@ static void templates_are_found(void)
 
     remove_file("chat_template.jinja");
     check_open((wf_chat_options){.tokenizer = folder}, WF_EINVAL,
-               "--chat-template takes one of smollm2, ");
+               ".name takes one of smollm2, ");
     check_open((wf_chat_options){.name = "nobody"}, WF_EINVAL, "no chat template nobody");
     check_open((wf_chat_options){.name = "gemma"}, WF_OK, "");
     check_open((wf_chat_options){.name = "gemma", .variables = "{\"a\": 1}"}, WF_EINVAL,

@@ -63,7 +63,7 @@ static void rows(void)
     check_row("{\"messages\": [" U("a") ", " A("b") "], \"weight\": 0}", WF_EUNSUPPORTED,
               "weight: is a field that is not known here");
     check_row("{\"messages\": [" U("a") ", " A("b") "], \"system\": \"s\"}", WF_EUNSUPPORTED,
-              "--ignore-fields system");
+              ".ignored system");
     check_row("{\"messages\": [" U("a") ", " A("b") "], \"tools\": [{}]}", WF_EUNSUPPORTED,
               "tools: is nothing that the chat template chatml writes");
     check_row("{\"messages\": [{\"role\": \"user\"}]}", WF_EDATA, "rows:7");

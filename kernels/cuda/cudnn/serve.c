@@ -234,7 +234,7 @@ static served *plan_for(const wf_call *call, struct wf_cudnn *c, const wf_cuda_h
         *status = wf_cuda_host_table->fail(
             call->ctx, WF_EUNSUPPORTED,
             "%s: cuDNN's engine for one head does not serve %" PRId64 " heads of %" PRId64
-            " sequences (%s), so that a layout would show in the numbers; use --exact off",
+            " sequences (%s), so that a layout would show in the numbers; use .exact_off",
             call->op->name, h->heads, batch, s ? s->graph.text : "no memory");
     return NULL;
 }

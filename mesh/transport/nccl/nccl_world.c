@@ -48,7 +48,7 @@ wf_status wf_nccl_good(const nccl_comm *c, ncclResult_t code, const char *what, 
         what, c->base.name, ncclGetErrorString(code),
         code == ncclInvalidUsage
             ? " (does each rank have a GPU of its own? Ranks that share one are threads of a "
-              "process, --transport threads, or have an NCCL_HOSTID each)"
+              "process, .transport threads, or have an NCCL_HOSTID each)"
             : "");
 }
 
@@ -83,9 +83,9 @@ static wf_status check_devices(wf_error *error)
         error, WF_EUNSUPPORTED,
         "transport nccl joins GPUs, and there is none here (%s); use %s",
         code == cudaSuccess ? "CUDA finds no device" : cudaGetErrorString(code),
-        strcmp(kind, "mpi") == 0        ? "--transport mpi"
+        strcmp(kind, "mpi") == 0        ? ".transport mpi"
         : strcmp(kind, "torchrun") == 0 ? "mpirun -np N PROGRAM ..."
-                                        : "--transport threads");
+                                        : ".transport threads");
 }
 
 /* Processes that NCCL alone joins. */

@@ -74,7 +74,7 @@ static wf_status check_message(const wf_chat_writer *w, size_t i, wf_error *erro
         if (!content && !is_read(w, w->messages[i], field, bytes))
             return wf_error_set(error, WF_EUNSUPPORTED,
                                 "%s: message %zu: the chat template %s does not write its "
-                                "field %.*s: --ignore-fields %.*s leaves it out",
+                                "field %.*s: .ignored %.*s leaves it out",
                                 name, i, w->t->name, (int)(bytes < 60 ? bytes : 60), field,
                                 (int)(bytes < 60 ? bytes : 60), field);
     }

@@ -104,7 +104,7 @@ static wf_status read_trained(const wf_text_json *json, uint32_t value, wf_chat_
     if (yes && !m->assistant)
         return wf_text_json_refuse(
             json, weight != WF_TEXT_JSON_NONE ? weight : train, WF_EUNSUPPORTED,
-            "would train what no assistant says: --train all trains a whole text");
+            "would train what no assistant says: .train all trains a whole text");
     m->trained = yes && m->trained;
     return WF_OK;
 }
@@ -186,7 +186,7 @@ static wf_status check_fields(const wf_text_json *json, const wf_chat_template *
         return wf_text_json_refuse(
             json, i, WF_EUNSUPPORTED,
             "is a field that is not known here and may say what is trained: "
-            "--ignore-fields %.*s leaves it out",
+            ".ignored %.*s leaves it out",
             (int)(bytes < 60 ? bytes : 60), key);
     }
     return WF_OK;

@@ -69,12 +69,12 @@ static wf_status prefix(wf_chat_writer *w, size_t turn, bool prompt,
                             "generation blocks, or %s",
                             w->t->name, turn,
                             turn + 1 == w->row->count ? "variables that make both alike"
-                                                      : "--train each");
+                                                      : ".train each");
     return wf_error_set(
         error, WF_EDATA,
         "the chat template %s writes message %zu in another way once others follow (as some "
-        "leave out what was thought earlier): --train "
-        "each makes a text of each answer, --train last trains the last one alone",
+        "leave out what was thought earlier): .train "
+        "each makes a text of each answer, .train last trains the last one alone",
         w->t->name, turn);
 }
 
@@ -135,7 +135,7 @@ wf_status wf_chat_find_spans(wf_chat_writer *w, wf_chat_train train, size_t turn
             if (row->messages[i].assistant && !row->messages[i].trained)
                 return wf_error_set(
                     error, WF_EDATA,
-                    "message %zu is not to be trained, and --train all trains the whole text",
+                    "message %zu is not to be trained, and .train all trains the whole text",
                     i);
         return add_span(written, 0, written->text.bytes) ? WF_OK : no_memory(error);
     }

@@ -33,9 +33,8 @@ static wf_status refuse(const char *what, const char *name, const wf_chat_source
     for (int i = 0; i < KNOWN; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "",
                                  known[i].name);
-    return wf_error_set(error, WF_EINVAL,
-                        "%s%.300s: --chat-template takes one of %s, or a file of Jinja", what,
-                        name, list);
+    return wf_error_set(error, WF_EINVAL, "%s%.300s: .name takes one of %s, or a file of Jinja",
+                        what, name, list);
 }
 
 /* The folder that a path is, or lies in. */
@@ -143,8 +142,7 @@ static wf_status read_variables(wf_chat_template *t, const char *text, wf_error 
 
     if (!copy)
         return wf_error_set(error, WF_ENOMEM, "out of memory: variables of a chat template");
-    if (wf_text_json_open(&t->variables, "--chat-template-kwargs", copy, strlen(copy), error) ==
-            WF_OK &&
+    if (wf_text_json_open(&t->variables, ".variables", copy, strlen(copy), error) == WF_OK &&
         wf_chat_check_variables(&t->variables, 0) == WF_OK)
         check_read(t, &t->variables, 0);
     t->variables.error = &t->why; /* `error` is the caller's */

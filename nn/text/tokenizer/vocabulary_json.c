@@ -350,7 +350,7 @@ wf_status wf_tok_vocabulary_json(const wf_tok_vocabulary *v, const char *name,
             error, WF_EUNSUPPORTED,
             "%s: tokenizer.ggml.pre: how texts are cut has the name \"%.40s\", and "
             "known are llama-bpe, dbrx, qwen2, gpt-2, smollm, tekken and gpt-4o; "
-            "--tokenizer none converts the model without a tokenizer",
+            ".tokenizer none converts the model without a tokenizer",
             name, v->pre);
     if (!characters && v->space_in_front &&
         (split.digits || strcmp(split.pattern, wf_tok_scan_pattern("gpt2")) != 0))

@@ -204,7 +204,7 @@ static wf_status check_numbers(const save *s, int64_t i, const float *x, int64_t
             return wf_error_set(
                 s->error, WF_EDATA,
                 "parameter %s has the number %g, which the type of tensor %s has "
-                "not: its largest is %g; --gguf-type f32 has all finite ones",
+                "not: its largest is %g; .type f32 has all finite ones",
                 s->parameter[i]->path, (double)x[k], t->name, (double)largest);
     return WF_OK;
 }
