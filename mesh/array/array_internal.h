@@ -30,6 +30,10 @@ struct wf_mesh {
     size_t gathered_bytes;
 };
 
+/* wf_mesh_open without the context's table (distribution.c). */
+wf_mesh *wf_mesh_new(wf_context *ctx, wf_comm *world, int n_axes, const wf_axis *axes,
+                     wf_error *error);
+
 /* The mesh's own copy of a layout; NULL where it is whole everywhere. */
 const wf_layout *wf_layout_intern(wf_mesh *mesh, const wf_layout *layout);
 

@@ -16,58 +16,6 @@ typedef struct planning {
     int ranks;
 } planning;
 
-/* The parameters of a stage's modules are marked. */
-typedef struct marking {
-    int64_t count;
-    wf_nn_parameter *const *parameter;
-    bool *place;
-    int stages, stage;
-} marking;
-
-static void mark(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
-{
-    marking *k = arg;
-
-    (void)m;
-    (void)name;
-    for (int64_t i = 0; i < k->count; i++)
-        if (k->parameter[i] == p)
-            k->place[i * k->stages + k->stage] = true;
-}
-
-/* The head belongs to the last stage. */
-static int64_t end_of(const wf_par_pipeline *p, int stage)
-{
-    return p->first[stage + 1] + (stage + 1 == p->stages);
-}
-
-bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
-                             wf_nn_parameter *const *parameter)
-{
-    marking k = {.count = count, .parameter = parameter, .stages = p->stages};
-    wf_nn_module *m;
-
-    k.place = calloc((size_t)(count * p->stages) + 1, sizeof *k.place);
-    if (!k.place) {
-        wf_fail(model->ctx, WF_ENOMEM, "no memory for the stages of %" PRId64 " parameters",
-                count);
-        return NULL;
-    }
-    for (k.stage = 0; k.stage < p->stages; k.stage++)
-        for (int64_t i = p->first[k.stage]; i < end_of(p, k.stage); i++)
-            for (int n = 0; (m = wf_nn_chain_module(model, i, n)); n++)
-                wf_nn_visit(m, NULL, mark, &k);
-    return k.place;
-}
-
-int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s)
-{
-    for (s++; s < p->stages; s++)
-        if (places[s])
-            return s;
-    return -1;
-}
-
 /* Modules with the steps that they begin, for cuts by path. */
 static wf_status list_modules(wf_nn_module *model, wf_pipe_chain *chain, wf_pipe_module **list)
 {
@@ -333,7 +281,7 @@ wf_status wf_par_pipeline_materialize(const wf_par_pipeline *p, wf_par *par,
         return wf_context_status(par->ctx);
     for (int s = 0; s < p->stages; s++)
         if (wf_pipe_table_rank(p->table, s) == mine)
-            wf_par_materialize_steps(par, model, p->first[s], end_of(p, s));
+            wf_par_materialize_steps(par, model, p->first[s], wf_par_pipeline_end(p, s));
     units = wf_par_units_of(par, model);
     if (units)
         wf_par_units_keep_real(units);

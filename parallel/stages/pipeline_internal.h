@@ -35,6 +35,12 @@ wf_status wf_par_pipeline_schedule(wf_par_pipeline *p, int ranks, wf_error *erro
 /* Writes head.job: the schedule, a hash of table and cut, and the cut. */
 void wf_par_pipeline_describe(wf_par_pipeline *p);
 
+/* Returns the step behind a stage's last; the head belongs to the last stage. */
+static inline int64_t wf_par_pipeline_end(const wf_par_pipeline *p, int stage)
+{
+    return p->first[stage + 1] + (stage + 1 == p->stages);
+}
+
 /* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
    errors. Owner: caller, free. */
 bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,

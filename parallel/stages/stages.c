@@ -10,11 +10,6 @@
 #include "parallel/train/read_batch_internal.h"
 #include <string.h>
 
-wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
-{
-    return t->engine == &wf_par_engine_stages ? t->own : NULL;
-}
-
 static bool has_messages(const wf_par_stages *s)
 {
     for (int k = 0; k < s->count; k++)

@@ -74,7 +74,10 @@ wf_par_stage *wf_par_stage_here(const wf_par_stages *s, int stage);
 extern const wf_par_engine wf_par_engine_stages;
 
 /* Returns the stages of a trainer; NULL: it has no pipeline. */
-wf_par_stages *wf_par_stages_of(const wf_par_trainer *t);
+static inline wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
+{
+    return t->options.pipeline ? t->own : NULL;
+}
 
 /* ---- stages_sum.c and stages_forward.c ---- */
 
