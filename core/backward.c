@@ -57,7 +57,7 @@ wf_status wf_node_keep(wf_tape *tape, node *n)
         n->again[i] = NULL;
     }
     wf_scope_close(tape->ctx);
-    return tape->ctx->error.code;
+    return tape->ctx->failure.error.code;
 }
 
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
@@ -84,7 +84,7 @@ wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g)
         g->out[o] = n->out[o];
         g->dout[o] = n->dout[o];
     }
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 /* Where a residual stream in fp32 and branches in bf16 meet, the gradient of each is stored as it is. */
@@ -117,7 +117,7 @@ static void give(wf_tape *tape, node *n)
 /* Leaves take what they are owed, asked for or made by the way; nodes what was asked for. */
 static void hand_out(wf_tape *tape, node *n, const wf_gradient *g)
 {
-    for (int i = 0; i < n->n_in && tape->ctx->error.code == WF_OK; i++) {
+    for (int i = 0; i < n->n_in && tape->ctx->failure.error.code == WF_OK; i++) {
         const edge *e = &n->from[i];
 
         if (!g->din[i])
@@ -192,12 +192,12 @@ wf_status wf_node_step_back(wf_tape *tape, node *n, unsigned of)
     wf_scope_open(ctx);
     if (wants(n, of & WF_STEP_INPUTS))
         make(tape, n, false, &made);
-    if (wants(n, of & WF_STEP_LEAVES) && ctx->error.code == WF_OK)
+    if (wants(n, of & WF_STEP_LEAVES) && ctx->failure.error.code == WF_OK)
         make(tape, n, true, &made);
     hand_out(tape, n, &made);
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 /* The other passes' leaves have given what they had to a sum. */
@@ -220,7 +220,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
     wf_memory_kind kind = ctx->kind;
     wf_gradient g[WF_MOST_JOINED], *each[WF_MOST_JOINED];
     const char *path = wf_context_enter(ctx, n[0]->path);
-    wf_status status = ctx->error.code;
+    wf_status status = ctx->failure.error.code;
 
     wf_scope_open(ctx);
     for (int i = 0; i < passes && status == WF_OK; i++) {
@@ -237,7 +237,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
     }
     wf_scope_close(ctx);
     wf_context_enter(ctx, path);
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 void wf_node_note_versions(node *n)
@@ -256,7 +256,7 @@ static bool has_gradient(const node *n)
 
 wf_status wf_node_call_hook(wf_tape *tape, node *n)
 {
-    return wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : tape->ctx->error.code;
+    return wf_tape_settle(tape) == WF_OK ? n->hook(n->arg) : tape->ctx->failure.error.code;
 }
 
 /* Gradients of what ops made, and where they cannot wait those of leaves. */
@@ -319,7 +319,7 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
                        root ? "seed" : "tensor to start from");
     if (wf_handle_check(root, "wf_backward: the tensor to start from") != WF_OK ||
         wf_handle_check(seed, "wf_backward: the seed") != WF_OK)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     if (!ctx->tape || root->tape != ctx->tape->serial)
         return wf_fail(ctx, WF_EINVAL,
                        "wf_backward: the tensor was not made on the current tape: open a tape "
@@ -344,7 +344,7 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
     if (!root && !seed)
         return WF_EINVAL;
     ctx = root ? root->ctx : seed->ctx;
-    status = ctx->error.code;
+    status = ctx->failure.error.code;
     if (status == WF_OK)
         status = check_backward(ctx, root, seed);
     if (status != WF_OK)

@@ -25,7 +25,8 @@ wf_tensor *wf_cast(wf_tensor *t, wf_dtype dtype)
     int64_t n;
     wf_tensor *y;
 
-    if (!t || ctx->error.code != WF_OK || wf_handle_check(t, "wf_cast: the tensor") != WF_OK)
+    if (!t || ctx->failure.error.code != WF_OK ||
+        wf_handle_check(t, "wf_cast: the tensor") != WF_OK)
         return NULL;
     if (!castable(t, dtype) || wf_tensor_is_absent(t)) {
         wf_fail(ctx, WF_EDTYPE, "%s cannot be cast to %s: device %s casts %s to bf16 and back",

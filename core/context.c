@@ -1,10 +1,13 @@
 /* core/context.c - the context of a rank: its settings, its device, its first error. */
 #include "core/context_internal.h"
-#include "core/failed_rank.h"
 #include "core/dtype.h"
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert(offsetof(struct wf_context, failure) == 0,
+               "wf_fail takes a context to be its failure");
 
 wf_context *wf_context_open(wf_device *device, const wf_context_options *options,
                             wf_error *error)
@@ -22,6 +25,7 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
     }
     if (options)
         ctx->options = *options;
+    ctx->failure.rank = ctx->options.rank;
     ctx->device = device;
     ctx->kind = WF_MEMORY_ACTIVATION;
     ctx->storage = device->dtype;
@@ -37,8 +41,8 @@ wf_context *wf_context_open(wf_device *device, const wf_context_options *options
         return NULL;
     }
     wf_scope_open(ctx); /* the outermost scope, closed with the context */
-    if (ctx->error.code != WF_OK) {
-        wf_error_set(error, ctx->error.code, "%s", ctx->error.text);
+    if (ctx->failure.error.code != WF_OK) {
+        wf_error_set(error, ctx->failure.error.code, "%s", ctx->failure.error.text);
         wf_context_close(ctx);
         return NULL;
     }
@@ -58,42 +62,26 @@ void wf_context_close(wf_context *ctx)
         ctx->pool); /* this frees the data of tensors that somebody still holds, too */
     wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);
+    for (int i = 0; i < WF_EXTENSIONS; i++)
+        free(ctx->extension[i].data);
     free(ctx->owned);
     free(ctx->marks);
     free(ctx);
 }
 
-wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
-{
-    char text[WF_ERROR_TEXT];
-    va_list args;
-
-    if (ctx->error.code != WF_OK)
-        return code;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    if (wf_names_rank(text))
-        return wf_error_set(&ctx->error, code, "%s", text);
-    if (ctx->path)
-        return wf_error_set(&ctx->error, code, "rank %d, in %s: %s", ctx->options.rank,
-                            ctx->path, text);
-    return wf_error_set(&ctx->error, code, "rank %d: %s", ctx->options.rank, text);
-}
-
 wf_status wf_context_status(const wf_context *ctx)
 {
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 const wf_error *wf_context_error(const wf_context *ctx)
 {
-    return &ctx->error;
+    return &ctx->failure.error;
 }
 
 void wf_context_clear(wf_context *ctx)
 {
-    memset(&ctx->error, 0, sizeof ctx->error);
+    memset(&ctx->failure.error, 0, sizeof ctx->failure.error);
 }
 
 wf_device *wf_context_device(wf_context *ctx)
@@ -113,7 +101,7 @@ wf_blocks *wf_context_blocks(wf_context *ctx)
 
 int wf_context_rank(const wf_context *ctx)
 {
-    return ctx->options.rank;
+    return ctx->failure.rank;
 }
 
 uint64_t wf_context_seed(const wf_context *ctx)
@@ -131,9 +119,27 @@ bool wf_context_fp32_residual(const wf_context *ctx)
     return ctx->options.fp32_residual;
 }
 
-wf_uses *wf_context_uses(wf_context *ctx)
+void *wf_context_extension(wf_context *ctx, const wf_extension *extension)
 {
-    return &ctx->uses;
+    int i = 0;
+
+    while (i < WF_EXTENSIONS && ctx->extension[i].of && ctx->extension[i].of != extension)
+        i++;
+    if (i == WF_EXTENSIONS) {
+        wf_fail(ctx, WF_EINVAL,
+                "extension %s of a context: it has %d others already, which is the most",
+                extension->name, WF_EXTENSIONS);
+        return NULL;
+    }
+    if (!ctx->extension[i].of) {
+        ctx->extension[i].data = calloc(1, extension->bytes);
+        if (!ctx->extension[i].data) {
+            wf_fail(ctx, WF_ENOMEM, "no memory for extension %s of a context", extension->name);
+            return NULL;
+        }
+        ctx->extension[i].of = extension;
+    }
+    return ctx->extension[i].data;
 }
 
 const char *wf_context_inexact(const wf_context *ctx)
@@ -286,10 +292,10 @@ const char *wf_context_op_now(const wf_context *ctx)
 
 const char *wf_context_enter(wf_context *ctx, const char *path)
 {
-    const char *last = ctx->path;
+    const char *last = ctx->failure.path;
 
     running = ctx;
-    ctx->path = path;
+    ctx->failure.path = path;
     ctx->point = NULL;
     wf_pool_moment(ctx->pool, ctx->phase, path);
     return last;
@@ -302,7 +308,7 @@ void wf_context_point(wf_context *ctx, const char *point)
 
 const char *wf_context_path(const wf_context *ctx)
 {
-    return ctx->path;
+    return ctx->failure.path;
 }
 
 const char *wf_context_phase_now(const wf_context *ctx)
@@ -356,7 +362,7 @@ const char *wf_context_phase(wf_context *ctx, const char *phase)
 
     end_interval(ctx, WF_TRACE_PHASE, ctx->phase, &ctx->phase_start);
     ctx->phase = phase;
-    wf_pool_moment(ctx->pool, phase, ctx->path);
+    wf_pool_moment(ctx->pool, phase, ctx->failure.path);
     return last;
 }
 

@@ -61,10 +61,6 @@ WF_API const wf_error *wf_context_error(const wf_context *ctx);
 /** wf_context_clear - clears the error, after the caller has dealt with it. */
 WF_API void wf_context_clear(wf_context *ctx);
 
-/** wf_fail - records a failure with the module path and rank in front; returns code. */
-WF_API wf_status wf_fail(wf_context *ctx, wf_status code, const char *format, ...)
-    WF_PRINTF(3, 4);
-
 /**
  * wf_context_warn - reports once something legal that is seldom meant, such as an op through
  * which no gradient passes
@@ -200,22 +196,21 @@ WF_API double wf_context_model_flops(const wf_context *ctx);
  * 1, or 0 where work is repeated. Returns the part until now. */
 WF_API double wf_context_model_share(wf_context *ctx, double share);
 
-/** wf_uses - numbers the uses of leaves, in the order of a forward pass. */
-typedef struct wf_uses {
-    int64_t next; /* number of the next use */
-    /* no tape records, but the ops will be recomputed for one, with the same numbers */
-    bool later;
-    bool recompute; /* this is that recomputation, in backward */
-    void *pass;     /* forward pass that the uses belong to (nn/pass.h) */
-    void *cache;    /* KV cache to continue (nn/cache.h); NULL: none */
-    /* packed documents (nn/documents.h): the first token that each token sees, and its position
-       in its own document; NULL: a sequence is one document */
-    struct wf_tensor *first, *positions;
-} wf_uses;
+/** wf_extension - describes memory that a library above core has in each context. */
+typedef struct wf_extension {
+    const char *name; /* for errors */
+    size_t bytes;
+} wf_extension;
 
-/** wf_context_uses - returns the numbering of a context's uses of leaves; a number is used
- * twice only by a recomputation. Owner: the context. */
-WF_API wf_uses *wf_context_uses(wf_context *ctx);
+/**
+ * wf_context_extension - returns a library's memory in a context: zeroed at the first call, at the
+ * same address from then on
+ *
+ * @param extension  static; its address says whose memory it is
+ * Owner:   the context
+ * Errors:  in the context: WF_ENOMEM, WF_EINVAL (4 others are there); NULL then
+ */
+WF_API void *wf_context_extension(wf_context *ctx, const wf_extension *extension);
 
 /** wf_context_memory_kind - sets the kind that results of ops are counted as from now on;
  * returns the last. */

@@ -5,6 +5,7 @@
 #include "core/context.h"
 #include "core/device.h"
 #include "core/distribution.h"
+#include "core/status_internal.h"
 
 struct wf_storage {
     int refs;
@@ -19,17 +20,17 @@ struct wf_storage {
     const void *comes_with; /* NULL: it is always there; else wf_tensor_comes_with's */
 };
 
-enum { WF_WARNINGS = 32 };
+enum { WF_WARNINGS = 32, WF_EXTENSIONS = 4 };
 
 struct wf_context {
+    wf_failure failure; /* the first member, which wf_fail takes a context to be */
     wf_device *device;
     wf_pool *pool;
     wf_context_options options;
-    wf_error error;
     const wf_distribution *distribution;
     void *mesh;
-    const char *path, *phase, *action;
-    const char *point; /* NULL, or what wf_context_point named since path was entered */
+    const char *phase, *action;
+    const char *point; /* NULL, or what wf_context_point named since the path was entered */
     const char *op;    /* NULL, or the name of the one that runs */
     wf_tensor **owned; /* stack of all scopes */
     int64_t n_owned, owned_capacity;
@@ -38,7 +39,11 @@ struct wf_context {
     wf_blocks blocks;     /* tensors, storages, tapes and their nodes, moves: all bookkeeping */
     struct wf_tape *tape; /* the recording one */
     uint64_t tapes;       /* serial number of the last tape */
-    wf_uses uses;
+    bool recorded_later;  /* wf_context_recorded_later */
+    struct {
+        const wf_extension *of;
+        void *data;
+    } extension[WF_EXTENSIONS];
     wf_memory_kind kind; /* what results of ops are counted as */
     wf_dtype storage;    /* results are stored as this */
     int64_t step;

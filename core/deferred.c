@@ -80,7 +80,7 @@ wf_status wf_backward_weights(wf_tape *tape)
         return WF_EINVAL; /* the reason is in the context that could not open it */
     ctx = tape->ctx;
     recording = wf_tape_switch(ctx, NULL);
-    status = ctx->error.code;
+    status = ctx->failure.error.code;
     for (node *n = tape->newest; n && status == WF_OK; n = n->before)
         if (n->deferred)
             status = visit(tape, n);
@@ -204,7 +204,7 @@ static wf_status visit_joined(int passes, wf_tape *const *tape, node *const *n)
 static wf_status walk_joined(int passes, wf_tape *const *tape)
 {
     node *n[WF_MOST_JOINED] = {NULL};
-    wf_status status = tape[0]->ctx->error.code;
+    wf_status status = tape[0]->ctx->failure.error.code;
 
     for (int i = 0; i < passes; i++)
         n[i] = tape[i]->newest;
@@ -227,7 +227,7 @@ wf_status wf_backward_weights_joined(int passes, wf_tape *const *tape)
         if (!tape[i])
             return WF_EINVAL; /* the reason is in the context that could not open it */
     ctx = tape[0]->ctx;
-    status = ctx->error.code;
+    status = ctx->failure.error.code;
     if (status != WF_OK || passes > WF_MOST_JOINED || !alike(passes, tape))
         return status;
     recording = wf_tape_switch(ctx, NULL);

@@ -35,7 +35,7 @@ static wf_status check_handles(const wf_call *call)
         snprintf(what, sizeof what, "%s: %s %d", call->op->name, in ? "operand" : "output",
                  in ? i : i - call->n_in);
         if (wf_handle_check(in ? call->in[i] : call->into[i - call->n_in], what) != WF_OK)
-            return call->ctx->error.code;
+            return call->ctx->failure.error.code;
     }
     return WF_OK;
 }
@@ -52,8 +52,8 @@ static wf_status ready(wf_call *call)
             call->ctx = call->in[i]->ctx;
     if (!call->ctx)
         return WF_EINVAL;
-    if (call->ctx->error.code != WF_OK)
-        return call->ctx->error.code;
+    if (call->ctx->failure.error.code != WF_OK)
+        return call->ctx->failure.error.code;
     status = check_counts(call);
     if (status == WF_OK && call->ctx->handles)
         status = check_handles(call);
@@ -68,7 +68,7 @@ static wf_status ready(wf_call *call)
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: operand %d belongs to another context (rank %d): tensors are "
                              "used where they were made",
-                             call->op->name, i, call->in[i]->ctx->options.rank);
+                             call->op->name, i, call->in[i]->ctx->failure.rank);
         else if (call->in[i]->layout && !call->ctx->distribution)
             status = wf_fail(call->ctx, WF_EINVAL,
                              "%s: operand %d was laid out over a mesh that is closed, and has "
@@ -217,7 +217,7 @@ static wf_status make_outputs(wf_call *call, const wf_signature *sig, bool fake,
                 call->out[o]->rounds_to = out.rounds_to;
         }
         if (!call->out[o])
-            return ctx->error.code;
+            return ctx->failure.error.code;
     }
     return WF_OK;
 }
@@ -280,7 +280,7 @@ static wf_status make_and_compute(wf_call *call, const wf_signature *sig, bool f
 
     if (status == WF_OK && !fake) {
         share = wf_share_begin(call);
-        status = call->ctx->error.code;
+        status = call->ctx->failure.error.code;
     }
     if (status == WF_OK)
         status = make_outputs(call, sig, fake, &share);

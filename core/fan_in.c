@@ -30,7 +30,7 @@ static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **gr
             *place = wf_tensor_retain(wide);
         }
     }
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 static const char *describe_reader(wf_reader r, char *text, size_t size)
@@ -82,7 +82,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, w
     char text[256];
 
     if (!grad)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     if (!*place) {
         *place = wf_tensor_retain(grad);
         *first = reader;
@@ -105,7 +105,7 @@ static wf_status deliver(wf_context *ctx, wf_tensor **place, wf_reader *first, w
     if ((*place)->layout != grad->layout)
         return refuse_unlike(ctx, *place, *first, grad, reader);
     if (widen_either(ctx, place, &grad) != WF_OK)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     return wf_partial_add(place, grad);
 }
 
@@ -173,14 +173,14 @@ static wf_status pass_on(wf_context *ctx, node *n, int output, wf_tensor *grad)
     wf_tensor_release(n->dout[output]);
     n->dout[output] = NULL;
     wf_context_enter(ctx, path);
-    return ctx->error.code;
+    return ctx->failure.error.code;
 }
 
 wf_status wf_node_deliver(wf_context *ctx, node *n, int output, wf_tensor *grad,
                           wf_reader reader)
 {
     if (!grad)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     if (n->walked)
         return wf_fail(
             ctx, WF_EINVAL,
@@ -201,7 +201,7 @@ wf_status wf_edge_deliver(wf_context *ctx, node *n, int i, wf_tensor *grad)
     if (e->made_by)
         return wf_node_deliver(ctx, e->made_by, e->output, grad, reader);
     if (!grad || !e->leaf)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     e->reached = true;
     return deliver(ctx, &e->leaf->grad, &other, grad, reader);
 }

@@ -32,15 +32,15 @@ wf_status wf_graph_begin(wf_context *ctx)
 {
     wf_graph *graph;
 
-    if (ctx->error.code != WF_OK)
-        return ctx->error.code;
+    if (ctx->failure.error.code != WF_OK)
+        return ctx->failure.error.code;
     graph = calloc(1, sizeof *graph);
     if (!graph)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a graph");
     *graph = (wf_graph){.ctx = ctx, .flops = ctx->flops, .model_flops = ctx->model_flops};
     if (begin(ctx) != WF_OK) {
         free(graph);
-        return ctx->error.code;
+        return ctx->failure.error.code;
     }
     wf_pool_mark(ctx->pool);
     ctx->graph = graph;
@@ -58,11 +58,11 @@ wf_graph *wf_graph_end(wf_context *ctx)
     ctx->graph = NULL;
     if (!ctx->options.plan)
         graph->captured = ctx->device->graphs->end(ctx->device, &error);
-    if (error.code != WF_OK && ctx->error.code == WF_ENOMEM)
+    if (error.code != WF_OK && ctx->failure.error.code == WF_ENOMEM)
         wf_context_clear(ctx); /* what cannot be captured any more gets no memory */
     if (error.code != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
-    if (ctx->error.code != WF_OK) {
+    if (ctx->failure.error.code != WF_OK) {
         wf_graph_free(graph);
         return NULL;
     }
@@ -85,8 +85,8 @@ wf_status wf_graph_run(wf_graph *graph, const void *now, size_t bytes)
     wf_context *ctx = graph->ctx;
     wf_error error = {WF_OK, ""};
 
-    if (ctx->error.code != WF_OK)
-        return ctx->error.code;
+    if (ctx->failure.error.code != WF_OK)
+        return ctx->failure.error.code;
     if (!graph->counted) {
         ctx->flops += graph->flops;
         ctx->model_flops += graph->model_flops;

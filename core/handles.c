@@ -116,7 +116,7 @@ void wf_handle_end(wf_tensor *t)
     t->storage = NULL;
     t->grad = t->origin = t->scales = NULL;
     *e = (ended){.t = t, .scope = h->closing};
-    snprintf(e->path, sizeof e->path, "%s", ctx->path ? ctx->path : "");
+    snprintf(e->path, sizeof e->path, "%s", ctx->failure.path ? ctx->failure.path : "");
 }
 
 /* "function f of a.so", or where in which file. */

@@ -102,13 +102,14 @@ wf_status wf_partial_add(wf_tensor **older, wf_tensor *newer)
 
     if (!nodes_meet(a, newer))
         return a && newer ? WF_ELAYOUT : WF_EINVAL;
-    if (adds_together(a, newer) && (add_together(older, newer) || a->ctx->error.code != WF_OK))
-        return (*older)->ctx->error.code;
+    if (adds_together(a, newer) &&
+        (add_together(older, newer) || a->ctx->failure.error.code != WF_OK))
+        return (*older)->ctx->failure.error.code;
     sum = place_of_sum(a, newer);
     if (!sum)
-        return a->ctx->error.code;
+        return a->ctx->failure.error.code;
     if (sum == a && wf_tensor_own(a, true) != WF_OK)
-        return a->ctx->error.code;
+        return a->ctx->failure.error.code;
     if (computes(sum))
         a->ctx->device->add(a, newer, sum);
     if (sum != a) {

@@ -61,7 +61,7 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
     if (trace)
         wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
                                               .name = call->op->name,
-                                              .place = call->ctx->path,
+                                              .place = call->ctx->failure.path,
                                               .start = start,
                                               .end = wf_trace_now()});
     return status;
@@ -205,7 +205,7 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
         if (!workspace)
             return wf_fail(ctx, error.code, "%s: %s", asked->op->name, error.text);
     }
-    status = ctx->error.code; /* a failure in workspace() */
+    status = ctx->failure.error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan)
         status = compute(asked, call, &s, kernel, workspace, role);
     if (status == WF_OK && ctx->journal)

@@ -1,5 +1,6 @@
 /* core/status.c - status names and the error record. */
-#include "core/status.h"
+#include "core/status_internal.h"
+#include "core/failed_rank.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -62,4 +63,23 @@ wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
     wf_error_vset(error, code, format, args);
     va_end(args);
     return code;
+}
+
+wf_status wf_fail(struct wf_context *ctx, wf_status code, const char *format, ...)
+{
+    wf_failure *failure = (wf_failure *)(void *)ctx;
+    char text[WF_ERROR_TEXT];
+    va_list args;
+
+    if (failure->error.code != WF_OK)
+        return code;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (wf_names_rank(text))
+        return wf_error_set(&failure->error, code, "%s", text);
+    if (failure->path)
+        return wf_error_set(&failure->error, code, "rank %d, in %s: %s", failure->rank,
+                            failure->path, text);
+    return wf_error_set(&failure->error, code, "rank %d: %s", failure->rank, text);
 }

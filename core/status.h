@@ -14,6 +14,8 @@ typedef enum wf_status {
     WF_STATUS_COUNT
 } wf_status;
 
+struct wf_context; /* core/context.h */
+
 enum { WF_ERROR_TEXT = 1536 };
 
 /** wf_error - the first failure recorded here; zero-initialise it. */
@@ -37,6 +39,11 @@ WF_API const char *wf_status_name(wf_status status);
  * Returns:      code, so that callers can `return wf_error_set(...)`
  */
 WF_API wf_status wf_error_set(wf_error *error, wf_status code, const char *format, ...)
+    WF_PRINTF(3, 4);
+
+/** wf_fail - records the first failure of a context, with the module path and rank in front;
+ * returns code. */
+WF_API wf_status wf_fail(struct wf_context *ctx, wf_status code, const char *format, ...)
     WF_PRINTF(3, 4);
 
 /** wf_text_visible - replaces, in place, control characters that a terminal would obey, but

@@ -159,9 +159,9 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
                 "not layout-exact: %s%s%s: operand %d, %s, is computed from parameters, and "
                 "its gradient goes back through that in each of %" PRId64
                 " micro-steps: take one of them, so that it is summed over the batch before",
-                call->op->name, ctx->path && *ctx->path ? " in " : "",
-                ctx->path ? ctx->path : "", i, wf_tensor_describe(t, text, sizeof text),
-                ctx->micro_steps);
+                call->op->name, ctx->failure.path && *ctx->failure.path ? " in " : "",
+                ctx->failure.path ? ctx->failure.path : "", i,
+                wf_tensor_describe(t, text, sizeof text), ctx->micro_steps);
     }
 }
 
@@ -226,13 +226,26 @@ static void warn_of_lost_gradient(const wf_call *call)
             call->op->name);
 }
 
+bool wf_context_recorded_later(wf_context *ctx, bool later)
+{
+    bool last = ctx->recorded_later;
+
+    ctx->recorded_later = later;
+    return last;
+}
+
+bool wf_context_is_recorded_later(const wf_context *ctx)
+{
+    return ctx->recorded_later;
+}
+
 wf_status wf_tape_record(const wf_call *call)
 {
     wf_tape *tape = call->ctx->tape;
     bool wanted = false;
     node *n;
 
-    if (!tape && call->op->backward && call->ctx->uses.later)
+    if (!tape && call->op->backward && call->ctx->recorded_later)
         note_wanted(call);
     if (tape && !call->op->backward)
         warn_of_lost_gradient(call);
@@ -255,7 +268,7 @@ wf_status wf_tape_record(const wf_call *call)
     if (!n)
         return wf_fail(call->ctx, WF_ENOMEM, "no memory for a node of the tape");
     n->op = call->op;
-    n->path = call->ctx->path;
+    n->path = call->ctx->failure.path;
     n->point = call->ctx->point;
     n->n_in = call->n_in;
     n->n_out = call->n_out;
@@ -287,7 +300,7 @@ wf_status wf_tape_record(const wf_call *call)
         }
     }
     note_recomputed(tape, n, call);
-    return tape->ctx->error.code;
+    return tape->ctx->failure.error.code;
 }
 
 wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *arg), void *arg)
@@ -295,7 +308,7 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
     node *n;
 
     if (!ctx->tape)
-        return ctx->error.code;
+        return ctx->failure.error.code;
     n = append(ctx->tape);
     if (!n)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a hook of the tape");
@@ -355,11 +368,11 @@ wf_status wf_tape_settle(wf_tape *tape)
 
             if (!e->given)
                 continue;
-            if (tape->ctx->error.code == WF_OK)
+            if (tape->ctx->failure.error.code == WF_OK)
                 own(e->leaf);
             wf_tensor_release(e->leaf);
             *e = (edge){.leaf = NULL};
         }
     }
-    return tape->ctx->error.code;
+    return tape->ctx->failure.error.code;
 }

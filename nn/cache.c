@@ -3,6 +3,7 @@
 #include "core/device.h"
 #include "core/host_data.h"
 #include "kernels/attention_cached.h"
+#include "nn/uses_internal.h"
 #include <stdlib.h>
 
 /* What one module keeps: [slots, positions, groups, head size] each. */
@@ -66,7 +67,7 @@ void wf_nn_cache_close(wf_nn_cache *c)
 
 wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache)
 {
-    wf_uses *uses = wf_context_uses(ctx);
+    wf_nn_uses *uses = wf_nn_uses_of(ctx);
     wf_nn_cache *last = uses->cache;
 
     uses->cache = cache;
@@ -75,7 +76,7 @@ wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache)
 
 wf_nn_cache *wf_nn_cache_now(wf_context *ctx)
 {
-    return wf_context_uses(ctx)->cache;
+    return wf_nn_uses_of(ctx)->cache;
 }
 
 wf_tensor *wf_nn_cache_positions(const wf_nn_cache *c)

@@ -4,6 +4,7 @@
  * parameters, the second one gives them leaves under the same numbers.
  */
 #include "nn/checkpointing.h"
+#include "nn/uses_internal.h"
 #include <string.h>
 
 /* What is saved: the input, and documents where there are some. */
@@ -12,7 +13,7 @@ enum { INPUT, FIRST, POSITIONS, SAVED };
 typedef struct run {
     wf_nn_module *module;
     int64_t first, end; /* numbers of its uses of parameters */
-    void *pass;
+    struct wf_nn_pass *pass;
     bool source; /* the input wants no gradient, and one is recorded for the parameters alone */
 } run;
 
@@ -31,18 +32,19 @@ static void walk_again(wf_gradient *g, const run *r)
 {
     wf_nn_module *m = r->module;
     wf_context *ctx = m->ctx;
-    wf_uses *uses = wf_context_uses(ctx), outside = *uses;
+    wf_nn_uses *uses = wf_nn_uses_of(ctx), outside = *uses;
     wf_tape *tape = wf_tape_open(ctx);
     const char *phase = wf_context_phase(ctx, "forward again");
     wf_tensor *x = r->source ? wf_detach(g->in[INPUT]) : wf_source_of(g, INPUT), *y;
+    bool later = wf_context_recorded_later(ctx, false);
     double share;
 
-    *uses = (wf_uses){.next = r->first,
-                      .recompute = true,
-                      .pass = r->pass,
-                      .cache = outside.cache,
-                      .first = g->n_in > 1 ? g->in[FIRST] : NULL,
-                      .positions = g->n_in > 1 ? g->in[POSITIONS] : NULL};
+    *uses = (wf_nn_uses){.next = r->first,
+                         .recompute = true,
+                         .pass = r->pass,
+                         .cache = outside.cache,
+                         .first = g->n_in > 1 ? g->in[FIRST] : NULL,
+                         .positions = g->n_in > 1 ? g->in[POSITIONS] : NULL};
     wf_scope_open(ctx);
     share = wf_context_model_share(ctx, 0);
     y = wf_scope_return(ctx, x ? m->type->forward(m, x) : NULL);
@@ -50,6 +52,7 @@ static void walk_again(wf_gradient *g, const run *r)
     if (y)
         check_uses(r, uses->next);
     *uses = outside;
+    wf_context_recorded_later(ctx, later);
     wf_context_phase(ctx, phase);
     if (y && y->requires_grad)
         wf_backward(y, g->dout[0], g->defer);
@@ -75,7 +78,7 @@ static const wf_op run_op = {.name = "checkpoint",
 
 wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
 {
-    wf_uses *uses = wf_context_uses(m->ctx);
+    wf_nn_uses *uses = wf_nn_uses_of(m->ctx);
     run attr = {m, uses->next, 0, uses->pass, !x->requires_grad};
     wf_call call = {.op = &run_op,
                     .ctx = m->ctx,
@@ -86,9 +89,9 @@ wf_tensor *wf_nn_checkpoint(wf_nn_module *m, wf_tensor *x)
     wf_tape *tape = wf_tape_switch(m->ctx, NULL);
     wf_tensor *y;
 
-    uses->later = true; /* nothing is recomputed inside: no tape records */
+    wf_context_recorded_later(m->ctx, true); /* nothing is recomputed inside: no tape records */
     y = m->type->forward(m, x);
-    uses->later = false;
+    wf_context_recorded_later(m->ctx, false);
     attr.end = uses->next;
     wf_tape_switch(m->ctx, tape);
     if (!y || y == x || !y->requires_grad)

@@ -4,6 +4,7 @@
  */
 #include "nn/hooks_internal.h"
 #include "core/op.h"
+#include "nn/uses_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ bool wf_nn_is_recomputing(const void *module)
 {
     const wf_nn_module *m = module;
 
-    return wf_context_uses(m->ctx)->recompute;
+    return wf_nn_uses_of(m->ctx)->recompute;
 }
 
 void wf_nn_hooks_enter(wf_nn_module *m)

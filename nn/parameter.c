@@ -1,5 +1,6 @@
 /* nn/parameter.c - parameters: making and freeing them, and their uses in a forward pass. */
 #include "nn/pass_internal.h"
+#include "nn/uses_internal.h"
 #include <stdlib.h>
 
 wf_nn_parameter *wf_nn_parameter_new(wf_context *ctx, int ndim, const wf_dim *dims, bool decay)
@@ -37,13 +38,13 @@ wf_nn_parameter *wf_nn_tie(wf_nn_parameter *parameter)
 }
 
 /* A leaf for the next use of p, which later runs of the same ops find under the same number. */
-static wf_tensor *leaf_of(wf_nn_parameter *p, wf_tensor *t, wf_uses *uses)
+static wf_tensor *leaf_of(wf_nn_parameter *p, wf_tensor *t, wf_nn_uses *uses)
 {
     wf_nn_leaves *l = wf_nn_leaves_now(t->ctx, p);
     int slot = l ? wf_nn_leaves_slot(t->ctx, l, uses->next++) : -1;
     wf_tensor *leaf = slot < 0 ? NULL : wf_leaf(t);
 
-    if (leaf && !uses->later) {
+    if (leaf && !wf_context_is_recorded_later(t->ctx)) {
         wf_tensor_release(l->use[slot]);
         l->use[slot] = wf_tensor_retain(leaf);
     }
@@ -53,7 +54,7 @@ static wf_tensor *leaf_of(wf_nn_parameter *p, wf_tensor *t, wf_uses *uses)
 wf_tensor *wf_nn_parameter_use(wf_context *ctx, wf_nn_parameter *p)
 {
     wf_tensor *t = p->at_use ? p->at_use : p->tensor;
-    wf_uses *uses = wf_context_uses(ctx);
+    wf_nn_uses *uses = wf_nn_uses_of(ctx);
 
     if (wf_tensor_is_absent(t)) {
         wf_fail(ctx, WF_EINVAL,
@@ -62,7 +63,7 @@ wf_tensor *wf_nn_parameter_use(wf_context *ctx, wf_nn_parameter *p)
                 p->path);
         return NULL;
     }
-    if (!p->frozen && (uses->later || wf_context_recording(ctx)))
+    if (!p->frozen && (wf_context_is_recorded_later(ctx) || wf_context_recording(ctx)))
         t = leaf_of(p, t, uses);
     return t;
 }

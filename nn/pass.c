@@ -1,6 +1,7 @@
 /* nn/pass.c - forward passes in flight, and the leaves of parameters in them. */
 #include "nn/pass_internal.h"
 #include "core/memory/blocks.h"
+#include "nn/uses_internal.h"
 #include <string.h>
 
 struct wf_nn_pass {
@@ -21,11 +22,16 @@ wf_nn_pass *wf_nn_pass_open(wf_context *ctx)
 
 wf_nn_pass *wf_nn_pass_switch(wf_context *ctx, wf_nn_pass *pass)
 {
-    wf_uses *uses = wf_context_uses(ctx);
+    wf_nn_uses *uses = wf_nn_uses_of(ctx);
     wf_nn_pass *last = uses->pass;
 
     uses->pass = pass;
     return last;
+}
+
+int64_t wf_nn_next_use(wf_context *ctx)
+{
+    return wf_nn_uses_of(ctx)->next;
 }
 
 static wf_nn_leaves *find(const wf_nn_parameter *p, const wf_nn_pass *pass)
@@ -89,8 +95,8 @@ void wf_nn_pass_close(wf_nn_pass *pass)
 {
     if (!pass)
         return;
-    if (wf_context_uses(pass->ctx)->pass == pass)
-        wf_context_uses(pass->ctx)->pass = NULL;
+    if (wf_nn_uses_of(pass->ctx)->pass == pass)
+        wf_nn_uses_of(pass->ctx)->pass = NULL;
     while (pass->leaves) {
         wf_nn_leaves *l = pass->leaves, **at = &l->parameter->leaves;
 
@@ -119,7 +125,7 @@ void wf_nn_leaves_free_all(wf_nn_parameter *p)
 
 wf_nn_leaves *wf_nn_leaves_now(wf_context *ctx, wf_nn_parameter *p)
 {
-    wf_nn_pass *pass = wf_context_uses(ctx)->pass;
+    wf_nn_pass *pass = wf_nn_uses_of(ctx)->pass;
     wf_nn_leaves *l = find(p, pass);
 
     if (l)

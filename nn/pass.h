@@ -20,7 +20,7 @@ typedef struct wf_nn_pass wf_nn_pass;
 /** wf_nn_leaves - the leaves of one parameter in one pass, each with its gradient after
  * backward. */
 typedef struct wf_nn_leaves {
-    /* in order of use in forward, and the numbers of these uses (wf_context_uses); a leaf is
+    /* in order of use in forward, and the numbers of these uses (wf_nn_next_use); a leaf is
        NULL where it is made when backward runs its module again */
     int uses, room;
     wf_tensor **use;
@@ -43,6 +43,10 @@ WF_API void wf_nn_pass_close(wf_nn_pass *pass);
 /** wf_nn_pass_switch - makes uses of parameters from now on those of another pass, or of the
  * unnamed one (NULL); returns the last. */
 WF_API wf_nn_pass *wf_nn_pass_switch(wf_context *ctx, wf_nn_pass *pass);
+
+/** wf_nn_next_use - returns the number of the next use of a parameter that is trained; numbers
+ * ascend, over all passes. */
+WF_API int64_t wf_nn_next_use(wf_context *ctx);
 
 /** wf_nn_leaves_of - returns a parameter's leaves in a pass (NULL: the unnamed one), an empty
  * list where it was not used. Owner: the parameter, until the pass is closed. */

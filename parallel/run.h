@@ -87,7 +87,7 @@ typedef struct wf_par_options {
     const char *device;     /* wf_device_open's: "cpu" or "cuda"; NULL: "cpu" */
     bool tf32;              /* wf_device_options.tf32; with exact_off alone */
     /* on cuda with one rank: steps are captured once and run as CUDA graphs from the second one
-       on (parallel/train/graph_step_internal.h). The loss function and the model see the first
+       on (parallel/train/graph_step.c). The loss function and the model see the first
        two alone: neither may depend on what the host changes later */
     bool cuda_graph;
     int threads; /* per rank; 0 means 1 */

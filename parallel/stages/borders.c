@@ -5,6 +5,7 @@
 #include "parallel/stages/borders.h"
 #include "core/op.h"
 #include "mesh/array/mesh.h"
+#include "nn/pass.h"
 #include "parallel/train/train_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -66,13 +67,13 @@ typedef struct pass {
 
 static void row_begins(pass *p, wf_par_chain_step *row)
 {
-    row->first_use = wf_context_uses(p->ctx)->next - p->base;
+    row->first_use = wf_nn_next_use(p->ctx) - p->base;
     row->forward = -wf_context_flops(p->ctx);
 }
 
 static void row_ends(pass *p, wf_par_chain_step *row)
 {
-    row->uses = wf_context_uses(p->ctx)->next - p->base - row->first_use;
+    row->uses = wf_nn_next_use(p->ctx) - p->base - row->first_use;
     row->forward += wf_context_flops(p->ctx);
 }
 
@@ -85,7 +86,7 @@ static wf_tensor *forward(pass *p, const char *input, wf_par_head_loss_function 
     wf_tensor *x[WF_NN_CARRIED] = {wf_par_batch_tensor(batch, input)}, *loss;
     int n = 1;
 
-    p->base = wf_context_uses(p->ctx)->next;
+    p->base = wf_nn_next_use(p->ctx);
     for (int64_t i = 0; i < b->steps && n > 0; i++) {
         wf_par_chain_step *row = &b->step[i];
 

@@ -3,6 +3,7 @@
  * hooks see in the run: shapes, types and layouts of tensors and gradients, whether there is a gradient,
  * the numbers of uses of parameters, and work.
  */
+#include "nn/pass.h"
 #include "parallel/pipeline/split.h"
 #include "parallel/stages/borders.h"
 #include "tests/parallel/parallel_harness.h"
@@ -50,7 +51,7 @@ static wf_tensor *gradient_comes(void *self, wf_nn_module *m, wf_tensor *gradien
 static wf_tensor *spying_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
     sight *s = &seen[wf_context_rank(model->ctx)];
-    int64_t count, base = wf_context_uses(model->ctx)->next;
+    int64_t count, base = wf_nn_next_use(model->ctx);
     wf_tensor *loss = wf_par_gpt_loss(model, batch);
     wf_nn_parameter **p = wf_nn_parameters(model, &count);
 
