@@ -3,13 +3,13 @@
  * parameter: a strategy is a row of choices, and the mechanism (shard/units_internal.h,
  * unshard_internal.h, gradient_reduce_internal.h) is shared. Not installed.
  *
- * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter has the
- * layout that tensor parallelism gives it; at rest it, its gradient and its optimizer state have
- * that one too, or are sharded: one dim is cut further by one of the data-parallel axes.
+ * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter has the layout that tensor
+ * parallelism gives it. It is stored, like its gradient and its optimizer state, in that one too, or sharded: one dim is
+ * cut further by one of the data-parallel axes. docs/architecture.md has a picture of its states.
  *
- * Where parameters are bf16, the one at rest is the f32 master, which lies where the optimizer's
- * state does; what modules compute with is bf16 and always gathered, be it from this rank alone. One that is
- * frozen has no master: what rests is what modules compute with.
+ * Where parameters are bf16, the stored one is the f32 master, which lies where the optimizer's state does; what modules
+ * compute with is bf16 and always gathered, be it from this rank alone. One that is frozen has no master: what is stored
+ * is what modules compute with.
  */
 #ifndef WF_PARALLEL_PARALLEL_INTERNAL_H
 #define WF_PARALLEL_PARALLEL_INTERNAL_H
@@ -39,35 +39,39 @@ struct wf_par {
     unsigned
         reduced; /* over which gradients are summed in every micro-step, or group; 0: once a step */
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
-    bool reported_inexact;              /* wf_par_report_inexact has written its line */
-    struct place *places;               /* what plans have put into models */
-    struct wf_par_holding *holdings;    /* the parameters that it is cut into */
-    struct wf_par_units *models;        /* the units of every planned model */
-    struct wf_par_sharding_plan *plans; /* what has been asked for, model by model */
+    bool reported_inexact;                 /* wf_par_report_inexact has written its line */
+    struct place *places;                  /* what plans have put into models */
+    struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
+    struct wf_par_units *models;           /* the units of every planned model */
+    struct wf_par_sharding_plan *plans;    /* what has been asked for, model by model */
 };
 
-/* What a sharding plan has to say about a parameter: layouts where it is computed with (whole, or split
-   by tensor parallelism), where it is kept, for its gradient and for the optimizer's state. */
-typedef struct wf_par_holding {
-    struct wf_par_holding *next; /* links the rank's list */
-    const wf_par_policy *policy; /* its unit's */
-    const wf_layout *compute_layout, *shard_layout, *gradient, *optimizer;
-    wf_dtype
-        rest; /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
-    const wf_layout *micro; /* the layout of its gradient after a micro-step that sums it */
-    wf_tensor *
-        gathered; /* in its compute layout, absent between uses; NULL where that is the shard */
-    wf_tensor *
-        low_precision; /* the bf16 copy in the shard layout: made of the master when it is first
-                                 gathered after an update; NULL in between, and where parameters are
-                                 f32 */
-    int64_t owner;     /* the lowest module that has all its uses, see units.c */
-    int64_t slot;      /* where its gradients are, see gradient_reduce.c */
-    int home;          /* the one that counts it, of the pipeline ranks that have it */
-    bool styled;       /* a style has said how it is used */
-} wf_par_holding;
+/* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside the stored one
+   (wf_nn_parameter.tensor, in shard_layout and `stored`). */
+typedef struct wf_par_parameter_state {
+    struct wf_par_parameter_state *next; /* links the rank's list */
+    const wf_par_policy *policy;         /* its unit's */
+    /* to compute with: whole, or split by tensor parallelism */
+    const wf_layout *compute_layout;
+    /* as it is stored, between the uses of its unit */
+    const wf_layout *shard_layout;
+    /* its gradient's: when the step is reduced; after a micro-step that sums it over ranks */
+    const wf_layout *gradient, *micro;
+    const wf_layout *optimizer;
+    /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
+    wf_dtype stored;
+    /* gathered: in its compute layout, absent between uses; NULL where that is the stored one */
+    wf_tensor *gathered;
+    /* the compute copy: bf16 in the shard layout, made of the master when it is first gathered after an update; NULL in
+       between, and where parameters are f32 */
+    wf_tensor *low_precision;
+    int64_t owner;   /* the lowest module that has all its uses, see units.c */
+    int64_t slot;    /* where its gradients are, see gradient_slots_internal.h */
+    int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
+    bool styled;     /* a style has said how it is used */
+} wf_par_parameter_state;
 
-static inline wf_par_holding *wf_par_holding_of(const wf_nn_parameter *p)
+static inline wf_par_parameter_state *wf_par_state_of(const wf_nn_parameter *p)
 {
     return p->plan;
 }
@@ -82,9 +86,9 @@ static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *para
 }
 
 /* What is gathered of it: as modules compute with it, or nf4, which ops take as that. */
-static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_holding *h)
+static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_parameter_state *h)
 {
-    return h->rest == WF_NF4 ? WF_NF4 : par->options.param_dtype;
+    return h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Whether gradients are taken unit by unit: to be summed over ranks, to be stored in less, or to be
@@ -100,7 +104,7 @@ void wf_par_add_name(char *list, size_t size, const char *name);
 /* The strategy of a name; WF_EINVAL with the names that there are. */
 const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error);
 
-/* Whether what modules compute with is another tensor than the parameter at rest. */
+/* Returns whether what modules compute with is another tensor than the stored one. */
 bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p);
 
 /* The name of the strategy of all units; "per_module" where they differ. */
@@ -126,7 +130,7 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
 void wf_par_tell_axis(wf_par *par, int axis);
 
 /* Fill in the layouts that follow from `use` and the policy. */
-void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h);
+void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_state *h);
 
 /* Writes to standard error, from the first rank and once, why the layout is not exact; nothing in a plan, and while it is exact
    as far as is known. */

@@ -28,8 +28,8 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
     entry->path = strdup(t->parameter[i]->path);
     entry->ndim = master->ndim;
     memcpy(entry->dim, master->dim, sizeof entry->dim);
-    entry->layout = wf_saved_layout_of(wf_par_holding_of(t->parameter[i])->optimizer,
-                                       wf_par_holding_of(t->parameter[i])->home);
+    entry->layout = wf_saved_layout_of(wf_par_state_of(t->parameter[i])->optimizer,
+                                       wf_par_state_of(t->parameter[i])->owning_rank);
     s->index.count++;
     return entry->path != NULL;
 }

@@ -44,7 +44,7 @@ wf_status wf_par_snapshot_serves(wf_par_trainer *t)
 
     for (int64_t i = 0; i < t->count; i++) {
         const wf_nn_parameter *p = t->parameter[i];
-        const wf_par_holding *h = wf_par_holding_of(p);
+        const wf_par_parameter_state *h = wf_par_state_of(p);
 
         if (p->frozen)
             continue;

@@ -16,7 +16,7 @@ struct wf_par_buddies {
 /* The axis over which only one rank has each part of a parameter and its state; -1: others hold all of it too. */
 static int lonely_axis(const wf_par *par, const wf_nn_parameter *p)
 {
-    const wf_layout *layout = p->frozen ? p->tensor->layout : wf_par_holding_of(p)->optimizer;
+    const wf_layout *layout = p->frozen ? p->tensor->layout : wf_par_state_of(p)->optimizer;
     int axis = -1;
 
     for (int k = 0; k < par->n_dp; k++) {
@@ -111,7 +111,7 @@ bool wf_par_shard_cuts_blocks(const wf_tensor *moment)
 static wf_status check(const wf_par_buddies *b, int64_t i)
 {
     const wf_nn_parameter *p = b->parameter[i];
-    const wf_par_holding *h = wf_par_holding_of(p);
+    const wf_par_parameter_state *h = wf_par_state_of(p);
 
     if (wf_nn_optimizer_is_matrix(b->optimizer, i))
         return wf_fail(b->par->ctx, WF_EUNSUPPORTED,

@@ -1,8 +1,11 @@
-/* parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for gradient_reduce.c and gradient_finish.c. */
+/*
+ * parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for gradient_collect.c, gradient_buckets.c
+ * and gradient_reduce.c. Not installed.
+ */
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 
-#include "parallel/shard/gradient_apart_internal.h"
+#include "parallel/shard/gradient_sequences_internal.h"
 #include "parallel/shard/gradient_reduce_internal.h"
 #include "parallel/shard/gradient_sum_internal.h"
 
@@ -38,5 +41,18 @@ struct wf_par_gradients {
     wf_move *bucket; /* some of them on their way */
     bool summed;     /* whether sums over ranks have begun */
 };
+
+/* ---- gradient_collect.c ---- */
+
+/* Waits for the gradients whose sum over ranks was begun last, and adds them to their slots. */
+wf_status wf_par_gradients_settle(wf_par_gradients *g);
+
+/* ---- gradient_buckets.c ---- */
+
+/* Refuses a step in which some micro-step has not ended. */
+wf_status wf_par_gradients_complete(const wf_par_gradients *g);
+
+/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that they come to. */
+void wf_par_gradients_list(wf_par_gradients *g);
 
 #endif

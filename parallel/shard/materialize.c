@@ -38,18 +38,18 @@ static void put(wf_nn_parameter *p, wf_tensor *t)
     wf_tensor_release(last);
 }
 
-/* Where a parameter that is split at rest, or a master, is gathered to; no memory yet. */
-static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *rest)
+/* Makes the tensor that a sharded parameter, or a master, is gathered to; no memory yet. */
+static void prepare_gathered(wf_par *par, wf_nn_parameter *p, wf_tensor *stored)
 {
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
 
-    if (!rest || !wf_par_is_gathered(par, p))
+    if (!stored || !wf_par_is_gathered(par, p))
         return;
     wf_tensor_release(h->gathered);
     h->gathered = wf_tensor_retain(
-        h->rest == WF_NF4 ? wf_nf4_absent(rest, h->compute_layout)
-                          : wf_tensor_absent(par->ctx, par->options.param_dtype, rest->ndim,
-                                             rest->dim, h->compute_layout));
+        h->stored == WF_NF4 ? wf_nf4_absent(stored, h->compute_layout)
+                            : wf_tensor_absent(par->ctx, par->options.param_dtype, stored->ndim,
+                                               stored->dim, h->compute_layout));
     p->at_use = h->gathered;
 }
 
@@ -75,22 +75,22 @@ static wf_tensor *quantised(wf_par *par, const wf_nn_parameter *p, const wf_tens
     return status == WF_OK ? y : NULL;
 }
 
-/* What it starts from, in its layout at rest; recipes are replayed in f32. */
+/* What it starts from, in its shard layout; recipes are replayed in f32. */
 static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
 {
     wf_context *ctx = par->ctx;
     const wf_tensor *fake = p->tensor;
-    bool narrow = wf_par_holding_of(p)->rest != WF_F32;
+    bool narrow = wf_par_state_of(p)->stored != WF_F32;
     wf_memory_kind kind = kind_at_rest(par, p), outside;
     wf_tensor *t = wf_tensor_new(ctx, WF_F32, fake->ndim, fake->dim, wf_par_layout(p),
                                  narrow ? WF_MEMORY_WORKSPACE : kind);
 
     if (!t || wf_nn_replay(p, t) != WF_OK || !narrow)
         return t;
-    if (wf_par_holding_of(p)->rest == WF_NF4)
+    if (wf_par_state_of(p)->stored == WF_NF4)
         return quantised(par, p, t);
     outside = wf_context_memory_kind(ctx, kind);
-    t = wf_cast(t, wf_par_holding_of(p)->rest);
+    t = wf_cast(t, wf_par_state_of(p)->stored);
     wf_context_memory_kind(ctx, outside);
     return t;
 }
@@ -113,7 +113,7 @@ static wf_status make_real(wf_par *par, wf_nn_parameter *p)
 
 wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
 {
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
     wf_context *ctx = par->ctx;
     wf_memory_kind outside;
     wf_tensor *t;
@@ -125,7 +125,7 @@ wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
     t = wf_cast(p->tensor, par->options.param_dtype);
     wf_context_memory_kind(ctx, outside);
     if (t) {
-        h->rest = par->options.param_dtype;
+        h->stored = par->options.param_dtype;
         put(p, t);
         prepare_gathered(par, p, t);
     }
@@ -207,7 +207,7 @@ static wf_status nobody_holds(wf_par *par, wf_nn_parameter *p)
 static wf_status make_fake(wf_par *par, wf_nn_parameter *p)
 {
     const wf_tensor *real = p->tensor;
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
     wf_context *ctx = par->ctx;
     wf_tensor *fake;
 

@@ -83,7 +83,7 @@ static wf_tensor *move(const stack *s, wf_tensor *t, const wf_layout *to)
 static wf_tensor *directions(const stack *s)
 {
     const wf_nn_parameter *first = s->parameter[s->index[0]];
-    const wf_layout *layout = wf_par_holding_of(first)->optimizer;
+    const wf_layout *layout = wf_par_state_of(first)->optimizer;
     const wf_dim *dims = first->tensor->dim;
     wf_tensor *all =
         wf_tensor_new(s->par->ctx, WF_F32, 3, (wf_dim[]){wf_dim_batch(s->n), dims[0], dims[1]},
@@ -103,7 +103,7 @@ static wf_tensor *directions(const stack *s)
 static wf_status step(const stack *s)
 {
     const wf_nn_parameter *first = s->parameter[s->index[0]];
-    const wf_layout *rest = wf_par_holding_of(first)->shard_layout;
+    const wf_layout *sharded = wf_par_state_of(first)->shard_layout;
     const wf_dim *dims = first->tensor->dim;
     wf_context *ctx = s->par->ctx;
     wf_tensor *mine, *back = NULL;
@@ -118,17 +118,17 @@ static wf_status step(const stack *s)
             break;
     }
     if (mine && wf_context_status(ctx) == WF_OK)
-        back = move(s, mine, stacked(s, rest));
+        back = move(s, mine, stacked(s, sharded));
     for (int64_t k = 0; back && k < s->n; k++)
         wf_nn_optimizer_apply(s->optimizer, s->index[k], s->parameter[s->index[k]]->tensor,
-                              matrix_of(back, k, dims, rest));
+                              matrix_of(back, k, dims, sharded));
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
 
 static bool alike(const wf_nn_parameter *p, const wf_nn_parameter *q)
 {
-    const wf_par_holding *a = wf_par_holding_of(p), *b = wf_par_holding_of(q);
+    const wf_par_parameter_state *a = wf_par_state_of(p), *b = wf_par_state_of(q);
 
     for (int d = 0; d < 2; d++)
         if (!wf_dim_equal(p->tensor->dim[d], q->tensor->dim[d]))
@@ -161,7 +161,7 @@ wf_status wf_par_muon_update(wf_par *par, wf_nn_optimizer *optimizer, int64_t co
         if (done[i] || !grad[i] || !wf_nn_optimizer_is_matrix(optimizer, i))
             continue;
         s.n = 0;
-        s.policy = wf_par_holding_of(parameter[i])->policy;
+        s.policy = wf_par_state_of(parameter[i])->policy;
         high = wf_par_ranks_along(par, wf_par_tensor_axes(par) | axis_bit(s.policy));
         for (int64_t k = i; k < count && s.n < high; k++)
             if (!done[k] && grad[k] && wf_nn_optimizer_is_matrix(optimizer, k) &&

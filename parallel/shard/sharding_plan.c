@@ -126,11 +126,11 @@ typedef struct planner {
     bool found;
 } planner;
 
-/* Every parameter has a holding, and nothing of an earlier plan in it. */
+/* Gives every parameter a state, with nothing of an earlier plan in it. */
 static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
-    wf_par_holding *h = p->plan;
+    wf_par_parameter_state *h = p->plan;
 
     (void)m;
     (void)name;
@@ -146,18 +146,18 @@ static void plain_layout(void *arg, wf_nn_module *m, const char *name, wf_nn_par
             wf_fail(pl->par->ctx, WF_ENOMEM, "no memory for the plan of %s", p->path);
             return;
         }
-        h->next = pl->par->holdings;
-        pl->par->holdings = h;
+        h->next = pl->par->states;
+        pl->par->states = h;
         p->plan = h;
     }
-    *h = (wf_par_holding){.next = h->next, .owner = -1};
+    *h = (wf_par_parameter_state){.next = h->next, .owner = -1};
 }
 
 static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     planner *pl = arg;
     wf_mesh *mesh = pl->par->mesh;
-    wf_par_holding *h = p->plan;
+    wf_par_parameter_state *h = p->plan;
     const wf_layout *layout;
 
     if (strcmp(name, pl->split->parameter + (*pl->split->parameter == '?')) != 0)
@@ -364,7 +364,7 @@ void wf_par_drop_plans(wf_par *par)
         next = p->next;
         free(p);
     }
-    for (wf_par_holding *h = par->holdings, *next; h; h = next) {
+    for (wf_par_parameter_state *h = par->states, *next; h; h = next) {
         next = h->next;
         wf_tensor_release(h->gathered);
         wf_tensor_release(h->low_precision);
@@ -372,10 +372,10 @@ void wf_par_drop_plans(wf_par *par)
     }
     wf_par_sharding_plan_drop(par, NULL);
     par->places = NULL;
-    par->holdings = NULL;
+    par->states = NULL;
 }
 
 const wf_layout *wf_par_layout(const wf_nn_parameter *parameter)
 {
-    return parameter->plan ? wf_par_holding_of(parameter)->shard_layout : NULL;
+    return parameter->plan ? wf_par_state_of(parameter)->shard_layout : NULL;
 }

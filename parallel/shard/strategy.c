@@ -189,9 +189,9 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
 
 bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p)
 {
-    const wf_par_holding *h = wf_par_holding_of(p);
+    const wf_par_parameter_state *h = wf_par_state_of(p);
 
-    return h->shard_layout != h->compute_layout || wf_par_gathered_dtype(par, h) != h->rest;
+    return h->shard_layout != h->compute_layout || wf_par_gathered_dtype(par, h) != h->stored;
 }
 
 bool wf_par_is_dp(const wf_par *par, int axis)
@@ -246,7 +246,7 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
 }
 
 /* What is frozen needs no bits that modules do not compute with; of matrices between features 4 may do. */
-static wf_dtype dtype_at_rest(const wf_par *par, const wf_nn_parameter *p)
+static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
     bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix && p->tensor->ndim == 2;
 
@@ -254,14 +254,14 @@ static wf_dtype dtype_at_rest(const wf_par *par, const wf_nn_parameter *p)
 }
 
 /* Rows of nf4 are not cut. */
-void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_holding *h)
+void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_state *h)
 {
     const wf_par_strategy *s = h->policy->strategy;
     const wf_layout *split;
     bool master = par->options.param_dtype != WF_F32 && !p->frozen;
 
-    h->rest = dtype_at_rest(par, p);
-    if (h->rest == WF_NF4 && h->policy->axis >= 0)
+    h->stored = stored_dtype(par, p);
+    if (h->stored == WF_NF4 && h->policy->axis >= 0)
         split = wf_layout_split(par->mesh, h->compute_layout, 0, h->policy->axis);
     else
         split = split_layout(par, p->tensor, h->compute_layout, h->policy->axis);

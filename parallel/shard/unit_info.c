@@ -30,10 +30,10 @@ wf_par_unit_info wf_par_unit_at(const wf_par *par, const wf_nn_module *model, in
 
     for (int64_t k = 0; k < u->count; k++) {
         const wf_tensor *t = u->parameter[k]->tensor;
-        const wf_par_holding *h = wf_par_holding_of(u->parameter[k]);
+        const wf_par_parameter_state *h = wf_par_state_of(u->parameter[k]);
 
         info.elements += wf_tensor_count(t);
-        info.shard_bytes += local_bytes(par->mesh, t, h->rest, h->shard_layout);
+        info.shard_bytes += local_bytes(par->mesh, t, h->stored, h->shard_layout);
         info.compute_bytes +=
             local_bytes(par->mesh, t, wf_par_gathered_dtype(par, h), h->compute_layout);
     }

@@ -63,7 +63,7 @@ static void visit_module(void *arg, wf_nn_module *m)
 static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
     tree *t = arg;
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
     int64_t at = t->visited - 1;
 
     (void)name;
@@ -186,7 +186,7 @@ static int64_t wrap(tree *t)
 /* The lowest unit that has all uses of a parameter. */
 static const entry *unit_entry_of(const tree *t, const wf_nn_parameter *p)
 {
-    int64_t at = wf_par_holding_of(p)->owner;
+    int64_t at = wf_par_state_of(p)->owner;
 
     while (t->entries[at].unit < 0)
         at = t->entries[at].parent;
@@ -231,7 +231,7 @@ static wf_status choose_reduced(const tree *t)
 static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
     for (int64_t i = 0; i < count; i++) {
-        wf_par_holding *h = wf_par_holding_of(parameter[i]);
+        wf_par_parameter_state *h = wf_par_state_of(parameter[i]);
 
         h->policy = unit_entry_of(t, parameter[i])->policy;
         wf_par_lay_out(t->par, parameter[i], h);
@@ -321,7 +321,7 @@ static wf_par_units *make(tree *t, wf_nn_module *root, int64_t count,
     wf_nn_visit(root, add_module, NULL, t);
     wf_nn_visit(root, visit_module, find_home, t);
     for (int64_t i = 0; i < count; i++)
-        t->entries[wf_par_holding_of(parameter[i])->owner].elements +=
+        t->entries[wf_par_state_of(parameter[i])->owner].elements +=
             wf_tensor_count(parameter[i]->tensor);
     if (check_rules(t) != WF_OK) {
         free(all);

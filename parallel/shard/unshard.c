@@ -48,7 +48,7 @@ wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit
 /* What is gathered: the parameter's shard, or the low-precision copy of its master. */
 static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
 {
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
     wf_memory_kind kind;
 
     if (p->tensor->dtype == wf_par_gathered_dtype(par, h))
@@ -65,7 +65,7 @@ static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
 
 static void forget_low_precision(wf_nn_parameter *p)
 {
-    wf_par_holding *h = wf_par_holding_of(p);
+    wf_par_parameter_state *h = wf_par_state_of(p);
 
     wf_tensor_release(h->low_precision);
     h->low_precision = NULL;
@@ -86,7 +86,7 @@ static wf_status begin(wf_par_unit *u)
         all->list[i] = source(all->par, u->parameter[i]);
         if (!all->list[i])
             return wf_context_status(all->par->ctx);
-        all->to[i] = wf_par_holding_of(u->parameter[i])->compute_layout;
+        all->to[i] = wf_par_state_of(u->parameter[i])->compute_layout;
     }
     u->handle = wf_par_move_begin(all->par, kind_of(u), u->split, all->list, all->to);
     return wf_context_status(all->par->ctx);
@@ -105,7 +105,7 @@ static wf_status finish(wf_par_unit *u)
     status = wf_par_move_end(all->par, kind_of(u), u->handle, all->list);
     u->handle = NULL;
     for (int64_t i = 0; i < u->split && status == WF_OK; i++) {
-        wf_par_holding *h = wf_par_holding_of(u->parameter[i]);
+        wf_par_parameter_state *h = wf_par_state_of(u->parameter[i]);
 
         wf_tensor_comes_with(h->gathered, u);
         status = wf_tensor_take(h->gathered, all->list[i]);
@@ -123,7 +123,7 @@ static void release(wf_par_unit *u)
     if (u->keep_unsharded || u->pins > 0)
         return;
     for (int64_t i = 0; u->unsharded && i < u->split; i++)
-        wf_tensor_drop(wf_par_holding_of(u->parameter[i])->gathered);
+        wf_tensor_drop(wf_par_state_of(u->parameter[i])->gathered);
     u->unsharded = false;
 }
 
@@ -254,10 +254,10 @@ void wf_par_unit_leave(wf_par_unit *u)
         return;
     pass_ends(all);
     if (!all->recording)
-        wf_par_units_rest(all);
+        wf_par_units_reshard(all);
 }
 
-void wf_par_units_rest(wf_par_units *all)
+void wf_par_units_reshard(wf_par_units *all)
 {
     for (int64_t u = 0; all && u < all->count; u++) {
         if (wf_context_status(all->par->ctx) == WF_OK)
@@ -314,14 +314,14 @@ void wf_par_unit_unpin(wf_par_unit *u)
 
 void wf_par_units_change(wf_par_units *all)
 {
-    wf_par_units_rest(all);
+    wf_par_units_reshard(all);
     for (int64_t u = 0; all && u < all->count; u++) {
         wf_par_unit *unit = &all->unit[u];
 
         for (int64_t i = 0; i < unit->split; i++) {
             forget_low_precision(unit->parameter[i]);
             if (unit->unsharded)
-                wf_tensor_drop(wf_par_holding_of(unit->parameter[i])->gathered);
+                wf_tensor_drop(wf_par_state_of(unit->parameter[i])->gathered);
         }
         unit->unsharded = false;
     }

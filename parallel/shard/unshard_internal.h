@@ -22,9 +22,9 @@ wf_status wf_par_unit_pin(wf_par_unit *unit);
 wf_status wf_par_unit_wait(wf_par_unit *unit);
 void wf_par_unit_unpin(wf_par_unit *unit);
 
-/* Bring all to rest, also what was prefetched and never used. After an error what is in
-   flight stays so, since its peers may never come: it ends at the next use, or with the plan. */
-void wf_par_units_rest(wf_par_units *all);
+/* Reshards all units, also what was prefetched and never used. After an error what is in flight stays so, since its
+   peers may never come: it ends at the next use, or with the plan. */
+void wf_par_units_reshard(wf_par_units *all);
 
 /* The same before parameters change, or after: also what is kept unsharded, and low-precision copies. */
 void wf_par_units_change(wf_par_units *all);
@@ -32,7 +32,7 @@ void wf_par_units_change(wf_par_units *all);
 /* Whether the unit is the one that was expected next. */
 bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
 
-/* The same for every planned model of a rank: its parameters at rest are about to be overwritten,
+/* The same for every planned model of a rank: its stored parameters are about to be overwritten,
    by a checkpoint or by weights from elsewhere. */
 void wf_par_models_change(wf_par *par);
 

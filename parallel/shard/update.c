@@ -12,7 +12,7 @@ wf_nn_optimizer *wf_par_optimizer_new(wf_par *par, const wf_nn_optimizer_options
     if (!layout)
         wf_fail(par->ctx, WF_ENOMEM, "no memory for the layouts of an optimizer's state");
     for (int64_t i = 0; layout && i < count; i++)
-        layout[i] = wf_par_holding_of(parameter[i])->optimizer;
+        layout[i] = wf_par_state_of(parameter[i])->optimizer;
     if (layout)
         optimizer = wf_nn_optimizer_new(par->ctx, options, count, parameter, layout);
     free(layout);
@@ -64,7 +64,7 @@ static wf_status update_parts(bucket *b)
 
         b->list[k] = b->parameter[i]->tensor;
         b->list[b->n + k] = b->grad[i];
-        b->to[k] = b->to[b->n + k] = wf_par_holding_of(b->parameter[i])->optimizer;
+        b->to[k] = b->to[b->n + k] = wf_par_state_of(b->parameter[i])->optimizer;
     }
     wf_par_move_run(b->par, WF_MEMORY_BUFFER, 2 * b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && wf_context_status(b->par->ctx) == WF_OK; k++)
@@ -77,7 +77,7 @@ static wf_status gather_parts(bucket *b)
     wf_status status;
 
     for (int64_t k = 0; k < b->n; k++)
-        b->to[k] = wf_par_holding_of(b->parameter[b->index[k]])->shard_layout;
+        b->to[k] = wf_par_state_of(b->parameter[b->index[k]])->shard_layout;
     status = wf_par_move_run(b->par, WF_MEMORY_PARAMETER, b->n, b->list, b->to, b->list);
     for (int64_t k = 0; k < b->n && status == WF_OK; k++) {
         wf_tensor *t = b->parameter[b->index[k]]->tensor;
@@ -109,7 +109,7 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
 
     if (bucket_open(&b, count)) {
         for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
-            const wf_par_holding *h = wf_par_holding_of(parameter[i]);
+            const wf_par_parameter_state *h = wf_par_state_of(parameter[i]);
             wf_tensor *t = parameter[i]->tensor;
 
             if (wf_nn_optimizer_is_matrix(optimizer, i))

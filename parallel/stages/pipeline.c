@@ -256,7 +256,7 @@ static wf_status find_homes(const wf_par_pipeline *p, wf_nn_module *model)
     for (int64_t i = 0; places && i < count; i++) {
         int first = wf_par_pipeline_next_place(p, places + i * p->stages, -1);
 
-        wf_par_holding_of(parameter[i])->home = wf_pipe_table_rank(p->table, first);
+        wf_par_state_of(parameter[i])->owning_rank = wf_pipe_table_rank(p->table, first);
     }
     free(places);
     free(parameter);

@@ -27,7 +27,7 @@ static setting enter(wf_par_stages *s, const wf_par_flight *f, int64_t micro, co
     last.phase = wf_context_phase(ctx, phase);
     wf_context_position(ctx, s->t->step.number, wf_par_sequences(s->t, micro));
     wf_context_micro_steps(ctx, s->t->micros);
-    wf_context_rows_apart(ctx, s->t->apart > 0);
+    wf_context_rows_apart(ctx, s->t->per_sequence > 0);
     return last;
 }
 
@@ -178,15 +178,15 @@ void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
     f->pass = wf_nn_pass_open(s->t->par->ctx);
     last = enter(s, f, micro, "forward");
     pass_begins(s, stage, false);
-    run_steps(s, stage, micro, !stage->again[micro]);
+    run_steps(s, stage, micro, !stage->recomputed[micro]);
     pass_ends(s, stage);
     hand_over(s, stage, stage->number + 1, micro);
-    if (stage->again[micro] && here) /* nobody sends it */
+    if (stage->recomputed[micro] && here) /* nobody sends it */
         put(&f->out, NULL);
     leave(s, &last);
 }
 
-void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
+void wf_par_stage_recompute(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
 {
     setting last = enter(s, &stage->flight[micro], micro, "forward again");
 

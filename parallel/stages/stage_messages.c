@@ -88,7 +88,7 @@ static void begin(wf_par_stages *s, wf_par_stage *stage, int64_t micro, wf_par_e
 
     if (edge == WF_PAR_SEND_F) {
         f->message[edge] = send(s, f->out, peer, tag);
-        if (stage->again[micro]) { /* R makes it anew */
+        if (stage->recomputed[micro]) { /* R makes it anew */
             wf_tensor_release(f->out);
             f->out = NULL;
         }

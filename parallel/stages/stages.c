@@ -47,9 +47,9 @@ static void do_forward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_acti
     wf_par_stage_forward(s, stage, a->micro);
 }
 
-static void do_forward_again(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
+static void do_recompute(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
 {
-    wf_par_stage_forward_again(s, stage, a->micro);
+    wf_par_stage_recompute(s, stage, a->micro);
 }
 
 static void do_backward(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_action *a)
@@ -112,7 +112,7 @@ static void do_message(wf_par_stages *s, wf_par_stage *stage, const wf_pipe_acti
 
 /* NORM and OPT are wf_par_clip and wf_par_optimizer_step, which a training step calls. */
 static perform *const actions[WF_PIPE_KINDS] = {
-    [WF_PIPE_F] = do_forward,       [WF_PIPE_R] = do_forward_again,
+    [WF_PIPE_F] = do_forward,       [WF_PIPE_R] = do_recompute,
     [WF_PIPE_B] = do_backward,      [WF_PIPE_I] = do_backward,
     [WF_PIPE_W] = do_weights,       [WF_PIPE_UNSHARD] = do_unshard,
     [WF_PIPE_RESHARD] = do_reshard, [WF_PIPE_REDUCE] = do_reduce,
@@ -149,14 +149,14 @@ static void begin_action(wf_par_stages *s, int64_t i)
     wf_context_model_share(par->ctx, model_share(s, a));
 }
 
-/* A reduction that has begun brings a bucket home behind each action that computes. */
-static void reductions_go_on(wf_par_stages *s, const wf_pipe_action *a)
+/* Ends a bucket of each reduction that has begun after each action that computes, and begins the next one. */
+static void continue_reductions(wf_par_stages *s, const wf_pipe_action *a)
 {
     if (a->kind > WF_PIPE_R)
         return;
     for (int k = 0; k < s->count; k++) {
         wf_par_profile_before(s->t->options.profile);
-        wf_par_gradients_sum_go_on(s->stage[k].gradients);
+        wf_par_gradients_sum_next(s->stage[k].gradients);
         wf_par_profile_bucket(s->t->options.profile, k);
     }
 }
@@ -200,7 +200,7 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
         wf_par_profile_before(t->options.profile);
         actions[a->kind](s, wf_par_stage_here(s, a->stage), a);
         wf_par_profile_after(t->options.profile, a);
-        reductions_go_on(s, a);
+        continue_reductions(s, a);
     }
     wf_par_profile_rest(t->options.profile);
     t->step.micro = t->micros;

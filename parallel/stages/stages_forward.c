@@ -133,7 +133,7 @@ static void end(travel *v)
     if (v->sent)
         wf_message_end(v->sent);
     v->sent = NULL;
-    wf_par_units_rest(v->s->t->units);
+    wf_par_units_reshard(v->s->t->units);
 }
 
 /* Puts the losses of one global batch, on the last stage. */

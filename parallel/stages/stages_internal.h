@@ -40,8 +40,8 @@ typedef struct wf_par_stage {
     int64_t units;
     wf_par_order order;
     wf_par_flight *flight; /* [micros] */
-    bool *
-        again; /* [micros] its forward runs again (R), so that the first one keeps its input alone */
+    /* [micros] its forward is recomputed (R), so that the first one keeps its input alone */
+    bool *recomputed;
 } wf_par_stage;
 
 typedef struct wf_par_stages {
@@ -98,7 +98,7 @@ wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par
 /* ---- stage_compute.c and stage_messages.c ---- */
 
 void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
-void wf_par_stage_forward_again(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
+void wf_par_stage_recompute(wf_par_stages *s, wf_par_stage *stage, int64_t micro);
 void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro, bool defer);
 void wf_par_stage_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro, int64_t last);
 void wf_par_stage_unshard(wf_par_stages *s, wf_par_stage *stage);

@@ -33,11 +33,11 @@ static wf_status open_stage(wf_par_stages *s, wf_par_stage *stage, int number)
                             .is_first = number == 0,
                             .is_last = number + 1 == p->stages};
     stage->gradients =
-        wf_par_gradients_open(s->t->par, s->t->apart, s->t->count, s->t->parameter);
+        wf_par_gradients_open(s->t->par, s->t->per_sequence, s->t->count, s->t->parameter);
     stage->unit = calloc((size_t)all->count + 1, sizeof(wf_par_unit *));
     stage->flight = calloc((size_t)s->t->micros, sizeof *stage->flight);
-    stage->again = calloc((size_t)s->t->micros, sizeof *stage->again);
-    if (!stage->unit || !stage->flight || !stage->again)
+    stage->recomputed = calloc((size_t)s->t->micros, sizeof *stage->recomputed);
+    if (!stage->unit || !stage->flight || !stage->recomputed)
         return wf_fail(s->t->par->ctx, WF_ENOMEM, "no memory for stage %d of a pipeline",
                        number);
     for (int64_t u = 0; u < all->count; u++)
@@ -50,7 +50,7 @@ static void find_recomputed(const wf_par_stages *s)
 {
     for (int64_t i = 0; i < s->actions; i++)
         if (s->row[i].kind == WF_PIPE_R)
-            wf_par_stage_here(s, s->row[i].stage)->again[s->row[i].micro] = true;
+            wf_par_stage_here(s, s->row[i].stage)->recomputed[s->row[i].micro] = true;
 }
 
 /* Refuses a parameter that this rank's stages use and that is fake, and one that they do not use and that is
@@ -154,7 +154,7 @@ void wf_par_stages_close(wf_par_trainer *t)
         wf_par_order_free(&s->stage[k].order);
         free(s->stage[k].unit);
         free(s->stage[k].flight);
-        free(s->stage[k].again);
+        free(s->stage[k].recomputed);
     }
     if (s) {
         free(s->stage);

@@ -86,7 +86,7 @@ static void take(const summing *m, const tie *e, int from, int stage)
     wf_status status;
 
     sum = wf_tensor_new(par->ctx, par->options.reduce_dtype, p->ndim, p->dim,
-                        wf_par_holding_of(t->parameter[e->i])->gradient, WF_MEMORY_GRADIENT);
+                        wf_par_state_of(t->parameter[e->i])->gradient, WF_MEMORY_GRADIENT);
     status = wf_message_end(wf_message_recv(sum, par->pp_axis, from, tag_of(m->s, e, stage)));
     if (status != WF_OK)
         return;

@@ -12,7 +12,7 @@ wf_status wf_par_eager_open(wf_par_trainer *t)
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s is fake: wf_par_materialize comes before a trainer",
                            t->parameter[i]->path);
-    t->gradients = wf_par_gradients_open(t->par, t->apart, t->count, t->parameter);
+    t->gradients = wf_par_gradients_open(t->par, t->per_sequence, t->count, t->parameter);
     return wf_context_status(t->par->ctx);
 }
 

@@ -124,7 +124,7 @@ wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_
     if (loss->ndim == 0 && tell_scalar(t) != WF_OK)
         return wf_context_status(ctx);
     loss = computed(loss);
-    if (loss && loss->ndim > 0 && t->apart)
+    if (loss && loss->ndim > 0 && t->per_sequence)
         loss = wf_token_sum(loss);
     else if (loss && loss->ndim > 0)
         loss = wf_batch_sum(wf_token_sum(loss));
@@ -157,7 +157,7 @@ static void add_term(wf_par_trainer *t, int64_t k, int64_t terms, wf_tensor *los
     wf_context *ctx = t->par->ctx;
     int64_t first = k * t->ranks, end = first + t->ranks;
 
-    if (!t->apart || loss->ndim == 0) {
+    if (!t->per_sequence || loss->ndim == 0) {
         wf_par_sum_add(ctx, &t->losses.total, loss, k, terms);
         return;
     }

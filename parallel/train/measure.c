@@ -10,7 +10,7 @@
 
 bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter, const wf_tensor *t)
 {
-    int home = wf_par_holding_of(parameter)->home;
+    int home = wf_par_state_of(parameter)->owning_rank;
 
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
         if (wf_layout_split_dim(t->layout, axis) < 0 &&

@@ -28,7 +28,7 @@ static wf_status check_model(wf_par_trainer *t)
                        "all parameters are frozen: a trainer needs one at least that is not");
     for (int64_t i = 0; i < t->count; i++)
         if (t->parameter[i]->plan && !t->parameter[i]->frozen &&
-            wf_par_holding_of(t->parameter[i])->rest != WF_F32)
+            wf_par_state_of(t->parameter[i])->stored != WF_F32)
             return wf_fail(t->par->ctx, WF_EINVAL,
                            "parameter %s was frozen when it was planned, so that it has no f32 "
                            "master to be trained: say what is frozen before wf_par_plan",
@@ -68,12 +68,12 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 static void tell_order(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
-    int64_t inside = t->apart ? t->apart : t->options.micro_batch;
+    int64_t inside = t->per_sequence ? t->per_sequence : t->options.micro_batch;
     int64_t group = par->reduced ? par->group : 1;
     level l[WF_MAX_AXES + 2];
     int n = add_axes(par, false, l, 0);
 
-    if (!t->apart) { /* else these are one tree already */
+    if (!t->per_sequence) { /* else these are one tree already */
         l[n++] = (level){NULL, t->micros / group};
         n = add_axes(par, true, l, n);
         l[n++] = (level){NULL, group};
@@ -146,7 +146,7 @@ static wf_status divide_batch(wf_par_trainer *t)
     of_micro = t->ranks * o->micro_batch;
     t->micros = (t->sequences + of_micro - 1) / of_micro;
     if (single && (t->sequences % t->ranks || (wf_context_exact(par->ctx) && !are_nodes(t))))
-        t->apart = t->sequences;
+        t->per_sequence = t->sequences;
     return WF_OK;
 }
 

@@ -94,15 +94,15 @@ static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int6
     int64_t row = batch->tensor[0]->start[0], first = wf_sequence_of(&sequences, row);
     int64_t number = k * t->ranks + row % t->ranks, last = t->sequences - 1;
 
-    return t->apart && number > last ? first - (number - last) : first;
+    return t->per_sequence && number > last ? first - (number - last) : first;
 }
 
 double wf_par_share_of(const wf_par_trainer *t, int64_t first, int64_t last)
 {
-    int64_t own = 0, rank = t->apart ? wf_par_dp_rank(t->par) % t->ranks : 0;
+    int64_t own = 0, rank = t->per_sequence ? wf_par_dp_rank(t->par) % t->ranks : 0;
 
     for (int64_t k = first; k <= last; k++)
-        own += !t->apart || k * t->ranks + rank < t->sequences;
+        own += !t->per_sequence || k * t->ranks + rank < t->sequences;
     return (double)own / (double)(last - first + 1);
 }
 

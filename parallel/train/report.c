@@ -29,7 +29,7 @@ static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
     for (int i = 0; i < t->ndim; i++)
         wf_layout_part(par->mesh, wf_par_layout(p), i, &t->dim[i], wf_context_rank(par->ctx),
                        &start[i], &local[i]);
-    return wf_local_bytes(wf_par_holding_of(p)->rest, t->ndim, t->dim, start, local) +
+    return wf_local_bytes(wf_par_state_of(p)->stored, t->ndim, t->dim, start, local) +
            (t->scales ? wf_tensor_bytes(t->scales) : 0);
 }
 

@@ -109,7 +109,7 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
     running = t->step.running;
     wf_par_step_drop(t);
     if (running)
-        wf_par_units_rest(t->units);
+        wf_par_units_reshard(t->units);
     if (t->gradients)
         wf_par_gradients_reset(t->gradients);
     wf_context_phase(t->par->ctx, NULL);
@@ -128,7 +128,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
-    wf_par_units_rest(t->units); /* what a step that failed has left under way */
+    wf_par_units_reshard(t->units); /* what a step that failed has left under way */
     wf_par_action_end(t);
     if (t->buddies && !t->mirrored)
         t->mirrored = wf_par_buddies_fill(t->buddies) == WF_OK;
@@ -151,7 +151,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_scope_open(ctx);
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
-    wf_context_rows_apart(ctx, t->apart > 0); /* gradients of heads come in forward */
+    wf_context_rows_apart(ctx, t->per_sequence > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");
     wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
@@ -219,7 +219,7 @@ wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
     wf_context_phase(ctx, "collecting gradients");
     if (wf_context_status(ctx) == WF_OK)
         wf_par_gradients_micro_end(t->gradients);
-    wf_par_units_rest(t->units);
+    wf_par_units_reshard(t->units);
     end_micro_step(t);
     s->micro++;
     return wf_context_status(ctx);

@@ -76,9 +76,9 @@ struct wf_par_trainer {
     int64_t count, micros;
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
     int64_t sequences; /* what such ranks have among them in a step */
-    int64_t
-        apart; /* the same, where each is a term of the step's sums of its own, since a micro-step's are no
-                          node of the tree, or fewer than ranks; else 0 */
+    /* the same, where each is a term of the step's sums of its own, since a micro-step's are no node of the tree, or fewer
+       than ranks; else 0 */
+    int64_t per_sequence;
     wf_nn_parameter **parameter;
     int64_t held; /* parameters whose tensors are retained, so that they stay real */
     wf_nn_optimizer *optimizer;

@@ -120,14 +120,14 @@ static void hash_layout(walk *w, const wf_layout *layout, int ndim)
 
 static void put_parameter(walk *w, const wf_nn_parameter *p)
 {
-    const wf_par_holding *h = p->plan;
-    const wf_layout *use = h ? h->compute_layout : NULL, *rest = h ? h->shard_layout : NULL;
+    const wf_par_parameter_state *h = p->plan;
+    const wf_layout *use = h ? h->compute_layout : NULL, *sharded = h ? h->shard_layout : NULL;
     char in[96], stored[96], dims[96] = "";
     int used = 0;
 
     hash_layout(w, use, p->tensor->ndim);
-    hash_layout(w, rest, p->tensor->ndim);
-    w->hash = wf_mix64(w->hash ^ (uint64_t)(h ? h->rest : 0) * 8 ^
+    hash_layout(w, sharded, p->tensor->ndim);
+    w->hash = wf_mix64(w->hash ^ (uint64_t)(h ? h->stored : 0) * 8 ^
                        (uint64_t)(p->frozen + 2 * p->decay + 4 * p->matrix));
     if (!w->job)
         return;
@@ -137,8 +137,8 @@ static void put_parameter(walk *w, const wf_nn_parameter *p)
     wf_job_add(w->job, p->path, "[%s]%s%s, computed with in %s, stored in %s as %s", dims,
                p->frozen ? ", frozen" : "", p->decay ? ", decays" : "",
                wf_layout_print(use, in, sizeof in),
-               wf_layout_print(rest, stored, sizeof stored),
-               wf_dtype_name(h ? h->rest : WF_F32));
+               wf_layout_print(sharded, stored, sizeof stored),
+               wf_dtype_name(h ? h->stored : WF_F32));
 }
 
 static void put_model(walk *w)

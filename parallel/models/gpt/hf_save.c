@@ -12,8 +12,8 @@
 static bool writes_here(const wf_par *par, const wf_hf_writer *w, int64_t i)
 {
     const wf_saved_mesh mesh = wf_saved_mesh_of(wf_par_mesh(par));
-    const wf_saved_layout layout = wf_saved_layout_of(w->parameter[i]->tensor->layout,
-                                                      wf_par_holding_of(w->parameter[i])->home);
+    const wf_saved_layout layout = wf_saved_layout_of(
+        w->parameter[i]->tensor->layout, wf_par_state_of(w->parameter[i])->owning_rank);
     int64_t rank = wf_context_rank(wf_par_context(par));
     int coordinate[WF_MAX_AXES];
 

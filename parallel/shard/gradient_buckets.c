@@ -1,10 +1,10 @@
 /*
- * parallel/shard/gradient_finish.c - from sums over micro-steps to gradients: over data-parallel ranks, in buckets,
- * then over the uses of a parameter.
+ * parallel/shard/gradient_buckets.c - the sums over micro-steps, summed over data-parallel ranks where they are partial
+ * over them, a bucket at a time.
  */
 #include "parallel/shard/gradient_slots_internal.h"
 
-static wf_status check_complete(const wf_par_gradients *g)
+wf_status wf_par_gradients_complete(const wf_par_gradients *g)
 {
     wf_context *ctx = g->par->ctx;
     char text[256];
@@ -18,8 +18,7 @@ static wf_status check_complete(const wf_par_gradients *g)
     return wf_context_status(ctx);
 }
 
-/* The nodes that data-parallel ranks have to sum: where they are, and the layouts that they come to. */
-static void list_nodes(wf_par_gradients *g)
+void wf_par_gradients_list(wf_par_gradients *g)
 {
     g->nodes = g->next_node = 0;
     for (int64_t i = 0; i < g->count; i++)
@@ -30,7 +29,7 @@ static void list_nodes(wf_par_gradients *g)
                 continue;
             g->place[g->nodes] = &s->node[0].sum;
             g->list[g->nodes] = s->node[0].sum;
-            g->to[g->nodes++] = wf_par_holding_of(g->parameter[i])->gradient;
+            g->to[g->nodes++] = wf_par_state_of(g->parameter[i])->gradient;
         }
 }
 
@@ -88,14 +87,14 @@ static wf_status end_bucket(wf_par_gradients *g)
 
 wf_status wf_par_gradients_sum_begin(wf_par_gradients *g)
 {
-    if (check_complete(g) != WF_OK)
+    if (wf_par_gradients_complete(g) != WF_OK)
         return wf_context_status(g->par->ctx);
-    list_nodes(g);
+    wf_par_gradients_list(g);
     g->summed = true;
     return begin_bucket(g);
 }
 
-wf_status wf_par_gradients_sum_go_on(wf_par_gradients *g)
+wf_status wf_par_gradients_sum_next(wf_par_gradients *g)
 {
     wf_status status = wf_context_status(g->par->ctx);
 
@@ -111,39 +110,5 @@ wf_status wf_par_gradients_sum_end(wf_par_gradients *g)
 
     while (g->next_node < g->nodes && wf_context_status(ctx) == WF_OK)
         end_bucket(g);
-    return wf_context_status(ctx);
-}
-
-/* The slots' sums added in the order of use, behind those of earlier uses. */
-static void take_sum(const struct slots *s, wf_tensor **grad)
-{
-    wf_tensor *sum = *grad;
-
-    for (int u = 0; u < s->count; u++) {
-        wf_tensor *term = s->slot[u].open ? s->slot[u].node[0].sum : NULL;
-
-        if (sum && term)
-            wf_partial_add(&sum, term);
-        else if (term)
-            sum = wf_tensor_retain(term);
-        wf_par_sum_clear(&s->slot[u]);
-    }
-    *grad = sum;
-}
-
-wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad)
-{
-    wf_context *ctx = g->par->ctx;
-    wf_memory_kind kind = wf_context_memory_kind(ctx, WF_MEMORY_GRADIENT);
-
-    if (!g->summed && check_complete(g) == WF_OK)
-        list_nodes(g);
-    wf_par_gradients_sum_end(g);
-    wf_scope_open(ctx);
-    for (int64_t i = 0; i < g->count && wf_context_status(ctx) == WF_OK; i++)
-        take_sum(&g->slots[i], &grad[i]);
-    wf_scope_close(ctx);
-    wf_par_gradients_reset(g);
-    wf_context_memory_kind(ctx, kind);
     return wf_context_status(ctx);
 }

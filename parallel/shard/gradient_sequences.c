@@ -1,5 +1,5 @@
-/* parallel/shard/gradient_apart.c - gradients that are added by who keeps them; see the header. */
-#include "parallel/shard/gradient_apart_internal.h"
+/* parallel/shard/gradient_sequences.c - gradients per sequence, added by the rank that keeps them; see the header. */
+#include "parallel/shard/gradient_sequences_internal.h"
 #include "core/shape.h"
 #include "kernels/ops.h"
 #include <string.h>
@@ -30,7 +30,7 @@ static const wf_layout *rows_over(wf_par *par, unsigned axes)
     return layout;
 }
 
-wf_tensor *wf_par_apart_put(wf_par *par, wf_tensor *grad)
+wf_tensor *wf_par_per_sequence_put(wf_par *par, wf_tensor *grad)
 {
     wf_dim dim[WF_MAX_DIMS];
 
@@ -50,7 +50,8 @@ wf_tensor *wf_par_apart_put(wf_par *par, wf_tensor *grad)
                           behind(par, rows_over(par, wf_par_dp_axes(par)), grad->layout, 0, 1));
 }
 
-const wf_layout *wf_par_apart_to(wf_par *par, const wf_par_holding *h, const wf_tensor *rows)
+const wf_layout *wf_par_per_sequence_layout(wf_par *par, const wf_par_parameter_state *h,
+                                            const wf_tensor *rows)
 {
     const wf_layout *kept = h->gradient;
     unsigned split = wf_layout_split_axes(kept);
@@ -71,7 +72,7 @@ static wf_tensor *copy_of(wf_tensor *t)
     return copy;
 }
 
-wf_tensor *wf_par_apart_take(wf_par *par, wf_tensor *rows, int64_t i, bool stays)
+wf_tensor *wf_par_per_sequence_take(wf_par *par, wf_tensor *rows, int64_t i, bool stays)
 {
     wf_tensor *row = wf_tensor_rows(rows, i, 1);
     const wf_layout *layout;
