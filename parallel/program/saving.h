@@ -16,7 +16,7 @@ typedef struct wf_saving_result {
     bool failed;    /* the last save, or loading: WF_EXIT_CHECKPOINT where a file is to blame */
     bool made;      /* the folder, which was not there before */
     bool preempted; /* saved, and stopped before the last step: WF_EXIT_PREEMPTED */
-    int lock;       /* of the folder, open in process 0; -1: none */
+    int lock;       /* the folder is locked by it, in process 0; -1: it is not */
 } wf_saving_result;
 
 /** wf_saving_failed, wf_saving_preempted - set these on ranks, which all write the same */

@@ -259,7 +259,7 @@ static void print_digest(const rank_run *r)
     if (wf_par_trainer_digest(r->r.trainer, &digest) == WF_OK && r->first) {
         wf_run_log_clear(r->s->log);
         fprintf(r->s->out, "digest %016" PRIx64 " after step %lld\n", digest,
-                (long long)(r->resumed > r->job->steps ? r->resumed : r->job->steps));
+                (long long)r->r.steps);
         fflush(r->s->out);
     }
 }
