@@ -43,8 +43,28 @@ set(weft_plain
     "^mesh[.]test_(computed|gradients|rounded|sum_bf16|sums)$"
     "^nn[.]test_(dropout|loss|optimizer|recipe_numbers)$"
     "^parallel[.]test_(exact|numerics|strategies)$"
-    # their programs are those of nccl.processes
-    "^nccl[.]test_nccl_faults$")
+    # their programs are those of hosts.mpi and nccl.processes
+    "^mesh[.]test_comm(_groups)?$" "^nccl[.]test_nccl_faults$")
+
+# Programs and plugins that no test of a sanitized build runs; and those that none of ThreadSanitizer's runs.
+set(weft_idle only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
+    nccl_emulator_cuda weft_nccl_emulated_cuda file_call_faults)
+set(weft_thread_idle bench ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
+    weft_mpi cuda_emulator)
+
+# weft_leave_out_programs(): these are not built by themselves.
+function(weft_leave_out_programs)
+    if(WEFT_SANITIZE MATCHES "thread")
+        list(APPEND weft_idle ${weft_thread_idle})
+    elseif(NOT WEFT_SANITIZE)
+        return()
+    endif()
+    foreach(program ${weft_idle})
+        if(TARGET ${program})
+            set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        endif()
+    endforeach()
+endfunction()
 
 # weft_runs_elsewhere(TEST SOURCE OUT): whether this build leaves a test, "folder.name", to another one.
 function(weft_runs_elsewhere test source out)
