@@ -10,7 +10,7 @@ set(weft_not_address
     # sums, counts and formulas over code that other tests run
     test_inexact test_collectives test_math test_rule test_plan_run test_placement test_placement_packed test_reference
     test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline test_profile test_numerics_portable
-    test_any_dp test_bf16 test_dtype test_muon_ranks
+    test_any_dp test_bf16 test_dtype test_muon_ranks test_exact
     # the search's plans, one by one: apps.search runs the same lines
     test_search_memory
     # the emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_ops, the program by apps.cli_runs
@@ -30,7 +30,7 @@ set(weft_thread
     "^core[.]test_(memory|ranges|trace)$"
     "^nn[.]test_(fan_in|module)$"
     "^parallel[.]test_(alike|anomaly|borders|checkpoint|checkpoint_folder|checkpoint_kept|checkpoint_ranks)$"
-    "^parallel[.]test_(checkpoint_slow|exact|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
+    "^parallel[.]test_(checkpoint_slow|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
     "^parallel[.]test_(pipeline_errors|recovery|replicas|strategies|units)$"
     "^differential[.]" "^nccl[.]test_(comm_groups_nccl|nccl_faults|nccl_train)$"
     "^apps[.](logits_alike|services|test_recorder_diff|witness)$"
@@ -42,7 +42,7 @@ set(weft_plain
     "^(core|kernels|differential)[.]" "^apps[.](witness|logits_alike)$"
     "^mesh[.]test_(computed|gradients|rounded|sum_bf16|sums)$"
     "^nn[.]test_(dropout|loss|optimizer|recipe_numbers)$"
-    "^parallel[.]test_(exact|numerics|strategies)$"
+    "^parallel[.]test_(numerics|strategies)$"
     # their programs are those of hosts.mpi and nccl.processes
     "^mesh[.]test_comm(_groups)?$" "^nccl[.]test_nccl_faults$")
 
