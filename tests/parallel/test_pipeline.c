@@ -86,7 +86,12 @@ static void over_layouts(training t, const char *what)
         {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
     };
 
-    enum { RUNS = sizeof runs / sizeof *runs, APART = UNDER_THREAD_SANITIZER ? 7 : UNDER_SANITIZER ? 4 : 1 };
+    enum {
+        RUNS = sizeof runs / sizeof *runs,
+        APART = UNDER_THREAD_SANITIZER ? 7
+                : UNDER_SANITIZER      ? 4
+                                       : 1
+    };
     static int turn;
     const training reference = reference_of(t);
 
