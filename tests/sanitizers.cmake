@@ -10,11 +10,11 @@ set(weft_not_address
     # sums, counts and formulas over code that other tests run
     test_inexact test_collectives test_math test_rule test_plan_run test_placement test_placement_packed test_reference
     test_steady test_shard_traffic test_schedules_mutants test_plan_pipeline test_profile test_numerics_portable
-    test_any_dp test_bf16 test_dtype test_muon_ranks
+    test_any_dp test_bf16 test_dtype test_muon_ranks test_exact
     # the search's plans, one by one: apps.search runs the same lines
     test_search_memory
-    # the emulated GPU is run by cuda.test_cuda_train and cuda.test_cuda_ops, the program by apps.cli_runs
-    cuda.gpt_train test_cuda_math test_cuda_graph_train
+    # the emulated GPU is run by cuda.test_cuda_ops, cuda.test_cuda_attention and cuda.test_cuda_graph, the program by apps.cli_runs
+    cuda.gpt_train test_cuda_math test_cuda_graph_train test_cuda_train
     # programs that hwloc leaves memory in; parallel.test_output runs the writer
     apps.planted_files
     # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora
@@ -30,7 +30,7 @@ set(weft_thread
     "^core[.]test_(memory|ranges|trace)$"
     "^nn[.]test_(fan_in|module)$"
     "^parallel[.]test_(alike|anomaly|borders|checkpoint|checkpoint_folder|checkpoint_kept|checkpoint_ranks)$"
-    "^parallel[.]test_(checkpoint_slow|exact|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
+    "^parallel[.]test_(checkpoint_slow|failures|held_parts|main|materialize|overlap|pipeline|pipeline_anomaly)$"
     "^parallel[.]test_(pipeline_errors|recovery|replicas|strategies|units)$"
     "^differential[.]" "^nccl[.]test_(comm_groups_nccl|nccl_faults|nccl_train)$"
     "^apps[.](logits_alike|services|test_recorder_diff|witness)$"
@@ -42,9 +42,29 @@ set(weft_plain
     "^(core|kernels|differential)[.]" "^apps[.](witness|logits_alike)$"
     "^mesh[.]test_(computed|gradients|rounded|sum_bf16|sums)$"
     "^nn[.]test_(dropout|loss|optimizer|recipe_numbers)$"
-    "^parallel[.]test_(exact|numerics|strategies)$"
-    # their programs are those of nccl.processes
-    "^nccl[.]test_nccl_faults$")
+    "^parallel[.]test_(numerics|strategies)$"
+    # their programs are those of hosts.mpi and nccl.processes
+    "^mesh[.]test_comm(_groups)?$" "^nccl[.]test_nccl_faults$")
+
+# Programs and plugins that no test of a sanitized build runs; and those that none of ThreadSanitizer's runs.
+set(weft_idle only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
+    nccl_emulator_cuda weft_nccl_emulated_cuda file_call_faults)
+set(weft_thread_idle bench ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
+    weft_mpi cuda_emulator)
+
+# weft_leave_out_programs(): these are not built by themselves.
+function(weft_leave_out_programs)
+    if(WEFT_SANITIZE MATCHES "thread")
+        list(APPEND weft_idle ${weft_thread_idle})
+    elseif(NOT WEFT_SANITIZE)
+        return()
+    endif()
+    foreach(program ${weft_idle})
+        if(TARGET ${program})
+            set_target_properties(${program} PROPERTIES EXCLUDE_FROM_ALL TRUE)
+        endif()
+    endforeach()
+endfunction()
 
 # weft_runs_elsewhere(TEST SOURCE OUT): whether this build leaves a test, "folder.name", to another one.
 function(weft_runs_elsewhere test source out)

@@ -29,6 +29,7 @@ static bool runs_portable(void)
 #if defined(__x86_64__)
 extern const wf_simd wf_simd_avx2, wf_simd_avx512;
 
+#if defined(WEFT_HAVE_AVX2) || defined(WEFT_HAVE_AVX512)
 /* The compiler's check also asks whether the operating system keeps the wide registers. */
 static bool runs_avx2(void)
 {
@@ -38,13 +39,16 @@ static bool runs_avx2(void)
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
            __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
+#endif
 
+#if defined(WEFT_HAVE_AVX512)
 static bool runs_avx512(void)
 {
     return runs_avx2() && __builtin_cpu_supports("avx512f") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl");
 }
+#endif
 #endif
 
 #if defined(WEFT_HAVE_AMX)
@@ -92,11 +96,13 @@ static const isa isas[] = {
      "does "
      "not let this process use them: use avx512, avx2 or portable, or leave it unset"},
 #endif
-#if defined(__x86_64__)
+#if defined(WEFT_HAVE_AVX512)
     {"avx512", &wf_simd_avx512, runs_avx512,
      "WEFT_CPU_ISA=avx512, but this machine lacks AVX-512 F, DQ, BW or VL: use avx2 or "
      "portable, "
      "or leave it unset"},
+#endif
+#if defined(WEFT_HAVE_AVX2)
     {"avx2", &wf_simd_avx2, runs_avx2,
      "WEFT_CPU_ISA=avx2, but this machine lacks AVX2, FMA or F16C: use portable, or leave it "
      "unset"},

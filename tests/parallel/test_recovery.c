@@ -211,7 +211,7 @@ static uint64_t uninterrupted(training t)
     return t.digest;
 }
 
-/* Every moment, and every rank or the first and last; from one mesh to another. */
+/* Every moment, and every rank or the first and last (for ThreadSanitizer one of them in turn); from one mesh to another. */
 static void survives(const training *t, const wf_par_options *first,
                      const wf_par_options *second)
 {
@@ -222,6 +222,9 @@ static void survives(const training *t, const wf_par_options *first,
         for (int lost = 0; lost<ranks; lost += ranks> 4 ? 3 : 1) {
             wf_error error = {WF_OK, ""};
 
+            if (UNDER_THREAD_SANITIZER &&
+                lost != when % ranks / (ranks > 4 ? 3 : 1) * (ranks > 4 ? 3 : 1))
+                continue;
             CU_ASSERT_EQUAL(run(t, first, second, (moment)when, lost, &error), expected);
             if (error.code != WF_OK)
                 printf("\n    moment %d, rank %d lost: %s\n", when, lost, error.text);

@@ -7,11 +7,12 @@
  */
 #include "core/memory/poison_internal.h"
 #include "emulator.h"
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20 };
+enum { ALIGN = 256, ZONE = 256, MOST = 1 << 20, HUGE_PAGE = 2 << 20 };
 
 static const size_t reserved = (size_t)64 << 30; /* so many addresses */
 
@@ -48,6 +49,9 @@ static void prepare(void)
         mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory.base == MAP_FAILED)
         emulator_die("no addresses for the memory of a device");
+    /* It is opened and closed all the time: a huge page at once, where the system has some. */
+    memory.base += (size_t)(-(uintptr_t)memory.base % HUGE_PAGE);
+    (void)madvise(memory.base, reserved - HUGE_PAGE, MADV_HUGEPAGE);
 }
 
 static void protect(int rights)
@@ -134,7 +138,7 @@ static size_t find_gap(size_t need)
         if (gap_end(i) >= gap_begin(i) + need)
             return i;
     }
-    if (last + need > memory.base + reserved)
+    if (last + need > memory.base + reserved - HUGE_PAGE)
         emulator_die("the device's addresses are used up");
     memory.end = round_up((size_t)(last + need - memory.base), (size_t)4 << 20);
     return memory.n;
