@@ -36,6 +36,49 @@ static void elements(void)
     try_rows(rows);
 }
 
+static void expressions(void)
+{
+    static const float exponent[] = {2.5F}, bounds[] = {-0.5F, 0.75F};
+    static const op_row rows[] = {
+        {"exp", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"exp_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"log", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"log_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"div", "f:bsn p:bsn", "f:bsn", "n", NULL, 0},
+        {"div_grad", "f:bsn p:bsn f:bsn", "f:bsn f:bsn", "n", NULL, 0},
+        {"sqrt", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"sqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"rsqrt", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"rsqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"pow", "p:bsn", "f:bsn", "n", WITH(exponent)},
+        {"pow_grad", "p:bsn f:bsn", "f:bsn", "n", WITH(exponent)},
+        {"relu", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"relu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"tanh", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"tanh_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"sigmoid", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"sigmoid_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"abs", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"abs_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"clamp", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"clamp_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"maximum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"maximum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"minimum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"minimum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"where", "a:bsn a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"where_grad", "a:bsn a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"greater", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"greater_equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"greater_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"less_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"equal_to", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {NULL, NULL, NULL, NULL, NULL, 0}};
+
+    try_rows(rows);
+}
+
 static void dropouts(void)
 {
     static const wf_dropout_attr attr = {
@@ -273,6 +316,7 @@ static void every_row(void)
 int main(void)
 {
     static const wf_test tests[] = {{"element by element", elements},
+                                    {"elements by expression", expressions},
                                     {"dropout", dropouts},
                                     {"sums", sums},
                                     {"dims that are named", named_dims},

@@ -225,7 +225,7 @@ static int new_operand(maker *m, binding *b, int i)
 {
     wf_dim dims[WF_MAX_DIMS];
     bool integer = b->op->integers >> i & 1;
-    bool positive = i == 0 && strstr(b->op->name, "cross_entropy");
+    bool positive = op_is_positive(b->op, i);
     int64_t below = 1 + draw_below(&m->d, 9);
     int id;
 
