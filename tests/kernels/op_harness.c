@@ -35,6 +35,11 @@ static const char *const rows_of_elements[] = {
 #include "kernels/expressions.def"
     "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
 
+/* Those of test_ops_rows.c. */
+static const char *const rows_of_rows[] = {"topk",   "gather",   "scatter", "one_hot",
+                                           "cumsum", "triangle", "concat",  "pad",
+                                           NULL};
+
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
     {3, 5, 24, 4, 2, 6, 17, false}, {3, 16, 16, 3, 3, 8, 24, false},
@@ -349,6 +354,8 @@ static bool answers_for(op_suite suite, const wf_op *op)
         return suite == OP_SUITE_DIMS;
     if (has_row(rows_of_elements, op->name))
         return suite == OP_SUITE_ELEMENTWISE;
+    if (has_row(rows_of_rows, op->name))
+        return suite == OP_SUITE_ROWS;
     return suite == OP_SUITE_A;
 }
 
@@ -374,7 +381,7 @@ int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
     static const char *const title[] = {"ops a",       "ops b",        "products",
                                         "ops on dims", "ops in place", "ops by expression",
-                                        "ops computed"};
+                                        "ops on rows", "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -10,6 +10,7 @@
 #include "kernels/attention_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/ops.h"
+#include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
 
@@ -32,6 +33,7 @@ typedef union op_attr {
     wf_permute_attr permute;
     wf_slice_attr slice;
     wf_matmul_attr matmul;
+    wf_row_attr row;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -125,6 +127,13 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->permute = (wf_permute_attr){{0, 2, 1}};
     else if (op_is(op, "slice") || op_is(op, "slice_grad"))
         a->slice = (wf_slice_attr){.dim = 1, .first = 2, .count = SLICED};
+    else if (op_is(op, "topk"))
+        a->row.count = x->dim[x->ndim - 1].size / 2;
+    else if (op_is(op, "one_hot"))
+        a->row.count = letter_dim('n').size;
+    else if (op_is(op, "concat") || op_is(op, "pad"))
+        a->row =
+            (wf_row_attr){.dim = 1, .first = 0, .count = 2 * op_is(op, "pad"), .value = 0.5f};
     else if (op_is(op, "pow") || op_is(op, "pow_grad"))
         a->number[0] = 1.5f;
     else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
@@ -158,6 +167,13 @@ static inline bool op_is_positive(const wf_op *op, int i)
     return false;
 }
 
+/* Whether operand i has whole numbers, indices of a row, in a tensor of floats. */
+static inline bool op_is_index(const wf_op *op, int i)
+{
+    return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
+           (i == 0 && op_is(op, "one_hot"));
+}
+
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */
 static inline float operand_value(const wf_op *op, int i, int64_t index)
 {
@@ -165,6 +181,8 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
 
     if (operand_type(op, i) == WF_I32)
         return (float)(bits % (uint64_t)letter_dim('v').size);
+    if (op_is_index(op, i))
+        return (float)(bits % (uint64_t)letter_dim('n').size);
     if (op_is_positive(op, i))
         return 1 + (float)(bits % (1 << 20)) / (1 << 20);
     return (float)(int64_t)(bits % (1 << 24)) / (1 << 23) - 1;
