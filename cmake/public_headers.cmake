@@ -19,13 +19,16 @@ function(weft_public_copy file)
     endif()
 endfunction()
 
+# Headers that stay out of the umbrella, since they bring the compiler's vectors, and what they are made of.
+set(weft_apart kernels/elementwise.h kernels/elementwise_cuda.h kernels/lanes.h kernels/lanes_of.h)
+
 # weft_public_headers(FILE...): copies these, makes the umbrella <weft/weft.h> of them, installs all.
 function(weft_public_headers)
     set(WEFT_INCLUDES "")
     foreach(file ${ARGN})
         set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${file})
         weft_public_copy(${file})
-        if(file MATCHES "\\.h$")
+        if(file MATCHES "\\.h$" AND NOT file IN_LIST weft_apart)
             string(APPEND WEFT_INCLUDES "#include <weft/${file}>\n")
         endif()
         cmake_path(GET file PARENT_PATH folder)

@@ -189,12 +189,12 @@ static void reference_head(const wf_call *call, const head_view *h, double *scor
             max = score[j] > max ? score[j] : max;
         }
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++)
-            sum += wf_exp(score[j] - max);
-        lse[i * h->heads] = max + wf_log(sum);
+            sum += wf_expd(score[j] - max);
+        lse[i * h->heads] = max + wf_logd(sum);
         for (int64_t d = 0; d < h->dim; d++)
             y[i * h->q_row + d] = 0;
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
-            double p = keep(h, i, j) * wf_exp(score[j] - lse[i * h->heads]);
+            double p = keep(h, i, j) * wf_expd(score[j] - lse[i * h->heads]);
 
             for (int64_t d = 0; d < h->dim; d++)
                 y[i * h->q_row + d] += p * v[j * h->k_row + d];
@@ -235,7 +235,7 @@ static void reference_head_grad(const wf_call *call, const head_view *h)
     for (int64_t i = 0; i < h->tokens; i++)
         for (int64_t j = keys_begin(h, i); j < keys_end(h, i); j++) {
             int64_t qi = i * h->q_row, kj = j * h->k_row;
-            double p = wf_exp(dot(q + qi, k + kj, h->dim) * h->scale - lse[i * h->heads]);
+            double p = wf_expd(dot(q + qi, k + kj, h->dim) * h->scale - lse[i * h->heads]);
             double kept = keep(h, i, j), g = kept * dot(v + kj, dy + qi, h->dim);
             double ds = p * (g - dot(y + qi, dy + qi, h->dim)) * h->scale;
 

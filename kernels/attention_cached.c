@@ -124,7 +124,7 @@ static void reference_row(const double *q, const double *k, const double *v, int
         max = score[j] > max ? score[j] : max;
     }
     for (int64_t j = 0; j < count; j++)
-        sum += score[j] = wf_exp(score[j] - max);
+        sum += score[j] = wf_expd(score[j] - max);
     for (int64_t d = 0; d < dim; d++) {
         y[d] = 0;
         for (int64_t j = 0; j < count; j++)

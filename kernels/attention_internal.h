@@ -50,7 +50,7 @@ static inline double wf_rope_index(const wf_rope_options *o, double turns, int64
            (2 * ln(o->base));
 }
 
-/* On the host; ln: wf_log, or a device's library. */
+/* On the host; ln: wf_logd, or a device's library. */
 static inline wf_rope_range wf_rope_range_of(const wf_rope_options *o, int64_t dim,
                                              double (*ln)(double))
 {

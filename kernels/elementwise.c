@@ -1,21 +1,30 @@
 /*
- * kernels/elementwise.c - one element in, one element out.
- *
- *     add, sub, mul      y = a + b, y = a - b, y = a b
- *     scale              y = factor x
- *     add_constant       y = x + value
- *     silu               y = x sigma(x)
- *     swiglu             y = silu(gate) up
- *     gelu               y = x/2 (1 + tanh(u)) = x sigma(2u),  u = sqrt(2/pi) (x + 0.044715
- * x^3)
- *
- * with sigma(z) = 1 / (1 + exp(-z)). The CPU's kernels are in kernels/cpu/elementwise.c.
+ * kernels/elementwise.c - the ops of kernels/expressions.def: functions, reference loops and rows. Those that
+ * are more than an expression and its gradients are written out; the rest is made from the table.
  */
-#include "core/numerics/math.h"
+#include "kernels/elementwise.h"
+#include "kernels/elementwise_ops.h"
 #include "kernels/shared_internal.h"
 
-static const double gelu_root = 0.79788456080286535588; /* sqrt(2/pi) */
-static const double gelu_cube = 0.044715;
+/* Gradients are operands of the next op down, so all of them go in one pass over memory. */
+void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbers)
+{
+    wf_call call = {.op = gradients,
+                    .ctx = g->ctx,
+                    .n_in = g->n_in + 1,
+                    .attr = g->attr,
+                    .attr_size = g->attr ? (size_t)n_numbers * sizeof(float) : 0,
+                    .n_out = 1};
+
+    for (const char *at = strstr(gradients->signature, "->"); *at; at++)
+        call.n_out += *at == ',';
+    for (int i = 0; i < g->n_in; i++)
+        call.in[i] = g->in[i];
+    call.in[g->n_in] = g->dout[0];
+    wf_dispatch(&call);
+    for (int o = 0; o < call.n_out; o++)
+        g->din[o] = call.out[o];
+}
 
 wf_tensor *wf_add(wf_tensor *a, wf_tensor *b)
 {
@@ -145,154 +154,21 @@ static wf_tensor *swiglu_recompute(const wf_gradient *g)
     return wf_swiglu(g->in[0], g->in[1]);
 }
 
-static double sigma(double z)
-{
-    return 1 / (1 + wf_exp(-z));
-}
-
-static wf_status add_reference(const wf_call *call, void *workspace)
-{
-    const double *a = call->in[0]->data, *b = call->in[1]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] + b[i];
-    return WF_OK;
-}
-
-static wf_status sub_reference(const wf_call *call, void *workspace)
-{
-    const double *a = call->in[0]->data, *b = call->in[1]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] - b[i];
-    return WF_OK;
-}
-
-static wf_status mul_reference(const wf_call *call, void *workspace)
-{
-    const double *a = call->in[0]->data, *b = call->in[1]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = a[i] * b[i];
-    return WF_OK;
-}
-
-static wf_status scale_reference(const wf_call *call, void *workspace)
-{
-    const wf_scale_attr *attr = call->attr;
-    const double *x = call->in[0]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (double)attr->factor * x[i];
-    return WF_OK;
-}
-
-static wf_status add_constant_reference(const wf_call *call, void *workspace)
-{
-    const wf_add_constant_attr *attr = call->attr;
-    const double *x = call->in[0]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] + (double)attr->value;
-    return WF_OK;
-}
-
-static wf_status silu_reference(const wf_call *call, void *workspace)
-{
-    const double *x = call->in[0]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * sigma(x[i]);
-    return WF_OK;
-}
-
-static wf_status silu_grad_reference(const wf_call *call, void *workspace)
-{
-    const double *x = call->in[0]->data, *dy = call->in[1]->data;
-    double *dx = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++) {
-        double s = sigma(x[i]);
-
-        dx[i] = dy[i] * s * (1 + x[i] * (1 - s));
-    }
-    return WF_OK;
-}
-
-static wf_status swiglu_reference(const wf_call *call, void *workspace)
-{
-    const double *gate = call->in[0]->data, *up = call->in[1]->data;
-    double *y = call->out[0]->data;
-
-    (void)workspace;
-    for (int64_t i = 0; i < wf_tensor_local_count(call->out[0]); i++)
-        y[i] = gate[i] * sigma(gate[i]) * up[i];
-    return WF_OK;
-}
-
-static wf_status swiglu_grad_reference(const wf_call *call, void *workspace)
-{
-    const double *gate = call->in[0]->data, *up = call->in[1]->data, *dy = call->in[2]->data;
-    double *dgate = call->out[0]->data, *dup = call->out[1]->data;
-
-    (void)workspace;
-    for (int64_t i = 0; i < wf_tensor_local_count(call->out[0]); i++) {
-        double s = sigma(gate[i]);
-
-        dgate[i] = dy[i] * up[i] * s * (1 + gate[i] * (1 - s));
-        dup[i] = dy[i] * gate[i] * s;
-    }
-    return WF_OK;
-}
-
-static wf_status gelu_reference(const wf_call *call, void *workspace)
-{
-    const double *x = call->in[0]->data;
-    double *y = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = x[i] * sigma(2 * gelu_root * (x[i] + gelu_cube * x[i] * x[i] * x[i]));
-    return WF_OK;
-}
-
-static wf_status gelu_grad_reference(const wf_call *call, void *workspace)
-{
-    const double *x = call->in[0]->data, *dy = call->in[1]->data;
-    double *dx = call->out[0]->data;
-    int64_t n = wf_tensor_local_count(call->out[0]);
-
-    (void)workspace;
-    for (int64_t i = 0; i < n; i++) {
-        double square = x[i] * x[i];
-        double s = sigma(2 * gelu_root * x[i] * (1 + gelu_cube * square));
-        double tanh_gradient = 2 * gelu_root * (1 + 3 * gelu_cube * square);
-
-        dx[i] = dy[i] * s * (1 + x[i] * (1 - s) * tanh_gradient);
-    }
-    return WF_OK;
-}
+#define EXPRESSION(name, inputs, numbers, outputs, flags)                                      \
+    WF_X_REFERENCE(name, inputs, numbers, outputs)
+#define ELEMENTWISE(name, inputs, numbers, expression, gradients)                              \
+    WF_X_REFERENCE(name, inputs, numbers, (expression))                                        \
+    WF_X_REFERENCE(name##_grad, (WF_OPEN inputs, dy), numbers, gradients)                      \
+    static void name##_backward(wf_gradient *g)                                                \
+    {                                                                                          \
+        wf_elementwise_backward(g, &wf_op_##name##_grad, WF_COUNT(numbers));                   \
+    }                                                                                          \
+    const wf_op wf_op_##name = {WF_OP_ROW(name), .save = WF_SAVE_IN(WF_COUNT(inputs)) - 1,     \
+                                .reference = {.run = name##_reference},                        \
+                                .backward = name##_backward};                                  \
+    const wf_op wf_op_##name##_grad = {WF_OP_ROW(name##_grad),                                 \
+                                       .reference = {.run = name##_grad_reference}};
+#include "kernels/expressions.def"
 
 const wf_op wf_op_add = {WF_OP_ROW(add), .follows = 1, .reference = {.run = add_reference},
                          .backward = add_backward};
@@ -318,3 +194,66 @@ const wf_op wf_op_gelu = {WF_OP_ROW(gelu), .save = WF_SAVE_IN(0),
                           .reference = {.run = gelu_reference}, .backward = gelu_backward,
                           .recompute = gelu_recompute};
 const wf_op wf_op_gelu_grad = {WF_OP_ROW(gelu_grad), .reference = {.run = gelu_grad_reference}};
+const wf_op wf_op_greater = {WF_OP_ROW(greater), .reference = {.run = greater_reference}};
+const wf_op wf_op_greater_equal = {WF_OP_ROW(greater_equal),
+                                   .reference = {.run = greater_equal_reference}};
+const wf_op wf_op_equal = {WF_OP_ROW(equal), .reference = {.run = equal_reference}};
+const wf_op wf_op_greater_than = {WF_OP_ROW(greater_than),
+                                  .reference = {.run = greater_than_reference}};
+const wf_op wf_op_less_than = {WF_OP_ROW(less_than), .reference = {.run = less_than_reference}};
+const wf_op wf_op_equal_to = {WF_OP_ROW(equal_to), .reference = {.run = equal_to_reference}};
+
+/* Functions whose parameters are those of the row. */
+#define ROW_FUNCTION(name, inputs)                                                             \
+    wf_tensor *wf_##name WF_X_TENSORS(inputs)                                                  \
+    {                                                                                          \
+        return wf_apply(&wf_op_##name, NULL, 0,                                                \
+                        WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));                       \
+    }
+#define ROW_FUNCTION_WITH(name, inputs, numbers)                                               \
+    wf_tensor *wf_##name WF_X_TENSORS_WITH(inputs, numbers)                                    \
+    {                                                                                          \
+        const float attr[] = {WF_OPEN numbers};                                                \
+                                                                                               \
+        return wf_apply(&wf_op_##name, attr, sizeof attr,                                      \
+                        WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));                       \
+    }
+ROW_FUNCTION(exp, (x))
+ROW_FUNCTION(log, (x))
+ROW_FUNCTION(sqrt, (x))
+ROW_FUNCTION(rsqrt, (x))
+ROW_FUNCTION(relu, (x))
+ROW_FUNCTION(tanh, (x))
+ROW_FUNCTION(sigmoid, (x))
+ROW_FUNCTION(abs, (x))
+ROW_FUNCTION(div, (a, b))
+ROW_FUNCTION(maximum, (a, b))
+ROW_FUNCTION(minimum, (a, b))
+ROW_FUNCTION(greater, (a, b))
+ROW_FUNCTION(greater_equal, (a, b))
+ROW_FUNCTION(equal, (a, b))
+ROW_FUNCTION_WITH(pow, (x), (exponent))
+ROW_FUNCTION_WITH(clamp, (x), (low, high))
+ROW_FUNCTION_WITH(greater_than, (x), (value))
+ROW_FUNCTION_WITH(less_than, (x), (value))
+ROW_FUNCTION_WITH(equal_to, (x), (value))
+
+wf_tensor *wf_neg(wf_tensor *x)
+{
+    return wf_scale(x, -1);
+}
+
+wf_tensor *wf_where(wf_tensor *condition, wf_tensor *a, wf_tensor *b)
+{
+    return wf_apply(&wf_op_where, NULL, 0, 3, a, b, condition);
+}
+
+wf_tensor *wf_less(wf_tensor *a, wf_tensor *b)
+{
+    return wf_greater(b, a);
+}
+
+wf_tensor *wf_less_equal(wf_tensor *a, wf_tensor *b)
+{
+    return wf_greater_equal(b, a);
+}

@@ -133,7 +133,7 @@ static wf_status reference_sum(const wf_call *call, void *workspace)
 
         sum[r] = picked[r] = 0;
         for (int64_t v = 0; v < n && target[r] != WF_NO_TARGET; v++) {
-            sum[r] += wf_exp(x[v] - max[r]);
+            sum[r] += wf_expd(x[v] - max[r]);
             if (start + v == target[r])
                 picked[r] = x[v];
         }
@@ -156,7 +156,8 @@ static wf_status reference_sum_grad(const wf_call *call, void *workspace)
         double *dx = (double *)call->out[0]->data + r * n;
 
         for (int64_t v = 0; v < n; v++)
-            dx[v] = wf_exp(x[v] - max[r]) * dsum[r] + (start + v == target[r] ? dpicked[r] : 0);
+            dx[v] =
+                wf_expd(x[v] - max[r]) * dsum[r] + (start + v == target[r] ? dpicked[r] : 0);
     }
     return WF_OK;
 }
@@ -170,7 +171,7 @@ static wf_status reference_cross_entropy(const wf_call *call, void *workspace)
 
     (void)workspace;
     for (int64_t i = 0; i < n; i++)
-        loss[i] = sum[i] == 0 ? 0 : wf_log(sum[i]) + max[i] - picked[i];
+        loss[i] = sum[i] == 0 ? 0 : wf_logd(sum[i]) + max[i] - picked[i];
     return WF_OK;
 }
 

@@ -81,7 +81,7 @@ static wf_status reference(const wf_call *call, void *workspace)
     const wf_rope_attr *a = call->attr;
     const wf_tensor *t = call->in[0];
     const int64_t features = wf_rope_features(&a->options, t->dim[3].size);
-    const wf_rope_range range = wf_rope_range_of(&a->options, features, wf_log);
+    const wf_rope_range range = wf_rope_range_of(&a->options, features, wf_logd);
     const int32_t *at = call->n_in > 1 ? call->in[1]->data : NULL;
     const double *x = t->data;
     double *y = call->out[0]->data;
@@ -95,7 +95,7 @@ static wf_status reference(const wf_call *call, void *workspace)
         for (int64_t i = 0; i < half; i++) {
             int64_t position = at ? wf_rope_place(at[row]) : t->start[1] + row % t->local[1];
             bool is_long = a->is_long || (at && at[row] < 0);
-            double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)features), s, c;
+            double turn = wf_powd(a->options.base, -2.0 * (double)i / (double)features), s, c;
 
             turn = wf_rope_scaled(&a->options.scaling, range,
                                   wf_rope_factor(&a->options, i, is_long), i, turn);

@@ -39,9 +39,9 @@ static wf_status softmax_reference(const wf_call *call, void *workspace)
         for (int64_t i = 0; i < n; i++)
             max = x[i] > max ? x[i] : max;
         for (int64_t i = 0; i < n; i++)
-            sum += wf_exp(x[i] - max);
+            sum += wf_expd(x[i] - max);
         for (int64_t i = 0; i < n; i++)
-            y[i] = wf_exp(x[i] - max) / sum;
+            y[i] = wf_expd(x[i] - max) / sum;
     }
     return WF_OK;
 }

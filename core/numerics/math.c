@@ -121,7 +121,7 @@ static double exp_sum(double x, double low)
     return scale2(1.0 + (r + (r * r * q + tail)), (int)n);
 }
 
-double wf_exp(double x)
+double wf_expd(double x)
 {
     if (x != x)
         return x;
@@ -151,7 +151,7 @@ static double split(double x, double *f)
     return (double)k;
 }
 
-double wf_log(double x)
+double wf_logd(double x)
 {
     double k, f, s, z, q = 0x1.1023b86d5d38dp-3;
 
@@ -236,7 +236,7 @@ static double pow_positive(double x, double y)
     return exp_sum(product, rest);
 }
 
-double wf_pow(double x, double y)
+double wf_powd(double x, double y)
 {
     double size = __builtin_fabs(y), whole;
     bool negative = bits_of_double(x) >> 63 != 0, odd;
@@ -346,7 +346,7 @@ double wf_cos(double x)
 
 float wf_logf(float x)
 {
-    return (float)wf_log((double)x);
+    return (float)wf_logd((double)x);
 }
 
 float wf_sinf(float x)

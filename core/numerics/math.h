@@ -27,19 +27,19 @@ WF_API float wf_logf(float x);
 WF_API float wf_sinf(float x);
 WF_API float wf_cosf(float x);
 
-/** wf_exp - returns e^x. */
-WF_API double wf_exp(double x);
+/** wf_expd - returns e^x. */
+WF_API double wf_expd(double x);
 
-/** wf_log - returns the natural logarithm; -inf for a zero, NaN below it. */
-WF_API double wf_log(double x);
+/** wf_logd - returns the natural logarithm; -inf for a zero, NaN below it. */
+WF_API double wf_logd(double x);
 
 /**
- * wf_pow - returns x^y
+ * wf_powd - returns x^y
  *
  * @param x  any; below zero only an integral y has a value, others give NaN
  * @param y  any; 0 gives 1 whatever x is, and so does x = 1 whatever y is
  */
-WF_API double wf_pow(double x, double y);
+WF_API double wf_powd(double x, double y);
 
 /**
  * wf_sin, wf_cos, wf_sincos - compute the sine and cosine of an angle in radians

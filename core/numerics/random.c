@@ -50,7 +50,7 @@ static double share_below(double x)
         term = term * x * x / n;
         sum += term;
     }
-    return 0.5 + sum * 0x1.9884533d43651p-2 * wf_exp(-0.5 * x * x);
+    return 0.5 + sum * 0x1.9884533d43651p-2 * wf_expd(-0.5 * x * x);
 }
 
 bool wf_truncate(wf_truncated *t, float mean, float deviation, float low, float high)

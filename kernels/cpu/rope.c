@@ -54,10 +54,10 @@ static size_t workspace_bytes(const wf_call *call)
 static void find_angles(job *j)
 {
     const wf_rope_attr *a = j->call->attr;
-    wf_rope_range range = wf_rope_range_of(&a->options, 2 * j->half, wf_log);
+    wf_rope_range range = wf_rope_range_of(&a->options, 2 * j->half, wf_logd);
 
     for (int64_t i = 0; i < j->half; i++) {
-        double turn = wf_pow(a->options.base, -2.0 * (double)i / (double)(2 * j->half));
+        double turn = wf_powd(a->options.base, -2.0 * (double)i / (double)(2 * j->half));
 
         for (int is_long = 0; is_long < 2; is_long++)
             j->turn[is_long * j->half + i] = wf_rope_scaled(

@@ -6,6 +6,7 @@ enum { OPERANDS = WF_MAX_INPUTS + WF_MAX_OUTPUTS, LINE = 16 /* floats */ };
 typedef struct job {
     const wf_call *call;
     wf_row_loop *loop;
+    const void *with;
     unsigned by_rows;
     int64_t step;            /* rows at a time */
     int64_t width[OPERANDS]; /* elements of a row: of inputs, then of outputs */
@@ -39,7 +40,7 @@ static float *room_of(const job *j, float *room, int i)
 static void run_some(const job *j, float *room, int64_t first, int64_t n)
 {
     const wf_simd *simd = wf_cpu_of(j->call)->simd;
-    wf_row_run rows = {.call = j->call, .simd = simd, .first = first, .n = n};
+    wf_row_run rows = {.call = j->call, .simd = simd, .with = j->with, .first = first, .n = n};
 
     for (int i = 0; i < j->call->n_in; i++)
         rows.in[i] = is_by_rows(j, i)
@@ -71,7 +72,13 @@ static void task(void *arg, int64_t begin, int64_t end, int worker)
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop)
 {
-    job j = {.call = call, .loop = loop, .by_rows = by_rows, .room = workspace};
+    return wf_cpu_run_rows_with(call, workspace, rows, by_rows, loop, NULL);
+}
+
+wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t rows,
+                               unsigned by_rows, wf_row_loop *loop, const void *with)
+{
+    job j = {.call = call, .loop = loop, .with = with, .by_rows = by_rows, .room = workspace};
     int64_t widest = 0;
 
     if (rows <= 0)

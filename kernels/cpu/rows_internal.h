@@ -18,6 +18,7 @@ enum {
 typedef struct wf_row_run {
     const wf_call *call;
     const wf_simd *simd;
+    const void *with; /* the caller's */
     int64_t first, n; /* rows first .. first + n - 1 */
     /* Data of an operand that is cut by rows, from row `first` on; of another one, all. */
     const float *in[WF_MAX_INPUTS];
@@ -34,6 +35,10 @@ typedef void wf_row_loop(const wf_row_run *rows);
  */
 wf_status wf_cpu_run_rows(const wf_call *call, void *workspace, int64_t rows, unsigned by_rows,
                           wf_row_loop *loop);
+
+/* The same, for a loop that is given `with`. */
+wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t rows,
+                               unsigned by_rows, wf_row_loop *loop, const void *with);
 
 /* Returns the workspace of a call in bytes, where no row has more than `width` elements: for
    operands stored as bf16. */

@@ -150,6 +150,7 @@ struct wf_dynamic8_map;
 
 typedef struct wf_simd {
     const char *name;
+    int lanes; /* Index of its loops of an op by expression (wf_elementwise.lanes). */
 
     /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);

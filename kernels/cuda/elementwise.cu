@@ -1,158 +1,36 @@
-/* kernels/cuda/elementwise.cu - the rows of kernels/elementwise.c. */
+/* kernels/cuda/elementwise.cu - the rows of kernels/expressions.def. */
 #include "kernels/cuda/activation_internal.h"
 #include "kernels/cuda/map_internal.h"
 
+/* By the GPU's own instructions for e^x. */
+#define WF_SILU(x)          wf_lanes1(wf_silu_of((x).v))
+#define WF_SILU_GRAD(x, dy) wf_lanes1(wf_silu_backward((x).v, wf_lanes1(dy).v))
+#define WF_GELU(x)          wf_lanes1(wf_gelu_of((x).v))
+#define WF_GELU_GRAD(x, dy) wf_lanes1(wf_gelu_backward((x).v, (dy).v))
+#include "kernels/elementwise.h"
+
 namespace
 {
-struct sum_of_two {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = in[0] + in[1];
+#define EXPRESSION(name, inputs, numbers, outputs, flags)                                      \
+    WF_X_MAP(name, inputs, numbers, outputs)                                                   \
+    wf_status name##_run(const wf_call *call, void *)                                          \
+    {                                                                                          \
+        return wf_run_map<WF_COUNT(inputs), WF_COUNT(outputs)>(call, name##_map(call));        \
     }
-};
-
-struct difference {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = in[0] - in[1];
-    }
-};
-
-struct product {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = in[0] * in[1];
-    }
-};
-
-struct scaled {
-    float factor;
-
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = factor * in[0];
-    }
-};
-
-struct shifted {
-    float value;
-
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = in[0] + value;
-    }
-};
-
-struct silu_of {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_silu_of(in[0]);
-    }
-};
-
-struct silu_backward {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_silu_backward(in[0], in[1]);
-    }
-};
-
-struct gelu_of {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_gelu_of(in[0]);
-    }
-};
-
-struct gelu_backward {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_gelu_backward(in[0], in[1]);
-    }
-};
-
-/* gate, up */
-struct swiglu_of {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_silu_of(in[0]) * in[1];
-    }
-};
-
-/* gate, up, dy */
-struct swiglu_backward {
-    __device__ void operator()(const float *in, float *out) const
-    {
-        out[0] = wf_silu_backward(in[0], in[2] * in[1]);
-        out[1] = in[2] * wf_silu_of(in[0]);
-    }
-};
-
-wf_status add(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, sum_of_two{});
-}
-
-wf_status sub(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, difference{});
-}
-
-wf_status mul(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, product{});
-}
-
-wf_status scale(const wf_call *call, void *)
-{
-    return wf_run_map<1, 1>(call, scaled{((const wf_scale_attr *)call->attr)->factor});
-}
-
-wf_status add_constant(const wf_call *call, void *)
-{
-    return wf_run_map<1, 1>(call, shifted{((const wf_add_constant_attr *)call->attr)->value});
-}
-
-wf_status silu(const wf_call *call, void *)
-{
-    return wf_run_map<1, 1>(call, silu_of{});
-}
-
-wf_status silu_grad(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, silu_backward{});
-}
-
-wf_status gelu(const wf_call *call, void *)
-{
-    return wf_run_map<1, 1>(call, gelu_of{});
-}
-
-wf_status gelu_grad(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, gelu_backward{});
-}
-
-wf_status swiglu(const wf_call *call, void *)
-{
-    return wf_run_map<2, 1>(call, swiglu_of{});
-}
-
-wf_status swiglu_grad(const wf_call *call, void *)
-{
-    return wf_run_map<3, 2>(call, swiglu_backward{});
-}
+#define ELEMENTWISE(name, inputs, numbers, expression, gradients)                              \
+    EXPRESSION(name, inputs, numbers, (expression), 0)                                         \
+    EXPRESSION(name##_grad, (WF_OPEN inputs, dy), numbers, gradients, 0)
+#include "kernels/expressions.def"
 } // namespace
 
-const wf_kernel wf_cuda_add = {add, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_sub = {sub, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_mul = {mul, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_scale = {scale, NULL, 0, WF_IN(0) | WF_OUT(0)};
-const wf_kernel wf_cuda_add_constant = {add_constant, NULL, 0, 0};
-const wf_kernel wf_cuda_silu = {silu, NULL, 0, WF_IN(0) | WF_OUT(0)};
-const wf_kernel wf_cuda_silu_grad = {silu_grad, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_gelu = {gelu, NULL, 0, WF_IN(0) | WF_OUT(0)};
-const wf_kernel wf_cuda_gelu_grad = {gelu_grad, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_swiglu = {swiglu, NULL, 0, WF_IN(0) | WF_IN(1) | WF_OUT(0)};
-const wf_kernel wf_cuda_swiglu_grad = {swiglu_grad, NULL, 0,
-                                       WF_IN(0) | WF_IN(1) | WF_IN(2) | WF_OUT(0) | WF_OUT(1)};
+/* All of a call's operands are stored alike; those of add_constant, which keeps f32, are f32. */
+#define EXPRESSION(name, inputs, numbers, outputs, flags)                                      \
+    const wf_kernel wf_cuda_##name = {name##_run, NULL, 0,                                     \
+                                      (flags)&WF_OP_BORDER                                     \
+                                          ? 0                                                  \
+                                          : (WF_IN(WF_COUNT(inputs)) - 1) |                    \
+                                                (WF_OUT(WF_COUNT(outputs)) - WF_OUT(0))};
+#define ELEMENTWISE(name, inputs, numbers, expression, gradients)                              \
+    EXPRESSION(name, inputs, numbers, (expression), 0)                                         \
+    EXPRESSION(name##_grad, (WF_OPEN inputs, dy), numbers, gradients, 0)
+#include "kernels/expressions.def"

@@ -84,15 +84,15 @@ typedef struct wf_cuda_join {
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 
-/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements
-   of `size` bytes. */
-typedef struct wf_cuda_pad {
+/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements of
+   `size` bytes. */
+typedef struct wf_cuda_padding {
     const void *from;
     void *to;
     int64_t from_ld, to_ld, rows, columns, to_rows;
     size_t size;
-} wf_cuda_pad;
-cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *pad);
+} wf_cuda_padding;
+cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_padding *pad);
 
 /* ---- what wf_cuda.math holds; made when first asked for, NULL with a failure in the context
    ---- */

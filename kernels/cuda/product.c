@@ -64,7 +64,7 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
 {
     wf_cuda *cuda = wf_cuda_of(p->call);
     int64_t whole = wf_cuda_whole_depth(p, depth);
-    wf_cuda_pad pad = {.from = f->data,
+    wf_cuda_padding pad = {.from = f->data,
                        .to = room,
                        .from_ld = f->ld,
                        .to_ld = f->along ? whole : wf_cuda_whole_depth(p, rows),

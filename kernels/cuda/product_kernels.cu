@@ -43,7 +43,7 @@ template <int N, class T> __global__ void join_kernel(wf_cuda_join j)
     }
 }
 
-template <class T> __global__ void pad_kernel(wf_cuda_pad p)
+template <class T> __global__ void pad_kernel(wf_cuda_padding p)
 {
     int64_t column = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     const T *from = (const T *)p.from;
@@ -83,7 +83,7 @@ cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *j)
                                      : launch_join<float>(stream, j);
 }
 
-cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_pad *p)
+cudaError_t wf_cuda_launch_pad(cudaStream_t stream, const wf_cuda_padding *p)
 {
     return wf_launch(p->size == 2 ? pad_kernel<uint16_t> : pad_kernel<uint32_t>,
                      grid_of(p->to_ld, p->to_rows), WF_BLOCK, 0, stream, *p);

@@ -165,8 +165,8 @@ const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale
                             .grad_scale = scale,
                             .of_step = true};
     if (c->method != WF_NN_SGD) {
-        o->update.bias1 = (float)(1 / (1 - wf_pow((double)c->beta1, step)));
-        o->update.bias2 = (float)(1 / (1 - wf_pow((double)c->beta2, step)));
+        o->update.bias1 = (float)(1 / (1 - wf_powd((double)c->beta1, step)));
+        o->update.bias2 = (float)(1 / (1 - wf_powd((double)c->beta2, step)));
     }
     return &o->update;
 }

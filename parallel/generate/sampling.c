@@ -102,14 +102,14 @@ static int64_t kept_of(const wf_gen_sampling *s, const wf_gen_sampling_candidate
     }
     if (s->top_p < 1) {
         for (int64_t i = 0; i < n; i++)
-            sum += wf_exp(c[i].score - c[0].score);
+            sum += wf_expd(c[i].score - c[0].score);
         for (; kept < n && kept < sorted && (kept == 0 || before < s->top_p * sum); kept++)
-            before += wf_exp(c[kept].score - c[0].score);
+            before += wf_expd(c[kept].score - c[0].score);
         n = kept;
     }
     if (s->min_p > 0) {
         for (kept = 1;
-             kept < n && kept < sorted && wf_exp(c[kept].score - c[0].score) >= s->min_p;)
+             kept < n && kept < sorted && wf_expd(c[kept].score - c[0].score) >= s->min_p;)
             kept++;
         n = kept;
     }
@@ -150,10 +150,10 @@ int32_t wf_gen_sampling_draw(const wf_gen_sampling *s, const wf_gen_sampling_tex
             best = room[i].score > room[best].score ? i : best;
     }
     for (int64_t i = 0; i < n; i++)
-        sum += wf_exp(room[i].score - room[best].score);
+        sum += wf_expd(room[i].score - room[best].score);
     uniform *= sum;
     for (int64_t i = 0; i < n; i++) {
-        uniform -= wf_exp(room[i].score - room[best].score);
+        uniform -= wf_expd(room[i].score - room[best].score);
         if (uniform < 0)
             return room[i].id;
     }

@@ -37,7 +37,7 @@ int main(int argc, char **argv)
         for (int64_t i = 0; i < size; i++)
             p[i] = 0;
         for (int64_t i = 0; i < n; i++)
-            sum += p[room[i].id] = wf_exp(room[i].score - room[0].score);
+            sum += p[room[i].id] = wf_expd(room[i].score - room[0].score);
         for (int64_t i = 0; i < n; i++)
             p[room[i].id] /= sum;
         fwrite(p, sizeof *p, (size_t)size, stdout);

@@ -28,6 +28,10 @@ static wf_dim dim_of(const row_shape *s, char letter)
         return wf_dim_width(s->e);
     case 'v':
         return wf_dim_chunked(s->v);
+    case 'q':
+        return wf_dim_width(2 * (s->s + 3));
+    case '1':
+        return wf_dim_width(1);
     default:
         return wf_dim_width(s->s + 3);
     }
@@ -140,6 +144,11 @@ static void check_again(const wf_call *call, numbers *in, const numbers *out)
 }
 
 static bool tried[WF_ID_count];
+
+void row_is_tried(int id)
+{
+    tried[id] = true;
+}
 
 bool row_was_tried(int id)
 {

@@ -24,7 +24,7 @@ typedef struct op_row {
 } op_row;
 
 /* b sequences, s tokens, d width, n features that are split, h heads, e of a head, v words, p > s
-   positions */
+   positions, q twice as many, 1 one */
 typedef struct row_shape {
     int64_t b, s, d, n, h, e, v;
 } row_shape;
@@ -37,6 +37,9 @@ void try_row(const op_row *r, const row_shape *s, bool bf16, bool parts_too);
 
 /* All cases, up to one without a name, as f32 and as bf16, in all shapes, in a context of their own. */
 void try_rows(const op_row *rows);
+
+/* A row was tried in another way. */
+void row_is_tried(int id);
 
 /* Whether a case of this row was tried; WF_ID_... */
 bool row_was_tried(int id);

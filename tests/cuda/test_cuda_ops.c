@@ -6,6 +6,7 @@
 #include "core/numerics/bf16.h"
 #include "kernels/attention_internal.h"
 #include "kernels/dims_internal.h"
+#include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/cuda/device_parts.h"
 #include "tests/cuda/gpu_main.h"
@@ -31,6 +32,49 @@ static void elements(void)
         {"gelu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
         {"swiglu", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
         {"swiglu_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {NULL, NULL, NULL, NULL, NULL, 0}};
+
+    try_rows(rows);
+}
+
+static void expressions(void)
+{
+    static const float exponent[] = {2.5F}, bounds[] = {-0.5F, 0.75F};
+    static const op_row rows[] = {
+        {"exp", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"exp_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"log", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"log_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"div", "f:bsn p:bsn", "f:bsn", "n", NULL, 0},
+        {"div_grad", "f:bsn p:bsn f:bsn", "f:bsn f:bsn", "n", NULL, 0},
+        {"sqrt", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"sqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"rsqrt", "p:bsn", "f:bsn", "n", NULL, 0},
+        {"rsqrt_grad", "p:bsn f:bsn", "f:bsn", "n", NULL, 0},
+        {"pow", "p:bsn", "f:bsn", "n", WITH(exponent)},
+        {"pow_grad", "p:bsn f:bsn", "f:bsn", "n", WITH(exponent)},
+        {"relu", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"relu_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"tanh", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"tanh_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"sigmoid", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"sigmoid_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"abs", "a:bsn", "a:bsn", "n", NULL, 0},
+        {"abs_grad", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"clamp", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"clamp_grad", "a:bsn a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"maximum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"maximum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"minimum", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"minimum_grad", "a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"where", "a:bsn a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"where_grad", "a:bsn a:bsn a:bsn a:bsn", "a:bsn a:bsn", "n", NULL, 0},
+        {"greater", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"greater_equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"equal", "a:bsn a:bsn", "a:bsn", "n", NULL, 0},
+        {"greater_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"less_than", "a:bsn", "a:bsn", "n", WITH(bounds)},
+        {"equal_to", "a:bsn", "a:bsn", "n", WITH(bounds)},
         {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
@@ -89,6 +133,59 @@ static void named_dims(void)
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
+}
+
+/* Indices are below v, which is not more than the width of what they are indices of. */
+static void rows_of_dims(void)
+{
+    static const wf_row_attr one = {.count = 1}, back = {.reverse = true},
+                             above = {.first = 1, .reverse = true}, along = {.dim = 1},
+                             more = {.dim = 1, .count = 3, .value = 0.5F};
+    static const op_row rows[] = {{"topk", "a:bsd", "a:bs1 f:bs1", "bs", WITH(one)},
+                                  {"cumsum", "a:bsd", "f:bsd", "bs", WITH(back)},
+                                  {"triangle", "a:bsd", "a:bsd", "bsd", WITH(above)},
+                                  {"concat", "a:bpd a:bpd", "a:bqd", "bd", WITH(along)},
+                                  {"pad", "a:bsd", "a:bpd", "bd", WITH(more)},
+                                  {NULL, NULL, NULL, NULL, NULL, 0}};
+
+    try_rows(rows);
+}
+
+/* What an index finds, and where it goes; of one that is none, a NaN or nothing. */
+static void indices(void)
+{
+    enum { N = 5, K = 4 };
+    static const wf_row_attr classes = {.count = N};
+    const wf_dim dims[] = {wf_dim_batch(2), wf_dim_width(N), wf_dim_width(K)};
+    const wf_call gather = {.op = &wf_op_gather, .n_in = 2, .n_out = 1};
+    const wf_call scatter = {.op = &wf_op_scatter, .n_in = 3, .n_out = 1};
+    const wf_call one_hot = {.op = &wf_op_one_hot,
+                             .n_in = 1,
+                             .n_out = 1,
+                             .attr = &classes,
+                             .attr_size = sizeof classes};
+    numbers in[3], out[3];
+
+    open_context(false);
+    in[0] = random_numbers(2, dims, WF_F32);
+    in[1] = numbers_of(2, (const wf_dim[]){dims[0], dims[2]}, WF_F32);
+    in[2] = random_numbers(2, (const wf_dim[]){dims[0], dims[2]}, WF_F32);
+    out[0] = numbers_of(2, (const wf_dim[]){dims[0], dims[2]}, WF_F32);
+    out[1] = numbers_of(2, dims, WF_F32);
+    out[2] = numbers_of(3, (const wf_dim[]){dims[0], dims[2], dims[1]}, WF_F32);
+    for (int i = 0; i < 2 * K; i++)
+        ((float *)in[1].host)[i] = (float)(i * 3 % N);
+    check(&gather, in, &out[0], &(split){.name = "gather"}, false);
+    check(&scatter, in, &out[1], &(split){.name = "scatter"}, false);
+    check(&one_hot, &in[1], &out[2], &(split){.name = "one_hot"}, false);
+    row_is_tried(WF_ID_gather);
+    row_is_tried(WF_ID_scatter);
+    row_is_tried(WF_ID_one_hot);
+    for (int i = 0; i < 3; i++) {
+        free(in[i].host);
+        free(out[i].host);
+    }
+    close_context();
 }
 
 static const float eps = 1e-5F;
@@ -273,6 +370,9 @@ static void every_row(void)
 int main(void)
 {
     static const wf_test tests[] = {{"element by element", elements},
+                                    {"elements by expression", expressions},
+                                    {"rows", rows_of_dims},
+                                    {"indices of rows", indices},
                                     {"dropout", dropouts},
                                     {"sums", sums},
                                     {"dims that are named", named_dims},

@@ -133,7 +133,7 @@ float leaf_number(const step *s, wf_dtype dtype, int below, int64_t index, int m
     uint64_t bits = wf_mix64(s->key ^ wf_mix64((uint64_t)index * 64 + (uint64_t)member));
     float x = (float)(int64_t)(bits % (1 << 24)) / (1 << 22) - 2;
 
-    if (dtype == WF_I32)
+    if (below > 0) /* tokens, or indices of a row */
         return (float)(bits % (uint64_t)below);
     if (s->positive)
         x = (x < 0 ? -x : x) + 0.5f;

@@ -144,14 +144,15 @@ placing place_dims(const program *p, draw *d, int ndim, bool partial)
 int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below, bool positive)
 {
     program *p = m->p;
-    bool wanted = dtype != WF_I32 && !draw_one_in(&m->d, 5);
-    bool partial = dtype == WF_F32 && draw_one_in(&m->d, 6);
+    bool index = dtype == WF_F32 && below > 0;
+    bool wanted = dtype != WF_I32 && !draw_one_in(&m->d, 5) && !index;
+    bool partial = dtype == WF_F32 && draw_one_in(&m->d, 6) && !index;
     bool maximum = partial && !wanted && draw_one_in(&m->d, 2); /* a maximum has no gradient */
     step s = {.kind = STEP_LEAF, .round = m->round, .n_out = 1, .positive = positive};
     int id = p->n_values;
 
     s.key = draw_bits(&m->d);
-    if (dtype == WF_F32 && p->storage == WF_BF16 && draw_one_in(&m->d, 2))
+    if (dtype == WF_F32 && p->storage == WF_BF16 && draw_one_in(&m->d, 2) && !index)
         dtype = WF_BF16;
     s.to = place_dims(p, &m->d, ndim, partial && dtype == WF_F32);
     for (int a = 0; a < AXES; a++)
@@ -225,7 +226,8 @@ static int new_operand(maker *m, binding *b, int i)
 {
     wf_dim dims[WF_MAX_DIMS];
     bool integer = b->op->integers >> i & 1;
-    bool positive = i == 0 && strstr(b->op->name, "cross_entropy");
+    bool positive = op_is_positive(b->op, i);
+    bool index = op_is_index(b->op, i);
     int64_t below = 1 + draw_below(&m->d, 9);
     int id;
 
@@ -243,8 +245,13 @@ static int new_operand(maker *m, binding *b, int i)
         if (below < 1)
             return -1;
     }
-    id = make_leaf(m, integer ? WF_I32 : WF_F32, b->p.ndim[i], dims, (int)below, positive);
-    return id < 0 || integer ? id : compute_from(m, id);
+    if (index && b->known >> ('n' - 'a') & 1) /* else there is no row to be one of */
+        below = b->dim['n' - 'a'].size;
+    if (below < 1)
+        return -1;
+    id = make_leaf(m, integer ? WF_I32 : WF_F32, b->p.ndim[i], dims,
+                   integer || index ? (int)below : 0, positive);
+    return id < 0 || integer || index ? id : compute_from(m, id);
 }
 
 /* Any operand of numbers is bound first, then the others; integers last, since they may have to be

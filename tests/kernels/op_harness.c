@@ -14,34 +14,31 @@ enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
 /* The rows that test_ops_b.c answers for; linear layers are test_ops_products.c's, and what no
    list has is test_ops_a.c's. */
-static const char *const rows_of_b[] = {"add_layernorm",
-                                        "add_layernorm_dx",
-                                        "add_rmsnorm",
-                                        "add_rmsnorm_dx",
-                                        "layernorm",
-                                        "layernorm_dx",
-                                        "layernorm_dw",
-                                        "rmsnorm",
-                                        "rmsnorm_dx",
-                                        "rmsnorm_dw",
-                                        "rope",
-                                        "rope_at",
-                                        "attention",
-                                        "attention_grad",
-                                        "attention_from",
-                                        "attention_from_grad",
-                                        "attention_cached",
-                                        "logit_max",
-                                        "logit_sum",
-                                        "logit_sum_grad",
-                                        "cross_entropy",
-                                        "cross_entropy_grad",
-                                        NULL};
+static const char *const rows_of_b[] = {
+    /* clang-format off */
+    "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",
+    "layernorm_dx", "layernorm_dw", "rmsnorm", "rmsnorm_dx", "rmsnorm_dw", "rope", "rope_at",
+    "attention", "attention_grad", "attention_from", "attention_from_grad", "attention_cached",
+    "logit_max", "logit_sum", "logit_sum_grad", "cross_entropy", "cross_entropy_grad", NULL
+    /* clang-format on */
+};
 
 /* Those of test_ops_dims.c. */
 static const char *const rows_of_dims[] = {"permute",      "slice",      "slice_grad",
                                            "sum",          "sum_expand", "softmax",
                                            "softmax_grad", "matmul",     NULL};
+
+/* Those of test_ops_elementwise.c. */
+static const char *const rows_of_elements[] = {
+#define EXPRESSION(name, inputs, numbers, outputs, flags)
+#define ELEMENTWISE(name, inputs, numbers, expression, gradients) #name, #name "_grad",
+#include "kernels/expressions.def"
+    "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
+
+/* Those of test_ops_rows.c. */
+static const char *const rows_of_rows[] = {"topk",   "gather",   "scatter", "one_hot",
+                                           "cumsum", "triangle", "concat",  "pad",
+                                           NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
@@ -355,6 +352,10 @@ static bool answers_for(op_suite suite, const wf_op *op)
         return suite == OP_SUITE_B;
     if (has_row(rows_of_dims, op->name))
         return suite == OP_SUITE_DIMS;
+    if (has_row(rows_of_elements, op->name))
+        return suite == OP_SUITE_ELEMENTWISE;
+    if (has_row(rows_of_rows, op->name))
+        return suite == OP_SUITE_ROWS;
     return suite == OP_SUITE_A;
 }
 
@@ -379,7 +380,8 @@ static void every_row(void)
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
     static const char *const title[] = {"ops a",       "ops b",        "products",
-                                        "ops on dims", "ops in place", "ops computed"};
+                                        "ops on dims", "ops in place", "ops by expression",
+                                        "ops on rows", "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},

@@ -63,6 +63,8 @@ typedef enum op_suite {
     OP_SUITE_PRODUCTS,
     OP_SUITE_DIMS,
     OP_SUITE_IN_PLACE,
+    OP_SUITE_ELEMENTWISE,
+    OP_SUITE_ROWS,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
 

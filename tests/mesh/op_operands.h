@@ -10,6 +10,7 @@
 #include "kernels/attention_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/ops.h"
+#include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
 
@@ -32,7 +33,9 @@ typedef union op_attr {
     wf_permute_attr permute;
     wf_slice_attr slice;
     wf_matmul_attr matmul;
-    int64_t count; /* rows, split_heads, merge_heads */
+    wf_row_attr row;
+    float number[4]; /* ops by expression */
+    int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
 } op_attr;
 
@@ -124,6 +127,17 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->permute = (wf_permute_attr){{0, 2, 1}};
     else if (op_is(op, "slice") || op_is(op, "slice_grad"))
         a->slice = (wf_slice_attr){.dim = 1, .first = 2, .count = SLICED};
+    else if (op_is(op, "topk"))
+        a->row.count = x->dim[x->ndim - 1].size / 2;
+    else if (op_is(op, "one_hot"))
+        a->row.count = letter_dim('n').size;
+    else if (op_is(op, "concat") || op_is(op, "pad"))
+        a->row =
+            (wf_row_attr){.dim = 1, .first = 0, .count = 2 * op_is(op, "pad"), .value = 0.5f};
+    else if (op_is(op, "pow") || op_is(op, "pow_grad"))
+        a->number[0] = 1.5f;
+    else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
+        a->number[0] = -0.5f, a->number[1] = 0.75f;
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -138,6 +152,28 @@ static inline uint64_t noise(int operand, int64_t index, int member)
     return wf_mix64((uint64_t)operand << 40 | (uint64_t)member << 32 | (uint64_t)index);
 }
 
+/* Whether operand i has to be above zero: a sum of exps, what a root or a logarithm is taken of. */
+static inline bool op_is_positive(const wf_op *op, int i)
+{
+    static const char *const names[] = {"cross_entropy", "log", "sqrt", "rsqrt", "pow", "div"};
+
+    for (size_t k = 0; k < sizeof names / sizeof *names; k++) {
+        size_t n = strlen(names[k]);
+
+        if (strncmp(op->name, names[k], n) == 0 &&
+            (!op->name[n] || strcmp(op->name + n, "_grad") == 0))
+            return i == 0 || (k == 5 && i == 1);
+    }
+    return false;
+}
+
+/* Whether operand i has whole numbers, indices of a row, in a tensor of floats. */
+static inline bool op_is_index(const wf_op *op, int i)
+{
+    return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
+           (i == 0 && op_is(op, "one_hot"));
+}
+
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */
 static inline float operand_value(const wf_op *op, int i, int64_t index)
 {
@@ -145,7 +181,9 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
 
     if (operand_type(op, i) == WF_I32)
         return (float)(bits % (uint64_t)letter_dim('v').size);
-    if (i == 0 && (op_is(op, "cross_entropy") || op_is(op, "cross_entropy_grad")))
+    if (op_is_index(op, i))
+        return (float)(bits % (uint64_t)letter_dim('n').size);
+    if (op_is_positive(op, i))
         return 1 + (float)(bits % (1 << 20)) / (1 << 20);
     return (float)(int64_t)(bits % (1 << 24)) / (1 << 23) - 1;
 }

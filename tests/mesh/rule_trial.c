@@ -11,6 +11,9 @@ static const struct {
     {"layernorm_dw", 'd',
      "the norm's own width was whole, and so is all that its gradients read"},
     {"rmsnorm_dw", 'd', "alike"},
+    {"gather", 'k', "its gradient is scatter, a chain over them"},
+    {"scatter", 'k',
+     "values whose indices differ go to elements of their own; those of one are a chain"},
     {NULL, 0, NULL},
 };
 
@@ -34,7 +37,8 @@ bool reads_beyond(const trial *t, uint32_t split)
 {
     bool of_groups = t->op->flags & WF_OP_GROUPS;
 
-    if (op_is(t->op, "slice") || op_is(t->op, "slice_grad"))
+    if (op_is(t->op, "slice") || op_is(t->op, "slice_grad") || op_is(t->op, "concat") ||
+        op_is(t->op, "pad") || op_is(t->op, "gather") || op_is(t->op, "scatter"))
         return (split >> ('n' - 'a') | split >> ('p' - 'a')) & 1;
     return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
                ? split >> ('p' - 'a') & 1

@@ -6,6 +6,7 @@
 
 const wf_simd WF_ISA_NAME(wf_simd) = {
     .name = WF_ISA_TEXT,
+    .lanes = WF_ISA_LEVEL,
     .gemm_workspace = WF_ISA_NAME(wf_gemm_workspace),
     .gemm = WF_ISA_NAME(wf_gemm),
     .gemm_skinny = WF_ISA_NAME(wf_gemm_skinny),
