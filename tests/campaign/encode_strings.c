@@ -1,6 +1,6 @@
 /*
  * tests/campaign/encode_strings.c - encode_strings TOKENIZER [FLAGS]: strings from stdin as ids, for
- * scripts/tokenizers.py, which compares them with those of other tokenizers.
+ * scripts/peers/tokenizers.py, which compares them with those of other tokenizers.
  *
  * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
  * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts

@@ -333,9 +333,9 @@ def tables(root):
                 yield root / table, number, f"{page} does not say what `{match.group(1)}` is"
 
 
-# Flags of other programs; a program of one's own has arguments (parallel/main.c).
+# Flags of other programs; a program of one's own has arguments (parallel/main.c), and plans advise what to type.
 FLAG = re.compile(r'"[^"]*?(?<![\w-])--(?!all |export-xml|mpi=|nproc-per-node)([a-z][a-z-]+)')
-OWNS_FLAGS = ("parallel/program/", "parallel/main.c")
+OWNS_FLAGS = ("parallel/program/", "parallel/main.c", "parallel/plan/")
 
 
 def flags(root):

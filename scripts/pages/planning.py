@@ -15,9 +15,9 @@ import tempfile
 
 import planned_page
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/planning.md"
-BEGIN, END = "<!-- begin: scripts/planning.py -->\n", "<!-- end: scripts/planning.py -->\n"
+BEGIN, END = "<!-- begin: scripts/pages/planning.py -->\n", "<!-- end: scripts/pages/planning.py -->\n"
 GIB = 2.0 ** 30
 TITAN = "torchtitan, benchmarks/llama3_h100_202412_torchtitan.md"
 FOUNDRY = "llm-foundry, scripts/train/benchmarking/README.md"
