@@ -18,9 +18,6 @@ import subprocess
 import sys
 import tempfile
 
-if sys.path and pathlib.Path(sys.path[0] or ".").resolve() == pathlib.Path(__file__).resolve().parent:
-    sys.path.pop(0)  # its tokenizers.py is not the package of that name
-
 try:
     from lm_eval.api.model import LM
     from lm_eval.api.registry import register_model

@@ -7,7 +7,7 @@
  * round function is Philox4x32-10 (core/numerics/random.h) at counter {half, epoch, stream,
  * epoch / 2^32 x 8 + round}, lowest bits of its first word; a result that is not below n is
  * permuted again (cycle walking: Black and Rogaway, "Ciphers with arbitrary finite domains",
- * CT-RSA 2002). scripts/data_order.py says the same in Python.
+ * CT-RSA 2002). scripts/proofs/data_order.py says the same in Python.
  *
  * A mixture is a period of 65,536 samples. Each source has its share of them, rounded by
  * largest remainders, so that every period has them exactly; a permutation says which sample of

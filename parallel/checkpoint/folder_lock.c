@@ -21,7 +21,7 @@ static wf_status taken(const char *dir, int file, wf_error *error)
     who[n > 0 ? strcspn(who, "\n") : 0] = 0;
     return wf_error_set(error, WF_EIO,
                         "another run saves to %s (process %s): wait for its end, stop it, or "
-                        "use another --save DIR",
+                        "use another .save DIR",
                         dir, *who ? who : "unknown");
 }
 

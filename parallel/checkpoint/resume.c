@@ -43,8 +43,8 @@ static wf_status open_list(const wf_resume_options *o, const char *dir, wf_resum
     if (status != WF_OK)
         wf_error_set(
             error, status,
-            "%s; name the checkpoint to go on from (--resume %s/step-..), or begin anew "
-            "with --resume none",
+            "%s; name the checkpoint to go on from (.resume %s/step-..), or begin anew "
+            "with .resume none",
             unknown.text, dir);
 
     for (int64_t i = 0; i < count; i++) {
@@ -64,7 +64,7 @@ static wf_status open_list(const wf_resume_options *o, const char *dir, wf_resum
     free((void *)paths);
     if (status == WF_OK && count && !r->count)
         return wf_error_set(error, WF_EDATA,
-                            "none of the %lld checkpoints in %s can be used; --resume none "
+                            "none of the %lld checkpoints in %s can be used; .resume none "
                             "begins anew",
                             (long long)count, dir);
     return status;
@@ -81,7 +81,7 @@ static wf_status open_all(const wf_resume_options *o, wf_resume *r, wf_error *er
     status = wf_par_checkpoint_there(o->resume) ? open_one(o, o->resume, r, error)
                                                 : open_list(o, o->resume, r, error);
     if (status == WF_OK && !r->count)
-        return wf_error_set(error, WF_EIO, "--resume %s: there is no checkpoint", o->resume);
+        return wf_error_set(error, WF_EIO, ".resume %s: there is no checkpoint", o->resume);
     return status;
 }
 

@@ -83,7 +83,7 @@ typedef struct wf_search {
 } wf_search;
 
 /* What simulated times are known to be off by, in per cent (docs/planning.md): beside runs of ranks that take a machine's
-   pace, and beside the published tokens/s of real machines, as scripts/paced.py and scripts/planning.py find it. */
+   pace, and beside the published tokens/s of real machines, as scripts/proofs/paced.py and scripts/pages/planning.py find it. */
 #define WF_SEARCH_PACED_MEDIAN     0.2
 #define WF_SEARCH_PACED_WORST      2.3
 #define WF_SEARCH_PUBLISHED_RUNS   35

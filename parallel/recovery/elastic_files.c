@@ -48,7 +48,7 @@ static DIR *open_own(const char *dir, bool make, wf_error *error)
 
     if (fd >= 0 && !directory) {
         close(fd);
-        wf_error_set(error, WF_EIO, "cannot read --recovery-dir %s: %s", dir, strerror(errno));
+        wf_error_set(error, WF_EIO, "cannot read .recovery_dir %s: %s", dir, strerror(errno));
     }
     return directory;
 }
@@ -94,7 +94,7 @@ static wf_status load_file(wf_elastic *e, const char *dir, int folder, const cha
 
     snprintf(r.path, sizeof r.path, "%.3800s/%.250s", dir, name);
     if (wf_par_snapshot_load(e->from, folder, name, read_text, &r, &why) != WF_OK)
-        return wf_error_set(error, why.code, "--recovery-dir %.300s: %.1100s", dir, why.text);
+        return wf_error_set(error, why.code, ".recovery_dir %.300s: %.1100s", dir, why.text);
     if (!r.run || !r.job)
         return wf_error_set(error, WF_EDATA,
                             "%s does not say which run and job it is of: remove it", r.path);

@@ -26,7 +26,7 @@ wf_status wf_elastic_check_run(const char *path, const char *mine, const char *t
         return WF_OK;
     return wf_error_set(error, WF_EINVAL,
                         "%s was left by run %s, and this one is run %s: give each run a "
-                        "--recovery-dir of its own, or remove what is there",
+                        ".recovery_dir of its own, or remove what is there",
                         path, *theirs ? theirs : "without a name",
                         *mine ? mine : "without a name");
 }
@@ -74,7 +74,7 @@ wf_status wf_elastic_check_job(const char *path, const char *mine, const char *t
         wf_error_set(
             error, WF_EINVAL,
             "%s was left by another job (%s), with which this one cannot go on: give each "
-            "run a --recovery-dir of its own, or remove what is there",
+            "run a .recovery_dir of its own, or remove what is there",
             path, differ);
     json_decref(here);
     json_decref(there);

@@ -73,7 +73,7 @@ static wf_status give_up(wf_elastic_rank *r)
         return wf_fail(
             ctx, r->missing.code,
             "%.900s. There is no checkpoint to go on from: start the run where the rest "
-            "is kept, or remove --recovery-dir %.400s to begin again",
+            "is kept, or remove .recovery_dir %.400s to begin again",
             r->missing.text, dir);
     wf_elastic_give_up(r->elastic, !dir);
     if (!dir)

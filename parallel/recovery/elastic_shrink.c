@@ -35,12 +35,11 @@ wf_status wf_elastic_shrink(wf_elastic_shape *shape, int64_t ranks, int64_t min_
         if (with_dp(&asked, dp, shape) && serves(arg, shape))
             return WF_OK;
     *shape = asked;
-    return wf_error_set(
-        error, WF_ELOST,
-        "%" PRId64 " ranks are left, and no --dp from --min-dp %" PRId64
-        " on that they are enough for, with %s, and --global-batch-size %" PRId64
-        " keeps the numbers and fits in memory",
-        ranks, min_dp, others, asked.global_batch);
+    return wf_error_set(error, WF_ELOST,
+                        "%" PRId64 " ranks are left, and no .dp from .min_dp %" PRId64
+                        " on that they are enough for, with %s, and .global_batch_size %" PRId64
+                        " keeps the numbers and fits in memory",
+                        ranks, min_dp, others, asked.global_batch);
 }
 
 wf_status wf_elastic_processes(const wf_elastic_meshes *meshes, void *options, int64_t asked,
@@ -51,7 +50,7 @@ wf_status wf_elastic_processes(const wf_elastic_meshes *meshes, void *options, i
 
     if (ranks % asked)
         return wf_error_set(error, WF_EINVAL,
-                            "--nnodes %" PRId64 " does not divide the %" PRId64 " ranks", asked,
+                            ".nnodes %" PRId64 " does not divide the %" PRId64 " ranks", asked,
                             ranks);
     if (n < asked && meshes->shrink(options, n * each, error) != WF_OK)
         return error->code;

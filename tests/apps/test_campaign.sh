@@ -1,10 +1,10 @@
 #!/bin/bash
-# test_campaign.sh BUILD kill|campaign - a few trials of scripts/campaign.py: 100 kills of runs that save, or faults by
+# test_campaign.sh BUILD kill|campaign - a few trials of scripts/proofs/campaign.py: 100 kills of runs that save, or faults by
 # chance and a short soak; a campaign that is given more trials goes on with what is left.
 set -uo pipefail
 
 build=$(cd "$1" && pwd)
-campaign=$(cd "$(dirname "$0")/../../scripts" && pwd)/campaign.py
+campaign=$(cd "$(dirname "$0")/../../scripts/proofs" && pwd)/campaign.py
 # shellcheck source=tests/cases.sh
 . "$(dirname "$0")/../cases.sh"
 

@@ -191,7 +191,7 @@ shows "its documents" "^data: Megatron: 5 tokens, 2 windows,"
 python "the script of the page" '
 import re, subprocess, sys
 page = open(sys.argv[1]).read()
-command, shown = re.search(r"    \$ (python3 scripts/data_order.py .*)\n((?:    .*\n)+)", page).groups()
+command, shown = re.search(r"    \$ (python3 scripts/proofs/data_order.py .*)\n((?:    .*\n)+)", page).groups()
 root = sys.argv[1].rsplit("/docs/", 1)[0]
 printed = subprocess.run(command, shell=True, cwd=root, capture_output=True, text=True).stdout
 if not printed or printed.split() != shown.split(): print(printed, shown)' "$page"

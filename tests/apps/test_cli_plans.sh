@@ -144,7 +144,7 @@ shows "it does not fit" "^does not fit in 1.00 MiB: .* too much; the most is "
 run "no batch fits" "${tiny[@]}" --plan --find-batch --device-memory 9KiB
 shows "which it says" "no micro-batch fits, not even one of 1 sequence" "does not fit in 9.00 KiB"
 
-# A giant, of whose activations a plan takes more than 16 TiB in all: scripts/giants.py has them all.
+# A giant, of whose activations a plan takes more than 16 TiB in all: scripts/proofs/giants.py has them all.
 giant=(--plan --arch llama --n-layer 126 --n-head 128 --n-kv-head 8 --n-embd 16384 --ffn 53248
     --vocab-size 128256 --seq-len 8192 --tp 8 --dp 8 --dtype bf16 --sequence-parallel
     --recompute block --device cpu)

@@ -83,7 +83,7 @@ shows "of which there are three at a time" "^schedule lowered.sched: .*, at most
 same "stages forward again" --pp 4 --pp-schedule zb-h1 --recompute stage
 same "one stage forward again" --pp 2 --pp-schedule again.sched
 same "a table of PyTorch" --pp 2 --pp-schedule torch.csv
-# As torch 2.15 writes them (scripts/torch_schedules.py): messages, waits, gathers and reductions too.
+# As torch 2.15 writes them (scripts/peers/torch_schedules.py): messages, waits, gathers and reductions too.
 torch=$(cd "$(dirname "$0")/../parallel/torch_schedules" && pwd)
 for name in gpipe looped_bfs interleaved interleaved_zb zbv dualpipe_v; do
     same "PyTorch's $name" --pp 2 --pp-schedule "$torch/$name.csv"

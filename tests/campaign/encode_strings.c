@@ -1,6 +1,6 @@
 /*
  * tests/campaign/encode_strings.c - encode_strings TOKENIZER [FLAGS]: strings from stdin as ids, for
- * scripts/tokenizers.py, which compares them with those of other tokenizers.
+ * scripts/peers/tokenizers.py, which compares them with those of other tokenizers.
  *
  * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
  * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts
@@ -8,10 +8,10 @@
  * whole, 8 more: time alone is written, as text, of encoding the strings once more.
  */
 #include "nn/text/tokenizer/tokenizer.h"
+#include "tests/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { WHOLE = 4, TIME = 8 };
 
@@ -52,14 +52,6 @@ static bool decodes(job *j, const char *text, size_t bytes)
                                           (!bytes || memcmp(j->text.data, text, bytes) == 0)));
 }
 
-static double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static int run(job *j)
 {
     double spent = 0;
@@ -67,12 +59,12 @@ static int run(job *j)
     uint32_t bytes, count;
 
     while (read_string(&text, &bytes)) {
-        double begin = seconds();
+        double begin = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
 
         j->ids.count = 0;
         if (wf_tok_encode(j->encoder, text, bytes, j->flags & 3, &j->ids, &j->error) != WF_OK)
             break;
-        spent += seconds() - begin;
+        spent += wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - begin;
         count = (uint32_t)j->ids.count;
         if (j->flags & TIME)
             continue;

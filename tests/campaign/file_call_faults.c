@@ -1,6 +1,6 @@
 /*
  * tests/campaign/file_call_faults.c - a library for LD_PRELOAD: a call of a program on files that
- * matter fails, or the program is killed there, once. For campaigns (scripts/file_faults.py) and
+ * matter fails, or the program is killed there, once. For campaigns (scripts/proofs/file_faults.py) and
  * for tests of what no signal hits by chance.
  *
  *     WEFT_FAIL_UNDER  prefix of absolute paths that matter; without it nothing happens

@@ -1,6 +1,6 @@
 /*
  * tests/campaign/logits_alike.c - logits of every position, of the trainer's forward pass and of a generator with its
- * cache, on six layouts, all compared by memcmp with those of the trainer on one rank; for scripts/generation.py:
+ * cache, on six layouts, all compared by memcmp with those of the trainer on one rank; for scripts/peers/generation.py:
  * logits_alike MODEL TEXT POSITIONS. The text's bytes are the ids.
  */
 #include "parallel/generate/engine.h"

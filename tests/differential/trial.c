@@ -7,6 +7,7 @@
  * it.
  */
 #include "tests/differential/trial.h"
+#include "tests/clock.h"
 #include <signal.h>
 #include <stdarg.h>
 #include <sys/mman.h>
@@ -152,26 +153,17 @@ static void run_child(const selection *what, board *b)
     }
 }
 
-/* Seconds since some moment. */
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Waits for a child; one that does not go on is ended. */
 static int watch_child(pid_t child, board *b)
 {
     int status, beat = -1;
-    double since = now();
+    double since = wf_test_clock(CLOCK_MONOTONIC);
 
     while (waitpid(child, &status, WNOHANG) == 0) {
         if (atomic_load(&b->beat) != beat) {
             beat = atomic_load(&b->beat);
-            since = now();
-        } else if (now() - since > LIMIT) {
+            since = wf_test_clock(CLOCK_MONOTONIC);
+        } else if (wf_test_clock(CLOCK_MONOTONIC) - since > LIMIT) {
             fail_case(b, "hangs: no step for %d s", LIMIT);
             kill(child, SIGKILL);
             waitpid(child, &status, 0);

@@ -2,7 +2,7 @@
 # test_elastic_processes.sh BUILD [--sanitized] - --elastic of ranks in several processes: those that are left leave what they hold,
 # and the next start goes on with it, on the mesh of fewer processes and with the digests of one rank; where a rank and its
 # buddy are lost at once it goes on from the newest checkpoint, and without one it says what there is to do.
-# scripts/elastic_hosts.py loses hosts.
+# scripts/proofs/elastic_hosts.py loses hosts.
 set -uo pipefail
 # shellcheck source=tests/hosts/common.sh
 . "$(dirname "$0")/common.sh"

@@ -3,7 +3,7 @@
 #define WF_TESTS_MESH_COMM_OUTCOME_H
 
 #include "tests/mesh/ranks.h"
-#include <time.h>
+#include "tests/clock.h"
 
 enum { MOST = 32 };
 
@@ -17,21 +17,13 @@ typedef struct outcome {
     double cpu[MOST];
 } outcome;
 
-static inline double now(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inline void run(outcome *o, int ranks, wf_status (*work)(wf_rank *, void *))
 {
     wf_launch_options options = {.ranks = ranks};
-    double start = now(CLOCK_MONOTONIC);
+    double start = wf_test_clock(CLOCK_MONOTONIC);
 
     wf_launch(&options, work, o, &o->launch);
-    o->seconds = now(CLOCK_MONOTONIC) - start;
+    o->seconds = wf_test_clock(CLOCK_MONOTONIC) - start;
 }
 
 static inline wf_comm *enter(wf_rank *rank, const outcome *o)

@@ -6,6 +6,7 @@
 
 #include "mesh/health/failure_detector_parts_internal.h"
 #include "tests/mesh/ranks.h"
+#include "tests/clock.h"
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <sys/socket.h>
@@ -15,14 +16,6 @@
 static inline void nap(int milliseconds)
 {
     nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
-}
-
-static inline double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* ---- two processes that meet, each a thread here ---- */

@@ -1,9 +1,10 @@
 /*
  * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the others, named with
- * where they were, and left behind. Ranks in several processes: scripts/failures.py.
+ * where they were, and left behind. Ranks in several processes: scripts/proofs/failures.py.
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
+#include "tests/clock.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/wait.h>
@@ -17,14 +18,6 @@ static _Atomic int returned;
 static void nap(int milliseconds)
 {
     nanosleep(&(struct timespec){milliseconds / 1000, milliseconds % 1000 * 1000000L}, NULL);
-}
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* Rank 2 is at work in something that does not end. */
@@ -55,11 +48,12 @@ static void a_rank_hangs(void)
     wf_launch_end end = {.stuck = 0};
     wf_launch_options o = {.ranks = 4, .stall_timeout = 0.5, .end = &end};
     wf_error error = {WF_OK, ""};
-    double start = now();
+    double start = wf_test_clock(CLOCK_MONOTONIC);
 
     wf_recorder_files(directory, false, &error);
     CU_ASSERT_EQUAL(wf_launch(&o, hang, NULL, &error), WF_ETIMEOUT);
-    CU_ASSERT(now() - start > 0.5 && now() - start < 4);
+    CU_ASSERT(wf_test_clock(CLOCK_MONOTONIC) - start > 0.5 &&
+              wf_test_clock(CLOCK_MONOTONIC) - start < 4);
     CU_ASSERT(strstr(error.text, "rank 2: stalled, it has done nothing for 0.") != NULL);
     CU_ASSERT(strstr(error.text, "row 1, column 0, after barrier over world (collective 1)") !=
               NULL);

@@ -49,11 +49,12 @@ static void *report_a_loss(void *arg)
         return NULL;
     h->decided = wf_detector_verdict(w, 5000, &h->verdict);
     if (h->crashes) {
-        double start = now();
+        double start = wf_test_clock(CLOCK_MONOTONIC);
 
         wf_detector_crash_told(true);
         fcntl(h->peer, F_SETFL, O_NONBLOCK);
-        h->sent = hears(h->peer, DETECTOR_REPORTED) && now() - start < 1;
+        h->sent =
+            hears(h->peer, DETECTOR_REPORTED) && wf_test_clock(CLOCK_MONOTONIC) - start < 1;
     } else {
         wf_detector_reported(w);
     }

@@ -4,6 +4,7 @@
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
+#include "tests/clock.h"
 #include <signal.h>
 #include <stdatomic.h>
 #include <sys/stat.h>
@@ -299,14 +300,6 @@ static void nobody_observes(void)
     run_ranks(RANKS, unobserved, NULL);
 }
 
-static double now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
 /* The best of some rounds: of an event, and of the look at the clock that it contains. */
 static wf_status time_events(wf_rank *rank, void *arg)
 {
@@ -316,16 +309,16 @@ static wf_status time_events(wf_rank *rank, void *arg)
 
     ns[0] = ns[1] = 1e9;
     for (int round = 0; round < ROUNDS; round++) {
-        double from = now_ns(), middle, to;
+        double from = 1e9 * wf_test_clock(CLOCK_MONOTONIC), middle, to;
 
         for (int i = 0; i < EVENTS / 2; i++) {
             uint64_t sequence = wf_recorder_begin(rank->world, &barrier, 64);
 
             wf_recorder_end(rank->world, &barrier, sequence, false);
         }
-        middle = now_ns();
+        middle = 1e9 * wf_test_clock(CLOCK_MONOTONIC);
         for (int i = 0; i < EVENTS; i++)
-            to = now_ns();
+            to = 1e9 * wf_test_clock(CLOCK_MONOTONIC);
         ns[0] = (middle - from) / EVENTS < ns[0] ? (middle - from) / EVENTS : ns[0];
         ns[1] = (to - middle) / EVENTS < ns[1] ? (to - middle) / EVENTS : ns[1];
     }

@@ -25,7 +25,7 @@ static void processes_meet(void)
         fd[i] = strange_connection(place.port);
         CU_ASSERT(i % 3 || send(fd[i], "hello", 5, MSG_NOSIGNAL) >= 0);
     }
-    start = now();
+    start = wf_test_clock(CLOCK_MONOTONIC);
     nap(50);
     for (int i = 0; i < 5; i++) {
         pthread_kill(head.thread, SIGUSR1);
@@ -36,7 +36,7 @@ static void processes_meet(void)
     pthread_join(head.thread, NULL);
     CU_ASSERT_EQUAL(head.status, WF_OK);
     CU_ASSERT_EQUAL(other.status, WF_OK);
-    CU_ASSERT(now() - start < 4);
+    CU_ASSERT(wf_test_clock(CLOCK_MONOTONIC) - start < 4);
     for (int i = 0; i < STRANGERS; i++)
         close(fd[i]);
 }
@@ -96,7 +96,7 @@ static void meet_in_a_flood(int round)
 {
     meeter head = {.process = 0}, other = {.process = 1};
     flooder f[FLOODERS] = {{.number = 0}};
-    double start = now();
+    double start = wf_test_clock(CLOCK_MONOTONIC);
 
     market.shared = false;
     pthread_create(&head.thread, NULL, meet, &head);
@@ -117,7 +117,7 @@ static void meet_in_a_flood(int round)
     }
     CU_ASSERT_EQUAL(head.status, WF_OK);
     CU_ASSERT_EQUAL(other.status, WF_OK);
-    CU_ASSERT(now() - start < 8);
+    CU_ASSERT(wf_test_clock(CLOCK_MONOTONIC) - start < 8);
 }
 
 /* Strangers that connect without end do not push out the process that comes. */

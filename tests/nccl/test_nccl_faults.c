@@ -4,7 +4,7 @@
  * fall silent, and a library that says that a link is broken.
  */
 #include "tests/mesh/ranks.h"
-#include <time.h>
+#include "tests/clock.h"
 
 enum { MOST = 8, COUNT = 5000 };
 
@@ -15,21 +15,13 @@ typedef struct outcome {
     double seconds;
 } outcome;
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void run(outcome *o, int ranks, wf_status (*work)(wf_rank *, void *))
 {
     wf_launch_options options = {.ranks = ranks, .transport = "nccl"};
-    double start = now();
+    double start = wf_test_clock(CLOCK_MONOTONIC);
 
     wf_launch(&options, work, o, &o->launch);
-    o->seconds = now() - start;
+    o->seconds = wf_test_clock(CLOCK_MONOTONIC) - start;
 }
 
 static wf_status leave(wf_rank *rank, outcome *o, wf_status status)

@@ -1,6 +1,6 @@
 /*
  * tests/nn/test_dataset_order.c - the order of windows: permutations; mixtures; and what three epochs of five
- * data sets read, beside scripts/data_order.py.
+ * data sets read, beside scripts/proofs/data_order.py.
  */
 #include "nn/dataset/order_internal.h"
 #include "core/numerics/random.h"
@@ -218,6 +218,6 @@ int main(void)
     bool python = system("python3 -c '' 2>/dev/null") == 0;
 
     if (!python)
-        wf_test_skip_all("there is no python3 to run scripts/data_order.py with");
+        wf_test_skip_all("there is no python3 to run scripts/proofs/data_order.py with");
     return data_main("data_order", python ? tests : none);
 }

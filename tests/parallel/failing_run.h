@@ -16,9 +16,9 @@
 #include "parallel/stages/pipeline.h"
 #include "parallel/train/train.h"
 #include "tests/mesh/ranks.h"
+#include "tests/clock.h"
 #include <ctype.h>
 #include <stdatomic.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { MOST_RANKS = 8, NOBODY = -2, LIMIT_SECONDS = 60 };
@@ -177,14 +177,6 @@ static inline wf_status trial_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-static inline double seconds_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static inline wf_status make_pipeline(trial *t)
 {
     const wf_par_options layout = layout_of(t);
@@ -201,7 +193,7 @@ static inline wf_status make_pipeline(trial *t)
 static inline wf_status run_trial(trial *t)
 {
     wf_launch_options options = {.ranks = ranks_of(t)};
-    double start = seconds_now();
+    double start = wf_test_clock(CLOCK_MONOTONIC);
     wf_status status = WF_OK;
 
     alarm(LIMIT_SECONDS);
@@ -212,7 +204,7 @@ static inline wf_status run_trial(trial *t)
     alarm(0);
     wf_par_pipeline_free(t->pipeline);
     t->pipeline = NULL;
-    t->seconds = seconds_now() - start;
+    t->seconds = wf_test_clock(CLOCK_MONOTONIC) - start;
     return status;
 }
 

@@ -7,20 +7,11 @@
 
 #include "core/status.h"
 #include "tests/mesh/ranks.h"
+#include "tests/clock.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <time.h>
-
-/* Of this process alone: others may be at work beside it. */
-static inline double seconds(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* Bytes of memory that this process has had at most. */
 static inline double peak_bytes(void)
@@ -36,12 +27,12 @@ static inline void refused(const char *what, wf_status status, const wf_error *e
                            const char *why, double start)
 {
     int good = status == WF_EDATA && error->code == WF_EDATA && strstr(error->text, why) &&
-               (UNDER_SANITIZER || seconds() - start < 1);
+               (UNDER_SANITIZER || wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start < 1);
 
     CU_ASSERT(good);
     if (!good)
         printf("\n    %.200s: status %d in %.2f s, \"%s\", which should say \"%s\"\n", what,
-               (int)status, seconds() - start, error->text, why);
+               (int)status, wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start, error->text, why);
 }
 
 /* `times` copies of `text`, a comma between two; `before` in front and `behind` behind. */
@@ -77,7 +68,7 @@ static inline double refuse_large(const large_text *large, size_t n, size_t larg
 
     for (size_t i = 0; i < n; i++) {
         char *text = repeated(large[i].before, large[i].text, large[i].times, large[i].behind);
-        double start = seconds();
+        double start = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
         wf_error error = {WF_OK, ""};
         wf_status status = parse(text, &error);
 

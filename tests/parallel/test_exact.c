@@ -3,7 +3,7 @@
  * small GPT-2 and a small Llama have the loss bits of one rank at every step, and its digest.
  *
  * Nothing divides: 12 heads on 8 ranks, 3 and 4 key-value heads on 4 and 8, a vocabulary of
- * 257. scripts/exactness.py runs all layouts. So that equality says something, the same runs
+ * 257. scripts/proofs/exactness.py runs all layouts. So that equality says something, the same runs
  * with exactness off must differ, and the loss must fall.
  */
 #include "tests/parallel/rows.h"

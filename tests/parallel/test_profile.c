@@ -4,7 +4,7 @@
  */
 #include "parallel/stages/profile.h"
 #include "tests/parallel/plan_harness.h"
-#include <time.h>
+#include "tests/clock.h"
 
 /* One line per configuration: what differs from a gpt2 of 4 blocks. The profile is of `few` micro-batches. */
 typedef struct row {
@@ -77,14 +77,6 @@ static training training_of(const row *r, int micros)
     return t;
 }
 
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* One rank's plan. */
 static bool plan_rank(training *t, wf_par_pipeline *pipeline, int rank)
 {
@@ -119,13 +111,13 @@ static bool replays(const row *r, training *few, training *many, wf_par_pipeline
     many->arg = few->arg = &planned;
     few->options.profile = profile;
     good = plan_rank(few, small, rank);
-    start = now();
+    start = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
     good = good && plan_rank(many, large, rank);
-    spent->planned += now() - start;
-    start = now();
+    spent->planned += wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start;
+    start = wf_test_clock(CLOCK_PROCESS_CPUTIME_ID);
     good = good && wf_par_profile_replay(profile, wf_par_pipeline_table(large), pp, NULL,
                                          &memory, &error) == WF_OK;
-    spent->replayed += now() - start;
+    spent->replayed += wf_test_clock(CLOCK_PROCESS_CPUTIME_ID) - start;
     if (good && (memory.peak != planned.of[rank].memory.peak || memory.unknown)) {
         printf("\n    %s, pp rank %d: %zu replayed, %zu planned (%s %s), %" PRId64
                " unknown of %" PRId64 " entries",

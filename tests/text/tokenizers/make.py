@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
 make.py TEXT - writes the small tokenizers of this folder and, beside each, strings with the ids that
-tokenizers, sentencepiece and tiktoken give them. Run it with the environment that scripts/tokenizers.py
+tokenizers, sentencepiece and tiktoken give them. Run it with the environment that scripts/peers/tokenizers.py
 makes: build/tokenizers/venv/bin/python tests/text/tokenizers/make.py TEXT, where TEXT is some prose.
 
     .. make.py --more
@@ -23,7 +23,7 @@ import tiktoken
 import tokenizers
 
 HERE = pathlib.Path(__file__).resolve().parent
-SPEC = importlib.util.spec_from_file_location("oracle", HERE.parents[2] / "scripts/tokenizers.py")
+SPEC = importlib.util.spec_from_file_location("oracle", HERE.parents[2] / "scripts/peers/tokenizers.py")
 ORACLE = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(ORACLE)
 

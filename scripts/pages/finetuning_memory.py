@@ -11,9 +11,9 @@ import tempfile
 
 import planned_page
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/finetuning.md"
-BEGIN, END = "<!-- by scripts/finetuning_memory.py -->\n", "<!-- end -->"
+BEGIN, END = "<!-- by scripts/pages/finetuning_memory.py -->\n", "<!-- end -->"
 GIB = 2 ** 30
 MODELS = {"TinyLlama 1.1B": "tinyllama-1.1b", "CodeLlama 34B": "codellama-34b"}
 COMMON = "--dtype bf16 --seq-len 2048 --recompute block --device-memory 48GiB --find-batch"

@@ -31,7 +31,7 @@ import subprocess
 import tempfile
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 STARTS = ["The capital of", "Once upon a time", "In the beginning", "Water boils at", "def main(", "Dear", "The three",
           "It was a dark", "To make bread you", "My favourite", "1, 2, 3,", "Q: What is", "Le chat est", "The law of"]
 TOKENS = 4  # that are generated of a prompt

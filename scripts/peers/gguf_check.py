@@ -34,7 +34,7 @@ import transformers
 from gguf.quants import dequantize, quantize
 from safetensors.torch import load_file
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TEXTS = ["The capital of France is", "<|im_start|>user\nHi 123, it's\t me!<|im_end|>\n", "naïve café 東京 \U0001f600  x",
          "for (int i = 0; i < 1024; i++)\n\n    x += 3.14;", "A"]
 NOT_LOADED = ("phi3", "granite", "smollm3")  # transformers has no such configs for GGUF files

@@ -36,7 +36,7 @@ import subprocess
 import time
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 TASKS = {"arc_easy": "rc_0shot", "hellaswag": "rc_0shot"}
 
 

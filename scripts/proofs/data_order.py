@@ -7,7 +7,7 @@ said a second time. Sample g of a run is sequence g mod global-batch-size of ste
     --windows  windows of each source, as gpt_train prints them in its lines "data:"
     --weights  of each source; without them all weigh alike
 
-    python3 scripts/data_order.py --windows 1124,562 --weights 0.7,0.3 --samples 16
+    python3 scripts/proofs/data_order.py --windows 1124,562 --weights 0.7,0.3 --samples 16
 """
 import argparse
 

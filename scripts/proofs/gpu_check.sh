@@ -4,7 +4,7 @@
 # gpu_check.py, whose options and --help these are. Status 77 where there is no GPU.
 set -euo pipefail
 
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 build=build
 case "${1:-}" in
 -*) ;;
@@ -15,9 +15,9 @@ case "${1:-}" in
 esac
 for option in "$@"; do
     case $option in
-    -h | --help) exec python3 scripts/gpu_check.py --help ;;
+    -h | --help) exec python3 scripts/proofs/gpu_check.py --help ;;
     esac
 done
-python3 scripts/gpu_check.py --probe || exit 77
+python3 scripts/proofs/gpu_check.py --probe || exit 77
 scripts/build.sh "$build" -DCMAKE_BUILD_TYPE=Release -DBUILD_TESTING=ON
-exec python3 scripts/gpu_check.py --build "$build" "$@"
+exec python3 scripts/proofs/gpu_check.py --build "$build" "$@"

@@ -29,7 +29,7 @@ import time
 import unicodedata
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 ORACLES = ["tokenizers", "tiktoken", "sentencepiece"]
 # Packages that carry vocabularies: the files in them.
 CARRIERS = {
@@ -135,7 +135,7 @@ def module(path, **replaced):
 
 def oracles(files):
     """Name -> (file, ids of a text, flags, texts with special tokens)."""
-    sys.path = [path for path in sys.path if pathlib.Path(path or ".").resolve() != ROOT / "scripts"]
+    sys.path = [path for path in sys.path if pathlib.Path(path or ".").resolve() != ROOT / "scripts" / "peers"]
     import sentencepiece
     import tiktoken
     import tokenizers

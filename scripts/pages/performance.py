@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "performance"
 PAGE = ROOT / "docs" / "performance.md"
 LAYOUTS = "1x1t2,2x1,1x2,4x1,1x4,2x2,8x1,1x8,4x4,8x4,8x4sp"
@@ -52,7 +52,7 @@ def measure(name, arguments):
     FOLDER.mkdir(parents=True, exist_ok=True)
     target = FOLDER / f"{name}.jsonl"
     if name in TORCH:
-        command = [str(ROOT / "scripts" / "compare_torch.sh"), "--model", TORCH[name],
+        command = [str(ROOT / "scripts" / "peers" / "compare_torch.sh"), "--model", TORCH[name],
                    "--json", str(target)]
         subprocess.run(command + (["--quick"] if arguments.quick else []), check=True)
         return

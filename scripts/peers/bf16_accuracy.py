@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BATCH, TOKENS, SEED, RATE = 4, 96, 20261124, 1000.0
 SIZES = {"vocab_size": 512, "hidden_size": 192, "intermediate_size": 512, "num_hidden_layers": 4,
          "num_attention_heads": 6, "num_key_value_heads": 3, "max_position_embeddings": 128,

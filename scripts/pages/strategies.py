@@ -12,8 +12,8 @@ import tempfile
 
 import planned_page
 
-PAGE = pathlib.Path(__file__).resolve().parents[1] / "docs/strategies.md"
-BEGIN, END = "<!-- begin: scripts/strategies.py -->\n", "<!-- end: scripts/strategies.py -->\n"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/strategies.md"
+BEGIN, END = "<!-- begin: scripts/pages/strategies.py -->\n", "<!-- end: scripts/pages/strategies.py -->\n"
 MODEL = """--arch llama --n-layer 32 --n-embd 4096 --n-head 32 --n-kv-head 32 --ffn 11008
 --vocab-size 32000 --seq-len 4096 --dp 16 --micro-batch-size 1""".split()
 GROUP = "--shard-group-size 4".split()

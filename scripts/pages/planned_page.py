@@ -12,6 +12,6 @@ def main(doc, page, begin, end, tables):
     now = before + tables(sys.argv[1]) + after
     if sys.argv[2:] and now != text:
         script = sys.argv[0].rpartition("/")[2]
-        sys.exit(f"{page.name} says something else than the plans: run scripts/{script} {sys.argv[1]}, and look whether its "
+        sys.exit(f"{page.name} says something else than the plans: run scripts/pages/{script} {sys.argv[1]}, and look whether its "
                  f"words are still true")
     page.write_text(now, encoding="utf-8")

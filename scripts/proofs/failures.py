@@ -195,7 +195,7 @@ def write_text(path):
 
 
 def main():
-    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../tests/hosts")
+    here = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../tests/hosts")
     here = os.path.realpath(here)
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("build", nargs="?", default="build")

@@ -40,8 +40,8 @@ from torch_contestants import (BF16_COMPARISONS, BF16_CONTESTANTS, COMPARISONS, 
                                LONG_EAGER_AIM)
 from torch_settings import Setting, candidates
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
-PEER = ROOT / "scripts" / "torch_gpt.py"
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PEER = ROOT / "scripts" / "peers" / "torch_gpt.py"
 WORK = ROOT / "build" / "compare-torch"
 SMALL = {"n_layer": 6, "n_embd": 384, "n_head": 6, "vocab_size": 256, "seq_len": 256,
          "global_batch_size": 8}

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SECTIONS = {"models": "## A real model, line by line", "finetuning": "## Adapters, line by line"}
 
 

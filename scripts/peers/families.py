@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 ROWS = ROOT / "parallel" / "models" / "gpt" / "hf_config.def"
 KNOWN = ROOT / "nn" / "models" / "gpt" / "families.def"
 BATCH, TOKENS, SEED = 4, 24, 20251123

@@ -23,7 +23,7 @@ import time
 import gpu_features
 from training_runs import UNGROUPED as STRATEGIES
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 PEAK = 989e12  # bf16 products of an H100 or H200 without sparsity, in floating-point operations/s
 TINY = "--n-layer 2 --n-head 4 --n-embd 64 --seq-len 64 --global-batch-size 8 --lr 3e-3".split()
 GPT2 = "--n-head 12 --n-layer 12 --n-embd 768 --vocab-size 50304 --seq-len 1024".split()
@@ -237,7 +237,7 @@ class Check:
         return rate
 
     def peer(self, name, shape, batch, rates, dtype="bf16"):
-        out = self.run([sys.executable, ROOT / "scripts/gpu_torch.py", shape[3], shape[1], shape[5], batch, dtype], 150)
+        out = self.run([sys.executable, ROOT / "scripts/peers/gpu_torch.py", shape[3], shape[1], shape[5], batch, dtype], 150)
         if "no torch" in out:
             self.row(5, f"{name} against PyTorch", "-", "not run: " + out.strip())
             return
@@ -271,7 +271,7 @@ class Check:
                 self.attempt(5, f"{name} against PyTorch", lambda: self.peer(name, shape, batch, rates))
 
     def decoding(self):
-        out = self.run([sys.executable, ROOT / "scripts/gpu_decode.py", self.build], 200)
+        out = self.run([sys.executable, ROOT / "scripts/peers/gpu_decode.py", self.build], 200)
         for row in map(json.loads, out.splitlines()):
             theirs = row["peer_tokens_per_s"]
             self.row(7, f"generation, {row['model']}, {row['dtype']}, texts at once: {row['texts']}", f"{row['tokens_per_s']:,.0f} tokens/s"

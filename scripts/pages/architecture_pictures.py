@@ -8,7 +8,7 @@ laid out by a program.
 import html
 import pathlib
 
-FOLDER = pathlib.Path(__file__).resolve().parent.parent / "docs" / "architecture"
+FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "architecture"
 PLAIN, BLUE, ORANGE, GREEN = "#ffffff", "#dce8f8", "#fbe8d0", "#dff0e0"
 
 

@@ -5,11 +5,11 @@
 # compare_torch.py.
 set -euo pipefail
 
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 venv=build/compare-torch/venv
 for option in "$@"; do
     case $option in
-    -h | --help) exec python3 scripts/compare_torch.py --help ;;
+    -h | --help) exec python3 scripts/peers/compare_torch.py --help ;;
     esac
 done
 
@@ -24,4 +24,4 @@ if ! "$venv/bin/python" -c 'import torch, numpy, safetensors' 2>/dev/null; then
     fi
     "$venv/bin/pip" install --quiet torch numpy safetensors
 fi
-exec "$venv/bin/python" scripts/compare_torch.py "$@"
+exec "$venv/bin/python" scripts/peers/compare_torch.py "$@"

@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 HOSTS = os.path.join(ROOT, "tests/hosts/hosts.sh")
 ORDERS = ("near", "transposed")
 RATES = ("-", "1gbit")

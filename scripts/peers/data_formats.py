@@ -18,7 +18,7 @@ import sys
 import tempfile
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = ROOT / "build-data-formats"
 MEGATRON = "megatron-core==0.8.0"
 CHARACTERS = [chr(c) for c in range(32, 127)]

@@ -74,7 +74,7 @@ def check(program, folder):
 
 
 if sys.argv[1] == "--templates":
-    make = pathlib.Path(__file__).parent.parent / "tests/text/jinja/make.py"
+    make = pathlib.Path(__file__).resolve().parents[2] / "tests/text/jinja/make.py"
     with tempfile.TemporaryDirectory() as where:
         cases = pathlib.Path(where) / "cases.json"
         subprocess.run([sys.executable, str(make), str(cases), *sys.argv[3:]], check=True, stderr=subprocess.DEVNULL)

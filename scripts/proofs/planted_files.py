@@ -123,7 +123,7 @@ class Campaign:
         self.make("gpt_data", "tokenize", "text", "--tokenizer", "tokenizer", "--output", "ids")
         self.make("gpt_export", "hf", "--gguf", "model.gguf")
         self.make("mesh_info", "--dp", "2")
-        shutil.copy(pathlib.Path(__file__).parents[1] / "docs" / "machines" / "h100.json", self.base / "machine.json")
+        shutil.copy(pathlib.Path(__file__).resolve().parents[2] / "docs" / "machines" / "h100.json", self.base / "machine.json")
 
     def plant(self, folder, name, kind, victim):
         path = folder / name

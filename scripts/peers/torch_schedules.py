@@ -18,7 +18,8 @@ import tempfile
 
 from torch.distributed.pipelining import schedules
 
-from training_runs import ROOT, write_text
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "proofs"))
+from training_runs import ROOT, write_text  # noqa: E402
 
 SINGLE = {"gpipe": schedules.ScheduleGPipe, "1f1b": schedules.Schedule1F1B}
 MULTI = {"looped_bfs": (schedules.ScheduleLoopedBFS, False), "interleaved": (schedules.ScheduleInterleaved1F1B, False),
