@@ -64,13 +64,13 @@ static wf_status make_whole(const wf_cuda_product *p, wf_cuda_factor *f, int64_t
     wf_cuda *cuda = wf_cuda_of(p->call);
     int64_t whole = wf_cuda_whole_depth(p, depth);
     wf_cuda_padding pad = {.from = f->data,
-                       .to = room,
-                       .from_ld = f->ld,
-                       .to_ld = f->along ? whole : wf_cuda_whole_depth(p, rows),
-                       .rows = f->along ? rows : depth,
-                       .columns = f->along ? depth : rows,
-                       .to_rows = f->along ? rows : whole,
-                       .size = wf_cuda_size_of(p->type)};
+                           .to = room,
+                           .from_ld = f->ld,
+                           .to_ld = f->along ? whole : wf_cuda_whole_depth(p, rows),
+                           .rows = f->along ? rows : depth,
+                           .columns = f->along ? depth : rows,
+                           .to_rows = f->along ? rows : whole,
+                           .size = wf_cuda_size_of(p->type)};
 
     if (wf_cuda_copy_bytes(p, f, rows, depth) == 0)
         return WF_OK;

@@ -36,9 +36,8 @@ static const char *const rows_of_elements[] = {
     "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
 
 /* Those of test_ops_rows.c. */
-static const char *const rows_of_rows[] = {"topk",   "gather",   "scatter", "one_hot",
-                                           "cumsum", "triangle", "concat",  "pad",
-                                           NULL};
+static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
+                                           "triangle", "concat", "pad",     NULL};
 
 static const op_shape shapes[] = {
     {1, 1, 3, 1, 1, 2, 3, false},   {1, 7, 5, 2, 1, 4, 9, false},
