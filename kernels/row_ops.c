@@ -148,8 +148,15 @@ static wf_status resized(const wf_call *call, int64_t size, int *ndim, wf_dim *d
 static wf_status concat_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
 {
     const wf_row_attr *a = call->attr;
+    const wf_dim *first = &call->in[0]->dim[a->dim], *second = &call->in[1]->dim[a->dim];
 
     (void)out;
+    if (first->grain != second->grain || first->chunks != second->chunks)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "concat: dim %d of one tensor has grain %" PRId64
+                       " and chunks %d, of the next one grain %" PRId64
+                       " and chunks %d; make both with the same wf_dim",
+                       a->dim, first->grain, first->chunks, second->grain, second->chunks);
     return resized(call, call->in[0]->dim[a->dim].size + call->in[1]->dim[a->dim].size, ndim,
                    dims);
 }

@@ -79,8 +79,8 @@ WF_API wf_tensor *wf_triu(wf_tensor *x, int64_t diagonal);
  * what is left; wf_pad - `before` and `behind` more indices along a dim, which hold a value
  *
  * @param count  1 or more; of wf_split, how many parts there are, as ceil(size / each) says
- * Layout:      "bi!j,bz!j->bi!j" for dim 1: the dim is whole on each rank. Its kind (wf_dim_heads, ..) is that
- *              of the first tensor
+ * Layout:      "bi!j,bz!j->bi!j" for dim 1: the dim is whole on each rank. Its kind (wf_dim_heads, ..)
+ *              is the same in all of them
  * Gradient:    to each
  */
 WF_API wf_tensor *wf_concat(int count, wf_tensor *const *x, int dim);

@@ -49,11 +49,12 @@ static inline wf_row_job wf_row_job_of(const wf_call *call)
     }
     for (int i = 0; i < call->n_in; i++) {
         j.in[i] = call->in[i]->data;
-        j.width_in[i] = j.rows > 0 ? wf_tensor_local_count(call->in[i]) / j.rows : 0;
+        j.width_in[i] = j.rows > 0 ? wf_extent(call->in[i], 0, call->in[i]->ndim) / j.rows : 0;
     }
     for (int o = 0; o < call->n_out; o++) {
         j.out[o] = call->out[o]->data;
-        j.width_out[o] = j.rows > 0 ? wf_tensor_local_count(call->out[o]) / j.rows : 0;
+        j.width_out[o] =
+            j.rows > 0 ? wf_extent(call->out[o], 0, call->out[o]->ndim) / j.rows : 0;
     }
     return j;
 }

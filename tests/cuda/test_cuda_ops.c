@@ -135,17 +135,17 @@ static void named_dims(void)
     try_rows(rows);
 }
 
-/* Indices are below v, which is not more than the width of what they are indices of. */
+/* Dispatch widens what is stored as bf16. */
 static void rows_of_dims(void)
 {
     static const wf_row_attr one = {.count = 1}, back = {.reverse = true},
                              above = {.first = 1, .reverse = true}, along = {.dim = 1},
                              more = {.dim = 1, .count = 3, .value = 0.5F};
-    static const op_row rows[] = {{"topk", "a:bsd", "a:bs1 f:bs1", "bs", WITH(one)},
-                                  {"cumsum", "a:bsd", "f:bsd", "bs", WITH(back)},
-                                  {"triangle", "a:bsd", "a:bsd", "bsd", WITH(above)},
-                                  {"concat", "a:bpd a:bpd", "a:bqd", "bd", WITH(along)},
-                                  {"pad", "a:bsd", "a:bpd", "bd", WITH(more)},
+    static const op_row rows[] = {{"topk", "f:bsd", "f:bs1 f:bs1", "bs", WITH(one)},
+                                  {"cumsum", "f:bsd", "f:bsd", "bs", WITH(back)},
+                                  {"triangle", "f:bsd", "f:bsd", "bsd", WITH(above)},
+                                  {"concat", "f:bpd f:bpd", "f:bqd", "bd", WITH(along)},
+                                  {"pad", "f:bsd", "f:bpd", "bd", WITH(more)},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
 
     try_rows(rows);
