@@ -223,6 +223,8 @@ wf_status wf_backward_weights_joined(int passes, wf_tape *const *tape)
     wf_tape *recording;
     wf_status status;
 
+    if (passes < 1)
+        return WF_EINVAL;
     for (int i = 0; i < passes; i++)
         if (!tape[i])
             return WF_EINVAL; /* the reason is in the context that could not open it */

@@ -296,6 +296,8 @@ wf_status wf_tape_hook(wf_context *ctx, wf_walk walk, wf_status (*hook)(void *ar
 
     if (!ctx->tape)
         return ctx->error.code;
+    if (!hook)
+        return wf_fail(ctx, WF_EINVAL, "a hook of the tape is NULL: give a function");
     n = append(ctx->tape);
     if (!n)
         return wf_fail(ctx, WF_ENOMEM, "no memory for a hook of the tape");

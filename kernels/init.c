@@ -14,6 +14,7 @@
  */
 #include "core/numerics/random.h"
 #include "kernels/shared_internal.h"
+#include <math.h>
 
 static wf_status in_place(const wf_op *op, wf_tensor *t, wf_init_attr *attr)
 {
@@ -22,6 +23,20 @@ static wf_status in_place(const wf_op *op, wf_tensor *t, wf_init_attr *attr)
     if (t)
         attr->key = wf_random_key(wf_context_seed(t->ctx), WF_RANDOM_INIT);
     return wf_dispatch(&call);
+}
+
+/* Checks a deviation and bounds: what is outside would leave NaN, or another distribution, without a word. */
+static wf_status check_numbers(const wf_tensor *t, const char *op, float mean, float deviation,
+                               float low, float high)
+{
+    if (!t || (isfinite(mean) && isfinite(deviation) && deviation >= 0 && low <= high &&
+               isfinite(low) && isfinite(high)))
+        return WF_OK;
+    return wf_fail(
+        t->ctx, WF_EINVAL,
+        "%s: mean %g, deviation %g, bounds %g and %g: all are finite, the deviation is "
+        "not negative, and the first bound not above the second",
+        op, (double)mean, (double)deviation, (double)low, (double)high);
 }
 
 wf_status wf_init_fill(wf_tensor *t, float value)
@@ -35,6 +50,8 @@ wf_status wf_init_normal(wf_tensor *t, float mean, float deviation, uint64_t str
 {
     wf_init_attr attr = {.stream = stream, .arg = {mean, deviation}};
 
+    if (check_numbers(t, "init_normal", mean, deviation, 0, 0) != WF_OK)
+        return WF_EINVAL;
     return in_place(&wf_op_init_normal, t, &attr);
 }
 
@@ -42,6 +59,8 @@ wf_status wf_init_uniform(wf_tensor *t, float low, float high, uint64_t stream)
 {
     wf_init_attr attr = {.stream = stream, .arg = {low, high}};
 
+    if (check_numbers(t, "init_uniform", 0, 0, low, high) != WF_OK)
+        return WF_EINVAL;
     return in_place(&wf_op_init_uniform, t, &attr);
 }
 

@@ -14,7 +14,7 @@
 
 WF_BEGIN_DECLS
 
-#define OP(name, signature, flags) extern const wf_op wf_op_##name;
+#define OP(name, signature, flags) extern WF_API const wf_op wf_op_##name;
 #include "kernels/ops.def"
 #undef OP
 

@@ -57,6 +57,10 @@ static void drop(const wf_nn_entry *entries)
 
 static wf_status check(wf_context *ctx, const char *type, const wf_nn_entry *entries)
 {
+    if (!type || !*type)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a module of a type without a name: give wf_nn_module_new one, which "
+                       "errors and wf_nn_recompute use");
     for (size_t i = 0; entries[i].name; i++) {
         const char *name = entries[i].name;
 

@@ -40,7 +40,7 @@ bool wf_nn_is_recomputing(const void *module)
 {
     const wf_nn_module *m = module;
 
-    return wf_context_uses(m->ctx)->recompute;
+    return m && wf_context_uses(m->ctx)->recompute;
 }
 
 void wf_nn_hooks_enter(wf_nn_module *m)

@@ -120,6 +120,8 @@ const char *wf_nn_enter(void *module)
     wf_nn_module *m = module;
     const char *outside;
 
+    if (!m)
+        return NULL; /* the reason is in the context */
     wf_scope_open(m->ctx);
     outside = wf_context_enter(m->ctx, m->path[0] ? m->path : m->type->name);
     wf_nn_hooks_enter(m);
@@ -130,6 +132,8 @@ void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **results)
 {
     wf_nn_module *m = module;
 
+    if (!m)
+        return;
     wf_nn_hooks_leave(m);
     wf_scope_keep(m->ctx, n, results);
     wf_context_enter(m->ctx, outside);
@@ -199,7 +203,7 @@ wf_nn_parameter **wf_nn_parameters(wf_nn_module *root, int64_t *count)
 wf_tensor *wf_nn_use(void *module, wf_nn_parameter *p)
 {
     wf_nn_module *m = module;
-    wf_tensor *t = p ? wf_nn_parameter_use(m->ctx, p) : NULL;
+    wf_tensor *t = m && p ? wf_nn_parameter_use(m->ctx, p) : NULL;
 
     return t ? wf_nn_hooks_use(m, p, t) : NULL;
 }

@@ -269,14 +269,18 @@ int wf_par_main(int argc, char **argv, const wf_par_options *options,
                 wf_status (*function)(wf_par *par, void *arg), void *arg)
 {
     wf_par_start j = {.program = wf_par_program_name(argc, argv),
-                      .options = *options,
+                      .options = options ? *options : (wf_par_options){.tp = 1},
                       .function = function,
                       .arg = arg,
                       .stall_timeout = WF_PAR_STALL_TIMEOUT};
     wf_error error = {WF_OK, ""};
     wf_launch_end end;
 
-    read_arguments(argc, argv, &j, &error);
+    if (!options || !function)
+        wf_error_set(&error, WF_EINVAL, "wf_par_main without %s (NULL)",
+                     options ? "a function for ranks" : "options");
+    else
+        read_arguments(argc, argv, &j, &error);
     wf_par_start_launch(&j, &end, &error);
     return wf_par_start_end(&j, &end, &error, wf_par_exit_status(error.code));
 }

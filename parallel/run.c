@@ -38,6 +38,30 @@ static bool may_store(const wf_par_options *o, wf_dtype dtype)
     return dtype == WF_F32 || dtype == WF_BF16 || (o->plan && wf_dtype_is_stored(dtype));
 }
 
+/* Checks when gradients are summed, and what is given back after forward. */
+static wf_status check_moments(const wf_par_options *o, wf_error *error)
+{
+    if ((unsigned)o->accumulate > WF_PAR_GROUP || (unsigned)o->reshard > WF_PAR_RESHARD_NEVER)
+        return wf_error_set(error, WF_EINVAL,
+                            "accumulate %d and reshard %d: one of them is no value of its enum "
+                            "(parallel/run.h)",
+                            (int)o->accumulate, (int)o->reshard);
+    if (o->accumulate_group && o->accumulate != WF_PAR_GROUP)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "accumulate_group %d is read with accumulate WF_PAR_GROUP alone: set "
+            "both, or leave it 0",
+            o->accumulate_group);
+    if (o->accumulate == WF_PAR_GROUP &&
+        (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "accumulate_group %d: gradients are summed for groups of a power of two "
+            "micro-steps, since the sum would else not be that of other layouts",
+            o->accumulate_group);
+    return WF_OK;
+}
+
 static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
 {
     if (o->cuda_graph && ranks > 1)
@@ -77,18 +101,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             error, WF_EINVAL,
             "tf32 rounds factors that exact mode multiplies as they are, with the CPU's "
             "bits: use it with exact off (--exact off)");
-    if (o->accumulate == WF_PAR_GROUP &&
-        (o->accumulate_group < 1 || (o->accumulate_group & (o->accumulate_group - 1))))
-        return wf_error_set(
-            error, WF_EINVAL,
-            "accumulate_group %d: gradients are summed for groups of a power of two "
-            "micro-steps, since the sum would else not be that of other layouts",
-            o->accumulate_group);
     if (o->prefetch < 0 || o->wrap_min_params < 0)
         return wf_error_set(error, WF_EINVAL,
                             "prefetch %d and wrap_min_params %lld cannot be negative",
                             o->prefetch, (long long)o->wrap_min_params);
-    return WF_OK;
+    return check_moments(o, error);
 }
 
 static wf_device *open_device(const wf_par_options *o, const wf_rank *rank, wf_error *error)

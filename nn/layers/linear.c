@@ -106,11 +106,23 @@ wf_nn_linear *wf_nn_as_linear(wf_nn_module *m)
 
 wf_status wf_nn_linear_adapt(wf_nn_linear *m, int64_t rank, const wf_nn_adapter *like)
 {
-    wf_context *ctx = m->base.ctx;
-    const wf_dim *out = &m->weight->tensor->dim[0], *in = &m->weight->tensor->dim[1];
-    wf_dim r = in->chunks == WF_CHUNKS_8 ? wf_dim_chunked(rank) : wf_dim_width(rank);
-    float bound = (float)(1 / sqrt((double)in->size));
+    wf_context *ctx;
+    const wf_dim *out, *in;
+    wf_dim r;
+    float bound;
 
+    if (!m || !m->weight)
+        return WF_EINVAL; /* the reason is in the context */
+    ctx = m->base.ctx;
+    out = &m->weight->tensor->dim[0];
+    in = &m->weight->tensor->dim[1];
+    r = in->chunks == WF_CHUNKS_8 ? wf_dim_chunked(rank) : wf_dim_width(rank);
+    bound = (float)(1 / sqrt((double)in->size));
+    if (m->weight->plan || !wf_tensor_is_fake(m->weight->tensor))
+        return wf_fail(ctx, WF_EINVAL,
+                       "%s is planned or real already, so an adapter of it would have no plan: "
+                       "adapt a model before wf_par_plan",
+                       m->base.path);
     if (rank < 1)
         return wf_fail(ctx, WF_EINVAL, "an adapter of rank %lld: it must be at least 1",
                        (long long)rank);
@@ -238,11 +250,11 @@ static void call_together(wf_nn_linear_group *group, wf_nn_module *const *member
 void wf_nn_call_group(wf_nn_linear_group *m, wf_tensor *x, wf_tensor **y)
 {
     const char *outside;
-    int count = (int)m->count;
+    int count = m ? (int)m->count : 0;
 
     for (int i = 0; i < count; i++)
         y[i] = NULL;
-    if (!x)
+    if (!x || !m)
         return;
     outside = wf_nn_enter(m);
     for (int i = 0; i < count; i += TOGETHER) {

@@ -75,8 +75,8 @@ WF_API void wf_nn_call_group(wf_nn_linear_group *group, wf_tensor *x, wf_tensor 
  * plan has one partial sum of both; a member of a group adds the adapter's to its own.
  *
  * @param like  scale, dropout and site of the adapter; its parameters are not read
- * Errors:  WF_EINVAL: a rank below 1, or the linear has an adapter. The tree is to be named
- *          again
+ * Errors:  WF_EINVAL: a rank below 1, the linear has an adapter, or it is planned or real.
+ *          The tree is to be named again
  */
 WF_API wf_status wf_nn_linear_adapt(wf_nn_linear *linear, int64_t rank,
                                     const wf_nn_adapter *like);

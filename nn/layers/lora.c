@@ -38,6 +38,8 @@ static void note_name(char *names, const char *name)
 {
     size_t used = strlen(names), n = strlen(name);
 
+    if (!n)
+        return; /* the root */
     for (const char *at = names; (at = strstr(at, name)); at += n)
         if ((at == names || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
             return;
@@ -139,10 +141,12 @@ static void look(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *
 
 wf_status wf_nn_lora(wf_nn_module *root, const wf_nn_lora_options *o)
 {
-    training t = {.patterns = o->train};
-    const char *list = o->train;
+    training t = {.patterns = o ? o->train : NULL};
+    const char *list = t.patterns;
     char pattern[WF_NN_PATH];
 
+    if (!o)
+        return WF_EINVAL;
     if (!root || check(root->ctx, o) != WF_OK || adapt_all(root, o) != WF_OK)
         return root ? wf_context_status(root->ctx) : WF_EINVAL;
     if (wf_nn_name_tree(root) != WF_OK)

@@ -81,6 +81,10 @@ static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
     const wf_device *device = wf_context_device(ctx);
     const wf_kernel *adamw_kernel = device->kernel(device, &wf_op_adamw);
 
+    if ((unsigned)o->method > WF_NN_ADAMW8BIT)
+        return wf_fail(ctx, WF_EINVAL,
+                       "an optimizer of method %d: it is none of wf_nn_method, 0 to %d",
+                       (int)o->method, (int)WF_NN_ADAMW8BIT);
     if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
         (adamw && !(o->eps > 0 && isfinite(o->eps))) ||
         !(o->weight_decay >= 0 && isfinite(o->weight_decay)))

@@ -195,8 +195,11 @@ wf_status wf_par_plan(wf_par *par, wf_nn_module *model, const wf_par_rule *rules
     wf_par_sharding_plan *plan;
     int tp = -1;
 
-    if (!model || wf_context_status(par->ctx) != WF_OK)
+    if (wf_context_status(par->ctx) != WF_OK)
         return wf_context_status(par->ctx);
+    if (!model)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "wf_par_plan of a model that is NULL, though nothing failed before");
     if (rules && (tp = find_axis(par, "tp")) < 0)
         return wf_context_status(par->ctx);
     wf_par_sharding_plan_drop(par, model);

@@ -6,6 +6,7 @@
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/shard/sharding_plan.h"
 #include "parallel/parallel_internal.h"
+#include <inttypes.h>
 #include <stdlib.h>
 
 typedef wf_status action(wf_par *par, wf_nn_parameter *p);
@@ -132,19 +133,49 @@ wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p)
     return wf_context_status(ctx);
 }
 
-static wf_status is_planned(wf_par *par, wf_nn_parameter *p)
+typedef struct planned {
+    int64_t with, without;
+    const wf_nn_parameter *first; /* .. of those without */
+} planned;
+
+static void count_planned(void *arg, wf_nn_module *m, const char *name, wf_nn_parameter *p)
 {
-    (void)par;
-    return p->plan ? WF_OK : WF_EINVAL;
+    planned *n = arg;
+
+    (void)m;
+    (void)name;
+    n->with += p->plan != NULL;
+    n->without += p->plan == NULL;
+    if (!p->plan && !n->first)
+        n->first = p;
+}
+
+/* Plans a model that nobody has planned; one whose plan lacks parameters was changed behind its plan. */
+static wf_status plan_where_none_is(wf_par *par, wf_nn_module *module)
+{
+    planned n = {.with = 0};
+
+    if (wf_context_status(par->ctx) != WF_OK)
+        return wf_context_status(par->ctx);
+    if (!module)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "a model to be made real is NULL, though nothing failed before");
+    wf_nn_visit(module, NULL, count_planned, &n);
+    if (n.with && n.without)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "parameter %s has no plan, and %" PRId64
+                       " others of the model have one: it was added after wf_par_plan; say all "
+                       "that changes a model (wf_nn_lora, modules of one's own) before",
+                       n.first->path[0] ? n.first->path : "without a name", n.with);
+    return n.without ? wf_par_plan(par, module, NULL) : WF_OK;
 }
 
 wf_status wf_par_materialize(wf_par *par, wf_nn_module *module)
 {
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
-    if (each(par, module, is_planned) == WF_EINVAL)
-        wf_par_plan(par, module, NULL);
-    each(par, module, make_real);
+    if (plan_where_none_is(par, module) == WF_OK)
+        each(par, module, make_real);
     wf_par_report_inexact(par);
     wf_context_phase(par->ctx, phase);
     return wf_context_status(par->ctx);
@@ -155,8 +186,8 @@ wf_status wf_par_materialize_steps(wf_par *par, wf_nn_module *model, int64_t fir
 {
     wf_nn_module *m;
 
-    if (each(par, model, is_planned) == WF_EINVAL)
-        wf_par_plan(par, model, NULL);
+    if (plan_where_none_is(par, model) != WF_OK)
+        return wf_context_status(par->ctx);
     for (int64_t i = first; i < last; i++)
         for (int k = 0; (m = wf_nn_chain_module(model, i, k)); k++)
             wf_par_materialize(par, m);

@@ -30,6 +30,8 @@ void wf_par_add_name(char *list, size_t size, const char *name)
     static const char full[] = ", ..";
     size_t n = strlen(name), used = strlen(list);
 
+    if (!n)
+        return;
     for (const char *at = list; (at = strstr(at, name)); at += n)
         if ((at == list || at[-1] == ' ') && (at[n] == 0 || at[n] == ','))
             return;

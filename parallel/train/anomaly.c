@@ -186,10 +186,13 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
 wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
                               const wf_par_data *data)
 {
-    wf_context *ctx = t->par->ctx;
     char where[480], gradient[WF_NN_PATH + 64] = "";
+    wf_context *ctx;
     int64_t bad;
 
+    if (!t)
+        return WF_EINVAL;
+    ctx = t->par->ctx;
     if (wf_context_status(ctx) != WF_OK ||
         ((isfinite(loss) || (t->step.at != WF_PAR_AT_NONE && t->step.counted == 0)) &&
          isfinite(norm)))
@@ -210,16 +213,24 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
                    (double)loss, norm, where, gradient);
 }
 
-void wf_par_warn_of_unused(wf_par_trainer *t)
+wf_status wf_par_check_unused(wf_par_trainer *t)
 {
     const wf_nn_parameter *first = NULL;
-    int64_t n = 0;
+    int64_t n = 0, trained = 0;
 
-    for (int64_t i = 0; i < t->count; i++)
+    for (int64_t i = 0; i < t->count; i++) {
+        trained += !t->parameter[i]->frozen;
         if (!t->parameter[i]->frozen && !t->step.grad[i]) {
             first = first ? first : t->parameter[i];
             n++;
         }
+    }
+    if (n && n == trained)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "no parameter of the model gets a gradient in step %" PRId64
+                       ", so nothing is trained: the loss is of another model, or reads "
+                       "parameters without wf_nn_use",
+                       t->step.number);
     if (n)
         wf_context_warn(t->par->ctx, t,
                         "%" PRId64 " of %" PRId64 " parameters get no gradient in step %" PRId64
@@ -227,4 +238,5 @@ void wf_par_warn_of_unused(wf_par_trainer *t)
                         "trained. If that "
                         "is meant, freeze them (wf_nn_freeze)",
                         n, t->count, t->step.number, first->path);
+    return wf_context_status(t->par->ctx);
 }

@@ -43,7 +43,7 @@ wf_status wf_par_eager_reduce(wf_par_trainer *t, float *mean)
         wf_par_losses_mean(t, total, mean);
     wf_tensor_release(total);
     if (wf_context_status(t->par->ctx) == WF_OK)
-        wf_par_warn_of_unused(t);
+        wf_par_check_unused(t);
     return wf_context_status(t->par->ctx);
 }
 

@@ -28,12 +28,19 @@ wf_status wf_par_evaluate_until(wf_par_trainer *t, int64_t batches, const wf_par
                                 wf_par_loss_function *metric, bool (*stop)(void *arg),
                                 void *arg, float *mean)
 {
-    wf_context *ctx = t->par->ctx;
-    bool training = wf_context_is_training(ctx), stopped = false;
-    wf_dtype storage;
+    bool training, stopped = false;
     double sum = 0, counted = 0;
+    wf_dtype storage;
+    wf_context *ctx;
+    float unread;
 
+    if (!mean)
+        mean = &unread;
     *mean = 0;
+    if (!t)
+        return WF_EINVAL;
+    ctx = t->par->ctx;
+    training = wf_context_is_training(ctx);
     if (batches < 1)
         return wf_fail(ctx, WF_EINVAL,
                        "an evaluation of %" PRId64 " batches has no mean: take 1 at least",

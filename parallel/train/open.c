@@ -7,7 +7,11 @@
 #include "parallel/train/step_internal.h"
 #include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
+
+static const int64_t MOST_SEQUENCES = (int64_t)1
+                                      << 40; /* more in a batch would leave no room for sums */
 
 static bool trains_something(const wf_par_trainer *t)
 {
@@ -151,11 +155,12 @@ static wf_status check_batch(wf_par_trainer *t)
     const wf_par_train_options *o = &t->options;
     int64_t groups;
 
-    if (o->global_batch < 1 || o->micro_batch < 0)
+    if (o->global_batch < 1 || o->micro_batch < 0 || o->global_batch > MOST_SEQUENCES ||
+        o->micro_batch > MOST_SEQUENCES)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "global batch %" PRId64 " and micro-batch %" PRId64
-                       ": batch sizes must be positive",
-                       o->global_batch, o->micro_batch);
+                       ": batch sizes must be positive, and at most %" PRId64,
+                       o->global_batch, o->micro_batch, MOST_SEQUENCES);
     if (divide_batch(t) != WF_OK)
         return wf_context_status(t->par->ctx);
     groups = t->micros / t->par->group;
@@ -167,6 +172,32 @@ static wf_status check_batch(wf_par_trainer *t)
             t->par->group, t->micros);
     tell_order(t);
     return wf_par_fields_check(t);
+}
+
+wf_status wf_par_clip_check(wf_par *par, float max_norm)
+{
+    return max_norm >= 0 && isfinite(max_norm)
+               ? wf_context_status(par->ctx)
+               : wf_fail(par->ctx, WF_EINVAL,
+                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
+                         "where 0 leaves them as they are",
+                         (double)max_norm);
+}
+
+static wf_status check_modes(const wf_par_trainer *t)
+{
+    const wf_par_train_options *o = &t->options;
+
+    if ((unsigned)o->redundancy > WF_PAR_REDUNDANCY_BUDDY)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "redundancy %d is none of wf_par_redundancy, 0 to %d",
+                       (int)o->redundancy, (int)WF_PAR_REDUNDANCY_BUDDY);
+    if (o->check_replicas < 0)
+        return wf_fail(t->par->ctx, WF_EINVAL,
+                       "replicas compared every %" PRId64
+                       " steps: give a number of steps, or 0 for never",
+                       o->check_replicas);
+    return WF_OK;
 }
 
 /* Returns the row that runs the parts of a step. */
@@ -198,11 +229,19 @@ static wf_status make_parts(wf_par_trainer *t)
 wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
                                     const wf_par_train_options *options)
 {
-    wf_context *ctx = par->ctx;
+    wf_context *ctx;
     wf_par_trainer *t;
 
+    if (!par)
+        return NULL;
+    ctx = par->ctx;
     if (wf_context_status(ctx) != WF_OK)
         return NULL;
+    if (!model || !options) {
+        wf_fail(ctx, WF_EINVAL, "a trainer is opened with %s that are NULL",
+                model ? "options" : "a model");
+        return NULL;
+    }
     t = calloc(1, sizeof *t);
     if (!t) {
         wf_fail(ctx, WF_ENOMEM, "no memory for a trainer");
@@ -217,7 +256,8 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
     if (!t->parameter || !t->step.grad)
         wf_fail(ctx, WF_ENOMEM, "no memory for %" PRId64 " parameters", t->count);
     else if (wf_par_trainer_agree(t) == WF_OK && check_model(t) == WF_OK &&
-             check_batch(t) == WF_OK && wf_par_clip_check(par, t->options.clip) == WF_OK &&
+             check_batch(t) == WF_OK && check_modes(t) == WF_OK &&
+             wf_par_clip_check(par, t->options.clip) == WF_OK &&
              wf_nn_schedule_check(ctx, &t->options.schedule) == WF_OK &&
              wf_par_alike_open(t) == WF_OK)
         make_parts(t);
@@ -251,7 +291,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
 
 int64_t wf_par_trainer_steps(const wf_par_trainer *t)
 {
-    return t->committed.step;
+    return t ? t->committed.step : 0;
 }
 
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
@@ -276,6 +316,8 @@ void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps)
 
 wf_par_train_state wf_par_trainer_state(const wf_par_trainer *t)
 {
+    if (!t)
+        return (wf_par_train_state){.par = NULL};
     return (wf_par_train_state){.par = t->par,
                                 .count = t->count,
                                 .parameter = t->parameter,

@@ -49,13 +49,16 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;
     const wf_par_field *field = t->options.field;
+    int64_t most = t->options.micro_batch * wf_par_dp(t->par);
 
     wf_scope_open(ctx);
     for (t->fields = 0; t->fields < WF_PAR_FIELDS && field[t->fields].name; t->fields++) {
         const wf_par_field *f = &field[t->fields];
         wf_dim dim[WF_MAX_DIMS];
-        int ndim = shape_of(f, 1, dim);
+        int ndim = shape_of(f, most, dim);
 
+        if (!*f->name)
+            wf_fail(ctx, WF_EINVAL, "field %d of a batch has an empty name", t->fields);
         for (int i = 0; i < t->fields; i++)
             if (strcmp(field[i].name, f->name) == 0)
                 wf_fail(ctx, WF_EINVAL, "two fields of a batch have the name %s", f->name);
@@ -63,7 +66,8 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
             wf_fail(ctx, WF_EINVAL, "field %s of a batch has dtype %d, which is none", f->name,
                     (int)f->dtype);
         else
-            wf_tensor_fake(ctx, f->dtype, ndim, dim, NULL); /* says what is wrong with dims */
+            wf_tensor_fake(ctx, f->dtype, ndim, dim,
+                           NULL); /* says what is wrong with dims, of a micro-step's batch */
     }
     wf_scope_close(ctx);
     return wf_context_status(ctx);
@@ -199,6 +203,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         wf_comm_at_files(world, true);
         status = data->read(data->self, step, first_of(t, batch, k), t->options.micro_batch,
                             room, &error);
+        if (status == WF_OK)
+            status = error.code; /* what sets an error has failed, whatever it returns */
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);

@@ -47,7 +47,7 @@ static bool may_come(wf_par_trainer *t, const char *part, bool here)
 
 int64_t wf_par_micro_steps(const wf_par_trainer *t)
 {
-    return t->micros;
+    return t ? t->micros : 0;
 }
 
 /* The tape of a micro-step ends, and with it what it has changed in the context. */
@@ -102,8 +102,11 @@ void wf_par_action_end(const wf_par_trainer *t)
 
 wf_status wf_par_zero_grad(wf_par_trainer *t)
 {
-    bool running = t->step.running;
+    bool running;
 
+    if (!t)
+        return WF_EINVAL; /* the reason is in the context of wf_par_trainer_open */
+    running = t->step.running;
     wf_par_step_drop(t);
     if (running)
         wf_par_units_rest(t->units);
@@ -115,6 +118,8 @@ wf_status wf_par_zero_grad(wf_par_trainer *t)
 
 wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
 {
+    if (!t)
+        return WF_EINVAL;
     if (step < 1) { /* bias correction and warm-up divide by what it counts */
         wf_par_zero_grad(t);
         return wf_fail(t->par->ctx, WF_EINVAL,
@@ -164,8 +169,11 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
 
 const wf_par_batch *wf_par_micro_step_begin(wf_par_trainer *t, const wf_par_data *data)
 {
-    const wf_par_step_state *s = &t->step;
+    const wf_par_step_state *s;
 
+    if (!t)
+        return NULL;
+    s = &t->step;
     if (wf_context_status(t->par->ctx) == WF_OK && t->engine->scheduled)
         wf_fail(t->par->ctx, WF_EINVAL,
                 "with a pipeline a schedule runs the micro-steps: call wf_par_forward_backward "
@@ -188,9 +196,13 @@ wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss)
 
 wf_status wf_par_backward(wf_par_trainer *t, wf_tensor *loss)
 {
-    wf_context *ctx = t->par->ctx;
-    wf_par_step_state *s = &t->step;
+    wf_par_step_state *s;
+    wf_context *ctx;
 
+    if (!t)
+        return WF_EINVAL;
+    s = &t->step;
+    ctx = t->par->ctx;
     if (!s->running) {
         may_come(t, "wf_par_backward", false);
         return wf_context_status(ctx);
@@ -245,8 +257,11 @@ wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
 
 wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
 {
-    const wf_par_step_state *s = &t->step;
+    const wf_par_step_state *s;
 
+    if (!t)
+        return WF_EINVAL;
+    s = &t->step;
     if (!may_come(t, "wf_par_forward_backward",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == 0))
         return wf_context_status(t->par->ctx);
@@ -255,11 +270,15 @@ wf_status wf_par_forward_backward(wf_par_trainer *t, const wf_par_data *data)
 
 wf_status wf_par_reduce(wf_par_trainer *t, float *mean_loss)
 {
-    wf_context *ctx = t->par->ctx;
-    wf_par_step_state *s = &t->step;
+    wf_par_step_state *s;
+    wf_context *ctx;
 
     if (mean_loss)
         *mean_loss = 0;
+    if (!t)
+        return WF_EINVAL;
+    s = &t->step;
+    ctx = t->par->ctx;
     if (!may_come(t, "wf_par_reduce",
                   s->at == WF_PAR_AT_MICRO_STEPS && !s->running && s->micro == t->micros))
         return wf_context_status(ctx);
@@ -278,7 +297,7 @@ wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
 {
     int64_t i = 0;
 
-    if (!may_come(t, "wf_par_gradient", t->step.at == WF_PAR_AT_REDUCED))
+    if (!t || !may_come(t, "wf_par_gradient", t->step.at == WF_PAR_AT_REDUCED))
         return NULL;
     while (i < t->count && t->parameter[i] != parameter)
         i++;
@@ -289,24 +308,17 @@ wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
     return NULL;
 }
 
-wf_status wf_par_clip_check(wf_par *par, float max_norm)
-{
-    return max_norm >= 0 && isfinite(max_norm)
-               ? wf_context_status(par->ctx)
-               : wf_fail(par->ctx, WF_EINVAL,
-                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
-                         "where 0 leaves them as they are",
-                         (double)max_norm);
-}
-
 wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 {
-    wf_context *ctx = t->par->ctx;
     double value = 0, scale;
+    wf_context *ctx;
     uint64_t sum;
 
     if (norm)
         *norm = 0;
+    if (!t)
+        return WF_EINVAL;
+    ctx = t->par->ctx;
     if (wf_par_clip_check(t->par, max_norm) != WF_OK ||
         !may_come(t, "wf_par_clip", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
@@ -325,10 +337,14 @@ wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 
 wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
 {
-    wf_context *ctx = t->par->ctx;
-    float scale = t->step.grad_scale;
+    wf_context *ctx;
+    float scale;
     double share;
 
+    if (!t)
+        return WF_EINVAL;
+    ctx = t->par->ctx;
+    scale = t->step.grad_scale;
     if (!may_come(t, "wf_par_optimizer_step", t->step.at == WF_PAR_AT_REDUCED))
         return wf_context_status(ctx);
     if (!(lr >= 0) || !isfinite(lr))

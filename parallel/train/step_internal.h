@@ -10,8 +10,9 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);
 /* options.loss, or WF_EINVAL where it is NULL. */
 wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t);
 
-/* Warns once of parameters that no use of the step has reached; for engines whose ranks have all of the model. */
-void wf_par_warn_of_unused(wf_par_trainer *t);
+/* Warns once of parameters that no use of the step has reached, and refuses a step that has reached none; for engines
+   whose ranks have all of the model. */
+wf_status wf_par_check_unused(wf_par_trainer *t);
 
 /* Refuses a bound of the gradients' norm that is negative or not finite. */
 wf_status wf_par_clip_check(wf_par *par, float max_norm);

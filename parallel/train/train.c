@@ -4,9 +4,16 @@
 wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_data *data,
                             wf_par_step *result)
 {
-    const wf_par_train_options *o = &trainer->options;
+    const wf_par_train_options *o;
+    wf_par_step unread;
     wf_status status;
 
+    if (!result)
+        result = &unread;
+    *result = (wf_par_step){.loss = 0};
+    if (!trainer)
+        return WF_EINVAL; /* the reason is in the context of wf_par_trainer_open */
+    o = &trainer->options;
     *result = (wf_par_step){.lr = wf_nn_schedule_at(&o->schedule, step)};
     if (o->schedule.lr == 0)
         wf_context_warn(trainer->par->ctx, &o->schedule,

@@ -14,7 +14,7 @@
  *
  * A loop of the parts has the bits of wf_par_train_step. Each records its errors in the context
  * and returns WF_OK, or the code of the first one; a part that is called out of order is
- * WF_EINVAL, and names the expected one. Every rank calls them alike.
+ * WF_EINVAL, and names the expected one; so is a trainer that is NULL. Every rank calls them alike.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_H
 #define WF_PARALLEL_TRAIN_TRAIN_H
@@ -104,6 +104,7 @@ WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
  * clip and schedule
  *
  * @param step    1, 2, ..; decides learning rate, data and dropout
+ * @param result  NULL: nobody wants it
  * Collective:  over the mesh
  * Errors:      WF_EMISMATCH where ranks do not do the same (wf_par_clip); WF_ENONFINITE where
  *              the loss or norm is not finite (wf_par_check_finite; the model is then as it

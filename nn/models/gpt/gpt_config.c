@@ -15,7 +15,7 @@ const wf_nn_gpt_config *wf_nn_gpt_family(const char *name)
     };
 
     for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-        if (strcmp(families[i].name, name) == 0)
+        if (name && strcmp(families[i].name, name) == 0)
             return &families[i].config;
     return NULL;
 }

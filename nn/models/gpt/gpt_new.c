@@ -5,15 +5,52 @@
 
 static const float deviation = 0.02f;
 
-static bool is_finite(const wf_nn_gpt_config *c)
+/* Numbers as they were given, before zeros stand for others. */
+static bool has_good_numbers(const wf_nn_gpt_config *c)
 {
-    const double number[] = {(double)c->eps,    c->rope_base,       c->embedding_scale,
-                             c->residual_scale, c->attention_scale, c->logit_divisor};
+    const double number[] = {(double)c->eps,
+                             c->rope_base,
+                             c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
+                             c->residual_scale,
+                             c->attention_scale,
+                             c->logit_divisor};
 
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
-        if (!isfinite((float)number[i]))
+        if (!isfinite((float)number[i]) || number[i] < 0)
             return false;
-    return c->eps >= 0 && c->rope_base >= 0;
+    return true;
+}
+
+static bool has_known_kinds(const wf_nn_gpt_config *c)
+{
+    return (unsigned)c->norm <= WF_NN_LAYERNORM && (unsigned)c->order <= WF_NN_POST_NORM &&
+           (unsigned)c->position <= WF_NN_LEARNED_POSITIONS && (unsigned)c->mlp <= WF_NN_GEGLU;
+}
+
+static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
+{
+    if (!c)
+        return wf_context_status(ctx) != WF_OK
+                   ? wf_context_status(ctx)
+                   : wf_fail(ctx, WF_EINVAL, "a model without a config (NULL)");
+    if (!has_known_kinds(c))
+        return wf_fail(ctx, WF_EINVAL,
+                       "a model with norm %d, order %d, position %d and mlp %d: one of them is "
+                       "no value of its enum (nn/models/gpt/gpt.h)",
+                       (int)c->norm, (int)c->order, (int)c->position, (int)c->mlp);
+    if (!has_good_numbers(c))
+        return wf_fail(ctx, WF_EINVAL,
+                       "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
+                       "residuals and %g of scores, logits divided by %g: each is finite and "
+                       "not negative, and 0 stands for what is usual",
+                       (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
+                       c->attention_scale, c->logit_divisor);
+    if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a model with RoPE of %g of each head's features, no positions in every "
+                       "%lld-th block, heads of %lld features: none is negative",
+                       c->rotary, (long long)c->rope_skip, (long long)c->head_dim);
+    return WF_OK;
 }
 
 /* What no layer checks: each checks its own sizes. */
@@ -44,13 +81,6 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
         return wf_fail(ctx, WF_EINVAL, "RoPE of %g of each head's %lld features: %s", c->rotary,
                        (long long)c->head_dim,
                        c->rotary <= 1 ? wf_nn_gpt_rope_wrong(c) : "it is at most 1, all");
-    if (!is_finite(c))
-        return wf_fail(ctx, WF_EINVAL,
-                       "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
-                       "residuals and %g of scores, logits divided by %g: each is finite, and "
-                       "eps and the base are not negative",
-                       (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
-                       c->attention_scale, c->logit_divisor);
     if (!(c->dropout >= 0 && c->dropout < 1))
         return wf_fail(ctx, WF_EINVAL, "dropout %g must be at least 0 and below 1",
                        (double)c->dropout);
@@ -134,8 +164,11 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
 
 wf_nn_block *wf_nn_block_new(wf_context *ctx, const wf_nn_gpt_config *config, int64_t number)
 {
-    const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
+    wf_nn_gpt_config c;
 
+    if (check_given(ctx, config) != WF_OK)
+        return NULL;
+    c = wf_nn_gpt_complete(config);
     return check(ctx, &c) == WF_OK ? make_block(ctx, &c, number) : NULL;
 }
 
@@ -162,12 +195,16 @@ int wf_nn_gpt_sites(const wf_nn_gpt *m)
 
 wf_nn_gpt *wf_nn_gpt_new(wf_context *ctx, const wf_nn_gpt_config *config)
 {
-    const wf_nn_gpt_config complete = wf_nn_gpt_complete(config), *c = &complete;
-    wf_dim width = wf_dim_width(c->width);
+    wf_nn_gpt_config complete, *c = &complete;
+    wf_dim width;
     wf_nn_gpt *m;
 
+    if (check_given(ctx, config) != WF_OK)
+        return NULL;
+    complete = wf_nn_gpt_complete(config);
     if (check(ctx, c) != WF_OK)
         return NULL;
+    width = wf_dim_width(c->width);
     m = wf_nn_new(ctx, &wf_nn_gpt_type);
     if (!m)
         return NULL;
