@@ -65,10 +65,11 @@ static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_err
         return wf_error_set(error, WF_EINVAL, "rank %d of a world of %d: ranks are 0 to %d",
                             o->rank, o->ranks, o->ranks - 1);
     if (!(o->stall_timeout <= 0 || o->stall_timeout >= LEAST_STALL_S))
-        return wf_error_set(error, WF_EINVAL,
-                            "a stall timeout of %g s would end any run: give %g s or more, or 0 for "
-                            "never",
-                            o->stall_timeout, LEAST_STALL_S);
+        return wf_error_set(
+            error, WF_EINVAL,
+            "a stall timeout of %g s would end any run: give %g s or more, or 0 for "
+            "never",
+            o->stall_timeout, LEAST_STALL_S);
     return WF_OK;
 }
 

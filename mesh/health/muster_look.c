@@ -190,13 +190,14 @@ static void tell_of_long_start(int64_t now)
     if (!wf_muster.active || !name_missing(-1, missing, sizeof missing))
         snprintf(missing, sizeof missing, "of %d processes some have not come",
                  wf_muster.processes);
-    fprintf(stderr,
-            "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
-            "program (mpirun -n 1 A : -n 1 B), has failed before it began, or is on a host that "
-            "is slow or not reached; this one waits for %d s more (--stall-timeout)\n",
-            program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
-            host_name(host, sizeof host), missing,
-            (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
+    fprintf(
+        stderr,
+        "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
+        "program (mpirun -n 1 A : -n 1 B), has failed before it began, or is on a host that "
+        "is slow or not reached; this one waits for %d s more (--stall-timeout)\n",
+        program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
+        host_name(host, sizeof host), missing,
+        (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
 }
 
 static bool has_failed(wf_error *error)
