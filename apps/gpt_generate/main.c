@@ -35,6 +35,24 @@ static void add_end(job *j, int64_t id)
         j->ends[j->options.n_ends++] = (int32_t)id;
 }
 
+/* Warns of ends that the vocabulary has not: no text would end with them. */
+static void tell_beyond(const job *j, const wf_par_pretrained_ends *ends)
+{
+    int64_t beyond = 0, first = 0;
+
+    for (int64_t i = 0; i < ends->count; i++)
+        if (ends->id[i] < 0 || ends->id[i] >= j->source.config.vocabulary)
+            first = beyond++ ? first : ends->id[i];
+    if (beyond && wf_launcher_detected().process <= 0)
+        fprintf(
+            stderr,
+            "gpt_generate: warning: %lld of the %lld tokens that end a text as %s says it "
+            "(\"eos_token_id\") are none of its vocabulary of %lld, the first of them %lld: no "
+            "text ends with them\n",
+            (long long)beyond, (long long)ends->count, j->source.like,
+            (long long)j->source.config.vocabulary, (long long)first);
+}
+
 /* What ends a text: what the folder of the model says, and the tokenizer. */
 static wf_status find_ends(job *j, wf_error *error)
 {
@@ -46,6 +64,7 @@ static wf_status find_ends(job *j, wf_error *error)
         return WF_OK;
     for (int64_t i = 0; i < ends.count; i++)
         add_end(j, ends.id[i]);
+    tell_beyond(j, &ends);
     add_end(j, wf_tok_eos(j->tokenizer));
     return WF_OK;
 }

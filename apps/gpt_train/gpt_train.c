@@ -142,6 +142,16 @@ static wf_status find_checkpoints(const app_options *o, wf_resume *resume, wf_er
     return error->code;
 }
 
+/* A run is worth more than its timeline: a disk that is full is said, and ends nothing. */
+static void close_timeline(wf_timeline *timeline)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (wf_timeline_close(timeline, &error) != WF_OK)
+        fprintf(stderr, "gpt_train: warning: %s; the run goes on without its timeline\n",
+                error.text);
+}
+
 /* For another mesh: what follows from it is made anew, and the log says so. */
 static wf_status prepare_again(const void *options, void *arg, wf_error *error)
 {
@@ -155,8 +165,8 @@ static wf_status prepare_again(const void *options, void *arg, wf_error *error)
     wf_saving_failed(job->saved, false);
     if (job->elastic->incomplete && find_checkpoints(o, job->resume, error) != WF_OK)
         return error->code;
-    if (wf_timeline_close(job->timeline, error) == WF_OK &&
-        wf_run_log_close(job->log, error) == WF_OK &&
+    close_timeline(job->timeline);
+    if (wf_run_log_close(job->log, error) == WF_OK &&
         app_setup_pipeline(o, &job->pipeline, error) == WF_OK &&
         app_setup_pace(o, &job->paced, error) == WF_OK)
         open_log(o, true, job->launcher, job->numerics, &job->log, error);
@@ -318,9 +328,7 @@ static wf_status run(app_options *o, wf_saving_result *result, wf_launch_end *en
         return status;
     if (status == WF_ENOMEM && !end->reported)
         app_plan_explain(o, error);
-    if (wf_timeline_close(job.timeline, &closing) != WF_OK && status == WF_OK)
-        status = wf_error_set(error, closing.code, "%s", closing.text);
-    closing = (wf_error){WF_OK, ""};
+    close_timeline(job.timeline);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)

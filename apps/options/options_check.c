@@ -290,6 +290,10 @@ static wf_status check_unread(app_options *o, wf_error *error)
         {APP_OPTION_sample_prompt, o->sample, "--sample-prompt", "belongs to --sample N"},
         {APP_OPTION_sample_temperature, o->sample, "--sample-temperature",
          "belongs to --sample N"},
+        {APP_OPTION_keep, o->save || o->replay, "--keep", "belongs to --save DIR"},
+        {APP_OPTION_checkpoint, o->save || o->replay, "--checkpoint", "belongs to --save DIR"},
+        {APP_OPTION_eval_iters, o->eval_interval, "--eval-iters",
+         "is of evaluations, and there are none (--eval-interval 0, or no validation data)"},
         {APP_OPTION_beta2, !sgd, "--beta2", "is of adamw and muon, and --optimizer is sgd"},
         {APP_OPTION_eps, !sgd, "--eps", "is of adamw and muon, and --optimizer is sgd"},
     };

@@ -54,6 +54,8 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
     return status;
 }
 
+static const double LEAST_STALL_S = 0.1; /* heartbeats come as often */
+
 static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_error *error)
 {
     if (o->ranks < 1 || (t->moves && o->ranks > WF_MAX_RANKS))
@@ -62,6 +64,12 @@ static wf_status check(const wf_launch_options *o, const wf_transport *t, wf_err
     if (!t->moves && (o->rank < 0 || o->rank >= o->ranks))
         return wf_error_set(error, WF_EINVAL, "rank %d of a world of %d: ranks are 0 to %d",
                             o->rank, o->ranks, o->ranks - 1);
+    if (!(o->stall_timeout <= 0 || o->stall_timeout >= LEAST_STALL_S))
+        return wf_error_set(
+            error, WF_EINVAL,
+            "a stall timeout of %g s would end any run: give %g s or more, or 0 for "
+            "never",
+            o->stall_timeout, LEAST_STALL_S);
     return WF_OK;
 }
 

@@ -167,6 +167,40 @@ void wf_muster_listen(bool on)
         sigaction(SIGTERM, &usual, NULL);
 }
 
+/* Whether this process speaks for its host while the run starts: none of a lower number has come. */
+static bool is_first_here(void)
+{
+    pid_t pid;
+    int fd = -1;
+
+    for (int i = 0; wf_muster.active && fd < 0 && i < wf_muster.local; i++)
+        fd = wf_muster_reach(i, &pid);
+    if (fd >= 0)
+        close(fd);
+    return fd < 0;
+}
+
+/* Says once that others have not come, and what that mostly is; where the limit is far the user may end it. */
+static void tell_of_long_start(int64_t now)
+{
+    char host[64], missing[160];
+
+    wf_muster.told = true;
+    if (!is_first_here())
+        return;
+    if (!wf_muster.active || !name_missing(-1, missing, sizeof missing))
+        snprintf(missing, sizeof missing, "of %d processes some have not come",
+                 wf_muster.processes);
+    fprintf(
+        stderr,
+        "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
+        "program (mpirun -n 1 A : -n 1 B), has failed before it began, or is on a host that "
+        "is slow or not reached; this one waits for %d s more (--stall-timeout)\n",
+        program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
+        host_name(host, sizeof host), missing,
+        (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
+}
+
 static bool has_failed(wf_error *error)
 {
     int64_t now = wf_detector_now();
@@ -179,8 +213,11 @@ static bool has_failed(wf_error *error)
                      host_name(host, sizeof host), missing);
         return true;
     }
-    if (now - wf_muster.begun < wf_muster.limit)
+    if (now - wf_muster.begun < wf_muster.limit) {
+        if (!wf_muster.told && now - wf_muster.begun >= WF_MUSTER_LEAST_S * 1000)
+            tell_of_long_start(now);
         return false;
+    }
     if (!wf_muster.active)
         snprintf(missing, sizeof missing, "of %d processes some have not come",
                  wf_muster.processes);

@@ -1,6 +1,7 @@
 /* parallel/program/services.c - what a process has open for the flags of wf_par_run; see the header. */
 #include "parallel/program/services_internal.h"
 #include "mesh/transport/launcher.h"
+#include "parallel/main.h"
 #include "parallel/recovery/elastic_files.h"
 #include <stdlib.h>
 
@@ -111,8 +112,8 @@ wf_status wf_services_close(wf_services *s, wf_error *error)
 {
     wf_error timeline = {WF_OK, ""}, log = {WF_OK, ""};
 
-    if (wf_timeline_close(s->timeline, &timeline) != WF_OK && error->code == WF_OK)
-        wf_error_set(error, timeline.code, "%s", timeline.text);
+    if (wf_timeline_close(s->timeline, &timeline) != WF_OK) /* a run is worth more */
+        wf_par_warn(NULL, timeline.text);
     if (wf_run_log_close(s->log, &log) != WF_OK && error->code == WF_OK)
         wf_error_set(error, log.code, "%s", log.text);
     wf_par_snapshot_close(s->elastic.from); /* left by a start that failed */

@@ -76,7 +76,7 @@ CASES = {
     "freeze": ("", "--freeze embed"), "lr": ("", "--lr 2e-3"), "min_lr": ("", "--min-lr 2e-4"),
     "warmup_steps": ("", "--warmup-steps 2"), "weight_decay": ("", "--weight-decay 0.2"), "beta1": ("", "--beta1 0.8"),
     "beta2": ("", "--beta2 0.9"), "eps": ("", "--eps 1e-7"), "clip_grad": ("", "--clip-grad 2"), "seed": ("", "--seed 2"),
-    "eval_interval": ("", "--eval-interval 1"), "eval_iters": ("", "--eval-iters 2"),
+    "eval_interval": ("", "--eval-interval 1"), "eval_iters": ("--eval-interval 1", "--eval-iters 2"),
     "eval_requests": ("--eval-requests requests.jsonl --eval-interval 1", "--eval-requests other.jsonl"),
     "save": (SAVE, "--save {folder}/elsewhere"), "save_interval": (SAVE, "--save-interval 1"), "keep": (SAVE, "--keep 5"),
     "checkpoint": (SAVE, "--checkpoint full"), "async_save": (SAVE, "--async-save on"),

@@ -249,6 +249,14 @@ import json, sys
 ranks = {e["pid"] for e in json.load(open("killed.json"))}
 if ranks != (set(range(4)) if sys.argv[1] == "2-3" else set()): print(ranks)' $steps
 done
+problem=$(
+    trap '' XFSZ
+    ulimit -f 4 # KiB of a file: the timeline has no room, the rest has
+    timeout -s KILL 60 "$gpt_train" "${tiny[@]}" --steps 4 --trace full.json --trace-steps 2-4 --eval-interval 0 >out 2>err ||
+        echo "exit status $?"
+)
+result "a timeline that finds no room ends no run" "$problem$(grep -q "^step *4/" out &&
+    grep -q "warning: .*full.json: File too large; the run goes on without its timeline" err || cat out err)"
 refuse "a timeline of no step" 2 "--trace-steps 3-9 goes beyond --steps 3" "${tiny[@]}" \
     --trace t.json --trace-steps 3-9
 

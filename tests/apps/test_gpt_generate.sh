@@ -127,6 +127,10 @@ python "ends the first text" '
 import json
 row = json.loads(open("out").readline())
 if row["finish_reason"] != "stop" or len(row["ids"]) > 2: print(row)'
+printf '{"eos_token_id": [%s, 4999999999, 100000]}' "$end" >ends/generation_config.json
+"$bin/gpt_generate" "${few[@]}" 2>err >out
+result "ends that no vocabulary has" "$(grep -q 'warning: 2 of the [0-9]* tokens that end a text as ends says it' err ||
+    cat err)"
 printf '{"eos_token_id": [%s], "num_beams": 4}' "$end" >ends/generation_config.json
 other "beams, which there are not" 2 'ends/generation_config.json: .*: num_beams; remove' gpt_generate "${few[@]}"
 other "also without ends" 2 'ends/generation_config.json: .*: num_beams; remove' gpt_generate "${few[@]}" --ignore-eos

@@ -128,6 +128,18 @@ peer_never_comes()
     grep -q "srun started 2 processes .* sees 1" err || echo "says: $(head -c 300 err);"
 }
 
+# Another program in place of a process: the wait is said after 20 s, and ends with the limit.
+# shellcheck disable=SC2317
+another_program()
+{
+    timeout -s KILL 60 "${mpirun[@]}" -np 1 "$gpt_train" "${model[@]}" --data ../text --tp 2 --stall-timeout 22 \
+        : -np 1 true >out 2>err
+    [ $? = 4 ] || echo "exit status $?;"
+    grep -q "still waits for the run's start after 20 s, .*: process 1 has not come. It is another program" err &&
+        grep -q 'the run has not started within 22 s, .*: process 1 has not come' err ||
+        echo "says: $(head -c 400 err);"
+}
+
 # other_numbers WORDS VARIABLE VALUE...: processes of which each has a value of its own in that variable
 # all end, with 2, and one of them says what MPI and the environment have.
 # shellcheck disable=SC2317
@@ -150,6 +162,8 @@ EOF
     [ "$(lines "$words")" = 1 ] || echo "'$words' on $(lines "$words") lines: $(head -c 300 err);"
 }
 
+write_text
+start "another program in place of a process" another_program
 for n in 1 2 3 4; do
     start "test_comm in $n processes" every_case test_comm $n
     [ $n = 4 ] || # its 6 ranks cannot be shared out evenly over 4
@@ -163,7 +177,6 @@ for processes in 4 2; do
     start "$form, one dies" ranks $processes 4 die
 done
 
-write_text
 start "mpirun is killed" launcher_killed
 start "a peer that never comes" peer_never_comes
 start "numbers that are exchanged" other_numbers \

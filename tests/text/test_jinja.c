@@ -222,15 +222,27 @@ static void limits(void)
                   WF_EDATA, "MiB");
     check_refused("{% set x = 'a' * 1000000 %}{% for i in range(99) %}{{ x }}{% endfor %}",
                   WF_EDATA, "writes more than 64 MiB");
+    check_refused("{% set s = 'a' * 1000000 %}{% for i in range(90000) %}"
+                  "{% if 'ab' in s %}{% endif %}{% endfor %}",
+                  WF_EDATA, "more than 20000000 steps"); /* it ran for half an hour */
     memset(deep, '(', 2000);
     memcpy(deep, "{{ ", 3);
     check_refused(deep, WF_EDATA, "nested deeper than 150");
+}
+
+/* Texts of a megabyte with many lines were refused: each search was counted as one to the end. */
+static void long_texts(void)
+{
+    check_gives("{% set s = 'a line of some forty letters in all\n' * 25000 %}"
+                "{{ s.split('\n') | length }} {{ s | replace('\n', '  ') | length }}",
+                "25001 925000");
 }
 
 static const wf_test tests[] = {{"templates render as by transformers", as_transformers},
                                 {"scopes of macros", scopes_of_macros},
                                 {"what is refused", what_is_refused},
                                 {"limits", limits},
+                                {"long texts", long_texts},
                                 {NULL, NULL}};
 
 int main(int argc, char **argv)

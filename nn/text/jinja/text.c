@@ -104,22 +104,25 @@ value jinja_built(const jinja_builder *b)
     return wf_jinja_text(b->run, b->data ? b->data : "", b->bytes);
 }
 
-/* Returns where a text stands in another one, from a byte on. */
+/* Returns where a text stands in another one, from a byte on. It counts as what was looked at: bytes, and places where its
+   first one stands. */
 const char *jinja_search(wf_jinja_run *run, value text, value what, size_t from)
 {
-    jinja_work(run, text.bytes - from);
-    if (what.bytes == 0)
-        return text.text + from;
-    for (size_t i = from; what.bytes <= text.bytes && i <= text.bytes - what.bytes; i++) {
-        const char *found =
-            memchr(text.text + i, what.text[0], text.bytes - what.bytes - i + 1);
+    enum { TRIES_OF_A_STEP = 16 };
+    const char *found = what.bytes ? NULL : text.text + from;
+    size_t i = from, tries = 0;
 
-        if (!found || memcmp(found, what.text, what.bytes) == 0)
-            return found;
-        i = (size_t)(found - text.text);
-        run->steps += what.bytes / 64;
+    for (; !found && what.bytes <= text.bytes && i <= text.bytes - what.bytes; i++) {
+        const char *at = memchr(text.text + i, what.text[0], text.bytes - what.bytes - i + 1);
+
+        i = at ? (size_t)(at - text.text) : text.bytes - what.bytes;
+        tries += 1 + what.bytes / 64;
+        if (at && memcmp(at, what.text, what.bytes) == 0)
+            found = at;
     }
-    return NULL;
+    jinja_work(run, i - from);
+    run->steps += tries / TRIES_OF_A_STEP;
+    return found;
 }
 
 static bool is_stripped(wf_jinja_run *run, const char *at, size_t bytes, value characters)

@@ -70,11 +70,12 @@ static wf_status check_unknown(const json_t *object, const char *name, wf_error 
                         name, list);
 }
 
+/* Adds an id; one beyond all vocabularies as the largest number, so that it is seen. */
 static void add(wf_par_pretrained_ends *ends, const json_t *id)
 {
-    int64_t value = json_integer_value(id);
+    int64_t given = json_integer_value(id), value = given > INT32_MAX ? INT32_MAX : given;
 
-    if (!json_is_integer(id) || value > INT32_MAX)
+    if (!json_is_integer(id))
         return;
     for (int64_t i = 0; i < ends->count; i++)
         if (ends->id[i] == value)
