@@ -50,6 +50,7 @@ from training_runs import (ARCHS, FAMILIES, HYBRID, ROOT, UNGROUPED, Covering, F
                            compare_choices, first_difference, goes_together, in_turn)
 
 STEPS = 30
+QUICK_STEPS = 8 # the first ones have every kind of update
 STRATEGY_STEPS = 20
 ADAPTED_STEPS = 8
 BATCH = 16
@@ -155,7 +156,7 @@ def compare_layouts(trainer, jobs, quick):
               + "".join(f"{passed.get((arch, tp, dp), 0):>8}" for dp in DPS))
     for (arch, dropout), steps in reference.items():
         print(f"{arch} dropout {dropout}: digest {steps[-1][1]}")
-    print(f"{len(runs)} runs of {STEPS} steps: the loss bits and digest of every step are those "
+    print(f"{len(runs)} runs of {trainer.steps} steps: the loss bits and digest of every step are those "
           f"of one rank ({progress.seconds():.0f} s)")
 
 
@@ -335,7 +336,8 @@ def main():
                 pipeline_choices.compare(arguments.gpt_train.resolve(), folder, arguments.jobs,
                                          arguments.quick)
             else:
-                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, STEPS)
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL,
+                                  QUICK_STEPS if arguments.quick else STEPS)
                 check_control(trainer)
                 compare_layouts(trainer, arguments.jobs, arguments.quick)
         except Failure as failure:
