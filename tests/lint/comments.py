@@ -90,6 +90,15 @@ def greps(root):
             yield path, 1, f'its first comment does not say "{word}" in a line'
 
 
+def pages(root):
+    """Finds pages of docs that do not begin with what they are for and a table of what to do."""
+    for path in sorted((root / "docs").glob("*.md")):
+        lines = path.read_text(encoding="utf-8").split("\n")
+        table = next((i for i, line in enumerate(lines) if line.startswith("|---")), 99)
+        if path.name != "README.md" and (table > 12 or not any(line.startswith("For: ") for line in lines[:table])):
+            yield path, 1, "has to begin with a line \"For: ..\" and a table of what to do"
+
+
 SAMPLES = {
     "columns": [
         ("core/a.c", "/* short */\nint x; /* a */\n", []),
@@ -101,6 +110,11 @@ SAMPLES = {
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),
         ("core/b.h", "/* What is wanted. */\n/** wf_a, wf_b - whether it is */\n/*\n * Of all.\n */\n", [1, 2, 3]),
         ("nn/c.c", "const char *s = \"/* What */\"; /* offset */\n", []),
+    ],
+    "pages": [
+        ("docs/a.md", "# A\n\nFor: all.\n\n| to do | where |\n|---|---|\n", []),
+        ("docs/b.md", "# B\n\nText.\n\n| to do | where |\n|---|---|\n", [1]),
+        ("docs/c.md", "# C\n\nFor: all.\n", [1]),
     ],
     "greps": [
         ("core/pace.h", "/* core/pace.h - throttled ranks:\n   to throttle */\n#ifndef X\n", []),

@@ -22,6 +22,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
     columns    a comment has at most 96 columns and tears no member apart
     riddles    no comment begins with What, Whether, Of, Where or How
     greps      words that people look for find their file (the table GREPS of comments.py)
+    pages      a page of docs begins with what it is for and a table of what to do
     scripts    a test that is a script and counts its cases (tests/cases.sh) ends by `finish`, or it could not fail
     selftest   proves that each rule finds what it is for, and nothing else
 
@@ -358,7 +359,7 @@ RULES = {"includes": includes, "circles": circles, "words": words, "length": len
          "functions": functions, "vocabulary": vocabulary, "docs": docs, "readme": readme, "scripts": scripts, "tables": tables, "flags": flags,
          "columns": lambda root: comments.columns(root, LIBRARY + USERS + ("docs",)),
          "riddles": lambda root: comments.riddles(root, LIBRARY + USERS + ("docs",)),
-         "greps": comments.greps,
+         "greps": comments.greps, "pages": comments.pages,
          "outputs": lambda root: outputs(root, c_files(root, LIBRARY + ("apps",)))}
 
 
