@@ -203,8 +203,8 @@ typedef struct wf_extension {
 } wf_extension;
 
 /**
- * wf_context_extension - returns a library's memory in a context: zeroed at the first call, at the
- * same address from then on
+ * wf_context_extension - returns a library's memory in a context: zeroed at the first call, at
+ * the same address from then on
  *
  * @param extension  static; its address says whose memory it is
  * Owner:   the context
@@ -233,8 +233,8 @@ WF_API wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype);
  * long. */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
-/** wf_context_point - name the point of that module that was passed last, for errors in backward; it stays alive as long
- * as the tape. */
+/** wf_context_point - name the point of that module that was passed last, for errors in
+ * backward; it stays alive as long as the tape. */
 WF_API void wf_context_point(wf_context *ctx, const char *point);
 
 /** wf_context_phase - names the phase (forward, backward, ..), for the report of peak memory

@@ -70,7 +70,8 @@ struct wf_context {
 };
 
 /* core/context.c */
-/* Whether results can be stored as a narrow type: kernels round to and widen bf16 alone; a plan counts any. */
+/* Returns whether results can be stored as a narrow type: kernels round to and widen bf16
+   alone; a plan counts any. */
 bool wf_context_narrows(const wf_context *ctx, wf_dtype dtype);
 
 /* core/handles.c */

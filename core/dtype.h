@@ -6,24 +6,29 @@
 
 WF_BEGIN_DECLS
 
-/** wf_dtype_kind - what numbers may be stored so. */
+/** wf_dtype_kind - the numbers that a type may store. */
 typedef enum wf_dtype_kind {
-    WF_DTYPE_WIDE,   /* all: what devices compute in */
-    WF_DTYPE_NARROW, /* activations, parameters and gradients, rounded to fewer bits; computed with as they are, or widened */
+    WF_DTYPE_WIDE, /* all: what devices compute in */
+    /* activations, parameters and gradients, rounded to fewer bits; computed with as they are,
+       or widened */
+    WF_DTYPE_NARROW,
     WF_DTYPE_BLOCKS, /* matrices that are not trained, in blocks with scales */
-    WF_DTYPE_OTHER /* what has no flag: token ids, a reference's numbers, an optimizer's state */
+    /* without a flag: token ids, a reference's numbers, an optimizer's state */
+    WF_DTYPE_OTHER
 } wf_dtype_kind;
 
-/** wf_dtype_kind_of - what a type is for. */
+/** wf_dtype_kind_of - returns the numbers that a type may store. */
 WF_API wf_dtype_kind wf_dtype_kind_of(wf_dtype dtype);
 
-/** wf_dtype_word - a type's name in flags and machine files, "fp32" and so on; "": it has none. */
+/** wf_dtype_word - returns a type's name in flags and machine files, "fp32" and so on; "": it
+ * has none. */
 WF_API const char *wf_dtype_word(wf_dtype dtype);
 
-/** wf_dtype_find - the type of a word; WF_DTYPES: none has it. */
+/** wf_dtype_find - returns the type of a word; WF_DTYPES: none has it. */
 WF_API wf_dtype wf_dtype_find(const char *word);
 
-/** wf_dtype_is_narrow, wf_dtype_is_stored - whether results of ops may be stored so: rounded; or at all. */
+/** wf_dtype_is_narrow, wf_dtype_is_stored - return whether results of ops may be stored so:
+ * rounded; or at all. */
 static inline bool wf_dtype_is_narrow(wf_dtype dtype)
 {
     return wf_dtype_kind_of(dtype) == WF_DTYPE_NARROW;

@@ -16,7 +16,8 @@
 
 enum { MOST_WITHOUT_ORDER = 2 }; /* gradients whose sum is the same in either order */
 
-/* Two gradients of different types meet in the device's: the one that is stored narrower is widened. */
+/* Two gradients of different types meet in the device's: the one that is stored narrower is
+   widened. */
 static wf_status widen_either(wf_context *ctx, wf_tensor **place, wf_tensor **grad)
 {
     if ((*place)->dtype == (*grad)->dtype)
@@ -45,7 +46,8 @@ static const char *describe_reader(wf_reader r, char *text, size_t size)
     return text;
 }
 
-/* Fails for gradients of two uses of a tensor that cannot be added as they are; first is who gave the older. */
+/* Fails for gradients of two uses of a tensor that cannot be added as they are; first is who
+   gave the older. */
 static wf_status refuse_unlike(wf_context *ctx, const wf_tensor *older, wf_reader first,
                                const wf_tensor *grad, wf_reader reader)
 {

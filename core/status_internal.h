@@ -4,8 +4,9 @@
 
 #include "core/status.h"
 
-/* The first failure of a context, and what its text begins with. It is the first member of struct wf_context, so that
-   status.c, which all of core calls, includes nothing of what calls it. */
+/* The first failure of a context, and what its text begins with. It is the first member of
+   struct wf_context, so that status.c, which all of core calls, includes nothing of what calls
+   it. */
 typedef struct wf_failure {
     wf_error error;
     const char *path; /* the module that runs; NULL: none does */

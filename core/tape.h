@@ -36,9 +36,9 @@ WF_API wf_tape *wf_tape_switch(wf_context *ctx, wf_tape *tape);
 WF_API bool wf_context_recording(const wf_context *ctx);
 
 /**
- * wf_context_recorded_later - says that what runs from now on, while no tape records, is recomputed
- * on one later (activation checkpointing), so that results note whether they want a gradient;
- * returns what was said last, false at first
+ * wf_context_recorded_later - says that what runs from now on, while no tape records, is
+ * recomputed on one later (activation checkpointing), so that results note whether they want a
+ * gradient; returns what was said last, false at first
  */
 WF_API bool wf_context_recorded_later(wf_context *ctx, bool later);
 /** wf_context_is_recorded_later - returns what was said last. */
@@ -51,8 +51,8 @@ WF_API bool wf_context_is_recorded_later(const wf_context *ctx);
  * one kernel: a border between layouts, or a module that makes its gradients ahead of time and
  * records an op of its own whose backward hands them out (they are operands that the op saves).
  *
- * It is called without a tape, too: a module that will be recomputed (wf_context_recorded_later)
- * finds out so whether its result wants a gradient.
+ * It is called without a tape, too: a module that will be recomputed
+ * (wf_context_recorded_later) finds out so whether its result wants a gradient.
  *
  * @param call  op, ctx, n_in, in, n_out, out and attr; an op without backward is not recorded
  * Errors:  recorded in the context and returned

@@ -30,17 +30,17 @@ struct wf_node {
     const char *path,
         *point; /* the module that recorded it; NULL, or the point passed before */
     int n_in, n_out;
-    int uses[WF_MAX_OUTPUTS]; /* how many each output has, through what passes it on too */
+    int uses[WF_MAX_OUTPUTS]; /* uses of each output, through nodes that pass it on too */
     bool walked;              /* gradients went through it: once only */
     bool deferred;            /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];
     wf_tensor *in[WF_MAX_INPUTS], *out[WF_MAX_OUTPUTS], *dout[WF_MAX_OUTPUTS];
-    /* how often they had been changed in place when they were saved, or last used */
+    /* changes in place before they were saved, or last used */
     uint32_t in_version[WF_MAX_INPUTS], out_version[WF_MAX_OUTPUTS],
         dout_version[WF_MAX_OUTPUTS];
-    wf_reader first[WF_MAX_OUTPUTS]; /* the readers that dout[o] began with */
-    node *again[WF_MAX_INPUTS];      /* in place of in[i]: what it is recomputed by */
-    int holders;                     /* how many hold such a node, which is on no tape */
+    wf_reader first[WF_MAX_OUTPUTS];          /* the readers that dout[o] began with */
+    node *again[WF_MAX_INPUTS];               /* in place of in[i]: what it is recomputed by */
+    int holders;                              /* holders of such a node, which is on no tape */
     const wf_layout *regather[WF_MAX_INPUTS]; /* in[i] is an origin: redistribute it to this */
     bool is_origin[WF_MAX_INPUTS];
     _Alignas(8) unsigned char attr[WF_MAX_ATTRIBUTES];
@@ -74,11 +74,11 @@ void wf_node_release(wf_context *ctx, node *n);
    later. */
 wf_status wf_node_keep(wf_tape *tape, node *n);
 
-/* Whether a node's leaves can wait for the walk for weights; some are owed their gradients, or
-   tapes that were walked inside of it have some that are. */
+/* Returns whether a node's leaves can wait for the walk for weights; some are owed their
+   gradients, or tapes that were walked inside of it have some that are. */
 bool wf_node_can_wait(const node *n);
 
-/* Whether operand i is read for the gradients that are asked for. */
+/* Returns whether operand i is read for the gradients that are asked for. */
 bool wf_node_reads(const node *n, const wf_gradient *g, int i);
 
 /* A leaf that has no gradient as yet. */
@@ -93,12 +93,12 @@ enum { WF_REPLAYED_USES = 2 };
 /* Count n more uses of what an operand came from. */
 void wf_edge_count(edge *e, int n);
 
-/* Whether a leaf that is owed a gradient here gets so many that their order counts, and some
-   that cannot wait. */
+/* Returns whether a leaf that is owed a gradient here gets so many that their order counts, and
+   some that cannot wait. */
 bool wf_node_has_order(const node *n);
 
-/* Whether a leaf's elements are read for what leaves are owed. They may be there in the first
-   walk alone. */
+/* Returns whether a leaf's elements are read for what leaves are owed. They may be there in the
+   first walk alone. */
 bool wf_node_reads_a_leaf(const node *n);
 
 /* Give a gradient to an output of a node, or, where that passes it on, to what it came from;
@@ -116,7 +116,7 @@ void wf_node_note_versions(node *n);
    again. */
 wf_status wf_node_recall(wf_context *ctx, node *n, wf_gradient *g);
 
-/* Whether an operand's gradient is to have its shape: not a row per sequence
+/* Returns whether an operand's gradient is to have its shape: not a row per sequence
    (wf_gradient.summed). */
 static inline bool wf_edge_summed(const edge *e)
 {

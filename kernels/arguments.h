@@ -1,6 +1,7 @@
 /*
- * kernels/arguments.h - macros over a list of one to four names in parentheses, (a, b): what the tables of
- * ops by expression are expanded with (kernels/expressions.def, kernels/elementwise.h).
+ * kernels/arguments.h - macros over a list of one to four names in parentheses, (a, b): what
+ * the tables of ops by expression are expanded with (kernels/expressions.def,
+ * kernels/elementwise.h).
  */
 #ifndef WF_KERNELS_ARGUMENTS_H
 #define WF_KERNELS_ARGUMENTS_H
@@ -9,7 +10,7 @@
 #define WF_JOIN(a, b)  WF_JOIN_(a, b)
 #define WF_OPEN(...)   __VA_ARGS__
 
-/* How many names a list has. */
+/* Counts the names of a list. */
 #define WF_COUNT_(a, b, c, d, n, ...) n
 #define WF_COUNT_OPEN(...)            WF_COUNT_(__VA_ARGS__, 4, 3, 2, 1, 0)
 #define WF_COUNT(list)                WF_COUNT_OPEN list

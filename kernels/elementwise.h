@@ -1,16 +1,18 @@
 /*
- * kernels/elementwise.h - ops by expression: one line gives an op, its gradient and their kernels.
+ * kernels/elementwise.h - ops by expression: one line gives an op, its gradient and their
+ * kernels.
  *
  *     #include <weft/kernels/elementwise.h>
  *
  *     WF_ELEMENTWISE(exp_times, (s, x), WF_EXP(s) * x, (dy * WF_EXP(s) * x, dy * WF_EXP(s)))
  *
- * at file scope defines wf_tensor *exp_times(wf_tensor *s, wf_tensor *x), the op exp_times_op and that of its
- * gradients, exp_times_grad_op, which wf_check_op proves. The text is the reference loop in double, the
- * kernels of the CPU for each instruction set (this library's choice, as for its own ops), the sharding rule
- * "...,...->..." and, where nvcc compiles the same file once more as CUDA (nvcc -x cu -c), the GPU's kernels:
- * such a file holds nothing else. An element is one fixed expression, so layouts, threads, instruction sets
- * and devices have the same bits. The language is that of kernels/lanes.h.
+ * at file scope defines wf_tensor *exp_times(wf_tensor *s, wf_tensor *x), the op exp_times_op
+ * and that of its gradients, exp_times_grad_op, which wf_check_op proves. The text is the
+ * reference loop in double, the kernels of the CPU for each instruction set (this library's
+ * choice, as for its own ops), the sharding rule "...,...->..." and, where nvcc compiles the
+ * same file once more as CUDA (nvcc -x cu -c), the GPU's kernels: such a file holds nothing
+ * else. An element is one fixed expression, so layouts, threads, instruction sets and devices
+ * have the same bits. The language is that of kernels/lanes.h.
  *
  * The header is no part of <weft/weft.h>: it brings the compiler's vectors with it.
  */
@@ -23,20 +25,22 @@
 
 WF_BEGIN_DECLS
 
-/* One op's loops over n elements, for vectors of 4, 8 and 16 lanes; a NULL is not compiled here. */
+/* One op's loops over n elements, for vectors of 4, 8 and 16 lanes; a NULL is not compiled
+   here. */
 typedef struct wf_elementwise {
     int n_in, n_numbers, n_out;
     void (*lanes[3])(const float *const *in, const float *number, float *const *out, int64_t n);
 } wf_elementwise;
 
-/** wf_elementwise_cpu - runs those of this machine's instruction set over the call, by all threads of the rank;
+/** wf_elementwise_cpu - runs those of this machine's instruction set over the call, by all
+ * threads of the rank;
  * wf_elementwise_workspace - what it needs where tensors are stored as bf16. */
 WF_API wf_status wf_elementwise_cpu(const wf_call *call, void *workspace,
                                     const wf_elementwise *op);
 WF_API size_t wf_elementwise_workspace(const wf_call *call);
 
-/** wf_elementwise_backward - the op of gradients, of what the forward op saved and its output's gradient; its
- * outputs are the gradients of the first operands. */
+/** wf_elementwise_backward - the op of gradients, of what the forward op saved and its output's
+ * gradient; its outputs are the gradients of the first operands. */
 WF_API void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbers);
 
 WF_END_DECLS
@@ -48,7 +52,8 @@ static inline void wf_elementwise_numbers(const wf_call *call, int n, float *num
         number[i] = call->attr ? ((const float *)call->attr)[i] : 0;
 }
 
-/* `body` is one element, in double. The call of a fused op's reference may have more operands than these. */
+/* `body` is one element, in double. The call of a fused op's reference may have more operands
+   than these. */
 static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, int n_numbers,
                                                  int n_out,
                                                  void (*body)(const double *x,
@@ -71,7 +76,8 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
     return WF_OK;
 }
 
-/* ---- what the tables of ops by expression are made of; inputs, numbers, outputs: lists (a, b) ---- */
+/* ---- what the tables of ops by expression are made of; inputs, numbers, outputs: lists (a, b)
+   ---- */
 
 #define WF_X_INPUT(i, name)  const wf_type name = wf_x[i];
 #define WF_X_NUMBER(i, name) const wf_type name = wf_number[i];
@@ -189,11 +195,11 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
  * @param name        of the function, and the op's
  * @param inputs      (a, b): what the tensors are called in the text
  * @param expression  an element of the result
- * @param gradients   a list as long as inputs: the gradient of each, of the inputs and dy; a shorter one, for
- *                    the first of them: the others take none
+ * @param gradients   a list as long as inputs: the gradient of each, of the inputs and dy; a
+ *                    shorter one, for the first of them: the others take none
  *
- * WF_ELEMENTWISE_WITH - the same with one to four numbers, (low, high), which the function takes as floats
- * after the tensors
+ * WF_ELEMENTWISE_WITH - the same with one to four numbers, (low, high), which the function
+ * takes as floats after the tensors
  */
 #define WF_ELEMENTWISE(name, inputs, expression, gradients)                                    \
     WF_X_BOTH(name, inputs, WF_NO_NUMBERS, expression, gradients)                              \

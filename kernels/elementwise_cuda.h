@@ -1,6 +1,6 @@
 /*
- * kernels/elementwise_cuda.h - the GPU's kernels of ops by expression, for kernels/elementwise.h in a file that
- * nvcc compiles.
+ * kernels/elementwise_cuda.h - the GPU's kernels of ops by expression, for
+ * kernels/elementwise.h in a file that nvcc compiles.
  */
 #ifndef WF_KERNELS_ELEMENTWISE_CUDA_H
 #define WF_KERNELS_ELEMENTWISE_CUDA_H

@@ -1,7 +1,8 @@
 /*
- * kernels/elementwise_ops.h - functions of one element each, beside those of kernels/ops.h, as PyTorch names
- * them (docs/torch.md). All of one call's operands have one shape and one layout; wf_expand (kernels/dim_ops.h)
- * makes a tensor that lacks a dim like one that has it. An op of one's own: kernels/elementwise.h.
+ * kernels/elementwise_ops.h - functions of one element each, beside those of kernels/ops.h, as
+ * PyTorch names them (docs/torch.md). All of one call's operands have one shape and one layout;
+ * wf_expand (kernels/dim_ops.h) makes a tensor that lacks a dim like one that has it. An op of
+ * one's own: kernels/elementwise.h.
  */
 #ifndef WF_KERNELS_ELEMENTWISE_OPS_H
 #define WF_KERNELS_ELEMENTWISE_OPS_H
@@ -11,8 +12,10 @@
 WF_BEGIN_DECLS
 
 /**
- * wf_exp - e^x; wf_log - natural logarithm, -inf of a zero, NaN below; wf_sqrt; wf_rsqrt - 1 / sqrt(x)
- * wf_relu - max(x, 0), a NaN of a NaN; wf_tanh; wf_sigmoid - 1 / (1 + e^-x); wf_abs - |x|; wf_neg - -x
+ * wf_exp - e^x; wf_log - natural logarithm, -inf of a zero, NaN below; wf_sqrt; wf_rsqrt - 1 /
+ * sqrt(x)
+ * wf_relu - max(x, 0), a NaN of a NaN; wf_tanh; wf_sigmoid - 1 / (1 + e^-x); wf_abs - |x|;
+ * wf_neg - -x
  *
  * Layout:      "...->..."
  * Gradient:    to x; that of relu and abs at 0 is 0
@@ -28,7 +31,8 @@ WF_API wf_tensor *wf_abs(wf_tensor *x);
 WF_API wf_tensor *wf_neg(wf_tensor *x);
 
 /**
- * wf_pow - x^exponent: 1 where the exponent is 0; below zero an integral exponent alone has a value
+ * wf_pow - x^exponent: 1 where the exponent is 0; below zero an integral exponent alone has a
+ * value
  *
  * Layout:      "...->..."
  * Gradient:    to x
@@ -44,7 +48,8 @@ WF_API wf_tensor *wf_pow(wf_tensor *x, float exponent);
 WF_API wf_tensor *wf_clamp(wf_tensor *x, float low, float high);
 
 /**
- * wf_div - a / b; wf_maximum, wf_minimum - the greater and the lesser of two, a NaN where one is
+ * wf_div - a / b; wf_maximum, wf_minimum - the greater and the lesser of two, a NaN where one
+ * is
  *
  * Layout:      "...,...->..."
  * Gradient:    to a and b; half to each where they are equal
@@ -63,7 +68,8 @@ WF_API wf_tensor *wf_minimum(wf_tensor *a, wf_tensor *b);
 WF_API wf_tensor *wf_where(wf_tensor *condition, wf_tensor *a, wf_tensor *b);
 
 /**
- * wf_greater, wf_greater_equal, wf_less, wf_less_equal, wf_equal - 1 where a > b, and so on, else 0
+ * wf_greater, wf_greater_equal, wf_less, wf_less_equal, wf_equal - 1 where a > b, and so on,
+ * else 0
  *
  * Layout:      "...,...->..."
  * Gradient:    none

@@ -25,7 +25,8 @@ static wf_status in_place(const wf_op *op, wf_tensor *t, wf_init_attr *attr)
     return wf_dispatch(&call);
 }
 
-/* Checks a deviation and bounds: what is outside would leave NaN, or another distribution, without a word. */
+/* Checks a deviation and bounds: what is outside would leave NaN, or another distribution,
+   without a word. */
 static wf_status check_numbers(const wf_tensor *t, const char *op, float mean, float deviation,
                                float low, float high)
 {

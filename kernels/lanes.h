@@ -1,16 +1,21 @@
 /*
- * kernels/lanes.h - the language of ops by expression (kernels/elementwise.h): + - * / and comparisons of C,
- * and the functions below, over doubles, over the vectors of each instruction set, and on a GPU.
+ * kernels/lanes.h - the language of ops by expression (kernels/elementwise.h): + - * / and
+ * comparisons of C, and the functions below, over doubles, over the vectors of each instruction
+ * set, and on a GPU.
  *
- *     WF_EXP(x)  WF_LOG(x)  WF_SQRT(x)  WF_TANH(x)  WF_SIGMOID(x)  WF_ABS(x)  WF_SILU(x)  WF_GELU(x)
+ *     WF_EXP(x)  WF_LOG(x)  WF_SQRT(x)  WF_TANH(x)  WF_SIGMOID(x)  WF_ABS(x)  WF_SILU(x)
+ *     WF_GELU(x)
  *     WF_MAX(a, b)  WF_MIN(a, b)        a NaN where one is
- *     WF_POW(x, y)                      1 where y is 0; below zero an integral y alone has a value
+ *     WF_POW(x, y)                      1 where y is 0; below zero an integral y alone has a
+ *                                       value
  *     WF_FMA(a, b, c)                   a * b + c, rounded once
- *     WF_WHERE(condition, a, b)         a condition is a comparison, or conditions joined by & and |
+ *     WF_WHERE(condition, a, b)         a condition is a comparison, or conditions joined by &
+ *                                       and |
  *
- * Every operation is one of IEEE arithmetic in the order that the text says, and each function one text for
- * all widths (kernels/lanes_of.h), so portable C, AVX2, AVX-512 and a GPU have the same bits; silu and gelu
- * alone have bits of their own on GPUs. Constants are floats: 0.1f; a double that is none is refused.
+ * Every operation is one of IEEE arithmetic in the order that the text says, and each function
+ * one text for all widths (kernels/lanes_of.h), so portable C, AVX2, AVX-512 and a GPU have the
+ * same bits; silu and gelu alone have bits of their own on GPUs. Constants are floats: 0.1f; a
+ * double that is none is refused.
  */
 #ifndef WF_KERNELS_LANES_H
 #define WF_KERNELS_LANES_H
@@ -215,7 +220,8 @@ static inline double wf_double_gelu_grad(double x, double dy)
 #define __device__
 #endif
 
-/** wf_lanes1 - a float whose operations are never joined to an fma, and which constants become. */
+/** wf_lanes1 - a float whose operations are never joined to an fma, and which constants
+ * become. */
 struct wf_lanes1 {
     float v;
 

@@ -1,9 +1,10 @@
 /*
- * kernels/lanes_of.h - arithmetic on WF_LANES floats at once, for kernels/lanes.h alone, which includes it
- * once for each width that the compiler has. Lane by lane every width has the same bits: each function is
- * one order of operations that are rounded once.
+ * kernels/lanes_of.h - arithmetic on WF_LANES floats at once, for kernels/lanes.h alone, which
+ * includes it once for each width that the compiler has. Lane by lane every width has the same
+ * bits: each function is one order of operations that are rounded once.
  *
- * It is written over a type F with + - * / and comparisons: a vector of the compiler's, or one float in C++.
+ * It is written over a type F with + - * / and comparisons: a vector of the compiler's, or one
+ * float in C++.
  */
 #define WF_F    WF_JOIN(wf_lanes, WF_LANES)
 #define WF_W    WF_JOIN(wf_words, WF_LANES)
@@ -36,7 +37,7 @@ WF_LANES_FUNCTION WF_F WF_N(of_words)(WF_W x)
     return __builtin_convertvector(x, WF_F);
 }
 
-/* Where the words are -1, a; where they are 0, b. */
+/* Returns a in lanes whose word is -1, b where it is 0. */
 WF_LANES_FUNCTION WF_F WF_N(where)(WF_W c, WF_F a, WF_F b)
 {
 #if WF_LANES == 8
@@ -100,7 +101,8 @@ WF_LANES_FUNCTION WF_F WF_N(less)(WF_F a, WF_F b)
 }
 #endif
 
-/* a * 2^n for integral n of -160 .. 160 and a of 0.5 .. 2, or NaNs; denormal results are rounded once. */
+/* a * 2^n for integral n of -160 .. 160 and a of 0.5 .. 2, or NaNs; denormal results are
+   rounded once. */
 WF_LANES_FUNCTION WF_F WF_N(scale2)(WF_F a, WF_F n)
 {
 #if WF_LANES == 16
@@ -147,7 +149,8 @@ WF_LANES_FUNCTION WF_F WF_N(split)(WF_F x, WF_F *k)
     return WF_N(where)(m < 0x1.6a09e6p0f, m, m * 0.5f) - 1.0f;
 }
 
-/* log of 2^k (1 + f), where s = f / (2 + f): k ln 2 + 2 s + s^3 R(s^2), R the series 2/3 + 2/5 s^2 + .. */
+/* log of 2^k (1 + f), where s = f / (2 + f): k ln 2 + 2 s + s^3 R(s^2), R the series 2/3 + 2/5
+   s^2 + .. */
 WF_LANES_FUNCTION WF_F WF_N(log_series)(WF_F t)
 {
     WF_F y = WF_C(0x1.745d18p-3f);
@@ -194,8 +197,8 @@ WF_LANES_FUNCTION WF_F WF_N(sigmoid)(WF_F x)
 }
 
 /*
- * silu and gelu are x times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): small values keep
- * their relative accuracy where 1 + tanh would cancel.
+ * silu and gelu are x times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): small
+ * values keep their relative accuracy where 1 + tanh would cancel.
  */
 WF_LANES_FUNCTION WF_F WF_N(silu)(WF_F x)
 {
@@ -250,8 +253,9 @@ WF_LANES_FUNCTION WF_F WF_N(min)(WF_F a, WF_F b)
     return WF_N(where)(a < b, a, WF_N(where)(a == a, b, a));
 }
 
-/* a^y for a > 0: y log a as a sum p + low, e^p (1 + low). The logarithm is a sum too: k ln 2 in two parts, the
-   first exact, 2 s with what its division left, and the series, which is small beside them. */
+/* a^y for a > 0: y log a as a sum p + low, e^p (1 + low). The logarithm is a sum too: k ln 2 in
+   two parts, the first exact, 2 s with what its division left, and the series, which is small
+   beside them. */
 WF_LANES_FUNCTION WF_F WF_N(pow_positive)(WF_F a, WF_F y)
 {
     WF_F k, f = WF_N(split)(a, &k), d = f + 2.0f, d_low = f - (d - 2.0f);
@@ -292,8 +296,8 @@ WF_LANES_FUNCTION WF_F WF_N(pow)(WF_F x, WF_F y)
 }
 
 #if WF_LANES > 1
-/* Runs `body` over n elements of n_in arrays: a vector of each at a time, the last one filled up with zeros,
-   in arrays of its own. */
+/* Runs `body` over n elements of n_in arrays: a vector of each at a time, the last one filled
+   up with zeros, in arrays of its own. */
 WF_LANES_FUNCTION void WF_N(run)(int n_in, int n_numbers, int n_out,
                                  void (*body)(const WF_F *x, const WF_F *number, WF_F *y),
                                  const float *const *in, const float *number, float *const *out,

@@ -1,4 +1,5 @@
-/* kernels/row_functions.c - the functions of kernels/row_ops.h, over the rows of kernels/row_ops.c. */
+/* kernels/row_functions.c - the functions of kernels/row_ops.h, over the rows of
+   kernels/row_ops.c. */
 #include "kernels/dims_internal.h"
 #include "kernels/row_ops.h"
 #include "kernels/row_ops_internal.h"

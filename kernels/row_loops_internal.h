@@ -1,11 +1,11 @@
 /*
- * kernels/row_loops_internal.h - one row of each op of kernels/row_ops.c, over numbers of the type T. A file
- * defines T and ROW_LOOP (how functions are declared) and includes this once.
+ * kernels/row_loops_internal.h - one row of each op of kernels/row_ops.c, over numbers of the
+ * type T. A file defines T and ROW_LOOP (how functions are declared) and includes this once.
  */
 #define ROW_ARGUMENTS const wf_row_job *j, int64_t row, const T *const *in, T *const *out
 
-/* Whether a comes before b: a greater number (a lesser one, `least`), a NaN before all, the lesser index of
-   equal ones. */
+/* Returns whether a comes before b: a greater number (a lesser one, `least`), a NaN before all,
+   the lesser index of equal ones. */
 ROW_LOOP bool comes_before(bool least, T a, T i, T b, T k)
 {
     if (a != a || b != b)
@@ -37,8 +37,8 @@ ROW_LOOP void sink(bool least, T *x, T *index, int64_t n, int64_t at)
     }
 }
 
-/* The first k in order, by a heap of those that are kept; the order is one of all, so no other algorithm gives
-   other bits. */
+/* The first k in order, by a heap of those that are kept; the order is one of all, so no other
+   algorithm gives other bits. */
 ROW_LOOP void topk_row(ROW_ARGUMENTS)
 {
     int64_t n = j->width_in[0], k = j->width_out[0];
@@ -111,7 +111,8 @@ ROW_LOOP void cumsum_row(ROW_ARGUMENTS)
     }
 }
 
-/* Of a matrix, by its row and column in the whole: those with column - row at most (at least) the diagonal */
+/* Copies elements of a matrix whose column - row, in the whole, is at most (at least) the
+   diagonal. */
 ROW_LOOP void triangle_row(ROW_ARGUMENTS)
 {
     int64_t m = j->first_row + (j->m ? row % j->m : 0);

@@ -1,9 +1,10 @@
 /*
- * kernels/row_ops.c - ops on rows: shapes, gradients, reference loops (kernels/row_loops_internal.h), rows; their
- * functions are in kernels/row_functions.c.
+ * kernels/row_ops.c - ops on rows: shapes, gradients, reference loops
+ * (kernels/row_loops_internal.h), rows; their functions are in kernels/row_functions.c.
  *
  *     topk       the first k of a row in order, and their indices
- *     gather     y[i] = x[index[i]]; scatter adds values at their indices: each is the other's gradient
+ *     gather     y[i] = x[index[i]]; scatter adds values at their indices: each is the other's
+ *                gradient
  *     one_hot    y[i] = 1 where the index is i
  *     cumsum     y[i] = x[0] + .. + x[i]
  *     triangle   a matrix on one side of a diagonal

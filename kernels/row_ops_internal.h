@@ -1,7 +1,8 @@
 /*
- * kernels/row_ops_internal.h - the ops of kernels/row_ops.c as loops over rows: what a call's rows are, and the
- * loop over one row of each op, written once (kernels/row_loops_internal.h) for the reference in double, the
- * CPU and the GPU. A row of the outputs is made of the same row of the operands.
+ * kernels/row_ops_internal.h - the ops of kernels/row_ops.c as loops over rows: what a call's
+ * rows are, and the loop over one row of each op, written once (kernels/row_loops_internal.h)
+ * for the reference in double, the CPU and the GPU. A row of the outputs is made of the same
+ * row of the operands.
  */
 #ifndef WF_KERNELS_ROW_OPS_INTERNAL_H
 #define WF_KERNELS_ROW_OPS_INTERNAL_H
@@ -59,8 +60,8 @@ static inline wf_row_job wf_row_job_of(const wf_call *call)
     return j;
 }
 
-/* WF_EINVAL, naming it, where an index of a row (operand 1 of gather and scatter, operand 0 of one_hot), is no
-   whole number of [0, size). `at` gives index e of the operand. */
+/* WF_EINVAL, naming it, where an index of a row (operand 1 of gather and scatter, operand 0 of
+   one_hot), is no whole number of [0, size). `at` gives index e of the operand. */
 wf_status wf_check_indices(const wf_call *call, double (*at)(const void *data, int64_t e));
 
 #endif

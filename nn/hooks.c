@@ -158,7 +158,8 @@ bool wf_nn_has_point(const wf_nn_module *m, const char *point)
     return false;
 }
 
-/* Checks that a module lists a point: a plan's borders at points that are in no list are refused. */
+/* Checks that a module lists a point: a plan's borders at points that are in no list are
+   refused. */
 static bool listed(const wf_nn_module *m, const char *point)
 {
     const char *points = m->type->points;

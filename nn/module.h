@@ -116,8 +116,8 @@ WF_API void wf_nn_leave(void *module, const char *outside, int n, wf_tensor **re
 /**
  * wf_nn_at - passes x through a named point; wf_nn_at_many - up to 4 tensors together
  *
- * Errors: WF_EINVAL in the context, a point that the module does not list (wf_nn_points, wf_nn_type.points); what
- *         passed is then NULL
+ * Errors: WF_EINVAL in the context, a point that the module does not list (wf_nn_points,
+ *         wf_nn_type.points); what passed is then NULL
  */
 WF_API wf_tensor *wf_nn_at(void *module, const char *point, wf_tensor *x);
 WF_API void wf_nn_at_many(void *module, const char *point, int n, wf_tensor **x);

@@ -1,6 +1,6 @@
 /*
- * nn/uses_internal.h - what a context runs for nn: how uses of parameters are numbered, in the order of a forward pass, and
- * what that pass goes on with. Not installed.
+ * nn/uses_internal.h - what a context runs for nn: how uses of parameters are numbered, in the
+ * order of a forward pass, and what that pass goes on with. Not installed.
  */
 #ifndef WF_NN_USES_INTERNAL_H
 #define WF_NN_USES_INTERNAL_H
@@ -8,18 +8,19 @@
 #include "core/context.h"
 
 typedef struct wf_nn_uses {
-    int64_t
-        next; /* the number of the next use: none comes twice, but where a module is recomputed */
+    /* the number of the next use: none comes twice, but where a module is recomputed */
+    int64_t next;
     bool recompute;          /* a module is, in backward */
     struct wf_nn_pass *pass; /* the forward pass that they are uses in (nn/pass.h) */
     struct wf_nn_cache
         *cache; /* keys and values of earlier tokens (nn/cache.h); NULL: there are none */
-    /* documents of its sequences (nn/documents.h): the first token that each token sees, and its position in its
-       document; NULL: a sequence is one document */
+    /* documents of its sequences (nn/documents.h): the first token that each token sees, and
+       its position in its document; NULL: a sequence is one document */
     wf_tensor *first, *positions;
 } wf_nn_uses;
 
-/* Returns those of a context, never NULL: where there is no memory, which is an error of the context, none that last. */
+/* Returns those of a context, never NULL: where there is no memory, which is an error of the
+   context, none that last. */
 wf_nn_uses *wf_nn_uses_of(wf_context *ctx);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * kernels/cpu/elementwise.c - the CPU's kernels of kernels/expressions.def and of ops by expression in
- * applications: each op brings a loop for each instruction set (kernels/elementwise.h).
+ * kernels/cpu/elementwise.c - the CPU's kernels of kernels/expressions.def and of ops by
+ * expression in applications: each op brings a loop for each instruction set
+ * (kernels/elementwise.h).
  */
 #include "kernels/elementwise.h"
 #include "kernels/cpu/rows_internal.h"

@@ -1,4 +1,5 @@
-/* kernels/cpu/row_ops.c - the rows of kernels/row_ops.c on the CPU: the team shares the rows. */
+/* kernels/cpu/row_ops.c - the rows of kernels/row_ops.c on the CPU: the team shares the
+   rows. */
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/row_ops_internal.h"

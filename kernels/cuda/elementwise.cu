@@ -23,7 +23,8 @@ namespace
 #include "kernels/expressions.def"
 } // namespace
 
-/* All of a call's operands are stored alike; those of add_constant, which keeps f32, are f32. */
+/* All of a call's operands are stored alike; those of add_constant, which keeps f32, are
+   f32. */
 #define EXPRESSION(name, inputs, numbers, outputs, flags)                                      \
     const wf_kernel wf_cuda_##name = {name##_run, NULL, 0,                                     \
                                       (flags)&WF_OP_BORDER                                     \

@@ -84,8 +84,8 @@ typedef struct wf_cuda_join {
 } wf_cuda_join;
 cudaError_t wf_cuda_launch_join(cudaStream_t stream, const wf_cuda_join *join);
 
-/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements of
-   `size` bytes. */
+/* A copy of rows that are from_ld apart, to_ld apart, zeros from (rows, columns) on; elements
+   of `size` bytes. */
 typedef struct wf_cuda_padding {
     const void *from;
     void *to;

@@ -1,7 +1,7 @@
 /*
- * mesh/array/distribution.c - what a mesh is to a context: the table by which dispatch asks about layouts
- * (core/distribution.h), and the opening of a mesh, which hands it to the context. It includes all that answers, and
- * nothing of this folder calls back into it.
+ * mesh/array/distribution.c - what a mesh is to a context: the table by which dispatch asks
+ * about layouts (core/distribution.h), and the opening of a mesh, which hands it to the
+ * context. It includes all that answers, and nothing of this folder calls back into it.
  */
 #include "mesh/array/move_internal.h"
 
@@ -41,7 +41,8 @@ static unsigned axes_of(const wf_layout *layout)
     return axes;
 }
 
-/* Along an axis of ranks that share a model, on which all operands are whole, they all compute the whole. */
+/* Along an axis of ranks that share a model, on which all operands are whole, they all compute
+   the whole. */
 static double alike(const void *of, const wf_call *call)
 {
     const wf_mesh *mesh = of;

@@ -1,13 +1,14 @@
 /*
- * mesh/array/move_step.c - the steps of one axis each in which a tensor moves from layout to layout: which comes next,
- * what it makes of a layout, and which tensors may take it.
+ * mesh/array/move_step.c - the steps of one axis each in which a tensor moves from layout to
+ * layout: which comes next, what it makes of a layout, and which tensors may take it.
  *
  *     partial -> split    reduce-scatter        split -> whole     all-gather
  *     partial -> whole    all-reduce            split -> split     all-to-all
  *     whole -> split      a local copy          whole -> partial   the first rank keeps it
  *
- * What is to be split in the end and needs no other rank is cut first, so that less travels. Then come sums, the
- * innermost axis before the outer ones: the tree over ranks is nested like the mesh.
+ * What is to be split in the end and needs no other rank is cut first, so that less travels.
+ * Then come sums, the innermost axis before the outer ones: the tree over ranks is nested like
+ * the mesh.
  */
 #include "mesh/array/move_internal.h"
 #include "core/dtype.h"

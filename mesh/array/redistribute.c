@@ -1,12 +1,12 @@
 /*
- * mesh/array/redistribute.c - borders: tensors moved from layout to layout as an op on the tape, and their gradients,
- * which move back.
+ * mesh/array/redistribute.c - borders: tensors moved from layout to layout as an op on the
+ * tape, and their gradients, which move back.
  */
 #include "mesh/array/move_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What the gradient of a border needs to know. */
+/* The layouts that the gradient of a border goes back to. */
 typedef struct border {
     const wf_layout *from[WF_MAX_OUTPUTS];
     int ndim[WF_MAX_OUTPUTS];

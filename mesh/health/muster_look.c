@@ -167,7 +167,7 @@ void wf_muster_listen(bool on)
         sigaction(SIGTERM, &usual, NULL);
 }
 
-/* Whether this process speaks for its host while the run starts: none of a lower number has come. */
+/* Returns whether no process of a lower number is here: this one speaks for its host. */
 static bool is_first_here(void)
 {
     pid_t pid;
@@ -180,7 +180,7 @@ static bool is_first_here(void)
     return fd < 0;
 }
 
-/* Says once that others have not come, and what that mostly is; where the limit is far the user may end it. */
+/* Says once that others have not come, and the usual cause. */
 static void tell_of_long_start(int64_t now)
 {
     char host[64], missing[160];
@@ -191,14 +191,15 @@ static void tell_of_long_start(int64_t now)
     if (!wf_muster.active || !name_missing(-1, missing, sizeof missing))
         snprintf(missing, sizeof missing, "of %d processes some have not come",
                  wf_muster.processes);
-    fprintf(
-        stderr,
-        "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
-        "program (mpirun -n 1 A : -n 1 B), has failed before it began, or is on a host that "
-        "is slow or not reached; this one waits for %d s more (--stall-timeout)\n",
-        program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
-        host_name(host, sizeof host), missing,
-        (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
+    fprintf(stderr,
+            "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
+            "program (mpirun -n 1 A : "
+            "-n 1 B), failed before it began, or is on a host that is slow or not reached; "
+            "this one waits for %d s "
+            "more, the limit of a stall\n",
+            program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
+            host_name(host, sizeof host), missing,
+            (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
 }
 
 static bool has_failed(wf_error *error)

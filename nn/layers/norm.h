@@ -27,7 +27,8 @@ WF_API wf_nn_norm *wf_nn_rmsnorm_offset_new(wf_context *ctx, wf_dim width, float
  * wf_nn_add_norm - adds a branch to the residual stream, *x becomes *x + dropout(y), and norms
  * it
  *
- * One op adds and norms, see wf_add_layernorm, but where something happens at "in", which the sum passes for the norm alone.
+ * One op adds and norms, see wf_add_layernorm, but where something happens at "in", which the
+ * sum passes for the norm alone.
  *
  * @param p, site  of the branch's dropout, see wf_dropout
  * Returns: the norm of the new *x

@@ -340,12 +340,11 @@ def tables(root):
 
 # Flags of other programs; a program of one's own has arguments (parallel/main.c), and a plan proposes flags to type.
 FLAG = re.compile(r'"[^"]*?(?<![\w-])--(?!all |export-xml|mpi=|nproc-per-node)([a-z][a-z-]+)')
-OWNS_FLAGS = ("parallel/program/", "parallel/main.c", "parallel/plan/")
 
 
 def flags(root):
     for path in c_files(root, LIBRARY, (".c", ".cu", ".h")):
-        if path.relative_to(root).as_posix().startswith(OWNS_FLAGS):
+        if path.relative_to(root).as_posix().startswith(("parallel/program/", "parallel/main.c", "parallel/plan/")):
             continue
         text = re.sub(r"/\*.*?\*/", lambda match: "\n" * match.group().count("\n"),
                       path.read_text(encoding="utf-8"), flags=re.S)
