@@ -13,7 +13,7 @@
  *                                       and |
  *
  * Every operation is one of IEEE arithmetic in the order that the text says, and each function
- * one text for all widths (kernels/lanes_of.h), so portable C, AVX2, AVX-512 and a GPU have the
+ * one text for all widths (kernels/lanes_of.def), so portable C, AVX2, AVX-512 and a GPU have the
  * same bits; silu and gelu alone have bits of their own on GPUs. Constants are floats: 0.1f; a
  * double that is none is refused.
  */
@@ -58,17 +58,17 @@
 #pragma STDC FP_CONTRACT OFF
 #endif
 #define WF_LANES 4
-#include "kernels/lanes_of.h"
+#include "kernels/lanes_of.def"
 #undef WF_LANES
 #if defined(__x86_64__)
 #define WF_LANES_WIDE(do, a)                                                                   \
     do                                                                                         \
     (4, a) do(8, a) do(16, a)
 #define WF_LANES 8
-#include "kernels/lanes_of.h"
+#include "kernels/lanes_of.def"
 #undef WF_LANES
 #define WF_LANES 16
-#include "kernels/lanes_of.h"
+#include "kernels/lanes_of.def"
 #undef WF_LANES
 #else
 #define WF_LANES_WIDE(do, a)                                                                   \
@@ -135,7 +135,7 @@ static inline double wf_double_where(int c, double a, double b)
     return c ? a : b;
 }
 
-/* 2 u of gelu (kernels/lanes_of.h). */
+/* 2 u of gelu (kernels/lanes_of.def). */
 static inline double wf_double_gelu_argument(double x)
 {
     return 2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x);
@@ -313,7 +313,7 @@ WF_LANES_FUNCTION wf_lanes1 wf_lanes1_less(wf_lanes1 a, wf_lanes1 b)
 }
 
 #define WF_LANES 1
-#include "kernels/lanes_of.h"
+#include "kernels/lanes_of.def"
 #undef WF_LANES
 
 #define WF_LANES_ONE(f, x)         wf_lanes1_##f(x)

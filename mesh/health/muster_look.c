@@ -189,14 +189,11 @@ static void tell_of_long_start(int64_t now)
     if (!is_first_here())
         return;
     if (!wf_muster.active || !name_missing(-1, missing, sizeof missing))
-        snprintf(missing, sizeof missing, "of %d processes some have not come",
-                 wf_muster.processes);
-    fprintf(stderr,
+        snprintf(missing, sizeof missing, "%d processes have to come", wf_muster.processes);
+    dprintf(STDERR_FILENO,
             "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
-            "program (mpirun -n 1 A : "
-            "-n 1 B), failed before it began, or is on a host that is slow or not reached; "
-            "this one waits for %d s "
-            "more, the limit of a stall\n",
+            "program (mpirun -n 1 A : -n 1 B), has failed, or its host is not reached; %d s "
+            "are left\n",
             program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
             host_name(host, sizeof host), missing,
             (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
@@ -220,8 +217,7 @@ static bool has_failed(wf_error *error)
         return false;
     }
     if (!wf_muster.active)
-        snprintf(missing, sizeof missing, "of %d processes some have not come",
-                 wf_muster.processes);
+        snprintf(missing, sizeof missing, "%d processes have to come", wf_muster.processes);
     else if (!name_missing(-1, missing, sizeof missing))
         snprintf(missing, sizeof missing,
                  "all %d processes of this host have come, and others have not", wf_muster.n);

@@ -34,7 +34,7 @@ typedef struct wf_muster_state {
     int *rank;             /* [processes] the first of each; or NULL */
     pid_t next;            /* the one behind; 0: it has not come */
     int next_process;
-    bool told;                    /* that the start takes long */
+    bool told;                    /* the long start was reported */
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
     int64_t limit, end_limit;     /* in milliseconds */
     void (*exit_now)(wf_status status);

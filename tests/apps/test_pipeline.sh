@@ -8,8 +8,9 @@ gpt_train=$1 sanitized=${2:-}
 . "$(dirname "$0")/cli_cases.sh"
 schedule=$bin/schedule
 
-small=(--data text.txt --n-layer 6 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 8
-    --micro-batch-size 1 --dropout 0.1 --steps 4 --eval-interval 2 --eval-iters 2 --digest)
+plain=(--data text.txt --n-layer 6 --n-head 4 --n-embd 16 --seq-len 16 --global-batch-size 8
+    --micro-batch-size 1 --dropout 0.1 --steps 4 --digest)
+small=("${plain[@]}" --eval-interval 2 --eval-iters 2)
 
 # same NAME FLAG...: every step, evaluation and sample is as it was on one rank.
 same()
@@ -105,7 +106,7 @@ shows "of its fullest rank" "^plan of rank [01] of 2: pp 2 x "
 
 # Memory: a step takes what the one before has given back.
 steps=$([ -n "$sanitized" ] && echo 8 || echo 40)
-run "many steps" "${small[@]}" --steps "$steps" --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
+run "many steps" "${plain[@]}" --steps "$steps" --eval-interval 0 --pp 4 --pp-schedule zb-h1 --dp 2
 result "take no more memory" "$(sed -n 's/^step *\([0-9]*\)\/.*  mem \([0-9.]* [A-Za-z]*\) .*/\1 \2/p' out |
     awk -v steps="$steps" '$1 == 3 { at = $2 $3 } $1 > 3 && $2 $3 != at { print "step", $0, "and not", at } END { if ($1 != steps) print "no " steps " steps" }')"
 

@@ -35,8 +35,7 @@ static void into_a_sum(void)
     CU_ASSERT_EQUAL(wf_partial_add(&was, b), WF_EINVAL);
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     CU_ASSERT_EQUAL(wf_partial_add(&sum, make(ctx, 0, 4, four)), WF_ELAYOUT);
-    CU_ASSERT_TRUE(
-        refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]; where one tensor"));
+    CU_ASSERT_TRUE(refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]; bring both"));
     wf_tensor_release(sum);
     wf_context_close(ctx);
 }
@@ -55,8 +54,7 @@ static void in_place(void)
     CU_ASSERT_PTR_NULL(wf_partial_add_to(a, NULL));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
     CU_ASSERT_PTR_NULL(wf_partial_add_to(a, make(ctx, 0, 4, four)));
-    CU_ASSERT_TRUE(
-        refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]; where one tensor"));
+    CU_ASSERT_TRUE(refused(ctx, WF_ELAYOUT, "not alike: f64 [2] and f64 [4]; bring both"));
     CU_ASSERT_TRUE(equals(a, 2, (const double[]){11, 22}));
     wf_context_close(ctx);
 }
