@@ -174,16 +174,6 @@ static wf_status check_batch(wf_par_trainer *t)
     return wf_par_fields_check(t);
 }
 
-wf_status wf_par_clip_check(wf_par *par, float max_norm)
-{
-    return max_norm >= 0 && isfinite(max_norm)
-               ? wf_context_status(par->ctx)
-               : wf_fail(par->ctx, WF_EINVAL,
-                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
-                         "where 0 leaves them as they are",
-                         (double)max_norm);
-}
-
 static wf_status check_modes(const wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;

@@ -308,6 +308,16 @@ wf_tensor *wf_par_gradient(wf_par_trainer *t, const wf_nn_parameter *parameter)
     return NULL;
 }
 
+wf_status wf_par_clip_check(wf_par *par, float max_norm)
+{
+    return max_norm >= 0 && isfinite(max_norm)
+               ? wf_context_status(par->ctx)
+               : wf_fail(par->ctx, WF_EINVAL,
+                         "clip %g: the bound of the gradients' norm is finite and at least 0, "
+                         "where 0 leaves them as they are",
+                         (double)max_norm);
+}
+
 wf_status wf_par_clip(wf_par_trainer *t, float max_norm, double *norm)
 {
     double value = 0, scale;

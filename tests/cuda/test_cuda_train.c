@@ -187,7 +187,7 @@ static void several_gpus(void)
     setenv("WEFT_EMULATOR_PEERS", "0", 1);
     three.watch = NULL;
     wf_launch(&(wf_launch_options){.ranks = 4}, training_rank, &three, &error);
-    CU_ASSERT(error.code == WF_EUNSUPPORTED && strstr(error.text, "--transport nccl") != NULL);
+    CU_ASSERT(error.code == WF_EUNSUPPORTED && strstr(error.text, ".transport nccl") != NULL);
     unsetenv("WEFT_EMULATOR_PEERS");
     unsetenv("WEFT_EMULATOR_DEVICES");
 }

@@ -96,6 +96,8 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
     if (op_is(op, "slice_grad"))
         o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].chunks};
+    if (op_is(op, "concat"))
+        o[1].dim[1].chunks = o[0].dim[1].chunks;
     return n + 1;
 }
 

@@ -208,7 +208,7 @@ static void no_device(void)
     run(&o, 2, storm);
     unsetenv("WEFT_EMULATED_GPUS");
     CU_ASSERT(says(&o.launch, WF_EUNSUPPORTED, "joins GPUs, and there is none here",
-                   "--transport threads"));
+                   ".transport threads"));
 }
 
 int main(void)
