@@ -5,7 +5,7 @@
 #ifndef WF_KERNELS_ELEMENTWISE_CUDA_H
 #define WF_KERNELS_ELEMENTWISE_CUDA_H
 
-#ifdef __CUDACC__ /* templates for nvcc; nothing for other compilers */
+#if defined(__CUDACC__) || defined(__global__) /* for CUDA alone */
 #include <cuda_runtime.h>
 
 #define WF_X_AS(type, text) type(text)
@@ -101,5 +101,5 @@ static inline wf_status wf_elementwise_launch(const wf_call *call, F f)
 #define WF_ELEMENTWISE(name, inputs, expression, gradients)                                    \
     WF_ELEMENTWISE_WITH(name, inputs, WF_NO_NUMBERS, expression, gradients)
 
-#endif /* __CUDACC__ */
+#endif /* CUDA */
 #endif

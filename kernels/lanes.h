@@ -13,9 +13,9 @@
  *                                       and |
  *
  * Every operation is one of IEEE arithmetic in the order that the text says, and each function
- * one text for all widths (kernels/lanes_of.def), so portable C, AVX2, AVX-512 and a GPU have the
- * same bits; silu and gelu alone have bits of their own on GPUs. Constants are floats: 0.1f; a
- * double that is none is refused.
+ * one text for all widths (kernels/lanes_of.def), so portable C, AVX2, AVX-512 and a GPU have
+ * the same bits; silu and gelu alone have bits of their own on GPUs. Constants are floats:
+ * 0.1f; a double that is none is refused.
  */
 #ifndef WF_KERNELS_LANES_H
 #define WF_KERNELS_LANES_H
