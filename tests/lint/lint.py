@@ -4,7 +4,7 @@ lint.py RULE [ROOT] - the rules of the house that a compiler can't check. RULE i
 
     includes   a folder includes only what lies below it (the table FOLDERS), and so does a room of
                a folder (the table ROOMS); *_internal.h is included in its own folder alone, and by
-               no header that is installed; apps use what is installed, but for bench
+               no header that is installed; apps use what is installed
     circles    no more than three files include each other in a circle; a file is a header with
                the source of its name
     words      the library never exits, aborts or prints, but in what is a program's main (PROGRAM),
@@ -140,7 +140,7 @@ def includes(root):
         here = path.relative_to(root).as_posix()
         for number, line in enumerate(lines_of(path), 1):
             match = INCLUDE.match(line)
-            if match and not here.startswith("apps/bench/") and exposes(here, match.group(1)):
+            if match and exposes(here, match.group(1)):
                 yield path, number, f"{match.group(1)} is not installed"
 
 

@@ -39,7 +39,7 @@ SAMPLES = {
         ("nn/text/chat/a.c", '#include "core/b.h"\n#include "nn/module.h"\n#include "nn/text/jinja/a.h"\n#include "kernels/ops.h"\n', [2, 4]),
         ("nn/text/jinja/b.c", '#include "nn/text/chat/a.h"\n#include "nn/text/utf8.h"\n', [1]),
         ("apps/tools/a.c", '#include "apps/a_internal.h"\n#include "nn/b_internal.h"\n', [2]),
-        ("apps/bench/a.c", '#include "nn/b_internal.h"\n', []),
+        ("tests/bench/a.c", '#include "nn/b_internal.h"\n', []),
         ("tests/inside.c", '#include "core/b_internal.h"\n', []),
     ],
     "flags": [

@@ -5,13 +5,13 @@ import re
 # Who opens files to write or renames them by himself, and why.
 WRITERS = {
     "core/files/*": "this is the writer",
-    "apps/bench/checkpoint.c": "writes into a folder of its own, which mkdtemp makes",
+    "tests/bench/checkpoint.c": "writes into a folder of its own, which mkdtemp makes",
     "parallel/report/event_file.c": "rows are appended; the file is always a new one (O_EXCL)",
     "parallel/report/row_file.c": "rows are appended",
     "core/files/prepare.c": "opens what is there to see that it can be written, and changes nothing",
     "parallel/checkpoint/folder_lock.c": "a lock stays the same file; no link is followed (O_NOFOLLOW)",
     "apps/program.c": "/dev/null in the place of a descriptor that is missing",
-    "apps/bench/mpi.c": "/dev/null as a child's input",
+    "tests/bench/mpi.c": "/dev/null as a child's input",
     "apps/tools/export_files.c": "files that are whole go from one folder to another",
     "apps/tools/export_folder.c": "folders that are whole are exchanged",
     "mesh/cluster/in_child.c": "/dev/null as a child's streams",

@@ -1,0 +1,48 @@
+/* tests/bench/blas.h - other libraries' products, found at run time; none is needed to build. */
+#ifndef WF_TESTS_BENCH_BLAS_H
+#define WF_TESTS_BENCH_BLAS_H
+
+#include "tests/bench/bench.h"
+
+enum { BENCH_BLAS = 4 };
+
+/* C [m, n] = A [m, k] B [k, n], row by row; a transposed operand lies in memory the other way.
+ */
+typedef struct bench_product {
+    bool a_trans, b_trans;
+    bool bf16; /* A and B are: oneDNN's matmul alone multiplies them */
+    int64_t m, k, n;
+    const void *a, *b;
+    float *c;
+} bench_product;
+
+typedef struct bench_blas bench_blas;
+
+/* One product that a thread repeats, with what a library wants to prepare for it. */
+typedef struct bench_blas_call {
+    const bench_blas *blas;
+    bench_product product;
+    void *primitive, *stream, *memory[3];
+} bench_blas_call;
+
+struct bench_blas {
+    const char *name;
+    void (*set_threads)(int threads); /* how many the products of this thread use from now on */
+    bool (*multiply)(bench_blas_call *call);
+    void (*close)(bench_blas_call *call); /* NULL: nothing to do */
+};
+
+/* Those that are here, best kernels chosen; a note says of each what it is or why it is not. */
+int bench_blas_load(bench_report *report, bench_blas blas[BENCH_BLAS]);
+
+/* oneDNN's two ways (onednn.c): how many were found, 0 or 2. */
+int bench_onednn_load(bench_report *report, bench_blas blas[2]);
+
+/* A library of one of several names by comma, or NULL and a note. */
+void *bench_library(bench_report *report, const char *title, const char *names);
+
+/* Whether a function was found; through memory, since C keeps pointers to data and code apart.
+ */
+bool bench_function(void *library, const char *name, void *function);
+
+#endif
