@@ -244,7 +244,7 @@ WF_LANES_OPERATOR(*, __fmul_rn)
 WF_LANES_OPERATOR(/, __fdiv_rn)
 #undef WF_LANES_OPERATOR
 #define WF_LANES_OPERATOR(sign)                                                                \
-    WF_LANES_FUNCTION bool operator sign(wf_lanes1 a, wf_lanes1 b)                             \
+    WF_LANES_FUNCTION int operator sign(wf_lanes1 a, wf_lanes1 b)                              \
     {                                                                                          \
         return a.v sign b.v;                                                                   \
     }
@@ -287,7 +287,7 @@ WF_LANES_FUNCTION wf_lanes1 wf_lanes1_of_words(wf_words1 x)
     return (float)x;
 }
 
-WF_LANES_FUNCTION wf_lanes1 wf_lanes1_where(bool c, wf_lanes1 a, wf_lanes1 b)
+WF_LANES_FUNCTION wf_lanes1 wf_lanes1_where(int c, wf_lanes1 a, wf_lanes1 b)
 {
     return c ? a : b;
 }

@@ -13,8 +13,10 @@ set(weft_not_address
     test_any_dp test_bf16 test_dtype test_muon_ranks test_exact
     # the search's plans, one by one: apps.search runs the same lines
     test_search_memory
-    # the emulated GPU is run by cuda.test_cuda_ops, cuda.test_cuda_attention and cuda.test_cuda_graph, the program by apps.cli_runs
-    cuda.gpt_train test_cuda_math test_cuda_graph_train test_cuda_train
+    # the emulated GPU is run by cuda.test_cuda_ops and cuda.test_cuda_graph, the program by apps.cli_runs
+    cuda.gpt_train test_cuda_math test_cuda_graph_train test_cuda_train test_cuda_attention
+    # plans are run by parallel.test_plan, parallel.test_search_timed, apps.plan_advice and apps.chakra
+    apps.cli_plans
     # programs that hwloc leaves memory in; parallel.test_output runs the writer
     apps.planted_files
     # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora

@@ -93,14 +93,17 @@ static wf_tensor *tokens_at(wf_context *ctx, const rollout *r, int64_t at)
     return t;
 }
 
-/* A token of softmax(logits), and its log probability: its logit less the logsumexp, as the trainer has it. */
-static int32_t draw(const float *logit, float logsumexp, double uniform, float *logprob)
+/* Draws the token at place t + 1 of text b, as gpt_generate does, and its log probability: its logit less the
+   logsumexp, as the trainer has it. */
+static int32_t draw(const rollout *r, int b, int64_t t, const float *logit, float logsumexp,
+                    double uniform, float *logprob)
 {
-    int32_t v = 0;
+    static const wf_gen_sampling plain = {
+        .repetition_penalty = 1, .temperature = 1, .top_p = 1};
+    const wf_gen_sampling_text text = {.ids = r->token[b], .count = t + 1, .prompt = 1};
+    wf_gen_sampling_candidate room[VOCABULARY];
+    int32_t v = wf_gen_sampling_draw(&plain, &text, logit, VOCABULARY, uniform, room);
 
-    for (double sum = 0; v < VOCABULARY - 1; v++)
-        if ((sum += exp((double)(logit[v] - logsumexp))) > uniform)
-            break;
     *logprob = logit[v] - logsumexp;
     return v;
 }
@@ -141,7 +144,7 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
             wf_data_get(wf_whole(wf_nn_logsumexp(model->loss, y)), 0, BATCH, sum) == WF_OK)
             for (int b = 0; b < BATCH; b++)
                 r->token[b][t + 1] = draw(
-                    logit + b * VOCABULARY, sum[b],
+                    r, b, t, logit + b * VOCABULARY, sum[b],
                     (double)wf_random_uniform(key, (uint64_t)step, (uint64_t)(b * TOKENS + t)),
                     &r->logprob[b][t]);
         wf_scope_close(ctx);

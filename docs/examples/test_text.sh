@@ -28,6 +28,8 @@ run --save saved --save-interval 20 --dp 2 --strategy no_shard >/dev/null
 run --plan --dp 4 --tp 2 --rank 7 >plan
 grep -q 'plan of rank 7 of 8' plan || fail "no plan"
 grep -q 'all_gather' plan || fail "a plan without collectives"
+run --plan --search --ranks 4 --machine "$here/../machines/h100.json" >search
+grep -q 'layouts of 4 ranks on' search && grep -q '^   1 .* --' search || fail "no search"
 run --help | grep -q -- '--prompt TEXT *what the model continues (default: The)' || fail "no help"
 echo '{"steps": 6, "eval_interval": 0}' >config.json
 [ "$(run --config config.json | grep -c '^step')" = 6 ] || fail "the config is not taken"
