@@ -255,6 +255,30 @@ static void cut_finely(wf_par *par)
         wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
 }
 
+/* Returns whether a list of names, with / in between, has one. */
+static bool is_listed(const char *list, const char *name)
+{
+    size_t n = strlen(name), length;
+
+    for (; *list; list += length + (list[length] == '/')) {
+        length = strcspn(list, "/");
+        if (length == n && strncmp(list, name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+bool wf_par_splits_batch(const wf_par_options *o, const char *name)
+{
+    const wf_axis *a = o->axes;
+
+    if (o->dp_axes)
+        return is_listed(o->dp_axes, name);
+    while (a && a->name && strcmp(a->name, "dp") != 0)
+        a++;
+    return is_listed(a && a->name ? "dp" : "replicate/shard", name);
+}
+
 int64_t wf_par_ranks(const wf_par_options *o)
 {
     int64_t ranks = 1;

@@ -100,6 +100,14 @@ wf_plan_request *app_plan_of(const app_options *o, app_plan *plan)
     return r;
 }
 
+wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, wf_error *error)
+{
+    app_plan p;
+    wf_plan_job made;
+
+    return wf_par_job_pipeline(wf_plan_request_job(app_plan_of(o, &p), &made), pipeline, error);
+}
+
 wf_status dry_run_step(const app_options *o, wf_plan *plan, wf_error *error)
 {
     app_plan p;

@@ -14,6 +14,11 @@ typedef struct app_plan {
 /* Fills in what the flags ask to plan, and returns it; the options outlive it. */
 wf_plan_request *app_plan_of(const app_options *options, app_plan *plan);
 
+/* Makes the pipeline that the flags ask for, of a run or a plan; NULL where they ask for none, and on errors. The options outlive
+   it. Owner: caller. */
+wf_status app_setup_pipeline(const app_options *options, wf_par_pipeline **pipeline,
+                             wf_error *error);
+
 /* The second step of a run, as its rank --rank reports it, with what the first one leaves. */
 wf_status dry_run_step(const app_options *options, wf_plan *plan, wf_error *error);
 

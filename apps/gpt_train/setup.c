@@ -15,9 +15,6 @@ static wf_dtype base_dtype_of(const app_options *o)
 
 wf_par_options app_setup_rank(const app_options *o, bool plan)
 {
-    const char *reshard = o->reshard_after_forward, *accumulate = o->accumulate;
-    int group = strncmp(accumulate, "group:", 6) == 0 ? atoi(accumulate + 6) : 0;
-
     return (wf_par_options){.pp = (int)o->pp,
                             .tp = (int)o->tp,
                             .dp = (int)o->dp,
@@ -28,14 +25,11 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
                             .wrap_type = o->wrap_min_params ? NULL : o->wrap_type,
                             .wrap_min_params = o->wrap_min_params,
                             .prefetch = (int)o->prefetch,
-                            .reshard = strcmp(reshard, "always") == 0  ? WF_PAR_RESHARD_ALWAYS
-                                       : strcmp(reshard, "never") == 0 ? WF_PAR_RESHARD_NEVER
-                                                                       : WF_PAR_RESHARD_DEFAULT,
-                            .accumulate = group                                ? WF_PAR_GROUP
-                                          : strcmp(accumulate, "local") == 0   ? WF_PAR_LOCAL
-                                          : strcmp(accumulate, "reduced") == 0 ? WF_PAR_REDUCED
-                                                                               : WF_PAR_AUTO,
-                            .accumulate_group = group,
+                            .reshard = (wf_par_reshard)wf_plan_word_value(
+                                WF_SETTING_reshard_after_forward, o->reshard_after_forward),
+                            .accumulate = (wf_par_accumulate)wf_plan_word_value(
+                                WF_SETTING_accumulate, o->accumulate),
+                            .accumulate_group = wf_plan_group(o->accumulate),
                             .dtype = wf_dtype_find(o->dtype),
                             .compute_fp32 = strcmp(o->compute, "fp32") == 0,
                             .fp32_residual = o->fp32_residual_connection,
@@ -103,35 +97,28 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
     return NULL;
 }
 
-static wf_nn_method method_of(const char *name)
-{
-    return strcmp(name, "sgd") == 0         ? WF_NN_SGD
-           : strcmp(name, "muon") == 0      ? WF_NN_MUON
-           : strcmp(name, "adamw8bit") == 0 ? WF_NN_ADAMW8BIT
-                                            : WF_NN_ADAMW;
-}
-
 wf_par_train_options app_setup_training(const app_options *o)
 {
     const wf_par_field documents[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(o->seq_len);
-    wf_par_train_options t = {.global_batch = o->global_batch_size,
-                              .micro_batch = o->micro_batch_size,
-                              .field = WF_PAR_GPT_FIELDS(o->seq_len),
-                              .clip = (float)o->clip_grad,
-                              .optimizer = {.method = method_of(o->optimizer),
-                                            .beta1 = (float)o->beta1,
-                                            .beta2 = (float)o->beta2,
-                                            .eps = (float)o->eps,
-                                            .weight_decay = (float)o->weight_decay},
-                              .schedule = {.lr = o->lr,
-                                           .min_lr = o->min_lr,
-                                           .warmup = o->warmup_steps,
-                                           .steps = o->steps},
-                              .redundancy = strcmp(o->redundancy, "buddy") == 0
-                                                ? WF_PAR_REDUNDANCY_BUDDY
-                                                : WF_PAR_REDUNDANCY_NONE,
-                              .check_replicas = o->check_replicas,
-                              .loss = wf_par_gpt_loss};
+    wf_par_train_options t = {
+        .global_batch = o->global_batch_size,
+        .micro_batch = o->micro_batch_size,
+        .field = WF_PAR_GPT_FIELDS(o->seq_len),
+        .clip = (float)o->clip_grad,
+        .optimizer = {.method =
+                          (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, o->optimizer),
+                      .beta1 = (float)o->beta1,
+                      .beta2 = (float)o->beta2,
+                      .eps = (float)o->eps,
+                      .weight_decay = (float)o->weight_decay},
+        .schedule = {.lr = o->lr,
+                     .min_lr = o->min_lr,
+                     .warmup = o->warmup_steps,
+                     .steps = o->steps},
+        .redundancy = strcmp(o->redundancy, "buddy") == 0 ? WF_PAR_REDUNDANCY_BUDDY
+                                                          : WF_PAR_REDUNDANCY_NONE,
+        .check_replicas = o->check_replicas,
+        .loss = wf_par_gpt_loss};
 
     if (app_options_masks_documents(o))
         memcpy(t.field, documents, sizeof t.field);
@@ -183,16 +170,11 @@ app_setup_job app_setup_job_of(const app_options *o)
                            .job = {.mesh = app_setup_rank(o, false),
                                    .model = planned,
                                    .arg = (void *)(uintptr_t)o, /* only read */
-                                   .recompute = recomputed(o),
                                    .shortened = shortened,
                                    .train = app_setup_training(o),
                                    .steps = o->steps,
                                    .eval_interval = o->eval_interval},
-                           .pipelined = app_options_pipelined(o),
-                           .pipeline = {.schedule = o->pp_schedule,
-                                        .stages_per_rank = (int)o->pp_virtual,
-                                        .split = o->pp_split,
-                                        .recompute = strcmp(o->recompute, "stage") == 0,
+                           .pipeline = {.split = o->pp_split,
                                         .depth = (int)o->pp_depth,
                                         .resident = (int)o->pp_resident,
                                         .split_messages = strcmp(o->pp_send, "split") == 0,
@@ -201,19 +183,6 @@ app_setup_job app_setup_job_of(const app_options *o)
                                         .documents = app_options_masks_documents(o)
                                                          ? wf_par_gpt_documents
                                                          : NULL}};
-}
-
-const wf_par_job *app_setup_job_use(app_setup_job *setup)
-{
-    setup->job.pipeline = setup->pipelined ? &setup->pipeline : NULL;
-    return &setup->job;
-}
-
-wf_status app_setup_pipeline(const app_options *o, wf_par_pipeline **pipeline, wf_error *error)
-{
-    app_setup_job s = app_setup_job_of(o);
-
-    return wf_par_job_pipeline(app_setup_job_use(&s), pipeline, error);
 }
 
 bool app_setup_evaluates(const app_options *o, int64_t step)

@@ -12,21 +12,15 @@ void app_model_facts(const app_options *options, char *text, size_t size);
 /* The model on the fake device; NULL with the reason in the context. Owner: caller. */
 wf_nn_gpt *app_setup_model(const app_options *options, wf_context *ctx);
 wf_par_train_options app_setup_training(const app_options *options);
-/* The job that the flags describe, without hooks, data and evaluation batches; the options outlive it. */
+/* The job that the flags describe but for the settings that planners change (parallel/plan/settings.def); without hooks, data
+   and evaluation batches. The options outlive it. */
 typedef struct app_setup_job {
     wf_par_job job;
-    bool pipelined;
     wf_par_pipeline_options pipeline;
     wf_sim_model sizes;
 } app_setup_job;
 app_setup_job app_setup_job_of(const app_options *options);
-/* Returns the job, with its pipeline where it has one; `setup` stays where it is. */
-const wf_par_job *app_setup_job_use(app_setup_job *setup);
 
-/* The pipeline that the flags ask for, of a run or a plan; NULL where they ask for none, and on errors. The
-   options outlive it. Owner: caller. */
-wf_status app_setup_pipeline(const app_options *options, wf_par_pipeline **pipeline,
-                             wf_error *error);
 /* Which ranks the processes of a launcher run. */
 wf_rank_order app_setup_rank_order(const app_options *options);
 /* The machine whose time a run takes with --paced; nothing without. */

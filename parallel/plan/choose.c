@@ -95,17 +95,19 @@ static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
     int64_t idle = wf_plan_idle(o);
     int n;
 
-    if (strcmp(o->search, "off") != 0 || o->find_batch || o->job.steps == 0 || o->dp == 1)
+    if (strcmp(o->search, "off") != 0 || o->find_batch || o->job.steps == 0 ||
+        wf_plan_data_ranks(o) == 1)
         return false; /* it tries others, or takes another batch */
-    if (!idle && (o->job.mesh.exact_off || (o->dp & (o->dp - 1)) == 0 || !o->whole_batches ||
-                  is_exact(o)))
+    if (!idle &&
+        (o->job.mesh.exact_off || (wf_plan_data_ranks(o) & (wf_plan_data_ranks(o) - 1)) == 0 ||
+         !o->whole_batches || is_exact(o)))
         return false;
     if (!wf_plan_choose_single(o, is_planned))
         return false;
     n = snprintf(line, WF_PLAN_CHOICE,
                  "batches: --micro-batch-size 1 --accumulate %s, with which %" PRId64
                  " data-parallel ranks",
-                 o->accumulate, o->dp);
+                 o->accumulate, wf_plan_data_ranks(o));
     if (idle)
         snprintf(line + n, (size_t)(WF_PLAN_CHOICE - n),
                  " take %" PRId64 " sequences; in the last of %" PRId64 " micro-steps %" PRId64
@@ -128,8 +130,8 @@ void wf_plan_choose_accumulate(wf_plan_request *o, char line[WF_PLAN_CHOICE])
     line[0] = 0;
     if (strcmp(o->search, "off") != 0) /* it tries all of them */
         return;
-    if (!limit || o->dp == 1 || micros < 2 || o->job.steps == 0 || wf_plan_idle(o) ||
-        strcmp(o->accumulate, "auto") != 0)
+    if (!limit || wf_plan_data_ranks(o) == 1 || micros < 2 || o->job.steps == 0 ||
+        wf_plan_idle(o) || strcmp(o->accumulate, "auto") != 0)
         return;
     n = ways(micros, way);
     for (int i = 0; i < n; i++) {

@@ -34,7 +34,7 @@ static bool batch_fits(wf_plan_request *o, int64_t micros, int64_t m, wf_error *
     wf_status status;
 
     o->micro_batch_size = m;
-    o->global_batch_size = micros * m * o->dp;
+    o->global_batch_size = micros * m * wf_plan_data_ranks(o);
     status = wf_plan_request_step(o, &run, error);
     if (status == WF_ENOMEM || status == WF_ESHAPE) /* larger than any memory, or than sizes */
         *error = (wf_error){WF_OK, ""};
@@ -61,7 +61,7 @@ static wf_status find_batch(wf_plan_request *o, bool *found, wf_error *error)
     }
     *found = good > 0;
     o->micro_batch_size = good ? good : 1;
-    o->global_batch_size = micros * o->micro_batch_size * o->dp;
+    o->global_batch_size = micros * o->micro_batch_size * wf_plan_data_ranks(o);
     return error->code;
 }
 
@@ -69,7 +69,7 @@ static wf_status find_batch(wf_plan_request *o, bool *found, wf_error *error)
 static void print_batch(FILE *out, const wf_plan_request *o, const wf_plan_request *asked,
                         bool found)
 {
-    int64_t micros = o->global_batch_size / (o->dp * o->micro_batch_size);
+    int64_t micros = o->global_batch_size / (wf_plan_data_ranks(o) * o->micro_batch_size);
 
     if (!found) {
         fprintf(out, "no micro-batch fits, not even one of 1 sequence\n\n");
@@ -80,8 +80,8 @@ static void print_batch(FILE *out, const wf_plan_request *o, const wf_plan_reque
             " --global-batch-size %" PRId64 "\n"
             "  the global batch is %" PRId64 " micro-step%s x %" PRId64
             " data parallel rank%s x the micro-batch",
-            o->micro_batch_size, o->global_batch_size, micros, micros == 1 ? "" : "s", o->dp,
-            o->dp == 1 ? "" : "s");
+            o->micro_batch_size, o->global_batch_size, micros, micros == 1 ? "" : "s",
+            wf_plan_data_ranks(o), wf_plan_data_ranks(o) == 1 ? "" : "s");
     if (asked->given[WF_SETTING_global_batch_size])
         fprintf(out, ", where --global-batch-size %" PRId64 " was given",
                 asked->global_batch_size);
@@ -104,7 +104,8 @@ static void plan_strategies(wf_plan_report *p, const wf_plan_request *asked)
     const char *name;
 
     p->n_strategies = 0;
-    for (int s = 0; o->dp > 1 && !o->job.mesh.axes && p->n_strategies < WF_PLAN_STRATEGIES;
+    for (int s = 0;
+         wf_plan_data_ranks(o) > 1 && !o->job.mesh.axes && p->n_strategies < WF_PLAN_STRATEGIES;
          s++) {
         wf_plan_request other = *asked;
 

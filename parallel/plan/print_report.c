@@ -37,7 +37,7 @@ static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_repo
     if (wf_plan_idle(o))
         fprintf(out,
                 "  %" PRId64 " of %" PRId64 " data-parallel ranks have none the last time\n",
-                wf_plan_idle(o), o->dp);
+                wf_plan_idle(o), wf_plan_data_ranks(o));
     fputc('\n', out);
 }
 

@@ -15,14 +15,94 @@ static const char *const methods[] = {[WF_NN_ADAMW] = "adamw",
                                       [WF_NN_SGD] = "sgd",
                                       [WF_NN_MUON] = "muon",
                                       [WF_NN_ADAMW8BIT] = "adamw8bit"};
-#define COUNT_OF(list) ((int)(sizeof(list) / sizeof *(list)))
+#define LIST(list, text)                                                                       \
+    (words)                                                                                    \
+    {                                                                                          \
+        list, (int)(sizeof(list) / sizeof *(list)), text                                       \
+    }
 
-static int value_of(const char *word, const char *const *words, int count)
+/* What a setting takes: words by the values of an enumeration, and how people read that; no list: words of other tables. */
+typedef struct words {
+    const char *const *word;
+    int count;
+    const char *text;
+} words;
+
+static words words_of(wf_setting s)
 {
-    for (int i = 0; i < count; i++)
-        if (strcmp(words[i], word) == 0)
+    switch (s) {
+    case WF_SETTING_reshard_after_forward:
+        return LIST(reshards, "default, always or never");
+    case WF_SETTING_accumulate:
+        return LIST(accumulates, "auto, local, reduced or group:N, N a power of two");
+    case WF_SETTING_optimizer:
+        return LIST(methods, "adamw, adamw8bit, sgd or muon");
+    case WF_SETTING_dtype:
+    case WF_SETTING_compute:
+    case WF_SETTING_param_dtype:
+    case WF_SETTING_reduce_dtype:
+        return (words){NULL, WF_DTYPES, "fp32 or bf16"};
+    default:
+        return (words){NULL, 0, "a word of less than 24 bytes"};
+    }
+}
+
+static int index_of(const words *w, const char *word)
+{
+    for (int i = 0; w->word && i < w->count; i++)
+        if (strcmp(w->word[i], word) == 0)
             return i;
-    return 0;
+    return -1;
+}
+
+int wf_plan_group(const char *word)
+{
+    char *end;
+    long n = strncmp(word, "group:", 6) == 0 ? strtol(word + 6, &end, 10) : 0;
+
+    return n > 0 && n < 1 << 20 && !*end && (n & (n - 1)) == 0 ? (int)n : 0;
+}
+
+int wf_plan_word_value(wf_setting s, const char *word)
+{
+    const words w = words_of(s);
+    int i = index_of(&w, word);
+
+    if (s == WF_SETTING_accumulate && wf_plan_group(word))
+        return WF_PAR_GROUP;
+    return i < 0 ? 0 : i;
+}
+
+const char *wf_plan_words(wf_setting s)
+{
+    return words_of(s).text;
+}
+
+bool wf_plan_has_word(wf_setting s, const char *word)
+{
+    const words w = words_of(s);
+
+    if (strlen(word) >= WF_WORD)
+        return false;
+    if (w.word)
+        return index_of(&w, word) >= 0 || (s == WF_SETTING_accumulate && wf_plan_group(word));
+    return !w.count ||
+           (wf_dtype_find(word) != WF_DTYPES && wf_dtype_is_stored(wf_dtype_find(word)));
+}
+
+const char *wf_plan_flag_name(wf_setting s, char name[WF_PLAN_FLAG])
+{
+    static const char *const names[] = {
+#define SETTING(kind, field, help) [WF_SETTING_##field] = #field,
+#include "parallel/plan/settings.def"
+#undef SETTING
+    };
+
+    snprintf(name, WF_PLAN_FLAG, "%s", names[s]);
+    for (char *c = name; *c; c++)
+        if (*c == '_')
+            *c = '-';
+    return name;
 }
 
 static void set_word(wf_setting_WORD to, const char *word)
@@ -42,16 +122,21 @@ static int64_t axis_of(const wf_par_options *o, const char *name, int size)
     return 1;
 }
 
-/* Returns the ranks of a mesh's other axes, which planners leave as they are. */
-static int64_t other_axes(const wf_par_options *o)
+/* Returns the ranks of a mesh's other axes, which planners leave as they are: all, or those that split the batch. */
+static int64_t other_axes(const wf_par_options *o, bool batch)
 {
     int64_t ranks = 1;
 
     for (const wf_axis *a = o->axes; a && a->name; a++)
         if (strcmp(a->name, "pp") != 0 && strcmp(a->name, "tp") != 0 &&
-            strcmp(a->name, "dp") != 0)
+            strcmp(a->name, "dp") != 0 && (!batch || wf_par_splits_batch(o, a->name)))
             ranks *= a->size;
     return ranks;
+}
+
+int64_t wf_plan_data_ranks(const wf_plan_request *r)
+{
+    return r->dp * other_axes(&r->job.mesh, true);
 }
 
 static void set_axes(const wf_plan_request *r, wf_plan_job *made)
@@ -113,12 +198,13 @@ void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
     set_word(r->recompute, job->recompute                    ? job->recompute
                            : pipeline && pipeline->recompute ? "stage"
                                                              : "none");
-    r->pp_schedule = pipeline && pipeline->schedule ? pipeline->schedule : "1f1b";
+    r->pp_schedule = pipeline && pipeline->schedule ? pipeline->schedule : WF_PIPE_SCHEDULE;
     r->pp_virtual = pipeline ? pipeline->stages_per_rank : 0;
     r->no_pipeline = !pipeline;
     r->global_batch_size = job->train.global_batch;
-    r->micro_batch_size =
-        job->train.micro_batch ? job->train.micro_batch : job->train.global_batch / r->dp;
+    r->micro_batch_size = job->train.micro_batch
+                              ? job->train.micro_batch
+                              : job->train.global_batch / wf_plan_data_ranks(r);
     r->whole_batches = !job->train.micro_batch;
     set_word(r->optimizer, methods[job->train.optimizer.method]);
     r->async_save = job->async_save;
@@ -131,7 +217,6 @@ void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
 static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
 {
     wf_par_options *o = &made->job.mesh;
-    int group = strncmp(r->accumulate, "group:", 6) == 0 ? atoi(r->accumulate + 6) : 0;
 
     set_axes(r, made);
     o->strategy = r->strategy;
@@ -140,12 +225,10 @@ static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
     /* its default gives way to a number of parameters */
     o->wrap_type = o->wrap_min_params ? NULL : r->wrap_type;
     o->prefetch = (int)r->prefetch;
-    o->reshard =
-        (wf_par_reshard)value_of(r->reshard_after_forward, reshards, COUNT_OF(reshards));
-    o->accumulate =
-        group ? WF_PAR_GROUP
-              : (wf_par_accumulate)value_of(r->accumulate, accumulates, COUNT_OF(accumulates));
-    o->accumulate_group = group;
+    o->reshard = (wf_par_reshard)wf_plan_word_value(WF_SETTING_reshard_after_forward,
+                                                    r->reshard_after_forward);
+    o->accumulate = (wf_par_accumulate)wf_plan_word_value(WF_SETTING_accumulate, r->accumulate);
+    o->accumulate_group = wf_plan_group(r->accumulate);
     o->dtype = wf_dtype_find(r->dtype);
     o->compute_fp32 = wf_dtype_find(r->compute) == WF_F32;
     o->param_dtype = wf_dtype_find(r->param_dtype);
@@ -162,7 +245,7 @@ static bool is_pipelined(const wf_plan_request *r)
 
     if (!base)
         return false;
-    return r->pp > 1 || strcmp(r->pp_schedule, "1f1b") != 0 || r->pp_virtual > 1 ||
+    return r->pp > 1 || strcmp(r->pp_schedule, WF_PIPE_SCHEDULE) != 0 || r->pp_virtual > 1 ||
            (base->split && strcmp(base->split, "auto") != 0) || base->resident ||
            strcmp(r->recompute, "stage") == 0 || !r->job.train.loss;
 }
@@ -177,7 +260,7 @@ const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *mad
     made->job.train.global_batch = r->global_batch_size;
     made->job.train.micro_batch = r->micro_batch_size;
     made->job.train.optimizer.method =
-        (wf_nn_method)value_of(r->optimizer, methods, COUNT_OF(methods));
+        (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, r->optimizer);
     made->job.async_save = r->async_save;
     made->job.pipeline = NULL;
     if (!is_pipelined(r))
@@ -192,57 +275,20 @@ const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *mad
 
 int64_t wf_plan_ranks(const wf_plan_request *r)
 {
-    return r->pp * r->tp * r->dp * other_axes(&r->job.mesh);
+    return r->pp * r->tp * r->dp * other_axes(&r->job.mesh, false);
 }
 
 int64_t wf_plan_micro_steps(const wf_plan_request *r)
 {
-    int64_t each = r->dp * r->micro_batch_size;
+    int64_t each = wf_plan_data_ranks(r) * r->micro_batch_size;
 
     return (r->global_batch_size + each - 1) / each;
 }
 
 int64_t wf_plan_idle(const wf_plan_request *r)
 {
-    return wf_plan_micro_steps(r) * r->dp * r->micro_batch_size - r->global_batch_size;
-}
-
-/* ---- words ---- */
-
-const char *wf_plan_words(wf_setting s)
-{
-    return s == WF_SETTING_reshard_after_forward ? "default, always or never"
-           : s == WF_SETTING_accumulate ? "auto, local, reduced or group:N, N a power of two"
-           : s == WF_SETTING_optimizer  ? "adamw, adamw8bit, sgd or muon"
-                                        : "a word of less than 24 bytes";
-}
-
-/* Returns whether a word is group:N, N a power of two. */
-static bool is_group(const char *word)
-{
-    char *end;
-    long n;
-
-    if (strncmp(word, "group:", 6) != 0)
-        return false;
-    n = strtol(word + 6, &end, 10);
-    return end != word + 6 && !*end && n > 0 && n < 1 << 20 && (n & (n - 1)) == 0;
-}
-
-bool wf_plan_has_word(wf_setting s, const char *word)
-{
-    const char *const *words = s == WF_SETTING_reshard_after_forward ? reshards
-                               : s == WF_SETTING_accumulate          ? accumulates
-                               : s == WF_SETTING_optimizer           ? methods
-                                                                     : NULL;
-    int count = s == WF_SETTING_reshard_after_forward ? COUNT_OF(reshards)
-                : s == WF_SETTING_accumulate          ? COUNT_OF(accumulates)
-                                                      : COUNT_OF(methods);
-
-    for (int i = 0; words && i < count; i++)
-        if (strcmp(words[i], word) == 0)
-            return true;
-    return !words || (s == WF_SETTING_accumulate && is_group(word));
+    return wf_plan_micro_steps(r) * wf_plan_data_ranks(r) * r->micro_batch_size -
+           r->global_batch_size;
 }
 
 /* ---- differences ---- */
@@ -295,15 +341,9 @@ static bool must_be_said(const wf_plan_request *from, const wf_plan_request *to,
 void wf_plan_changes(const wf_plan_request *from, const wf_plan_request *to, char *text,
                      size_t size)
 {
-    static const char *const names[] = {
-#define SETTING(kind, field, help) [WF_SETTING_##field] = #field,
-#include "parallel/plan/settings.def"
-#undef SETTING
-    };
-
     *text = 0;
     for (int s = 0; s < WF_SETTINGS; s++) {
-        char before[96], after[96], name[48];
+        char before[96], after[96], name[WF_PLAN_FLAG];
         size_t used = strlen(text);
 
         value_text(from, (wf_setting)s, before);
@@ -312,10 +352,7 @@ void wf_plan_changes(const wf_plan_request *from, const wf_plan_request *to, cha
              (s == WF_SETTING_compute && !from->given[s])) && /* it follows from dtype */
             !must_be_said(from, to, (wf_setting)s))
             continue;
-        snprintf(name, sizeof name, "%s", names[s]);
-        for (char *c = name; *c; c++)
-            if (*c == '_')
-                *c = '-';
-        snprintf(text + used, size - used, "%s--%s%s", used ? " " : "", name, after);
+        snprintf(text + used, size - used, "%s--%s%s", used ? " " : "",
+                 wf_plan_flag_name((wf_setting)s, name), after);
     }
 }

@@ -19,7 +19,10 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_WORD = 24 }; /* bytes of a setting that is a word */
+enum {
+    WF_WORD = 24,
+    WF_PLAN_FLAG = 32
+}; /* bytes of a setting that is a word, and of its name as a flag */
 
 typedef int64_t wf_setting_COUNT;
 typedef char wf_setting_WORD[WF_WORD];
@@ -82,10 +85,21 @@ WF_API const wf_par_job *wf_plan_request_job(const wf_plan_request *request, wf_
 /** wf_plan_ranks - returns how many ranks a request's mesh has */
 WF_API int64_t wf_plan_ranks(const wf_plan_request *request);
 
+/** wf_plan_data_ranks - returns how many ranks the batch is split over: dp, and other axes that do (wf_par_splits_batch) */
+WF_API int64_t wf_plan_data_ranks(const wf_plan_request *request);
+
 /** wf_plan_micro_steps - returns the micro-steps of a step, rounded up; wf_plan_idle - how many data-parallel ranks have no
  * sequence in the last one */
 WF_API int64_t wf_plan_micro_steps(const wf_plan_request *request);
 WF_API int64_t wf_plan_idle(const wf_plan_request *request);
+
+/** wf_plan_flag_name - writes a setting's name as a flag's, with - for _; returns it */
+WF_API const char *wf_plan_flag_name(wf_setting setting, char name[WF_PLAN_FLAG]);
+
+/** wf_plan_word_value - returns the value of the enumeration (wf_par_reshard, wf_par_accumulate, wf_nn_method) that a setting's
+ * word names; 0: none is named so. wf_plan_group - returns the N of "group:N", a power of two; 0: it is none */
+WF_API int wf_plan_word_value(wf_setting setting, const char *word);
+WF_API int wf_plan_group(const char *word);
 
 /** wf_plan_words - returns the words that a setting takes, for people, "always, never or default"; wf_plan_has_word - returns
  * whether a word is one of them: true for settings whose words are of other tables, or the model's */

@@ -2,7 +2,7 @@
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
 #include "mesh/cluster/topology.h"
-#include "parallel/plan/tunables_internal.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -123,14 +123,18 @@ static bool insert(wf_search *s, const wf_search_found *found)
     return true;
 }
 
-/* What an estimate lets pass is kept, in the order of time. */
-static wf_status look_at(wf_search *s, const wf_search_candidate *c, wf_error *error)
+/* Keeps what an estimate lets pass, in the order of time. The bound of a candidate without one becomes its time. */
+static wf_status look_at(wf_search *s, wf_search_candidate *c, wf_error *error)
 {
     wf_search_found found;
+    bool made;
 
     if (!least_may_fit(s, c))
         return WF_OK;
-    if (!wf_search_simulate(s, c, 0, &found))
+    made = wf_search_simulate(s, c, 0, &found);
+    if (s->timed)
+        c->bound = made ? (float)found.seconds : INFINITY;
+    if (!made)
         s->left_out[WF_SEARCH_SIZES]++;
     else if (may_fit(s, found.estimate) && !insert(s, &found))
         return wf_error_set(error, WF_ENOMEM, "no memory for layouts that may fit");
@@ -178,32 +182,14 @@ static int64_t simulate_all(wf_search *s, wf_error *error)
     }
 }
 
-/* Finds the best layout of data parallelism alone of candidates without bounds: each is timed. */
-static void find_plain_timed(wf_search *s)
-{
-    wf_search_found found;
-
-    for (int64_t i = 0; i < s->count; i++) {
-        const wf_search_candidate *c = &s->candidate[i];
-
-        if (c->pp == 1 && c->tp == 1 && wf_search_simulate(s, c, WF_SIM_PATH, &found) &&
-            (!s->plain.fits || found.seconds < s->plain.seconds) && wf_search_plan(s, &found))
-            s->plain = found;
-    }
-}
-
 /* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
 static void find_plain(wf_search *s)
 {
-    if (s->timed) {
-        find_plain_timed(s);
-        return;
-    }
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
         const wf_search_candidate *c = &s->candidate[i];
 
         if (c->pp == 1 && c->tp == 1 &&
-            (!s->options->device_memory ||
+            (s->timed || !s->options->device_memory ||
              wf_search_may_fit(s, wf_search_least_memory(s, c))) &&
             wf_search_simulate(s, c, WF_SIM_PATH, &s->plain))
             wf_search_plan(s, &s->plain);
@@ -227,6 +213,8 @@ void wf_search_go(wf_search *s, wf_error *error)
     if (s->count)
         qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
     s->left_out[WF_SEARCH_TIME] = s->count - simulate_all(s, error);
+    if (s->timed && s->count) /* by their times */
+        qsort(s->candidate, (size_t)s->count, sizeof *s->candidate, by_bound);
     for (; s->n_top > WF_SEARCH_TOP; s->n_top--)
         s->left_out[WF_SEARCH_SLOWER]++;
     for (int i = 0; i < s->n_top; i++)
@@ -307,8 +295,14 @@ static wf_status choose_threads(wf_search *s, wf_error *error)
 
 wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error)
 {
-    wf_search *s = wf_search_open(options, error);
+    wf_search *s;
 
+    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "a search lays ranks out over axes pp, dp and tp, and this mesh has "
+            "another one: plan its layouts one by one");
+    s = wf_search_open(options, error);
     if (!s)
         return error->code;
     s->ranks = ranks_of(s);

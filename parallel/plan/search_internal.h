@@ -172,7 +172,7 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
 void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
 
 /* Naive model parallelism, DDP and FSDP over all ranks, side by side: largest micro-batch that fits, time, how busy
-   devices are; and which of them the model needs (search_ways.c). */
+   devices are; and which of them the model needs (search_baselines.c). */
 void wf_search_print_ways(wf_search *s, FILE *out);
 
 /* The list, and why its first line wins (search_report.c). */

@@ -78,6 +78,7 @@ wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found,
         return error->code;
     c = candidate_of(options);
     s->ranks = wf_plan_ranks(options);
+    *found = (wf_search_found){.candidate = c};
     snprintf(machine, WF_SIM_NAME, "%s", s->machine.name);
     if (s->machine.rate[c.dtype] <= 0)
         wf_error_set(error, WF_EINVAL, "%s has no device.%s: take --dtype bf16",

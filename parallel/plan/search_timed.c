@@ -7,6 +7,7 @@
  */
 #include "core/dtype.h"
 #include "core/op.h"
+#include "parallel/plan/plan_internal.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
 #include "parallel/simulate/paced.h"
@@ -28,6 +29,7 @@ typedef struct timed_stage {
 
 typedef struct timer {
     const wf_plan_request *request;
+    wf_axis axes[WF_MAX_AXES + 1]; /* those of the mesh, the outermost first */
     wf_sim_paced paced;
     const wf_context *ctx; /* where the last op was called */
     double shared;         /* ranks of a host on each of its cores, at least 1 */
@@ -106,34 +108,40 @@ static wf_sim_term term_of(const wf_journal_move *what)
     return WF_SIM_REDUCE;
 }
 
-/* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes inside it. */
-static int stride_of(const wf_plan_request *r, const char *group)
+/* Lists the axes of a mesh: those that are named, or the ones that stand for pp, dp and tp. */
+static wf_status list_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES + 1],
+                           wf_error *error)
 {
-    const wf_axis *a = r->job.mesh.axes;
-    int64_t stride = 1;
+    int replicate, shard, n = 0;
 
-    if (!a)
-        return (int)(strcmp(group, "tp") == 0      ? 1
-                     : strcmp(group, "pp") == 0    ? r->tp * r->dp
-                     : strcmp(group, "shard") == 0 ? r->tp
-                     : strcmp(group, "replicate") == 0 && r->dp_replicate
-                         ? r->tp * (r->dp / r->dp_replicate)
-                         : r->tp);
-    while (a->name && strcmp(a->name, group) != 0)
-        a++;
-    for (a += a->name != NULL; a->name; a++)
-        stride *= strcmp(a->name, "tp") == 0   ? r->tp
-                  : strcmp(a->name, "dp") == 0 ? r->dp
-                  : strcmp(a->name, "pp") == 0 ? r->pp
-                                               : a->size;
-    return (int)stride;
+    for (; o->axes && o->axes[n].name; n++)
+        axes[n] = o->axes[n];
+    if (o->axes || wf_par_axes(o, &replicate, &shard, error) != WF_OK)
+        return error->code;
+    axes[0] = (wf_axis){"pp", o->pp};
+    axes[1] = (wf_axis){"replicate", replicate};
+    axes[2] = (wf_axis){"shard", shard};
+    axes[3] = (wf_axis){"tp", o->tp};
+    return WF_OK;
+}
+
+/* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes inside it; the world's: 1. */
+static int stride_of(const wf_axis *axes, const char *group)
+{
+    int stride = 1;
+
+    for (; axes->name && strcmp(axes->name, group) != 0; axes++)
+        continue;
+    for (axes += axes->name != NULL; axes->name; axes++)
+        stride *= axes->size;
+    return stride;
 }
 
 static uint64_t note_begin(void *self, const wf_journal_move *what)
 {
     timer *t = self;
     const wf_pace_machine *pace = &t->paced.pace;
-    int members[2] = {0, stride_of(t->request, what->group)};
+    int members[2] = {0, stride_of(t->axes, what->group)};
     wf_pace_transfer transfer = {what->op, what->whole, members, what->size};
     bool message = strcmp(what->op, "send") == 0 || strcmp(what->op, "recv") == 0;
     uint64_t i = t->number % IN_FLIGHT;
@@ -158,16 +166,30 @@ static void note_end(void *self, uint64_t number)
         spend(t, t->term[i], left);
 }
 
-/* Times a rank's step. */
-static wf_status time_rank(timer *t, int rank, wf_plan *plan, wf_error *error)
+/* Times the step of the last rank of each pipeline coordinate, which has the largest parts; fills in the fullest of them.
+   Returns model FLOPs of all ranks. */
+static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_error *error)
 {
     const wf_journal journal = {note_op, note_begin, note_end, t};
+    int64_t each = wf_plan_ranks(t->request) / t->request->pp;
+    const wf_par_report *report = &p->plan->report;
+    double flops = 0;
 
-    t->now = t->lane = 0;
-    t->ctx = NULL;
-    t->number = 0;
-    *t->action = 0;
-    return wf_plan_request_journal(t->request, rank, &journal, plan, error);
+    p->options.journal = &journal;
+    for (int64_t pp = 0; pp < t->request->pp; pp++) {
+        t->now = t->lane = 0;
+        t->ctx = NULL;
+        t->number = 0;
+        *t->action = 0;
+        if (wf_planned_rank(p, (int)((pp + 1) * each - 1), error) != WF_OK)
+            break;
+        flops += report->model_flops * (double)each;
+        if (report->memory.peak > found->peak || pp == 0) {
+            found->peak = report->memory.peak;
+            found->rank = (int)pp;
+        }
+    }
+    return flops;
 }
 
 static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
@@ -271,34 +293,28 @@ wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *m
                                int flags, wf_search_found *found, wf_error *error)
 {
     timer *t = calloc(1, sizeof *t);
-    int64_t each = wf_plan_ranks(r) / r->pp;
-    wf_par_pipeline *pipeline = NULL;
     wf_plan_job made;
-    double flops = 0;
     wf_plan plan;
+    wf_planned p = {.job = wf_plan_request_job(r, &made), .plan = &plan};
+    double flops = 0;
 
     if (!t)
         return wf_error_set(error, WF_ENOMEM, "no memory to time a step");
+    p.steps = wf_planned_steps(p.job);
     t->request = r;
     wf_sim_pace(machine, 1, &t->paced);
     t->shared = share_of(machine, wf_plan_ranks(r));
-    if (wf_par_job_pipeline(wf_plan_request_job(r, &made), &pipeline, error) == WF_OK &&
-        pipeline) {
-        t->stages = wf_par_pipeline_stages(pipeline);
+    if (list_axes(&p.job->mesh, t->axes, error) == WF_OK &&
+        wf_par_job_pipeline(p.job, &p.pipeline, error) == WF_OK && p.pipeline) {
+        t->stages = wf_par_pipeline_stages(p.pipeline);
         t->stage = calloc((size_t)t->stages, sizeof *t->stage);
         if (!t->stage)
             wf_error_set(error, WF_ENOMEM, "no memory to time %d stages", t->stages);
     }
-    for (int64_t pp = 0; pp < r->pp && error->code == WF_OK; pp++)
-        if (time_rank(t, (int)((pp + 1) * each - 1), &plan, error) == WF_OK) {
-            flops += plan.report.model_flops * (double)each;
-            if (plan.report.memory.peak > found->peak || pp == 0) {
-                found->peak = plan.report.memory.peak;
-                found->rank = (int)pp;
-            }
-        }
-    if (error->code == WF_OK && pipeline) {
-        time_schedule(t, pipeline, flags, found, error);
+    if (error->code == WF_OK)
+        flops = time_ranks(t, &p, found, error);
+    if (error->code == WF_OK && p.pipeline) {
+        time_schedule(t, p.pipeline, flags, found, error);
     } else if (error->code == WF_OK) {
         found->seconds = t->now;
         found->path = t->spent;
@@ -306,7 +322,7 @@ wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *m
     if (error->code == WF_OK)
         found->utilisation =
             flops / ((double)wf_plan_ranks(r) * found->seconds * peak_rate(r, machine));
-    wf_par_pipeline_free(pipeline);
+    wf_par_pipeline_free(p.pipeline);
     free(t->stage);
     free(t);
     return error->code;

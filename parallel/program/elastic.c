@@ -12,29 +12,6 @@ static const double GRACE = 0.7; /* s, in which ranks leave their state */
 
 /* ---- the mesh ---- */
 
-static bool has_axis(const wf_services *s, const char *name)
-{
-    for (int i = 0; s->start.axis[i].name; i++)
-        if (strcmp(s->start.axis[i].name, name) == 0)
-            return true;
-    return false;
-}
-
-/* Returns whether an axis of the program's own splits the batch. */
-static bool is_dp(const wf_services *s, const char *name)
-{
-    const char *axes = s->start.options.dp_axes;
-    size_t n = strlen(name);
-
-    for (const char *at = axes; at; at = strchr(at, '/') ? strchr(at, '/') + 1 : NULL)
-        if (strncmp(at, name, n) == 0 && (at[n] == '/' || !at[n]))
-            return true;
-    if (axes)
-        return false;
-    return has_axis(s, "dp") ? strcmp(name, "dp") == 0
-                             : strcmp(name, "replicate") == 0 || strcmp(name, "shard") == 0;
-}
-
 /* Returns the outermost axis of the program's own that splits the batch; -1: there is none. inner: ranks of the others. */
 static int dp_axis(const wf_services *s, int64_t *inner)
 {
@@ -42,7 +19,7 @@ static int dp_axis(const wf_services *s, int64_t *inner)
 
     *inner = 1;
     for (int i = 0; s->start.options.axes && s->start.axis[i].name; i++)
-        if (!is_dp(s, s->start.axis[i].name))
+        if (!wf_par_splits_batch(&s->start.options, s->start.axis[i].name))
             continue;
         else if (found < 0)
             found = i;

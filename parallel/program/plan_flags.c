@@ -1,25 +1,7 @@
 /* parallel/program/plan_flags.c - flags of a job's settings, and of what is planned with them; see services_internal.h. */
-#include "core/dtype.h"
 #include "parallel/program/services_internal.h"
 #include "parallel/report/layout.h"
 #include <string.h>
-
-/* Writes "-" for "_". */
-static const char *flag_name(const char *field, char name[WF_PLAN_FLAG])
-{
-    snprintf(name, WF_PLAN_FLAG, "%s", field);
-    for (char *c = name; *c; c++)
-        if (*c == '_')
-            *c = '-';
-    return name;
-}
-
-/* Notes that a flag was given. */
-static wf_status note_given(void *given, wf_error *error)
-{
-    *(bool *)given = true;
-    return error->code;
-}
 
 static void add_COUNT(wf_plan_flags *p, wf_setting s, int64_t *field, wf_flag *flag)
 {
@@ -66,19 +48,18 @@ static bool has_use(const wf_plan_request *r, wf_setting s)
 /* Lists a flag of a setting, but for axes, and those that have flags already. */
 static void add_setting(wf_plan_flags *p, wf_setting s, wf_flag *flags, int *n, int most)
 {
-    static const struct {
-        const char *field, *help;
-    } rows[] = {
-#define SETTING(kind, field, help) {#field, help},
+    static const char *const helps[] = {
+#define SETTING(kind, field, help) help,
 #include "parallel/plan/settings.def"
 #undef SETTING
     };
-    wf_flag flag = {.taken = note_given, .arg = &p->request.given[s], .help = rows[s].help};
+    wf_flag flag = {
+        .taken = wf_services_note_given, .arg = &p->request.given[s], .help = helps[s]};
 
-    if (!*rows[s].help || s == WF_SETTING_strategy || s == WF_SETTING_async_save ||
-        *n >= most || !has_use(&p->request, s))
+    if (!*helps[s] || s == WF_SETTING_strategy || s == WF_SETTING_async_save || *n >= most ||
+        !has_use(&p->request, s))
         return;
-    flag.name = flag_name(rows[s].field, p->name[s]);
+    flag.name = wf_plan_flag_name(s, p->name[s]);
     switch (s) {
 #define SETTING(kind, field, help)                                                             \
     case WF_SETTING_##field:                                                                   \
@@ -124,17 +105,12 @@ static wf_status take_word(wf_plan_flags *p, wf_setting s, wf_setting_WORD field
                            wf_error *error)
 {
     const char *text = p->word[s];
-    bool is_dtype = s == WF_SETTING_dtype || s == WF_SETTING_compute ||
-                    s == WF_SETTING_param_dtype || s == WF_SETTING_reduce_dtype;
 
     if (!text || !p->request.given[s])
         return WF_OK;
-    if (strlen(text) >= WF_WORD ||
-        (is_dtype &&
-         (wf_dtype_find(text) == WF_DTYPES || !wf_dtype_is_stored(wf_dtype_find(text)))) ||
-        !wf_plan_has_word(s, text))
+    if (!wf_plan_has_word(s, text))
         return wf_error_set(error, WF_EINVAL, "--%s %s: it takes %s", p->name[s], text,
-                            is_dtype ? "fp32 or bf16" : wf_plan_words(s));
+                            wf_plan_words(s));
     snprintf(field, WF_WORD, "%s", text);
     return WF_OK;
 }

@@ -8,8 +8,7 @@ static void add_flag(wf_services *s, int *n, wf_flag flag)
         s->flags[(*n)++] = flag;
 }
 
-/* Notes that a flag was given. */
-static wf_status note_given(void *given, wf_error *error)
+wf_status wf_services_note_given(void *given, wf_error *error)
 {
     *(bool *)given = true;
     return error->code;
@@ -26,8 +25,8 @@ static void add_axes(wf_services *s, int *n)
         s->axis[i] = o->axes ? s->start.axis[i].size : sizes[i] ? sizes[i] : 1;
         add_flag(s, n,
                  (wf_flag){o->axes ? s->start.axis[i].name : names[i], WF_FLAG_COUNT,
-                           &s->axis[i], 1, WF_MAX_RANKS, note_given, &s->axis_given[i],
-                           "N ranks along this axis of the mesh"});
+                           &s->axis[i], 1, WF_MAX_RANKS, wf_services_note_given,
+                           &s->axis_given[i], "N ranks along this axis of the mesh"});
     }
 }
 
@@ -99,8 +98,8 @@ static void list_reports(wf_services *s, int *n)
          "print every parameter's layout, and which rank holds what"},
         {"plan", WF_FLAG_SWITCH, &s->plan, 0, 0, NULL, NULL,
          "print what a rank would take and move; nothing is allocated or run"},
-        {"rank", WF_FLAG_COUNT, &s->rank, 0, WF_MAX_RANKS, note_given, &s->rank_given,
-         "N the rank of --plan, --trace's summary and --comm-report"},
+        {"rank", WF_FLAG_COUNT, &s->rank, 0, WF_MAX_RANKS, wf_services_note_given,
+         &s->rank_given, "N the rank of --plan, --trace's summary and --comm-report"},
         {"stall-timeout", WF_FLAG_COUNT, &s->stall_timeout, 0, 1e6, NULL, NULL,
          "SECONDS after which a rank that does nothing has failed; 0: never"},
         {"config", WF_FLAG_TEXT, &s->config, 0, 0, NULL, NULL,

@@ -19,8 +19,6 @@ typedef struct wf_services_shape {
     int accumulate_group;
 } wf_services_shape;
 
-enum { WF_PLAN_FLAG = 32 }; /* bytes of a setting's name as a flag */
-
 /* Flags of settings and plans. */
 typedef struct wf_plan_flags {
     wf_plan_request request; /* the settings, as flags have made them */
@@ -67,6 +65,9 @@ typedef struct wf_services_launch {
 /* Sets the flags to the program's values, and reads the command line and --config. Errors: WF_EINVAL, those of
    wf_flags_config */
 wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *error);
+
+/* Notes that a flag was given, in a bool; wf_flag.taken. */
+wf_status wf_services_note_given(void *given, wf_error *error);
 
 /* Takes "on" or "off" of a flag. Errors: WF_EINVAL */
 wf_status wf_services_switch(const char *flag, const char *text, bool *value, wf_error *error);

@@ -10,14 +10,20 @@
 typedef struct layout {
     int64_t pp, tp, dp, micro;
     const char *schedule, *strategy;
+    int64_t group; /* ranks that shard; 0: all of dp */
 } layout;
 
 static const layout layouts[] = {
-    {1, 1, 1, 2, "1f1b", "full_shard"},  {1, 1, 4, 2, "1f1b", "no_shard"},
-    {1, 1, 4, 2, "1f1b", "full_shard"},  {1, 4, 1, 2, "1f1b", "full_shard"},
-    {1, 2, 2, 2, "1f1b", "zero1"},       {2, 1, 1, 1, "1f1b", "full_shard"},
-    {4, 1, 1, 1, "zb-h1", "full_shard"}, {2, 1, 2, 1, "interleaved", "shard_grad_op"},
-    {2, 2, 1, 1, "zb-v", "full_shard"},
+    {1, 1, 1, 2, "1f1b", "full_shard", 0},
+    {1, 1, 4, 2, "1f1b", "no_shard", 0},
+    {1, 1, 4, 2, "1f1b", "full_shard", 0},
+    {1, 4, 1, 2, "1f1b", "full_shard", 0},
+    {1, 2, 2, 2, "1f1b", "zero1", 0},
+    {2, 1, 1, 1, "1f1b", "full_shard", 0},
+    {4, 1, 1, 1, "zb-h1", "full_shard", 0},
+    {2, 1, 2, 1, "interleaved", "shard_grad_op", 0},
+    {2, 2, 1, 1, "zb-v", "full_shard", 0},
+    {1, 1, 16, 1, "1f1b", "hybrid_shard", 8}, /* copies on two hosts */
 };
 
 static wf_plan_request *ask(const layout *l, gpt_request *made)
@@ -28,6 +34,7 @@ static wf_plan_request *ask(const layout *l, gpt_request *made)
     r->tp = l->tp;
     r->dp = l->dp;
     r->micro_batch_size = l->micro;
+    r->shard_group_size = l->group;
     r->pp_schedule = l->schedule;
     snprintf(r->strategy, sizeof r->strategy, "%s", l->strategy);
     snprintf(r->dtype, sizeof r->dtype, "bf16");
