@@ -10,7 +10,8 @@
 
 /* What saves, with the options that it was opened with. */
 typedef struct planned_saving {
-    app_saving saving;
+    app_saving texts;
+    wf_saving saving;
     app_options options;
 } planned_saving;
 
@@ -18,13 +19,17 @@ typedef struct planned_saving {
 static wf_status open_saving(wf_par_running *r, void *arg)
 {
     planned_saving *s = r->own = calloc(1, sizeof *s);
+    wf_saving_options options;
 
     if (!s)
         return wf_fail(wf_par_context(r->par), WF_ENOMEM, "no memory for a plan");
     s->options = *(const app_options *)arg; /* its texts stay the caller's */
     s->options.async_save = r->job->async_save;
-    return app_saving_open(&s->saving, &s->options, r->par, (wf_nn_gpt *)r->model, r->trainer,
-                           "", NULL);
+    options = app_saving_options(&s->options, "");
+    return app_saving_open(&s->texts, &s->options, r->par, (wf_nn_gpt *)r->model, &options) ==
+                   WF_OK
+               ? wf_saving_open(&s->saving, &options, r->par, r->model, r->trainer, NULL)
+               : wf_context_status(wf_par_context(r->par));
 }
 
 /* Takes what evaluation tasks and a sample take, where the run has any. */
@@ -46,8 +51,10 @@ static wf_status close_saving(wf_par_running *r, void *arg)
     (void)arg;
     planned_saving *s = r->own;
 
-    if (s)
-        app_saving_close(&s->saving);
+    if (s) {
+        wf_saving_close(&s->saving);
+        app_saving_close(&s->texts);
+    }
     free(r->own);
     return WF_OK;
 }

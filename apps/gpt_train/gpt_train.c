@@ -4,13 +4,12 @@
 #include "parallel/checkpoint/folder_lock.h"
 #include "apps/gpt_train/dry_run.h"
 #include "apps/gpt_train/elastic_run.h"
-#include "apps/gpt_train/rank_parts.h"
 #include "apps/gpt_train/recovery_job.h"
 #include "apps/program.h"
 #include "apps/gpt_train/recordings.h"
+#include "apps/gpt_train/launches.h"
 #include "apps/gpt_train/run_job.h"
 #include "apps/gpt_train/setup.h"
-#include "apps/gpt_train/train_loop.h"
 #include "parallel/recovery/signal_requests.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,197 +17,20 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { ELASTIC_GRACE_MS = 700 };
-
-static const char *unless_auto(const char *choice)
-{
-    return strcmp(choice, "auto") == 0 ? NULL : choice;
-}
-
-static void warn(void *arg, const char *text)
-{
-    (void)arg;
-    fprintf(stderr, "gpt_train: warning: %s; training goes on\n", text);
-}
-
-/* Opens the log, to which rank 0 alone writes, and changes nothing in it. */
-static wf_status open_log(const app_options *o, bool continues, const wf_launcher *launcher,
-                          const char *numerics, wf_run_log **log, wf_error *error)
-{
-    wf_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
-    const wf_par_options layout = app_setup_rank(o, false);
-    int replicate, shard;
-    wf_run_log_options options = {.steps = o->steps,
-                                  .path = o->log_jsonl,
-                                  .continues = continues,
-                                  .tensorboard = o->tensorboard,
-                                  .axes = axes,
-                                  .axis_count = 4,
-                                  .numerics = numerics,
-                                  .warning = warn,
-                                  .transport = strcmp(o->transport, "auto") == 0
-                                                   ? wf_launcher_transport(launcher)
-                                                   : o->transport};
-    json_t *json;
-    char *settings;
-    wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
-
-    *log = NULL;
-    if (status == WF_OK)
-        status = app_setup_peak(o, &options.peak, error);
-    if (status != WF_OK || launcher->process > 0)
-        return status;
-    axes[1].size = replicate;
-    axes[2].size = shard;
-    json = app_options_json(o);
-    options.settings = settings = json ? json_dumps(json, 0) : NULL;
-    wf_run_log_console(&options, stdout);
-    status = settings ? wf_run_log_open(&options, log, error)
-                      : wf_error_set(error, WF_ENOMEM, "no memory for the options as JSON");
-    free(settings);
-    json_decref(json);
-    return status;
-}
-
-/* A failure of the ranks, in one process of all; and where their recorders are. */
-static void report(const wf_error *error, void *arg)
-{
-    const app_train_job *job = arg;
-    char directory[400], more[500] = "", text[2 * sizeof(wf_error)];
-    wf_error told = *error;
-
-    wf_elastic_lost(job->elastic, 0);
-    if (job->elastic->into && !job->options->recovery_dir)
-        return; /* the next launch of this process reports it, or it comes again */
-    app_recordings_directory(job->options, directory, sizeof directory);
-    if (wf_elastic_whole(job->elastic))
-        snprintf(more, sizeof more, "; the run had come to its end");
-    else if (wf_recorder_written() > 0)
-        snprintf(more, sizeof more, "; recorder_diff %s/rank-*.rec tells more", directory);
-    if (told.code == WF_ENOMEM)
-        app_plan_explain(job->options, &told);
-    app_program_flush();
-    fprintf(stderr, "gpt_train: %s%s\n", app_program_spell(told.text, text, sizeof text), more);
-}
-
-/* Where other processes do not come to their end. */
-static void exit_now(wf_status status)
-{
-    _exit(wf_par_exit_status(status));
-}
-
-/* Launches the ranks; a failure also says where their recorders are. A wf_elastic_launch. */
-static wf_status train(const void *options, void *arg, wf_launch_end *end, wf_error *error)
-{
-    const app_options *o = options;
-    app_train_job *job = arg;
-    wf_job *alike = app_run_job(o, job);
-    bool several = job->launcher->processes > 1;
-    wf_place_axis axis[DRY_RUN_AXES];
-    wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
-    bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
-    const wf_launch_options launch = {.ranks = (int)app_options_ranks(o),
-                                      .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
-                                      .launcher = unless_auto(o->launcher),
-                                      .transport = unless_auto(o->transport),
-                                      .n_axes = planned ? DRY_RUN_AXES : 0,
-                                      .axis = axis,
-                                      .order = app_setup_rank_order(o),
-                                      .stall_timeout = o->stall_timeout,
-                                      .job = alike,
-                                      .grace = o->recovery_dir ? ELASTIC_GRACE_MS * 1e-3 : 0,
-                                      .exit_now = exit_now,
-                                      .report = report,
-                                      .end = end};
-    char directory[400];
-
-    app_recordings_directory(o, directory, sizeof directory);
-    if (wf_launcher_detected().local_process == 0)
-        app_recordings_forget(o);
-    if (!o->save && wf_launcher_detected().processes > 1)
-        wf_signal_requests_linger();
-    if (wf_recorder_files(directory, true, error) == WF_OK)
-        wf_launch(&launch, app_train_rank, job, error);
-    wf_job_free(alike);
-    return error->code;
-}
-
-/* Those of this run too. */
-static wf_status find_checkpoints(const app_options *o, wf_resume *resume, wf_error *error)
-{
-    wf_resume_close(resume);
-    if (app_resume_open(o, resume, error) == WF_OK && !resume->count)
-        wf_error_set(error, WF_EDATA, "there is no checkpoint to go on from");
-    return error->code;
-}
-
-/* A run is worth more than its timeline: a disk that is full is said, and ends nothing. */
-static void close_timeline(wf_timeline *timeline)
-{
-    wf_error error = {WF_OK, ""};
-
-    if (wf_timeline_close(timeline, &error) != WF_OK)
-        fprintf(stderr, "gpt_train: warning: %s; the run goes on without its timeline\n",
-                error.text);
-}
-
-/* For another mesh: what follows from it is made anew, and the log says so. */
-static wf_status prepare_again(const void *options, void *arg, wf_error *error)
-{
-    const app_options *o = options;
-    app_train_job *job = arg;
-
-    if (!job->elastic->left_behind)
-        wf_par_pipeline_free(job->pipeline);
-    job->pipeline = NULL;
-    job->options = o;
-    wf_saving_failed(job->saved, false);
-    if (job->elastic->incomplete && find_checkpoints(o, job->resume, error) != WF_OK)
-        return error->code;
-    close_timeline(job->timeline);
-    if (wf_run_log_close(job->log, error) == WF_OK &&
-        app_setup_pipeline(o, &job->pipeline, error) == WF_OK &&
-        app_setup_pace(o, &job->paced, error) == WF_OK)
-        open_log(o, true, job->launcher, job->numerics, &job->log, error);
-    else
-        job->log = NULL;
-    job->timeline = NULL;
-    return error->code;
-}
-
-static wf_status train_elastic(const app_options *o, app_train_job *job, wf_launch_end *end,
-                               wf_error *error)
-{
-    const wf_elastic_run run = {.asked = o,
-                                .meshes = &app_elastic_meshes,
-                                .steps = o->steps,
-                                .rejoin_after = o->rejoin_after,
-                                .elastic = job->elastic,
-                                .launch = train,
-                                .prepare = prepare_again,
-                                .job = job};
-    wf_status status;
-
-    if (o->recovery_dir) { /* one process too may be what is left of several */
-        wf_signal_requests_outlast(true);
-        status = wf_elastic_train_process(&run, end, error);
-        wf_signal_requests_outlast(false);
-        return status;
-    }
-    status = wf_elastic_train(&run, end, error);
-    job->options = o;
-    if (status != WF_OK)
-        report(error, job);
-    end->reported = status != WF_OK;
-    return status;
-}
-
 /* Reads the state that this host has kept. */
 static wf_status load_left(const app_options *o, app_train_job *job, wf_error *error)
 {
     char *text = o->recovery_dir ? app_recovery_job(o, job->data, error) : NULL;
 
     return text ? wf_elastic_files_load(job->elastic, text, error) : error->code;
+}
+
+/* Reads the files of --replay and the bit of --flip-bit. */
+static wf_status open_drills(const app_options *o, app_train_job *job, wf_error *error)
+{
+    if (o->flip_bit && wf_flip_read(o->flip_bit, &job->flip, error) != WF_OK)
+        return error->code;
+    return o->replay ? wf_replay_open(o->replay, job->numerics, &job->replay, error) : WF_OK;
 }
 
 /* Where something goes wrong in one process of several, the others hear of it when they meet. */
@@ -229,14 +51,14 @@ static wf_status launch(app_options *o, app_train_job *job, wf_resume *resume,
         app_setup_pace(o, &job->paced, failed) == WF_OK &&
         app_memory_check(o, launcher, failed) == WF_OK && load_left(o, job, failed) == WF_OK &&
         app_run_numerics(o, job->numerics, failed) == WF_OK &&
-        rank_parts_read(o, job->numerics, &job->replay, &job->flip, failed) == WF_OK &&
-        open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log, failed) ==
-            WF_OK &&
+        open_drills(o, job, failed) == WF_OK &&
+        app_launches_open_log(o, app_resume_continues(o), launcher, job->numerics, &job->log,
+                              failed) == WF_OK &&
         o->trace && launcher->process == 0)
         wf_timeline_open(o->trace, (int)app_options_ranks(o), &job->timeline, failed);
     if (job->failed.code != WF_OK && launcher->processes == 1)
         return wf_error_set(error, job->failed.code, "%s", job->failed.text);
-    return o->elastic ? train_elastic(o, job, end, error) : train(o, job, end, error);
+    return app_launches_run(o, job, end, error);
 }
 
 /* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are elsewhere. */
@@ -303,7 +125,8 @@ static wf_status run(app_options *o, wf_saving_result *result, wf_launch_end *en
     else if (fit_processes(o, &launcher, error) != WF_OK)
         status = error->code;
     else
-        status = wf_launcher_choose(unless_auto(o->launcher), unless_auto(o->transport),
+        status = wf_launcher_choose(app_launches_unless_auto(o->launcher),
+                                    app_launches_unless_auto(o->transport),
                                     (int)app_options_ranks(o), &launcher, error);
     if (status == WF_OK && o->elastic && launcher.processes > 1 && !o->recovery_dir)
         status = wf_error_set(error, WF_EINVAL,
@@ -328,7 +151,7 @@ static wf_status run(app_options *o, wf_saving_result *result, wf_launch_end *en
         return status;
     if (status == WF_ENOMEM && !end->reported)
         app_plan_explain(o, error);
-    close_timeline(job.timeline);
+    app_launches_close_timeline(job.timeline);
     if (job.log && wf_run_log_close(job.log, &closing) != WF_OK && status == WF_OK)
         status = wf_error_set(error, closing.code, "%s", closing.text);
     if (status != WF_OK && result->made)

@@ -109,57 +109,43 @@ static void explain(void *arg, const wf_par_checkpoint *c, wf_error *error)
     app_resume_explain(((const app_saving *)arg)->options, c, error);
 }
 
-static wf_saving_options options_of(app_saving *s, const char *numerics)
+wf_saving_options app_saving_options(const app_options *o, const char *numerics)
 {
-    const app_options *o = s->options;
-
-    return (wf_saving_options){
-        .program = "gpt_train",
-        .out = stdout,
-        .save = {.kind = kind_of(o), .keep = (int)o->keep, .async = o->async_save},
-        .best = o->save_best,
-        .looks = app_resume_looks(o),
-        .interval = o->save_interval,
-        .steps = o->steps,
-        .seconds = o->exit_duration_in_mins * 60,
-        .numerics = numerics,
-        .fits = check_base,
-        .loaded = report_flags,
-        .explain = explain,
-        .arg = s};
+    return (wf_saving_options){.program = "gpt_train",
+                               .out = stdout,
+                               .save = {.dir = o->steps ? o->save : NULL,
+                                        .kind = kind_of(o),
+                                        .keep = (int)o->keep,
+                                        .async = o->async_save},
+                               .best = o->save_best,
+                               .looks = app_resume_looks(o),
+                               .interval = o->save_interval,
+                               .steps = o->steps,
+                               .seconds = o->exit_duration_in_mins * 60,
+                               .numerics = numerics,
+                               .fits = check_base,
+                               .loaded = report_flags,
+                               .explain = explain};
 }
 
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_nn_gpt *model, wf_par_trainer *trainer, const char *numerics,
-                          wf_saving_result *result)
+                          wf_nn_gpt *model, wf_saving_options *saving)
 {
     wf_context *ctx = wf_par_context(par);
-    wf_saving_options saving;
 
     *s = (app_saving){.options = options};
+    saving->arg = s;
+    if (!options->steps)
+        return wf_context_status(ctx);
     if (know_base(s, par, model) != WF_OK || (options->save && make_texts(s, ctx) != WF_OK))
         return wf_context_status(ctx);
-    saving = options_of(s, numerics);
-    saving.save.dir = options->save;
-    saving.save.option = s->texts;
-    saving.save.option_count = s->texts ? s->flag_count + BASE_TEXTS : 0;
-    return wf_saving_open(&s->saving, &saving, par, &model->base, trainer, result);
-}
-
-wf_status app_saving_open_loading(app_saving *s, const app_options *options, wf_par *par,
-                                  wf_nn_gpt *model, wf_par_trainer *trainer,
-                                  wf_saving_result *result)
-{
-    wf_saving_options saving;
-
-    *s = (app_saving){.options = options};
-    saving = options_of(s, "");
-    return wf_saving_open(&s->saving, &saving, par, &model->base, trainer, result);
+    saving->save.option = s->texts;
+    saving->save.option_count = s->texts ? s->flag_count + BASE_TEXTS : 0;
+    return WF_OK;
 }
 
 void app_saving_close(app_saving *s)
 {
-    wf_saving_close(&s->saving);
     free((void *)s->texts);
     if (s->flags)
         app_resume_free_texts(s->flags, s->flag_count);

@@ -6,8 +6,8 @@
 #include "parallel/program/saving.h"
 #include <weft/weft.h>
 
+/* What the flags add to a rank's checkpoints. */
 typedef struct app_saving {
-    wf_saving saving;
     const app_options *options;
     const char **texts; /* in checkpoints: the flags, and the base of adapters */
     char **flags;
@@ -20,16 +20,13 @@ typedef struct app_saving {
 wf_status app_saving_prepare(const app_options *options, const wf_launcher *launcher,
                              wf_resume *resume, wf_saving_result *result, wf_error *error);
 
-/* Takes what saving needs. numerics: the run's identity, or "". Collective. Errors: in the context. In a plan too, since
-   it is memory. */
-wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
-                          wf_nn_gpt *model, wf_par_trainer *trainer, const char *numerics,
-                          wf_saving_result *result);
+/* Returns how the flags save; numerics: the run's identity, or "". */
+wf_saving_options app_saving_options(const app_options *options, const char *numerics);
 
-/* The same for a run without steps, which loads and saves nothing. trainer: NULL where the parameters alone are loaded. */
-wf_status app_saving_open_loading(app_saving *s, const app_options *options, wf_par *par,
-                                  wf_nn_gpt *model, wf_par_trainer *trainer,
-                                  wf_saving_result *result);
+/* Makes the texts, where the run has steps, and adds them to the options, which refer to them. Collective. Errors: in the
+   context. Owner: caller, app_saving_close, also after errors. */
+wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
+                          wf_nn_gpt *model, wf_saving_options *saving);
 void app_saving_close(app_saving *s);
 
 #endif

@@ -1,151 +1,173 @@
-/* apps/gpt_train/train_loop.c - one rank: build, plan, materialise, train, evaluate, sample. */
-#include "apps/gpt_train/first_lines.h"
-#include "parallel/report/layout.h"
-#include "apps/gpt_train/setup.h"
-#include "apps/gpt_train/sample.h"
+/* apps/gpt_train/train_loop.c - the run that flags describe: what gpt_train does beside the library's steps; see the header. */
 #include "apps/gpt_train/train_loop.h"
-#include "apps/gpt_train/train_steps.h"
-#include "parallel/recovery/signal_requests.h"
-#include "apps/program.h"
+#include "apps/gpt_train/elastic_run.h"
+#include "apps/gpt_train/first_lines.h"
+#include "apps/gpt_train/sample.h"
+#include "parallel/recovery/elastic_files.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
-static void tell_shared_devices(const app_loop *l)
+static wf_nn_module *make_model(wf_par *par, void *launch)
 {
-    const wf_device *device = wf_context_device(wf_par_context(l->par));
-    const wf_device_place *place = &device->place;
+    const wf_par_job *job = &((const app_launch *)launch)->plan.setup.job;
 
-    if (place->devices && place->ranks > place->devices && l->rank->index == 0)
-        fprintf(stderr,
-                "device %s: %d ranks share %d device%s, which is slower than one each\n",
-                device->name, place->ranks, place->devices, place->devices == 1 ? "" : "s");
+    return job->model(par, job->arg);
 }
 
-/* Once, and not by those who go on. */
-static void introduce(app_loop *l)
+/* Loads what --init-from and --lora-init name; wf_run_hooks.load. */
+static wf_status load(wf_par_running *r, void *launch)
 {
-    if (l->elastic.again)
-        return;
-    tell_shared_devices(l);
-    if (l->rank->warning && l->rank->index == 0)
-        fprintf(stderr, "gpt_train: warning: %s\n", l->rank->warning);
-    if (l->o->show_layout && l->rank->index == 0)
-        wf_par_print_layout(stdout, l->par, &l->model->base, l->job->pipeline);
+    const app_options *o = ((const app_launch *)launch)->options;
+    wf_nn_gpt *model = (wf_nn_gpt *)r->model;
+
+    if (o->init_from && wf_par_pretrained_load(r->par, model, o->init_from) != WF_OK)
+        return wf_context_status(wf_par_context(r->par));
+    return o->lora_init ? wf_par_lora_load(r->par, model, o->lora_init) : WF_OK;
 }
 
-/* Without steps the parameters alone are loaded; of a local checkpoint all that a trainer holds, in
-   whose layout it is. The stages of a pipeline are a trainer's too. */
-static wf_status load_model(app_loop *l, const wf_par_train_options *options)
+/* Adds flags and the base of adapters to checkpoints; wf_run_hooks.saving. */
+static wf_status add_texts(wf_par_running *r, wf_saving_options *options, void *launch)
 {
-    const wf_resume *resume = l->job->resume;
-    int64_t step;
+    const app_options *o = ((const app_launch *)launch)->options;
 
-    if (l->job->pipeline)
-        l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
-    for (int i = 0; i < resume->count && !l->trainer; i++)
-        if (wf_par_checkpoint_is_local(resume->checkpoint[i]))
-            l->trainer = wf_par_trainer_open(l->par, &l->model->base, options);
-    app_saving_open_loading(&l->saving, l->o, l->par, l->model, l->trainer, l->job->saved);
-    return wf_saving_resume(&l->saving.saving, l->job->resume, &step);
+    r->own = calloc(1, sizeof(app_saving));
+    return r->own ? app_saving_open(r->own, o, r->par, (wf_nn_gpt *)r->model, options)
+                  : wf_fail(wf_par_context(r->par), WF_ENOMEM, "no memory for the flags");
 }
 
-/* Whoever asks a run to stop does not wait for a sample: the same command goes on with that. */
-static wf_status sample(app_loop *l)
+/* Frees those; wf_par_job.end. */
+static wf_status end(wf_par_running *r, void *launch)
 {
-    bool stopped = l->requests & WF_SIGNAL_STOP;
-
-    if (l->rank->index == 0)
-        wf_run_log_clear(l->job->log);
-    if (!stopped)
-        app_sample_text(l->o,
-                        &(app_sampled){l->par, l->model, l->job->pipeline ? l->trainer : NULL,
-                                       &l->job->prompt},
-                        l->rank->index == 0 ? stdout : NULL, &stopped);
-    if (stopped)
-        wf_saving_preempted(l->job->saved, true);
-    return wf_context_status(wf_par_context(l->par));
+    (void)launch;
+    if (r->own)
+        app_saving_close(r->own);
+    free(r->own);
+    return WF_OK;
 }
 
-static void begin_without_steps(app_loop *l)
+/* Prints what is trained; wf_run_hooks.introduce. */
+static wf_status introduce(wf_par_running *r, void *launch)
 {
-    wf_error error = {WF_OK, ""};
+    const app_launch *l = launch;
 
-    app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, NULL);
-    if (wf_run_log_begin(l->job->log, 0, &error) != WF_OK)
-        wf_fail(wf_par_context(l->par), error.code, "%s", error.text);
+    app_first_lines(stdout, l->options, r->model, l->job->pipeline, l->job->data);
+    return WF_OK;
 }
 
-static wf_status run(app_loop *l)
+/* Takes --eval-requests, with the numbers of gpt_eval choices; NaN where no question has a label. wf_run_hooks.score */
+static wf_status score(wf_par_running *r, wf_log_scalar *scalar, int *count, void *launch)
 {
-    wf_par_train_options options = app_setup_training(l->o);
-    wf_context *ctx = wf_par_context(l->par);
+    const app_train_job *job = ((const app_launch *)launch)->job;
+    wf_context *ctx = wf_par_context(r->par);
+    wf_gen_score s = {0};
+    double n;
 
-    if (wf_elastic_rank_before(&l->elastic) != WF_OK)
+    if (!job->exam.requests.count ||
+        app_exam_take(&job->exam, r->par, (wf_nn_gpt *)r->model,
+                      job->pipeline ? r->trainer : NULL, wf_context_rank(ctx) == 0, r->stop, r,
+                      &s) != WF_OK)
         return wf_context_status(ctx);
-    l->model = app_setup_model(l->o, ctx);
-    if (!l->model || wf_par_plan(l->par, &l->model->base, wf_par_gpt_plan) != WF_OK)
-        return wf_context_status(ctx);
-    introduce(l);
-    if (l->o->steps == 0 && l->rank->index == 0)
-        begin_without_steps(l);
-    if (l->o->steps == 0 && l->o->sample == 0)
-        return WF_OK;
-    options.pipeline = l->job->pipeline;
-    if (wf_par_job_materialize(l->job->pipeline, l->par, &l->model->base) != WF_OK)
-        return wf_context_status(ctx);
-    if (l->o->init_from && wf_par_pretrained_load(l->par, l->model, l->o->init_from) != WF_OK)
-        return wf_context_status(ctx);
-    if (l->o->lora_init && wf_par_lora_load(l->par, l->model, l->o->lora_init) != WF_OK)
-        return wf_context_status(ctx);
-    if (l->o->steps) {
-        l->trainer = wf_par_trainer_open(l->par, &l->model->base, &options);
-        if (wf_elastic_rank_serves(&l->elastic, l->trainer) != WF_OK)
-            return wf_context_status(ctx);
-        if (wf_rank_trace_open(&l->trace) != WF_OK)
-            return wf_context_status(ctx);
-        app_loop_train(l);
-    } else {
-        load_model(l, &options);
+    n = s.labelled ? (double)s.labelled : NAN;
+    scalar[0] = (wf_log_scalar){"acc", "validation_metrics/acc", (double)s.right / n, 9, true};
+    scalar[1] = (wf_log_scalar){"acc_norm", "validation_metrics/acc_norm",
+                                (double)s.right_by_bytes / n, 9, true};
+    scalar[2] = (wf_log_scalar){"answer_bits_per_byte", NULL,
+                                s.labelled ? s.bits_per_byte : NAN, 17, false};
+    *count = 3;
+    return WF_OK;
+}
+
+/* Prints the text of --sample; wf_par_job.after. */
+static wf_status sample(wf_par_running *r, void *launch)
+{
+    const app_launch *l = launch;
+    const app_sampled from = {r->par, (wf_nn_gpt *)r->model,
+                              l->job->pipeline ? r->trainer : NULL, &l->job->prompt};
+    bool first = wf_context_rank(wf_par_context(r->par)) == 0;
+
+    return app_sample_text(l->options, &from, first ? stdout : NULL, &r->stopped);
+}
+
+static wf_run_digest digest_of(const app_options *o)
+{
+    return strcmp(o->digest, "off") == 0       ? WF_RUN_DIGEST_OFF
+           : strcmp(o->digest, "tensors") == 0 ? WF_RUN_DIGEST_TENSORS
+                                               : WF_RUN_DIGEST_STEPS;
+}
+
+/* Describes the job: that of plans, with data, and with hooks of its own. */
+static void describe_job(app_launch *l)
+{
+    const app_options *o = l->options;
+    wf_par_job *t = &l->trained;
+
+    *t = *wf_plan_request_job(app_plan_of(o, &l->plan), &l->made);
+    t->model = make_model;
+    t->arg = l;
+    if (l->job->data) { /* else there are no steps, or the launch is to fail */
+        t->data = app_job_data(l->job, WF_DATASET_TRAIN);
+        t->eval_data = app_job_data(l->job, WF_DATASET_VALIDATION);
+        t->eval_batches = app_job_evaluations(o, l->job->data);
     }
-    if (l->o->sample && !l->elastic.leaves && wf_context_status(ctx) == WF_OK)
-        sample(l);
-    return wf_elastic_rank_end(&l->elastic);
+    t->begin = NULL;
+    t->after = o->sample ? sample : NULL;
+    t->end = end;
+}
+
+void app_launch_describe(app_launch *l, const app_options *o, app_train_job *job)
+{
+    l->options = o;
+    l->job = job;
+    describe_job(l);
+    app_elastic_name(o, l->mesh, sizeof l->mesh);
+    l->run = (wf_run){.job = &l->trained,
+                      .hooks = {load, add_texts, introduce, score},
+                      .pipeline = job->pipeline,
+                      .program = "gpt_train",
+                      .out = stdout,
+                      .mesh = l->mesh,
+                      .rank = (int)o->rank,
+                      .show_layout = o->show_layout,
+                      .comm_report = o->comm_report,
+                      .report_json = o->report_json,
+                      .traced = o->trace != NULL,
+                      .trace_first = o->trace_steps.first,
+                      .trace_last = o->trace_steps.last,
+                      .digest = digest_of(o),
+                      .verify_every = o->verify_every,
+                      .log_digests = o->log_digests,
+                      .numerics = job->numerics,
+                      .continues = app_resume_continues(o),
+                      .replay = job->replay,
+                      .replay_to = o->replay_to,
+                      .flip = job->flip,
+                      .recovery_dir = o->recovery_dir,
+                      .saving = app_saving_options(o, job->numerics),
+                      .log = job->log,
+                      .timeline = job->timeline,
+                      .resume = job->resume,
+                      .saved = job->saved,
+                      .elastic = job->elastic};
 }
 
 wf_status app_train_rank(wf_rank *rank, void *arg)
 {
-    const app_train_job *job = arg;
-    wf_par_options options = app_setup_rank(job->options, false);
-    app_loop l = {.rank = rank, .job = job, .o = job->options};
+    const app_launch *l = arg;
+    wf_par_options options = app_setup_rank(l->options, false);
     wf_status status;
+    wf_par *par;
 
-    options.pace = job->options->paced ? &job->paced.pace : NULL;
-    l.par = wf_par_open(rank, &options, &rank->error);
-    if (!l.par)
+    options.pace = l->options->paced ? &l->job->paced.pace : NULL;
+    par = wf_par_open(rank, &options, &rank->error);
+    if (!par)
         return rank->error.code;
-    l.elastic = wf_elastic_rank_of(job->elastic, l.par, wf_resume_step(job->resume));
-    l.trace = (wf_rank_trace){.rank = rank,
-                              .par = l.par,
-                              .traced = l.o->trace != NULL,
-                              .first = l.o->trace_steps.first,
-                              .last = l.o->trace_steps.last,
-                              .timeline = job->timeline,
-                              .out = rank->index == l.o->rank ? stdout : NULL};
-    l.parts = (rank_parts){.rank = rank,
-                           .par = l.par,
-                           .options = l.o,
-                           .numerics = job->numerics,
-                           .replay = job->replay,
-                           .flip = job->flip,
-                           .log = {.file = {.file = -1}}};
-    status = run(&l);
+    if (rank->warning && rank->index == 0 && !*l->job->elastic->report &&
+        !wf_elastic_files_restarts())
+        wf_par_warn("gpt_train", rank->warning);
+    status = wf_run_rank(par, &l->run);
     if (status != WF_OK)
-        wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(l.par))->text);
-    wf_elastic_rank_leave(&l.elastic, status);
-    app_saving_close(&l.saving);
-    rank_parts_close(&l.parts);
-    wf_rank_trace_close(&l.trace);
-    wf_par_trainer_close(l.trainer);
-    if (l.model)
-        wf_nn_free(&l.model->base);
-    wf_par_close(l.par);
+        wf_error_set(&rank->error, status, "%s", wf_context_error(wf_par_context(par))->text);
+    wf_par_close(par);
     return status;
 }

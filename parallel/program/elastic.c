@@ -256,6 +256,12 @@ static void report(const wf_error *error, void *launch)
                                                          : "");
 }
 
+/* Runs a rank of a launch. Collective. */
+static wf_status run_rank(wf_par *par, void *launch)
+{
+    return wf_run_rank(par, &((const wf_services_launch *)launch)->run);
+}
+
 /* A wf_elastic_launch. */
 static wf_status launch(const void *shape, void *services, wf_launch_end *end, wf_error *error)
 {
@@ -266,12 +272,13 @@ static wf_status launch(const void *shape, void *services, wf_launch_end *end, w
         return wf_error_set(error, WF_ENOMEM, "no memory for a launch");
     wf_services_shaped(shape, l);
     s->start.alike = NULL; /* the launch frees it */
-    l->start.function = wf_services_train;
+    l->start.function = run_rank;
     l->start.arg = l;
     l->start.report = report;
     l->start.grace = s->recovery_dir ? GRACE : 0;
     if (error->code == WF_OK)
         wf_par_job_pipeline(&l->job, &l->pipeline, error);
+    wf_services_describe(l);
     if (!s->save && wf_launcher_detected().processes > 1)
         wf_signal_requests_linger();
     wf_par_start_launch(&l->start, end, error);

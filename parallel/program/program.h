@@ -26,11 +26,13 @@
 
 #include "parallel/plan/job.h"
 #include "parallel/program/flags.h"
+#include "parallel/program/run.h"
 
 WF_BEGIN_DECLS
 
 typedef struct wf_par_program {
     wf_par_job job; /* what is run without flags; flags change its mesh, strategy and steps */
+    wf_run_hooks hooks;   /* what a run alone does */
     const wf_flag *flags; /* the program's own, beside those above; NULL: none */
     const char *about;    /* what the program does, in lines, for --help; NULL: nothing */
     /* Called once in each process after flags are read, before anything is planned or run: opens data, and sets what of the

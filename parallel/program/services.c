@@ -108,6 +108,50 @@ wf_status wf_services_open(wf_services *s, wf_error *error)
     return error->code;
 }
 
+void wf_services_describe(wf_services_launch *l)
+{
+    wf_services *s = l->services;
+    const wf_resume_options resume = resume_options(s);
+
+    wf_services_mesh_name(&l->shape, l->mesh, sizeof l->mesh);
+    l->texts[0] = "settings";
+    l->texts[1] = s->settings;
+    l->run = (wf_run){.job = &l->job,
+                      .hooks = s->program->hooks,
+                      .pipeline = l->pipeline,
+                      .program = s->start.program,
+                      .out = s->out,
+                      .mesh = l->mesh,
+                      .rank = (int)s->rank,
+                      .show_layout = s->show_layout,
+                      .comm_report = s->comm_report,
+                      .traced = s->trace != NULL,
+                      .trace_first = s->trace_first,
+                      .trace_last = s->trace_last,
+                      .last_digest = true,
+                      .continues = wf_resume_looks(&resume) || s->recovery_dir,
+                      .recovery_dir = s->recovery_dir,
+                      .saving = {.program = s->start.program,
+                                 .out = s->out,
+                                 .save = {.dir = s->save,
+                                          .kind = WF_PAR_SAVE_SHARDED,
+                                          .keep = (int)s->keep,
+                                          .async = s->async_save,
+                                          .option_count = 1,
+                                          .option = l->texts},
+                                 .best = s->save_best,
+                                 .looks = wf_resume_looks(&resume),
+                                 .interval = s->save_interval,
+                                 .seconds = s->exit_minutes * 60,
+                                 .loaded = wf_services_report_settings,
+                                 .arg = s},
+                      .log = s->log,
+                      .timeline = s->timeline,
+                      .resume = &s->resume_from,
+                      .saved = &s->saved,
+                      .elastic = &s->elastic};
+}
+
 wf_status wf_services_close(wf_services *s, wf_error *error)
 {
     wf_error timeline = {WF_OK, ""}, log = {WF_OK, ""};

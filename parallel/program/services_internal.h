@@ -5,10 +5,7 @@
 #include "parallel/main_internal.h"
 #include "parallel/plan/request.h"
 #include "parallel/program/program.h"
-#include "parallel/program/saving.h"
-#include "parallel/recovery/elastic.h"
-#include "parallel/report/run_log.h"
-#include "parallel/report/timeline.h"
+#include "parallel/program/run.h"
 
 /* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of several, and the micro-batches. */
 typedef struct wf_services_shape {
@@ -60,6 +57,9 @@ typedef struct wf_services_launch {
     wf_par_start start;
     wf_par_job job;            /* the program's, on the mesh of this launch */
     wf_par_pipeline *pipeline; /* NULL: there is none */
+    wf_run run;
+    char mesh[400];       /* "--dp 2 --tp 1" */
+    const char *texts[2]; /* in checkpoints: the settings */
 } wf_services_launch;
 
 /* Sets the flags to the program's values, and reads the command line and --config. Errors: WF_EINVAL, those of
@@ -85,6 +85,9 @@ wf_status wf_services_close(wf_services *s, wf_error *error);
 /* Opens the checkpoints to continue from; and the log, behind rows that it has where `continues`. */
 wf_status wf_services_open_checkpoints(wf_services *s, wf_error *error);
 wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error);
+
+/* Describes the run of a launch, whose job and pipeline are made. */
+void wf_services_describe(wf_services_launch *launch);
 
 /* Launches the ranks; of an elastic run until it has ended. error: of this process, or WF_OK. */
 void wf_services_run(wf_services *s, wf_launch_end *end, wf_error *error);
@@ -121,10 +124,5 @@ char *wf_services_settings(const wf_services *s);
 
 /* Reports settings that differ from those of a checkpoint; wf_saving_options.loaded, of a wf_services. */
 void wf_services_report_settings(void *services, const wf_par_checkpoint *checkpoint);
-
-/* ---- train.c ---- */
-
-/* Runs a rank of a launch. Collective. Errors: in the context */
-wf_status wf_services_train(wf_par *par, void *launch);
 
 #endif

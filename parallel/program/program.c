@@ -1,4 +1,4 @@
-/* parallel/program/run.c - wf_par_run: flags, then help, a plan or a run; see program.h. */
+/* parallel/program/program.c - wf_par_run: flags, then help, a plan or a run; see program.h. */
 #include "mesh/transport/launcher.h"
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/program/services_internal.h"

@@ -1,0 +1,185 @@
+/* parallel/program/rank_step.c - a step of a rank: made, measured, evaluated, logged and saved. */
+#include "parallel/main.h"
+#include "parallel/program/rank_internal.h"
+#include "parallel/recovery/signal_requests.h"
+#include "parallel/report/layout.h"
+#include "parallel/report/step_report.h"
+#include "parallel/train/report.h"
+#include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
+
+static double now_ms(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+/* Adds up over ranks: the largest memory peak, model FLOPs, and requests. */
+static wf_status sum_up(wf_run_rank_state *r, double flops, wf_step_log *record)
+{
+    typedef struct share {
+        double peak, flops;
+        uint64_t requests;
+    } share;
+    wf_memory_report memory;
+    const share *all;
+    share mine;
+
+    wf_pool_report(wf_context_pool(r->ctx), &memory);
+    mine = (share){(double)memory.peak, wf_context_model_flops(r->ctx) - flops,
+                   wf_run_requests(r)};
+    r->requests = 0;
+    all = wf_mesh_gather(wf_par_mesh(r->r.par), &mine, sizeof mine);
+    for (int i = 0; all && i < r->rank.size; i++) {
+        if ((size_t)all[i].peak > record->memory_peak)
+            record->memory_peak = (size_t)all[i].peak;
+        record->model_flops_per_s += all[i].flops / record->ms * 1e3;
+        r->requests |= (unsigned)all[i].requests;
+    }
+    return wf_context_status(r->ctx);
+}
+
+/* Takes the digests that the log has. of: those of tensors, which the caller frees */
+static wf_status take_digests(wf_run_rank_state *r, wf_step_log *record,
+                              wf_par_tensor_digest **of)
+{
+    wf_run_digest digest = r->run->digest;
+
+    record->has_digest = digest != WF_RUN_DIGEST_OFF;
+    if (digest == WF_RUN_DIGEST_TENSORS)
+        wf_par_trainer_digests(r->r.trainer, of, &record->tensors);
+    else if (digest == WF_RUN_DIGEST_STEPS)
+        wf_par_trainer_digest(r->r.trainer, &record->digest);
+    record->of = *of;
+    for (int64_t i = 0; i < record->tensors; i++)
+        record->digest += record->of[i].digest;
+    return wf_context_status(r->ctx);
+}
+
+static wf_status verify(wf_run_rank_state *r, int64_t step)
+{
+    int64_t every = r->run->verify_every;
+
+    return every && step % every == 0 ? wf_par_trainer_verify(r->r.trainer)
+                                      : wf_context_status(r->ctx);
+}
+
+/* Logs a step, on rank 0, unless a launch before has. */
+static wf_status log_step(wf_run_rank_state *r, const wf_step_log *record)
+{
+    wf_elastic *e = r->run->elastic;
+    wf_error error = {WF_OK, ""};
+
+    if (!r->first || record->step <= e->logged)
+        return wf_context_status(r->ctx);
+    e->logged = record->step;
+    wf_comm_at_files(r->rank.world, true); /* a console that holds the run up is no stall */
+    wf_run_log_step(r->run->log, record, &error);
+    wf_run_note(r, &error);
+    wf_comm_at_files(r->rank.world, false);
+    return wf_context_status(r->ctx);
+}
+
+static void clear_log(void *log)
+{
+    wf_run_log_clear(log);
+}
+
+/* Saves what is due after a step. */
+static wf_status save_step(wf_run_rank_state *r, int64_t step)
+{
+    const wf_run *run = r->run;
+
+    if (r->requests & WF_SIGNAL_LEAVE)
+        r->requests |= WF_SIGNAL_STOP;
+    wf_saving_step(&r->saving, step, r->requests, &r->stop);
+    if (r->unevaluated) /* after the last step too: not all is done that was asked for */
+        wf_saving_preempted(run->saved, true);
+    if (r->unevaluated && r->first) {
+        wf_run_log_clear(run->log);
+        fprintf(run->out,
+                "the evaluation behind step %" PRId64
+                " was stopped: a run that is resumed does not make it up\n",
+                step);
+        fflush(run->out);
+    }
+    wf_saving_report(&r->saving, clear_log, run->log);
+    r->r.steps = step;
+    if (r->first && wf_context_status(r->ctx) == WF_OK)
+        wf_elastic_saved(run->elastic, step, r->saving.best_loss);
+    return wf_context_status(r->ctx);
+}
+
+wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, double flops)
+{
+    const wf_par_train_options *train = &r->job->train;
+    wf_log_scalar scalar[WF_LOG_SCALARS];
+    wf_par_tensor_digest *digests = NULL;
+    wf_step_log record = {.step = made->step,
+                          .ms = made->ms,
+                          .loss = made->result.loss,
+                          .lr = (double)made->result.lr,
+                          .grad_norm = (float)made->result.grad_norm};
+
+    record.tokens_per_s =
+        (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;
+    if (sum_up(r, flops, &record) != WF_OK || wf_run_parts_step(r, made->step) != WF_OK ||
+        verify(r, made->step) != WF_OK ||
+        wf_run_evaluate(r, made->step, &record, scalar) != WF_OK)
+        return wf_context_status(r->ctx);
+    if (take_digests(r, &record, &digests) == WF_OK)
+        log_step(r, &record);
+    free(digests);
+    return wf_context_status(r->ctx) == WF_OK ? save_step(r, made->step)
+                                              : wf_context_status(r->ctx);
+}
+
+/* Reports what a step took and moved: the second one, as in a plan, since the first may make what later ones find. */
+static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report *report)
+{
+    const wf_run *run = r->run;
+    const wf_par_job *job = r->job;
+    const char *strategy = job->mesh.strategy;
+    const wf_step_report head = {.strategy = strategy ? strategy : WF_PAR_STRATEGY,
+                                 .facts = job->facts,
+                                 .global = job->train.global_batch,
+                                 .micro = job->train.micro_batch,
+                                 .tokens = wf_par_job_tokens(job)};
+    wf_error error = {WF_OK, ""};
+
+    if (r->rank.index != run->rank ||
+        step != r->resumed + (job->steps - r->resumed < 2 ? 1 : 2))
+        return;
+    wf_par_report_end(r->r.par, r->r.model, report);
+    if (run->comm_report) {
+        wf_par_print_traffic(run->out, report);
+        fprintf(run->out, "  (of rank %d, in step %lld; the world's is the gradient norm)\n",
+                r->rank.index, (long long)step);
+        fflush(run->out);
+    }
+    if (run->report_json &&
+        wf_step_report_write(&head, report, run->report_json, &error) != WF_OK)
+        wf_par_report_line(run->program, "warning: %s; training goes on", error.text);
+}
+
+wf_status wf_run_step(wf_run_rank_state *r, int64_t step)
+{
+    double begin = now_ms(), flops = wf_context_model_flops(r->ctx);
+    wf_elastic_step made = {.step = step};
+    wf_par_report report;
+    wf_status status;
+
+    wf_par_report_begin(r->r.par, &report);
+    status = wf_rank_trace_step(&r->trace, r->r.trainer, step, &r->job->data, &made.result);
+    made.ms = now_ms() - begin;
+    if (r->elastic.into && wf_par_trainer_steps(r->r.trainer) == step)
+        wf_elastic_made(r->run->elastic, &made);
+    if (status != WF_OK)
+        return wf_context_status(r->ctx);
+    report_step(r, step, &report);
+    made.ms = now_ms() - begin;
+    return wf_run_end_step(r, &made, flops);
+}
