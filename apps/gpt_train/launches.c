@@ -81,7 +81,8 @@ static void report_failure(const app_train_job *job, const wf_error *error)
     if (told.code == WF_ENOMEM)
         app_plan_explain(job->options, &told);
     app_program_flush();
-    fprintf(stderr, "gpt_train: %s%s\n", app_program_spell(told.text, text, sizeof text), more);
+    fprintf(stderr, "gpt_train: %s%s\n", app_program_format(told.text, text, sizeof text),
+            more);
 }
 
 static void report(const wf_error *error, void *launch)

@@ -18,7 +18,7 @@ wf_status wf_run_note(const wf_run_rank_state *r, const wf_error *error)
 static void report_shared_devices(const wf_run_rank_state *r)
 {
     const wf_device *device = wf_context_device(r->ctx);
-    const wf_device_place *place = &device->place;
+    const wf_device_location *place = &device->place;
 
     if (r->first && place->devices && place->ranks > place->devices)
         wf_par_report_line(
@@ -130,9 +130,9 @@ static wf_status run_job(wf_run_rank_state *r)
         r->r.model = wf_par_job_model(r->r.par, (void *)(uintptr_t)r->job); /* only read */
     if (!r->r.model)
         return wf_context_status(r->ctx);
-    if (!r->elastic.again)
+    if (!r->elastic.restarted)
         report_shared_devices(r);
-    if (run->show_layout && r->first && !r->elastic.again)
+    if (run->show_layout && r->first && !r->elastic.restarted)
         wf_par_print_layout(run->out, r->r.par, r->r.model, run->pipeline);
     if (!r->job->steps && (begin_without_steps(r) != WF_OK || !r->job->after))
         return wf_context_status(r->ctx);

@@ -28,7 +28,7 @@ wf_status wf_run_parts_begin(wf_run_rank_state *r)
 
     if (!r->run->log_digests)
         return wf_context_status(r->ctx);
-    if (!r->elastic.again && !r->run->continues)
+    if (!r->elastic.restarted && !r->run->continues)
         wf_parts_log_fresh(&r->parts, &error);
     wf_run_note(r, &error);
     wf_mesh_gather(wf_par_mesh(r->r.par), &(const char){1}, 1); /* all, before any begins */
@@ -81,7 +81,7 @@ wf_status wf_run_parts_end(wf_run_rank_state *r)
             "%lld: --resume an earlier one",
             (long long)first - 1, (long long)last);
     if (r->first) {
-        wf_replay_tell(r->run->replay, first, last, r->run->out);
+        wf_replay_report(r->run->replay, first, last, r->run->out);
         fflush(r->run->out);
     }
     return WF_OK;

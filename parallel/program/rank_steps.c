@@ -38,7 +38,7 @@ static wf_status begin_steps(wf_run_rank_state *r, int64_t step)
         wf_timeline_begin(run->timeline, &error);
     if (wf_run_note(r, &error) != WF_OK)
         return wf_context_status(r->ctx);
-    if (r->first && r->elastic.again)
+    if (r->first && r->elastic.restarted)
         wf_run_log_clear(run->log);
     wf_elastic_rank_begin(&r->elastic, step, run->mesh);
     return wf_context_status(r->ctx);
@@ -50,12 +50,12 @@ static wf_status prepare(wf_run_rank_state *r, int64_t *step)
     const wf_run *run = r->run;
     wf_elastic *e = run->elastic;
 
-    if (r->first && !r->elastic.again && run->hooks.introduce) {
+    if (r->first && !r->elastic.restarted && run->hooks.introduce) {
         wf_comm_at_files(r->rank.world, true); /* a console that holds the run up is no stall */
         run->hooks.introduce(&r->r, r->job->arg);
         wf_comm_at_files(r->rank.world, false);
     }
-    if (r->first && (r->elastic.again || wf_elastic_files_restarts()) &&
+    if (r->first && (r->elastic.restarted || wf_elastic_files_restarts()) &&
         wf_run_log_logged(run->log) > e->logged)
         e->logged = wf_run_log_logged(run->log); /* rows of a start before */
     if (wf_run_parts_open(r) != WF_OK || restore(r, step) != WF_OK)
