@@ -6,6 +6,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <weft/weft.h>
 
 enum { VOCABULARY = 67, TOKENS = 16, WIDTH = 32, BLOCKS = 6, STEPS = 40 };
@@ -179,10 +180,31 @@ static int compare(char **argv)
     return same && runs[0].loss < 1 ? 0 : 1;
 }
 
+/* Prints the fastest layouts of 8 ranks on a machine, and plans the first: what a program asks that chooses its own layout. */
+static int find_layout(const wf_par_job *job, const char *machine)
+{
+    wf_error error = {WF_OK, ""};
+    wf_plan_request request;
+    wf_plan_list list;
+
+    wf_plan_request_of(job, &request);
+    request.machine = machine;
+    request.ranks = 8;
+    wf_plan_search(&request, &list, &error);
+    for (int64_t i = 0; i < list.count && i < 3; i++)
+        printf("%.2e s, %zu bytes a rank: %s\n", list.layout[i].seconds, list.layout[i].peak,
+               list.layout[i].flags);
+    if (list.count)
+        wf_plan_print(&list.layout[0].request, stdout, &error);
+    wf_plan_list_free(&list);
+    return error.code == WF_OK ? 0 : (fprintf(stderr, "%s\n", error.text), 2);
+}
+
 /* Compares layouts without flags; with flags trains one, or plans it, or searches for the fastest:
  *
  *     pipeline --pp 2 --tp 2 --pp-schedule zb-v --log-jsonl run.jsonl
  *     pipeline --plan --search --ranks 8 --machine docs/machines/h100.json
+ *     pipeline fastest docs/machines/h100.json        the same search as a list
  */
 int main(int argc, char **argv)
 {
@@ -198,5 +220,7 @@ int main(int argc, char **argv)
         .about = "Trains a small model, whose blocks may be stages of a pipeline."};
 
     wf_pipe_register("weights-last", weights_last);
+    if (argc == 3 && strcmp(argv[1], "fastest") == 0)
+        return find_layout(&program.job, argv[2]);
     return argc > 1 ? wf_par_run(argc, argv, &program) : compare(argv);
 }

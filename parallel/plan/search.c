@@ -225,10 +225,12 @@ void wf_search_go(wf_search *s, wf_error *error)
 
 void wf_search_close(wf_search *s)
 {
-    for (int i = 0; i < s->tables; i++)
+    for (int i = 0; s && i < s->tables; i++)
         wf_pipe_table_free(s->table[i].table);
-    free(s->candidate);
-    free(s->top);
+    if (s) {
+        free(s->candidate);
+        free(s->top);
+    }
     free(s);
 }
 
@@ -293,25 +295,46 @@ static wf_status choose_threads(wf_search *s, wf_error *error)
     return error->code;
 }
 
-wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error)
+wf_search *wf_search_made(const wf_plan_request *options, wf_error *error)
 {
     wf_search *s;
 
-    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "a search lays ranks out over axes pp, dp and tp, and this mesh has "
-            "another one: plan its layouts one by one");
+    if (!options->machine) {
+        wf_error_set(error, WF_EINVAL, "a search has no times without .machine: give one");
+        return NULL;
+    }
+    if (wf_plan_ranks(options) != options->pp * options->tp * options->dp) {
+        wf_error_set(error, WF_EINVAL,
+                     "a search lays ranks out over axes pp, dp and tp, and this mesh has "
+                     "another one: plan its layouts one by one");
+        return NULL;
+    }
     s = wf_search_open(options, error);
     if (!s)
-        return error->code;
+        return NULL;
     s->ranks = ranks_of(s);
     if (choose_threads(s, error) == WF_OK)
         wf_search_go(s, error);
     if (error->code == WF_OK)
-        wf_search_print(s, out);
+        return s;
+    wf_search_close(s);
+    return NULL;
+}
+
+wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error)
+{
+    wf_search *s = wf_search_made(options, error);
+    wf_plan_list list = {.layout = NULL};
+
+    if (s && wf_search_list(s, &list, error) == WF_OK)
+        wf_search_print(s, &list, out);
+    if (s) { /* the comparisons are among them */
+        list.simulated = s->simulated;
+        list.planned = s->planned;
+    }
     if (error->code == WF_OK && options->json)
-        wf_search_write_json(s, options->json, error);
+        wf_search_write_json(&list, options->json, error);
+    wf_plan_list_free(&list);
     wf_search_close(s);
     return error->code;
 }

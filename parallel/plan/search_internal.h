@@ -5,7 +5,7 @@
 #ifndef WF_PARALLEL_PLAN_SEARCH_INTERNAL_H
 #define WF_PARALLEL_PLAN_SEARCH_INTERNAL_H
 
-#include "parallel/plan/request.h"
+#include "parallel/plan/search.h"
 #include "parallel/plan/strategy_order_internal.h"
 #include "core/dtype.h"
 #include "parallel/pipeline/schedule.h"
@@ -162,6 +162,13 @@ void wf_search_close(wf_search *s);
 /* Fill in its list: of s->ranks ranks. */
 void wf_search_go(wf_search *s, wf_error *error);
 
+/* Returns a search that is made, of as many ranks as the request says; NULL on errors. Owner: caller, wf_search_close */
+wf_search *wf_search_made(const wf_plan_request *options, wf_error *error);
+
+/* Lists what it has found. Owner: caller, wf_plan_list_free, also after errors. */
+wf_status wf_search_list(const wf_search *s, wf_plan_list *list, wf_error *error);
+
+/* Searches, prints the list, and writes options->json. */
 wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error);
 
 /* The step of one layout, as options have it, on --machine, whose name is written to [WF_SIM_NAME]. */
@@ -176,7 +183,7 @@ void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
 void wf_search_print_ways(wf_search *s, FILE *out);
 
 /* The list, and why its first line wins (search_report.c). */
-void wf_search_print(wf_search *s, FILE *out);
-wf_status wf_search_write_json(const wf_search *s, const char *path, wf_error *error);
+void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out);
+wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_error *error);
 
 #endif

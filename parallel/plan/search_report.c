@@ -5,59 +5,33 @@
 #include "parallel/formats/json_number.h"
 #include "parallel/report/step_report_internal.h"
 #include <inttypes.h>
+#include <jansson.h>
 #include <string.h>
 
-enum { LINE = 400, NAME = 96 };
+enum { NAME = 96 };
 
-static const char *reason_words(int reason)
-{
-    static const char *const words[] = {
-#define REASON(name, text) [WF_SEARCH_##name] = text,
-#include "parallel/plan/search_reasons.def"
-#include <jansson.h>
-#undef REASON
-    };
-
-    return words[reason];
-}
-
-/* The flags that make a candidate out of what was asked for. */
-static void flags_of(const wf_search *s, const wf_search_candidate *c, char *text, size_t size)
-{
-    wf_plan_request from = *s->options, o = wf_search_options(s, c);
-
-    if (!from.given[WF_SETTING_param_dtype])
-        snprintf(from.param_dtype, sizeof from.param_dtype, "%s", o.param_dtype);
-    if (!from.given[WF_SETTING_micro_batch_size])
-        from.micro_batch_size = 0; /* without the flag a rank takes all its sequences at once */
-    if (!from.given[WF_SETTING_threads_per_rank])
-        from.threads_per_rank = o.threads_per_rank;
-    wf_plan_changes(&from, &o, text, size);
-}
-
-static void print_counts(const wf_search *s, FILE *out)
+static void print_counts(const wf_plan_list *list, FILE *out)
 {
     fprintf(out,
             "%" PRId64 " layouts of %" PRId64 " ranks on %s, looked at in %.2f s of one core\n",
-            s->considered, s->ranks, s->machine.name, s->seconds);
-    for (int r = 0; r < WF_SEARCH_REASONS; r++)
-        if (s->left_out[r])
-            fprintf(out, "  %10" PRId64 " %s\n", s->left_out[r], reason_words(r));
+            list->considered, list->ranks, list->machine, list->work);
+    for (const wf_plan_refused *r = list->refused; r->words; r++)
+        if (r->count)
+            fprintf(out, "  %10" PRId64 " %s\n", r->count, r->words);
     fprintf(out, "  %10" PRId64 " were simulated, and %" PRId64 " ranks planned\n\n",
-            s->simulated, s->planned);
+            list->simulated, list->planned);
 }
 
-static void print_found(const wf_search *s, const wf_search_found *f, int place, FILE *out)
+static void print_layout(const wf_plan_list *list, const wf_plan_layout *l, int place,
+                         FILE *out)
 {
-    double tokens = (double)(s->options->global_batch_size * s->model.seq);
-    char flags[LINE], peak[32] = "";
+    char peak[32] = "";
 
-    wf_size_text(peak, (double)f->peak);
-    flags_of(s, &f->candidate, flags, sizeof flags);
+    wf_size_text(peak, (double)l->peak);
     fprintf(out, "  %2d  %9.4f s %11.0f tokens/s  %5.1f %%  %6.3f  %10s on pp %-3d ", place,
-            f->seconds, tokens / f->seconds, 100 * f->utilisation,
-            f->candidate.pp > 1 ? f->bubble : 0, peak, f->rank);
-    fprintf(out, "%s\n", *flags ? flags : "as asked for");
+            l->seconds, (double)list->tokens / l->seconds, 100 * l->utilisation, l->bubble,
+            peak, l->stage);
+    fprintf(out, "%s\n", *l->flags ? l->flags : "as asked for");
 }
 
 void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out)
@@ -226,19 +200,18 @@ static void print_why(wf_search *s, FILE *out)
     fputc('\n', out);
 }
 
-static void print_plain(const wf_search *s, FILE *out)
+static void print_data_parallel(const wf_plan_list *list, FILE *out)
 {
-    char flags[LINE];
+    const wf_plan_layout *l = &list->data_parallel;
 
-    if (!s->plain.fits) {
+    if (!list->has_data_parallel) {
         fputs("data parallelism alone does not fit, by any strategy\n", out);
         return;
     }
-    flags_of(s, &s->plain.candidate, flags, sizeof flags);
-    fprintf(out, "data parallelism alone takes %.4f s at best%s: %s\n", s->plain.seconds,
-            s->n_top && s->plain.seconds <= s->top[0].seconds ? ", which is the first line"
-                                                              : "",
-            *flags ? flags : "as asked for");
+    fprintf(out, "data parallelism alone takes %.4f s at best%s: %s\n", l->seconds,
+            list->count && l->seconds <= list->layout[0].seconds ? ", which is the first line"
+                                                                 : "",
+            *l->flags ? l->flags : "as asked for");
 }
 
 static void print_accuracy(const wf_search *s, FILE *out)
@@ -259,10 +232,10 @@ static void print_accuracy(const wf_search *s, FILE *out)
         WF_SEARCH_PUBLISHED_LEAST, WF_SEARCH_PUBLISHED_MOST, WF_SEARCH_PUBLISHED_RUNS);
 }
 
-void wf_search_print(wf_search *s, FILE *out)
+void wf_search_print(wf_search *s, const wf_plan_list *list, FILE *out)
 {
-    print_counts(s, out);
-    if (!s->n_top) {
+    print_counts(list, out);
+    if (!list->count) {
         fputs("no layout fits: take more ranks, more --device-memory, or a smaller "
               "--global-batch-size\n",
               out);
@@ -271,49 +244,46 @@ void wf_search_print(wf_search *s, FILE *out)
     }
     fputs("        step                              MFU  bubble        peak        flags\n",
           out);
-    for (int i = 0; i < s->n_top; i++)
-        print_found(s, &s->top[i], i + 1, out);
+    for (int i = 0; i < list->count; i++)
+        print_layout(list, &list->layout[i], i + 1, out);
     print_accuracy(s, out);
-    print_plain(s, out);
+    print_data_parallel(list, out);
     wf_search_print_ways(s, out);
-    wf_search_print_path(&s->top[0].path, s->top[0].seconds, out);
+    wf_search_print_path(&list->layout[0].path, list->layout[0].seconds, out);
     print_why(s, out);
 }
 
-static json_t *found_json(const wf_search *s, const wf_search_found *f)
+static json_t *layout_json(const wf_plan_layout *l)
 {
-    json_t *json, *path = json_object();
-    char flags[LINE];
+    json_t *path = json_object();
 
-    flags_of(s, &f->candidate, flags, sizeof flags);
     for (int t = 0; path && t < WF_SIM_TERMS; t++)
         json_object_set_new(path, wf_sim_term_name((wf_sim_term)t),
-                            wf_json_number(wf_sim_term_name((wf_sim_term)t), f->path.of[t]));
-    json = json_pack("{s:s, s:o?, s:o?, s:o?, s:I, s:i, s:o?}", "flags", flags, "seconds",
-                     wf_json_number("seconds", f->seconds), "utilisation",
-                     wf_json_number("utilisation", f->utilisation), "bubble",
-                     wf_json_number("bubble", f->candidate.pp > 1 ? f->bubble : 0), "peak",
-                     (json_int_t)f->peak, "rank", f->rank, "path", path);
-    return json;
+                            wf_json_number(wf_sim_term_name((wf_sim_term)t), l->path.of[t]));
+    return json_pack("{s:s, s:o?, s:o?, s:o?, s:I, s:i, s:o?}", "flags", l->flags, "seconds",
+                     wf_json_number("seconds", l->seconds), "utilisation",
+                     wf_json_number("utilisation", l->utilisation), "bubble",
+                     wf_json_number("bubble", l->bubble), "peak", (json_int_t)l->peak, "rank",
+                     l->stage, "path", path);
 }
 
-wf_status wf_search_write_json(const wf_search *s, const char *path, wf_error *error)
+wf_status wf_search_write_json(const wf_plan_list *list, const char *path, wf_error *error)
 {
     json_t *top = json_array(), *left = json_object(), *json;
 
-    for (int i = 0; top && i < s->n_top; i++)
-        json_array_append_new(top, found_json(s, &s->top[i]));
-    for (int r = 0; left && r < WF_SEARCH_REASONS; r++)
-        json_object_set_new(left, reason_words(r), json_integer(s->left_out[r]));
+    for (int64_t i = 0; top && i < list->count; i++)
+        json_array_append_new(top, layout_json(&list->layout[i]));
+    for (const wf_plan_refused *r = list->refused; left && r->words; r++)
+        json_object_set_new(left, r->words, json_integer(r->count));
     json = json_pack(
         "{s:s, s:{s:f, s:f, s:i, s:i, s:i, s:i}, s:I, s:I, s:I, s:I, s:f, s:o?, s:o?, s:o}",
-        "machine", s->machine.name, "known_error_percent", "paced_median",
-        WF_SEARCH_PACED_MEDIAN, "paced_worst", WF_SEARCH_PACED_WORST, "published_runs",
-        WF_SEARCH_PUBLISHED_RUNS, "published_median", WF_SEARCH_PUBLISHED_MEDIAN,
-        "published_least", WF_SEARCH_PUBLISHED_LEAST, "published_most",
-        WF_SEARCH_PUBLISHED_MOST, "ranks", (json_int_t)s->ranks, "considered",
-        (json_int_t)s->considered, "simulated", (json_int_t)s->simulated, "planned",
-        (json_int_t)s->planned, "work", s->seconds, "left_out", left, "top", top, "plain",
-        s->plain.fits ? found_json(s, &s->plain) : json_null());
+        "machine", list->machine, "known_error_percent", "paced_median", WF_SEARCH_PACED_MEDIAN,
+        "paced_worst", WF_SEARCH_PACED_WORST, "published_runs", WF_SEARCH_PUBLISHED_RUNS,
+        "published_median", WF_SEARCH_PUBLISHED_MEDIAN, "published_least",
+        WF_SEARCH_PUBLISHED_LEAST, "published_most", WF_SEARCH_PUBLISHED_MOST, "ranks",
+        (json_int_t)list->ranks, "considered", (json_int_t)list->considered, "simulated",
+        (json_int_t)list->simulated, "planned", (json_int_t)list->planned, "work", list->work,
+        "left_out", left, "top", top, "plain",
+        list->has_data_parallel ? layout_json(&list->data_parallel) : json_null());
     return wf_step_report_publish(json, path, error);
 }

@@ -63,12 +63,77 @@ static void words(void)
                            "reshard-after-forward");
 }
 
+/* Layouts of a search are requests that plans and runs take as they are. */
+static void check_list(const wf_plan_request *r, const wf_plan_list *list)
+{
+    int64_t left_out = 0;
+
+    CU_ASSERT(list->count > 1 && list->count <= 10);
+    CU_ASSERT_EQUAL(list->ranks, 4);
+    for (const wf_plan_refused *why = list->refused; why->words; why++)
+        left_out += why->count;
+    CU_ASSERT_EQUAL(left_out + list->count, list->considered);
+    for (int64_t i = 0; i < list->count; i++) {
+        const wf_plan_layout *l = &list->layout[i];
+        wf_error error = {WF_OK, ""};
+        wf_plan plan;
+
+        CU_ASSERT(l->seconds > 0 && (i == 0 || l->seconds >= l[-1].seconds));
+        CU_ASSERT_EQUAL(wf_plan_ranks(&l->request), 4);
+        CU_ASSERT_EQUAL(l->request.job.steps, r->job.steps);
+        CU_ASSERT_EQUAL(wf_plan_request_step(&l->request, &plan, &error), WF_OK);
+        CU_ASSERT(plan.report.memory.peak <= l->peak && plan.report.memory.peak > 0);
+    }
+}
+
+static void list_of_layouts(void)
+{
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("llama", 4, 64, 32, 8, &made);
+    wf_error error = {WF_OK, ""};
+    size_t fastest_peak;
+    wf_plan_list list;
+
+    r->ranks = 4;
+    CU_ASSERT_EQUAL(wf_plan_search(r, &list, &error), WF_OK);
+    check_list(r, &list);
+    CU_ASSERT(list.has_data_parallel && list.data_parallel.request.dp == 4);
+    fastest_peak = list.count ? list.layout[0].peak : 0;
+    wf_plan_list_free(&list);
+
+    r->tp = 2;
+    r->given[WF_SETTING_tp] = true;
+    CU_ASSERT_EQUAL(wf_plan_search(r, &list, &error), WF_OK);
+    check_list(r, &list);
+    for (int64_t i = 0; i < list.count; i++)
+        CU_ASSERT_EQUAL(list.layout[i].request.tp, 2);
+    CU_ASSERT(!list.has_data_parallel);
+    wf_plan_list_free(&list);
+
+    r->job.sizes = NULL; /* any model's: timed by its plans */
+    CU_ASSERT_EQUAL(wf_plan_search(r, &list, &error), WF_OK);
+    check_list(r, &list);
+    wf_plan_list_free(&list);
+
+    r->device_memory = (int64_t)fastest_peak / 64;
+    CU_ASSERT_EQUAL(wf_plan_search(r, &list, &error), WF_OK);
+    CU_ASSERT_EQUAL(list.count, 0);
+    CU_ASSERT(list.considered > 0);
+    wf_plan_list_free(&list);
+
+    r->machine = NULL;
+    CU_ASSERT_EQUAL(wf_plan_search(r, &list, &error), WF_EINVAL);
+    CU_ASSERT_PTR_NOT_NULL(strstr(error.text, ".machine"));
+    wf_plan_list_free(&list);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
         {"axes of a program's own", own_axes},
         {"axes that split the batch", which_split},
         {"settings as words", words},
+        {"a search gives back layouts", list_of_layouts},
         {NULL, NULL},
     };
 
