@@ -24,14 +24,14 @@ typedef struct wf_plan_layout {
     /* The request with the layout's settings, as it is planned or run (wf_plan_request_job); its rank is of the fullest stage.
        It points to what the request that was searched points to. */
     wf_plan_request request;
-    char flags
-        [WF_PLAN_LAYOUT_FLAGS]; /* settings that differ from what was asked for: "--tp 4 --dp 2" */
-    double seconds;             /* a step's, predicted */
-    wf_sim_cost path;           /* seconds along the critical path, by term */
-    double bubble;              /* idle share in the pipeline; 0 without one */
-    double utilisation;         /* model FLOPs over those that devices have */
-    size_t peak;                /* bytes of the fullest rank, by its plan */
-    int stage;                  /* its position on pp */
+    /* settings that differ from what was asked for: "--tp 4 --dp 2" */
+    char flags[WF_PLAN_LAYOUT_FLAGS];
+    double seconds;     /* a step's, predicted */
+    wf_sim_cost path;   /* seconds along the critical path, by term */
+    double bubble;      /* idle share in the pipeline; 0 without one */
+    double utilisation; /* model FLOPs over those that devices have */
+    size_t peak;        /* bytes of the fullest rank, by its plan */
+    int stage;          /* its position on pp */
 } wf_plan_layout;
 
 /** wf_plan_refused - why layouts are not in the list, and how many of them */
