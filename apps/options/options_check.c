@@ -277,7 +277,8 @@ static wf_status check_sample(app_options *o, wf_error *error)
 /* What is read by something that is not asked for: --tokenizer alone would look as if it made ids of --data. */
 static wf_status check_unread(app_options *o, wf_error *error)
 {
-    bool sgd = strcmp(o->optimizer, "sgd") == 0;
+    const wf_nn_method_row *row = wf_nn_method_row_of(wf_nn_method_find(o->optimizer));
+    unsigned uses = row ? row->uses : 0;
     bool text = o->sample || o->eval_requests || strcmp(o->documents, "mask") == 0;
     const struct {
         app_option_id id;
@@ -294,8 +295,10 @@ static wf_status check_unread(app_options *o, wf_error *error)
         {APP_OPTION_checkpoint, o->save || o->replay, "--checkpoint", "belongs to --save DIR"},
         {APP_OPTION_eval_iters, o->eval_interval, "--eval-iters",
          "is of evaluations, and there are none (--eval-interval 0, or no validation data)"},
-        {APP_OPTION_beta2, !sgd, "--beta2", "is of adamw and muon, and --optimizer is sgd"},
-        {APP_OPTION_eps, !sgd, "--eps", "is of adamw and muon, and --optimizer is sgd"},
+        {APP_OPTION_beta2, uses & WF_NN_USES_BETA2, "--beta2",
+         "is of adamw, muon and lion, and --optimizer is another"},
+        {APP_OPTION_eps, uses & WF_NN_USES_EPS, "--eps",
+         "is of adamw and muon, and --optimizer is another"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)

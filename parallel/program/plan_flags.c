@@ -105,12 +105,13 @@ static wf_status take_word(wf_plan_flags *p, wf_setting s, wf_setting_WORD field
                            wf_error *error)
 {
     const char *text = p->word[s];
+    char words[256];
 
     if (!text || !p->request.given[s])
         return WF_OK;
     if (!wf_plan_has_word(s, text))
         return wf_error_set(error, WF_EINVAL, "--%s %s: it takes %s", p->name[s], text,
-                            wf_plan_words(s));
+                            wf_plan_words(s, words, sizeof words));
     snprintf(field, WF_WORD, "%s", text);
     return WF_OK;
 }
