@@ -72,7 +72,7 @@ static void other_options(void)
         {other_beta1, "optimizer.beta1 is 0.89999"},
         {other_beta2, "optimizer.beta2 is 0.949999"},
         {other_eps, "optimizer.eps is "},
-        {other_method, "optimizer.method is 0 in rank 0 ("},
+        {other_method, "optimizer.method is adamw in rank 0 ("},
         {other_batch, "global_batch is 8 in rank 0 ("},
         {other_micro, "micro_batch is 0 in rank 0 ("},
         {other_check, "check_replicas is 0 in rank 0 ("},
