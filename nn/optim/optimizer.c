@@ -16,6 +16,9 @@ struct wf_nn_optimizer {
     int64_t count, steps, began;
     wf_nn_parameter *const *parameter;
     wf_tensor *(*state)[WF_NN_KEPT];
+    wf_nn_group *group;
+    int groups;
+    int *group_of;    /* [count] -1: none */
     wf_update update; /* the step that was begun */
 };
 
@@ -27,6 +30,8 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
         for (int k = 0; k < WF_NN_KEPT; k++)
             wf_tensor_release(o->state[i][k]);
     free(o->state);
+    free(o->group);
+    free(o->group_of);
     free(o);
 }
 
@@ -112,6 +117,45 @@ static bool make_states(wf_nn_optimizer *o, const wf_layout *const *layout)
     return true;
 }
 
+/* Puts parameters into groups; each group has one that is trained. */
+static bool find_groups(wf_nn_optimizer *o)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (wf_nn_groups_parse(o->options.groups, &o->group, &o->groups, &error) != WF_OK)
+        wf_fail(o->ctx, error.code, "%s", error.text);
+    for (int64_t i = 0; i < o->count; i++)
+        o->group_of[i] = wf_nn_groups_find(o->group, o->groups, o->parameter[i]->path);
+    for (int k = 0; k < o->groups; k++) {
+        int64_t i = 0;
+
+        while (i < o->count && (o->parameter[i]->frozen || o->group_of[i] != k))
+            i++;
+        if (i == o->count)
+            wf_fail(
+                o->ctx, WF_EINVAL,
+                "the group of parameters %s meets none that is trained and in no later "
+                "group: a pattern is a path like block.0.attn.out.weight or that of a module "
+                "above it, and * stands for one name",
+                o->group[k].pattern);
+    }
+    return wf_context_status(o->ctx) == WF_OK;
+}
+
+const wf_nn_group *wf_nn_optimizer_group(const wf_nn_optimizer *o, int k, int64_t *parameters,
+                                         int64_t *elements)
+{
+    *parameters = *elements = 0;
+    if (k < 0 || k >= o->groups)
+        return NULL;
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->group_of[i] == k && !o->parameter[i]->frozen) {
+            ++*parameters;
+            *elements += wf_tensor_count(o->parameter[i]->tensor);
+        }
+    return &o->group[k];
+}
+
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
                                      int64_t count, wf_nn_parameter *const *parameter,
                                      const wf_layout *const *layout)
@@ -121,10 +165,12 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     if (wf_nn_optimizer_check(ctx, options) != WF_OK)
         return NULL;
     o = calloc(1, sizeof *o);
-    if (o)
+    if (o) {
         o->state = calloc((size_t)count + 1, sizeof *o->state);
-    if (!o || !o->state) {
-        free(o);
+        o->group_of = calloc((size_t)count + 1, sizeof *o->group_of);
+    }
+    if (!o || !o->state || !o->group_of) {
+        wf_nn_optimizer_free(o);
         wf_fail(ctx, WF_ENOMEM, "no memory for an optimizer of %lld parameters",
                 (long long)count);
         return NULL;
@@ -134,7 +180,7 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
     o->row = wf_nn_method_row_of(options->method);
     o->count = count;
     o->parameter = parameter;
-    if (make_states(o, layout))
+    if (find_groups(o) && make_states(o, layout))
         return o;
     wf_nn_optimizer_free(o);
     return NULL;
@@ -165,7 +211,15 @@ static wf_update update_of(const wf_nn_optimizer *o, int64_t i)
 {
     wf_update u = o->update;
 
-    u.weight_decay = o->parameter[i]->decay ? o->options.weight_decay : 0;
+    const wf_nn_group *g = o->group_of[i] >= 0 ? &o->group[o->group_of[i]] : NULL;
+
+    u.weight_decay = g && g->has_decay        ? g->decay
+                     : o->parameter[i]->decay ? o->options.weight_decay
+                                              : 0;
+    if (g && g->has_lr) {
+        u.lr *= g->lr;
+        u.of_step = false; /* a rate of its own */
+    }
     return u;
 }
 
@@ -288,6 +342,9 @@ wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which
 
 bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
 {
+    for (int k = 0; k < o->groups; k++) /* a graph reads one rate for all */
+        if (o->group[k].has_lr)
+            return false;
     return o->row->captured && !o->row->matrix;
 }
 

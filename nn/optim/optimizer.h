@@ -4,7 +4,9 @@
 #define WF_NN_OPTIM_OPTIMIZER_H
 
 #include "nn/module.h"
+#include "nn/optim/groups.h"
 #include "nn/optim/method.h"
+#include "nn/optim/schedule.h"
 
 WF_BEGIN_DECLS
 
@@ -17,6 +19,8 @@ typedef struct wf_nn_optimizer_options {
     float beta1, beta2, eps;  /* sgd, muon's matrices: beta1 is the momentum, and no others */
     float weight_decay;       /* for parameters that decay: biases and norms do not */
     float own[WF_UPDATE_OWN]; /* numbers of an optimizer of one's own */
+    /* rates and decays of parameters by path (nn/optim/groups.h); NULL: none */
+    const char *groups;
     /* above 0: a moving average of all that is trained is kept, e = ema e + (1 - ema) p after
        each step, whose first is a copy: f32, in the layout of the optimizer's state */
     float ema;
@@ -30,8 +34,9 @@ typedef struct wf_nn_optimizer wf_nn_optimizer;
  * @param parameter  kept, not copied: alive as long as the optimizer
  * @param layout     per parameter, of its state; NULL: all like their parameters
  * Owner:   caller; wf_nn_optimizer_free (NULL is allowed)
- * Errors:  WF_EINVAL (method, betas, eps, decay), WF_EUNSUPPORTED (8 bits on a device without),
- *          WF_ENOMEM in the context; result is then NULL
+ * Errors:  WF_EINVAL (method, betas, eps, decay, a group that meets nothing that is trained),
+ *          WF_EUNSUPPORTED (8 bits on a device without), WF_ENOMEM in the context; result is
+ *          then NULL
  */
 WF_API wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *o,
                                             int64_t count, wf_nn_parameter *const *parameter,
@@ -108,6 +113,11 @@ WF_API wf_status wf_nn_optimizer_whole(const wf_nn_optimizer *optimizer, wf_tens
 WF_API wf_status wf_nn_optimizer_apply(wf_nn_optimizer *optimizer, int64_t i, wf_tensor *t,
                                        wf_tensor *direction);
 
+/** wf_nn_optimizer_group - returns group k of the options' text, with the parameters that it is
+ * the last to meet, and how many elements they have; NULL: there are k groups. */
+WF_API const wf_nn_group *wf_nn_optimizer_group(const wf_nn_optimizer *optimizer, int k,
+                                                int64_t *parameters, int64_t *elements);
+
 /** wf_nn_optimizer_is_captured - returns true where a CUDA graph may run the updates. */
 WF_API bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *optimizer);
 
@@ -130,24 +140,6 @@ WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64
  * wf_nn_optimizer_began - returns it, 0 where the optimizer was not resumed. */
 WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
 WF_API int64_t wf_nn_optimizer_began(const wf_nn_optimizer *optimizer);
-
-typedef struct wf_nn_schedule {
-    double lr, min_lr;
-    int64_t warmup, steps;
-} wf_nn_schedule;
-
-/**
- * wf_nn_schedule_check - checks a schedule of learning rates
- *
- * Errors:  WF_EINVAL in the context: rates that are negative, or not finite as float; negative
- *          counts of steps, more steps of warm-up than steps
- */
-WF_API wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *schedule);
-
-/** wf_nn_schedule_at - returns the learning rate of a step (the first is 1): a line from 0 over
- * `warmup` steps, then half a cosine from lr down to min_lr at `steps` (Loshchilov & Hutter
- * 2017) */
-WF_API float wf_nn_schedule_at(const wf_nn_schedule *schedule, int64_t step);
 
 WF_END_DECLS
 

@@ -46,7 +46,7 @@ static wf_status check_numbers(wf_context *ctx, const wf_nn_optimizer_options *o
         return wf_fail(
             ctx, WF_EINVAL,
             "optimizer %s with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
-            "at least 0 and below 1, eps is positive, decay is not negative, all are finite",
+            "at least 0 and below 1, eps is positive, decay is not negative, both are finite",
             row->name, (double)o->beta1, (double)o->beta2, (double)o->eps,
             (double)o->weight_decay);
     if (!(o->ema >= 0 && o->ema < 1))

@@ -1,4 +1,5 @@
-/* parallel/program/plan_flags.c - flags of a job's settings, and of what is planned with them; see services_internal.h. */
+/* parallel/program/plan_flags.c - flags of a job's settings, and of what is planned with them;
+   see services_internal.h. */
 #include "parallel/program/services_internal.h"
 #include "parallel/report/layout.h"
 #include <string.h>
@@ -136,7 +137,8 @@ static wf_status take_words(wf_plan_flags *p, wf_error *error)
     return WF_OK;
 }
 
-/* Puts the settings that were given into the job; all else of it stays as the program has it. */
+/* Puts the settings that were given into the job; all else of it stays as the program has
+   it. */
 static void give_settings(wf_services *s)
 {
     wf_plan_flags *p = &s->planning;

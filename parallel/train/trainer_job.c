@@ -107,6 +107,13 @@ static void put_training(walk *w, const wf_par_train_options *o)
         put(w, name, (double)optimizer->own[i]);
     }
     put(w, "optimizer.ema", (double)optimizer->ema);
+    put_text(w, "optimizer.groups", optimizer->groups ? optimizer->groups : "none");
+    put_text(w, "schedule", wf_nn_schedule_name(o->schedule.kind));
+    put(w, "schedule.decay", (double)o->schedule.decay);
+    for (int64_t i = 0; o->schedule.kind == WF_NN_POINTS && i < o->schedule.points; i++) {
+        put(w, "schedule.point.step", (double)o->schedule.point[i].step);
+        put(w, "schedule.point.lr", o->schedule.point[i].lr);
+    }
     put(w, "schedule.lr", o->schedule.lr);
     put(w, "schedule.min_lr", o->schedule.min_lr);
     put(w, "schedule.warmup", (double)o->schedule.warmup);

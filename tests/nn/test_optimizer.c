@@ -1,52 +1,12 @@
 /*
- * tests/nn/test_optimizer.c - learning-rate schedules, AdamW and SGD, against plain double
- * arithmetic written from the papers' formulas.
+ * tests/nn/test_optimizer.c - AdamW, SGD and rows of others, groups of parameters and moving
+ * averages, against plain double arithmetic written from the papers' formulas.
  */
 #include "nn/optim/optimizer.h"
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
-
-static double cosine_schedule(const wf_nn_schedule *s, int64_t step)
-{
-    double warm = (double)s->warmup, done = ((double)step - warm) / ((double)s->steps - warm);
-
-    if (step <= s->warmup)
-        return s->lr * (double)step / warm;
-    return s->min_lr + (s->lr - s->min_lr) * (1 + cos(acos(-1) * fmin(done, 1))) / 2;
-}
-
-static void schedules(void)
-{
-    static const wf_nn_schedule list[] = {
-        {6e-4, 6e-5, 10, 100}, {1, 0, 0, 7}, {1e-3, 1e-3, 3, 20}, {0.5, 0.1, 20, 21}};
-
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const wf_nn_schedule *s = &list[i];
-
-        for (int64_t step = 1; step <= s->steps + 3; step++) {
-            double want = cosine_schedule(s, step), got = (double)wf_nn_schedule_at(s, step);
-
-            CU_ASSERT(fabs(got - want) <= 1e-7 * s->lr);
-        }
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->steps), (float)s->min_lr);
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->steps + 1000), (float)s->min_lr);
-        if (s->warmup)
-            CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->warmup), (float)s->lr);
-    }
-}
-
-/* A warm-up as long as the run, or longer, never comes down. */
-static void only_warming_up(void)
-{
-    const wf_nn_schedule full = {2, 1, 8, 8}, longer = {2, 1, 16, 8};
-
-    for (int64_t step = 1; step <= 8; step++) {
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(&full, step), 0.25f * (float)step);
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(&longer, step), 0.125f * (float)step);
-    }
-    CU_ASSERT_EQUAL(wf_nn_schedule_at(&full, 9), 1);
-}
+#include <string.h>
 
 typedef struct trial {
     wf_nn_optimizer_options options;
@@ -262,6 +222,54 @@ static wf_status follow(model_rank *r, void *arg)
     return WF_OK;
 }
 
+/* Rates and decays by path: of two groups that meet a parameter the last counts. */
+static wf_status group(model_rank *r, void *arg)
+{
+    const wf_nn_optimizer_options options = {.method = WF_NN_SGD,
+                                             .weight_decay = 0.5f,
+                                             .groups =
+                                                 "block:lr=0.5; block.*.norm1:lr=2,wd=0.25"};
+    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
+    wf_rank *rank = r->rank;
+    int64_t n, elements;
+
+    (void)arg;
+    NEED(o && grad);
+    NEED(wf_nn_optimizer_group(o, 1, &n, &elements) && n == 2 && elements == 12);
+    NEED(!wf_nn_optimizer_group(o, 2, &n, &elements) && !wf_nn_optimizer_is_captured(o));
+    wf_scope_open(r->ctx);
+    for (int64_t i = 0; i < r->count; i++) {
+        grad[i] = wf_scale(r->parameter[i]->tensor, 0);
+        fill(r->parameter[i]->tensor, i, 0);
+        wf_init_fill(grad[i], 1);
+    }
+    GOOD(wf_nn_optimizer_step(o, grad, 0.125f, 1));
+    wf_scope_close(r->ctx);
+    for (int64_t i = 0; i < r->count; i++) {
+        const wf_nn_parameter *p = r->parameter[i];
+        bool norm = strstr(p->path, ".norm1.") != NULL, block = !strncmp(p->path, "block", 5);
+        double before = (double)arbitrary(i, 0, whole_index(p->tensor, 0));
+        double decay = norm       ? 0.25
+                       : p->decay ? 0.5
+                                  : 0,
+               lr = norm    ? 0.25
+                    : block ? 0.0625
+                            : 0.125;
+
+        NEED(fabs((double)*(float *)p->tensor->data - (before - lr * (1 + decay * before))) <
+             1e-6);
+    }
+    wf_nn_optimizer_free(o);
+    free(grad);
+    return WF_OK;
+}
+
+static void groups(void)
+{
+    on_model_ranks(&(model_test){.config = tiny, .body = group});
+}
+
 static void moving_average(void)
 {
     on_model_ranks(&(model_test){.config = tiny, .body = follow});
@@ -331,11 +339,10 @@ static void bias_of_the_first_use(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"schedules", schedules},
-                                    {"only warming up", only_warming_up},
-                                    {"AdamW and SGD by the formula", by_the_formula},
+    static const wf_test tests[] = {{"AdamW and SGD by the formula", by_the_formula},
                                     {"rows: Lion, and one that is registered", by_rows},
                                     {"moving average of the weights", moving_average},
+                                    {"groups of parameters", groups},
                                     {"bias of a first use in step 6", bias_of_the_first_use},
                                     {"what is frozen has no state", frozen_has_no_state},
                                     {NULL, NULL}};

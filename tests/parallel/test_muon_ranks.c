@@ -58,6 +58,7 @@ static void averages(void)
     training one = make_training(GPT2, WF_F32), none = one;
 
     one.options.optimizer.ema = 0.9f;
+    one.options.optimizer.groups = none.options.optimizer.groups = "block.1:lr=0.5";
     if (!train(&one) || !train(&none))
         return;
     CU_ASSERT_NOT_EQUAL(one.digest, none.digest); /* it counts */
@@ -73,6 +74,7 @@ static void lion(void)
     for (int narrow = 0; narrow < 2; narrow++) {
         one.options.optimizer.method = narrow ? WF_NN_LION8BIT : WF_NN_LION;
         one.options.optimizer.ema = narrow ? 0.9f : 0;
+        one.options.optimizer.groups = narrow ? "embed:lr=0.5,wd=0; block.*.attn:wd=0.3" : NULL;
         if (train(&one))
             check_rows(&one, rows, ROWS, 1);
     }
