@@ -53,6 +53,10 @@ static const char *const deciding[] = {
     "lr",
     "min_lr",
     "warmup_steps",
+    "lr_schedule",
+    "lr_decay_steps",
+    "param_groups",
+    "ema",
     "beta1",
     "beta2",
     "weight_decay",
@@ -218,7 +222,7 @@ void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkp
 static wf_status explain(const wf_par_checkpoint *c, const char *key, const char *mine,
                          const char *saved, wf_error *error)
 {
-    static const char *const keys[] = {"optimizer", "freeze", "param_dtype"};
+    static const char *const keys[] = {"optimizer", "freeze", "param_dtype", "ema"};
     size_t used = strlen(error->text);
     char flag[64];
 

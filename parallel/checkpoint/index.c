@@ -112,10 +112,10 @@ static wf_status parse_kinds(const wf_json_source *s, wf_index_tensor *t)
         unsigned bit = 0;
 
         for (int k = 0; text && k < WF_INDEX_KINDS; k++)
-            bit |= strcmp(text, wf_index_suffix(k)) == 0 ? 1u << k : 0;
+            bit |= strcmp(text, wf_nn_kept_suffix(k)) == 0 ? 1u << k : 0;
         if (!bit || (t->kinds & bit))
-            return wrong(
-                s, "the kinds of a tensor are not among \"\", \"m\" and \"v\", each once");
+            return wrong(s, "the kinds of a tensor are not among \"\", \"m\", \"v\", \"s\" and "
+                            "\"ema\", each once");
         t->kinds |= bit;
     }
     if (status == WF_OK && !(t->kinds & WF_INDEX_VALUE))

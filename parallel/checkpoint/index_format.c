@@ -15,16 +15,9 @@ const char *wf_index_kind_name(wf_index_kind kind)
     return name[kind];
 }
 
-const char *wf_index_suffix(int bit)
+char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME])
 {
-    static const char *const suffix[WF_INDEX_KINDS] = {"", "m", "v"};
-
-    return suffix[bit];
-}
-
-char *wf_index_name(const char *path, int bit, char name[WF_INDEX_NAME + 2])
-{
-    snprintf(name, WF_INDEX_NAME + 2, "%s%s%s", path, bit ? "." : "", wf_index_suffix(bit));
+    snprintf(name, WF_INDEX_FULL_NAME, "%s%s%s", path, bit ? "." : "", wf_nn_kept_suffix(bit));
     return name;
 }
 
@@ -74,7 +67,7 @@ static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
 
     for (int k = 0; k < WF_INDEX_KINDS; k++)
         if (t->kinds >> k & 1)
-            json_array_append_new(kinds, json_string(wf_index_suffix(k)));
+            json_array_append_new(kinds, json_string(wf_nn_kept_suffix(k)));
     for (int d = 0; d < t->ndim; d++) {
         json_t *axes = json_array();
 

@@ -1,9 +1,11 @@
 /*
- * parallel/checkpoint/saver_internal.h - the inside of a saver. A save goes through stages; in each a rank
- * works by itself, on a thread of its own where it is asynchronous, and then all agree (agree.h):
+ * parallel/checkpoint/saver_internal.h - the inside of a saver. A save goes through stages; in
+ * each a rank works by itself, on a thread of its own where it is asynchronous, and then all
+ * agree (agree.h):
  *
  *     sharded, local   begin | write my file | publish
- *     full             begin | write my parts | checksums of the tensors that are mine | publish
+ *     full             begin | write my parts | checksums of the tensors that are mine |
+ *                      publish
  *
  * To begin is rank 0's: a new directory, whose mark all learn from the agreement.
  *
@@ -41,8 +43,8 @@ struct wf_par_saver {
     wf_par_save_options options;
     char *dir;
     char *moved; /* rank 0: where that is now, if elsewhere; NULL */
-    wf_folder
-        folder; /* the open directory, from the first save on: saves go where it is moved to */
+    /* the open directory, from the first save on: saves go where it is moved to */
+    wf_folder folder;
     const wf_file_calls *calls; /* the system's; a test may set others before the first save */
     wf_state state;
     wf_pieces pieces;
@@ -55,8 +57,8 @@ struct wf_par_saver {
     int64_t step, saved;
     uint64_t mark; /* marks the directory that is written to; 0: there is none */
     int64_t published_count;
-    int64_t *
-        published; /* [published_count] the steps that were saved, and on rank 0 the one that is */
+    /* [published_count] the steps that were saved, and on rank 0 the one that is */
+    int64_t *published;
     const wf_save_stage *stage; /* the one that is under way, NULL: none */
     int64_t sums;               /* numbers to agree on after it */
     uint64_t *sum;              /* [sums] of the stage, then of all ranks */
@@ -70,8 +72,8 @@ struct wf_par_saver {
 /* The stages of a kind. */
 const wf_save_stage *wf_save_stages(wf_index_kind kind);
 
-/* Opens the directory and keeps it open; `first`, of rank 0: makes it where it is not there, follows it where it was moved, and
-   asks for another one where it was removed. */
+/* Opens the directory and keeps it open; `first`, of rank 0: makes it where it is not there,
+   follows it where it was moved, and asks for another one where it was removed. */
 wf_status wf_saver_folder(wf_par_saver *s, bool first, wf_error *error);
 
 /* The stages of wf_par_saver_check. */

@@ -21,8 +21,8 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
 
     s->parameter[at] = t->parameter[i];
     s->tensor[at][0] = master;
-    s->tensor[at][1] = wf_nn_optimizer_moment(t->optimizer, i, 0);
-    s->tensor[at][2] = wf_nn_optimizer_moment(t->optimizer, i, 1);
+    for (int k = 0; k < WF_NN_KEPT; k++)
+        s->tensor[at][1 + k] = wf_nn_optimizer_moment(t->optimizer, i, k);
     for (int k = 0; k < WF_INDEX_KINDS; k++)
         entry->kinds |= s->tensor[at][k] ? 1u << k : 0;
     entry->path = strdup(t->parameter[i]->path);

@@ -35,10 +35,11 @@ typedef struct wf_services {
     /* values of flags */
     int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
         fit_nodes;
-    double exit_minutes;
+    double exit_minutes, ema;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir;
-    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic;
+        *elastic_text, *redundancy, *recovery_dir, *lr_schedule;
+    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
+        schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
     /* shared by the ranks of a process */
     FILE *out;
@@ -117,10 +118,20 @@ void wf_services_list_plan(wf_services *s, wf_flag *flags, int *n, int most);
 /* Checks them, and puts settings that were given into the job. Errors: WF_EINVAL */
 wf_status wf_services_take_settings(wf_services *s, wf_error *error);
 
+/* ---- training_flags.c ---- */
+
+/* Lists flags of rates, groups of parameters and averages, but for those that the program has itself. */
+void wf_services_list_training(wf_services *s, wf_flag *flags, int *n, int most);
+
+/* Puts them into the job; reads a schedule's file, which wf_services_close_training frees. Errors: WF_EINVAL, those of
+   wf_nn_schedule_read */
+wf_status wf_services_take_training(wf_services *s, wf_error *error);
+void wf_services_close_training(wf_services *s);
+
 /* ---- settings.c ---- */
 
-/* Returns the program's own flags and the steps as a JSON object. Owner: the caller, free; NULL: no memory */
-char *wf_services_settings(const wf_services *s);
+/* Returns the program's own flags, those of training and the steps as a JSON object. Owner: the caller, free; NULL: no memory */
+char *wf_services_settings(wf_services *s);
 
 /* Reports settings that differ from those of a checkpoint; wf_saving_options.loaded, of a wf_services. */
 void wf_services_report_settings(void *services, const wf_par_checkpoint *checkpoint);

@@ -22,8 +22,9 @@ static int64_t parameter_of(const wf_par_trainer *t, const char *path)
 /* A tensor of a shard's shape alone, with its numbers; what is a moment is stored as moments are. */
 static wf_tensor *tensor_of(wf_par_trainer *t, int64_t i, const wf_kept *kept, int kind)
 {
-    const wf_tensor *moment =
-        kind == 1 || kind == 2 ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1) : NULL;
+    const wf_tensor *moment = kind > 0 && kind < WF_PAR_BUDDY_GRADIENT
+                                  ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1)
+                                  : NULL;
     wf_host_data view;
     wf_tensor *x = wf_par_shard_tensor(t->parameter[i]->tensor, kept->part.local,
                                        moment ? moment->dtype : WF_F32, WF_MEMORY_BUFFER);
@@ -125,7 +126,6 @@ static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, wf_mi
 static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path, int kind,
                              wf_error *error)
 {
-    static const char *const of[] = {"", "first moment of ", "second moment of "};
     wf_part part = wf_part_of_tensor(t);
     wf_missing m = {0};
     wf_host_data view;
@@ -143,11 +143,11 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
         wf_error_set(error, WF_ENOMEM, "no memory to take up %s", path);
     else if (m.n)
         wf_error_set(error, WF_EDATA,
-                     "no rank that is left has the %s%s after step %" PRId64
+                     "no rank that is left has the %s%s%s after step %" PRId64
                      ", elements %" PRId64 " to %" PRId64 " of its dim 0: it was lost with "
                      "the ranks that held it; with .redundancy buddy others hold it too",
-                     of[kind], path, k->last.step, m.part[0].start[0],
-                     m.part[0].start[0] + m.part[0].local[0] - 1);
+                     kind ? wf_nn_kept_words(kind) : "", kind ? " of " : "", path, k->last.step,
+                     m.part[0].start[0], m.part[0].start[0] + m.part[0].local[0] - 1);
     free(m.part);
     return error->code;
 }

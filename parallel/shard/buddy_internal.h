@@ -20,8 +20,8 @@
 
 typedef struct wf_par_buddies wf_par_buddies;
 
-/* What there is of a parameter: its value, two moments, and between reduction and update its gradient. */
-enum { WF_PAR_BUDDY_GRADIENT = 3, WF_PAR_BUDDY_KINDS };
+/* What there is of a parameter: its value, what is kept of it, and between reduction and update its gradient. */
+enum { WF_PAR_BUDDY_GRADIENT = 1 + WF_NN_KEPT, WF_PAR_BUDDY_KINDS };
 
 /* A copied shard: of parameter i elements [start, start + local) of each dim, as tensors of that shape alone. */
 typedef struct wf_par_buddy {

@@ -3,13 +3,12 @@
  *
  * Matrices of one shape and layout are stacked: [matrices, rows, columns], split like each of
  * them. Moved to be split by matrices, the stack is an all-to-all away from every rank having
- * whole ones; it orthogonalises those, and the way back is another all-to-all. A stack is as high
+ * whole ones; it works on those, and the way back is another all-to-all. A stack is as high
  * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel axes do
  * the same.
  */
 #include "parallel/shard/muon_internal.h"
 #include "kernels/ops.h"
-#include "nn/optim/muon.h"
 #include <string.h>
 
 typedef struct stack {
@@ -114,7 +113,7 @@ static wf_status step(const stack *s)
     for (int64_t k = 0; mine && k < mine->local[0]; k++) {
         wf_tensor *matrix = matrix_of(mine, k, dims, NULL);
 
-        if (!matrix || wf_nn_orthogonalize(matrix) != WF_OK)
+        if (!matrix || wf_nn_optimizer_whole(s->optimizer, matrix) != WF_OK)
             break;
     }
     if (mine && wf_context_status(ctx) == WF_OK)

@@ -1,4 +1,5 @@
 /* parallel/train/open.c - opening and closing a trainer. */
+#include "parallel/main.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
@@ -8,6 +9,7 @@
 #include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const int64_t MOST_SEQUENCES = (int64_t)1
@@ -47,7 +49,8 @@ typedef struct level {
     int64_t count;
 } level;
 
-/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns how many there are then. */
+/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns
+   how many there are then. */
 static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 {
     for (int i = 0; i < par->n_dp; i++) {
@@ -61,9 +64,10 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 }
 
 /*
- * The numbers of sequences have digits, those of read_batch.c, and each is summed in a midpoint tree of its
- * own. All together they are the tree over the batch where a digit is a power of two, or has single
- * sequences below it: halves of c x s sequences are halves of c, unless c is odd and s above 1.
+ * The numbers of sequences have digits, those of read_batch.c, and each is summed in a midpoint
+ * tree of its own. All together they are the tree over the batch where a digit is a power of
+ * two, or has single sequences below it: halves of c x s sequences are halves of c, unless c is
+ * odd and s above 1.
  */
 static void tell_order(const wf_par_trainer *t)
 {
@@ -99,8 +103,8 @@ static void tell_order(const wf_par_trainer *t)
     }
 }
 
-/* Whether the sequences of a micro-step, one a rank, are a node of the tree over those of a step, and the ranks along one of
-   several axes nodes of that. */
+/* Whether the sequences of a micro-step, one a rank, are a node of the tree over those of a
+   step, and the ranks along one of several axes nodes of that. */
 static bool are_nodes(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
@@ -198,7 +202,8 @@ static const wf_par_engine *choose_engine(const wf_par *par, const wf_par_train_
     return par->options.cuda_graph ? &wf_par_engine_graph : &wf_par_engine_eager;
 }
 
-/* Makes what a trainer has beside its options: losses, its engine's own, optimizer, copies of buddies. */
+/* Makes what a trainer has beside its options: losses, its engine's own, optimizer, copies of
+   buddies. */
 static wf_status make_parts(wf_par_trainer *t)
 {
     wf_par *par = t->par;
@@ -214,6 +219,26 @@ static wf_status make_parts(wf_par_trainer *t)
         wf_tensor_retain(t->parameter[t->held]->tensor);
     wf_context_phase(par->ctx, phase);
     return wf_context_status(par->ctx);
+}
+
+/* Reports the groups of parameters, on the first rank. */
+static void report_groups(const wf_par_trainer *t)
+{
+    int64_t parameters, elements;
+    const wf_nn_group *g;
+
+    if (wf_context_dry_run(t->par->ctx) || wf_context_rank(t->par->ctx) != 0)
+        return;
+    for (int k = 0; (g = wf_nn_optimizer_group(t->optimizer, k, &parameters, &elements)); k++) {
+        char decay[64] = "the optimizer's";
+
+        if (g->has_decay)
+            snprintf(decay, sizeof decay, "%g", (double)g->decay);
+        wf_par_report_line(NULL,
+                           "group %s: %" PRId64 " tensors, %" PRId64
+                           " parameters, rate x %g, weight decay %s",
+                           g->pattern, parameters, elements, (double)g->lr, decay);
+    }
 }
 
 wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
@@ -258,6 +283,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         return NULL;
     }
     wf_par_report_inexact(par);
+    report_groups(t);
     return t;
 }
 

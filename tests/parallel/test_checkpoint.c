@@ -91,7 +91,7 @@ static void adamw(void)
     resume_pairs(false, false, UNDER_SANITIZER ? STRIDE : 3);
 }
 
-/* What is frozen in bf16 is saved and read as the numbers that it stands for. */
+/* What is frozen in bf16 is saved and read as the numbers that it stands for; with it moments in 8 bits and moving averages. */
 static void frozen_bf16(void)
 {
     for (int i = 0; i < 4; i++) {
@@ -101,6 +101,10 @@ static void frozen_bf16(void)
 
         a.layout.param_dtype = WF_BF16;
         a.frozen = "block.*.mlp";
+        if (i % 2) {
+            a.options.optimizer.method = WF_NN_LION8BIT;
+            a.options.optimizer.ema = 0.9f;
+        }
         whole = b = a;
         settle(&whole, &places[0]);
         settle(&a, from);

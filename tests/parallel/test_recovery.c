@@ -282,6 +282,9 @@ static void other_updates(void)
     survives(&t, &shards, &two_shards);
     t.options.optimizer.method = WF_NN_ADAMW8BIT;
     survives(&t, &shards, &two_shards);
+    t.options.optimizer.method = WF_NN_LION8BIT;
+    t.options.optimizer.ema = 0.9f;
+    survives(&t, &shards, &two_shards);
     t = new_drill(WF_PAR_REDUNDANCY_BUDDY);
     t.frozen = "block.0.mlp";
     survives(&t, &shards, &two_shards);
