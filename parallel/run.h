@@ -20,7 +20,7 @@
 
 WF_BEGIN_DECLS
 
-#define WF_PAR_STRATEGY "full_shard" /* where none is named */
+#define WF_PAR_STRATEGY "full_shard" /* the default */
 
 /** wf_par_accumulate - the time at which gradients of several micro-steps are summed over
  * ranks. */

@@ -1,15 +1,16 @@
 /*
- * parallel/checkpoint/commit_internal.h - the directories of checkpoints: names, publishing one, and
- * deleting old ones. Not installed.
+ * parallel/checkpoint/commit_internal.h - the directories of checkpoints: names, publishing
+ * one, and deleting old ones. Not installed.
  *
- *     DIR/step-00000020.<16 digits>.partial   being written, or left by a run that was stopped then
+ *     DIR/step-00000020.<16 digits>.partial   being written, or left by a run that was stopped
+ *                                             then
  *     DIR/step-00000020                       published
- *     DIR/step-00000020.replaced              what was published of this step before; where a run
- *                                             was stopped between two renames, the only one
+ *     DIR/step-00000020.replaced              what was published of this step before; where a
+ *                                             run was stopped between two renames, the only one
  *     DIR/latest                              the name of what was published last
  *
- * The digits are new ones for every save, so nothing that was left, or put there, is written to.
- * Below DIR no symbolic link is followed where something is written or removed.
+ * The digits are new ones for every save, so nothing that was left, or put there, is written
+ * to. Below DIR no symbolic link is followed where something is written or removed.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_COMMIT_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_COMMIT_INTERNAL_H
@@ -21,8 +22,8 @@ enum { WF_CKPT_PATH = WF_FILES_PATH, WF_CKPT_NAME = 64 };
 
 #define WF_CKPT_INDEX "index.json"
 
-/* "step-00000020"; the same of one that is being written; file `rank` of a checkpoint, -1: of whole
-   tensors. Return text. */
+/* "step-00000020"; the same of one that is being written; file `rank` of a checkpoint, -1: of
+   whole tensors. Return text. */
 char *wf_ckpt_name(char text[WF_CKPT_NAME], int64_t step);
 char *wf_ckpt_partial(char text[WF_CKPT_NAME], int64_t step, uint64_t mark);
 char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank);
@@ -31,7 +32,7 @@ char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank);
 int64_t wf_ckpt_step(const char *name);
 int64_t wf_ckpt_replaced_step(const char *name);
 
-/* What a save writes to: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
+/* The target of a save: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
 typedef struct wf_ckpt_place {
     const wf_folder *dir;
     wf_folder partial;
@@ -39,9 +40,9 @@ typedef struct wf_ckpt_place {
 
 /*
  * Make a new directory for a save in DIR, with a mark of its own.
- * What other saves have left is put away: what they replaced comes back if it is the only one of
- * its step, and what they did not publish goes. One rank does this, and no other save into DIR may
- * be under way.
+ * What other saves have left is put away: what they replaced comes back if it is the only one
+ * of its step, and what they did not publish goes. One rank does this, and no other save into
+ * DIR may be under way.
  */
 wf_status wf_ckpt_begin(const wf_folder *dir, int64_t step, uint64_t *mark, wf_error *error);
 
@@ -51,10 +52,10 @@ wf_status wf_ckpt_enter(wf_ckpt_place *place, const wf_folder *dir, int64_t step
 void wf_ckpt_leave(wf_ckpt_place *place);
 
 /*
- * Which checkpoints may be deleted: `keep` stay (0: all) of those of this run, which are the steps
- * up to `began`, where it began, and those it has saved. A later one that it has not saved is of a
- * run that was given up, or of one that this run should have gone on from: it stays, and is not
- * counted.
+ * Which checkpoints may be deleted: `keep` stay (0: all) of those of this run, which are the
+ * steps up to `began`, where it began, and those it has saved. A later one that it has not
+ * saved is of a run that was given up, or of one that this run should have gone on from: it
+ * stays, and is not counted.
  */
 typedef struct wf_ckpt_keep {
     int keep;
@@ -64,10 +65,9 @@ typedef struct wf_ckpt_keep {
 } wf_ckpt_keep;
 
 /*
- * Publish what lies in a place, whose data files are written and synced: see that they are all
- * there, write the index, sync, rename, move `latest`, delete what `keep` does not cover. Once
- * `latest` has moved an error is one of deleting alone, and is not told: the next time finds what
- * is left.
+ * Publishes a place whose data files are written and synced: checks that all are there, writes
+ * the index, syncs, renames, moves `latest`, deletes checkpoints beyond `keep`. Once `latest`
+ * has moved an error is one of deleting alone, and is not reported: the next save deletes them.
  */
 wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_index *index,
                           const wf_ckpt_keep *keep, wf_error *error);
@@ -75,8 +75,8 @@ wf_status wf_ckpt_publish(const wf_ckpt_place *place, uint64_t mark, const wf_in
 /* Remove what was begun and will not be published. */
 void wf_ckpt_abandon(const wf_folder *dir, int64_t step, uint64_t mark);
 
-/* WF_EDATA where a folder has not just the data files that an index speaks of, of the size that it
-   says, all together. */
+/* WF_EDATA where a folder has not just the data files that an index speaks of, of the size that
+   it says, all together. */
 wf_status wf_ckpt_check_files(const wf_folder *folder, const wf_index *index, wf_error *error);
 
 /* The step that DIR/latest names; -1: there is no such file. WF_EIO, WF_EDATA. */

@@ -1,6 +1,7 @@
 /*
- * parallel/checkpoint/index_internal.h - the index of a checkpoint: index.json, written last, which says
- * what the data files hold. Its size does not depend on the number of ranks. Not installed.
+ * parallel/checkpoint/index_internal.h - the index of a checkpoint: index.json, written last,
+ * which says what the data files hold. Its size does not depend on the number of ranks. Not
+ * installed.
  *
  *     {"format": "weft-checkpoint-2", "checksum": "<XXH3 of this text with 16 zeros here>",
  *      "kind": "sharded", "step": 20, "sequences": 640, "digest": "<16 digits>",
@@ -10,11 +11,12 @@
  *      "tensors": [{"path": "block.0.attn.qkv.q.weight", "kinds": ["", "m", "v"],
  *                   "shape": [64, 64], "grain": [16, 1], "layout": [["tp", "shard"], []]}, ..]}
  *
- * On a mesh with an axis "pp" a tensor has "pp": 3, the coordinate on it of the ranks that wrote it.
+ * On a mesh with an axis "pp" a tensor has "pp": 3, the coordinate on it of the ranks that
+ * wrote it.
  *
  * Which rank holds which part follows from mesh, shape, grain and layout (parts.h); tensor i of
- * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are moments;
- * in the data files these are tensors PATH, PATH.m and PATH.v, all F32.
+ * the list is number i for wf_saved_writer. Kinds: "" is the parameter, "m" and "v" are
+ * moments; in the data files these are tensors PATH, PATH.m and PATH.v, all F32.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
@@ -34,7 +36,7 @@ enum {
 
 typedef enum wf_index_kind { WF_INDEX_SHARDED, WF_INDEX_FULL, WF_INDEX_LOCAL } wf_index_kind;
 
-/* What is kept of a parameter, a bit each. */
+/* The saved state of a parameter, a bit each. */
 enum { WF_INDEX_VALUE = 1, WF_INDEX_M = 2, WF_INDEX_V = 4 };
 
 typedef struct wf_index_tensor {
@@ -69,8 +71,8 @@ enum { WF_INDEX_KINDS = 3 };
 const char *wf_index_suffix(int bit); /* "", "m", "v" */
 char *wf_index_name(const char *path, int bit, char name[WF_INDEX_NAME + 2]);
 
-/* Where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the text with
-   zeros in their place. */
+/* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the
+   text with zeros in their place. */
 size_t wf_index_checksum_place(const char *text, size_t bytes);
 wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum);
 
@@ -78,8 +80,8 @@ wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64
 wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_error *error);
 
 /*
- * Parse a text. Nothing is believed: WF_EDATA names what is wrong, the checksum first. What comes
- * out is consistent: cuts do not overflow, every element of a tensor lies in exactly one part.
+ * Parses a text, which is not trusted: WF_EDATA names the error, the checksum first. The result
+ * is consistent: cuts do not overflow, every element of a tensor lies in exactly one part.
  * Owner: caller, wf_index_close (allowed on a failed one, and on zeros).
  */
 wf_status wf_index_parse(wf_index *index, const char *name, const char *text, size_t bytes,

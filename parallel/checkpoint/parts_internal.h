@@ -1,6 +1,7 @@
 /*
- * parallel/checkpoint/parts_internal.h - which rank of a saved mesh holds what part of a tensor. All of it
- * follows from (shape, mesh, layout), so a loader of another layout needs nothing but those.
+ * parallel/checkpoint/parts_internal.h - which rank of a saved mesh holds what part of a
+ * tensor. All of it follows from (shape, mesh, layout), so a loader of another layout needs
+ * nothing but those.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_PARTS_INTERNAL_H
@@ -14,18 +15,20 @@ typedef struct wf_saved_mesh {
     char name[WF_MAX_AXES][WF_AXIS_NAME];
     int size[WF_MAX_AXES];
     bool fine[WF_MAX_AXES]; /* the axis cuts dims anywhere, also inside a grain */
-    bool
-        nested; /* axes of a dim cut one after the other, as they did before format 2 of the index */
+    /* axes of a dim cut one after the other, as they did before format 2 of the index */
+    bool nested;
 } wf_saved_mesh;
 
 /* The axes that split each dim, outermost first. */
 typedef struct wf_saved_layout {
     int n_axes[WF_MAX_DIMS];
     int axis[WF_MAX_DIMS][WF_MAX_AXES];
-    int pp; /* the coordinate on axis "pp" of the ranks that write it; -1: all ranks of it have copies */
+    /* the coordinate on axis "pp" of the ranks that write it; -1: all ranks of it have
+       copies */
+    int pp;
 } wf_saved_layout;
 
-/* What a mesh and a layout of it (not partial) look like when they are saved; pp: as above. */
+/* Returns the saved form of a mesh and of a layout of it (not partial); pp: as above. */
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
 wf_saved_layout wf_saved_layout_of(const wf_layout *layout, int pp);
 
@@ -41,7 +44,8 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate);
 wf_part wf_saved_part(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                       const wf_dim *dims, const int *coordinate);
 
-/* Whether all ranks of two meshes that are alike but for `nested` hold the same parts of a tensor. */
+/* Returns true where all ranks of two meshes that are alike but for `nested` hold the same
+   parts of a tensor. */
 bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
                          const wf_saved_layout *layout, int ndim, const wf_dim *dims);
 

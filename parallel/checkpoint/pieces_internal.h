@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/pieces_internal.h - the pieces of tensors that this rank writes, and the header of the
- * file that they go to, with a checksum per tensor. Not installed.
+ * parallel/checkpoint/pieces_internal.h - the pieces of tensors that this rank writes, and the
+ * header of the file that they go to, with a checksum per tensor. Not installed.
  *
  * The checksum of a tensor is the text under its name in the header's "__metadata__". All
  * have the same length, so a header has its size, and data their places, before any is known.
@@ -29,7 +29,8 @@ typedef struct wf_pieces {
     int64_t largest; /* the largest of those that have to be cut out before they are written */
 } wf_pieces;
 
-/* What this rank writes; everything it holds with WF_INDEX_LOCAL. Owner: caller, wf_pieces_close. */
+/* Lists the pieces that this rank writes; its whole state with WF_INDEX_LOCAL. Owner: caller,
+   wf_pieces_close. */
 wf_status wf_pieces_open(wf_pieces *pieces, const wf_state *state, wf_index_kind kind,
                          wf_error *error);
 void wf_pieces_close(wf_pieces *pieces);
@@ -40,14 +41,14 @@ const char *wf_piece_data(const wf_piece *piece);
 /* Cut them out to `to`, by non-temporal stores where they will not be read soon. */
 void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
 
-/* What is said of its elements, which lie at `data`. */
+/* Sums over the elements of a piece, which lie at `data`. */
 typedef struct wf_piece_sums {
-    uint64_t digest;   /* what they add to it */
+    uint64_t digest;   /* their term of the digest */
     uint64_t checksum; /* the checksum of their bytes */
 } wf_piece_sums;
 
-/* WF_ENONFINITE, naming it, where a parameter is not finite: nobody should go on from that.
-   WF_ENOMEM */
+/* Computes the sums of a piece. WF_ENONFINITE, naming it, where a parameter is not finite,
+   since no run should resume from that; WF_ENOMEM */
 wf_status wf_piece_sum(const wf_piece *piece, const wf_state *state, const char *data,
                        wf_piece_sums *sums, wf_error *error);
 
@@ -59,8 +60,9 @@ typedef struct wf_header {
     char **metadata;                    /* key, value, .. */
 } wf_header;
 
-/* Of the tensors of this rank's file, in the order of pieces; or, with pieces NULL, of all whole
-   tensors in the order of the index. Owner: caller, wf_header_close (also of a failed one). */
+/* Makes a header: of the tensors of this rank's file, in the order of pieces; or, with pieces
+   NULL, of all whole tensors in the order of the index. Owner: caller, wf_header_close (also of
+   a failed one). */
 wf_status wf_header_open(wf_header *header, const wf_state *state, const wf_pieces *pieces,
                          wf_error *error);
 void wf_header_close(wf_header *header);

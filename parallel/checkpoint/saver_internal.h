@@ -1,9 +1,11 @@
 /*
- * parallel/checkpoint/saver_internal.h - the inside of a saver. A save goes through stages; in each a rank
- * works by itself, on a thread of its own where it is asynchronous, and then all agree (agree.h):
+ * parallel/checkpoint/saver_internal.h - the inside of a saver. A save goes through stages; in
+ * each a rank works by itself, on a thread of its own where it is asynchronous, and then all
+ * agree (agree.h):
  *
  *     sharded, local   begin | write my file | publish
- *     full             begin | write my parts | checksums of the tensors that are mine | publish
+ *     full             begin | write my parts | checksums of the tensors that are mine |
+ *                      publish
  *
  * To begin is rank 0's: a new directory, whose mark all learn from the agreement.
  *
@@ -18,11 +20,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What beginning sums up, and what writing does. */
+/* The numbers that are summed at the begin of a save, and of its writing. */
 enum { WF_BEGUN_MARK, WF_BEGUN_NEED, WF_BEGUN };
 enum { WF_SUM_FILES, WF_SUM_BYTES, WF_SUM_CHECKSUM, WF_SUM_DIGEST, WF_SUMS };
 
-/* What the numbers of a stage are that ranks add up. */
+/* The meaning of the numbers of a stage, which are summed over ranks. */
 typedef enum wf_save_numbers {
     WF_NUMBERS_NONE,
     WF_NUMBERS_BEGUN,
@@ -41,8 +43,8 @@ struct wf_par_saver {
     wf_par_save_options options;
     char *dir;
     char *moved; /* rank 0: where that is now, if elsewhere; NULL */
-    wf_folder
-        folder; /* the open directory, from the first save on: saves go where it is moved to */
+    /* the open directory, from the first save on: saves go where it is moved to */
+    wf_folder folder;
     const wf_file_calls *calls; /* the system's; a test may set others before the first save */
     wf_state state;
     wf_pieces pieces;
@@ -50,13 +52,13 @@ struct wf_par_saver {
     int64_t header_bytes; /* whatever checksums stand in it */
     int64_t need;  /* bytes of the whole checkpoint on a disk, of the save that is under way */
     char *staging; /* asynchronous: what is written, from the pool */
-    char *room;    /* where pieces are cut out, one at a time */
+    char *room;    /* buffer in which pieces are cut out, one at a time */
 
     int64_t step, saved;
     uint64_t mark; /* marks the directory that is written to; 0: there is none */
     int64_t published_count;
-    int64_t *
-        published; /* [published_count] the steps that were saved, and on rank 0 the one that is */
+    /* [published_count] the steps that were saved, and on rank 0 the one that is */
+    int64_t *published;
     const wf_save_stage *stage; /* the one that is under way, NULL: none */
     int64_t sums;               /* numbers to agree on after it */
     uint64_t *sum;              /* [sums] of the stage, then of all ranks */
@@ -70,8 +72,8 @@ struct wf_par_saver {
 /* The stages of a kind. */
 const wf_save_stage *wf_save_stages(wf_index_kind kind);
 
-/* Opens the directory and keeps it open; `first`, of rank 0: makes it where it is not there, follows it where it was moved, and
-   asks for another one where it was removed. */
+/* Opens the directory and keeps it open; `first`, of rank 0: makes it where it is not there,
+   follows it where it was moved, and asks for another one where it was removed. */
 wf_status wf_saver_folder(wf_par_saver *s, bool first, wf_error *error);
 
 /* The stages of wf_par_saver_check. */
@@ -81,8 +83,8 @@ const wf_save_stage *wf_saver_check_stages(void);
 wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
                         wf_error *error);
 
-/* Where the elements of a piece lie: in the staging memory or in the tensor; NULL: not side by
-   side. The same, or cut out, one piece at a time. */
+/* Returns the elements of a piece: in the staging memory or in the tensor; NULL: not
+   contiguous. The second function cuts one out, one piece at a time. */
 const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece);
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece);
 

@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/state_internal.h - what a checkpoint holds of a trainer: its tensors in the order of
- * the index, and which part of each a rank keeps. Not installed.
+ * parallel/checkpoint/state_internal.h - what a checkpoint holds of a trainer: its tensors in
+ * the order of the index, and which part of each a rank keeps. Not installed.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_STATE_INTERNAL_H
@@ -13,7 +13,9 @@ typedef struct wf_state {
     wf_par_train_state trained;
     wf_index index; /* strategy, mesh and tensors; the layouts are those of optimizer state */
     wf_tensor *(*tensor)
-        [WF_INDEX_KINDS]; /* [index.count]: master or what is frozen, m, v; NULL: there is none; fake: another stage's */
+        /* [index.count]: master or what is frozen, m, v; NULL: there is none; fake: another
+           stage's */
+        [WF_INDEX_KINDS];
     const wf_nn_parameter **parameter; /* [index.count] whose they are */
     int coordinate[WF_MAX_AXES];       /* this rank's */
 } wf_state;
@@ -22,8 +24,8 @@ typedef struct wf_state {
 wf_status wf_state_open(wf_state *state, const wf_par_trainer *trainer, wf_error *error);
 void wf_state_close(wf_state *state);
 
-/* Those of a model's parameters that its checkpoints have come first, and how many they are: of one with adapters
-   what is trained, since its base lies where it came from. */
+/* Moves those of a model's parameters that its checkpoints have to the front, and returns their
+   number: of one with adapters the trained ones, since its base stays in its own files. */
 int64_t wf_state_kept(int64_t count, wf_nn_parameter **parameter);
 
 /* Free the options of its index. */
@@ -32,10 +34,11 @@ void wf_state_drop_options(wf_state *state);
 /* The part of tensor i that this rank has in the layout of the index. */
 wf_part wf_state_part(const wf_state *state, int64_t i);
 
-/* Whether it is this rank among those with the same part that writes it. */
+/* Returns true where this rank, among those with the same part, writes it. */
 bool wf_state_writes(const wf_state *state, int64_t i);
 
-/* Whether it is the one that counts a tensor of a local checkpoint, or of the run (wf_par_counts_here). */
+/* Returns true where this rank counts a tensor of a local checkpoint, or of the run
+   (wf_par_counts_here). */
 bool wf_state_counts_here(const wf_state *state, int64_t i, int kind);
 
 #endif

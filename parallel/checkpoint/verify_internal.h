@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/verify_internal.h - a checkpoint that was opened, and its files against their
- * checksums. Not installed.
+ * parallel/checkpoint/verify_internal.h - a checkpoint that was opened, and its files against
+ * their checksums. Not installed.
  */
 #ifndef WF_PARALLEL_CHECKPOINT_VERIFY_INTERNAL_H
 #define WF_PARALLEL_CHECKPOINT_VERIFY_INTERNAL_H
@@ -19,12 +19,12 @@ struct wf_par_checkpoint {
 wf_par_checkpoint *wf_checkpoint_open(const char *path, const wf_file_calls *calls,
                                       wf_error *error);
 
-/* Open data file number `rank` (the only one: any number) with its header. Owner: caller, both are
-   closed. */
+/* Open data file number `rank` (the only one: any number) with its header. Owner: caller, both
+   are closed. */
 wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, wf_file *file,
                              wf_safetensors *header, wf_error *error);
 
-/* What data file number `rank` adds to wf_index.files_checksum. */
+/* Returns the term of data file number `rank` in wf_index.files_checksum. */
 wf_status wf_checkpoint_header(const wf_par_checkpoint *c, int64_t rank, uint64_t *sum,
                                wf_error *error);
 

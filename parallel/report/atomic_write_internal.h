@@ -6,7 +6,8 @@
 #include <stddef.h>
 
 /**
- * wf_write_whole - appends bytes to the open file; of those that find no room, nothing stays.
+ * wf_write_whole - appends bytes to the open file; where they do not fit, all of them are
+ * removed again
  *
  * @param path  for the message
  * Errors:      WF_EIO with path and reason

@@ -1,6 +1,6 @@
 /*
- * parallel/shard/gradient_reduce_internal.h - from the tape's gradients of one micro-step to the gradients of a step.
- * Not installed.
+ * parallel/shard/gradient_reduce_internal.h - from the tape's gradients of one micro-step to
+ * the gradients of a step. Not installed.
  *
  * Read in this order; each file calls those before it:
  *
@@ -52,7 +52,8 @@ void wf_par_gradients_close(wf_par_gradients *g);
 /* Forget leaves and open nodes: before the first micro-step, and after a failure. */
 void wf_par_gradients_reset(wf_par_gradients *g);
 
-/* Gradients that come now are those of a pass, which is micro-step number `micro` of `micros`. */
+/* Gradients that come now are those of a pass, which is micro-step number `micro` of
+   `micros`. */
 void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t micro,
                             int64_t micros);
 
@@ -60,22 +61,24 @@ void wf_par_gradients_micro(wf_par_gradients *g, const wf_nn_pass *pass, int64_t
 wf_status wf_par_gradients_take(wf_par_gradients *g, int64_t n,
                                 wf_nn_parameter *const *parameter);
 
-/* Take what is left and forget the leaves of the micro-step, which is complete then. Collective. */
+/* Takes the remaining gradients and forgets the leaves of the micro-step, which is complete
+   then. Collective. */
 wf_status wf_par_gradients_micro_end(wf_par_gradients *g);
 
-/* How many of the micro-steps micro .. last, from the first on, may bring gradients that are summed already
-   (wf_backward_weights_joined): 1, 2 or 4. */
+/* Returns how many of the micro-steps micro .. last, from the first on, may bring gradients
+   that are summed already (wf_backward_weights_joined): 1, 2 or 4. */
 int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, int64_t micros);
 
-/* All micro-steps have ended, which is WF_EINVAL where it is not so: begin to sum over data-parallel ranks what
-   they have not summed, a bucket at a time; end the bucket that is on its way, if there is one, and begin the next;
-   end it all. Collective over these axes. */
+/* All micro-steps have ended, which is WF_EINVAL where it is not so: begin to sum over
+   data-parallel ranks what they have not summed, a bucket at a time; end the bucket that is on
+   its way, if there is one, and begin the next; end it all. Collective over these axes. */
 wf_status wf_par_gradients_sum_begin(wf_par_gradients *g);
 wf_status wf_par_gradients_sum_next(wf_par_gradients *g);
 wf_status wf_par_gradients_sum_end(wf_par_gradients *g);
 
-/* Bring all to their layouts, both of these first where nobody did; then grad[i] (retained, NULL where unused)
-   per parameter. Where there is one already, of uses in earlier stages of a pipeline, the sum goes on from it. */
+/* Redistributes all to their layouts, after both of the functions above where they were not
+   called; then grad[i] (retained, NULL where unused) per parameter. Where there is one already,
+   of uses in earlier stages of a pipeline, the sum continues from it. */
 wf_status wf_par_gradients_finish(wf_par_gradients *g, wf_tensor **grad);
 
 #endif

@@ -4,7 +4,8 @@
 #include "kernels/ops.h"
 #include <string.h>
 
-/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind `front`. */
+/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind
+   `front`. */
 static const wf_layout *behind(wf_par *par, const wf_layout *front, const wf_layout *layout,
                                int from, int first)
 {

@@ -2,10 +2,12 @@
  * parallel/shard/gradient_sequences_internal.h - gradients per sequence: ranks do not sum them, but send them to the rank
  * that keeps a part of the sum. Not installed.
  *
- * A sum over ranks is an all-to-all, then a sum of what came. Where the sequences of a micro-step are no node of the tree over
- * those of the step (9 sequences on 3 ranks: its halves are 4 and 5), only the first half is done: the gradients of the ranks are
- * the rows of one tensor, split by rows over them, which becomes one that is split as the gradient is kept. Each row is a term of
- * the sum over the step then (gradient_sum_internal.h). It costs the bytes of a reduce-scatter.
+ * A sum over ranks is an all-to-all, then a sum of what came. Where the sequences of a
+ * micro-step are no node of the tree over those of the step (9 sequences on 3 ranks: its halves
+ * are 4 and 5), only the first half is done: the gradients of the ranks are the rows of one
+ * tensor, split by rows over them, which becomes one that is split as the gradient is kept.
+ * Each row is a term of the sum over the step then (gradient_sum_internal.h). It costs the
+ * bytes of a reduce-scatter.
  */
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SEQUENCES_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SEQUENCES_INTERNAL_H

@@ -1,4 +1,5 @@
-/* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at points. */
+/* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at
+   points. */
 #include "parallel/shard/sharding_plan_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
@@ -179,7 +180,8 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     h->styled = true;
 }
 
-/* Checks that a module has the points at which a style has borders: a misspelt one would never be reached. */
+/* Checks that a module has the points at which a style has borders: a misspelt one would never
+   be reached. */
 static wf_status check_points(const planner *pl, const wf_par_style *style,
                               const wf_nn_module *m)
 {

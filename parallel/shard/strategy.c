@@ -1,6 +1,6 @@
 /*
- * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and the
- * layouts of parameters that follow.
+ * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and
+ * the layouts of parameters that follow.
  */
 #include "parallel/shard/units_internal.h"
 #include <stdio.h>
@@ -167,8 +167,8 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_l
 }
 
 /*
- * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so small
- * that its largest part is over 1/16 larger than dim 1's.
+ * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so
+ * small that its largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
                                      int shard)

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see gguf_weights_internal.h. */
+/* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see
+   gguf_weights_internal.h. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include <stdio.h>

@@ -43,7 +43,7 @@ static const family *find(const char *architecture)
     return NULL;
 }
 
-/* What embeddings, scores, residuals or logits are multiplied with, if anything. */
+/* Returns true where embeddings, scores, residuals or logits have a factor. */
 static bool scaled(const wf_nn_gpt_config *m)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
@@ -52,14 +52,15 @@ static bool scaled(const wf_nn_gpt_config *m)
            c.attention_scale > 0;
 }
 
-/* Whether rotation is one that llama.cpp's Phi-3 alone has: a part of a head turns, or factors are two lists. */
+/* Returns true for a rotation that llama.cpp's Phi-3 alone has: a part of a head rotates, or
+   factors are two lists. */
 static bool turns_as_phi3(const wf_nn_gpt_config *m)
 {
     return m->position == WF_NN_ROPE &&
            (m->rope_scaling.kind == WF_ROPE_LONG || (m->rotary > 0 && m->rotary < 1));
 }
 
-/* Whether all else is what its Phi-3 has. */
+/* Returns true where all other properties are those of its Phi-3. */
 static bool may_be_phi3(const wf_nn_gpt_config *m)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(m);

@@ -1,6 +1,7 @@
 /*
- * parallel/models/gpt/gguf_names_internal.h - how llama.cpp calls a model of nn/models/gpt/gpt.h: its architecture,
- * its sizes as keys, its parameters as tensors. Not installed.
+ * parallel/models/gpt/gguf_names_internal.h - how llama.cpp calls a model of
+ * nn/models/gpt/gpt.h: its architecture, its sizes as keys, its parameters as tensors. Not
+ * installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
@@ -21,7 +22,8 @@ typedef struct wf_gguf_place {
     int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
 } wf_gguf_place;
 
-/* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for the model's own. */
+/* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for
+   the model's own. */
 bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
                       const wf_nn_parameter *parameter, wf_gguf_place *place);
 
@@ -31,8 +33,8 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 /* Back: the row of a parameter in the file that is a row of ours. */
 int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 
-/* Whether models of this architecture may be here; whether a part of their heads may turn, or factors of rotation be two
-   lists; all of them, with commas in between. */
+/* Whether models of this architecture may be here; whether a part of their heads may turn, or
+   factors of rotation be two lists; all of them, with commas in between. */
 bool wf_gguf_is_architecture(const char *name);
 bool wf_gguf_has_long_rope(const char *architecture);
 void wf_gguf_architectures(char *text, size_t size);
@@ -40,10 +42,12 @@ void wf_gguf_architectures(char *text, size_t size);
 /* Whether a file of this architecture may hold a model of these properties. */
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);
 
-/* The keys "general.architecture" and "ARCHITECTURE.block_count" to "ARCHITECTURE.vocab_size". */
+/* The keys "general.architecture" and "ARCHITECTURE.block_count" to
+   "ARCHITECTURE.vocab_size". */
 void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);
 
-/* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of them. */
+/* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of
+   them. */
 void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
 
 /* What cosines and sines of WF_ROPE_LONG are multiplied with. */
