@@ -3,13 +3,14 @@
  * each parameter: a strategy is a row of choices, and the mechanism (shard/units_internal.h,
  * unshard_internal.h, gradient_reduce_internal.h) is shared. Not installed.
  *
- * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter has the layout that tensor
- * parallelism gives it. It is stored, like its gradient and its optimizer state, in that one too, or sharded: one dim is
- * cut further by one of the data-parallel axes. docs/architecture.md has a picture of its states.
+ * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter
+ * has the layout that tensor parallelism gives it. It is stored, like its gradient and its
+ * optimizer state, in that one too, or sharded: one dim is cut further by one of the
+ * data-parallel axes. docs/architecture.md has a picture of its states.
  *
- * Where parameters are bf16, the stored one is the f32 master, which lies where the optimizer's state does; what modules
- * compute with is bf16 and always gathered, be it from this rank alone. One that is frozen has no master: what is stored
- * is what modules compute with.
+ * Where parameters are bf16, the stored one is the f32 master, which lies where the optimizer's
+ * state does; what modules compute with is bf16 and always gathered, be it from this rank
+ * alone. One that is frozen has no master: what is stored is what modules compute with.
  */
 #ifndef WF_PARALLEL_PARALLEL_INTERNAL_H
 #define WF_PARALLEL_PARALLEL_INTERNAL_H
@@ -46,8 +47,8 @@ struct wf_par {
     struct wf_par_sharding_plan *plans;    /* what has been asked for, model by model */
 };
 
-/* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside the stored one
-   (wf_nn_parameter.tensor, in shard_layout and `stored`). */
+/* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside
+   the stored one (wf_nn_parameter.tensor, in shard_layout and `stored`). */
 typedef struct wf_par_parameter_state {
     struct wf_par_parameter_state *next; /* links the rank's list */
     const wf_par_policy *policy;         /* its unit's */
@@ -60,10 +61,11 @@ typedef struct wf_par_parameter_state {
     const wf_layout *optimizer;
     /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
     wf_dtype stored;
-    /* gathered: in its compute layout, absent between uses; NULL where that is the stored one */
+    /* gathered: in its compute layout, absent between uses; NULL where that is the stored
+       one */
     wf_tensor *gathered;
-    /* the compute copy: bf16 in the shard layout, made of the master when it is first gathered after an update; NULL in
-       between, and where parameters are f32 */
+    /* the compute copy: bf16 in the shard layout, made of the master when it is first gathered
+       after an update; NULL in between, and where parameters are f32 */
     wf_tensor *low_precision;
     int64_t owner;   /* the lowest module that has all its uses, see units.c */
     int64_t slot;    /* where its gradients are, see gradient_slots_internal.h */

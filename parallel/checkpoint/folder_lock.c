@@ -1,4 +1,5 @@
-/* parallel/checkpoint/folder_lock.c - one run at a time saves into a directory; see the header. */
+/* parallel/checkpoint/folder_lock.c - one run at a time saves into a directory; see the
+   header. */
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/main.h"
 #include <dirent.h>

@@ -17,7 +17,8 @@ WF_BEGIN_DECLS
 WF_API wf_status wf_folder_lock(const char *program, const char *dir, int *file,
                                 wf_error *error);
 
-/** wf_folder_withdraw - removes a folder that this run has made, with its lock, where nothing was saved into it */
+/** wf_folder_withdraw - removes a folder that this run has made, with its lock, where nothing
+ * was saved into it */
 WF_API void wf_folder_withdraw(const char *dir);
 
 WF_END_DECLS

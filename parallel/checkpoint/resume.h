@@ -1,4 +1,5 @@
-/* parallel/checkpoint/resume.h - which checkpoints a run may continue from: --save DIR and --resume auto, none or PATH. */
+/* parallel/checkpoint/resume.h - which checkpoints a run may continue from: --save DIR and
+   --resume auto, none or PATH. */
 #ifndef WF_PARALLEL_CHECKPOINT_RESUME_H
 #define WF_PARALLEL_CHECKPOINT_RESUME_H
 
@@ -11,16 +12,18 @@ enum { WF_RESUME_MOST = 8 }; /* checkpoints that are tried, newest first */
 typedef struct wf_resume {
     wf_par_checkpoint *checkpoint[WF_RESUME_MOST]; /* to be tried in this order */
     int count;
-    /* Why this process could not open one, where it is not the first process, which reports it. */
+    /* Why this process could not open one, where it is not the first process, which reports
+       it. */
     wf_error unopened;
 } wf_resume;
 
 typedef struct wf_resume_options {
     const char *program; /* names the reporter */
     const char *save;    /* where the run saves; NULL: nowhere */
-    const char *
-        resume; /* PATH of a checkpoint or of a folder of some, "none", "auto": those of save; NULL: auto */
-    /* Checks that the run's settings fit a checkpoint; NULL: any do. WF_EINVAL: they do not, or what else is wrong. */
+    /* PATH of a checkpoint or of a folder of some, "none", "auto": those of save; NULL: auto */
+    const char *resume;
+    /* Checks that the run's settings fit a checkpoint; NULL: any do. WF_EINVAL: they do not, or
+       what else is wrong. */
     wf_status (*fits)(void *arg, const wf_par_checkpoint *checkpoint, wf_error *error);
     void *arg;
 } wf_resume_options;
@@ -28,10 +31,12 @@ typedef struct wf_resume_options {
 /**
  * wf_resume_open - opens the checkpoints that a run may continue from
  *
- * One that is damaged is reported on stderr by the first process, and left out; so is one that does not fit, behind one that does.
+ * One that is damaged is reported on stderr by the first process, and left out; so is one that
+ * does not fit, behind one that does.
  *
  * Owner:   the caller, wf_resume_close
- * Errors:  WF_EINVAL: the first one does not fit; WF_EIO, WF_EDATA: there are some, and none can be used
+ * Errors:  WF_EINVAL: the first one does not fit; WF_EIO, WF_EDATA: there are some, and none
+ *          can be used
  */
 WF_API wf_status wf_resume_open(const wf_resume_options *options, wf_resume *resume,
                                 wf_error *error);

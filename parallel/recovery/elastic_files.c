@@ -40,7 +40,8 @@ static bool is_file(const char *name)
     return process && strcmp(name + process, suffix) == 0;
 }
 
-/* The folder, which nobody else may have made or can write to. NULL: there is none, or an error. */
+/* The folder, which nobody else may have made or can write to. NULL: there is none, or an
+   error. */
 static DIR *open_own(const char *dir, bool make, wf_error *error)
 {
     int fd = wf_own_folder_open(dir, make, error);

@@ -1,4 +1,5 @@
-/* parallel/report/atomic_write_internal.h - rows and records of logs, which are in a file whole or not at all. */
+/* parallel/report/atomic_write_internal.h - rows and records of logs, which are in a file whole
+   or not at all. */
 #ifndef WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
 #define WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
 

@@ -1,4 +1,5 @@
-/* parallel/shard/gradient_sequences.c - gradients per sequence, added by the rank that keeps them; see the header. */
+/* parallel/shard/gradient_sequences.c - gradients per sequence, added by the rank that keeps
+   them; see the header. */
 #include "parallel/shard/gradient_sequences_internal.h"
 #include "core/shape.h"
 #include "kernels/ops.h"

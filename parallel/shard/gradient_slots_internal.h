@@ -1,6 +1,6 @@
 /*
- * parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for gradient_collect.c, gradient_buckets.c
- * and gradient_reduce.c. Not installed.
+ * parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for
+ * gradient_collect.c, gradient_buckets.c and gradient_reduce.c. Not installed.
  */
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
@@ -52,7 +52,8 @@ wf_status wf_par_gradients_settle(wf_par_gradients *g);
 /* Refuses a step in which some micro-step has not ended. */
 wf_status wf_par_gradients_complete(const wf_par_gradients *g);
 
-/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that they come to. */
+/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that
+   they come to. */
 void wf_par_gradients_list(wf_par_gradients *g);
 
 #endif

@@ -17,8 +17,9 @@
  */
 wf_status wf_par_quantise(wf_par *par, wf_tensor *nf4, const float *values);
 
-/* Stores a parameter that is stored as nf4 as modules compute with it from now on, with the same numbers; any other stays
-   as it is. Units have to be sharded (wf_par_models_change). Errors in the context: WF_ENOMEM. */
+/* Stores a parameter that is stored as nf4 as modules compute with it from now on, with the
+   same numbers; any other stays as it is. Units have to be sharded (wf_par_models_change).
+   Errors in the context: WF_ENOMEM. */
 wf_status wf_par_unquantise(wf_par *par, wf_nn_parameter *p);
 
 #endif

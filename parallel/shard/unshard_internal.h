@@ -23,8 +23,8 @@ wf_status wf_par_unit_pin(wf_par_unit *unit);
 wf_status wf_par_unit_wait(wf_par_unit *unit);
 void wf_par_unit_unpin(wf_par_unit *unit);
 
-/* Reshards all units, also what was prefetched and never used. After an error what is in flight stays so, since its
-   peers may never come: it ends at the next use, or with the plan. */
+/* Reshards all units, also what was prefetched and never used. After an error what is in flight
+   stays so, since its peers may never come: it ends at the next use, or with the plan. */
 void wf_par_units_reshard(wf_par_units *all);
 
 /* Reshards all before parameters change, or after: also parameters kept unsharded, and
@@ -34,8 +34,8 @@ void wf_par_units_change(wf_par_units *all);
 /* Returns true where the unit is the one that was expected next. */
 bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
 
-/* The same for every planned model of a rank: its stored parameters are about to be overwritten,
-   by a checkpoint or by weights from elsewhere. */
+/* The same for every planned model of a rank: its stored parameters are about to be
+   overwritten, by a checkpoint or by weights from elsewhere. */
 void wf_par_models_change(wf_par *par);
 
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */

@@ -1,4 +1,5 @@
-/* parallel/shard/update_internal.h - the optimizer's step on parameters as they are stored. Not installed. */
+/* parallel/shard/update_internal.h - the optimizer's step on parameters as they are stored. Not
+   installed. */
 #ifndef WF_PARALLEL_SHARD_UPDATE_INTERNAL_H
 #define WF_PARALLEL_SHARD_UPDATE_INTERNAL_H
 

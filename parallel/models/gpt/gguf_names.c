@@ -85,7 +85,8 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
                  "has not";
 }
 
-/* Returns what a model has that not all have: what a file of an architecture has or cannot say. */
+/* Returns what a model has that not all have: what a file of an architecture has or cannot
+   say. */
 static unsigned traits_of(const wf_nn_gpt_config *m)
 {
     unsigned traits = 0;
@@ -123,7 +124,8 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            (m->tied || !(f->words & IS_TIED));
 }
 
-/* NULL: llama.cpp has no model of these properties. A family that has biases goes before one that may have them. */
+/* NULL: llama.cpp has no model of these properties. A family that has biases goes before one
+   that may have them. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
     const unsigned traits = traits_of(m), biases = QKV_BIAS | OTHER_BIAS;

@@ -131,7 +131,8 @@ static void leave_adapters_out(wf_hf_writer *w)
             w->parameter[w->count++] = w->parameter[i];
 }
 
-/* The types that weights can be written as: rows of core/dtype.def, and one that tensors never have. */
+/* The types that weights can be written as: rows of core/dtype.def, and one that tensors never
+   have. */
 static const struct {
     const char *text;
     wf_safetensors_dtype type;
