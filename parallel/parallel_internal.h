@@ -41,10 +41,10 @@ struct wf_par {
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
     bool reported_inexact;                 /* wf_par_report_inexact has written its line */
-    struct place *places;                  /* what plans have put into models */
+    struct place *places;                  /* the hooks and records of plans in models */
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
-    struct wf_par_sharding_plan *plans;    /* what has been asked for, model by model */
+    struct wf_par_sharding_plan *plans;    /* the requests of plans, model by model */
 };
 
 /* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside
@@ -59,7 +59,7 @@ typedef struct wf_par_parameter_state {
     /* its gradient's: when the step is reduced; after a micro-step that sums it over ranks */
     const wf_layout *gradient, *micro;
     const wf_layout *optimizer;
-    /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
+    /* its stored type: f32; where it is frozen that of its compute copy, or nf4 */
     wf_dtype stored;
     /* gathered: in its compute layout, absent between uses; NULL where that is the stored
        one */
@@ -68,7 +68,7 @@ typedef struct wf_par_parameter_state {
        after an update; NULL in between, and where parameters are f32 */
     wf_tensor *low_precision;
     int64_t owner;   /* the lowest module that has all its uses, see units.c */
-    int64_t slot;    /* where its gradients are, see gradient_slots_internal.h */
+    int64_t slot;    /* index of its gradients, see gradient_slots_internal.h */
     int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
     bool styled;     /* a style has said how it is used */
 } wf_par_parameter_state;
@@ -88,7 +88,7 @@ static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *para
     return false;
 }
 
-/* What is gathered of it: as modules compute with it, or nf4, which ops take as that. */
+/* Returns the gathered type: that of the compute copy, or nf4, which ops take as that. */
 static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_parameter_state *h)
 {
     return h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;

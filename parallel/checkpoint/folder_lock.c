@@ -68,7 +68,7 @@ void wf_folder_withdraw(const char *dir)
     bool more = false;
 
     snprintf(path, sizeof path, "%s/best", dir);
-    rmdir(path); /* where there is none in it */
+    rmdir(path); /* only an empty one goes */
     inside = opendir(dir);
     while (inside && (e = readdir(inside)))
         more = more ||

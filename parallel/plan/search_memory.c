@@ -1,7 +1,7 @@
 /*
- * parallel/plan/search_memory.c - what a candidate's ranks take, before it is planned: what four and five blocks take in a
- * plan says what a block keeps of a micro-batch and what is there once; parameters, gradients and the
- * optimizer's state follow from sizes.
+ * parallel/plan/search_memory.c - what a candidate's ranks take, before it is planned: what
+ * four and five blocks take in a plan says what a block keeps of a micro-batch and what is
+ * there once; parameters, gradients and the optimizer's state follow from sizes.
  */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
@@ -9,7 +9,8 @@
 
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
-/* What changes what a block keeps. Its parameters and gradients are in so many shards that they do not show. */
+/* Returns the candidate with those fields alone that change the memory of a block. Its
+   parameters and gradients are in so many shards that they do not show. */
 static wf_search_candidate key_of(const wf_search_candidate *c)
 {
     return (wf_search_candidate){.pp = 1,
@@ -44,7 +45,8 @@ static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *
     return 4 * open_sums(done);
 }
 
-/* Bytes of a parameter's moments, at least: of 8 bits without the scales, which follow from the length of rows. */
+/* Bytes of a parameter's moments, at least: of 8 bits without the scales, which follow from the
+   length of rows. */
 static double moment_bytes(const char *optimizer)
 {
     return strcmp(optimizer, "adamw") == 0 ? 8 : strcmp(optimizer, "adamw8bit") == 0 ? 2 : 0;
@@ -158,7 +160,8 @@ static holding holding_of(const wf_search *s, const wf_search_candidate *c,
                      .weights = wf_sim_block_weights(&s->model) / c->tp};
 }
 
-/* Of layouts of small models no estimate was more than a hundredth above its plan. What is above by less is planned. */
+/* Estimates of layouts of small models were at most a hundredth above their plans; so a
+   candidate is planned where its estimate exceeds the limit by less than this slack. */
 bool wf_search_may_fit_in(double bytes, size_t limit)
 {
     const double slack = 1.02;
@@ -199,7 +202,8 @@ double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
     return most;
 }
 
-/* The least that it can be, whose table is not made yet: activations as backward begins, or gradients at the end. */
+/* The least that it can be, whose table is not made yet: activations as backward begins, or
+   gradients at the end. */
 double wf_search_least_memory(wf_search *s, const wf_search_candidate *c)
 {
     const wf_search_measured *m = measure(s, c);

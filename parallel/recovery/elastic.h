@@ -29,7 +29,8 @@ typedef struct wf_elastic_step {
 enum { WF_ELASTIC_RANKS = 4096, WF_ELASTIC_RUN = 96 };
 
 /**
- * wf_elastic - what the launches of a run share, and their ranks write to; WF_ELASTIC at first
+ * wf_elastic - the state that the launches of a run share, and their ranks write to; WF_ELASTIC
+ * at first
  *
  * A run that is not elastic has one as well, without snapshots. Owner of `job`: the caller,
  * free.

@@ -26,7 +26,7 @@ typedef struct wf_elastic_rank {
     wf_elastic *elastic;
     wf_par *par;
     wf_par_trainer *trainer;
-    wf_par_snapshot *into; /* where the rank leaves its state; NULL: nowhere */
+    wf_par_snapshot *into; /* the folder for the rank's state at the end; NULL: none */
     bool restarted;        /* launches or starts were before this one */
     int64_t kept,
         /* steps of the state that there is, and of the newest checkpoint; -1: none */

@@ -24,7 +24,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_step_report - what a report says of a run beside what its step took. */
+/** wf_step_report - the facts of a run that a report has beside those of its step. */
 typedef struct wf_step_report {
     const char *strategy;
     const char *facts;     /* an object of JSON about the model; NULL: none */

@@ -212,7 +212,8 @@ int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, 
     return wf_tree_node(micros, micro, end, WF_MOST_JOINED);
 }
 
-/* What of a slot is to be summed over ranks; it is released when that has begun. */
+/* Lists the part of a slot that is to be summed over ranks; it is released when that has
+   begun. */
 static void list_sum(wf_par_gradients *g, const wf_par_parameter_state *h, int u,
                      wf_tensor *sum)
 {

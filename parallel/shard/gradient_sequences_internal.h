@@ -18,8 +18,8 @@
    scope's, NULL after an error. */
 wf_tensor *wf_par_per_sequence_put(wf_par *par, wf_tensor *grad);
 
-/* Where it is to go: rows whole over the ranks that each micro-step sums, the rest split over
-   these, as the gradient is kept or in dim 0. */
+/* Returns the target layout of gradients per sequence: rows whole over the ranks that each
+   micro-step sums, the rest split over these, as the gradient is kept or in dim 0. */
 const wf_layout *wf_par_per_sequence_layout(wf_par *par, const wf_par_parameter_state *h,
                                             const wf_tensor *rows);
 

@@ -75,7 +75,7 @@ static wf_tensor *quantised(wf_par *par, const wf_nn_parameter *p, const wf_tens
     return status == WF_OK ? y : NULL;
 }
 
-/* What it starts from, in its shard layout; recipes are replayed in f32. */
+/* Makes the initial value, in its shard layout; recipes are replayed in f32. */
 static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
 {
     wf_context *ctx = par->ctx;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a plan puts into a module. */
+/* A plan's hook in a module: the style that acts there, and the module's unit. */
 typedef struct place {
     wf_nn_hooks hooks;
     const wf_par *par;
@@ -90,7 +90,7 @@ static void at_leave(void *self, wf_nn_module *module)
         wf_par_unit_leave(p->unit);
 }
 
-/* What a plan has put into a module, among the hooks of others; NULL: nothing. */
+/* Returns a plan's hook in a module, among those of others; NULL: it has none. */
 static place *place_of(const wf_nn_module *m)
 {
     for (int i = 0; i < m->n_hooks; i++)

@@ -245,8 +245,8 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
     return layout;
 }
 
-/* What is frozen needs no bits that modules do not compute with; of matrices between features 4
-   may do. */
+/* Returns the stored type. Frozen parameters need only the bits of their compute copy; matrices
+   between features may be stored in 4. */
 static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
     bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix && p->tensor->ndim == 2;

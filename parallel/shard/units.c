@@ -1,5 +1,4 @@
-/* parallel/shard/units.c - the wrap policy: the modules that are FSDP units, and their
-   parameters. */
+/* parallel/shard/units.c - the wrap policy: FSDP units, and their parameters. */
 #include "parallel/shard/units_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
@@ -21,8 +20,7 @@ typedef struct tree {
     int64_t count, visited; /* entries that a visit has come by */
 } tree;
 
-/* Returns true where `path` is below `above`: all are below "", "block.10" not below
-   "block.1". */
+/* Returns true where `path` is below `above`: "block.1.mlp" is below "block.1", and below "". */
 static bool below(const char *path, const char *above)
 {
     size_t n = strlen(above);
@@ -137,7 +135,7 @@ static wf_status check_rules(const tree *t)
     return status;
 }
 
-/* The root is a unit whatever it has; rules by type or size are for modules below it. */
+/* The root is always a unit; rules by type or size are for modules below it. */
 static bool is_for(const wf_par_shard_rule *r, const entry *e)
 {
     if (e->parent < 0 && (r->min_elements > 0 || r->type))
@@ -185,7 +183,7 @@ static int64_t wrap(tree *t)
     return units;
 }
 
-/* The lowest unit that has all uses of a parameter. */
+/* Returns the lowest unit that has all uses of a parameter. */
 static const entry *unit_entry_of(const tree *t, const wf_nn_parameter *p)
 {
     int64_t at = wf_par_state_of(p)->owner;
@@ -229,7 +227,7 @@ static wf_status choose_reduced(const tree *t)
     return WF_OK;
 }
 
-/* Parameters follow their unit. */
+/* Gives parameters the policy of their unit, and layouts. */
 static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -283,7 +281,7 @@ static void choose_reshard(wf_par_units *all)
     }
 }
 
-/* The modules will run in the order of the tree, as far as one can know. */
+/* Expects the modules to run in the order of the tree, until a first pass has shown it. */
 static wf_status expect_order(wf_par_units *all)
 {
     for (int64_t u = 0; u < all->count; u++)

@@ -116,7 +116,7 @@ enum {
     BUCKET_BYTES = 25 << 20, /* gradients go together in so many */
     ADAMW_BYTES = 28, /* for a parameter: gradient, and master and moments read and written */
     NORM_BYTES = 4,
-    COPY_BYTES = 2 /* of bf16 compute copies */
+    COPY_BYTES = 2 /* to make bf16 compute copies */
 };
 
 void wf_sim_step_end(const wf_sim_costing *c, const wf_sim_step *block, double blocks,

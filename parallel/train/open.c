@@ -41,13 +41,14 @@ static wf_status check_model(wf_par_trainer *t)
     return WF_OK;
 }
 
-/* What a sum over the batch goes through: ranks along an axis, or micro-steps. */
+/* A level of the sum over the batch: ranks along an axis, or micro-steps. */
 typedef struct level {
     const char *axis; /* NULL: micro-steps */
     int64_t count;
 } level;
 
-/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns how many there are then. */
+/* Data-parallel axes over which each micro-step sums, or the others, behind n levels; returns
+   how many there are then. */
 static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 {
     for (int i = 0; i < par->n_dp; i++) {
@@ -61,9 +62,10 @@ static int add_axes(const wf_par *par, bool reduced, level *l, int n)
 }
 
 /*
- * The numbers of sequences have digits, those of read_batch.c, and each is summed in a midpoint tree of its
- * own. All together they are the tree over the batch where a digit is a power of two, or has single
- * sequences below it: halves of c x s sequences are halves of c, unless c is odd and s above 1.
+ * The numbers of sequences have digits, those of read_batch.c, and each is summed in a midpoint
+ * tree of its own. All together they are the tree over the batch where a digit is a power of
+ * two, or has single sequences below it: halves of c x s sequences are halves of c, unless c is
+ * odd and s above 1.
  */
 static void tell_order(const wf_par_trainer *t)
 {
@@ -99,8 +101,8 @@ static void tell_order(const wf_par_trainer *t)
     }
 }
 
-/* Whether the sequences of a micro-step, one a rank, are a node of the tree over those of a step, and the ranks along one of
-   several axes nodes of that. */
+/* Returns true where the sequences of a micro-step, one a rank, are a node of the tree over
+   those of a step, and the ranks along one of several axes nodes of that. */
 static bool are_nodes(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
@@ -117,7 +119,7 @@ static bool are_nodes(const wf_par_trainer *t)
     return true;
 }
 
-/* How many sequences each rank and micro-step has: all as many, or one or none. */
+/* Divides the batch: every rank and micro-step has equally many sequences, or one or none. */
 static wf_status divide_batch(wf_par_trainer *t)
 {
     wf_par_train_options *o = &t->options;
@@ -198,7 +200,8 @@ static const wf_par_engine *choose_engine(const wf_par *par, const wf_par_train_
     return par->options.cuda_graph ? &wf_par_engine_graph : &wf_par_engine_eager;
 }
 
-/* Makes what a trainer has beside its options: losses, its engine's own, optimizer, copies of buddies. */
+/* Makes what a trainer has beside its options: losses, its engine's own, optimizer, copies of
+   buddies. */
 static wf_status make_parts(wf_par_trainer *t)
 {
     wf_par *par = t->par;
