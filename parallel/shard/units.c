@@ -20,7 +20,7 @@ typedef struct tree {
     int64_t count, visited; /* entries that a visit has come by */
 } tree;
 
-/* Returns true where `path` is below `above`: "block.1.mlp" is below "block.1", and below "". */
+/* Returns true where `path` is below `above`: "block.1.mlp" is below "block.1" and below "". */
 static bool below(const char *path, const char *above)
 {
     size_t n = strlen(above);
