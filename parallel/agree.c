@@ -6,8 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Up the tree: what the ranks below have, and `mine`. Down by one broadcast, which ends well on all
-   ranks or on none: a rank that knows may fail and leave at once, and its peers know it too. */
+/* Up the tree: what the ranks below have, and `mine`. Down by one broadcast, which ends well on
+   all ranks or on none: a rank that knows may fail and leave at once, and its peers know it
+   too. */
 static wf_status up_and_down(wf_comm *world, size_t bytes, void *mine, void *room,
                              wf_combine *combine, wf_error *error)
 {
@@ -50,7 +51,7 @@ static void add(void *into, const void *from, size_t bytes)
         a[i] += b[i];
 }
 
-/* What a rank that has failed has to say. */
+/* The failure of a rank, as it is sent. */
 typedef struct failure {
     int rank;
     wf_error error;

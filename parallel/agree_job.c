@@ -1,4 +1,5 @@
-/* parallel/agree_job.c - jobs of ranks, compared by hash and, where hashes differ, entry by entry with those of rank 0. */
+/* parallel/agree_job.c - jobs of ranks, compared by hash and, where hashes differ, entry by
+   entry with those of rank 0. */
 #include "mesh/comm/collective.h"
 #include "parallel/agree.h"
 #include "parallel/agree_internal.h"
@@ -24,8 +25,8 @@ static void widen(void *into, const void *from, size_t bytes)
     a->most = b->most > a->most ? b->most : a->most;
 }
 
-/* Ranks whose entries are not those of rank 0: how many, the first ones in ascending order, and what the first of them
-   found. */
+/* Ranks whose entries are not those of rank 0: how many, the first ones in ascending order, and
+   what the first of them found. */
 typedef struct found {
     int32_t count, rank[SHOWN];
     char text[1100];
@@ -60,7 +61,8 @@ wf_par_party wf_par_party_of(int rank)
     return p;
 }
 
-/* The text of rank 0, ended by 0, and who that is in *zero. NULL: an error, in the context. Owner: caller. */
+/* The text of rank 0, ended by 0, and who that is in *zero. NULL: an error, in the context.
+   Owner: caller. */
 static char *text_of_zero(wf_par *par, const wf_job *job, size_t *bytes, wf_par_party *zero)
 {
     wf_comm *world = wf_mesh_world(par->mesh);
@@ -86,7 +88,8 @@ static char *text_of_zero(wf_par *par, const wf_job *job, size_t *bytes, wf_par_
     return NULL;
 }
 
-/* Compare this rank's entries with those of rank 0, and the same on all ranks: tell what the first one found. */
+/* Compare this rank's entries with those of rank 0, and the same on all ranks: tell what the
+   first one found. */
 static wf_status name_differences(wf_par *par, const wf_job *job)
 {
     int rank = wf_context_rank(par->ctx);

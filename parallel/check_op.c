@@ -1,6 +1,6 @@
 /*
- * parallel/check_op.c - is an op right? Here on one rank: gradients against differences, kernels against
- * reference loops. What layouts make of it is in parallel/check_op_layouts.c.
+ * parallel/check_op.c - is an op right? Here on one rank: gradients against differences,
+ * kernels against reference loops. What layouts make of it is in parallel/check_op_layouts.c.
  */
 #include "kernels/devices.h"
 #include "parallel/check_op_internal.h"
@@ -16,7 +16,7 @@ static wf_context *context_over(wf_device *device, wf_error *error)
     return device ? wf_context_open(device, &options, error) : NULL;
 }
 
-/* What a context says has gone wrong. */
+/* Copies the error of a context. */
 static wf_status reason(wf_context *ctx, wf_error *error)
 {
     return wf_error_set(error, wf_context_status(ctx), "%s", wf_context_error(ctx)->text);
@@ -189,7 +189,8 @@ static void note(wf_op_check_report *report, const char *format, ...)
     va_end(args);
 }
 
-/* What is legal, and seldom meant: numbers that no gradient is asked of were not differentiated. */
+/* Notes legal but unusual properties: numbers that no gradient is asked of were not
+   differentiated. */
 static void note_constants(const wf_op_check *c, wf_op_check_report *report)
 {
     int floats = 0, constant = 0;

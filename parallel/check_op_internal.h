@@ -1,4 +1,5 @@
-/* parallel/check_op_internal.h - one run of an op that is checked, for parallel/check_op*.c. Not installed. */
+/* parallel/check_op_internal.h - one run of an op that is checked, for parallel/check_op*.c.
+   Not installed. */
 #ifndef WF_PARALLEL_CHECK_OP_INTERNAL_H
 #define WF_PARALLEL_CHECK_OP_INTERNAL_H
 
@@ -15,7 +16,7 @@ typedef struct wf_op_results {
     int n_outputs; /* so many were made, before gradients were asked for */
 } wf_op_results;
 
-/* How a run is made. */
+/* The way a run is made. */
 typedef struct wf_op_run {
     const wf_op_check *check;
     wf_context *ctx;
@@ -27,8 +28,8 @@ typedef struct wf_op_run {
     double by;
 } wf_op_run;
 
-/* Run the op, and keep what it makes; the caller forgets it, whatever is returned. Collective where
-   there is a mesh. */
+/* Run the op, and keep what it makes; the caller forgets it, whatever is returned. Collective
+   where there is a mesh. */
 wf_status wf_op_run_once(const wf_op_run *run, wf_op_results *results);
 void wf_op_results_forget(wf_op_results *results);
 
@@ -38,8 +39,8 @@ double wf_op_weight(int output, int64_t index);
 /* "output 0", "the gradient of operand 2". */
 const char *wf_op_result_name(int result, char text[48]);
 
-/* |a - b| of a result, relative to |b|, or to a tenth of the largest among its fellows: some gradients
-   vanish, as that of a query with one key. */
+/* |a - b| of a result, relative to |b|, or to a tenth of the largest among its fellows: some
+   gradients vanish, as that of a query with one key. */
 double wf_op_distance(const wf_op_results *a, const wf_op_results *b, int result);
 
 /* Step 3 of wf_check_op; `one` are the results of the CPU on one rank. */

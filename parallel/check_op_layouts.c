@@ -1,9 +1,9 @@
 /*
- * parallel/check_op_layouts.c - what layouts make of an op, on a small mesh of two axes, ranks as threads:
- * the bits of one rank, or a text that says why not.
+ * parallel/check_op_layouts.c - what layouts make of an op, on a small mesh of two axes, ranks
+ * as threads: the bits of one rank, or a text that says why not.
  *
- * Every way to lay the operands out on the first axis alone is tried. What is refused there is refused
- * with a second axis too, so of those that are left all pairs are tried on both.
+ * Every way to lay the operands out on the first axis alone is tried. What is refused there is
+ * refused with a second axis too, so of those that are left all pairs are tried on both.
  */
 #include "kernels/devices.h"
 #include "mesh/array/mesh.h"
@@ -17,7 +17,8 @@
 /* Workers of each rank here; the one rank that all are compared with has one. */
 enum { THREADS = 2, ROOM_FOR_MORE = 40 };
 
-/* What an axis does to each operand: 0 nothing, d + 1 splits dim d, ndim + 1 leaves it partial. */
+/* The effect of an axis on each operand: 0 none, d + 1 splits dim d, ndim + 1 leaves it
+   partial. */
 typedef struct combination {
     unsigned char choice[WF_MAX_INPUTS];
 } combination;
@@ -36,7 +37,7 @@ typedef struct layouts {
     int64_t unlisted; /* refusals that there was no room for */
 } layouts;
 
-/* What all ranks are launched with. */
+/* The argument of all ranks. */
 typedef struct job {
     const wf_op_check *check;
     const wf_op_results *one;
@@ -87,7 +88,7 @@ static const char *print_layouts(const layouts *l, const wf_op_run *run, char *t
     return text;
 }
 
-/* What is wrong with a run, shown with its layouts. */
+/* Reports a wrong run, with its layouts. */
 static wf_status blame(const layouts *l, const wf_op_run *run, const char *what)
 {
     char text[384];
@@ -135,7 +136,8 @@ static wf_status check_accepted(layouts *l, const wf_op_run *run, const wf_op_re
     return status;
 }
 
-/* Add a line to the list of what was refused on one axis, or count what there is no room for. */
+/* Add a line to the list of what was refused on one axis, or count what there is no room
+   for. */
 static void list(layouts *l, const wf_op_run *run, bool gradient, const char *why)
 {
     char layout[256], line[640];
@@ -156,8 +158,8 @@ static void list(layouts *l, const wf_op_run *run, bool gradient, const char *wh
     }
 }
 
-/* Layouts may be refused; any other failure is one of the op. What the op accepts and its gradient does not has the
-   outputs of one rank all the same. */
+/* Layouts may be refused; any other failure is one of the op. What the op accepts and its
+   gradient does not has the outputs of one rank all the same. */
 static wf_status check_refused(layouts *l, const wf_op_run *run, const wf_op_results *r,
                                bool one_axis)
 {
@@ -178,7 +180,8 @@ static wf_status check_refused(layouts *l, const wf_op_run *run, const wf_op_res
     return WF_OK;
 }
 
-/* Run the op with its operands laid out by both axes; whether that is legal goes into `accepted`. */
+/* Run the op with its operands laid out by both axes; whether that is legal goes into
+   `accepted`. */
 static wf_status try(layouts *l, const combination *first, const combination *second,
                      bool *accepted)
 {
@@ -221,7 +224,8 @@ static wf_status try_all(layouts *l)
         if (status == WF_OK && accepted)
             status = accept(l, &c);
     } while (status == WF_OK && next(l->check, &c));
-    /* the first accepted one splits nothing; with it first, a pair is of the second axis alone */
+    /* the first accepted one splits nothing; with it first, a pair is of the second axis
+       alone */
     for (int64_t p = 0; p < l->n_accepted; p++)
         for (int64_t q = 1; q < l->n_accepted && status == WF_OK; q++)
             status = try(l, &l->accepted[p], &l->accepted[q], &accepted);

@@ -48,7 +48,7 @@ static double element(const wf_tensor *t, int64_t i)
     return t->dtype == WF_F64 ? ((const double *)t->data)[i] : ((const float *)t->data)[i];
 }
 
-/* Where element e of this rank's part is in the whole tensor. */
+/* Returns where element e of this rank's part is in the whole tensor. */
 static int64_t whole_index(const wf_tensor *t, int64_t e)
 {
     int64_t index = 0, stride = 1;
@@ -86,7 +86,8 @@ static double operand_element(const void *arg, int64_t index)
     return a->nothing ? 0 : operand_value(a->run, a->i, index);
 }
 
-/* Whether the shares of a partial operand lie elsewhere: the first rank of each axis has all of it. */
+/* Returns true where a rank's term of a partial operand is zero: the first rank of each axis
+   has all of it. */
 static bool has_nothing(const wf_mesh *mesh, const wf_layout *layout)
 {
     bool nothing = false;

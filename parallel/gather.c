@@ -6,7 +6,7 @@
 
 enum { SLAB = 1 << 18 };
 
-/* What rank 0 has of another one so far. */
+/* The bytes that rank 0 has received from another one so far. */
 typedef struct part {
     char *data;
     uint64_t bytes;

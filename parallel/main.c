@@ -90,7 +90,7 @@ static wf_status run_rank(wf_rank *rank, void *arg)
         fprintf(stderr, "%s: warning: %s\n", j->program, rank->warning);
     status = j->function(par, j->arg);
     if (wf_context_status(wf_par_context(par)) != WF_OK)
-        rank->error = *wf_context_error(wf_par_context(par)); /* what failed first */
+        rank->error = *wf_context_error(wf_par_context(par)); /* the first failure */
     else if (status != WF_OK && rank->error.code == WF_OK)
         wf_error_set(&rank->error, status,
                      "rank %d: its function returned status %d, and no error is in its context",
@@ -111,7 +111,8 @@ static void report(const wf_error *error, void *arg)
         wf_par_report_line(j->program, "%s", error->text);
 }
 
-/* The size that an argument --NAME sets: of an axis of the program's own, or tp and dp. NULL: none. */
+/* The size that an argument --NAME sets: of an axis of the program's own, or tp and dp. NULL:
+   none. */
 static int *size_of(job *j, const char *argument)
 {
     if (strncmp(argument, "--", 2) != 0)
@@ -186,7 +187,8 @@ const char *wf_par_program_name(int argc, char **argv)
     return slash ? slash + 1 : argc > 0 ? argv[0] : "weft";
 }
 
-/* What the processes of the program must have alike before their ranks meet: the mesh. Trainers compare the rest. */
+/* Adds the mesh to the job, which the processes must have alike before their ranks meet.
+   Trainers compare the rest. */
 static void add_mesh(const job *j, wf_job *made)
 {
     const wf_par_options *o = &j->options;

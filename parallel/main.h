@@ -38,8 +38,8 @@ enum { WF_PAR_STALL_TIMEOUT = 1800 };
 WF_API int wf_par_main(int argc, char **argv, const wf_par_options *options,
                        wf_status (*function)(wf_par *par, void *arg), void *arg);
 
-/** wf_par_report_line - writes "PROGRAM: TEXT" on stderr, as a program does that has something to report; NULL: the text
- * alone */
+/** wf_par_report_line - writes "PROGRAM: TEXT" on stderr, as a program does that has something
+ * to report; NULL: the text alone */
 WF_API void wf_par_report_line(const char *program, const char *format, ...) WF_PRINTF(2, 3);
 
 /** wf_par_warn - writes a warning to stderr, as a callback of warnings: `program` is the name

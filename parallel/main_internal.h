@@ -1,4 +1,5 @@
-/* parallel/main_internal.h - the ranks of a program: started, reported, and their exit status. */
+/* parallel/main_internal.h - the ranks of a program: started, reported, and their exit
+   status. */
 #ifndef WF_PARALLEL_MAIN_INTERNAL_H
 #define WF_PARALLEL_MAIN_INTERNAL_H
 
@@ -22,15 +23,16 @@ typedef struct wf_par_start {
 /* Returns the name of a program by its path. */
 const char *wf_par_program_name(int argc, char **argv);
 
-/* Copies the axes of the options, whose sizes may then be changed. Errors: WF_EINVAL: there are too many */
+/* Copies the axes of the options, whose sizes may then be changed. Errors: WF_EINVAL: there are
+   too many */
 wf_status wf_par_start_axes(wf_par_start *start, wf_error *error);
 
-/* Launches the ranks once, as wf_par_main does. end: filled in. error: of this process, which others hear of, or WF_OK; of the
-   launch on return. Returns its status. */
+/* Launches the ranks once, as wf_par_main does. end: filled in. error: of this process, which
+   others hear of, or WF_OK; of the launch on return. Returns its status. */
 wf_status wf_par_start_launch(wf_par_start *start, wf_launch_end *end, wf_error *error);
 
-/* Prints the error where no other process does. Returns the exit status `status`, with which the process ends here where ranks
-   are stuck. */
+/* Prints the error where no other process does. Returns the exit status `status`, with which
+   the process ends here where ranks are stuck. */
 int wf_par_start_end(const wf_par_start *start, const wf_launch_end *end, const wf_error *error,
                      int status);
 

@@ -1,15 +1,16 @@
 /*
- * parallel/parallel_internal.h - a rank's parallel run, and what data parallelism decides about each
- * parameter: a strategy is a row of choices, and the mechanism (shard/units_internal.h,
+ * parallel/parallel_internal.h - a rank's parallel run, and what data parallelism decides about
+ * each parameter: a strategy is a row of choices, and the mechanism (shard/units_internal.h,
  * unshard_internal.h, gradient_reduce_internal.h) is shared. Not installed.
  *
- * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter has the layout that tensor
- * parallelism gives it. It is stored, like its gradient and its optimizer state, in that one too, or sharded: one dim is
- * cut further by one of the data-parallel axes. docs/architecture.md has a picture of its states.
+ * Some axes of the mesh are data-parallel: they split the batch. To compute with, a parameter
+ * has the layout that tensor parallelism gives it. It is stored, like its gradient and its
+ * optimizer state, in that one too, or sharded: one dim is cut further by one of the
+ * data-parallel axes. docs/architecture.md has a picture of its states.
  *
- * Where parameters are bf16, the stored one is the f32 master, which lies where the optimizer's state does; what modules
- * compute with is bf16 and always gathered, be it from this rank alone. One that is frozen has no master: what is stored
- * is what modules compute with.
+ * Where parameters are bf16, the stored one is the f32 master, which lies where the optimizer's
+ * state does; what modules compute with is bf16 and always gathered, be it from this rank
+ * alone. One that is frozen has no master: what is stored is what modules compute with.
  */
 #ifndef WF_PARALLEL_PARALLEL_INTERNAL_H
 #define WF_PARALLEL_PARALLEL_INTERNAL_H
@@ -19,10 +20,10 @@
 
 enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective */
 
-/* How the data-parallel ranks hold the parameters of some modules. */
+/* The strategy of some modules' parameters over data-parallel ranks. */
 typedef struct wf_par_policy {
     const wf_par_strategy *strategy;
-    int axis;     /* what it splits is split over this one; the others hold copies */
+    int axis;     /* the axis that shards; the others hold copies */
     int prefetch; /* units that are gathered ahead of the one that runs */
     wf_par_reshard reshard;
 } wf_par_policy;
@@ -32,22 +33,22 @@ struct wf_par {
     wf_mesh *mesh;
     wf_par_options options;
     wf_comm *world;
-    wf_pace pace;                   /* where options have a machine for it */
+    wf_pace pace;                   /* set where options have a machine for it */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
     wf_par_policy policy;           /* the options': what wf_par_plan shards with */
-    unsigned
-        reduced; /* over which gradients are summed in every micro-step, or group; 0: once a step */
+    /* over which gradients are summed in every micro-step, or group; 0: once a step */
+    unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
     bool reported_inexact;                 /* wf_par_report_inexact has written its line */
-    struct place *places;                  /* what plans have put into models */
+    struct place *places;                  /* the hooks and records of plans in models */
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
-    struct wf_par_sharding_plan *plans;    /* what has been asked for, model by model */
+    struct wf_par_sharding_plan *plans;    /* the requests of plans, model by model */
 };
 
-/* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside the stored one
-   (wf_nn_parameter.tensor, in shard_layout and `stored`). */
+/* The state of a parameter: what a sharding plan says of it, and the tensors that it has beside
+   the stored one (wf_nn_parameter.tensor, in shard_layout and `stored`). */
 typedef struct wf_par_parameter_state {
     struct wf_par_parameter_state *next; /* links the rank's list */
     const wf_par_policy *policy;         /* its unit's */
@@ -58,15 +59,16 @@ typedef struct wf_par_parameter_state {
     /* its gradient's: when the step is reduced; after a micro-step that sums it over ranks */
     const wf_layout *gradient, *micro;
     const wf_layout *optimizer;
-    /* what it is stored as: f32, and where it is frozen as modules compute with it, or nf4 */
+    /* its stored type: f32; where it is frozen that of its compute copy, or nf4 */
     wf_dtype stored;
-    /* gathered: in its compute layout, absent between uses; NULL where that is the stored one */
+    /* gathered: in its compute layout, absent between uses; NULL where that is the stored
+       one */
     wf_tensor *gathered;
-    /* the compute copy: bf16 in the shard layout, made of the master when it is first gathered after an update; NULL in
-       between, and where parameters are f32 */
+    /* the compute copy: bf16 in the shard layout, made of the master when it is first gathered
+       after an update; NULL in between, and where parameters are f32 */
     wf_tensor *low_precision;
     int64_t owner;   /* the lowest module that has all its uses, see units.c */
-    int64_t slot;    /* where its gradients are, see gradient_slots_internal.h */
+    int64_t slot;    /* index of its gradients, see gradient_slots_internal.h */
     int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
     bool styled;     /* a style has said how it is used */
 } wf_par_parameter_state;
@@ -76,7 +78,8 @@ static inline wf_par_parameter_state *wf_par_state_of(const wf_nn_parameter *p)
     return p->plan;
 }
 
-/* Whether a model has adapters: of such a one what is frozen lies where it came from, and is kept nowhere else. */
+/* Returns true where a model has adapters: its frozen parameters stay in their own files, and
+   are saved nowhere else. */
 static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *parameter)
 {
     for (int64_t i = 0; i < count; i++)
@@ -85,14 +88,14 @@ static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *para
     return false;
 }
 
-/* What is gathered of it: as modules compute with it, or nf4, which ops take as that. */
+/* Returns the gathered type: that of the compute copy, or nf4, which ops take as that. */
 static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_parameter_state *h)
 {
     return h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
 }
 
-/* Whether gradients are taken unit by unit: to be summed over ranks, to be stored in less, or to be
-   added to those of other micro-steps. */
+/* Returns true where gradients are taken unit by unit: to be summed over ranks, to be stored in
+   fewer bits, or to be added to those of other micro-steps. */
 static inline bool wf_par_takes_units(const wf_par *par)
 {
     return par->reduced || par->options.reduce_dtype != WF_F32 || par->options.exact_off;
@@ -110,14 +113,16 @@ bool wf_par_is_gathered(const wf_par *par, const wf_nn_parameter *p);
 /* The name of the strategy of all units; "per_module" where they differ. */
 const char *wf_par_strategy_of(const wf_par *par);
 
-/* Whether an axis is one of the data-parallel ones; all of these, a bit each. */
+/* Returns true for a data-parallel axis; all of these, a bit each. */
 bool wf_par_is_dp(const wf_par *par, int axis);
 unsigned wf_par_dp_axes(const wf_par *par);
 
-/* The other axes but that of a pipeline: those that sharding plans may split tensors over. */
+/* Returns the other axes but that of a pipeline: those that sharding plans may split tensors
+   over. */
 unsigned wf_par_tensor_axes(const wf_par *par);
 
-/* The axes over which gradients of this policy are summed together in a micro-step, a bit each. */
+/* The axes over which gradients of this policy are summed together in a micro-step, a bit
+   each. */
 unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy);
 
 /* Ranks along all of these axes, a bit each. */
@@ -132,15 +137,17 @@ void wf_par_tell_axis(wf_par *par, int axis);
 /* Fill in the layouts that follow from `use` and the policy. */
 void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_state *h);
 
-/* Writes to standard error, from the first rank and once, why the layout is not exact; nothing in a plan, and while it is exact
-   as far as is known. */
+/* Writes to standard error, from the first rank and once, why the layout is not exact; nothing
+   in a plan, and while it is exact as far as is known. */
 void wf_par_report_inexact(wf_par *par);
 
-/* Writes a warning to standard error where the rank is 0, and not in a plan: for wf_context_on_warning. */
+/* Writes a warning to standard error where the rank is 0, and not in a plan: for
+   wf_context_on_warning. */
 void wf_par_print_warning(void *par, const char *text);
 
-/* Of the ranks that hold the same part of a parameter, of its gradient or of a moment, the one that is first
-   on every other axis counts it; on the axis of a pipeline, the one of its first stage. */
+/* Returns true where this rank counts a tensor: of the ranks that hold the same part of a
+   parameter, of its gradient or of a moment, the one that is first on every other axis; on the
+   axis of a pipeline, the one of its first stage. */
 bool wf_par_counts_here(const wf_par *par, const wf_nn_parameter *parameter,
                         const wf_tensor *t);
 
@@ -154,10 +161,10 @@ wf_status wf_par_move_end(wf_par *par, wf_memory_kind kind, wf_move *move, wf_te
 wf_status wf_par_move_run(wf_par *par, wf_memory_kind kind, int64_t count, wf_tensor *const *x,
                           const wf_layout *const *to, wf_tensor **y);
 
-/* Tell the world that this rank gives up, so that nobody waits any more: its peers may wait for it elsewhere. */
+/* Fails the world, so that no peer waits for this rank elsewhere. */
 void wf_par_abandon(wf_par *par);
 
-/* The same, and end what is in flight. */
+/* Fails the world, and ends a move in flight. */
 void wf_par_move_abandon(wf_par *par, wf_move *move, wf_tensor **y);
 
 #endif

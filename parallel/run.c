@@ -17,7 +17,8 @@ void wf_par_tell_axis(wf_par *par, int axis)
                                   wf_mesh_axis_name(par->mesh, axis), size);
 }
 
-/* What is known without a batch: how that is dealt out is a trainer's to judge. */
+/* Finds reasons against exactness that are known without a batch: a trainer judges how that is
+   split. */
 static void find_inexact(wf_par *par)
 {
     const wf_par_options *o = &par->options;
@@ -156,7 +157,7 @@ static bool open_context(wf_par *par, const wf_rank *rank, wf_error *error)
     return par->ctx != NULL;
 }
 
-/* What a rank's collectives take: of the groups that are split off from here on, too. */
+/* Throttles a rank's collectives: of the groups that are split off from here on, too. */
 static wf_status pace_world(wf_par *par, const wf_rank *rank, wf_error *error)
 {
     par->world = rank->world;
@@ -226,7 +227,7 @@ static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
     return WF_OK;
 }
 
-/* The axes that split the batch: those that are named, or dp, or replicate and shard. */
+/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard. */
 static wf_status find_dp_axes(wf_par *par, wf_error *error)
 {
     static const char *const usual[] = {"replicate", "shard"};
@@ -248,7 +249,8 @@ static wf_status find_dp_axes(wf_par *par, wf_error *error)
     return status;
 }
 
-/* Of the usual mesh only shard cuts tensors; of another one any data-parallel axis may. */
+/* Marks the axes that cut finely: of the usual mesh shard alone; of another one any
+   data-parallel axis. */
 static void cut_finely(wf_par *par)
 {
     for (int i = par->options.axes ? 0 : par->n_dp - 1; i < par->n_dp; i++)

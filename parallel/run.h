@@ -20,7 +20,7 @@
 
 WF_BEGIN_DECLS
 
-#define WF_PAR_STRATEGY "full_shard" /* where none is named */
+#define WF_PAR_STRATEGY "full_shard" /* the default */
 
 /** wf_par_accumulate - the time at which gradients of several micro-steps are summed over
  * ranks. */
@@ -124,8 +124,8 @@ WF_API const wf_par_strategy *wf_par_strategy_at(int i);
  * last. */
 WF_API const char *wf_par_strategy_name(int i);
 
-/** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that dp_axes
- * names, or dp where there is one, or replicate and shard */
+/** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that
+ * dp_axes names, or dp where there is one, or replicate and shard */
 WF_API bool wf_par_splits_batch(const wf_par_options *options, const char *axis);
 
 /** wf_par_ranks - returns the ranks of the mesh of these options. */

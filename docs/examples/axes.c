@@ -1,11 +1,11 @@
 /*
- * axes.c - a model of named children, one of them with an op and a sharding style of this project's own, on
- * meshes with axes of one's own: tensor parallelism over one axis, sharding module by module over others, a
- * hook, and a training loop of parts. Nothing divides: 67 tokens and 27 hidden units on 2 ranks. Four
- * meshes give the same digest.
+ * axes.c - a model of named children, one of them with an op and a sharding style of this
+ * project's own, on meshes with axes of one's own: tensor parallelism over one axis, sharding
+ * module by module over others, a hook, and a training loop of parts. Nothing divides: 67
+ * tokens and 27 hidden units on 2 ranks. Four meshes give the same digest.
  *
- * In PyTorch this is init_device_mesh, parallelize_module, fully_shard, register_forward_hook, and
- * zero_grad, backward, clip_grad_norm_, step; see README.md for the lines side by side.
+ * In PyTorch this is init_device_mesh, parallelize_module, fully_shard, register_forward_hook,
+ * and zero_grad, backward, clip_grad_norm_, step; see README.md for the lines side by side.
  */
 #include "my_op.h"
 #include <stdio.h>
@@ -27,7 +27,7 @@ typedef struct run {
     const char *axis;     /* the one that they are sharded over */
     float loss;
     uint64_t digest;
-    int calls; /* what the hook has counted on the first rank */
+    int calls; /* counted by the hook on the first rank */
 } run;
 
 /* y = relu2(x U^T) D^T, by an op of this project's own. */
@@ -38,7 +38,8 @@ static wf_tensor *feed_forward(wf_nn_module *self, wf_tensor *x)
     return wf_nn_at(self, "sum", wf_linear(hidden, wf_nn_weight(self, "down")));
 }
 
-/* A dim says how sums over it are cut: `hidden` in 8 chunks, which tensor parallelism splits. */
+/* A dim says how sums over it are cut: `hidden` in 8 chunks, which tensor parallelism
+   splits. */
 static wf_nn_module *feed_forward_new(wf_context *ctx)
 {
     wf_dim width = wf_dim_width(WIDTH), hidden = wf_dim_chunked(HIDDEN);
@@ -50,12 +51,13 @@ static wf_nn_module *feed_forward_new(wf_context *ctx)
     wf_nn_init_normal(down, 0, 0.1f);
     made = wf_nn_module_new(ctx, "feed_forward", feed_forward, WF_PARAMETER("up", up),
                             WF_PARAMETER("down", down));
-    wf_nn_points(made, "in sum"); /* where a style may have borders */
+    wf_nn_points(made, "in sum"); /* the points at which a style may have borders */
     return made;
 }
 
-/* Tensor parallelism for it: `up` by its rows and `down` by its columns, so that a rank computes with its
-   own hidden units alone; its input is whole, and what "sum" sees is a partial sum, taken there. */
+/* Tensor parallelism for it: `up` by its rows and `down` by its columns, so that a rank
+   computes with its own hidden units alone; its input is whole, and what "sum" sees is a
+   partial sum, taken there. */
 static const wf_par_style feed_forward_style = {
     .name = "feed_forward",
     .splits = (const wf_par_split[]){{"up", 0}, {"down", 1}, {NULL, 0}},
@@ -95,8 +97,8 @@ static wf_nn_module *model_new(wf_context *ctx)
         WF_CHILD("head", wf_nn_linear_new(ctx, &head)), WF_CHILD("loss", wf_nn_loss_new(ctx)));
 }
 
-/* The losses of all tokens, [batch, tokens]. The parameters at the root are its unit's, so a forward
-   pass is a run of the root. */
+/* The losses of all tokens, [batch, tokens]. The parameters at the root are its unit's, so a
+   forward pass is a run of the root. */
 static wf_tensor *losses(wf_nn_module *model, const wf_par_batch *batch)
 {
     const char *outside = wf_nn_enter(model);

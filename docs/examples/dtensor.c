@@ -1,7 +1,7 @@
 /*
- * dtensor.c - tensors over a mesh, by hand: PyTorch's DTensor tutorial. Above each step are its lines of
- * PyTorch; split is Shard(dim), whole is Replicate(), partial is Partial(). Every rank of 2 x 2 checks
- * every number.
+ * dtensor.c - tensors over a mesh, by hand: PyTorch's DTensor tutorial. Above each step are its
+ * lines of PyTorch; split is Shard(dim), whole is Replicate(), partial is Partial(). Every rank
+ * of 2 x 2 checks every number.
  */
 #include <stdio.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static void expect(wf_context *ctx, const char *what, wf_tensor *t, const float 
     char text[256];
 
     if (!all)
-        wf_fail(ctx, WF_EINTERNAL, "there is no %s", what); /* where nothing failed before */
+        wf_fail(ctx, WF_EINTERNAL, "there is no %s", what); /* keeps an earlier error */
     else if (memcmp(all->data, value, (size_t)wf_tensor_count(all) * sizeof *value) != 0)
         wf_fail(ctx, WF_EINTERNAL, "%s has other numbers", what);
     else if (wf_context_rank(ctx) == 0)
@@ -110,8 +110,8 @@ static void local_parts(wf_context *ctx)
 static void own_shares(wf_context *ctx)
 {
     /* w = distribute_tensor(ws, mesh, [Replicate(), Replicate()]).requires_grad_()
-       mine = w.to_local(grad_placements=[Replicate(), Partial()])  # each tp rank adds its share
-       (mine * (mesh.get_local_rank("tp") + 1)).sum().backward() */
+       mine = w.to_local(grad_placements=[Replicate(), Partial()])  # each tp rank adds its
+       share (mine * (mesh.get_local_rank("tp") + 1)).sum().backward() */
     wf_tensor *w = wf_leaf(wf_distribute(ctx, ws, WF_F32, 2, w_dims, NULL));
     wf_tensor *mine = wf_to_local(w, layout(ctx, "whole partial(tp)"));
     float three[OUT * IN];

@@ -1,8 +1,8 @@
 /*
- * pipeline.c - a model of one's own in pipeline stages, over tensor and data parallelism: a chain of
- * blocks, cut where the work is even, and schedules of which one is written here. Whatever runs, the
- * digest is that of one rank. With flags it is a program like gpt_train, which plans, and searches
- * the layouts of, this model.
+ * pipeline.c - a model of one's own in pipeline stages, over tensor and data parallelism: a
+ * chain of blocks, cut where the work is even, and schedules of which one is written here.
+ * Whatever runs, the digest is that of one rank. With flags it is a program like gpt_train,
+ * which plans, and searches the layouts of, this model.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +24,8 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
     return wf_add(x, wf_nn_run(self, "mlp", wf_nn_run(self, "norm", x)));
 }
 
-/* What follows the last step of the chain; the chain and this together are the model's loss. */
+/* Computes the loss from the chain's last result: the chain and this together are the model's
+   loss. */
 static wf_tensor *head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)
 {
     return wf_nn_cross_entropy((wf_nn_loss *)wf_nn_child(model, "loss"),
@@ -80,7 +81,8 @@ static wf_nn_module *model_new(wf_par *par, void *unused)
     return model;
 }
 
-/* A schedule: all forwards, all gradients of inputs from the last stage on, and weights at the end. */
+/* A schedule: all forwards, all gradients of inputs from the last stage on, and weights at the
+   end. */
 static wf_status weights_last(const wf_pipe_shape *shape, wf_pipe_table *table)
 {
     static const wf_pipe_kind kinds[] = {WF_PIPE_F, WF_PIPE_I, WF_PIPE_W};

@@ -1,11 +1,13 @@
 /*
- * rl.c - reinforcement learning where the generator runs on another mesh than the trainer, and its log
- * probabilities are the trainer's, bit for bit: REINFORCE (Williams 1992) on a toy reward.
+ * rl.c - reinforcement learning where the generator runs on another mesh than the trainer, and
+ * its log probabilities are the trainer's, bit for bit: REINFORCE (Williams 1992) on a toy
+ * reward.
  *
- * In each step the weights go from the trainer's layout to the generator's, which writes texts token by token
- * with a key-value cache; the trainer computes the losses of these texts anew, in one pass over all of each. The
- * importance ratio of every token, exp(log p of the trainer - log p of the generator), is 1, and the KL divergence
- * 0: not nearly, and on any pair of meshes. All pairs end with the same weights, too.
+ * In each step the weights go from the trainer's layout to the generator's, which writes texts
+ * token by token with a key-value cache; the trainer computes the losses of these texts anew,
+ * in one pass over all of each. The importance ratio of every token, exp(log p of the trainer -
+ * log p of the generator), is 1, and the KL divergence 0: not nearly, and on any pair of
+ * meshes. All pairs end with the same weights, too.
  */
 #include <math.h>
 #include <stdio.h>
@@ -15,7 +17,7 @@
 
 enum { VOCABULARY = 12, TOKENS = 10, BATCH = 48, STEPS = 80 };
 
-/* What was generated in a step. */
+/* The tokens that a step has generated, with their log probabilities and advantages. */
 typedef struct rollout {
     int32_t token[BATCH][TOKENS + 1];
     float logprob[BATCH][TOKENS], advantage[BATCH][TOKENS];
@@ -26,7 +28,7 @@ typedef struct rollout {
 typedef struct pair {
     const char *name;
     wf_par_options train, generate;
-    double reward; /* what the last step had */
+    double reward; /* the last step's */
     uint64_t digest;
     int64_t compared, different;
 } pair;
@@ -48,7 +50,8 @@ static const wf_nn_gpt_config config = {.vocabulary = VOCABULARY,
 
 /* ---- the generator ---- */
 
-/* Every parameter from the trainer's layout to the generator's: whole for a moment, one after the other. */
+/* Every parameter from the trainer's layout to the generator's: whole for a moment, one after
+   the other. */
 static void hand_over(wf_nn_module *from, wf_nn_module *to)
 {
     int64_t n, m;
@@ -93,8 +96,8 @@ static wf_tensor *tokens_at(wf_context *ctx, const rollout *r, int64_t at)
     return t;
 }
 
-/* Draws the token at place t + 1 of text b, as gpt_generate does, and its log probability: its logit less the
-   logsumexp, as the trainer has it. */
+/* Draws the token at place t + 1 of text b, as gpt_generate does, and its log probability: its
+   logit less the logsumexp, as the trainer has it. */
 static int32_t draw(const rollout *r, int b, int64_t t, const float *logit, float logsumexp,
                     double uniform, float *logprob)
 {

@@ -79,8 +79,8 @@ static bool has_name(char *const *names, int64_t n, const char *name)
     return false;
 }
 
-/* Remove what saves have left that were not published, and what was replaced; of what was replaced
-   the only one of its step comes back. What fails is left for the next time. */
+/* Remove what saves have left that were not published, and what was replaced; of what was
+   replaced the only one of its step comes back. What fails is left for the next time. */
 static void tidy(const wf_folder *dir, char *const *names, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -201,9 +201,9 @@ wf_status wf_ckpt_latest(const wf_folder *dir, int64_t *step, wf_error *error)
     return WF_OK;
 }
 
-/* Of two steps, which one goes first when some are deleted: what lies before the one that was
-   just saved is older the smaller it is, and older than all that is what lies behind it, from
-   which this run has gone back. */
+/* A step that may be deleted, and its order: of steps before the one that was just saved
+   smaller ones are older, and older than all are those after it, which this run has left by
+   going back. */
 typedef struct old {
     int64_t step, age;
 } old;
@@ -258,8 +258,8 @@ static void remove_old(const wf_folder *dir, int64_t step, const wf_ckpt_keep *k
     free(list);
 }
 
-/* Put the new one in its place; one of the same step makes room first. Between the two renames the
-   old one is found by its other name. */
+/* Put the new one in its place; one of the same step makes room first. Between the two renames
+   the old one is found by its other name. */
 static wf_status show(const wf_folder *dir, int64_t step, uint64_t mark, wf_error *error)
 {
     char partial[WF_CKPT_NAME], name[WF_CKPT_NAME], replaced[WF_CKPT_NAME];

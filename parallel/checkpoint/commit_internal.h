@@ -32,7 +32,7 @@ char *wf_ckpt_file(char text[WF_CKPT_NAME], int64_t rank);
 int64_t wf_ckpt_step(const char *name);
 int64_t wf_ckpt_replaced_step(const char *name);
 
-/* What a save writes to: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
+/* The target of a save: DIR, which its owner keeps open, and in it DIR/step-*.partial. */
 typedef struct wf_ckpt_place {
     const wf_folder *dir;
     wf_folder partial;

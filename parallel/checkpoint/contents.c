@@ -1,4 +1,5 @@
-/* parallel/checkpoint/contents.c - a checkpoint's index and elements, for programs that look at one. */
+/* parallel/checkpoint/contents.c - a checkpoint's index and elements, for programs that look at
+   one. */
 #include "parallel/checkpoint/contents.h"
 #include "parallel/checkpoint/read_internal.h"
 #include <inttypes.h>

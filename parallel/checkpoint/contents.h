@@ -48,7 +48,7 @@ typedef struct wf_par_saved_tensor {
     unsigned states;  /* a bit per wf_par_saved_state that is there */
     int ndim;
     int64_t size[WF_MAX_DIMS];          /* global */
-    int n_axes[WF_MAX_DIMS];            /* how many axes of the mesh cut a dim */
+    int n_axes[WF_MAX_DIMS];            /* axes of the mesh that cut a dim */
     int axis[WF_MAX_DIMS][WF_MAX_AXES]; /* their numbers, outermost first */
     int pp; /* the coordinate on axis "pp" of the ranks that wrote it; -1: any of them */
 } wf_par_saved_tensor;

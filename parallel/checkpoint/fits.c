@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/fits.c - whether a checkpoint fits what it is to be loaded into. Its index says so, and
- * every rank comes to the same answer without reading a file.
+ * parallel/checkpoint/fits.c - whether a checkpoint fits what it is to be loaded into. Its
+ * index says so, and every rank comes to the same answer without reading a file.
  */
 #include "parallel/checkpoint/load_internal.h"
 #include "parallel/checkpoint/state_internal.h"
@@ -80,7 +80,7 @@ static int64_t moved(const wf_index *a, const wf_index *b)
     return -1;
 }
 
-/* Whether every rank finds in its own file the part that it holds. */
+/* Returns true where every rank finds the part that it holds in its own file. */
 static bool same_parts(const wf_index *a, const wf_index *b)
 {
     for (int64_t i = 0; a->mesh.nested != b->mesh.nested && i < a->count; i++)

@@ -1,4 +1,5 @@
-/* parallel/checkpoint/folder_lock.c - one run at a time saves into a directory; see the header. */
+/* parallel/checkpoint/folder_lock.c - one run at a time saves into a directory; see the
+   header. */
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/main.h"
 #include <dirent.h>
@@ -67,7 +68,7 @@ void wf_folder_withdraw(const char *dir)
     bool more = false;
 
     snprintf(path, sizeof path, "%s/best", dir);
-    rmdir(path); /* where there is none in it */
+    rmdir(path); /* only an empty one goes */
     inside = opendir(dir);
     while (inside && (e = readdir(inside)))
         more = more ||

@@ -29,7 +29,8 @@ static wf_part whole_of(const wf_index_tensor *t)
     return part;
 }
 
-/* Where a tensor is in the list of the header: as many kinds as there are before it. */
+/* Returns the index of a tensor in the list of the header: as many kinds as there are before
+   it. */
 static int64_t entry_of(const wf_state *s, int64_t i, int bit, int64_t *known, int64_t *count)
 {
     int64_t at;

@@ -9,7 +9,8 @@
 /* Bounds that keep every product of cuts, shapes and ranks within 64 bits. */
 static const int64_t most_size = (int64_t)1 << 40, most_count = (int64_t)1 << 56;
 static const int64_t most_ranks = 1 << 20, most_bytes = (int64_t)1 << 60;
-static const int64_t most_steps = 999999999999999; /* what a name of a checkpoint can say */
+/* the largest step in a name of a checkpoint */
+static const int64_t most_steps = 999999999999999;
 
 enum { INDEX_DEPTH = 5 }; /* index, tensors, tensor, its layout, axes of a dim */
 

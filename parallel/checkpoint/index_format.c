@@ -103,7 +103,8 @@ static json_t *describe(const wf_index *index)
                      describe_mesh(&index->mesh), "options", options, "tensors", tensors);
 }
 
-/* Whether all that was to be said is in the object: jansson drops what it has no memory for. */
+/* Returns true where the object is complete: jansson drops entries that it has no memory
+   for. */
 static bool complete(const json_t *object, const wf_index *index)
 {
     return object &&
@@ -141,7 +142,7 @@ wf_status wf_index_format(const wf_index *index, char **text, size_t *bytes, wf_
         status = wf_error_set(error, WF_ENOMEM,
                               "no memory for the index, or a text in it is no UTF-8");
     }
-    /* what could not be read again is not worth writing */
+    /* an index that could not be parsed again is not written */
     if (status == WF_OK)
         status = wf_index_parse(&again, "the index to be written", *text, *bytes, error);
     if (status == WF_OK) {

@@ -72,8 +72,8 @@ const char *wf_index_kind_name(wf_index_kind kind);
 enum { WF_INDEX_KINDS = 1 + WF_NN_KEPT, WF_INDEX_FULL_NAME = WF_INDEX_NAME + 8 };
 char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME]);
 
-/* Where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the text with
-   zeros in their place. */
+/* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the
+   text with zeros in their place. */
 size_t wf_index_checksum_place(const char *text, size_t bytes);
 wf_status wf_index_checksum(const char *text, size_t bytes, size_t place, uint64_t *checksum);
 

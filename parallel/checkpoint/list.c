@@ -1,6 +1,6 @@
 /*
- * parallel/checkpoint/list.c - which checkpoints a directory has, and which files one of them has to
- * have: see parallel/checkpoint/checkpoint.h and commit.h.
+ * parallel/checkpoint/list.c - which checkpoints a directory has, and which files one of them
+ * has to have: see parallel/checkpoint/checkpoint.h and commit.h.
  */
 #include "parallel/checkpoint/checkpoint.h"
 #include "parallel/checkpoint/commit_internal.h"

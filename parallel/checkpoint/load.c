@@ -53,7 +53,8 @@ static bool wants_what_was_saved(const loader *l)
     return true;
 }
 
-/* Ranks take turns with the headers of all files, and agree on how tensors are to be checked. */
+/* Ranks take turns with the headers of all files, and agree on how tensors are to be
+   checked. */
 static wf_status check_headers(loader *l, wf_par *par)
 {
     int64_t ranks = wf_mesh_ranks(par->mesh);
@@ -81,7 +82,7 @@ typedef struct worker {
     wf_error error;
 } worker;
 
-/* The bytes that were read are not those that were saved: what does the file say? */
+/* Explains bytes that are not those that were saved, by the file's checksums. */
 static wf_status damaged(worker *w, int64_t file, const char *path)
 {
     if (wf_checkpoint_contents(w->l->from, file, &w->error) == WF_OK)
@@ -178,7 +179,7 @@ static void *read_some(void *arg)
     return NULL;
 }
 
-/* What this rank holds, and what of the digest it counts. */
+/* Reads this rank's parts, and adds those that it counts to the digest. */
 static wf_status read_all(loader *l, uint64_t *digest)
 {
     wf_comm *world = wf_mesh_world(l->state->trained.par->mesh);

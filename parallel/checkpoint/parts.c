@@ -48,7 +48,8 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate)
     return wf_grid_rank(mesh->n_axes, mesh->size, coordinate);
 }
 
-/* What wf_cut_together was before format 2 of the index: each axis cuts what the one before it left. */
+/* Returns wf_cut_together as before format 2 of the index: each axis cuts what the one before
+   it left. */
 static int64_t cut_in_turn(const wf_dim *dim, int n, const wf_cutter *axis)
 {
     int64_t start = 0, local = dim->size;
@@ -64,8 +65,8 @@ static int64_t cut_in_turn(const wf_dim *dim, int n, const wf_cutter *axis)
     return start;
 }
 
-/* Where a part of dim d begins that the first n axes cut: at place `last` of the last of them, and
-   at these coordinates of those before it. */
+/* Returns where a part of dim d begins that the first n axes cut: at index `last` of the last
+   of them, and at these coordinates of those before it. */
 static int64_t cut_at(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int d, int n,
                       const wf_dim *dim, const int *coordinate, int64_t last)
 {
@@ -155,7 +156,7 @@ typedef struct walk {
     int coordinate[WF_MAX_AXES];
 } walk;
 
-/* Where part c along axis number i of dim d begins. */
+/* Returns where part c along axis number i of dim d begins. */
 static int64_t begin_of(const walk *w, int d, int i, int64_t c)
 {
     return cut_at(w->mesh, w->layout, d, i + 1, &w->dims[d], w->coordinate, c);

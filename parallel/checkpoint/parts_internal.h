@@ -28,7 +28,7 @@ typedef struct wf_saved_layout {
     int pp;
 } wf_saved_layout;
 
-/* What a mesh and a layout of it (not partial) look like when they are saved; pp: as above. */
+/* Returns the saved form of a mesh and of a layout of it (not partial); pp: as above. */
 wf_saved_mesh wf_saved_mesh_of(const wf_mesh *mesh);
 wf_saved_layout wf_saved_layout_of(const wf_layout *layout, int pp);
 

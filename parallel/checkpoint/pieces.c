@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a part lies in one run of what is held, and where it begins. */
+/* The position of a part in a held tensor, where it is contiguous there. */
 typedef struct place {
     int64_t at;
     int runs;

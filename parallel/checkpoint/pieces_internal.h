@@ -41,14 +41,14 @@ const char *wf_piece_data(const wf_piece *piece);
 /* Cut them out to `to`, by non-temporal stores where they will not be read soon. */
 void wf_piece_copy(const wf_piece *piece, char *to, bool soon);
 
-/* What is said of its elements, which lie at `data`. */
+/* Sums over the elements of a piece, which lie at `data`. */
 typedef struct wf_piece_sums {
-    uint64_t digest;   /* what they add to it */
+    uint64_t digest;   /* their term of the digest */
     uint64_t checksum; /* the checksum of their bytes */
 } wf_piece_sums;
 
-/* WF_ENONFINITE, naming it, where a parameter is not finite: nobody should go on from that.
-   WF_ENOMEM */
+/* Computes the sums of a piece. WF_ENONFINITE, naming it, where a parameter is not finite,
+   since no run should resume from that; WF_ENOMEM */
 wf_status wf_piece_sum(const wf_piece *piece, const wf_state *state, const char *data,
                        wf_piece_sums *sums, wf_error *error);
 

@@ -1,4 +1,5 @@
-/* parallel/checkpoint/read.c - parts of tensors from the files of a checkpoint; see the header. */
+/* parallel/checkpoint/read.c - parts of tensors from the files of a checkpoint; see the
+   header. */
 #include "parallel/checkpoint/read_internal.h"
 #include "parallel/checkpoint/pieces_internal.h"
 #include <stdlib.h>
@@ -74,8 +75,8 @@ static source *source_of(reading *l, int64_t rank)
 typedef struct transfer {
     const reading *l;
     const source *from;
-    int64_t at;          /* where the tensor's bytes begin in the file */
-    int64_t runs, first; /* how many there are; the first byte, and the one behind the last */
+    int64_t at;          /* position of the tensor's bytes in the file */
+    int64_t runs, first; /* their number; the first byte, and the one after the last */
     int64_t end, elements;
     char *span; /* [first, end) where it was read at once */
 } transfer;

@@ -28,8 +28,8 @@ static wf_status open_one(const wf_resume_options *o, const char *path, wf_resum
     return status;
 }
 
-/* Opens all of a folder, as far as they can be. The first of them has to fit the settings; another one
-   that does not is of a run before, and left out. */
+/* Opens all of a folder, as far as they can be. The first of them has to fit the settings;
+   another one that does not is of a run before, and left out. */
 static wf_status open_list(const wf_resume_options *o, const char *dir, wf_resume *r,
                            wf_error *error)
 {

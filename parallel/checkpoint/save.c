@@ -243,7 +243,7 @@ wf_status wf_par_saver_save(wf_par_saver *s, int64_t step, wf_error *error)
     return s->options.async ? WF_OK : wf_par_saver_finish(s, error);
 }
 
-/* What all ranks' numbers say together. */
+/* Stores the sums of all ranks' numbers. */
 static void take_numbers(wf_par_saver *s)
 {
     if (s->stage->numbers == WF_NUMBERS_FILES)

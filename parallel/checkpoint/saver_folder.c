@@ -1,4 +1,5 @@
-/* parallel/checkpoint/saver_folder.c - the directory of a saver: kept open, followed, and seen by all ranks. */
+/* parallel/checkpoint/saver_folder.c - the directory of a saver: kept open, followed, and seen
+   by all ranks. */
 #include "parallel/checkpoint/commit_internal.h"
 #include "parallel/checkpoint/saver_internal.h"
 #include <errno.h>
@@ -16,7 +17,8 @@ static bool is_removed(const wf_folder *folder)
     return fstat(folder->fd, &s) != 0 || s.st_nlink == 0;
 }
 
-/* Keeps the path at which the open directory is now, where that is not the one it was opened by. */
+/* Keeps the path at which the open directory is now, where that is not the one it was opened
+   by. */
 static void follow(wf_par_saver *s)
 {
     struct stat open, named;

@@ -20,11 +20,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* What beginning sums up, and what writing does. */
+/* The numbers that are summed at the begin of a save, and of its writing. */
 enum { WF_BEGUN_MARK, WF_BEGUN_NEED, WF_BEGUN };
 enum { WF_SUM_FILES, WF_SUM_BYTES, WF_SUM_CHECKSUM, WF_SUM_DIGEST, WF_SUMS };
 
-/* What the numbers of a stage are that ranks add up. */
+/* The meaning of the numbers of a stage, which are summed over ranks. */
 typedef enum wf_save_numbers {
     WF_NUMBERS_NONE,
     WF_NUMBERS_BEGUN,
@@ -52,7 +52,7 @@ struct wf_par_saver {
     int64_t header_bytes; /* whatever checksums stand in it */
     int64_t need;  /* bytes of the whole checkpoint on a disk, of the save that is under way */
     char *staging; /* asynchronous: what is written, from the pool */
-    char *room;    /* where pieces are cut out, one at a time */
+    char *room;    /* buffer in which pieces are cut out, one at a time */
 
     int64_t step, saved;
     uint64_t mark; /* marks the directory that is written to; 0: there is none */
@@ -83,8 +83,8 @@ const wf_save_stage *wf_saver_check_stages(void);
 wf_status wf_saver_file(wf_par_saver *s, int64_t rank, wf_file_mode mode, wf_file *file,
                         wf_error *error);
 
-/* Where the elements of a piece lie: in the staging memory or in the tensor; NULL: not side by
-   side. The same, or cut out, one piece at a time. */
+/* Returns the elements of a piece: in the staging memory or in the tensor; NULL: not
+   contiguous. The second function cuts one out, one piece at a time. */
 const char *wf_saver_place(const wf_par_saver *s, const wf_piece *piece);
 const char *wf_saver_data(const wf_par_saver *s, const wf_piece *piece);
 

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What is said of pieces besides writing them: their part of the digest, and checksums; and
-   whether they are fit to be saved. */
+/* The sums of pieces beside writing them: their term of the digest, and checksums; and the
+   check that they are finite. */
 typedef struct sums {
     wf_par_saver *saver;
     uint64_t digest;
@@ -25,7 +25,7 @@ static void sum_piece(sums *of, int64_t i, const char *data)
     wf_checksum_print(of_piece.checksum, s->header.checksum[i]);
 }
 
-/* Of all pieces that lie somewhere, beside the thread that writes them. */
+/* Sums all contiguous pieces, beside the thread that writes them. */
 static void *sum_pieces(void *arg)
 {
     sums *of = arg;
@@ -40,7 +40,7 @@ static void *sum_pieces(void *arg)
     return NULL;
 }
 
-/* All pieces to their places behind a header of n bytes; what is cut out is summed here too. */
+/* Writes all pieces after a header of n bytes; pieces that are cut out are summed here too. */
 static wf_status write_pieces(wf_par_saver *s, const wf_file *file, int64_t n, sums *cut,
                               wf_error *error)
 {
@@ -126,7 +126,8 @@ static uint64_t on_disk(int64_t bytes)
     return (uint64_t)(bytes + BLOCK - 1) / BLOCK * BLOCK;
 }
 
-/* What the files of a save take on a disk: this rank's, and with rank 0 what there is one of. */
+/* Computes the size of a save's files on a disk: this rank's, and with rank 0 the files that
+   exist once. */
 static wf_status measure(wf_par_saver *s, wf_error *error)
 {
     enum { OTHERS = 4 * 4096 }; /* directory, `latest`, and numbers that are longer then */

@@ -34,7 +34,7 @@ void wf_state_drop_options(wf_state *state);
 /* The part of tensor i that this rank has in the layout of the index. */
 wf_part wf_state_part(const wf_state *state, int64_t i);
 
-/* Whether it is this rank among those with the same part that writes it. */
+/* Returns true where this rank, among those with the same part, writes it. */
 bool wf_state_writes(const wf_state *state, int64_t i);
 
 /* Whether it is the one that counts a tensor of a local checkpoint, or of the run

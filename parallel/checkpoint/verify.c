@@ -128,7 +128,7 @@ wf_status wf_checkpoint_mixed(const wf_par_checkpoint *c, wf_error *error)
         c->path, c->index.files);
 }
 
-/* A tensor whose bytes are not those that were written. */
+/* Reports a tensor whose bytes are not those that were written. */
 static wf_status check_tensor(const wf_par_checkpoint *c, int64_t rank, const wf_file *file,
                               const wf_safetensors *header, const wf_safetensors_entry *e,
                               char *room, wf_error *error)

@@ -24,7 +24,7 @@ wf_par_checkpoint *wf_checkpoint_open(const char *path, const wf_file_calls *cal
 wf_status wf_checkpoint_file(const wf_par_checkpoint *c, int64_t rank, wf_file *file,
                              wf_safetensors *header, wf_error *error);
 
-/* What data file number `rank` adds to wf_index.files_checksum. */
+/* Returns the term of data file number `rank` in wf_index.files_checksum. */
 wf_status wf_checkpoint_header(const wf_par_checkpoint *c, int64_t rank, uint64_t *sum,
                                wf_error *error);
 

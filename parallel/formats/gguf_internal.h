@@ -1,10 +1,12 @@
 /*
- * parallel/formats/gguf_internal.h - files of GGUF, version 3, as llama.cpp and ollama read them. Not installed.
+ * parallel/formats/gguf_internal.h - files of GGUF, version 3, as llama.cpp and ollama read
+ * them. Not installed.
  *
  *     "GGUF" | u32 3 | u64 tensors | u64 keys
- *     key: text name, u32 kind, value            array: u32 kind of its values, u64 how many, values
- *     tensor: text name, u32 dims, u64 size of each dim (the fastest first), u32 type, u64 offset
- *     zeros up to a multiple of 32 | data of tensors, each from a multiple of 32 on
+ *     key: text name, u32 kind, value            array: u32 kind of its values, u64 how many,
+ *                                                values
+ *     tensor: text name, u32 dims, u64 size of each dim (the fastest first), u32 type, u64
+ *     offset zeros up to a multiple of 32 | data of tensors, each from a multiple of 32 on
  *
  * A text is its length as u64 and its bytes; offsets count from the begin of the data.
  * (Format: https://github.com/ggml-org/ggml, docs/gguf.md.)
@@ -46,17 +48,18 @@ typedef struct wf_gguf_tensor {
 /* The header of a file that is read; zero-initialise it, wf_gguf_free. */
 struct wf_par_gguf {
     char *name;  /* the file's, for errors */
-    char *bytes; /* what texts lie in */
+    char *bytes; /* memory of texts */
     wf_par_gguf_key *key;
     wf_gguf_tensor *tensor; /* by name */
     int64_t keys, tensors;
-    int64_t data; /* where tensors begin in the file */
+    int64_t data; /* position of tensors in the file */
 };
 
 /*
- * Read a header out of the first `have` bytes of a file of `size`, which g->bytes has and keeps. *more: it goes on
- * behind them, and it is to be read anew with more of them. Names are each there once; tensors do not overlap and
- * end with the file or before. WF_EDATA, WF_EUNSUPPORTED, WF_ENOMEM, with the name of the file.
+ * Read a header out of the first `have` bytes of a file of `size`, which g->bytes has and
+ * keeps. *more: it goes on behind them, and it is to be read anew with more of them. Names are
+ * each there once; tensors do not overlap and end with the file or before. WF_EDATA,
+ * WF_EUNSUPPORTED, WF_ENOMEM, with the name of the file.
  */
 wf_status wf_gguf_parse(wf_par_gguf *g, const char *name, size_t have, int64_t size, bool *more,
                         wf_error *error);
@@ -77,13 +80,13 @@ typedef struct wf_gguf_header {
     char *bytes;
     size_t count, room;
     uint64_t keys;
-    bool no_memory; /* what came since is left out */
+    bool no_memory; /* later entries are dropped */
 } wf_gguf_header;
 
 void wf_gguf_put(wf_gguf_header *h, const wf_par_gguf_key *key);
 
-/* All keys are put: the bytes of the header become whole, the tensors get their places, one behind another.
-   *data: where these begin in the file. WF_ENOMEM. */
+/* All keys are put: the bytes of the header become whole, the tensors get their places, one
+ * behind another. data: where these begin in the file. WF_ENOMEM. */
 wf_status wf_gguf_end(wf_gguf_header *h, wf_gguf_tensor *tensors, int64_t count, int64_t *data,
                       wf_error *error);
 
@@ -93,14 +96,16 @@ int wf_gguf_block(uint32_t type);
 /* Bytes of n elements of a row; n divides by the type's block. */
 int64_t wf_gguf_bytes(wf_gguf_type type, int64_t n);
 
-/* The largest size of an element that a type can have: what is beyond, or no number, must not come to it. */
+/* Returns the largest magnitude of an element of a type: elements beyond, or not finite, are
+   refused. */
 float wf_gguf_largest(wf_gguf_type type);
 
-/* Elements as a type has them; n as above. Q8_0 as ggml's reference: the scale is the largest size / 127, numbers
-   are rounded to the nearest, away from zero in a tie. */
+/* Elements as a type has them; n as above. Q8_0 as ggml's reference: the scale is the largest
+   size / 127, numbers are rounded to the nearest, away from zero in a tie. */
 void wf_gguf_convert(wf_gguf_type type, const float *from, void *to, int64_t n);
 
-/* And back, of all types: what ggml's own programs make of them. n divides by the type's block. */
+/* And back, of all types: what ggml's own programs make of them. n divides by the type's
+   block. */
 void wf_gguf_numbers(wf_gguf_type type, const void *from, float *to, int64_t n);
 
 #endif

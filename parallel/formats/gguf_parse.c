@@ -1,4 +1,5 @@
-/* parallel/formats/gguf_parse.c - the header of a GGUF file, checked; see the internal header. */
+/* parallel/formats/gguf_parse.c - the header of a GGUF file, checked; see the internal
+   header. */
 #include "parallel/formats/gguf_internal.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -86,7 +87,7 @@ static bool take_text(reader *r, wf_par_gguf_text *text)
     return text->text != NULL;
 }
 
-/* A name of less than `room` bytes, with an end; it says from here on what is read. */
+/* Reads a name of less than `room` bytes, and terminates it; errors name it from here on. */
 static bool take_name(reader *r, const char *of, char *name, size_t room)
 {
     wf_par_gguf_text text;
@@ -301,7 +302,7 @@ static bool take_keys(reader *r, wf_par_gguf *g, uint64_t count)
     return true;
 }
 
-/* What general.alignment says, or 32. */
+/* Reads general.alignment; 32 by default. */
 static bool find_alignment(reader *r, const wf_par_gguf *g)
 {
     const wf_par_gguf_key *key =

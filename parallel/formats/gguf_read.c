@@ -1,4 +1,5 @@
-/* parallel/formats/gguf_read.c - the header of a GGUF file, out of the file; see the headers. */
+/* parallel/formats/gguf_read.c - the header of a GGUF file, out of the file; see the
+   headers. */
 #include "core/files/files_internal.h"
 #include "parallel/formats/gguf_internal.h"
 #include <stdio.h>

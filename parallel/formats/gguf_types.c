@@ -1,4 +1,5 @@
-/* parallel/formats/gguf_types.c - the types of tensors in GGUF files: their blocks, as floats and back. */
+/* parallel/formats/gguf_types.c - the types of tensors in GGUF files: their blocks, as floats
+   and back. */
 #include "parallel/formats/convert_internal.h"
 #include "parallel/formats/gguf_internal.h"
 #include <float.h>
@@ -106,7 +107,8 @@ static void run_scale(const uint8_t *b, int i, int *scale, int *least)
     }
 }
 
-/* Of `high`, the fifth bits, a byte has those of 8 elements that are 32 apart; NULL: there are four alone. */
+/* Combines 4 bits of `low` and fifth bits: a byte of `high` has those of 8 elements that are 32
+   apart; NULL: four bits alone. */
 static void from_runs(const uint8_t *b, const uint8_t *high, const uint8_t *low, float *x)
 {
     const float scale = f16_at(b), least = f16_at(b + 2);

@@ -123,7 +123,8 @@ static bool is_pickle(const char *name)
     return false;
 }
 
-/* What is in a folder without safetensors: perhaps a pickle, which runs code when it is opened. */
+/* Reports a folder without safetensors: it may have a pickle, which runs code when it is
+   opened. */
 static wf_status no_weights(const wf_hf_files *files, wf_error *error)
 {
     const char *folder = files->folder;
@@ -214,8 +215,8 @@ static const wf_hf_file *file_of(const wf_hf_files *files, const char *name)
     return NULL;
 }
 
-/* Refuses an index with a tensor that its file does not have: the files are of several models, or one was not
-   downloaded whole. */
+/* Refuses an index with a tensor that its file does not have: the files are of several models,
+   or one was not downloaded whole. */
 static wf_status check_index(const wf_hf_files *files, const char *text, size_t bytes,
                              wf_error *error)
 {

@@ -1,6 +1,7 @@
 /*
- * parallel/formats/hf_files_internal.h - the weights of a folder of Hugging Face: model.safetensors, or
- * the files that model.safetensors.index.json names. Pickles are never opened. Not installed.
+ * parallel/formats/hf_files_internal.h - the weights of a folder of Hugging Face:
+ * model.safetensors, or the files that model.safetensors.index.json names. Pickles are never
+ * opened. Not installed.
  */
 #ifndef WF_PARALLEL_FORMATS_HF_FILES_INTERNAL_H
 #define WF_PARALLEL_FORMATS_HF_FILES_INTERNAL_H
@@ -27,11 +28,11 @@ wf_status wf_hf_files_open(wf_hf_files *files, const wf_file_calls *calls, const
                            wf_error *error);
 void wf_hf_files_close(wf_hf_files *files);
 
-/* Whether a folder has weights as safetensors. */
+/* Returns true where a folder has weights as safetensors. */
 bool wf_hf_files_there(const char *folder);
 
-/* The names of files in an index, each once and sorted, free each and the list. Refused: what is
-   no plain name in the folder itself, or no .safetensors. */
+/* The names of files in an index, each once and sorted, free each and the list. Refused: what
+   is no plain name in the folder itself, or no .safetensors. */
 wf_status wf_hf_index_parse(const char *name, const char *text, size_t bytes, char ***files,
                             int64_t *count, wf_error *error);
 
@@ -42,7 +43,7 @@ const wf_safetensors_entry *wf_hf_find(wf_hf_files *files, const char *name, int
 wf_status wf_hf_reader(wf_hf_files *files, int64_t file, const wf_file **reader,
                        wf_error *error);
 
-/* The first tensor that nobody used and that is not idle, as a model family says; or NULL. */
+/* Returns the first tensor that was not used and is not idle, by the model family; or NULL. */
 const char *wf_hf_unused(const wf_hf_files *files, bool (*idle)(const char *name));
 
 #endif

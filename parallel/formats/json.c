@@ -12,8 +12,8 @@ static wf_status wrong(const char *name, wf_error *error, const char *what)
     return wf_error_set(error, WF_EDATA, "%s: %s", name, what);
 }
 
-/* What parsing would have to hold: how deep it nests, and how many values there are, an object as
-   five of them. Only what is outside of strings counts; what is no JSON is left to the parser. */
+/* Measures a text before it is parsed: its depth, and the number of values, an object as five
+   of them. Only text outside of strings counts; syntax errors are left to the parser. */
 static wf_status measure(const char *name, const char *text, size_t bytes, int depth,
                          wf_error *error)
 {

@@ -18,7 +18,7 @@ static const struct {
     [WF_ST_BOOL] = {"BOOL", 1},
 };
 
-/* What is being parsed, for errors. */
+/* The text being parsed, for errors. */
 typedef struct source {
     const char *file, *tensor;
     wf_error *error;

@@ -1,12 +1,12 @@
 /*
- * parallel/formats/safetensors_internal.h - the header of a safetensors file, read from strangers and
- * written. Not installed.
+ * parallel/formats/safetensors_internal.h - the header of a safetensors file, read from
+ * strangers and written. Not installed.
  *
  *     u64 n, little endian | n bytes of JSON | data
  *     JSON: {"__metadata__": {key: text, ..}, name: {"dtype", "shape", "data_offsets"}, ..}
  *
- * (Format: https://github.com/huggingface/safetensors, README, "Format".) Offsets count from the
- * end of the header; the tensors' bytes cover the data without gaps or overlaps.
+ * (Format: https://github.com/huggingface/safetensors, README, "Format".) Offsets count from
+ * the end of the header; the tensors' bytes cover the data without gaps or overlaps.
  */
 #ifndef WF_PARALLEL_FORMATS_SAFETENSORS_INTERNAL_H
 #define WF_PARALLEL_FORMATS_SAFETENSORS_INTERNAL_H
@@ -47,7 +47,7 @@ typedef struct wf_safetensors_entry {
 typedef struct wf_safetensors {
     int64_t count;
     wf_safetensors_entry *entry; /* sorted by name */
-    int64_t data;                /* where the data begins in the file */
+    int64_t data;                /* position of the data in the file */
     int64_t data_bytes;
     int64_t metadata_count;
     char **metadata; /* key, value, key, value, .. */
@@ -58,9 +58,9 @@ const char *wf_safetensors_dtype_name(wf_safetensors_dtype dtype);
 int64_t wf_safetensors_dtype_size(wf_safetensors_dtype dtype);
 
 /*
- * Parse a header: its JSON, and the bytes of data that follow it in the file. `name` is the file's,
- * for errors. Nothing is believed: every number is checked before it is used or allocated for.
- * WF_EDATA names what is wrong. Owner: caller, wf_safetensors_close.
+ * Parses a header: its JSON, and the bytes of data that follow it in the file. `name` is the
+ * file's, for errors. It is not trusted: every number is checked before it is used or allocated
+ * for. WF_EDATA names the error. Owner: caller, wf_safetensors_close.
  */
 wf_status wf_safetensors_parse(wf_safetensors *header, const char *name, const char *json,
                                size_t json_bytes, int64_t data_bytes, wf_error *error);

@@ -1,4 +1,5 @@
-/* parallel/generate/answers.c - questions in slots of a cache, answers of several of them in one pass; see the header. */
+/* parallel/generate/answers.c - questions in slots of a cache, answers of several of them in
+   one pass; see the header. */
 #include "parallel/generate/answers.h"
 #include "parallel/generate/engine.h"
 #include <stdlib.h>
@@ -15,7 +16,8 @@ typedef struct slot {
     int64_t count;
 } slot;
 
-/* What a copy of the model works with: questions that it has at once, and logits of some of their tokens. */
+/* The work of a copy of the model: requests that it has at once, and logits of some of their
+   tokens. */
 typedef struct desk {
     const wf_gen_answers_options *o;
     wf_gen_answer *answer; /* NULL: nobody wants them */
@@ -40,7 +42,8 @@ static bool is_likeliest(const float *logits, int64_t vocabulary, int32_t id)
     return true;
 }
 
-/* What logits say of the tokens of a request behind [first, first + count). */
+/* Adds the log probabilities of the tokens of a request after [first, first + count), by their
+   logits. */
 static void take_logits(const desk *d, const wf_gen_request *r, int64_t first, int64_t count,
                         const float *logits, const float *logsumexp)
 {
@@ -56,7 +59,7 @@ static void take_logits(const desk *d, const wf_gen_request *r, int64_t first, i
     }
 }
 
-/* The context goes to the slot, but for what is there already. */
+/* Prefills a slot with the context, except for tokens that it has already. */
 static wf_status run_context(desk *d, int64_t at, const wf_gen_request *r)
 {
     slot *s = &d->slot[at];
@@ -74,14 +77,15 @@ static wf_status run_context(desk *d, int64_t at, const wf_gen_request *r)
                                                   first - begin, NULL, NULL);
 }
 
-/* How many tokens of a continuation are still to be foretold behind `done` of them. */
+/* Returns the tokens of a continuation that are still to be predicted after `done` of them. */
 static int64_t left_of(const wf_gen_request *r, int64_t done)
 {
     return r->count - r->context - done;
 }
 
-/* A pass over the next n tokens of continuations. One that has fewer left begins sooner, with what is there already; one
-   whose text has fewer than n tokens takes what comes behind it, whose logits nobody reads. */
+/* Runs a pass over the next n tokens of continuations. One that has fewer left begins sooner,
+   with computed tokens; one whose text has fewer than n tokens takes the ids after it, whose
+   logits are not used. */
 static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
 {
     const int64_t row = d->e.vocabulary;
@@ -108,7 +112,8 @@ static wf_status run_pass(desk *d, int64_t parts, int64_t done, int64_t n)
     return WF_OK;
 }
 
-/* The answer number `choice` of all questions that have it: contexts first, then the answers together. */
+/* The answer number `choice` of all questions that have it: contexts first, then the answers
+   together. */
 static wf_status run_choice(desk *d, int64_t questions, int64_t choice)
 {
     const wf_gen_request *all = d->o->requests->list;

@@ -107,7 +107,7 @@ static wf_status prefill(batch *b, int64_t slot, wf_gen_text *t)
     return status;
 }
 
-/* Whether a stop string has come; the text is cut before the first one. */
+/* Returns true where a stop string has come; the text is cut before the first one. */
 static bool stop_in(const wf_gen_options *o, wf_gen_text *t, size_t before)
 {
     size_t cut = SIZE_MAX;

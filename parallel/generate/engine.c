@@ -29,7 +29,8 @@ void wf_gen_engine_close(wf_gen_engine *e)
     e->is_long = NULL;
 }
 
-/* Whether the model turns a text of so many tokens as a long one. */
+/* Returns true where the model rotates a text of so many tokens by the factors for long
+   ones. */
 static bool is_long(const wf_gen_engine *e, int64_t length)
 {
     const wf_rope_scaling *s = &e->o.model->config.rope_scaling;
@@ -72,7 +73,8 @@ static wf_tensor *tokens_of(wf_gen_engine *e, int64_t batch, int64_t count, cons
     return t;
 }
 
-/* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage hold them. */
+/* The numbers of a tensor that ranks may hold parts of; of a pipeline, ranks of its last stage
+   hold them. */
 static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
 {
     wf_host_data view;
@@ -89,7 +91,8 @@ static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
         wf_par_pipeline_share(e->o.pipelined, to, (size_t)count * sizeof *to);
 }
 
-/* Tokens of each of these places go through the model, stored as in training. `wanted`: logits are. */
+/* Tokens of each of these places go through the model, stored as in training. `wanted`: logits
+   are. */
 static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
                      const wf_nn_cache_position *place, bool wanted, float *logits,
                      float *logsumexp)

@@ -52,7 +52,7 @@ static const char a_model[] =
     "a model is a folder of Hugging Face, a checkpoint of gpt_train or a "
     "directory of these";
 
-/* What is wrong with a path that cannot be a model. */
+/* Refuses a path that cannot be a model. */
 static wf_status check_path(const char *path, wf_error *error)
 {
     struct stat s;
@@ -82,8 +82,8 @@ static wf_status check_folder(const char *path, wf_error *error)
     return WF_OK;
 }
 
-/* The folder with what belongs to a model beside its weights: the one that is read, or what a run that began with one
-   has kept beside its checkpoints. */
+/* The folder with what belongs to a model beside its weights: the one that is read, or what a
+   run that began with one has kept beside its checkpoints. */
 static void find_like(wf_gen_model *m)
 {
     char config[4200];
@@ -140,7 +140,7 @@ void wf_gen_model_close(wf_gen_model *m)
     m->checkpoint = NULL;
 }
 
-/* Whether something of what is frozen is stored as this. */
+/* Returns true where a frozen parameter is stored as this type. */
 static bool has_frozen(wf_nn_gpt *model, wf_dtype dtype)
 {
     int64_t count;
@@ -153,7 +153,8 @@ static bool has_frozen(wf_nn_gpt *model, wf_dtype dtype)
     return found;
 }
 
-/* The base is the one that adapters were trained on, as far as what it is stored as here can tell. */
+/* The base is the one that adapters were trained on, as far as what it is stored as here can
+   tell. */
 static wf_status check_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model,
                             const char *folder)
 {
@@ -178,7 +179,7 @@ static wf_status check_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model
         folder ? folder : "the model that its seed makes", mine);
 }
 
-/* What adapters are for: a folder, or what the run's seed made. */
+/* Loads the base of adapters: a folder, or the initialisation by the run's seed. */
 static wf_status load_base(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
 {
     const char *saved = wf_par_checkpoint_option(m->checkpoint, WF_PAR_SAVED_BASE);
@@ -212,7 +213,8 @@ static wf_status fits(const wf_gen_model *m, wf_par *par, wf_nn_gpt *model)
     return wf_context_status(wf_par_context(par));
 }
 
-/* Nothing is trained, so that bf16 needs no f32 masters; but what adapters were trained on is told by what was frozen then. */
+/* Nothing is trained, so that bf16 needs no f32 masters; but what adapters were trained on is
+   told by what was frozen then. */
 wf_nn_gpt *wf_gen_model_load(const wf_gen_model *m, wf_par *par, bool plan)
 {
     wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), &m->config);

@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What reading takes from line to line. */
+/* The state of reading from line to line. */
 typedef struct reading {
     const char *path;
     const wf_tok *tokenizer;
     wf_tok_encoder *encoder;
     wf_gen_requests *to;
-    wf_tok_ids start;          /* what the tokenizer puts in front of a text */
+    wf_tok_ids start;          /* ids that the tokenizer puts before a text */
     wf_tok_ids context, whole; /* those of one request */
     int64_t line, positions;
     wf_error *error;
@@ -35,7 +35,7 @@ static wf_status encode(const reading *r, const char *text, size_t bytes, wf_tok
     return r->error->code;
 }
 
-/* Where nothing is before a continuation. */
+/* Encodes an empty context. */
 static wf_status encode_nothing(const reading *r, wf_tok_ids *ids)
 {
     int32_t id = wf_tok_bos(r->tokenizer);
@@ -80,7 +80,8 @@ static wf_status append(reading *r, int64_t doc, int64_t label, int64_t bytes)
     return r->error->code;
 }
 
-/* The bytes in front of what Python's rstrip takes away: white space, and what separates files, groups, records and units. */
+/* The bytes in front of what Python's rstrip takes away: white space, and what separates files,
+   groups, records and units. */
 static size_t without_blanks(const char *text, size_t n)
 {
     size_t before;
@@ -94,9 +95,9 @@ static size_t without_blanks(const char *text, size_t n)
     return n;
 }
 
-/* The continuation's ids are those of both texts as one, behind as many as the context has by itself, whose ids stand
-   in front of them also where a word goes over from one text to the other. Without a context the one token that stands for it is
-   not there twice. */
+/* The continuation's ids are those of both texts as one, behind as many as the context has by
+   itself, whose ids stand in front of them also where a word goes over from one text to the
+   other. Without a context the one token that stands for it is not there twice. */
 static wf_status add(reading *r, const char *context, size_t n, const char *continuation,
                      size_t m, int64_t doc, int64_t label)
 {
@@ -160,7 +161,8 @@ int64_t wf_gen_requests_next(const wf_gen_requests *all, int64_t begin)
     return end;
 }
 
-/* Checks that the choices of a question have one label, and that one of them is the one it says. */
+/* Checks that the choices of a question have one label, and that one of them is the one it
+   says. */
 static wf_status check_label(reading *r, int64_t begin, int64_t end)
 {
     const wf_gen_request *q = r->to->list;
@@ -264,7 +266,7 @@ wf_status wf_gen_requests_read(const char *path, const wf_tok *tokenizer, int64_
     if (wf_tok_encoder_new(tokenizer, &r.encoder, error) == WF_OK &&
         wf_tok_encode(r.encoder, "", 0, WF_TOK_TEMPLATE, &r.start, error) == WF_OK) {
         if (r.start.count && r.start.data[r.start.count - 1] != wf_tok_bos(tokenizer))
-            r.start.count = 0; /* what ends a text ends no context */
+            r.start.count = 0; /* the id that ends texts does not end contexts */
         read_lines(&r, file);
     }
     fclose(file);

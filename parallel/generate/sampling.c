@@ -20,7 +20,8 @@ static int by_id(const void *a, const void *b)
     return (x->id > y->id) - (x->id < y->id);
 }
 
-/* Divided or multiplied once for an id that the text has; less for each time that it was generated. */
+/* Divided or multiplied once for an id that the text has; less for each time that it was
+   generated. */
 static void penalize(const wf_gen_sampling *s, const wf_gen_sampling_text *text, int64_t size,
                      wf_gen_sampling_candidate *c)
 {
@@ -70,8 +71,8 @@ static int64_t score(const wf_gen_sampling *s, const wf_gen_sampling_text *text,
     return best;
 }
 
-/* Those near the best go to the front, and only they are sorted where that is enough: a vocabulary is large, and nearly
-   all of it far below. */
+/* Those near the best go to the front, and only they are sorted where that is enough: a
+   vocabulary is large, and nearly all of it far below. */
 static int64_t bring_near(wf_gen_sampling_candidate *c, int64_t n, double least)
 {
     int64_t near = 0;
@@ -86,8 +87,8 @@ static int64_t bring_near(wf_gen_sampling_candidate *c, int64_t n, double least)
     return near;
 }
 
-/* How many are kept of `size`, of which the first `sorted` are the likeliest in order; at least `sorted` where that many
-   do not say it. */
+/* Returns how many of `size` candidates are kept, of which the first `sorted` are the likeliest
+   in order; a number of at least `sorted` where more have to be sorted. */
 static int64_t kept_of(const wf_gen_sampling *s, const wf_gen_sampling_candidate *c,
                        int64_t sorted, int64_t size)
 {

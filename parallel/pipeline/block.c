@@ -1,11 +1,12 @@
 /*
- * parallel/pipeline/block.c - schedules on a V by repeating a building block (Qi et al., 2405.15362).
+ * parallel/pipeline/block.c - schedules on a V by repeating a building block (Qi et al.,
+ * 2405.15362).
  *
- * A rank has six actions of one micro-batch: F, I and W of its early stage (0) and of its late one (1).
- * The block says when they begin, in units of one action; it is repeated every six units, so a rank's
- * actions must begin at six different times modulo six. How fast a micro-batch passes from rank to rank
- * is the schedule; how long it waits where it turns around is searched: the least that lets all ranks
- * go without a collision.
+ * A rank has six actions of one micro-batch: F, I and W of its early stage (0) and of its late
+ * one (1). The block says when they begin, in units of one action; it is repeated every six
+ * units, so a rank's actions must begin at six different times modulo six. How fast a
+ * micro-batch passes from rank to rank is the schedule; how long it waits where it turns around
+ * is searched: the least that lets all ranks go without a collision.
  */
 #include "parallel/pipeline/table_internal.h"
 #include <string.h>
@@ -15,8 +16,8 @@ enum { F0, F1, I1, I0, W1, W0, PERIOD };
 typedef struct block {
     wf_pipe_block pace;
     int ranks;
-    int turn
-        [3]; /* units from F0 to F1 on the last rank, F1 to I1 on the first, I1 to I0 on the last */
+    /* units from F0 to F1 on the last rank, F1 to I1 on the first, I1 to I0 on the last */
+    int turn[3];
 } block;
 
 /* Fills in when the six actions of micro-batch 0 begin on a rank; false: two collide. */

@@ -1,11 +1,13 @@
 /*
- * parallel/pipeline/gen_dualpipe_v.c - forward of one micro-batch beside backward of another, on a V: half
- * of DualPipe, without its second copy of the parameters (DeepSeek-AI, 2412.19437, and Sea AI's cut of it).
+ * parallel/pipeline/gen_dualpipe_v.c - forward of one micro-batch beside backward of another,
+ * on a V: half of DualPipe, without its second copy of the parameters (DeepSeek-AI, 2412.19437,
+ * and Sea AI's cut of it).
  */
 #include "parallel/pipeline/table_internal.h"
 #include <stdlib.h>
 
-/* One rank's row. Each action takes the next micro-batch of its stage and kind; I and B count as one. */
+/* One rank's row. Each action takes the next micro-batch of its stage and kind; I and B count
+   as one. */
 typedef struct row {
     wf_pipe_table *table;
     int rank, forward[2], backward[2];
@@ -85,7 +87,8 @@ static void steady(row *w)
     }
 }
 
-/* The second half of the last gradients goes on to the next rank before its weights are done. */
+/* The second half of the last gradients goes on to the next rank before its weights are
+   done. */
 static void drain(row *w)
 {
     int last = w->rank + 1, from_late = last / 2 + !(w->rank % 2), from_early = last / 2;

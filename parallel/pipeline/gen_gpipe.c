@@ -1,4 +1,5 @@
-/* parallel/pipeline/gen_gpipe.c - all forwards, then all backwards (Huang et al., 1811.06965). */
+/* parallel/pipeline/gen_gpipe.c - all forwards, then all backwards (Huang et al.,
+   1811.06965). */
 #include "parallel/pipeline/table_internal.h"
 
 wf_status wf_pipe_gen_gpipe(const wf_pipe_shape *shape, wf_pipe_table *t)

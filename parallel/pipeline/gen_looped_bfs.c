@@ -1,5 +1,5 @@
-/* parallel/pipeline/gen_looped_bfs.c - all micro-batches through a stage before the next stage of the rank
-   (breadth first; Lamy-Poirier, 2211.05953). */
+/* parallel/pipeline/gen_looped_bfs.c - all micro-batches through a stage before the next stage
+   of the rank (breadth first; Lamy-Poirier, 2211.05953). */
 #include "parallel/pipeline/table_internal.h"
 
 wf_status wf_pipe_all_forward(const wf_pipe_shape *shape, wf_pipe_table *t)

@@ -1,4 +1,5 @@
-/* parallel/pipeline/gen_naive.c - one micro-batch after the other: one rank at a time has work. */
+/* parallel/pipeline/gen_naive.c - one micro-batch after the other: one rank at a time has
+   work. */
 #include "parallel/pipeline/table_internal.h"
 
 wf_status wf_pipe_gen_naive(const wf_pipe_shape *shape, wf_pipe_table *t)

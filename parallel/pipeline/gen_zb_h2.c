@@ -1,5 +1,5 @@
-/* parallel/pipeline/gen_zb_h2.c - no idle time inside a rank's span, for twice the live activations of 1F1B
-   (Qi et al., 2401.10241). */
+/* parallel/pipeline/gen_zb_h2.c - no idle time inside a rank's span, for twice the live
+   activations of 1F1B (Qi et al., 2401.10241). */
 #include "parallel/pipeline/table_internal.h"
 
 wf_status wf_pipe_gen_zb_h2(const wf_pipe_shape *shape, wf_pipe_table *t)

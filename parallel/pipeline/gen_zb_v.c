@@ -1,5 +1,6 @@
-/* parallel/pipeline/gen_zb_v.c - zero bubble on a V of two stages a rank: no idle time inside a rank's span
-   with the memory of 1F1B, since the loss comes back to the first rank (Qi et al., 2401.10241). */
+/* parallel/pipeline/gen_zb_v.c - zero bubble on a V of two stages a rank: no idle time inside a
+   rank's span with the memory of 1F1B, since the loss comes back to the first rank (Qi et al.,
+   2401.10241). */
 #include "parallel/pipeline/table_internal.h"
 
 /* One rank's row. Each action takes the next micro-batch of its stage and kind. */
@@ -9,8 +10,8 @@ typedef struct row {
     int next[WF_PIPE_KINDS][2];
 } row;
 
-/* The next micro-batch of the early (0) or late (1) stage. The pattern needs so many micro-batches that
-   the pipeline fills; those past the last are left out. */
+/* The next micro-batch of the early (0) or late (1) stage. The pattern needs so many
+   micro-batches that the pipeline fills; those past the last are left out. */
 static void add(row *w, wf_pipe_kind kind, int late)
 {
     int micro = w->next[kind][late]++;

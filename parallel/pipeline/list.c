@@ -5,7 +5,7 @@
 
 enum { LF, LI, LW, LIST_KINDS };
 
-/* How far each stage is, in micro-batches, which it takes in order. */
+/* The progress of each stage, in micro-batches, which it takes in order. */
 typedef struct list {
     wf_pipe_table *table;
     int cap;

@@ -21,14 +21,15 @@ wf_status wf_pipe_pass_recompute(const wf_pipe_table *in, const wf_pipe_lowering
     return out->error.code;
 }
 
-/* Whether an action is W of what follows on `last` of the same stage. */
+/* Returns true where an action is W of the micro-batches after `last` of the same stage. */
 static bool goes_on(const wf_pipe_action *last, const wf_pipe_action *a)
 {
     return a->kind == WF_PIPE_W && !a->with_next && a->stage == last->stage &&
            a->micro == last->last + 1;
 }
 
-/* W of neighbours are one where their sum is a node of the tree of micro-batches: one product, over more rows. */
+/* W of neighbours are one where their sum is a node of the tree of micro-batches: one product,
+   over more rows. */
 wf_status wf_pipe_pass_join(const wf_pipe_table *in, const wf_pipe_lowering *how,
                             wf_pipe_table *out)
 {

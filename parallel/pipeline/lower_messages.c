@@ -1,9 +1,10 @@
-/* parallel/pipeline/lower_messages.c - messages: who sends what to whom in which order follows from the rows
-   of those who send, and receivers receive in that order. */
+/* parallel/pipeline/lower_messages.c - messages: who sends what to whom in which order follows
+   from the rows of those who send, and receivers receive in that order. */
 #include "parallel/pipeline/lower_internal.h"
 #include <stdlib.h>
 
-/* Of all pairs of ranks; the pair (from, to) is the one of index from * ranks + to. */
+/* The channels of all pairs of ranks; the pair (from, to) is the one of index from * ranks +
+   to. */
 typedef struct channels {
     const wf_pipe_table *in;
     wf_pipe_table *out;

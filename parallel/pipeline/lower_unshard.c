@@ -1,6 +1,7 @@
 /*
- * parallel/pipeline/lower_unshard.c - which stages are gathered when: at most so many at a time, and the one
- * whose next use is the farthest is given back (Belady), as soon as it has been used.
+ * parallel/pipeline/lower_unshard.c - which stages are gathered when: at most so many at a
+ * time, and the one whose next use is the farthest is given back (Belady), as soon as it has
+ * been used.
  */
 #include "parallel/pipeline/lower_internal.h"
 #include <stdlib.h>
@@ -30,7 +31,8 @@ static void add(residency *d, int64_t at, wf_pipe_kind kind, int stage)
     d->n++;
 }
 
-/* Gives the stage whose next use is the farthest back, right behind its last use; returns where. */
+/* Gives the stage whose next use is the farthest back, right behind its last use; returns
+   where. */
 static int64_t evict(residency *d)
 {
     int victim = 0, stage;

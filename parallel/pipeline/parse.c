@@ -97,7 +97,7 @@ static wf_status refuse_token(const parser *p, const char *expected)
                                (int)(p->length < 64 ? p->length : 64), p->token, expected);
 }
 
-/* Whether the token is a whole number; reads it. */
+/* Reads the token where it is a whole number. */
 static bool number(parser *p, int *value)
 {
     const char *at = p->token;

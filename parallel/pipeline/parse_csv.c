@@ -1,10 +1,11 @@
-/* parallel/pipeline/parse_csv.c - the tables of torch.distributed.pipelining: a line of cells for each rank. */
+/* parallel/pipeline/parse_csv.c - the tables of torch.distributed.pipelining: a line of cells
+   for each rank. */
 #include "parallel/pipeline/text_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* The actions of all rows; sizes and places are known when all have been read. What lowering derives has kind
-   WF_PIPE_KINDS, and is looked at for its stage alone. */
+/* The actions of all rows; sizes and places are known when all have been read. What lowering
+   derives has kind WF_PIPE_KINDS, and is looked at for its stage alone. */
 typedef struct csv {
     wf_pipe_text *text;
     struct csv_action {
@@ -51,8 +52,8 @@ static bool begins(const char *at, const char *end, const char *word)
     return (size_t)(end - at) >= n && memcmp(at, word, n) == 0;
 }
 
-/* Reads "3I2"; *derived: it is one of the compute_comms format that lowering derives anew from the others, as
-   PyTorch's does, of which the stage alone is kept. */
+/* Reads "3I2"; *derived: it is one of the compute_comms format that lowering derives anew from
+   the others, as PyTorch's does, of which the stage alone is kept. */
 static bool read_action(const char *at, const char *end, wf_pipe_action *a, bool *derived)
 {
     static const char *const passed_over[] = {
@@ -145,7 +146,8 @@ static wf_status read_lines(csv *c)
     return status;
 }
 
-/* Checks that messages, gathers and reductions are of stages of their row: they are made again from what is computed. */
+/* Checks that messages, gathers and reductions are of stages of their row: they are derived
+   again from the compute actions. */
 static wf_status check_derived(const csv *c, const wf_pipe_table *t)
 {
     for (int64_t i = 0; i < c->n; i++) {

@@ -1,4 +1,5 @@
-/* parallel/pipeline/prove.c - rows, then messages, then a walk that comes to the end; the depths of messages. */
+/* parallel/pipeline/prove.c - rows, then messages, then a walk that comes to the end; the
+   depths of messages. */
 #include "parallel/pipeline/prove_internal.h"
 #include "parallel/pipeline/walk_internal.h"
 #include <stdio.h>
@@ -78,8 +79,9 @@ static wf_status time_at(const wf_pipe_table *table, wf_pipe_lowering how, int d
     return WF_OK;
 }
 
-/* The smallest depth up to `high`, at least 1, whose makespan is `most` or less: more messages in flight
-   never cost time, and never make a deadlock. Mostly it is small, so depths double until one is enough. */
+/* The smallest depth up to `high`, at least 1, whose makespan is `most` or less: more messages
+   in flight never cost time, and never make a deadlock. Mostly it is small, so depths double
+   until one is enough. */
 static wf_status smallest(const wf_pipe_table *table, const wf_pipe_lowering *how,
                           const wf_pipe_costs *costs, int *high, int64_t most, wf_error *error)
 {

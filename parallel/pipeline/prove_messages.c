@@ -1,4 +1,5 @@
-/* parallel/pipeline/prove_messages.c - what one rank sends to another, as both of their rows have it. */
+/* parallel/pipeline/prove_messages.c - what one rank sends to another, as both of their rows
+   have it. */
 #include "parallel/pipeline/prove_internal.h"
 #include "parallel/pipeline/walk_internal.h"
 #include <stdlib.h>

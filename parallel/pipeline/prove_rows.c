@@ -1,5 +1,5 @@
-/* parallel/pipeline/prove_rows.c - rows one by one: each action is on the rank of its stage, once, and behind
-   what it needs; none is left out. */
+/* parallel/pipeline/prove_rows.c - rows one by one: each action is on the rank of its stage,
+   once, and behind what it needs; none is left out. */
 #include "parallel/pipeline/prove_internal.h"
 #include "parallel/pipeline/walk_internal.h"
 #include <stdio.h>
@@ -30,8 +30,8 @@ static uint32_t *at(const wf_pipe_reading *p, int stage, int micro)
     return &p->done[wf_pipe_at(p->table, stage, micro)];
 }
 
-/* What a compute action takes from a neighbour: a message that has come, or what the same rank has made.
-   Before messages are added, the walk sees to what comes from other ranks. */
+/* Checks the input of a compute action from a neighbour: a message that has come, or a result
+   of the same rank. Before messages are added, the walk checks inputs from other ranks. */
 static wf_status neighbour_done(wf_pipe_reading *p, const wf_pipe_action *a, int neighbour)
 {
     bool forward = a->kind == WF_PIPE_F;
@@ -194,7 +194,7 @@ static wf_status read_action(wf_pipe_reading *p, const wf_pipe_row *row)
     return status == WF_OK ? set_done(p, a) : status;
 }
 
-/* What a (stage, micro-batch) must have had. */
+/* Returns the actions that a (stage, micro-batch) must have had. */
 static uint32_t all_of(const wf_pipe_table *t, int stage)
 {
     uint32_t all = DID(F) | DID(I) | DID(W);

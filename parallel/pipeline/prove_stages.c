@@ -1,4 +1,5 @@
-/* parallel/pipeline/prove_stages.c - actions of whole stages: gathers, reductions, and the end of a step. */
+/* parallel/pipeline/prove_stages.c - actions of whole stages: gathers, reductions, and the end
+   of a step. */
 #include "parallel/pipeline/prove_internal.h"
 
 static wf_status unshard(wf_pipe_reading *p, const wf_pipe_action *a)
@@ -82,7 +83,7 @@ static wf_status gradients(wf_pipe_reading *p, int stage)
     return WF_OK;
 }
 
-/* Whether a rank takes part in TIE. */
+/* Returns true where a rank takes part in TIE. */
 static bool ties(const wf_pipe_table *t, int rank)
 {
     int first = t->place[0], last = t->place[t->shape.stages - 1];

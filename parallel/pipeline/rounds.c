@@ -1,9 +1,10 @@
 /*
  * parallel/pipeline/rounds.c - one forward, one backward, over one or several stages a rank.
  *
- * Micro-batches go in rounds of about as many as there are ranks. A rank takes a round through its
- * first stage, then through its second, and so on, and gradients of a round through its stages from
- * the last to the first (Narayanan et al., 2104.04473). With one stage a rank this is plain 1F1B.
+ * Micro-batches go in rounds of about as many as there are ranks. A rank takes a round through
+ * its first stage, then through its second, and so on, and gradients of a round through its
+ * stages from the last to the first (Narayanan et al., 2104.04473). With one stage a rank this
+ * is plain 1F1B.
  */
 #include "parallel/pipeline/table_internal.h"
 
@@ -11,8 +12,8 @@ typedef struct rounds {
     int ranks, virtual, micro, n; /* virtual: stages of a rank; n: rounds */
 } rounds;
 
-/* Rounds differ in size by one at most. The larger ones are first: what the first one has forward before
-   its first backward is then enough for all. */
+/* Rounds differ in size by one at most. The larger ones are first: what the first one has
+   forward before its first backward is then enough for all. */
 static int round_begin(const rounds *p, int round)
 {
     int larger = p->micro % p->n;

@@ -78,8 +78,9 @@ typedef wf_status wf_pipe_generator(const wf_pipe_shape *shape, wf_pipe_table *t
 /** WF_PIPE_SCHEDULE - the schedule by default. */
 #define WF_PIPE_SCHEDULE "1f1b"
 
-/** wf_pipe_schedule - a schedule by its name: a row of parallel/pipeline/schedules.def, or a registered one, of
-    which nothing is known. */
+/** wf_pipe_schedule - a schedule by its name: a row of parallel/pipeline/schedules.def, or a
+ * registered one, of
+ *  which nothing is known. */
 typedef struct wf_pipe_schedule {
     const char *name;
     wf_pipe_generator *generate;
@@ -203,12 +204,14 @@ WF_API wf_status wf_pipe_register(const char *name, wf_pipe_generator *generate)
 /** wf_pipe_schedule_at - returns the i-th schedule; its name is NULL past the last one. */
 WF_API wf_pipe_schedule wf_pipe_schedule_at(int i);
 
-/** wf_pipe_schedule_find - returns the number of a schedule for wf_pipe_schedule_at; -1: none has the name. */
+/** wf_pipe_schedule_find - returns the number of a schedule for wf_pipe_schedule_at; -1: none
+ * has the name. */
 WF_API int wf_pipe_schedule_find(const char *name);
 
 /**
- * wf_pipe_least_live - returns the micro-batches whose activations the first rank holds at a time, in all of its stages, at the
- * least: the first one until its backward pass begins; and of few ones on a V those end before all have begun.
+ * wf_pipe_least_live - returns the micro-batches whose activations the first rank holds at a
+ * time, in all of its stages, at the least: the first one until its backward pass begins; and
+ * of few ones on a V those end before all have begun.
  */
 WF_API double wf_pipe_least_live(const wf_pipe_schedule *schedule, const wf_pipe_shape *shape);
 

@@ -31,8 +31,9 @@ static wf_status check_costs(const wf_pipe_chain *chain, wf_error *error)
 }
 
 /*
- * The tables of the dynamic program. Stage s and those behind it have the steps from i on; `most` and
- * `squares` say how cheap they can be made, and `count` with how many steps of stage s.
+ * The tables of the dynamic program. Stage s and those behind it have the steps from i on;
+ * `most` and `squares` say how cheap they can be made, and `count` with how many steps of stage
+ * s.
  */
 typedef struct program {
     int64_t steps;
@@ -72,7 +73,8 @@ static void find_most(program *p, int s, int64_t i)
     p->most[at(p, s, i)] = least;
 }
 
-/* The least sum of squares where no stage costs more than `limit`, with the least steps in stage s. */
+/* The least sum of squares where no stage costs more than `limit`, with the least steps in
+   stage s. */
 static void find_squares(program *p, int s, int64_t i, double limit)
 {
     double least = INFINITY;
@@ -204,7 +206,7 @@ static bool is(const char *path, const char *word, size_t length)
     return strncmp(path, word, length) == 0 && path[length] == '\0';
 }
 
-/* Whether the word is a path inside of a module. */
+/* Returns true where the word is a path inside of a module. */
 static bool is_inside(const char *path, const char *word, size_t length)
 {
     size_t n = strlen(path);

@@ -17,7 +17,7 @@ struct wf_pipe_table {
     wf_pipe_facts facts;
 };
 
-/* How a kind is spelled, which operands it has, and whether lowering derives it. */
+/* The spelling of a kind, its operands, and whether lowering derives it. */
 enum wf_pipe_operands { WF_PIPE_NONE, WF_PIPE_STAGE, WF_PIPE_MICRO, WF_PIPE_RANGE };
 
 typedef struct wf_pipe_kind_info {
@@ -34,7 +34,7 @@ static inline int64_t wf_pipe_at(const wf_pipe_table *t, int64_t stage, int64_t 
     return stage * t->shape.micro + micro;
 }
 
-/* Whether a gradient comes back from a stage to the one before it. */
+/* Returns true where a gradient comes back from a stage to the one before it. */
 static inline bool wf_pipe_gradient_leaves(const wf_pipe_table *t, int stage)
 {
     return stage > t->facts.frozen;
@@ -49,15 +49,17 @@ wf_status wf_pipe_place_v(const char *name, wf_pipe_table *t);
 /* Refuses more than one stage a rank; `instead` is a schedule that takes them. */
 wf_status wf_pipe_one_stage(const char *name, wf_pipe_table *t, const char *instead);
 
-/* 1F1B over the rounds of interleaved schedules (rounds.c). `warm`: forwards before the first backward
-   per rank behind this one. `split`: I and W apart, W of rank r as many actions behind as r. */
+/* 1F1B over the rounds of interleaved schedules (rounds.c). `warm`: forwards before the first
+   backward per rank behind this one. `split`: I and W apart, W of rank r as many actions behind
+   as r. */
 wf_status wf_pipe_rounds(const wf_pipe_shape *shape, wf_pipe_table *t, int warm, bool split);
 
 /* All forwards, then all backwards, of one stage after the other (gpipe and looped-bfs). */
 wf_status wf_pipe_all_forward(const wf_pipe_shape *shape, wf_pipe_table *t);
 
-/* A building block on a V: how much later F0, F1, I1 and I0 of one micro-batch begin on the next rank
-   that they come to, in units of which a micro-batch takes six of each rank (block.c). */
+/* A building block on a V: how much later F0, F1, I1 and I0 of one micro-batch begin on the
+   next rank that they come to, in units of which a micro-batch takes six of each rank
+   (block.c). */
 typedef struct wf_pipe_block {
     int f0, f1, i1, i0;
 } wf_pipe_block;

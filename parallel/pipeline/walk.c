@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What an action waits for: another one, and when that ended. */
+/* A dependency of an action: another one, and when that ended. */
 typedef struct need {
     wf_pipe_action action;
     int rank;
@@ -45,7 +45,7 @@ static need needs(const wf_pipe_walk *w, wf_pipe_kind kind, int stage, int micro
         {(uint8_t)kind, false, (int16_t)stage, micro, micro}, w->table->place[stage], time};
 }
 
-/* What a compute action takes from the stage before it (F) or behind it (I, B). */
+/* Returns the dependency of a compute action on the stage before it (F) or after it (I, B). */
 static need from_neighbour(const wf_pipe_walk *w, const wf_pipe_action *a, int neighbour)
 {
     const wf_pipe_table *t = w->table;
@@ -232,7 +232,8 @@ static void name_as_written(const wf_pipe_walk *w, need *missing)
                 missing->action.kind = WF_PIPE_B;
 }
 
-/* Adds "rank 1 waits in F1.0 for F0.0 of rank 0, which stands behind B0.0"; returns that other rank. */
+/* Adds "rank 1 waits in F1.0 for F0.0 of rank 0, which stands behind B0.0"; returns that other
+   rank. */
 static int tell_link(wf_pipe_walk *w, int rank, char *text, size_t size)
 {
     const wf_pipe_row *row = &w->table->row[rank], *other;
@@ -254,7 +255,7 @@ static int tell_link(wf_pipe_walk *w, int rank, char *text, size_t size)
     return missing.rank;
 }
 
-/* Who waits for whom, from a rank on, until somebody comes a second time. */
+/* Reports the chain of waiting ranks, from a rank on, until one comes a second time. */
 static wf_status tell_chain(wf_pipe_walk *w, int rank, wf_error *error)
 {
     enum { LINK = 200, LINKS = 6 };

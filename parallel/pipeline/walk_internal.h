@@ -1,7 +1,7 @@
 /*
- * parallel/pipeline/walk_internal.h - rows walked as ranks would do them: each goes on until it waits for
- * another one. Programs make no choices, so one order of walking stands for all: it comes to the end, or
- * stands still where every execution does.
+ * parallel/pipeline/walk_internal.h - rows walked as ranks would do them: each goes on until it
+ * waits for another one. Programs make no choices, so one order of walking stands for all: it
+ * comes to the end, or stands still where every execution does.
  */
 #ifndef WF_PARALLEL_PIPELINE_WALK_INTERNAL_H
 #define WF_PARALLEL_PIPELINE_WALK_INTERNAL_H
@@ -20,14 +20,16 @@ typedef struct wf_pipe_walk {
     int *ready, *waiter, *then; /* [ranks] a stack; who waits for a rank, first and next one */
 } wf_pipe_walk;
 
-/* Walks to the end. Errors: WF_EINVAL: it stands still, told as a chain of who waits for whom; WF_ENOMEM. */
+/* Walks to the end. Errors: WF_EINVAL: it stands still, told as a chain of who waits for whom;
+   WF_ENOMEM. */
 wf_status wf_pipe_walk_run(const wf_pipe_table *table, const wf_pipe_costs *costs,
                            wf_pipe_timing *timing, wf_error *error);
 
-/* The stage that a message of SEND or SENT out of this stage goes to; of RECV and RECVD: comes from. */
+/* The stage that a message of SEND or SENT out of this stage goes to; of RECV and RECVD: comes
+   from. */
 int wf_pipe_peer_stage(const wf_pipe_action *action);
 
-/* Whether a kind is one of the four of forward messages. */
+/* Returns true where a kind is one of the four of forward messages. */
 bool wf_pipe_forward_message(int kind);
 
 #endif

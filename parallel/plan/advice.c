@@ -115,8 +115,9 @@ static void describe(const advising *s, const combination *c, const wf_plan_requ
     text[used >= 2 ? used - 2 : 0] = 0; /* without the last comma */
 }
 
-/* Whether the time is over; says once that it takes long. It is this process's own work, so that a
-   busy machine gives the same advice, unless it is so busy that nobody would wait. */
+/* Returns true when the time is over; reports once that it takes long. The time is this
+   process's own work, so that a busy machine gives the same advice, but for a limit on wall
+   time. */
 static bool is_over(advising *s)
 {
     double work = now(CLOCK_PROCESS_CPUTIME_ID) - s->work,
@@ -132,7 +133,8 @@ static bool is_over(advising *s)
     return s->advice->stopped;
 }
 
-/* The same with few micro-steps: those after the second take no more memory, but time to plan. */
+/* The same with few micro-steps: those after the second take no more memory, but time to
+   plan. */
 static wf_plan_request shortened(const wf_plan_request *options)
 {
     wf_plan_request o = *options;
@@ -143,7 +145,8 @@ static wf_plan_request shortened(const wf_plan_request *options)
     return o;
 }
 
-/* Of a pipeline that was not asked for, the ranks of the first stage and of the last. */
+/* Plans a combination and returns true where it fits: one rank, or, in a pipeline that was not
+   asked for, one of the first stage and one of the last; *run is the larger plan. */
 static bool fits(const advising *s, const wf_plan_request *o, wf_plan *run)
 {
     int64_t each = wf_plan_ranks(o) / o->pp;
@@ -177,7 +180,8 @@ static void as_it_runs(const advising *s, const wf_plan_request *o, wf_plan *run
         *run = other;
 }
 
-/* Whether a combination fits; then with its line. One that does not is left early. */
+/* Tries a combination, and describes it in a line where it fits. Planning stops as soon as it
+   does not. */
 static wf_plan_set attempt(advising *s, const combination *c, wf_plan_advice_line *line)
 {
     wf_plan_request o, few;
@@ -196,8 +200,8 @@ static wf_plan_set attempt(advising *s, const combination *c, wf_plan_advice_lin
     return WF_PLAN_SET;
 }
 
-/* The peak of a combination's first step, which is hardly less than that of a run; 0 where it has
-   none. */
+/* The peak of a combination's first step, which is hardly less than that of a run; 0 where it
+   has none. */
 static double peak_of(advising *s, const combination *c)
 {
     wf_plan_request o;
@@ -296,8 +300,8 @@ static bool turn(advising *s, int k, combination *c, double *peak)
     return c->setting[k] != NONE;
 }
 
-/* Turn knobs of this price and of none until all together fit, then relax. What does not help at
-   first may help where something else no longer makes the peak, so it is tried again. */
+/* Turn knobs of this price and of none until all together fit, then relax. What does not help
+   at first may help where something else no longer makes the peak, so it is tried again. */
 static bool add_up(advising *s, wf_plan_price price, combination *c, double *peak)
 {
     bool less = true;
@@ -338,8 +342,8 @@ static bool spread(advising *s, const combination *from)
     return false;
 }
 
-/* Beside `free`, all that keeps numbers and ranks: with other numbers, or more ranks; else with both.
-   `all` becomes what takes least on these ranks. */
+/* Beside `free`, all that keeps numbers and ranks: with other numbers, or more ranks; else with
+   both. `all` becomes what takes least on these ranks. */
 static void find_dear(advising *s, const combination *free, double peak, combination *all)
 {
     *all = *free;

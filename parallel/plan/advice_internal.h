@@ -1,12 +1,13 @@
 /*
- * parallel/plan/advice_internal.h - what would make a plan fit that does not: every candidate is a dry
- * run of its own, nothing is guessed.
+ * parallel/plan/advice_internal.h - what would make a plan fit that does not: every candidate
+ * is a dry run of its own, nothing is guessed.
  *
- * Single changes that keep numbers and ranks are tried first, in the order of wf_plan_tunables.h. Where none is
- * enough, such changes are added up, each as far as it goes, until all together fit; then those that are
- * not needed are taken back or made milder, the dearest first. Single changes of the numbers follow. Where
- * nothing has fitted so far, changes are added up with other numbers, and with more ranks. With --machine each has the
- * time of its step, and they are told in the order of time.
+ * Single changes that keep numbers and ranks are tried first, in the order of
+ * wf_plan_tunables.h. Where none is enough, such changes are added up, each as far as it goes,
+ * until all together fit; then those that are not needed are taken back or made milder, the
+ * dearest first. Single changes of the numbers follow. Where nothing has fitted so far, changes
+ * are added up with other numbers, and with more ranks. With --machine each has the time of its
+ * step, and they are told in the order of time.
  */
 #ifndef WF_PARALLEL_PLAN_ADVICE_INTERNAL_H
 #define WF_PARALLEL_PLAN_ADVICE_INTERNAL_H
@@ -24,23 +25,25 @@ typedef struct wf_plan_advice_line {
     char flags[WF_PLAN_FLAGS]; /* the change */
     char cost[240];            /* in words */
     int64_t ranks;
-    double peak, flops, traffic; /* what a rank takes in a step */
+    double peak, flops, traffic; /* bytes and FLOPs of a rank in a step */
     double seconds;              /* the step on --machine; 0: nobody asks */
 } wf_plan_advice_line;
 
 typedef struct wf_plan_advice_limits {
     double room;     /* bytes of a rank */
     bool start;      /* compare what --memory-check does: also an evaluation and a sample */
-    bool more_ranks; /* whether more ranks than those of the options may be proposed */
+    bool more_ranks; /* propose more ranks than those of the options, too */
     double seconds;  /* the sum over the whole search */
     bool progress;   /* tell on stderr that it takes long */
 } wf_plan_advice_limits;
 
 typedef struct wf_plan_advice {
     int n;
-    wf_plan_advice_line line[WF_PLAN_ADVICE_LINES]; /* what fits, the cheapest first */
-    bool together;                /* no single change is enough that keeps numbers and ranks */
-    wf_plan_advice_line smallest; /* where nothing fits: all that saves memory */
+    /* combinations that fit, the cheapest first */
+    wf_plan_advice_line line[WF_PLAN_ADVICE_LINES];
+    bool together; /* no single change is enough that keeps numbers and ranks */
+    /* the combination of all that saves memory, where none fits */
+    wf_plan_advice_line smallest;
     int planned;
     bool stopped; /* the time was over before all was planned */
 } wf_plan_advice;

@@ -75,7 +75,8 @@ static wf_status write_one(traces *t, const wf_step_record *record, int rank, in
     return t->written++ == 0 ? check_room(t, rank, files, error) : WF_OK;
 }
 
-/* The members of all groups, by the numbers that collectives name: what ASTRA-sim takes as its configuration of communicator groups. */
+/* The members of all groups, by the numbers that collectives name: what ASTRA-sim takes as its
+   configuration of communicator groups. */
 static json_t *groups_json(const wf_step_record *r)
 {
     json_t *groups = json_object();
@@ -137,8 +138,9 @@ static wf_status write_alone(traces *t, int rank, int files, wf_error *error)
 }
 
 /*
- * The ranks of a pipeline coordinate. What is split over n ranks is cut at i L / n, so the first part is the smallest and the
- * last the largest: where the first and the last rank do the same, so do all between them; else each is planned.
+ * The ranks of a pipeline coordinate. What is split over n ranks is cut at i L / n, so the
+ * first part is the smallest and the last the largest: where the first and the last rank do the
+ * same, so do all between them; else each is planned.
  */
 static wf_status write_alike(traces *t, int first, int count, wf_error *error)
 {

@@ -1,4 +1,5 @@
-/* parallel/plan/chakra_file.c - see the header. Attributes have the types that readers of MLCommons and ASTRA-sim take them by. */
+/* parallel/plan/chakra_file.c - see the header. Attributes have the types that readers of
+   MLCommons and ASTRA-sim take them by. */
 #include "parallel/plan/chakra_file_internal.h"
 
 #if WEFT_HAS_PROTOBUF_C
@@ -111,7 +112,8 @@ static void describe_collective(message *m, const file *f, const wf_step_node *n
     put_int32(m, "root", n->peer - first_there + first);
 }
 
-/* Ends of a message find the same tag: what distinguishes it in a step, in the 31 bits that there are. */
+/* Ends of a message find the same tag: what distinguishes it in a step, in the 31 bits that
+   there are. */
 static int tag_of(uint64_t tag)
 {
     return (int)((tag & 0x3fffffff) | tag >> 63 << 30);
@@ -142,7 +144,7 @@ static uint64_t micros_of(file *f, const wf_step_node *n)
     return (uint64_t)micros;
 }
 
-/* What is alike in all kinds of nodes. */
+/* Writes the fields that all kinds of nodes have. */
 static void describe(message *m, file *f, int64_t i)
 {
     const wf_step_node *n = &f->record->node[i];

@@ -10,7 +10,8 @@
 
 enum { LARGEST_GROUP = 64, WAYS = 8 };
 
-/* Whether every pipeline rank keeps within the limit, in two steps, and with what comes beside training. */
+/* Returns true where every pipeline rank keeps within the limit, in two steps and in the work
+   beside training. */
 static bool fits(const wf_plan_request *o, size_t limit)
 {
     int64_t each = wf_plan_ranks(o) / o->pp;
@@ -30,7 +31,8 @@ static bool fits(const wf_plan_request *o, size_t limit)
     return true;
 }
 
-/* What a rank may take: as is said, or what a device of the machine has whose time a plan or a run takes. */
+/* Returns the bytes that a rank may take: the option's, or the memory of a device of the
+   machine whose time a plan or a run takes; 0: no limit. */
 static size_t limit_of(const wf_plan_request *o)
 {
     const char *file = o->planned ? o->machine : o->paced;
@@ -55,7 +57,7 @@ static int ways(int64_t micros, char way[WAYS][WF_WORD])
     return n;
 }
 
-/* What cannot be planned is left to the run to tell. */
+/* Returns true where a plan is exact, and where there is none: the run then reports why. */
 static bool is_exact(const wf_plan_request *o)
 {
     wf_error error = {WF_OK, ""};
@@ -89,7 +91,8 @@ bool wf_plan_choose_single(wf_plan_request *o, bool (*serves)(const wf_plan_requ
     return false;
 }
 
-/* Where ranks are idle, or others would not have the numbers of one rank; whether it changed, and a line about it. */
+/* Chooses micro-batches of one sequence where ranks are idle, or would not have the numbers of
+   one rank. Returns true after a change, with a line about it. */
 static bool choose_exact(wf_plan_request *o, char line[WF_PLAN_CHOICE])
 {
     int64_t idle = wf_plan_idle(o);

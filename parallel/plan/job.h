@@ -1,12 +1,14 @@
 /*
- * parallel/plan/job.h - a job: a run as the library sees it. What trains a model of any program, plans it, and tells what it
- * would take, takes the same job.
+ * parallel/plan/job.h - a job: a run as the library sees it. What trains a model of any
+ * program, plans it, and tells what it would take, takes the same job.
  *
  *     const wf_par_job job = {.mesh = {.tp = 2, .dp = 4}, .model = make, .train = training,
  *                             .data = {.read = read_tokens}, .steps = 1000};
  *
- *     wf_plan_step(&job, 0, NULL, &plan, &error);    what rank 0 takes and moves, without memory for it
- *     wf_par_run(argc, argv, &program);              runs it, with flags (parallel/program/program.h)
+ *     wf_plan_step(&job, 0, NULL, &plan, &error);    what rank 0 takes and moves, without
+ *                                                    memory for it
+ *     wf_par_run(argc, argv, &program);              runs it, with flags
+ *                                                    (parallel/program/program.h)
  */
 #ifndef WF_PARALLEL_PLAN_JOB_H
 #define WF_PARALLEL_PLAN_JOB_H
@@ -31,8 +33,8 @@ typedef struct wf_par_running {
     bool stopped; /* set by `after`, on all ranks: it ended early for such a request */
 } wf_par_running;
 
-/** wf_par_hook - what a program does on each rank beside the steps. Collective: as its caller says. Errors: in the context of
- * the rank */
+/** wf_par_hook - a program's own work on each rank, beside the steps. Collective: as its caller
+ * says. Errors: in the context of the rank */
 typedef wf_status wf_par_hook(wf_par_running *rank, void *arg);
 
 typedef struct wf_par_job {
@@ -40,13 +42,12 @@ typedef struct wf_par_job {
     wf_par_model_function *model; /* makes a rank's model on the fake device, and plans it */
     void *arg;                    /* given to model and hooks */
     const char *name;             /* "llama of 12 blocks", for plans; NULL: "a model" */
-    const char *facts; /* what a plan's JSON says of the model: an object; NULL: nothing */
-    const char *
-        recompute; /* modules of this type keep their input alone for backward (wf_nn_recompute);
-                                     NULL: none */
+    const char *facts; /* facts about the model for a plan's JSON: an object; NULL: none */
+    /* modules of this type keep their input alone for backward (wf_nn_recompute); NULL: none */
+    const char *recompute;
     bool async_save; /* for hooks that save: checkpoints are written beside the steps */
-    wf_par_train_options
-        train; /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
+    /* batch, fields, loss, optimizer, schedule; its pipeline is the job's */
+    wf_par_train_options train;
     const wf_par_pipeline_options *pipeline; /* NULL: none; model and arg in it are the job's */
     wf_par_data data, eval_data;
     int64_t steps;
@@ -56,18 +57,22 @@ typedef struct wf_par_job {
     wf_par_hook *begin; /* after the trainer is opened, before the first step */
     wf_par_hook *after; /* after the last step: samples, tasks */
     wf_par_hook *end; /* before the trainer is closed, after errors too: frees what `own` is */
-    /* Of decoder-only transformers, whose layouts a search prunes by counts. NULL: a search plans each of them. */
+    /* Sizes of a decoder-only transformer, by which a search prunes its layouts. NULL: a search
+       plans each of them. */
     const wf_sim_model *sizes;
-    /* Makes the model with so many blocks and words, to see in plans what a block takes; beside `sizes`. */
+    /* Makes the model with so many blocks and words, to see in plans what a block takes; beside
+       `sizes`. */
     wf_nn_module *(*shortened)(wf_par *par, void *arg, int64_t blocks, int64_t vocabulary);
     int64_t blocks, vocabulary; /* sizes of such a model; 0: the whole model */
 } wf_par_job;
 
-/** wf_par_job_model - makes a rank's model as the job says: on the fake device, planned, with what it recomputes. A
- * wf_par_model_function, whose arg is the job. Owner: the caller; NULL: the reason is in the context */
+/** wf_par_job_model - makes a rank's model as the job says: on the fake device, planned, with
+ * what it recomputes. A wf_par_model_function, whose arg is the job. Owner: the caller; NULL:
+ * the reason is in the context */
 WF_API wf_nn_module *wf_par_job_model(wf_par *par, void *job);
 
-/** wf_par_job_tokens - returns the tokens of a sequence: those of a field of that name; 1: there is none */
+/** wf_par_job_tokens - returns the tokens of a sequence: those of a field of that name; 1:
+ * there is none */
 WF_API int64_t wf_par_job_tokens(const wf_par_job *job);
 
 /** wf_par_job_evaluates - returns whether a job evaluates after this step */
@@ -76,13 +81,15 @@ WF_API bool wf_par_job_evaluates(const wf_par_job *job, int64_t step);
 /**
  * wf_par_job_pipeline - makes the pipeline of a job
  *
- * @param pipeline  NULL where the job has none, and on errors. Owner: the caller, wf_par_pipeline_free; the job outlives it
+ * @param pipeline  NULL where the job has none, and on errors. Owner: the caller,
+ *                  wf_par_pipeline_free; the job outlives it
  * Errors:  those of wf_par_pipeline_new
  */
 WF_API wf_status wf_par_job_pipeline(const wf_par_job *job, wf_par_pipeline **pipeline,
                                      wf_error *error);
 
-/** wf_par_job_materialize - makes real what a rank has of a job's model: its stages, or all. Errors: in the context */
+/** wf_par_job_materialize - makes real what a rank has of a job's model: its stages, or all.
+ * Errors: in the context */
 WF_API wf_status wf_par_job_materialize(const wf_par_pipeline *pipeline, wf_par *par,
                                         wf_nn_module *model);
 

@@ -1,4 +1,5 @@
-/* parallel/plan/memory_check.c - a run's plan beside the limits of its process; see request.h. */
+/* parallel/plan/memory_check.c - a run's plan beside the limits of its process; see
+   request.h. */
 #include "parallel/plan/print_internal.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/report/layout.h"
@@ -8,11 +9,12 @@
 
 enum { MOST_PLANS = 64 }; /* ranks are planned one by one up to so many */
 
-/* What a rank takes beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder and
-   what is kept for collectives, of which a part grows with the number of members. */
+/* Bytes of a rank beside its tensors, as measured on worlds of 512 to 2048 ranks: the recorder
+   and state of collectives, a part of which grows with the number of members. */
 enum { OF_RANK = 640 << 10, OF_MEMBER = 1 << 10 };
 
-/* What a process with so many ranks takes beside tensors. Stacks have addresses of their own, and hardly anything in them. */
+/* Returns the bytes of a process with so many ranks beside tensors. Stacks reserve addresses,
+   and use hardly any memory. */
 static double beside(const wf_plan_request *o, int ranks, bool reserved)
 {
     double members = (double)wf_plan_ranks(o), all = ranks * (OF_RANK + OF_MEMBER * members);
@@ -27,8 +29,8 @@ static double beside(const wf_plan_request *o, int ranks, bool reserved)
     return all;
 }
 
-/* What a limit leaves for the tensors of this process: all that were started here may share it.
-   Negative: not even the ranks have room. */
+/* Returns the bytes that a limit leaves for the tensors of this process: all processes that
+   were started here may share it. Negative: not even the ranks have room. */
 static double room_of(const wf_plan_request *o, const wf_memory_limit *limit, int ranks,
                       int local)
 {
@@ -46,7 +48,8 @@ static const wf_memory_limit *tightest(const wf_plan_request *o, const wf_memory
     return least;
 }
 
-/* The same of a pipeline, of which a rank of each coordinate is planned, and *last is the one that needs most. */
+/* The same of a pipeline, of which a rank of each coordinate is planned, and *last is the one
+   that needs most. */
 static bool need_of_stages(const wf_plan_request *o, int ranks, double *bytes, wf_plan *last)
 {
     int each = (int)(wf_plan_ranks(o) / o->pp);
@@ -65,9 +68,9 @@ static bool need_of_stages(const wf_plan_request *o, int ranks, double *bytes, w
     return true;
 }
 
-/* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least and
-   the last most: where those of the last would do, or nobody knows which ranks these are, one plan
-   is enough. */
+/* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least
+   and the last most: where those of the last would do, or nobody knows which ranks these are,
+   one plan is enough. */
 static bool need(const wf_plan_request *o, int ranks, bool all, double room, double *bytes,
                  wf_plan *last)
 {

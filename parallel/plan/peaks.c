@@ -1,8 +1,10 @@
-/* parallel/plan/peaks.c - the fullest rank of a job, by plans of as few ranks as tell the others. */
+/* parallel/plan/peaks.c - the fullest rank of a job, by plans of as few ranks as tell the
+   others. */
 #include "parallel/plan/plan_internal.h"
 #include <stdlib.h>
 
-/* A rank that is planned already and has as many steps in each of its stages, both ends of the model among them or not; -1: none. */
+/* A rank that is planned already and has as many steps in each of its stages, both ends of the
+   model among them or not; -1: none. */
 static int find_alike(const wf_par_pipeline *p, int rank, const bool *planned, int *like)
 {
     const wf_pipe_table *table = wf_par_pipeline_table(p);
@@ -29,7 +31,8 @@ static int find_alike(const wf_par_pipeline *p, int rank, const bool *planned, i
     return -1;
 }
 
-/* Ranks of a pipeline whose stages have the same steps take the same in actions that are alike. */
+/* Ranks of a pipeline whose stages have the same steps take the same in actions that are
+   alike. */
 typedef struct peaks {
     wf_planned j;
     bool *planned;            /* [ranks] */

@@ -1,8 +1,10 @@
 /*
- * parallel/plan/plan.h - plans: a training step as it would be, on one rank of any world (a dry run).
+ * parallel/plan/plan.h - plans: a training step as it would be, on one rank of any world (a dry
+ * run).
  *
- * A plan is the run itself on the fake device and the fake transport: the same calls, no memory, no
- * arithmetic. It takes milliseconds, and a model of 405 billion parameters a quarter of a second.
+ * A plan is the run itself on the fake device and the fake transport: the same calls, no
+ * memory, no arithmetic. It takes milliseconds, and a model of 405 billion parameters a quarter
+ * of a second.
  */
 #ifndef WF_PARALLEL_PLAN_PLAN_H
 #define WF_PARALLEL_PLAN_PLAN_H
@@ -14,19 +16,19 @@
 WF_BEGIN_DECLS
 
 typedef struct wf_plan {
-    wf_par_report report;     /* what the last step took */
+    wf_par_report report;     /* costs of the last step */
     char inexact[WF_INEXACT]; /* the first place where the layout shows in the numbers, or "" */
-    int64_t
-        chain_steps; /* steps of the model, which a pipeline cuts (nn/chain.h); 0: it is no chain */
+    /* steps of the model, which a pipeline cuts (nn/chain.h); 0: it is no chain */
+    int64_t chain_steps;
 } wf_plan;
 
 typedef struct wf_plan_options {
-    bool
-        start; /* the first step alone, and the memory of an evaluation and of the job's `after` */
-    size_t
-        limit; /* WF_ENOMEM as soon as the rank takes more bytes: faster where it does not fit; 0: none */
-    const wf_oplog *
-        oplog; /* NULL, or what writes down the ops, collectives and messages of the last step */
+    /* the first step alone, and the memory of an evaluation and of the job's `after` */
+    bool start;
+    /* WF_ENOMEM as soon as the rank takes more bytes: faster where it does not fit; 0: none */
+    size_t limit;
+    /* NULL, or what writes down the ops, collectives and messages of the last step */
+    const wf_oplog *oplog;
 } wf_plan_options;
 
 /**
@@ -35,7 +37,8 @@ typedef struct wf_plan_options {
  * @param rank     of the world of job->mesh
  * @param options  NULL: none
  * Collective:  no; ranks of other numbers are not made
- * Errors:      what the run would be refused for, in its words, without the number of the rank; WF_ENOMEM by the limit
+ * Errors:      what the run would be refused for, in its words, without the number of the rank;
+ *              WF_ENOMEM by the limit
  */
 WF_API wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *options,
                               wf_plan *plan, wf_error *error);
@@ -44,8 +47,8 @@ WF_API wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_opt
 typedef struct wf_plan_peak {
     size_t bytes;
     int rank; /* on axis pp */
-    int64_t
-        planned; /* so many ranks were planned; the unit profiles of these gave the others' */
+    /* so many ranks were planned; the unit profiles of these gave the others' */
+    int64_t planned;
 } wf_plan_peak;
 
 /**
@@ -60,7 +63,8 @@ WF_API wf_status wf_plan_peaks(const wf_par_job *job, size_t limit, wf_plan_peak
 /** wf_plan_traffic - returns the bytes that the rank receives in the step, over all axes */
 WF_API double wf_plan_traffic(const wf_plan *plan);
 
-/** wf_comm_counters_received - returns the bytes that a rank has received, over all kinds of collectives */
+/** wf_comm_counters_received - returns the bytes that a rank has received, over all kinds of
+ * collectives */
 WF_API double wf_comm_counters_received(const wf_comm_counters *counters);
 
 WF_END_DECLS

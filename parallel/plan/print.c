@@ -65,7 +65,8 @@ static wf_status find_batch(wf_plan_request *o, bool *found, wf_error *error)
     return error->code;
 }
 
-/* The batch that was found. It has the micro-steps of the flags, so the global batch follows. */
+/* The batch that was found. It has the micro-steps of the flags, so the global batch
+   follows. */
 static void print_batch(FILE *out, const wf_plan_request *o, const wf_plan_request *asked,
                         bool found)
 {
@@ -97,7 +98,8 @@ static void plan_strategy_as_run(wf_plan_request *o, wf_plan_strategy *to)
     wf_plan_request_step(o, &to->run, &to->refused);
 }
 
-/* Plans all other strategies. Of a refused one the plan has the reason; it is no error of the plan. */
+/* Plans all other strategies. Of a refused one the plan has the reason; it is no error of the
+   plan. */
 static void plan_strategies(wf_plan_report *p, const wf_plan_request *asked)
 {
     const wf_plan_request *o = p->options;
@@ -124,7 +126,8 @@ static void plan_strategies(wf_plan_report *p, const wf_plan_request *asked)
     }
 }
 
-/* Of the rank that is asked for; of a pipeline else of the one that takes most. */
+/* Plans the rank that is asked for; without one, in a pipeline, the rank that takes most
+   memory. */
 static wf_status plan_rank(wf_plan_report *p, wf_plan_request *o, wf_error *error)
 {
     if (wf_stage_plans_make(o, &p->stages, error) != WF_OK)

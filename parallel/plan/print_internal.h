@@ -1,4 +1,5 @@
-/* parallel/plan/print_internal.h - a plan as it is printed: what a step takes and moves on one rank of any world. */
+/* parallel/plan/print_internal.h - a plan as it is printed: what a step takes and moves on one
+   rank of any world. */
 #ifndef WF_PARALLEL_PLAN_PRINT_INTERNAL_H
 #define WF_PARALLEL_PLAN_PRINT_INTERNAL_H
 
@@ -8,7 +9,8 @@
 
 enum { WF_PLAN_STRATEGIES = 16 };
 
-/* The same step under another strategy, with what else a run of that strategy chooses by itself. */
+/* The same step under another strategy, with what else a run of that strategy chooses by
+   itself. */
 typedef struct wf_plan_strategy {
     const char *name;
     wf_plan run;
@@ -18,10 +20,10 @@ typedef struct wf_plan_strategy {
 /* A plan as it is printed. */
 typedef struct wf_plan_report {
     const wf_plan_request *options;
-    wf_plan
-        run; /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
-    wf_stage_plans
-        stages;       /* one rank's for each coordinate on axis pp, where there is a pipeline */
+    /* rank --rank's; without it, in a pipeline, that of the rank which takes most */
+    wf_plan run;
+    /* one rank's for each coordinate on axis pp, where there is a pipeline */
+    wf_stage_plans stages;
     int n_strategies; /* all others; none where there is no data parallelism */
     wf_plan_strategy strategy[WF_PLAN_STRATEGIES];
     wf_search_found time; /* the step on --machine; 0 s: nobody asks */

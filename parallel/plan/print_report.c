@@ -50,7 +50,7 @@ static void print_part(FILE *out, const char *name, const wf_par_part *part)
                 part->share, wf_size_text(stored, (double)part->stored));
 }
 
-/* What is trained and what is not, where that differs. */
+/* Prints trained and frozen parameters, where some are frozen. */
 static void print_parts(FILE *out, const wf_par_report *r)
 {
     if (!r->frozen.parameters)
@@ -129,7 +129,7 @@ static double above_the_mean(const wf_plan_request *o, const wf_par_report *r)
     return shards > 1 && stored < whole ? stored * shards / whole - 1 : 0;
 }
 
-/* What the table of units does not explain by itself. */
+/* Prints the notes that the table of units needs. */
 static void print_unit_notes(FILE *out, const wf_plan_request *o, const wf_par_report *r)
 {
     double above = 100 * above_the_mean(o, r);
@@ -272,7 +272,8 @@ static json_t *strategies_json(const wf_plan_report *p)
     return list;
 }
 
-/* What a plan alone knows comes first, so that a diff with a run's report shows just that. */
+/* Puts the fields of a plan alone first, so that a diff with a run's report shows just
+   these. */
 static json_t *plan_json(const wf_plan_report *p)
 {
     const wf_plan_request *o = p->options;

@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A record as it is written: `front` are the nodes that are over and are not implied by others; what begins waits for them. */
+/* A record as it is written: `front` are the nodes that are over and are not implied by others;
+   what begins waits for them. */
 typedef struct writer {
     wf_step_record *record;
     const wf_sim_paced *paced; /* NULL: no times */
-    const wf_context *ctx;     /* where the last op was called */
+    const wf_context *ctx;     /* the context of the last op */
     int64_t room, wait_room;
     int64_t *front, *seen; /* seen: [node] the front's version when a collective began */
     int fronts, front_room;
@@ -186,7 +187,8 @@ static uint64_t note_begin(void *self, const wf_oplog_move *what)
     return (uint64_t)number + 1;
 }
 
-/* Where nothing else was over since it began, it implies all that was. */
+/* Notes the end of a transfer. If nothing else ended since it began, it implies all that ended
+   before. */
 static void note_end(void *self, uint64_t number)
 {
     writer *w = self;
@@ -197,7 +199,8 @@ static void note_end(void *self, uint64_t number)
     set_front(w, node, w->seen[node] == w->version);
 }
 
-/* The mesh is known when the plan is over, and collectives ask before: it is planned once for that. */
+/* The mesh is known when the plan is over, and collectives ask before: it is planned once for
+   that. */
 static wf_status note_mesh(const wf_plan_request *o, int rank, wf_step_record *r,
                            wf_error *error)
 {
@@ -251,7 +254,8 @@ void wf_step_record_free(wf_step_record *r)
     *r = (wf_step_record){.count = 0};
 }
 
-/* A broadcast comes to all but its root; shares of an all_reduce are cut in lines, of which members may have different numbers. */
+/* A broadcast comes to all but its root; shares of an all_reduce are cut in lines, of which
+   members may have different numbers. */
 int64_t wf_step_record_received(const wf_step_record *r, const wf_step_node *n, int rank)
 {
     int first, there, stride, size;

@@ -17,7 +17,8 @@ static const char *const accumulates[] = {
         list, (int)(sizeof(list) / sizeof *(list)), text                                       \
     }
 
-/* What a setting takes: words by the values of an enumeration, and how people read that; no list: words of other tables. */
+/* The values of a setting: words, by the values of an enumeration, and how people read the
+   list; no list: words of other tables. */
 typedef struct words {
     const char *const *word;
     int count;
@@ -121,7 +122,8 @@ static int64_t axis_of(const wf_par_options *o, const char *name, int size)
     return 1;
 }
 
-/* Returns the ranks of a mesh's other axes, which planners leave as they are: all, or those that split the batch. */
+/* Returns the ranks of a mesh's other axes, which planners leave as they are: all, or those
+   that split the batch. */
 static int64_t other_axes(const wf_par_options *o, bool batch)
 {
     int64_t ranks = 1;
@@ -239,7 +241,8 @@ static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
     o->threads = (int)r->threads_per_rank;
 }
 
-/* Returns whether a schedule runs the steps: over several ranks, or where one rank has stages, a schedule or a cut of its own. */
+/* Returns whether a schedule runs the steps: over several ranks, or where one rank has stages,
+   a schedule or a cut of its own. */
 static bool is_pipelined(const wf_plan_request *r)
 {
     const wf_par_pipeline_options *base = r->job.pipeline;
@@ -328,7 +331,8 @@ static void value_text(const wf_plan_request *r, wf_setting s, char text[96])
     }
 }
 
-/* Returns whether a setting follows from others that differ, and has to be said all the same. */
+/* Returns whether a setting follows from others that differ, and has to be said all the
+   same. */
 static bool must_be_said(const wf_plan_request *from, const wf_plan_request *to, wf_setting s)
 {
     if (s == WF_SETTING_micro_batch_size) /* it follows from dp */

@@ -1,19 +1,22 @@
-/* parallel/plan/request_internal.h - plans of requests, for the files of this room. Not installed. */
+/* parallel/plan/request_internal.h - plans of requests, for the files of this room. Not
+   installed. */
 #ifndef WF_PARALLEL_PLAN_REQUEST_INTERNAL_H
 #define WF_PARALLEL_PLAN_REQUEST_INTERNAL_H
 
 #include "parallel/plan/request.h"
 
-/* Plans the step of any rank, whose ops, collectives and messages are written down. Errors: those of wf_plan_step */
+/* Plans the step of any rank, whose ops, collectives and messages are written down. Errors:
+   those of wf_plan_step */
 wf_status wf_plan_request_oplog(const wf_plan_request *request, int rank, const wf_oplog *oplog,
                                 wf_plan *plan, wf_error *error);
 
-/* Plans the first step of any rank, with the memory of an evaluation and of the job's `after`. */
+/* Plans the first step of any rank, with the memory of an evaluation and of the job's
+   `after`. */
 wf_status wf_plan_request_start(const wf_plan_request *request, int rank, wf_plan *plan,
                                 wf_error *error);
 
-/* Plans the request's rank, as wf_plan_request_step or (start) wf_plan_request_start; WF_ENOMEM as soon as it takes more
-   than `limit` bytes, which is faster where it does not fit. */
+/* Plans the request's rank, as wf_plan_request_step or (start) wf_plan_request_start; WF_ENOMEM
+   as soon as it takes more than `limit` bytes, which is faster where it does not fit. */
 wf_status wf_plan_request_within(const wf_plan_request *request, bool start, size_t limit,
                                  wf_plan *plan, wf_error *error);
 

@@ -1,4 +1,5 @@
-/* parallel/plan/search.c - the search: candidates by their bounds, simulated until no bound is better, and planned. */
+/* parallel/plan/search.c - the search: candidates by their bounds, simulated until no bound is
+   better, and planned. */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
 #include "mesh/cluster/topology.h"
@@ -82,7 +83,7 @@ bool wf_search_plan(wf_search *s, wf_search_found *found)
     return found->fits;
 }
 
-/* Whether it may fit, by an estimate. */
+/* Returns true where an estimate leaves it open that a candidate fits; counts the others. */
 static bool may_fit(wf_search *s, double bytes)
 {
     bool may = wf_search_may_fit(s, bytes);
@@ -123,7 +124,8 @@ static bool insert(wf_search *s, const wf_search_found *found)
     return true;
 }
 
-/* Keeps what an estimate lets pass, in the order of time. The bound of a candidate without one becomes its time. */
+/* Keeps what an estimate lets pass, in the order of time. The bound of a candidate without one
+   becomes its time. */
 static wf_status look_at(wf_search *s, wf_search_candidate *c, wf_error *error)
 {
     wf_search_found found;
@@ -149,7 +151,8 @@ static void add_path(wf_search *s, wf_search_found *found)
         found->path = path.path;
 }
 
-/* Plan what is listed, in the order of time. False: one does not fit and is gone, so that what comes next may be another. */
+/* Plan what is listed, in the order of time. False: one does not fit and is gone, so that what
+   comes next may be another. */
 static bool all_fit(wf_search *s)
 {
     for (int64_t i = 0; i < WF_SEARCH_TOP && i < s->n_top; i++) {
@@ -163,7 +166,8 @@ static bool all_fit(wf_search *s)
     return true;
 }
 
-/* Candidates in the order of their bounds, until none can come before the last one of the list. */
+/* Candidates in the order of their bounds, until none can come before the last one of the
+   list. */
 static int64_t simulate_all(wf_search *s, wf_error *error)
 {
     int64_t i = 0;
@@ -182,7 +186,8 @@ static int64_t simulate_all(wf_search *s, wf_error *error)
     }
 }
 
-/* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for a message. */
+/* Data parallelism alone, by its best layout, is always compared. Its bound is its time but for
+   a message. */
 static void find_plain(wf_search *s)
 {
     for (int64_t i = 0; i < s->count && !s->plain.fits; i++) {
@@ -283,7 +288,8 @@ static int64_t ranks_of(const wf_search *s)
     return o->ranks ? o->ranks : given ? wf_plan_ranks(o) : s->machine.devices;
 }
 
-/* As many threads as a run of a candidate gives its ranks on this host: their workspaces count, too. */
+/* As many threads as a run of a candidate gives its ranks on this host: their workspaces count,
+   too. */
 static wf_status choose_threads(wf_search *s, wf_error *error)
 {
     wf_topology host;

@@ -1,6 +1,6 @@
 /*
- * parallel/plan/search_baselines.c - the three simple ways to use several devices beside each other: one stage after the other,
- * a copy on each, and shards.
+ * parallel/plan/search_baselines.c - the three simple ways to use several devices beside each
+ * other: one stage after the other, a copy on each, and shards.
  */
 #include "parallel/plan/search_internal.h"
 #include "parallel/report/layout.h"

@@ -86,8 +86,9 @@ static int stages_of(const wf_search_candidate *c)
     return c->pp == 1 ? 1 : c->pp * c->per_rank;
 }
 
-/* The last rank of a pipeline begins when a micro-batch has come through the stages before its own; behind its last
-   gradient these make theirs. Of uneven stages some are cheaper than the mean, which `even` allows for. */
+/* The last rank of a pipeline begins when a micro-batch has come through the stages before its
+   own; behind its last gradient these make theirs. Of uneven stages some are cheaper than the
+   mean, which `even` allows for. */
 static double pipeline_bound(const wf_search_candidate *c, double forward, double inputs,
                              double weights)
 {
@@ -104,7 +105,8 @@ static double pipeline_bound(const wf_search_candidate *c, double forward, doubl
     return even * (all + chain * (forward + back) / n);
 }
 
-/* What is seen of gathers and reductions in a whole model is seen in its stages, and more. */
+/* Returns a lower bound of a step's time. Its gathers and reductions are those seen in a whole
+   model: stages have these, and more. */
 double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
 {
     wf_sim_layout l = wf_search_layout(s, c);
@@ -238,7 +240,8 @@ double wf_search_blocks(const wf_search *s, const int64_t *first, int stage)
     return (double)(end - begin - (begin == 0 && end > begin) - (end == steps && end > begin));
 }
 
-/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has most. */
+/* Reductions behind all micro-batches, where all ranks meet: those of the rank that has
+   most. */
 static double longest_reduction(const wf_pipe_table *table, const wf_sim_stage *stage)
 {
     wf_pipe_shape shape = wf_pipe_table_shape(table);

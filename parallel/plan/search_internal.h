@@ -1,6 +1,6 @@
 /*
- * parallel/plan/search_internal.h - gpt_train --plan --search: every layout of a model over ranks, pruned with counts, simulated on
- * a machine, and the best ones planned.
+ * parallel/plan/search_internal.h - gpt_train --plan --search: every layout of a model over
+ * ranks, pruned with counts, simulated on a machine, and the best ones planned.
  */
 #ifndef WF_PARALLEL_PLAN_SEARCH_INTERNAL_H
 #define WF_PARALLEL_PLAN_SEARCH_INTERNAL_H
@@ -23,8 +23,9 @@ typedef struct wf_search_candidate {
     int32_t pp, tp, shard, replicate, micro, micros;
     int16_t per_rank; /* stages of a rank; 0 without a pipeline */
     int8_t schedule, strategy, recompute, accumulate, dtype,
-        sequence_parallel; /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
-    float bound;           /* no step is shorter, s */
+        /* indices of lists; of wf_pipe_schedule_at, wf_strategy_to_search, wf_dtype */
+        sequence_parallel;
+    float bound; /* no step is shorter, s */
 } wf_search_candidate;
 
 /* Why candidates were left out, in the order in which it is looked at. */
@@ -55,7 +56,8 @@ typedef struct wf_search_table {
     wf_pipe_table *table; /* NULL: it cannot be made */
 } wf_search_table;
 
-/* What four and five blocks have shown: bytes that one keeps of a micro-batch, and that are there once. */
+/* Measured memory, from plans of four and five blocks: bytes of a block for a micro-batch, and
+   bytes that are there once. */
 typedef struct wf_search_measured {
     wf_search_candidate key;
     double kept, once;
@@ -65,7 +67,7 @@ typedef struct wf_search {
     const wf_plan_request *options;
     wf_sim_machine machine;
     wf_sim_model model;
-    int64_t ranks, threads; /* what a candidate has; what each of its ranks has */
+    int64_t ranks, threads; /* a candidate's; each of its ranks' */
     bool inexact;           /* layouts that are not exact are taken, too */
     bool timed;             /* no sizes are known: each candidate is timed by its plans */
     wf_search_candidate *candidate;
@@ -82,8 +84,9 @@ typedef struct wf_search {
     double seconds; /* work of this process */
 } wf_search;
 
-/* What simulated times are known to be off by, in per cent (docs/planning.md): beside runs of ranks that take a machine's
-   pace, and beside the published tokens/s of real machines, as scripts/proofs/paced.py and scripts/pages/planning.py find it. */
+/* Known errors of simulated times, in per cent (docs/planning.md): beside runs of ranks that
+   take a machine's pace, and beside the published tokens/s of real machines, as
+   scripts/proofs/paced.py and scripts/pages/planning.py find it. */
 #define WF_SEARCH_PACED_MEDIAN     0.2
 #define WF_SEARCH_PACED_WORST      2.3
 #define WF_SEARCH_PUBLISHED_RUNS   35
@@ -106,14 +109,16 @@ static inline const wf_par_strategy *wf_search_strategy(const wf_search_candidat
     return wf_strategy_to_search(c->strategy);
 }
 
-/* Find all candidates whose sizes fit together, and bounds of their time and memory. WF_ENOMEM */
+/* Find all candidates whose sizes fit together, and bounds of their time and memory.
+   WF_ENOMEM */
 wf_status wf_search_enumerate(wf_search *s, wf_error *error);
 
 /* A candidate as options. Its texts are the options'. */
 wf_plan_request wf_search_options(const wf_search *s, const wf_search_candidate *c);
 wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c);
 
-/* Where the model is cut into so many stages: [stages + 1]. False: there is no memory. */
+/* Cuts the model into so many stages; writes the first step of each, and the end: [stages + 1].
+   False: there is no memory. */
 bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stages,
                      int64_t *first);
 
@@ -121,14 +126,15 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
 double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c);
 double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c);
 
-/* Bytes that the fullest rank takes, by replaying rows with what a few blocks take: nearly what its plan says. */
+/* Bytes that the fullest rank takes, by replaying rows with what a few blocks take: nearly what
+   its plan says. */
 double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
                                  const wf_pipe_table *table, const int64_t *first, int *rank);
 
 /* The same of a candidate whose table is not made yet, at the least. */
 double wf_search_least_memory(wf_search *s, const wf_search_candidate *c);
 
-/* Whether an estimate leaves it open that a plan fits. */
+/* Return true where an estimate leaves it open that a plan fits. */
 bool wf_search_may_fit(const wf_search *s, double bytes);
 bool wf_search_may_fit_in(double bytes, size_t limit);
 
@@ -146,7 +152,8 @@ double wf_search_least_live(const wf_search_candidate *c);
 wf_status wf_search_time_plans(const wf_plan_request *request, const wf_sim_machine *machine,
                                int flags, wf_search_found *found, wf_error *error);
 
-/* Its step in time, with flags of wf_sim_run. False: its schedule cannot be made for these sizes. */
+/* Its step in time, with flags of wf_sim_run. False: its schedule cannot be made for these
+   sizes. */
 bool wf_search_simulate(wf_search *s, const wf_search_candidate *c, int flags,
                         wf_search_found *found);
 
@@ -155,11 +162,13 @@ bool wf_search_simulate_table(wf_search *s, const wf_search_candidate *c,
                               const wf_pipe_table *table, const int64_t *first, int flags,
                               wf_search_found *found);
 
-/* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its estimate. */
+/* Plan it; whether all ranks fit. And a first step of the rank alone that takes most by its
+   estimate. */
 bool wf_search_plan(wf_search *s, wf_search_found *found);
 bool wf_search_plan_fullest(wf_search *s, wf_search_found *found);
 
-/* An empty search with the figures of --machine; NULL on errors. Owner: caller, wf_search_close */
+/* An empty search with the figures of --machine; NULL on errors. Owner: caller,
+   wf_search_close */
 wf_search *wf_search_open(const wf_plan_request *options, wf_error *error);
 void wf_search_close(wf_search *s);
 
@@ -175,15 +184,16 @@ wf_status wf_search_list(const wf_search *s, wf_plan_list *list, wf_error *error
 /* Searches, prints the list, and writes options->json. */
 wf_status wf_search_run(const wf_plan_request *options, FILE *out, wf_error *error);
 
-/* The step of one layout, as options have it, on --machine, whose name is written to [WF_SIM_NAME]. */
+/* The step of one layout, as options have it, on --machine, whose name is written to
+   [WF_SIM_NAME]. */
 wf_status wf_search_time(const wf_plan_request *options, wf_search_found *found, char *machine,
                          wf_error *error);
 
-/* How long what it is takes, by term, along the critical path. */
+/* Prints the time along the critical path, by term. */
 void wf_search_print_path(const wf_sim_cost *path, double seconds, FILE *out);
 
-/* Naive model parallelism, DDP and FSDP over all ranks, side by side: largest micro-batch that fits, time, how busy
-   devices are; and which of them the model needs (search_baselines.c). */
+/* Naive model parallelism, DDP and FSDP over all ranks, side by side: largest micro-batch that
+   fits, time, how busy devices are; and which of them the model needs (search_baselines.c). */
 void wf_search_print_ways(wf_search *s, FILE *out);
 
 /* The list, and why its first line wins (search_report.c). */

@@ -1,7 +1,7 @@
 /*
- * parallel/plan/search_memory.c - what a candidate's ranks take, before it is planned: what four and five blocks take in a
- * plan says what a block keeps of a micro-batch and what is there once; parameters, gradients and the
- * optimizer's state follow from sizes.
+ * parallel/plan/search_memory.c - what a candidate's ranks take, before it is planned: what
+ * four and five blocks take in a plan says what a block keeps of a micro-batch and what is
+ * there once; parameters, gradients and the optimizer's state follow from sizes.
  */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
@@ -9,7 +9,8 @@
 
 enum { FEW = 4, SMALL_VOCABULARY = 256, SHARDS = 64, GROUP_OF_4 = 1, REDUCED = 2 };
 
-/* What changes what a block keeps. Its parameters and gradients are in so many shards that they do not show. */
+/* Returns the candidate with those fields alone that change the memory of a block. Its
+   parameters and gradients are in so many shards that they do not show. */
 static wf_search_candidate key_of(const wf_search_candidate *c)
 {
     return (wf_search_candidate){.pp = 1,
@@ -160,7 +161,8 @@ static holding holding_of(const wf_search *s, const wf_search_candidate *c,
                      .weights = wf_sim_block_weights(&s->model) / c->tp};
 }
 
-/* Of layouts of small models no estimate was more than a hundredth above its plan. What is above by less is planned. */
+/* Estimates of layouts of small models were at most a hundredth above their plans; so a
+   candidate is planned where its estimate exceeds the limit by less than this slack. */
 bool wf_search_may_fit_in(double bytes, size_t limit)
 {
     const double slack = 1.02;
@@ -201,7 +203,8 @@ double wf_search_memory_estimate(wf_search *s, const wf_search_candidate *c,
     return most;
 }
 
-/* The least that it can be, whose table is not made yet: activations as backward begins, or gradients at the end. */
+/* The least that it can be, whose table is not made yet: activations as backward begins, or
+   gradients at the end. */
 double wf_search_least_memory(wf_search *s, const wf_search_candidate *c)
 {
     const wf_search_measured *m = measure(s, c);

@@ -1,4 +1,5 @@
-/* parallel/plan/search_report.c - what a search has found, and why the first of the list wins. */
+/* parallel/plan/search_report.c - what a search has found, and why the first of the list
+   wins. */
 #include "parallel/plan/tunables_internal.h"
 #include "parallel/report/layout.h"
 #include "parallel/plan/search_internal.h"
@@ -81,7 +82,8 @@ static void print_other(wf_search *s, const char *name, const wf_search_candidat
                 other.bubble > winner->bubble + .01 ? ", and a larger bubble" : "");
 }
 
-/* Sizes of an axis; dp takes what is left, and micro-batches are as many as the batch has then. */
+/* Sizes of an axis; dp takes what is left, and micro-batches are as many as the batch has
+   then. */
 static bool with_axes(const wf_search *s, wf_search_candidate *c, int64_t pp, int64_t tp)
 {
     int64_t dp = s->ranks / (pp * tp);

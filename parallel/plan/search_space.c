@@ -1,4 +1,5 @@
-/* parallel/plan/search_space.c - all layouts of a model over ranks, and which of them can be. */
+/* parallel/plan/search_space.c - all layouts of a model over ranks, and which of them can
+   be. */
 #include "parallel/plan/search_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +14,7 @@ static bool is_power(int64_t n)
     return (n & (n - 1)) == 0;
 }
 
-/* Whether a choice by name is allowed: what the command line gives is fixed. */
+/* Returns true where a choice by name is allowed: choices of the command line are fixed. */
 static bool may(const wf_plan_request *o, wf_setting id, const char *given, const char *name)
 {
     return !o->given[id] || strcmp(given, name) == 0;
@@ -24,7 +25,8 @@ static bool may_be(const wf_plan_request *o, wf_setting id, int64_t given, int64
     return !o->given[id] || given == value;
 }
 
-/* Returns whether a schedule is tried: what the command line names is, whatever its row says. */
+/* Returns whether a schedule is tried: what the command line names is, whatever its row
+   says. */
 static bool may_schedule(const wf_plan_request *o, const wf_pipe_schedule *schedule)
 {
     return o->given[WF_SETTING_pp_schedule] ? strcmp(o->pp_schedule, schedule->name) == 0
@@ -42,7 +44,8 @@ static bool is_exact(const wf_search_candidate *c)
            is_power(c->micros);
 }
 
-/* Returns whether activations may be of a type: the machine's file has to say how fast its products are. */
+/* Returns whether activations may be of a type: the machine's file has to say how fast its
+   products are. */
 static bool may_store(const wf_search *s, wf_dtype dtype)
 {
     return wf_dtype_is_stored(dtype) && s->machine.rate[dtype] > 0 &&
@@ -76,7 +79,8 @@ static wf_status keep(wf_search *s, wf_search_candidate *c, wf_error *error)
     return WF_OK;
 }
 
-/* What does not change where ranks are: recomputation, when gradients are summed, types. */
+/* Tries all choices that do not change where ranks are: recomputation, when gradients are
+   summed, types. */
 static void each_detail(wf_search *s, wf_search_candidate c, wf_error *error)
 {
     const wf_plan_request *o = s->options;

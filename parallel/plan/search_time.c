@@ -1,4 +1,5 @@
-/* parallel/plan/search_time.c - one layout's step in time: the settings of a request as a candidate, with its own table and cut. */
+/* parallel/plan/search_time.c - one layout's step in time: the settings of a request as a
+   candidate, with its own table and cut. */
 #include "core/dtype.h"
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
@@ -14,7 +15,8 @@ static int place_of(const char *word, const char *const *list)
     return list[i] ? i : -1;
 }
 
-/* What the options say, as a candidate; its schedule and strategy may be none that a search tries. */
+/* Returns the candidate that the options describe; its schedule and strategy may be none that a
+   search tries. */
 static wf_search_candidate candidate_of(const wf_plan_request *o)
 {
     wf_plan_job made;

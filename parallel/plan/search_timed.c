@@ -1,9 +1,11 @@
 /*
- * parallel/plan/search_timed.c - a step of any model in time: its plan's ops and transfers, each as long as the machine's figures
- * say (parallel/simulate/paced.h). Of a pipeline each stage is timed so, and its schedule simulated with these costs.
+ * parallel/plan/search_timed.c - a step of any model in time: its plan's ops and transfers,
+ * each as long as the machine's figures say (parallel/simulate/paced.h). Of a pipeline each
+ * stage is timed so, and its schedule simulated with these costs.
  *
- * A rank has a clock, which its ops move, and a lane, on which its collectives follow each other. Where the machine moves
- * in the background, a rank waits for what is left of a collective when it needs it; else for all of it.
+ * A rank has a clock, which its ops move, and a lane, on which its collectives follow each
+ * other. Where the machine moves in the background, a rank waits for what is left of a
+ * collective when it needs it; else for all of it.
  */
 #include "core/dtype.h"
 #include "core/op.h"
@@ -31,7 +33,7 @@ typedef struct timer {
     const wf_plan_request *request;
     wf_axis axes[WF_MAX_AXES + 1]; /* those of the mesh, the outermost first */
     wf_sim_paced paced;
-    const wf_context *ctx; /* where the last op was called */
+    const wf_context *ctx; /* the context of the last op */
     double shared;         /* ranks of a host on each of its cores, at least 1 */
     double now, lane;      /* s */
     double end[IN_FLIGHT]; /* ends of collectives under way, by number .. */
@@ -44,7 +46,8 @@ typedef struct timer {
     char action[32]; /* the last one that was counted */
 } timer;
 
-/* Returns the stage and kind of an action as it is written, "F2.5"; OTHER: it is of no stage. */
+/* Returns the stage and kind of an action as it is written, "F2.5"; OTHER: it is of no
+   stage. */
 static int stage_of(const timer *t, const char *action, timed_kind *kind)
 {
     for (int k = 0; action && k < KINDS; k++) {
@@ -125,7 +128,8 @@ static wf_status list_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES + 1
     return WF_OK;
 }
 
-/* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes inside it; the world's: 1. */
+/* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes
+   inside it; the world's: 1. */
 static int stride_of(const wf_axis *axes, const char *group)
 {
     int stride = 1;
@@ -166,8 +170,8 @@ static void note_end(void *self, uint64_t number)
         spend(t, t->term[i], left);
 }
 
-/* Times the step of the last rank of each pipeline coordinate, which has the largest parts; fills in the fullest of them.
-   Returns model FLOPs of all ranks. */
+/* Times the step of the last rank of each pipeline coordinate, which has the largest parts;
+   fills in the fullest of them. Returns model FLOPs of all ranks. */
 static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_error *error)
 {
     const wf_oplog oplog = {note_op, note_begin, note_end, t};
@@ -207,7 +211,8 @@ static wf_sim_cost mean(const timed_stage *s, timed_kind kind)
     return cost;
 }
 
-/* Turns what was timed of a stage into the costs of its actions. B is I and W, and `joined` what it takes beside them. */
+/* Turns what was timed of a stage into the costs of its actions. B is I and W, and `joined`
+   what it takes beside them. */
 static wf_sim_stage stage_cost(const timed_stage *s)
 {
     wf_sim_stage cost = {.forward = mean(s, FORWARD),
@@ -228,7 +233,8 @@ static wf_sim_stage stage_cost(const timed_stage *s)
     return cost;
 }
 
-/* Sets what messages out of the stages take: a stage's output is what the next one's borders say. */
+/* Sets what messages out of the stages take: a stage's output is what the next one's borders
+   say. */
 static void add_messages(const timer *t, const wf_par_pipeline *pipeline, wf_sim_stage *stage)
 {
     const wf_par_borders *b = wf_par_pipeline_borders(pipeline);

@@ -36,7 +36,7 @@ void wf_stage_plans_close(wf_stage_plans *plans)
     *plans = (wf_stage_plans){.count = 0};
 }
 
-/* What is printed by itself; all other kinds are one column. */
+/* The kinds of memory with a column of their own; all others share one. */
 static const wf_memory_kind columns[] = {WF_MEMORY_PARAMETER, WF_MEMORY_FROZEN,
                                          WF_MEMORY_GATHERED,  WF_MEMORY_GRADIENT,
                                          WF_MEMORY_OPTIMIZER, WF_MEMORY_ACTIVATION};

@@ -1,4 +1,5 @@
-/* parallel/plan/stages_internal.h - the stages of a pipeline, printed: what each has, and what its ranks take. */
+/* parallel/plan/stages_internal.h - the stages of a pipeline, printed: what each has, and what
+   its ranks take. */
 #ifndef WF_PARALLEL_PLAN_STAGES_INTERNAL_H
 #define WF_PARALLEL_PLAN_STAGES_INTERNAL_H
 
@@ -12,8 +13,8 @@ typedef struct wf_stage_plans {
     wf_plan *run; /* [count] */
 } wf_stage_plans;
 
-/* The other coordinates of rank --rank stay. Owner: caller, wf_stage_plans_close (also of a failed one).
-   Errors: WF_ENOMEM, those of the plan */
+/* The other coordinates of rank --rank stay. Owner: caller, wf_stage_plans_close (also of a
+   failed one). Errors: WF_ENOMEM, those of the plan */
 wf_status wf_stage_plans_make(const wf_plan_request *options, wf_stage_plans *plans,
                               wf_error *error);
 void wf_stage_plans_close(wf_stage_plans *plans);

@@ -21,7 +21,8 @@ static void take_rest(const wf_par_job *job, wf_par_running *r, wf_par_report *r
     wf_pool_report(wf_context_pool(ctx), &report->memory);
 }
 
-/* Takes an evaluation between the steps too, since what it gathers may stay for the next step. */
+/* Takes an evaluation between the steps too, since what it gathers may stay for the next
+   step. */
 static void take_steps(wf_planned *p, wf_par_running *r)
 {
     const wf_par_job *job = p->job;
@@ -101,7 +102,8 @@ wf_status wf_planned_rank(wf_planned *p, int rank, wf_error *error)
                      dry_rank, p, error);
 }
 
-/* Takes away the number of the rank that was planned: what is refused is refused of every rank. */
+/* Takes away the number of the rank that was planned: what is refused is refused of every
+   rank. */
 static void drop_rank(wf_error *error)
 {
     int rank, n = 0;

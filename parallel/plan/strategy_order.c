@@ -2,7 +2,7 @@
 #include "parallel/plan/strategy_order_internal.h"
 #include <string.h>
 
-/* Whether two rows say the same under two names. */
+/* Returns true where two rows are one strategy under two names. */
 static bool alike(const wf_par_strategy *a, const wf_par_strategy *b)
 {
     return a->groups == b->groups && a->split_parameters == b->split_parameters &&
@@ -18,7 +18,8 @@ static int splits(const wf_par_strategy *s)
            s->split_optimizer;
 }
 
-/* Counts strategies that come before one, by `before`; those of the same rank in the order of their rows. */
+/* Counts strategies that come before one, by `before`; those of the same rank in the order of
+   their rows. */
 static const wf_par_strategy *ranked(int i, bool search)
 {
     for (int k = 0; wf_par_strategy_at(k); k++) {

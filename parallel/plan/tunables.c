@@ -140,8 +140,8 @@ static wf_plan_set set_recompute(wf_plan_request *o, int i)
                                strcmp(o->recompute, "stage") != 0);
 }
 
-/* Tensor parallelism above `low` and up to `high`, on the same ranks: without sequence parallelism
-   and with it, twice what it was, four times, ... */
+/* Tensor parallelism above `low` and up to `high`, on the same ranks: without sequence
+   parallelism and with it, twice what it was, four times, ... */
 static wf_plan_set set_tp_between(wf_plan_request *o, int i, int64_t low, int64_t high)
 {
     int64_t times = (int64_t)2 << i / 2, tp = o->tp * times;

@@ -35,8 +35,9 @@ void wf_elastic_release(wf_elastic *e, wf_par_trainer *trainer)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Leaves the state of ranks that do not return: they compute, or wait inside of MPI for one that is lost. Neither changes
-   a trainer's state, and one in the middle of an update is not taken. */
+/* Leaves the state of ranks that do not return: they compute, or wait inside of MPI for one
+   that is lost. Neither changes a trainer's state, and one in the middle of an update is not
+   taken. */
 static void put_for_others(wf_elastic *e)
 {
     wf_error error = {WF_OK, ""};
@@ -181,9 +182,9 @@ static void drop(const wf_elastic *e, wf_par_snapshot *snapshot)
         wf_par_snapshot_close(snapshot);
 }
 
-/* Gives the next launch the state that this one has left; of one that made no step the state that it was given itself, since
-   buddies may not have come to their copies; where there are gaps, none. Returns the step after which it is; -1: it begins
-   anew. */
+/* Gives the next launch the state that this one has left; of one that made no step the state
+   that it was given itself, since buddies may not have come to their copies; where there are
+   gaps, none. Returns the step after which it is; -1: it begins anew. */
 static int64_t hand_over(wf_elastic *e)
 {
     int64_t step = wf_par_snapshot_seal(e->into);
@@ -204,7 +205,8 @@ static int64_t hand_over(wf_elastic *e)
     return given;
 }
 
-/* Sets the options of the next launch: for all ranks that were asked for, or for those that are left for a while. */
+/* Sets the options of the next launch: for all ranks that were asked for, or for those that are
+   left for a while. */
 static wf_status next_mesh(const wf_elastic_run *r, void *o, int64_t left, int64_t step,
                            wf_error *error)
 {
@@ -220,8 +222,9 @@ static wf_status next_mesh(const wf_elastic_run *r, void *o, int64_t left, int64
     return r->meshes->shrink(o, left, error);
 }
 
-/* Returns whether another launch makes sense: for ranks that have left their state for a larger mesh, or have lost
-   others. Where nothing was made and nothing kept, it begins as the first one did. */
+/* Returns whether another launch makes sense: for ranks that have left their state for a larger
+   mesh, or have lost others. Where nothing was made and nothing kept, it begins as the first
+   one did. */
 static bool may_launch(const wf_elastic *e, wf_status status, int64_t left, int64_t step,
                        int failures)
 {

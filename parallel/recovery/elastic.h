@@ -1,11 +1,13 @@
 /*
- * parallel/recovery/elastic.h - elastic runs: a run that loses ranks continues with those that are left, on a mesh that they
- * fit on, and on the mesh that was asked for as soon as there are ranks for it again.
+ * parallel/recovery/elastic.h - elastic runs: a run that loses ranks continues with those that
+ * are left, on a mesh that they fit on, and on the mesh that was asked for as soon as there are
+ * ranks for it again.
  *
- * A run is then several launches, one after the other. Ranks of one leave their state (parallel/recovery/snapshot.h), which
- * those of the next restore (parallel/recovery/elastic_rank.h). No step is lost, none is logged twice, and the digest is
- * that of a run that lost no rank. wf_par_run does all of it for a program (--elastic); a program with launches of its own
- * calls these.
+ * A run is then several launches, one after the other. Ranks of one leave their state
+ * (parallel/recovery/snapshot.h), which those of the next restore
+ * (parallel/recovery/elastic_rank.h). No step is lost, none is logged twice, and the digest is
+ * that of a run that lost no rank. wf_par_run does all of it for a program (--elastic); a
+ * program with launches of its own calls these.
  */
 #ifndef WF_PARALLEL_RECOVERY_ELASTIC_H
 #define WF_PARALLEL_RECOVERY_ELASTIC_H
@@ -27,9 +29,11 @@ typedef struct wf_elastic_step {
 enum { WF_ELASTIC_RANKS = 4096, WF_ELASTIC_RUN = 96 };
 
 /**
- * wf_elastic - what the launches of a run share, and their ranks write to; WF_ELASTIC at first
+ * wf_elastic - the state that the launches of a run share, and their ranks write to; WF_ELASTIC
+ * at first
  *
- * A run that is not elastic has one as well, without snapshots. Owner of `job`: the caller, free.
+ * A run that is not elastic has one as well, without snapshots. Owner of `job`: the caller,
+ * free.
  */
 typedef struct wf_elastic {
     const char *program; /* names the reporter in lines on stderr */
@@ -64,7 +68,8 @@ typedef struct wf_elastic {
 typedef struct wf_elastic_meshes {
     size_t size; /* bytes of the options, which are copied */
     int64_t (*ranks)(const void *options);
-    /* Changes the options to a mesh of at most so many ranks (wf_elastic_shrink). WF_ELOST: there is none */
+    /* Changes the options to a mesh of at most so many ranks (wf_elastic_shrink). WF_ELOST:
+       there is none */
     wf_status (*shrink)(void *options, int64_t ranks, wf_error *error);
     void (*name)(const void *options, char *text, size_t size); /* "--pp 1 --dp 2 --tp 8" */
 } wf_elastic_meshes;
@@ -77,12 +82,12 @@ typedef struct wf_elastic_run {
     const void *asked; /* options with the mesh that is wanted */
     const wf_elastic_meshes *meshes;
     int64_t steps;
-    int64_t
-        rejoin_after; /* steps for which places of lost ranks stay empty; 0: filled at once */
+    /* steps for which places of lost ranks stay empty; 0: filled at once */
+    int64_t rejoin_after;
     wf_elastic *elastic;
     wf_elastic_launch *launch;
-    /* Makes of a job one for a launch with other options: makes anew what depends on the mesh, and lists checkpoints
-       where elastic->incomplete. WF_EDATA: there is none. */
+    /* Makes of a job one for a launch with other options: makes anew what depends on the mesh,
+       and lists checkpoints where elastic->incomplete. WF_EDATA: there is none. */
     wf_status (*prepare)(const void *options, void *job, wf_error *error);
     void *job;
 } wf_elastic_run;
@@ -90,25 +95,27 @@ typedef struct wf_elastic_run {
 /**
  * wf_elastic_train - launches until the run has ended, or cannot continue
  *
- * It cannot where ranks fail by their input (all but WF_ELOST, WF_ETIMEOUT, WF_EDEVICE, WF_EINTERNAL), where no mesh fits
- * the ranks that are left, where lost ranks alone had a part of the state, or where the same step fails three times.
+ * It cannot where ranks fail by their input (all but WF_ELOST, WF_ETIMEOUT, WF_EDEVICE,
+ * WF_EINTERNAL), where no mesh fits the ranks that are left, where lost ranks alone had a part
+ * of the state, or where the same step fails three times.
  *
  * @param end  stuck: ranks of any launch
  */
 WF_API wf_status wf_elastic_train(const wf_elastic_run *run, wf_launch_end *end,
                                   wf_error *error);
 
-/** wf_elastic_train_process - the launch of one process of several: restores the state that it finds on its host, and
- * leaves its own there for the next start */
+/** wf_elastic_train_process - the launch of one process of several: restores the state that it
+ * finds on its host, and leaves its own there for the next start */
 WF_API wf_status wf_elastic_train_process(const wf_elastic_run *run, wf_launch_end *end,
                                           wf_error *error);
 
 /**
- * wf_elastic_processes - changes options to the mesh of a run that was asked for `asked` processes, and is started with
- * fewer
+ * wf_elastic_processes - changes options to the mesh of a run that was asked for `asked`
+ * processes, and is started with fewer
  *
  * @param processes  changed to as many of them as the mesh is for
- * Errors:           WF_EINVAL: `asked` does not divide the ranks; WF_ELOST: no mesh is for so few
+ * Errors:           WF_EINVAL: `asked` does not divide the ranks; WF_ELOST: no mesh is for so
+ *                   few
  */
 WF_API wf_status wf_elastic_processes(const wf_elastic_meshes *meshes, void *options,
                                       int64_t asked, int *processes, wf_error *error);
@@ -121,11 +128,13 @@ typedef struct wf_elastic_shape {
 } wf_elastic_shape;
 
 /**
- * wf_elastic_shrink - finds the largest mesh of fewer data-parallel ranks for `ranks` ranks: with the same other axes,
- * and the same global batch in micro-batches as large as they were, or smaller
+ * wf_elastic_shrink - finds the largest mesh of fewer data-parallel ranks for `ranks` ranks:
+ * with the same other axes, and the same global batch in micro-batches as large as they were,
+ * or smaller
  *
  * @param shape   changed
- * @param serves  whether a run on this shape has the numbers of the other one, and fits in memory
+ * @param serves  whether a run on this shape has the numbers of the other one, and fits in
+ *                memory
  * @param others  names the other axes in an error: "--tp 2 --pp 1"
  * Errors:        WF_ELOST: there is none, or none of min_dp
  */
@@ -142,7 +151,8 @@ WF_API bool wf_elastic_whole(wf_elastic *elastic);
 /** wf_elastic_made - notes that a rank has made a step */
 WF_API void wf_elastic_made(wf_elastic *elastic, const wf_elastic_step *made);
 
-/** wf_elastic_saved - notes that a step is logged and saved, on rank 0; best_loss: the lowest of validation until then */
+/** wf_elastic_saved - notes that a step is logged and saved, on rank 0; best_loss: the lowest
+ * of validation until then */
 WF_API void wf_elastic_saved(wf_elastic *elastic, int64_t step, float best_loss);
 
 WF_END_DECLS

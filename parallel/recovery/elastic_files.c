@@ -40,7 +40,8 @@ static bool is_file(const char *name)
     return process && strcmp(name + process, suffix) == 0;
 }
 
-/* The folder, which nobody else may have made or can write to. NULL: there is none, or an error. */
+/* The folder, which nobody else may have made or can write to. NULL: there is none, or an
+   error. */
 static DIR *open_own(const char *dir, bool make, wf_error *error)
 {
     int fd = wf_own_folder_open(dir, make, error);
@@ -53,7 +54,7 @@ static DIR *open_own(const char *dir, bool make, wf_error *error)
     return directory;
 }
 
-/* What is read of a file, and whether it says what it is of. */
+/* A file that is read: run and job are true once its texts of these have been checked. */
 typedef struct reading {
     wf_elastic *elastic;
     char path[4096];
@@ -132,7 +133,7 @@ static void remove_files(DIR *directory, const char *mine)
             unlinkat(dirfd(directory), entry->d_name, 0);
 }
 
-/* How the names of this start's files begin. */
+/* Writes the prefix of the names of this start's files. */
 static const char *name_job(char job[JOB_NAME])
 {
     snprintf(job, JOB_NAME, "%d-", wf_elastic_files_restarts());
@@ -231,5 +232,5 @@ void wf_elastic_files_remove(const char *dir)
     remove_files(directory, NULL);
     unlinkat(dirfd(directory), asks, 0);
     closedir(directory);
-    rmdir(dir); /* where nothing else is in it */
+    rmdir(dir); /* fails where it has other files, which stay */
 }

@@ -31,7 +31,8 @@ wf_status wf_elastic_check_run(const char *path, const char *mine, const char *t
                         *mine ? mine : "without a name");
 }
 
-/* Returns "--global-batch-size" for global_batch_size; a name of several words stays as it is. */
+/* Returns "--global-batch-size" for global_batch_size; a name of several words stays as it
+   is. */
 static const char *flag_of(const char *name, char text[NAME])
 {
     if (strchr(name, ' '))

@@ -62,8 +62,8 @@ wf_status wf_elastic_rank_serves(wf_elastic_rank *r, wf_par_trainer *trainer)
     return wf_context_status(context(r));
 }
 
-/* Drops the state that ranks left: of several processes this launch continues from a checkpoint, else the next one, which finds
-   those of this run. */
+/* Drops the state that ranks left: of several processes this launch continues from a
+   checkpoint, else the next one, which finds those of this run. */
 static wf_status give_up(wf_elastic_rank *r)
 {
     wf_context *ctx = context(r);
@@ -82,8 +82,8 @@ static wf_status give_up(wf_elastic_rank *r)
     return wf_context_status(ctx);
 }
 
-/* Sets what the step came to by the first rank that knows it, unless it was logged and saved as well; and the lowest validation
-   loss until then. */
+/* Sets what the step came to by the first rank that knows it, unless it was logged and saved as
+   well; and the lowest validation loss until then. */
 static wf_status share_made(wf_elastic_rank *r, int64_t step, wf_elastic_step *made,
                             float *best_loss)
 {

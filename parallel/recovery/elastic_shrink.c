@@ -1,4 +1,5 @@
-/* parallel/recovery/elastic_shrink.c - the mesh that a run continues on when ranks are lost; see elastic.h. */
+/* parallel/recovery/elastic_shrink.c - the mesh that a run continues on when ranks are lost;
+   see elastic.h. */
 #include "parallel/recovery/elastic.h"
 #include <inttypes.h>
 

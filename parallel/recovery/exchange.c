@@ -1,8 +1,9 @@
 /*
- * parallel/recovery/exchange.c - snapshots of several processes: what the ranks of one need and another one has goes there.
+ * parallel/recovery/exchange.c - snapshots of several processes: what the ranks of one need and
+ * another one has goes there.
  *
- * One rank speaks for each process. Speakers tell each other which shards they have, then which of the others' they lack,
- * and then these travel, in buckets.
+ * One rank speaks for each process. Speakers tell each other which shards they have, then which
+ * of the others' they lack, and then these travel, in buckets.
  */
 #include "mesh/comm/collective.h"
 #include "mesh/transport/launcher.h"
@@ -40,7 +41,8 @@ static bool no_memory(exchange *x)
     return false;
 }
 
-/* What every rank has, side by side. Collective; false with an error in the context. */
+/* Gathers the bytes of every rank, side by side. Collective; false with an error in the
+   context. */
 static bool gather(exchange *x, const void *mine, int64_t bytes, const int64_t *cuts, void *all)
 {
     wf_context *ctx = x->trainer->par->ctx;
@@ -157,7 +159,7 @@ static bool want_for(exchange *x, const wf_nn_parameter *p, int r, uint8_t *want
     return good;
 }
 
-/* What every process lacks, on every rank. */
+/* Gathers the missing parts of every process, on every rank. */
 static bool tell_wants(exchange *x)
 {
     const wf_par_trainer *t = x->trainer;
@@ -236,7 +238,7 @@ static int64_t floats_of(const offer *o)
     return wf_part_count(&o->part) * count_kinds(o->kinds);
 }
 
-/* Whether this rank sends offer i to rank r; whether it comes from there. */
+/* Returns true where this rank sends offer i to rank r; where it comes from there. */
 static bool goes_to(const exchange *x, int r, int64_t i)
 {
     return x->speaks && x->offer[i].process == x->process && wants(x, r, i);

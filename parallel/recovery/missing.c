@@ -1,4 +1,5 @@
-/* parallel/recovery/missing.c - what of a tensor has not been found yet; see snapshot_internal.h. */
+/* parallel/recovery/missing.c - what of a tensor has not been found yet; see
+   snapshot_internal.h. */
 #include "parallel/recovery/snapshot_internal.h"
 #include <stdlib.h>
 
@@ -26,7 +27,8 @@ static bool overlaps(const wf_part *a, const wf_part *b)
     return true;
 }
 
-/* What is left of part number j where `found` is there: slabs below and above it, dim by dim. */
+/* Replaces part number j by the rest of it without `found`: slabs below and above it, dim by
+   dim. */
 static bool subtract(wf_missing *m, int64_t j, const wf_part *found)
 {
     wf_part rest = m->part[j];

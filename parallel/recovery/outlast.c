@@ -1,5 +1,5 @@
-/* parallel/recovery/outlast.c - _exit in front of libc's, for libraries that end the process too early; see
- * signal_requests.h. */
+/* parallel/recovery/outlast.c - _exit in front of libc's, for libraries that end the process
+ * too early; see signal_requests.h. */
 #include "parallel/recovery/signal_requests.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,4 +1,5 @@
-/* parallel/recovery/replay.c - steps made again beside the digests of all ranks; see parts_log.h. */
+/* parallel/recovery/replay.c - steps made again beside the digests of all ranks; see
+   parts_log.h. */
 #include "parallel/recovery/parts_log.h"
 #include "parallel/recovery/replay_rows_internal.h"
 #include <errno.h>

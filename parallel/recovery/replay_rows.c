@@ -1,4 +1,5 @@
-/* parallel/recovery/replay_rows.c - the rows of --log-digests' files, checked: see the header. */
+/* parallel/recovery/replay_rows.c - the rows of --log-digests' files, checked: see the
+   header. */
 #include "parallel/recovery/replay_rows_internal.h"
 #include "parallel/report/row_file.h"
 #include "parallel/train/parts.h"
@@ -128,8 +129,8 @@ static bool a_line_ends(FILE *file)
     return c == '\n';
 }
 
-/* Returns the next row; NULL at the end. A row that was cut is the last, or a run that went on has written a head
-   behind it, on a line of its own. */
+/* Returns the next row; NULL at the end. A row that was cut is the last, or a run that went on
+   has written a head behind it, on a line of its own. */
 static json_t *next_row(FILE *file, bool *damaged)
 {
     long start;

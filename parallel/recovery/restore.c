@@ -1,4 +1,5 @@
-/* parallel/recovery/restore.c - from what ranks left to a trainer on any mesh; see snapshot.h. */
+/* parallel/recovery/restore.c - from what ranks left to a trainer on any mesh; see
+   snapshot.h. */
 #include "core/host_data.h"
 #include "parallel/agree_internal.h"
 #include "parallel/recovery/snapshot_internal.h"
@@ -19,7 +20,8 @@ static int64_t parameter_of(const wf_par_trainer *t, const char *path)
     return i;
 }
 
-/* A tensor of a shard's shape alone, with its numbers; what is a moment is stored as moments are. */
+/* Makes a tensor of a shard's shape alone, with its numbers; a moment is stored as moments
+   are. */
 static wf_tensor *tensor_of(wf_par_trainer *t, int64_t i, const wf_kept *kept, int kind)
 {
     const wf_tensor *moment = kind > 0 && kind < WF_PAR_BUDDY_GRADIENT

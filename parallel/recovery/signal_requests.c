@@ -15,7 +15,8 @@ static void note(int number)
                     number == SIGUSR1 ? WF_SIGNAL_SAVE : WF_SIGNAL_SAVE | WF_SIGNAL_STOP);
 }
 
-/* What is ignored stays so: nohup, and shells that start a run in the background, mean it. */
+/* Notes a signal from now on. One that is ignored stays so: nohup, and shells that start a run
+   in the background, mean it. */
 static void note_from_now_on(int number, int flags)
 {
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART | flags}, before;

@@ -71,7 +71,7 @@ wf_status wf_par_snapshot_serves(wf_par_trainer *t)
     return wf_context_status(ctx);
 }
 
-/* What a rank has of one parameter, its own or a buddy's. */
+/* A rank's state of one parameter, its own or a buddy's. */
 typedef struct shard {
     const wf_nn_parameter *parameter;
     wf_part part;
@@ -101,7 +101,7 @@ bool wf_par_snapshot_append(wf_par_snapshot *k, const wf_kept *kept)
     return true;
 }
 
-/* A place for a shard that nobody has put; -1: somebody has, or there is no memory. */
+/* Returns a slot for a shard that no rank has put; -1: one has, or there is no memory. */
 static int64_t claim(wf_par_snapshot *k, const shard *s, int64_t step)
 {
     wf_kept kept = {.part = s->part, .step = step, .state = s->state};
@@ -155,7 +155,7 @@ static void put_shard(wf_par_snapshot *k, const shard *s, int64_t step)
             bytes += wf_part_count(&s->part) * 4;
         }
     pthread_mutex_lock(
-        &k->lock); /* what is kept may have moved; sealed, it is in another order */
+        &k->lock); /* the shards may have moved; sealed, they are in another order */
     if (!k->sealed) {
         memcpy(k->kept[at].data, data, sizeof data);
         k->bytes += bytes;
@@ -176,7 +176,8 @@ static kept_state state_of(const wf_par_trainer *t, int64_t i)
     return t->step.grad[i] ? KEPT_PENDING : KEPT_UNTOUCHED;
 }
 
-/* This rank's own shards; of an adapted model what is trained, since the rest lies where it came from. */
+/* Puts this rank's own shards; of an adapted model the trained ones, since the base stays in
+   its files. */
 static void put_own(wf_par_snapshot *k, wf_par_trainer *t)
 {
     bool adapted = wf_par_is_adapted(t->count, t->parameter);

@@ -1,8 +1,10 @@
 /*
- * parallel/recovery/snapshot_file.c - a snapshot as a safetensors file, in memory that outlives the process (/dev/shm).
+ * parallel/recovery/snapshot_file.c - a snapshot as a safetensors file, in memory that outlives
+ * the process (/dev/shm).
  *
- * Tensor "<number>.<kind>" is a kind of shard <number>, F32, one dim. Of each shard the metadata have, under its number,
- * "state step ndim start.. local.. path"; under "last" the last update: "step lr scale" (floats as bits).
+ * Tensor "<number>.<kind>" is a kind of shard <number>, F32, one dim. Of each shard the
+ * metadata have, under its number, "state step ndim start.. local.. path"; under "last" the
+ * last update: "step lr scale" (floats as bits).
  */
 #include "core/files/output_internal.h"
 #include "parallel/formats/safetensors_internal.h"

@@ -9,11 +9,12 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* How far a shard is, of a rank whose next step failed. */
+/* The progress of a shard, of a rank whose next step failed. */
 typedef enum kept_state {
     KEPT_SETTLED, /* as it is after its step */
     KEPT_PENDING, /* the gradient of the next step is there as well */
-    KEPT_UNTOUCHED /* the next step changes nothing of it: no module has used it, or it is frozen */
+    /* the next step changes nothing of it: no module has used it, or it is frozen */
+    KEPT_UNTOUCHED
 } kept_state;
 
 /* Elements of a parameter and its moments, as f32. */
@@ -32,20 +33,21 @@ struct wf_par_snapshot {
     int64_t count, room, bytes;
     wf_kept *kept;         /* [count]; sorted by path when it is sealed */
     wf_par_committed last; /* the last update that any rank has made */
-    _Atomic int64_t
-        next_pending; /* the next shard to be looked at by ranks that finish updates */
+    /* the next shard to be looked at by ranks that finish updates */
+    _Atomic int64_t next_pending;
 };
 
-/* Take a shard over, of one that is not sealed; false: there is no memory, and it is the caller's still. */
+/* Take a shard over, of one that is not sealed; false: there is no memory, and it is the
+   caller's still. */
 bool wf_par_snapshot_append(wf_par_snapshot *snapshot, const wf_kept *kept);
 
 /* Put shards in the order in which they are found. */
 void wf_par_snapshot_sort(wf_par_snapshot *snapshot);
 
-/* The first shard of a path, in what is sorted; count where there is none. */
+/* Returns the first shard of a path, in sorted order; count where there is none. */
 int64_t wf_par_snapshot_first(const wf_par_snapshot *snapshot, const char *path);
 
-/* Whether a shard is as it is after the snapshot's last update. */
+/* Returns true where a shard is as it is after the snapshot's last update. */
 bool wf_kept_is_last(const wf_par_snapshot *snapshot, const wf_kept *kept);
 
 /* Free what it has. */
@@ -64,9 +66,9 @@ bool wf_missing_add(wf_missing *missing, const wf_part *part);
 bool wf_missing_found(wf_missing *missing, const wf_part *found, bool *wanted);
 
 /*
- * Bring what ranks of this process need, and other processes have, to its snapshot: once the last update is that of all
- * shards. Nothing where all ranks are in one process. Collective over the world. Errors: in `error`, of this rank alone,
- * or in the context
+ * Bring what ranks of this process need, and other processes have, to its snapshot: once the
+ * last update is that of all shards. Nothing where all ranks are in one process. Collective
+ * over the world. Errors: in `error`, of this rank alone, or in the context
  */
 wf_status wf_par_snapshot_exchange(wf_par_snapshot *snapshot, wf_par_trainer *trainer,
                                    wf_error *error);

@@ -1,4 +1,5 @@
-/* parallel/report/atomic_write.c - rows and records of logs, which are in a file whole or not at all. */
+/* parallel/report/atomic_write.c - rows and records of logs, which are in a file whole or not
+   at all. */
 #include "parallel/report/atomic_write_internal.h"
 #include <errno.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* parallel/report/atomic_write_internal.h - rows and records of logs, which are in a file whole or not at all. */
+/* parallel/report/atomic_write_internal.h - rows and records of logs, which are in a file whole
+   or not at all. */
 #ifndef WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
 #define WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
 
@@ -6,7 +7,8 @@
 #include <stddef.h>
 
 /**
- * wf_write_whole - appends bytes to the open file; of those that find no room, nothing stays.
+ * wf_write_whole - appends bytes to the open file; where they do not fit, all of them are
+ * removed again
  *
  * @param path  for the message
  * Errors:      WF_EIO with path and reason

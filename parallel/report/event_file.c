@@ -1,4 +1,5 @@
-/* parallel/report/event_file.c - scalars of a run for TensorBoard: one file of events per run. */
+/* parallel/report/event_file.c - scalars of a run for TensorBoard: one file of events per
+   run. */
 #include "parallel/report/event_file.h"
 #include "parallel/report/atomic_write_internal.h"
 #include <dirent.h>
@@ -48,7 +49,8 @@ uint32_t wf_crc32c(const void *bytes, size_t size)
     return ~crc;
 }
 
-/* TFRecord rotates a checksum and adds a constant, since one of data with checksums in it is weak. */
+/* TFRecord rotates a checksum and adds a constant, since one of data with checksums in it is
+   weak. */
 static uint32_t masked(const void *bytes, size_t size)
 {
     uint32_t crc = wf_crc32c(bytes, size);
@@ -135,7 +137,7 @@ static wf_status no_memory(wf_error *error)
     return wf_error_set(error, WF_ENOMEM, "no memory for a record of the TensorBoard log");
 }
 
-/* What: the text of a version, scalars, or neither: the start of a session. */
+/* Appends an Event: the text of a version, scalars, or neither: the start of a session. */
 static wf_status append(wf_event_file *f, int64_t step, const char *version,
                         const wf_event_scalar *scalars, int count, wf_error *error)
 {

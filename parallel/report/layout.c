@@ -76,7 +76,8 @@ static void print_bar(FILE *out, const wf_dim *dim, int64_t start, int64_t local
     fputs("|  ", out);
 }
 
-/* The ranks that differ from `first` on axes that do not split the tensor, and have its part. */
+/* The ranks that differ from `first` on axes that do not split the tensor, and have its
+   part. */
 static void print_ranks(const layout_report *r, int first, unsigned others)
 {
     int n = 0;

@@ -29,7 +29,8 @@ WF_API void wf_par_print_memory(FILE *out, const wf_memory_report *memory);
 /** wf_size_text - writes bytes as "79.3 GiB"; returns text */
 WF_API char *wf_size_text(char text[32], double bytes);
 
-/** wf_size_parse - reads "80GiB", "512MiB", "1.5TB" or a number of bytes, up to 8192 TiB; returns false where it is none */
+/** wf_size_parse - reads "80GiB", "512MiB", "1.5TB" or a number of bytes, up to 8192 TiB;
+ * returns false where it is none */
 WF_API bool wf_size_parse(const char *text, int64_t *bytes);
 
 /** wf_moment_text - writes the moment of a peak, as "backward of block.1.mlp"; returns text */

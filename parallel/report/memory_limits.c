@@ -8,7 +8,7 @@
 
 enum { LINE = PATH_MAX + 512 };
 
-/* Where nothing is limited version 1 has a number of about this size, and version 2 "max". */
+/* The number of version 1 for no limit, about; version 2 has "max". */
 static const double UNLIMITED = 0x1p62;
 
 typedef struct reading {
@@ -48,8 +48,8 @@ static FILE *open_file(const reading *r, const char *folder, const char *name)
     return fopen(path, "r");
 }
 
-/* The number behind a key at the beginning of a line, "" for the only one; `missing` where there is
-   none, or a word. */
+/* The number behind a key at the beginning of a line, "" for the only one; `missing` where
+   there is none, or a word. */
 static double number_in(const reading *r, const char *folder, const char *name, const char *key,
                         double missing)
 {
@@ -70,7 +70,7 @@ static double number_in(const reading *r, const char *folder, const char *name, 
     return value;
 }
 
-/* What swap adds to a group's memory. Version 1 limits both together. */
+/* Returns the swap that adds to a group's memory. Version 1 limits both together. */
 static double swap_of(const reading *r, const char *folder, bool newer, double room)
 {
     double most = number_in(
@@ -112,7 +112,8 @@ static char *path_in(char *line)
     return path + 1;
 }
 
-/* The launcher's group, of the same groups as a line of this process; "" where it cannot be seen. */
+/* The launcher's group, of the same groups as a line of this process; "" where it cannot be
+   seen. */
 static void group_of_parent(const reading *r, const char *line, char group[PATH_MAX])
 {
     double parent = number_in(r, "/proc/self", "status", "PPid:", 0);
@@ -133,8 +134,8 @@ static void group_of_parent(const reading *r, const char *line, char group[PATH_
         fclose(f);
 }
 
-/* A process is born into the group of its parent: one that the launcher is in too is there for all
-   that it has started, and another one for this process alone. */
+/* A process is born into the group of its parent: one that the launcher is in too is there for
+   all that it has started, and another one for this process alone. */
 static bool is_inside(const char *group, const char *path)
 {
     size_t n = strcmp(path, "/") ? strlen(path) : 0;
@@ -142,8 +143,8 @@ static bool is_inside(const char *group, const char *path)
     return *group && strncmp(group, path, n) == 0 && (!group[n] || group[n] == '/');
 }
 
-/* A group and those above it, up to where the file system of groups is mounted. path: of the group,
-   as /proc tells it */
+/* A group and those above it, up to where the file system of groups is mounted. path: of the
+   group, as /proc tells it */
 static void add_groups(reading *r, const char *mount, char *path, const char *group, bool newer,
                        const char *launcher)
 {
@@ -163,7 +164,7 @@ static void add_groups(reading *r, const char *mount, char *path, const char *gr
     }
 }
 
-/* Where groups are mounted, and which of them is the topmost there: "a b c root mount options .. -
+/* Finds where groups are mounted, and the topmost one there: "a b c root mount options .. -
    type source options". */
 static bool find_mount(const reading *r, bool newer, char mount[PATH_MAX], char top[PATH_MAX])
 {
@@ -185,8 +186,8 @@ static bool find_mount(const reading *r, bool newer, char mount[PATH_MAX], char 
     return found;
 }
 
-/* A container may see its group by another name than
-   where it is mounted: what is mounted is its own then. */
+/* Reads a group. A container may see its group by another name than where it is mounted: the
+   mounted one is its own then. */
 static void read_group(reading *r, char *line)
 {
     char mount[PATH_MAX], top[PATH_MAX], launcher[PATH_MAX], own[PATH_MAX], *path;

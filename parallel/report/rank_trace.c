@@ -30,8 +30,8 @@ static wf_status collect_rows(wf_rank_trace *t, const int64_t *here, wf_error *e
     return status;
 }
 
-/* The rows of this rank go to rank 0, which has the file; of a run that has failed, not from other
-   processes. */
+/* The rows of this rank go to rank 0, which has the file; of a run that has failed, not from
+   other processes. */
 static wf_status hand_in_rows(wf_rank_trace *t, const wf_trace *trace, bool well,
                               wf_error *error)
 {

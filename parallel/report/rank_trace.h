@@ -13,8 +13,8 @@ typedef struct wf_rank_trace {
     wf_par *par;
     bool traced;           /* false: all below do nothing but train */
     int64_t first, last;   /* steps */
-    wf_timeline *timeline; /* where rank 0 runs; else NULL */
-    FILE *out;             /* where this rank prints a summary; NULL: nowhere */
+    wf_timeline *timeline; /* in rank 0's process; else NULL */
+    FILE *out;             /* for this rank's summary; NULL: none */
     wf_trace *trace;       /* NULL: none is kept, or it is written already */
     int64_t zero;          /* the common time 0 of all ranks */
 } wf_rank_trace;

@@ -138,7 +138,8 @@ static wf_status write_row(wf_run_log *log, const wf_step_log *r, wf_error *erro
     return status;
 }
 
-/* Writes the tags of torchtitan, whose rates are those of a device. What has no value has no point. */
+/* Writes the tags of torchtitan, whose rates are those of a device. What has no value has no
+   point. */
 static void write_events(wf_run_log *log, const wf_step_log *r)
 {
     const wf_event_scalar scalars[] = {
@@ -193,7 +194,8 @@ static void show_step(wf_run_log *log, const wf_step_log *r)
     }
 }
 
-/* Warns once of a step whose batch has no target that counts: it has no loss, and gradients of 0. */
+/* Warns once of a step whose batch has no target that counts: it has no loss, and gradients of
+   0. */
 static void warn_of_nothing(wf_run_log *log, const wf_step_log *r)
 {
     char text[256];

@@ -1,16 +1,19 @@
 /*
- * parallel/report/step_report.h - what a step takes and moves, printed and as JSON. A plan and a run write
- * the same keys in the same order, so that the two files can be compared with a diff:
+ * parallel/report/step_report.h - what a step takes and moves, printed and as JSON. A plan and
+ * a run write the same keys in the same order, so that the two files can be compared with a
+ * diff:
  *
- *     {"mesh": {"pp": 1, "replicate": 4, "shard": 1, "tp": 2}, "rank": 7, "strategy": "no_shard",
- *      "model": {...}, "parameters": {"trained": {"count": 1774464, "share": 1774464, "at_rest": 7097856},
- *      "adapters": {...}, "frozen": {...}}, "units": [{"type": "gpt_block", "count": 6, "parameters": 1774464,
- *      "at_rest": 792192, "gathered": 1584384}], "batch": {...},
- *      "memory": {"peak": 123, "moment": "backward of block.1.mlp", "at_peak": {...},
+ *     {"mesh": {"pp": 1, "replicate": 4, "shard": 1, "tp": 2}, "rank": 7, "strategy":
+ *     "no_shard",
+ *      "model": {...}, "parameters": {"trained": {"count": 1774464, "share": 1774464,
+ *      "at_rest": 7097856}, "adapters": {...}, "frozen": {...}}, "units": [{"type":
+ *      "gpt_block", "count": 6, "parameters": 1774464, "at_rest": 792192, "gathered":
+ *      1584384}], "batch": {...}, "memory": {"peak": 123, "moment": "backward of block.1.mlp",
+ *      "at_peak": {...},
  *                 "most": {...}},
  *      "bytes_per_parameter": {...},
- *      "collectives": [{"axis": "tp", "ranks": 2, "kind": "all_reduce", "calls": 9, "bytes": 64}],
- *      "flops": 1e9}
+ *      "collectives": [{"axis": "tp", "ranks": 2, "kind": "all_reduce", "calls": 9, "bytes":
+ *      64}], "flops": 1e9}
  *
  * A plan has one key more, "plan", for what only a plan knows; it comes first.
  */
@@ -21,7 +24,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_step_report - what a report says of a run beside what its step took. */
+/** wf_step_report - the facts of a run that a report has beside those of its step. */
 typedef struct wf_step_report {
     const char *strategy;
     const char *facts;     /* an object of JSON about the model; NULL: none */

@@ -52,7 +52,8 @@ static json_t *first_row(const wf_run_log_options *o)
                      "options", options);
 }
 
-/* Reads what a file has: the last step, by its rows and those of the runs that wrote them. False: it has no row of ours. */
+/* Reads what a file has: the last step, by its rows and those of the runs that wrote them.
+   False: it has no row of ours. */
 static bool read_rows(const char *path, int64_t *last)
 {
     FILE *file = wf_input_open(path);
@@ -79,7 +80,8 @@ static bool read_rows(const char *path, int64_t *last)
     return ours || !any;
 }
 
-/* Rows of a run that is not continued stay what they are: another run is not written behind them. */
+/* Rows of a run that is not continued stay what they are: another run is not written behind
+   them. */
 static wf_status check_rows(wf_step_rows *rows, const wf_run_log_options *o, wf_error *error)
 {
     struct stat s;

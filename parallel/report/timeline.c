@@ -32,10 +32,10 @@ struct wf_timeline {
     part of[];
 };
 
-/* Where the rows of a rank are written. */
+/* The text that the rows of a rank are written to. */
 typedef struct rows {
     FILE *file;
-    int64_t zero; /* where times begin, by this host's clock */
+    int64_t zero; /* time 0 of the timeline, by this host's clock */
     bool empty;
 } rows;
 
@@ -176,8 +176,8 @@ static int by_start(const void *a, const void *b)
     return (x->start > y->start) - (x->start < y->start);
 }
 
-/* Transfers of one group but its messages never overlap, those of different groups may: what is under way beside
-   another one goes to a further row. */
+/* Writes transfers. Those of one group but its messages never overlap, those of different
+   groups may: a concurrent one goes to a further row. */
 static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_event **transfer,
                                wf_error *error)
 {
@@ -200,7 +200,7 @@ static wf_status put_transfers(rows *t, int rank, int64_t n, const wf_trace_even
     return status;
 }
 
-/* What the rank itself did, in the order in which it ended. */
+/* Writes the rank's own events, in the order in which they ended. */
 static wf_status put_own(rows *t, int rank, const wf_trace_event *e, bool *acts,
                          wf_error *error)
 {

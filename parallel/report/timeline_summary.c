@@ -1,4 +1,5 @@
-/* parallel/report/timeline_summary.c - what transfers of a trace took, in lines; see timeline.h. */
+/* parallel/report/timeline_summary.c - what transfers of a trace took, in lines; see
+   timeline.h. */
 #include "parallel/report/timeline.h"
 #include "mesh/comm/collective.h"
 #include "mesh/array/mesh.h"
@@ -7,7 +8,7 @@
 
 enum { MOST_LINES = (WF_MAX_AXES + 1) * WF_COLLECTIVE_KINDS }; /* axes, and the world */
 
-/* What one kind of transfers took, over all its events, in nanoseconds. */
+/* The time of one kind of transfers, over all its events, in nanoseconds. */
 typedef struct line {
     const char *axis, *name;
     int64_t count, total, hidden, waited;

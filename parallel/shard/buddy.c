@@ -1,4 +1,5 @@
-/* parallel/shard/buddy.c - copies of the rank before, updated like the original; see the header. */
+/* parallel/shard/buddy.c - copies of the rank before, updated like the original; see the
+   header. */
 #include "parallel/shard/buddy_internal.h"
 #include "mesh/comm/collective.h"
 #include "mesh/transport/launcher.h"
@@ -13,7 +14,8 @@ struct wf_par_buddies {
     int offset[WF_MAX_AXES]; /* members from a rank to its buddy; 0: not known yet */
 };
 
-/* The axis over which only one rank has each part of a parameter and its state; -1: others hold all of it too. */
+/* The axis over which only one rank has each part of a parameter and its state; -1: others hold
+   all of it too. */
 static int lonely_axis(const wf_par *par, const wf_nn_parameter *p)
 {
     const wf_layout *layout = p->frozen ? p->tensor->layout : wf_par_state_of(p)->optimizer;
@@ -40,7 +42,8 @@ static int member_behind(const wf_comm *comm, int offset)
     return (wf_comm_rank(comm) + offset) % wf_comm_size(comm);
 }
 
-/* Whether no member has its buddy in its own process, which would be lost with it. */
+/* Returns true where no member has its buddy in its own process, which would be lost with
+   it. */
 static bool is_apart(const wf_comm *comm, const int *process, int offset)
 {
     int n = wf_comm_size(comm);
@@ -52,7 +55,8 @@ static bool is_apart(const wf_comm *comm, const int *process, int offset)
     return true;
 }
 
-/* The next member, or the nearest that is in another process for all of them. Collective over the world. */
+/* The next member, or the nearest that is in another process for all of them. Collective over
+   the world. */
 static wf_status find_offsets(wf_par_buddies *b)
 {
     const int mine = wf_launcher_detected().process, *process;
@@ -132,7 +136,7 @@ static wf_status check(const wf_par_buddies *b, int64_t i)
     return WF_OK;
 }
 
-/* What a parameter's copy is, and memory for it. */
+/* Adds the copy of a parameter, and memory for it. */
 static wf_status add(wf_par_buddies *b, int64_t i, int axis)
 {
     const wf_comm *comm = wf_mesh_comm(b->par->mesh, axis);

@@ -1,7 +1,7 @@
 /*
  * parallel/shard/fully_shard.c - what is asked for a model: tensor parallelism over an axis
- * (torch's parallelize_module), sharding of some modules over another (fully_shard), or both by the
- * options of the run. Each call adds to the model's plan, which is then laid out anew.
+ * (torch's parallelize_module), sharding of some modules over another (fully_shard), or both by
+ * the options of the run. Each call adds to the model's plan, which is then laid out anew.
  */
 #include "parallel/shard/sharding_plan_internal.h"
 #include <stdio.h>

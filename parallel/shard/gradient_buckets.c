@@ -1,6 +1,6 @@
 /*
- * parallel/shard/gradient_buckets.c - the sums over micro-steps, summed over data-parallel ranks where they are partial
- * over them, a bucket at a time.
+ * parallel/shard/gradient_buckets.c - the sums over micro-steps, summed over data-parallel
+ * ranks where they are partial over them, a bucket at a time.
  */
 #include "parallel/shard/gradient_slots_internal.h"
 

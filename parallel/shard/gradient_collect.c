@@ -1,6 +1,6 @@
 /*
- * parallel/shard/gradient_collect.c - the gradients of a micro-step, taken from the tape's leaves to the slots of their
- * parameters' uses.
+ * parallel/shard/gradient_collect.c - the gradients of a micro-step, taken from the tape's
+ * leaves to the slots of their parameters' uses.
  */
 #include "parallel/shard/gradient_slots_internal.h"
 #include "core/numerics/tree.h"
@@ -17,8 +17,9 @@ static void *grow_array(void *array, int64_t n, size_t size, bool *there)
     return grown ? grown : array;
 }
 
-/* Add what a micro-step, or `count` of them, gives to use u: to its sum, or to that of the micro-step's group. True
-   where the latter is complete; *whole is then what it comes to, for the caller, or NULL where that is nothing. */
+/* Add what a micro-step, or `count` of them, gives to use u: to its sum, or to that of the
+   micro-step's group. True where the latter is complete; *whole is then what it comes to, for
+   the caller, or NULL where that is nothing. */
 static bool add_to_group(const wf_par_gradients *g, struct slots *s, int u, wf_tensor *term,
                          int64_t micro, int64_t count, wf_tensor **whole)
 {
@@ -78,8 +79,8 @@ static wf_status start_slot(const wf_par_gradients *g, struct slots *s, int u)
     return wf_context_status(g->par->ctx);
 }
 
-/* A slot for each of a parameter's uses, of which earlier micro-steps had none; returns how many are
-   new. */
+/* A slot for each of a parameter's uses, of which earlier micro-steps had none; returns how
+   many are new. */
 static int add_slots(const wf_par_gradients *g, struct slots *s, int uses, bool *there)
 {
     int before = s->count;
@@ -95,8 +96,8 @@ static int add_slots(const wf_par_gradients *g, struct slots *s, int uses, bool 
     return s->count - before;
 }
 
-/* Room for the uses that parameters have now. It stays, so that a step like the one before takes no
-   memory. Nothing may be on its way to a slot. */
+/* Room for the uses that parameters have now. It stays, so that a step like the one before
+   takes no memory. Nothing may be on its way to a slot. */
 static wf_status make_room(wf_par_gradients *g, int64_t n, wf_nn_parameter *const *parameter)
 {
     bool there = true;
@@ -161,7 +162,8 @@ static const wf_layout *summed_layout(const wf_par *par, const wf_tensor *grad)
     return to;
 }
 
-/* Sum what is partial over axes that are not data-parallel: vectors of sequence-parallel regions. */
+/* Sum what is partial over axes that are not data-parallel: vectors of sequence-parallel
+   regions. */
 static wf_status sum_over_tensor_axes(wf_par_gradients *g, int64_t count,
                                       wf_nn_parameter *const *parameter)
 {
@@ -210,7 +212,8 @@ int64_t wf_par_gradients_joined(const wf_par *par, int64_t micro, int64_t last, 
     return wf_tree_node(micros, micro, end, WF_MOST_JOINED);
 }
 
-/* What of a slot is to be summed over ranks; it is released when that has begun. */
+/* Lists the part of a slot that is to be summed over ranks; it is released when that has
+   begun. */
 static void list_sum(wf_par_gradients *g, const wf_par_parameter_state *h, int u,
                      wf_tensor *sum)
 {

@@ -1,4 +1,5 @@
-/* parallel/shard/gradient_reduce.c - the gradients of a step, from first to last: opened, reset, finished; see the header. */
+/* parallel/shard/gradient_reduce.c - the gradients of a step, from first to last: opened,
+   reset, finished; see the header. */
 #include "parallel/shard/gradient_slots_internal.h"
 #include "core/tape.h"
 #include <stdlib.h>

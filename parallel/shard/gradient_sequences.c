@@ -1,10 +1,12 @@
-/* parallel/shard/gradient_sequences.c - gradients per sequence, added by the rank that keeps them; see the header. */
+/* parallel/shard/gradient_sequences.c - gradients per sequence, added by the rank that keeps
+   them; see the header. */
 #include "parallel/shard/gradient_sequences_internal.h"
 #include "core/shape.h"
 #include "kernels/ops.h"
 #include <string.h>
 
-/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind `front`. */
+/* The layout of a tensor whose dims 0, 1, .. are dims `from`, .. of one of this layout, behind
+   `front`. */
 static const wf_layout *behind(wf_par *par, const wf_layout *front, const wf_layout *layout,
                                int from, int first)
 {

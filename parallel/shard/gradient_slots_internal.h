@@ -1,6 +1,6 @@
 /*
- * parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for gradient_collect.c, gradient_buckets.c
- * and gradient_reduce.c. Not installed.
+ * parallel/shard/gradient_slots_internal.h - where the gradients of a step are, for
+ * gradient_collect.c, gradient_buckets.c and gradient_reduce.c. Not installed.
  */
 #ifndef WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
 #define WF_PARALLEL_SHARD_GRADIENT_SLOTS_INTERNAL_H
@@ -24,9 +24,9 @@ struct wf_par_gradients {
     wf_nn_parameter *const *parameter;
     const wf_nn_pass *pass; /* the one whose gradients come */
     int64_t micro, micros;  /* the number of its micro-step, of how many */
-    int64_t
-        sequences; /* gradients of so many are added one by one; 0: sums over ranks are added */
-    int64_t ranks; /* so many have one of them each in a micro-step */
+    /* gradients of so many are added one by one; 0: sums over ranks are added */
+    int64_t sequences;
+    int64_t ranks;         /* so many have one of them each in a micro-step */
     struct slots *slots;   /* [count] */
     int64_t n_slots, room; /* all parameters'; those that the arrays below have room for */
     wf_tensor **list;
@@ -36,10 +36,10 @@ struct wf_par_gradients {
     wf_par_sum **sum;
     int64_t n_summing;
     int64_t nodes,
-        next_node;   /* how many sums over a step there are, and the first of them that is not
-                                 summed over ranks */
+        /* number of sums over a step, and the first of them that is not summed over ranks */
+        next_node;
     wf_move *bucket; /* some of them on their way */
-    bool summed;     /* whether sums over ranks have begun */
+    bool summed;     /* sums over ranks have begun */
 };
 
 /* ---- gradient_collect.c ---- */
@@ -52,7 +52,8 @@ wf_status wf_par_gradients_settle(wf_par_gradients *g);
 /* Refuses a step in which some micro-step has not ended. */
 wf_status wf_par_gradients_complete(const wf_par_gradients *g);
 
-/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that they come to. */
+/* Lists the sums that data-parallel ranks have to add: where they are, and the layouts that
+   they come to. */
 void wf_par_gradients_list(wf_par_gradients *g);
 
 #endif

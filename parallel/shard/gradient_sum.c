@@ -1,4 +1,5 @@
-/* parallel/shard/gradient_sum.c - a sum over micro-steps whose terms come in any order; see the header. */
+/* parallel/shard/gradient_sum.c - a sum over micro-steps whose terms come in any order; see the
+   header. */
 #include "parallel/shard/gradient_sum_internal.h"
 #include "core/tape.h"
 #include <inttypes.h>
@@ -6,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The other child of the parent that a node has in the midpoint tree over n terms, of which it is not
-   the root. */
+/* The other child of the parent that a node has in the midpoint tree over n terms, of which it
+   is not the root. */
 static wf_par_sum_node sibling_of(const wf_par_sum_node *node, int64_t n)
 {
     wf_par_sum_node parent = {.count = n};
@@ -41,7 +42,7 @@ static bool make_room(wf_context *ctx, wf_par_sum *s, int nodes)
     return true;
 }
 
-/* Where the first node lies that does not end before term i. */
+/* Returns the index of the first node that does not end before term i. */
 static int place_of(const wf_par_sum *s, int64_t i)
 {
     int at = s->open;
@@ -76,7 +77,7 @@ static wf_status merge(wf_par_sum *s, int older)
     return status;
 }
 
-/* Where the sibling of node `at` is there, make the two one; and so on up. */
+/* Merges node `at` with its sibling, where that exists; and so on up. */
 static wf_status merge_up(wf_par_sum *s, int at, int64_t n)
 {
     wf_status status = WF_OK;

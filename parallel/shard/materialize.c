@@ -75,7 +75,7 @@ static wf_tensor *quantised(wf_par *par, const wf_nn_parameter *p, const wf_tens
     return status == WF_OK ? y : NULL;
 }
 
-/* What it starts from, in its shard layout; recipes are replayed in f32. */
+/* Makes the initial value, in its shard layout; recipes are replayed in f32. */
 static wf_tensor *replayed(wf_par *par, const wf_nn_parameter *p)
 {
     wf_context *ctx = par->ctx;
@@ -150,7 +150,8 @@ static void count_planned(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
         n->first = p;
 }
 
-/* Plans a model that nobody has planned; one whose plan lacks parameters was changed behind its plan. */
+/* Plans a model that nobody has planned; one whose plan lacks parameters was changed behind its
+   plan. */
 static wf_status plan_where_none_is(wf_par *par, wf_nn_module *module)
 {
     planned n = {.with = 0};

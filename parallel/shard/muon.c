@@ -20,8 +20,8 @@ typedef struct stack {
     int64_t n, *index;           /* the numbers of the parameters */
 } stack;
 
-/* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own. Returns
-   how many. */
+/* The axes that split matrices of a policy: those of tensor parallelism, then the policy's own.
+   Returns how many. */
 static int splitting_axes(const wf_par *par, const wf_par_policy *policy, int axes[WF_MAX_AXES])
 {
     int n = 0;
@@ -78,7 +78,8 @@ static wf_tensor *move(const stack *s, wf_tensor *t, const wf_layout *to)
     return moved;
 }
 
-/* What the momenta say about each matrix, in the layout of the optimizer's state. */
+/* Computes the direction of each matrix from its momentum, in the layout of the optimizer's
+   state. */
 static wf_tensor *directions(const stack *s)
 {
     const wf_nn_parameter *first = s->parameter[s->index[0]];

@@ -1,4 +1,5 @@
-/* parallel/shard/muon_internal.h - Muon's step, which needs whole matrices, on whatever ranks hold. Not installed. */
+/* parallel/shard/muon_internal.h - Muon's step, which needs whole matrices, on whatever ranks
+   hold. Not installed. */
 #ifndef WF_PARALLEL_SHARD_MUON_INTERNAL_H
 #define WF_PARALLEL_SHARD_MUON_INTERNAL_H
 

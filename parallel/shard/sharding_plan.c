@@ -1,10 +1,11 @@
-/* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at points. */
+/* parallel/shard/sharding_plan.c - applying a plan: layouts of parameters, and hooks at
+   points. */
 #include "parallel/shard/sharding_plan_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What a plan puts into a module. */
+/* A plan's hook in a module: the style that acts there, and the module's unit. */
 typedef struct place {
     wf_nn_hooks hooks;
     const wf_par *par;
@@ -89,7 +90,7 @@ static void at_leave(void *self, wf_nn_module *module)
         wf_par_unit_leave(p->unit);
 }
 
-/* What a plan has put into a module, among the hooks of others; NULL: nothing. */
+/* Returns a plan's hook in a module, among those of others; NULL: it has none. */
 static place *place_of(const wf_nn_module *m)
 {
     for (int i = 0; i < m->n_hooks; i++)
@@ -179,7 +180,8 @@ static void split_parameter(void *arg, wf_nn_module *m, const char *name, wf_nn_
     h->styled = true;
 }
 
-/* Checks that a module has the points at which a style has borders: a misspelt one would never be reached. */
+/* Checks that a module has the points at which a style has borders: a misspelt one would never
+   be reached. */
 static wf_status check_points(const planner *pl, const wf_par_style *style,
                               const wf_nn_module *m)
 {

@@ -169,7 +169,7 @@ WF_API const wf_layout *wf_par_layout(const wf_nn_parameter *parameter);
 /** wf_par_unit_info - a unit: modules whose parameters are gathered and freed together. */
 typedef struct wf_par_unit_info {
     const char *path, *type;      /* its module's; "" is the root's path */
-    int64_t parameters, gathered; /* how many there are, and how many of them are split */
+    int64_t parameters, gathered; /* their number, and of those sharded */
     int64_t elements;
     size_t shard_bytes, compute_bytes; /* this rank's */
     bool reshard;                      /* gathered parameters are given back after forward */

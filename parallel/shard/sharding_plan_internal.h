@@ -8,8 +8,8 @@
 #include "parallel/parallel_internal.h"
 #include "parallel/shard/sharding_plan.h"
 
-/* Modules that become units, by one of three: their path, their type, or how many parameters they
-   have that are in no unit yet. */
+/* Modules that become units, by one of three: their path, their type, or how many parameters
+   they have that are in no unit yet. */
 typedef struct wf_par_shard_rule {
     struct wf_par_shard_rule *next; /* in the order in which they came */
     wf_par_policy policy;
@@ -38,7 +38,7 @@ wf_par_sharding_plan *wf_par_sharding_plan_of(wf_par *par, const wf_nn_module *m
 /* Forget what was asked for a model, or for all (NULL). */
 void wf_par_sharding_plan_drop(wf_par *par, const wf_nn_module *model);
 
-/* Add what is to be split over an axis; what is to be a unit. WF_ENOMEM. */
+/* Adds rules of splits over an axis; of units. WF_ENOMEM. */
 wf_status wf_par_sharding_plan_tensor(wf_par *par, wf_par_sharding_plan *plan, int axis,
                                       const wf_par_rule *rules);
 wf_status wf_par_sharding_plan_shard(wf_par *par, wf_par_sharding_plan *plan,

@@ -1,6 +1,6 @@
 /*
- * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and the
- * layouts of parameters that follow.
+ * parallel/shard/strategy.c - strategies by name, how they lay the dp ranks out in groups, and
+ * the layouts of parameters that follow.
  */
 #include "parallel/shard/units_internal.h"
 #include <stdio.h>
@@ -167,8 +167,8 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_l
 }
 
 /*
- * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so small
- * that its largest part is over 1/16 larger than dim 1's.
+ * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so
+ * small that its largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
                                      int shard)
@@ -245,7 +245,8 @@ const wf_layout *wf_par_whole_over(const wf_par *par, const wf_layout *layout, u
     return layout;
 }
 
-/* What is frozen needs no bits that modules do not compute with; of matrices between features 4 may do. */
+/* Returns the stored type. Frozen parameters need only the bits of their compute copy; matrices
+   between features may be stored in 4. */
 static wf_dtype stored_dtype(const wf_par *par, const wf_nn_parameter *p)
 {
     bool nf4 = par->options.base_dtype == WF_NF4 && p->matrix && p->tensor->ndim == 2;

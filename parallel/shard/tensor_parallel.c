@@ -1,8 +1,9 @@
 /* parallel/shard/tensor_parallel.c - the styles of tensor parallelism. */
 #include "parallel/shard/sharding_plan.h"
 
-/* The first factor of an adapter of a column-parallel linear is whole, so its gradient is complete on each rank
-   once what comes back of u = x A^T is summed; the second one is split as the linear is. */
+/* The first factor of an adapter of a column-parallel linear is whole, so its gradient is
+   complete on each rank once what comes back of u = x A^T is summed; the second one is split as
+   the linear is. */
 const wf_par_style wf_par_column = {
     .name = "column",
     .splits = (const wf_par_split[]){{"weight", 0}, {"?bias", 0}, {"?lora_b", 0}, {NULL, 0}},
@@ -11,8 +12,8 @@ const wf_par_style wf_par_column = {
                                        {"lora", WF_PAR_WHOLE, 0, false},
                                        {NULL, 0, 0, false}}};
 
-/* Both factors of an adapter of a row-parallel linear are split over what they sum, so that u and y are one
-   partial sum each. */
+/* Both factors of an adapter of a row-parallel linear are split over what they sum, so that u
+   and y are one partial sum each. */
 const wf_par_style wf_par_row = {
     .name = "row",
     .splits = (const wf_par_split[]){{"weight", 1}, {"?lora_a", 1}, {"?lora_b", 1}, {NULL, 0}},

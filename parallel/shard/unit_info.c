@@ -1,4 +1,5 @@
-/* parallel/shard/unit_info.c - what a report says of a unit: its parameters, and bytes in both layouts. */
+/* parallel/shard/unit_info.c - what a report says of a unit: its parameters, and bytes in both
+   layouts. */
 #include "parallel/shard/units_internal.h"
 
 int64_t wf_par_unit_count(const wf_par *par, const wf_nn_module *model)

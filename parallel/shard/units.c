@@ -1,4 +1,4 @@
-/* parallel/shard/units.c - which modules are units (the wrap policy), and who belongs to which. */
+/* parallel/shard/units.c - the wrap policy: FSDP units, and their parameters. */
 #include "parallel/shard/units_internal.h"
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
@@ -20,7 +20,7 @@ typedef struct tree {
     int64_t count, visited; /* entries that a visit has come by */
 } tree;
 
-/* Whether `path` lies below `above`: "block.1" is not below "block.10", and all below "". */
+/* Returns true where `path` is below `above`: "block.1.mlp" is below "block.1" and below "". */
 static bool below(const char *path, const char *above)
 {
     size_t n = strlen(above);
@@ -72,7 +72,7 @@ static void find_home(void *arg, wf_nn_module *m, const char *name, wf_nn_parame
     h->owner = h->owner < 0 ? at : lowest_common(t, h->owner, at);
 }
 
-/* Whether a module can be a unit: its forward is called, so that there is a moment to gather at. */
+/* Returns true where a module can be a unit: its forward is called, so it can be gathered. */
 static bool can_be_unit(const tree *t, int64_t i)
 {
     for (; i > 0; i = t->entries[i].parent)
@@ -81,7 +81,7 @@ static bool can_be_unit(const tree *t, int64_t i)
     return true;
 }
 
-/* A type that is asked for has to be one that units can be of. */
+/* Checks that modules of a type can be units. */
 static wf_status check_type(const tree *t, const char *type)
 {
     char types[320] = "";
@@ -100,7 +100,7 @@ static wf_status check_type(const tree *t, const char *type)
         type, types);
 }
 
-/* A path that is asked for has to be that of a module, and all that have it run by themselves. */
+/* Checks that a pattern matches modules, all of which can be units. */
 static wf_status check_path(const tree *t, const char *pattern)
 {
     bool found = false;
@@ -135,7 +135,7 @@ static wf_status check_rules(const tree *t)
     return status;
 }
 
-/* The root is a unit whatever it has; rules by type or size are for modules below it. */
+/* The root is always a unit; rules by type or size are for modules below it. */
 static bool is_for(const wf_par_shard_rule *r, const entry *e)
 {
     if (e->parent < 0 && (r->min_elements > 0 || r->type))
@@ -147,7 +147,7 @@ static bool is_for(const wf_par_shard_rule *r, const entry *e)
     return wf_nn_path_matches(r->pattern, e->module->path);
 }
 
-/* What the last rule says that is for a module; NULL where none is. */
+/* Returns the last rule for a module; NULL where there is none. */
 static const wf_par_policy *policy_of(const tree *t, const entry *e)
 {
     const wf_par_policy *policy = NULL;
@@ -158,8 +158,8 @@ static const wf_par_policy *policy_of(const tree *t, const entry *e)
     return policy;
 }
 
-/* Children are met before their parents, so that the smallest modules that are large enough are
-   wrapped, and what is left counts for the next one above. Returns how many units there are. */
+/* Wraps modules, children before parents: the smallest ones that are large enough are wrapped,
+   and the rest counts for the next one above. Returns the number of units. */
 static int64_t wrap(tree *t)
 {
     int64_t units = 0;
@@ -183,7 +183,7 @@ static int64_t wrap(tree *t)
     return units;
 }
 
-/* The lowest unit that has all uses of a parameter. */
+/* Returns the lowest unit that has all uses of a parameter. */
 static const entry *unit_entry_of(const tree *t, const wf_nn_parameter *p)
 {
     int64_t at = wf_par_state_of(p)->owner;
@@ -198,8 +198,8 @@ static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
     return unit_entry_of(t, p)->unit;
 }
 
-/* Over which axes gradients are summed in every micro-step, or group of them: one answer for all of a run, since
-   the numbers of sequences follow from it. */
+/* Chooses the axes over which gradients are summed in every micro-step, or group of them: one
+   answer for all of a run, since the numbers of sequences follow from it. */
 static wf_status choose_reduced(const tree *t)
 {
     wf_par *par = t->par;
@@ -227,7 +227,7 @@ static wf_status choose_reduced(const tree *t)
     return WF_OK;
 }
 
-/* Parameters follow their unit. */
+/* Gives parameters the policy of their unit, and layouts. */
 static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
     for (int64_t i = 0; i < count; i++) {
@@ -238,7 +238,7 @@ static void shard_parameters(const tree *t, int64_t count, wf_nn_parameter **par
     }
 }
 
-/* Give each unit its parameters, those that are split first. */
+/* Gives each unit its parameters, sharded ones first. */
 static void fill(wf_par_units *all, const tree *t, int64_t count, wf_nn_parameter **parameter)
 {
     wf_nn_parameter **next = all->parameters;
@@ -281,7 +281,7 @@ static void choose_reshard(wf_par_units *all)
     }
 }
 
-/* The modules will run in the order of the tree, as far as one can know. */
+/* Expects the modules to run in the order of the tree, until a first pass has shown it. */
 static wf_status expect_order(wf_par_units *all)
 {
     for (int64_t u = 0; u < all->count; u++)

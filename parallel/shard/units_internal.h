@@ -1,9 +1,10 @@
 /*
- * parallel/shard/units_internal.h - units: modules whose parameters are gathered and freed together, and whose
- * gradients are summed together. Not installed.
+ * parallel/shard/units_internal.h - units: modules whose parameters are gathered and freed
+ * together, and whose gradients are summed together. Not installed.
  *
- * The root of a model is a unit; which modules below it are, its sharding plan says (by path, by
- * type, or by number of parameters). A parameter belongs to the lowest unit that contains all its uses.
+ * The root of a model is a unit; which modules below it are, its sharding plan says (by path,
+ * by type, or by number of parameters). A parameter belongs to the lowest unit that contains
+ * all its uses.
  */
 #ifndef WF_PARALLEL_SHARD_UNITS_INTERNAL_H
 #define WF_PARALLEL_SHARD_UNITS_INTERNAL_H
@@ -65,7 +66,7 @@ wf_par_units *wf_par_units_new(wf_par *par, wf_nn_module *root,
 /* Forget the parameters that are fake: those of other stages, which this rank never gathers. */
 void wf_par_units_keep_real(wf_par_units *all);
 
-/* Whether something happens where a unit's module begins and ends. */
+/* Returns true where a unit acts at the begin and end of its module. */
 bool wf_par_unit_acts(const wf_par_unit *unit);
 
 /* Free what a sequence knows. */

@@ -4,19 +4,19 @@
  * Forward, unit u begins:   begin the gathers of u and of the next `prefetch` units; wait for u
  *          u ends:          release it, unless it is kept for backward
  * Backward reaches u's end: the same for u and the units before it
- *          and its begin:   its gradients are complete and taken; release it. Where those of weights
- *                           are deferred, they are taken when that walk comes here
+ *          and its begin:   its gradients are complete and taken; release it. Where those of
+ *                           weights are deferred, they are taken when that walk comes here
  *
- * A stage of a pipeline that is resident pins its units: they are gathered once, and none of this gives
- * them back.
+ * A stage of a pipeline that is resident pins its units: they are gathered once, and none of
+ * this gives them back.
  *
  * Which units are next is known from the pass before. One that was prefetched and does not come
  * is given back as soon as that shows: another comes in its place, or the pass ends.
  *
  * So at most `prefetch` + 1 units are gathered or under way, beside those that contain the one
- * that runs. A unit's parameters travel in one collective. What modules compute with is one tensor
- * per parameter, which is kept with all that aliases it while its memory comes and goes: what a tape
- * has saved of it finds its data again in backward.
+ * that runs. A unit's parameters travel in one collective. What modules compute with is one
+ * tensor per parameter, which is kept with all that aliases it while its memory comes and goes:
+ * what a tape has saved of it finds its data again in backward.
  */
 #include "parallel/shard/unshard_internal.h"
 #include <stdlib.h>
@@ -45,7 +45,8 @@ wf_status wf_par_sequence_see(wf_par_units *all, wf_par_sequence *s, wf_par_unit
     return WF_OK;
 }
 
-/* What is gathered: the parameter's shard, or the low-precision copy of its master. */
+/* Returns the tensor that is gathered: the parameter's shard, or the low-precision copy of its
+   master. */
 static wf_tensor *source(wf_par *par, wf_nn_parameter *p)
 {
     wf_par_parameter_state *h = wf_par_state_of(p);
@@ -141,7 +142,7 @@ static wf_status give_back(wf_par_units *all, const wf_par_unit *u)
     return status;
 }
 
-/* Gathers u, and prefetches those that follow s->unit[at], forwards or backwards. */
+/* Gathers u, and prefetches the units after s->unit[at], forwards or backwards. */
 static wf_status gather(wf_par_unit *u, const wf_par_sequence *s, int64_t at, int way)
 {
     int wanted = u->policy.prefetch;
@@ -195,7 +196,8 @@ static wf_status pre_backward(void *arg)
     return gather(u, s, s->at, -1);
 }
 
-/* What is recomputed in backward is no part of the order in which units come in a pass. */
+/* Enters a unit. Recomputation in backward is no part of the order in which units come in a
+   pass. */
 static wf_status enter(wf_par_unit *u)
 {
     wf_par_units *all = u->of;

@@ -1,7 +1,7 @@
 /*
- * parallel/shard/unshard_internal.h - units over time: gathered before their module runs, released behind it, and
- * gathered again in backward; the next `prefetch` units are prefetched, their gathers under way.
- * Not installed.
+ * parallel/shard/unshard_internal.h - units over time: gathered before their module runs,
+ * released behind it, and gathered again in backward; the next `prefetch` units are prefetched,
+ * their gathers under way. Not installed.
  */
 #ifndef WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
 #define WF_PARALLEL_SHARD_UNSHARD_INTERNAL_H
@@ -12,28 +12,30 @@
 void wf_par_unit_enter(wf_par_unit *unit);
 void wf_par_unit_leave(wf_par_unit *unit);
 
-/* The same for a stage of a pipeline, whose modules run without the root: a pass over it begins, forward or
-   backward, of which the order is known; it ends. */
+/* The same for a stage of a pipeline, whose modules run without the root: a pass over it
+   begins, forward or backward, of which the order is known; it ends. */
 void wf_par_units_stage_begin(wf_par_units *all, wf_par_order *order, bool backward);
 void wf_par_units_stage_end(wf_par_units *all);
 
-/* Begin to gather a unit, which stays so until it was unpinned as often; wait until it is gathered. */
+/* Begin to gather a unit, which stays so until it was unpinned as often; wait until it is
+   gathered. */
 wf_status wf_par_unit_pin(wf_par_unit *unit);
 wf_status wf_par_unit_wait(wf_par_unit *unit);
 void wf_par_unit_unpin(wf_par_unit *unit);
 
-/* Reshards all units, also what was prefetched and never used. After an error what is in flight stays so, since its
-   peers may never come: it ends at the next use, or with the plan. */
+/* Reshards all units, also what was prefetched and never used. After an error what is in flight
+   stays so, since its peers may never come: it ends at the next use, or with the plan. */
 void wf_par_units_reshard(wf_par_units *all);
 
-/* The same before parameters change, or after: also what is kept unsharded, and low-precision copies. */
+/* Reshards all before parameters change, or after: also parameters kept unsharded, and
+   low-precision copies. */
 void wf_par_units_change(wf_par_units *all);
 
-/* Whether the unit is the one that was expected next. */
+/* Returns true where the unit is the one that was expected next. */
 bool wf_par_sequence_expects(const wf_par_sequence *s, const wf_par_unit *unit);
 
-/* The same for every planned model of a rank: its stored parameters are about to be overwritten,
-   by a checkpoint or by weights from elsewhere. */
+/* The same for every planned model of a rank: its stored parameters are about to be
+   overwritten, by a checkpoint or by weights from elsewhere. */
 void wf_par_models_change(wf_par *par);
 
 /* A unit comes next; what was expected to come from here on is forgotten if it was another. */

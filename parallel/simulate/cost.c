@@ -39,7 +39,8 @@ static double attention_time(const wf_sim_costing *c, double flops)
     return flops / (c->rate * c->machine->attention) / (double)c->layout->tp;
 }
 
-/* Bytes of activations through the device's memory, `split` of them divided by tensor parallelism. */
+/* Bytes of activations through the device's memory, `split` of them divided by tensor
+   parallelism. */
 static double element_time(const wf_sim_costing *c, double split, double whole)
 {
     double tp = (double)c->layout->tp;
@@ -54,8 +55,8 @@ static double tensor_move(const wf_sim_costing *c, wf_sim_move move, int bytes)
                              c->layout->tp, 1);
 }
 
-/* What tensor-parallel ranks have of each other's: a sum, which leaves products as fp32, and what it was made of whole
-   again. Without sequence parallelism the two are one, of fp32. */
+/* Returns the cost of a sum over tensor-parallel ranks, which products leave as fp32, and of
+   gathering its operand. Without sequence parallelism the two are one, of fp32. */
 static double tensor_sum(const wf_sim_costing *c)
 {
     return tensor_move(c, WF_SIM_REDUCE_SCATTER, 4);
@@ -67,8 +68,8 @@ static double tensor_gather(const wf_sim_costing *c)
                        c->layout->sequence_parallel ? (int)wf_dtype_size(c->layout->dtype) : 4);
 }
 
-/* Two leave a block's forward pass, and two its backward pass. With sequence parallelism what products take is gathered again for
-   weights' gradients. */
+/* Two leave a block's forward pass, and two its backward pass. With sequence parallelism what
+   products take is gathered again for weights' gradients. */
 static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
 {
     if (c->layout->tp < 2)
@@ -79,7 +80,8 @@ static void add_tensor_moves(const wf_sim_costing *c, wf_sim_step *s)
         s->weights.of[WF_SIM_TENSOR] = 2 * tensor_gather(c);
 }
 
-/* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's tensors is updated by one. */
+/* Ops of a block in F, I and W, and of its attention, of head and loss; each of a block's
+   tensors is updated by one. */
 enum {
     F_OPS = 11,
     I_OPS = 13, /* three of them are recomputed */
@@ -106,7 +108,8 @@ static wf_sim_step block_cost(const wf_sim_costing *c)
         s.weights.of[WF_SIM_PRODUCTS] = product_time(c, 2 * c->tokens * weights);
     s.forward.of[WF_SIM_ATTENTION] = attention_time(c, 2 * c->tokens * scores);
     s.inputs.of[WF_SIM_ATTENTION] = attention_time(c, 5 * c->tokens * scores);
-    /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the MLP's products */
+    /* norms and sums of the residual stream: 9, 7 and 4 d; rotations, and what is between the
+       MLP's products */
     s.forward.of[WF_SIM_ELEMENTS] =
         element_time(c, a * (turned + (m->gated ? 3 : 2) * f), 9 * a * d);
     s.inputs.of[WF_SIM_ELEMENTS] =
@@ -125,7 +128,8 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
-/* The module of attention, with its products: its input is kept, and its output made again, too. */
+/* The module of attention, with its products: its input is kept, and its output made again,
+   too. */
 static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *block)
 {
     const wf_sim_model *m = c->model;
@@ -142,7 +146,7 @@ static wf_sim_cost attention_again(const wf_sim_costing *c, const wf_sim_step *b
     return cost;
 }
 
-/* What a block makes again before its backward pass. */
+/* Adds the recomputation of a block before its backward pass. */
 static void add_again(const wf_sim_costing *c, wf_sim_step *block)
 {
     wf_sim_cost attention = attention_again(c, block);
@@ -153,8 +157,9 @@ static void add_again(const wf_sim_costing *c, wf_sim_step *block)
         add(&block->inputs, &attention, 1);
 }
 
-/* Head and loss make logits and both gradients at the begin of backward, with four passes over logits of fp32; tensor-parallel
-   ranks agree on the largest logit and on two sums of each token. */
+/* Head and loss make logits and both gradients at the begin of backward, with four passes over
+   logits of fp32; tensor-parallel ranks agree on the largest logit and on two sums of each
+   token. */
 static wf_sim_step head_cost(const wf_sim_costing *c)
 {
     double weights = wf_sim_head_weights(c->model), tp = (double)c->layout->tp;
@@ -206,7 +211,8 @@ static wf_sim_step last_norm_cost(const wf_sim_costing *c)
     return s;
 }
 
-/* Gradients of vectors are sums over tokens, which sequence parallelism splits: of a stage, or of each unit that is reduced by itself. */
+/* Gradients of vectors are sums over tokens, which sequence parallelism splits: of a stage, or
+   of each unit that is reduced by itself. */
 static void add_vector_sums(const wf_sim_costing *c, double blocks, wf_sim_stage *stage)
 {
     const wf_sim_layout *l = c->layout;
@@ -268,8 +274,9 @@ static void slow_down(wf_sim_cost *cost, double times)
         cost->of[i] *= times;
 }
 
-/* The ranks of a pipeline coordinate share a host's cores with those of the others: so many coordinates compute at a
-   time as there are cores for all of theirs, and where there are not even those for one, it is slower. */
+/* The ranks of a pipeline coordinate share a host's cores with those of the others: so many
+   coordinates compute at a time as there are cores for all of theirs, and where there are not
+   even those for one, it is slower. */
 static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp,
                         wf_sim_stage *stage, int stages, wf_sim_costs *costs)
 {
@@ -286,7 +293,8 @@ static void share_cores(const wf_sim_machine *machine, int64_t inner, int64_t pp
     }
 }
 
-/* All ranks agree on what each of them has found, add up their norms, and the mean of the loss comes to all. */
+/* All ranks agree on what each of them has found, add up their norms, and the mean of the loss
+   comes to all. */
 static double norm_time(const wf_sim_machine *machine, const wf_sim_layout *l)
 {
     enum { AGREED = 560, NORM = 24, LOSS = 32 };

@@ -17,8 +17,9 @@ typedef struct wf_sim_costing {
     double tokens, rate;
 } wf_sim_costing;
 
-/* What data parallelism adds to a stage of so many blocks, and other parameters beside them, of which `gathered` are gathered with
-   them: gathers and reductions of units in its actions (units.c). */
+/* Adds the cost of data parallelism to a stage of so many blocks, and other parameters beside
+   them, of which `gathered` are gathered with them: gathers and reductions of units in its
+   actions (units.c). */
 void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double blocks,
                   double others, double gathered, wf_sim_stage *stage);
 

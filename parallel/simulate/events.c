@@ -1,4 +1,4 @@
-/* parallel/simulate/events.c - what an action waits for, what it costs, and what it changes. */
+/* parallel/simulate/events.c - the dependencies, costs and effects of an action. */
 #include "parallel/simulate/events_internal.h"
 
 static bool computes(int kind)
@@ -57,7 +57,7 @@ static double message_cost(const wf_sim_state *s, const wf_pipe_action *a)
     return forward(a->kind) ? from->send_forward : from->send_backward;
 }
 
-/* When a message is there, whose two ends are posted: messages of a pair of ranks follow each other. */
+/* Returns when a posted message arrives: messages of a pair of ranks follow each other. */
 static double arrival(wf_sim_state *s, const wf_pipe_action *a, wf_sim_message *m)
 {
     int from = s->place[sends(a->kind) ? a->stage : other_stage(a)];
@@ -105,7 +105,7 @@ static void await_message(wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn 
                               .term = WF_SIM_PIPELINE});
 }
 
-/* What F takes from the stage before, and I and B from the stage behind, on the same rank. */
+/* Waits for inputs of F from the stage before, of I and B from that after, on the same rank. */
 static void await_neighbour(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
 {
     bool ahead = a->kind == WF_PIPE_F;
@@ -126,7 +126,8 @@ static void add(wf_sim_cost *to, const wf_sim_cost *cost, double times)
         to->of[i] += times * cost->of[i];
 }
 
-/* What was gathered for a stage and nobody has waited for: in front of what is computed, or unit by unit beside it. */
+/* Waits for gathers of a stage that were not waited for: before the compute action, or unit by
+   unit beside it. */
 static void await_gathers(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_turn *t)
 {
     const wf_sim_stage *c = &s->costs->stage[a->stage];
@@ -180,7 +181,7 @@ static void await_compute(const wf_sim_state *s, const wf_pipe_action *a, wf_sim
     await_gathers(s, a, t);
 }
 
-/* Behind an action that computes a rank waits for the buckets of its reductions that are under way. */
+/* Waits, after a compute action, for the buckets of reductions that are in flight. */
 static void await_buckets(const wf_sim_state *s, int rank, wf_sim_turn *t)
 {
     for (int k = 0; k < s->shape.stages; k++) {
@@ -198,7 +199,7 @@ static void await_buckets(const wf_sim_state *s, int rank, wf_sim_turn *t)
     }
 }
 
-/* The end of a reduction: what of it goes on by itself, and what is left to be moved here. */
+/* Waits for a reduction: a part progresses by itself, the rest is moved here. */
 static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_action *a,
                             wf_sim_turn *t)
 {
@@ -353,7 +354,7 @@ static void commit_action(wf_sim_state *s, int rank, const wf_pipe_action *a, do
     }
 }
 
-/* What a rank has waited for counts where it belongs. */
+/* Adds a rank's wait to its category. */
 static void count_wait(const wf_sim_state *s, wf_sim_rank *r, const wf_pipe_action *a,
                        double waits)
 {

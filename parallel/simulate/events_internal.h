@@ -1,4 +1,5 @@
-/* parallel/simulate/events_internal.h - the state of a simulation, and an action's three moments. Not installed. */
+/* parallel/simulate/events_internal.h - the state of a simulation, and an action's three
+   moments. Not installed. */
 #ifndef WF_PARALLEL_SIMULATE_EVENTS_INTERNAL_H
 #define WF_PARALLEL_SIMULATE_EVENTS_INTERNAL_H
 
@@ -6,11 +7,12 @@
 
 enum { WF_SIM_NOT_YET = -1 };
 
-/* What an action waited for last: where the time before it went. */
+/* The last dependency of an action: the cause of the time before it. */
 typedef struct wf_sim_cause {
     int rank; /* waited for; -1: it began as its row came to it */
     int64_t index;
-    wf_sim_term term;           /* what lies between that action's end and this one's begin */
+    /* category of the time between that action's end and this one's begin */
+    wf_sim_term term;
     double gathers, reductions; /* beside what it computes it waits for these */
 } wf_sim_cause;
 
@@ -20,7 +22,7 @@ typedef struct wf_sim_message {
     int64_t send, recv; /* the actions, in the rows of the two ranks */
 } wf_sim_message;
 
-/* What is known of (stage, micro-batch). */
+/* The state of a (stage, micro-batch). */
 typedef struct wf_sim_node {
     double forward, inputs;
     int64_t forward_at, inputs_at; /* the actions */
@@ -49,7 +51,7 @@ typedef struct wf_sim_state {
     double meeting[2];       /* the latest that has come to TIE, to NORM */
     int latest[2];           /* who that was */
     int64_t latest_at[2];    /* behind which of its actions */
-    int come[2];             /* how many have */
+    int come[2];             /* those that have come */
     bool *met[2];            /* [ranks] */
 } wf_sim_state;
 
@@ -60,8 +62,8 @@ typedef struct wf_sim_turn {
     wf_sim_cost cost; /* from its begin to its end */
     double duration;  /* all of that */
     double waits;     /* from when its row came to it until it begins */
-    wf_sim_cause
-        cause; /* what of `cost` is waiting for gathers and reductions stands there, too */
+    /* counts also the part of `cost` that waits for gathers and reductions */
+    wf_sim_cause cause;
     int count; /* actions that begin and end together: 1, or 2 of a block */
 } wf_sim_turn;
 
@@ -71,7 +73,7 @@ wf_sim_turn wf_sim_look(wf_sim_state *s, int rank);
 /* It has been done, until `end`. */
 void wf_sim_commit(wf_sim_state *s, int rank, const wf_sim_turn *turn, double end);
 
-/* What an action that computes costs by itself. */
+/* Returns the cost of a compute action by itself. */
 wf_sim_cost wf_sim_cost_of(const wf_sim_state *s, const wf_pipe_action *a);
 
 /* All rows with as many cores as ranks, and with fewer. False where ranks stand still. */

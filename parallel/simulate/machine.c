@@ -14,7 +14,7 @@ wf_sim_link wf_sim_link_of(const wf_sim_machine *m, int64_t ranks, int64_t strid
     return ranks * stride <= m->devices ? m->inside : m->network;
 }
 
-/* How often n can be halved, rounded up: the steps of recursive doubling. */
+/* Returns how often n can be halved, rounded up: the steps of recursive doubling. */
 static int steps_of(int64_t n)
 {
     int steps = 0;
@@ -24,8 +24,9 @@ static int steps_of(int64_t n)
     return steps;
 }
 
-/* Seconds in which each rank comes to have what the others have: inside hosts, where all but its own part passes its
-   link; and between hosts, where all but the host's own part comes in over the links of all members there. */
+/* Seconds in which each rank comes to have what the others have: inside hosts, where all but
+   its own part passes its link; and between hosts, where all but the host's own part comes in
+   over the links of all members there. */
 static double pass(const wf_sim_machine *m, double bytes, int64_t ranks, int64_t stride)
 {
     int64_t members = members_of(m, ranks, stride), hosts = (ranks + members - 1) / members;

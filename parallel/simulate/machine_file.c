@@ -12,8 +12,8 @@ enum { VERSION = 1 };
 
 typedef enum field_kind { NUMBER, WHOLE, SWITCH } field_kind;
 
-/* A field by its path, where it lies, and its range; what is optional is 0 where it is missing. Rates and
-   bandwidths have a least value, for who takes one to be in TFLOP/s or GB/s. */
+/* A field by its path, where it lies, and its range; what is optional is 0 where it is missing.
+   Rates and bandwidths have a least value, for who takes one to be in TFLOP/s or GB/s. */
 typedef struct field {
     const char *group, *name;
     size_t offset;
@@ -95,7 +95,7 @@ static bool is_known(const char *group, const char *name)
     return false;
 }
 
-/* What nobody reads is a slip of somebody's hand. Words are welcome as "sources" and "notes". */
+/* Refuses unknown names, which are misspelt. Text is welcome as "sources" and "notes". */
 static wf_status check_names(const char *path, json_t *json, wf_error *error)
 {
     const char *group, *name;

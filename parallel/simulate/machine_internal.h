@@ -1,4 +1,5 @@
-/* parallel/simulate/machine_internal.h - machine files as text, for the fuzzer. Not installed. */
+/* parallel/simulate/machine_internal.h - machine files as text, for the fuzzer. Not
+   installed. */
 #ifndef WF_PARALLEL_SIMULATE_MACHINE_INTERNAL_H
 #define WF_PARALLEL_SIMULATE_MACHINE_INTERNAL_H
 

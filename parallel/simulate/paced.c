@@ -9,7 +9,8 @@ static double bytes_of(const wf_tensor *t)
     return t ? (double)wf_tensor_local_count(t) * (double)wf_dtype_size(t->dtype) : 0;
 }
 
-/* What is read once and written once: of a table of embeddings the rows alone. */
+/* Returns the bytes that an op reads once and writes once: of a table of embeddings the rows
+   alone. */
 static double bytes_through(const wf_call *call)
 {
     bool table = strcmp(call->op->name, "embedding") == 0;

@@ -1,6 +1,6 @@
 /*
- * parallel/simulate/path.c - the critical path: from the last action back to what each one waited for, with all of
- * the time between them given to a term.
+ * parallel/simulate/path.c - the critical path: from the last action back to what each one
+ * waited for, with all of the time between them given to a term.
  */
 #include "parallel/simulate/events_internal.h"
 #include <stdlib.h>
@@ -25,7 +25,8 @@ static void add_cost(const wf_sim_state *s, const wf_pipe_action *a, wf_sim_cost
         cost->of[t] += one.of[t];
 }
 
-/* What actions that end together cost, by term, scaled to the time that they took: cores may have been shared. */
+/* Adds the costs of actions that end together, by term, scaled to the time that they took:
+   cores may have been shared. */
 static void add_actions(wf_sim_state *s, int rank, int64_t i, int64_t first)
 {
     wf_sim_result *r = s->result;

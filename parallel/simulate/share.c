@@ -1,14 +1,14 @@
 /*
- * parallel/simulate/share.c - fewer cores than ranks: those that compute share the cores evenly, so how fast each one
- * is changes whenever one begins or ends.
+ * parallel/simulate/share.c - fewer cores than ranks: those that compute share the cores
+ * evenly, so how fast each one is changes whenever one begins or ends.
  */
 #include "parallel/simulate/events_internal.h"
 #include <stdlib.h>
 
-/* What a rank is doing. */
+/* The current action of a rank. */
 typedef struct doing {
     bool active;
-    double left; /* what its action still takes, in seconds of a core of its own */
+    double left; /* the rest of its action, in seconds of a core of its own */
     wf_sim_turn turn;
 } doing;
 

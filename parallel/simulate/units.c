@@ -1,13 +1,16 @@
 /*
- * parallel/simulate/units.c - what data parallelism takes: gathers and reductions of units beside what is computed, in the order
- * in which the runtime begins them and waits for them (parallel/shard/unshard.c, gradient_reduce.c).
+ * parallel/simulate/units.c - what data parallelism takes: gathers and reductions of units
+ * beside what is computed, in the order in which the runtime begins them and waits for them
+ * (parallel/shard/unshard.c, gradient_reduce.c).
  *
  *     forward    unit i begins the gather of i + 1, waits for its own, computes
- *     backward   unit i begins the gather of i - 1, waits for its own, computes, waits for the reduction of i + 1 and
- *                begins its own; behind the last one, that of what is in no block, and all are waited for; what is waited for
- *                is summed over the other replicas at once, where groups of micro-batches are summed
+ *     backward   unit i begins the gather of i - 1, waits for its own, computes, waits for the
+ *                reduction of i + 1 and begins its own; behind the last one, that of what is in
+ *                no block, and all are waited for; what is waited for is summed over the other
+ *                replicas at once, where groups of micro-batches are summed
  *
- * They follow each other on one lane. The parameters that are in no block (the root) are gathered in front.
+ * They follow each other on one lane. The parameters that are in no block (the root) are
+ * gathered in front.
  */
 #include "parallel/simulate/cost_internal.h"
 
@@ -40,14 +43,15 @@ static double replicas_time(const wf_sim_costing *c, double parameters)
                              c->layout->replicate, c->layout->tp * c->layout->shard);
 }
 
-/* Units of a stage, one after the other: seconds each; those of the root in front of and behind all. */
+/* Units of a stage, one after the other: seconds each; those of the root in front of and behind
+   all. */
 typedef struct passing {
     double units, compute, gather, reduce, root_gather, root_reduce;
     double across,
         root_across; /* over replicas, behind each reduction; nothing goes on meanwhile */
 } passing;
 
-/* What a pass takes beyond what it computes. */
+/* Returns the time of a pass beyond its computation. */
 static double beyond(const wf_sim_costing *c, const passing *p)
 {
     double lane = p->root_gather, t = p->root_gather, next = 0, mine, reduced = 0;
@@ -112,7 +116,7 @@ enum {
     BUCKET_BYTES = 25 << 20, /* gradients go together in so many */
     ADAMW_BYTES = 28, /* for a parameter: gradient, and master and moments read and written */
     NORM_BYTES = 4,
-    COPY_BYTES = 2 /* where modules compute with bf16 */
+    COPY_BYTES = 2 /* to make bf16 compute copies */
 };
 
 void wf_sim_step_end(const wf_sim_costing *c, const wf_sim_step *block, double blocks,

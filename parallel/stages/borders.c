@@ -1,6 +1,6 @@
 /*
- * parallel/stages/borders.c - one micro-step of a chain in a plan, watched at each border: forward as it
- * comes by, and backward by an op on the tape that changes nothing.
+ * parallel/stages/borders.c - one micro-step of a chain in a plan, watched at each border:
+ * forward as it comes by, and backward by an op on the tape that changes nothing.
  */
 #include "parallel/stages/borders.h"
 #include "core/op.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a gradient comes by: the op's attributes. */
+/* The attributes of the op that a gradient passes at a border. */
 typedef struct crossing {
     wf_par_carried *border;
     double *flops; /* the work that was done when the last gradient of a step's border came */
@@ -104,8 +104,8 @@ static wf_tensor *forward(pass *p, const char *input, wf_par_head_loss_function 
     return loss;
 }
 
-/* The steps' shares of the work of backward: it comes from the end, and where no gradient passes a border,
-   what is below has none. */
+/* The steps' shares of the work of backward: it comes from the end, and where no gradient
+   passes a border, what is below has none. */
 static void share_backward(pass *p, double begin, double end)
 {
     wf_par_borders *b = p->borders;

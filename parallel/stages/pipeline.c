@@ -1,4 +1,5 @@
-/* parallel/stages/pipeline.c - making a pipeline: one plan of the model, the cut, and what follows from both. */
+/* parallel/stages/pipeline.c - making a pipeline: one plan of the model, the cut, and what
+   follows from both. */
 #include "parallel/stages/stages_internal.h"
 #include "parallel/pipeline/split.h"
 #include "parallel/shard/materialize.h"
@@ -8,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the plan is made of. */
+/* The inputs of a plan. */
 typedef struct planning {
     wf_par_options options;
     wf_par_train_options train;
@@ -67,7 +68,8 @@ static wf_status cut(planning *plan, wf_nn_module *model, wf_error *error)
     return status;
 }
 
-/* What passes a cut is one tensor. No gradient comes back to stages that have nothing to train. */
+/* Checks that one tensor passes each cut. No gradient comes back to stages that have nothing to
+   train. */
 static wf_status check_cuts(wf_par_pipeline *p, wf_error *error)
 {
     for (int s = 1; s < p->stages; s++) {

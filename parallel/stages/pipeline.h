@@ -46,7 +46,8 @@ typedef wf_nn_documents wf_par_documents_function(const wf_par_batch *batch);
 typedef struct wf_par_pipeline_options {
     wf_par_model_function *model;
     void *arg;
-    /* wf_pipe_generate's name, or a file of a table (parallel/pipeline/text.h); NULL: WF_PIPE_SCHEDULE */
+    /* wf_pipe_generate's name, or a file of a table (parallel/pipeline/text.h); NULL:
+       WF_PIPE_SCHEDULE */
     const char *schedule;
     int stages_per_rank; /* 0: the schedule's default, or the file's */
     const char *split;   /* wf_pipe_split's text; NULL: "auto" */

@@ -1,6 +1,6 @@
 /*
- * parallel/stages/pipeline_hash.c - a pipeline as a text with a hash that all ranks compare: those of other processes have made
- * theirs by themselves, maybe of another file.
+ * parallel/stages/pipeline_hash.c - a pipeline as a text with a hash that all ranks compare:
+ * those of other processes have made theirs by themselves, maybe of another file.
  */
 #include "parallel/stages/pipeline_internal.h"
 #include <inttypes.h>

@@ -1,4 +1,5 @@
-/* parallel/stages/pipeline_internal.h - what a pipeline is made of, and the places of parameters in it. Not installed. */
+/* parallel/stages/pipeline_internal.h - what a pipeline is made of, and the places of
+   parameters in it. Not installed. */
 #ifndef WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
 #define WF_PARALLEL_STAGES_PIPELINE_INTERNAL_H
 
@@ -8,8 +9,8 @@
 
 struct wf_par_pipeline {
     wf_par_pipeline_head head; /* the first member: what trainers see */
-    wf_par_pipeline_options
-        options; /* its texts are the caller's, and not read after it was made */
+    /* its texts are the caller's, and not read after it was made */
+    wf_par_pipeline_options options;
     char input[64];
     int stages;
     int64_t *first; /* [stages + 1] steps */
@@ -26,7 +27,7 @@ struct wf_par_pipeline {
     bool reduces; /* gradients are summed over ranks once a step */
 };
 
-/* How many stages there are: of the options, the schedule or the file, which is read. */
+/* Counts the stages: those of the options, the schedule or the file, which is read. */
 wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error);
 
 /* The table of the schedule or file that the options name, lowered and proved. */
@@ -41,12 +42,13 @@ static inline int64_t wf_par_pipeline_end(const wf_par_pipeline *p, int stage)
     return p->first[stage + 1] + (stage + 1 == p->stages);
 }
 
-/* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i * stages + s. NULL on
-   errors. Owner: caller, free. */
+/* Which stages a model's parameters lie in: [count * stages], of parameter i and stage s at i *
+   stages + s. NULL on errors. Owner: caller, free. */
 bool *wf_par_pipeline_places(const wf_par_pipeline *p, wf_nn_module *model, int64_t count,
                              wf_nn_parameter *const *parameter);
 
-/* The next stage behind s that a parameter lies in; -1 behind the last. `places` is the parameter's row. */
+/* The next stage behind s that a parameter lies in; -1 behind the last. `places` is the
+   parameter's row. */
 int wf_par_pipeline_next_place(const wf_par_pipeline *p, const bool *places, int s);
 
 #endif

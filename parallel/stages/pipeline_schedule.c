@@ -1,4 +1,5 @@
-/* parallel/stages/pipeline_schedule.c - the table of a pipeline: from a name or a file, lowered, proved. */
+/* parallel/stages/pipeline_schedule.c - the table of a pipeline: from a name or a file,
+   lowered, proved. */
 #include "parallel/stages/pipeline_internal.h"
 #include "parallel/pipeline/text.h"
 #include <errno.h>
@@ -47,8 +48,7 @@ wf_status wf_par_pipeline_count(wf_par_pipeline *p, int ranks, wf_error *error)
     p->stages = ranks * (p->options.stages_per_rank ? p->options.stages_per_rank
                          : schedule.name            ? schedule.per_rank
                                                     : 1);
-    if (schedule.name ||
-        access(name, F_OK) != 0) /* what is neither is refused as a name, later */
+    if (schedule.name || access(name, F_OK) != 0) /* neither: refused as a name, later */
         return p->options.stages_per_rank >= 0
                    ? WF_OK
                    : wf_error_set(error, WF_EINVAL, "%d stages per rank: give 1 or more",
@@ -133,7 +133,8 @@ static wf_status lower(const wf_par_pipeline *p, wf_pipe_table **table, wf_error
     return WF_OK;
 }
 
-/* A table that is lowered has been told what options say of others; and what it says has to be what a run does. */
+/* A table that is lowered has been told what options say of others; and what it says has to be
+   what a run does. */
 static wf_status check_table(const wf_par_pipeline *p, const wf_pipe_table *table,
                              wf_error *error)
 {
@@ -170,8 +171,8 @@ static wf_status prepare(const wf_par_pipeline *p, wf_pipe_table **table, wf_pip
     return wf_error_set(error, why.code, "schedule %s: %s", name_of(p), why.text);
 }
 
-/* Refuses a table of another number of micro-batches: by the proof's words where it is none of any number, for instance
-   since one of them is left out. */
+/* Refuses a table of another number of micro-batches: by the proof's words where it is none of
+   any number, for instance since one of them is left out. */
 static wf_status check_micros(const wf_par_pipeline *p, wf_pipe_table **table, wf_error *error)
 {
     wf_par_pipeline of_table = *p;

@@ -1,9 +1,11 @@
-/* parallel/stages/profile.c - what is known of actions, written down as they run; see the headers. */
+/* parallel/stages/profile.c - what is known of actions, written down as they run; see the
+   headers. */
 #include "parallel/stages/profile_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Steps of which a profile keeps entries: the first one, which finds things as they were made, and all later ones. */
+/* Steps of which a profile keeps entries: the first one, which finds things as they were made,
+   and all later ones. */
 enum { STEPS = 2, FEWEST = 256, MERGES = 63 };
 
 typedef struct entry {
@@ -17,7 +19,7 @@ typedef struct entries {
     size_t room, n;
 } entries;
 
-/* What a rank had before each step; `stage` is the first that it has. */
+/* A rank's memory before each step; `stage` is its first stage. */
 typedef struct base {
     int stage;
     size_t before[STEPS], peak[STEPS]; /* in use as the step begins; the peak until then */
@@ -85,7 +87,7 @@ static bool grow(entries *e)
     return true;
 }
 
-/* Of two that are alike and differ, the larger is kept. */
+/* Stores an entry; one that is there already keeps the larger of both values. */
 static void put(wf_par_profile *p, uint64_t key, int64_t delta, int64_t peak)
 {
     entries *e = &p->of[p->step < STEPS ? p->step : STEPS - 1];
@@ -235,8 +237,9 @@ static bool sums(uint64_t key)
     return kind == WF_PIPE_B || kind == WF_PIPE_W;
 }
 
-/* What one further merge of a stage gives back, from two W or B that differ in that alone; its number stands in 6
-   bits of the keys from `shift` on. */
+/* Finds the bytes that one further merge of a stage gives back, from two entries of W or B that
+   differ in their merges alone; the number of merges is in 6 bits of the keys from `shift`
+   on. */
 static bool find_return(const entries *e, uint64_t key, int shift, int64_t *given)
 {
     const uint64_t stage = UINT64_C(0x3fff) << 44;
@@ -255,7 +258,8 @@ static bool find_return(const entries *e, uint64_t key, int shift, int64_t *give
     return false;
 }
 
-/* More merges than the profile has seen where all else is alike: each further one gives back as much as another. */
+/* More merges than the profile has seen where all else is alike: each further one gives back as
+   much as another. */
 static bool extrapolate_from(const entries *e, uint64_t key, int shift, entry *made)
 {
     int64_t merges = (int64_t)(key >> shift & MERGES), seen = merges, given;
@@ -328,7 +332,7 @@ static void replay_step(replaying *r, wf_par_profile_row *row)
     add_entry(r, &rest, -1);
 }
 
-/* What the ranks of the profile had that begin with stages like these. */
+/* Adds the memory of profiled ranks whose first stage is like each of these. */
 static void add_bases(const wf_par_profile *p, const wf_par_profile_row *row, int step,
                       replaying *r)
 {

@@ -1,6 +1,6 @@
 /*
- * parallel/stages/profile_internal.h - the entries of a profile, how a row is walked to find them, and what a rank's
- * stages tell it. Not installed.
+ * parallel/stages/profile_internal.h - the entries of a profile, how a row is walked to find
+ * them, and what a rank's stages tell it. Not installed.
  */
 #ifndef WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
 #define WF_PARALLEL_STAGES_PROFILE_INTERNAL_H
@@ -8,7 +8,8 @@
 #include "core/memory/memory.h"
 #include "parallel/stages/profile.h"
 
-/* How gradients of micro-batches are added: what of a run decides which of them are there. */
+/* The way gradients of micro-batches are added, which decides how many of them are in
+   memory. */
 typedef struct wf_par_profile_sums {
     bool exact;
     bool reduced;  /* over ranks in each group of micro-steps */
@@ -34,10 +35,11 @@ void wf_par_profile_row_close(wf_par_profile_row *row);
 /* Forget the step: the next action is the row's first. */
 void wf_par_profile_row_restart(wf_par_profile_row *row);
 
-/* What stands for the actions that are like the row's next one, which is then done. */
+/* Returns the key of the actions that are like the row's next one, and does that one. */
 uint64_t wf_par_profile_row_key(wf_par_profile_row *row, const wf_pipe_action *action);
 
-/* The same for the bucket that stage number k of the rank brings home behind an action; 0: it has none under way. */
+/* The same for the bucket that stage number k of the rank brings home behind an action; 0: it
+   has none under way. */
 uint64_t wf_par_profile_row_bucket(wf_par_profile_row *row, int k);
 
 /* The end of a step, behind all actions, of the rank that begins with this stage. */

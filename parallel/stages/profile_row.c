@@ -1,12 +1,12 @@
 /*
- * parallel/stages/profile_row.c - which actions of a row are alike: what each one finds of what those before it have
- * left.
+ * parallel/stages/profile_row.c - which actions of a row are alike: what each one finds of what
+ * those before it have left.
  */
 #include "parallel/stages/profile_internal.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What is done of a (stage, micro-batch). */
+/* The finished work of a (stage, micro-batch). */
 enum {
     FORWARD = 1,
     BACKWARD = 2, /* I or B */
@@ -16,7 +16,8 @@ enum {
     AGAIN = 32 /* it has an R */
 };
 
-/* Nodes of the midpoint tree over micro-batches that are there; gradients_sum.c without tensors. */
+/* Nodes of the midpoint tree over micro-batches that are there; gradients_sum.c without
+   tensors. */
 typedef struct tree {
     int64_t (*node)[2]; /* first, count */
     int open;
@@ -125,7 +126,8 @@ static void sibling_of(const int64_t node[2], int64_t n, int64_t other[2])
     }
 }
 
-/* Add a node; returns how many merges follow, and says whether the first is with a newer one. */
+/* Add a node; returns how many merges follow, and says whether the first is with a newer
+   one. */
 static int add_node(tree *t, int64_t first, int64_t count, int64_t n, bool *newer)
 {
     int at = t->open, merges = 0;
@@ -193,7 +195,8 @@ static uint16_t *flag_of(const wf_par_profile_row *r, int stage, int64_t micro)
     return &r->flag[(int64_t)r->of[stage] * wf_pipe_table_shape(r->table).micro + micro];
 }
 
-/* What neighbours on the same rank still hold of what a (stage, micro-batch) shares with them. */
+/* Returns flags of the memory that a (stage, micro-batch) shares with neighbours on the same
+   rank, and that these still hold. */
 static uint64_t neighbours(const wf_par_profile_row *r, int stage, int64_t micro)
 {
     const uint16_t *before = flag_of(r, stage - 1, micro),

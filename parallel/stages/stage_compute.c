@@ -1,6 +1,6 @@
 /*
- * parallel/stages/stage_compute.c - what a rank computes of a stage and a micro-batch: forward, backward, or the two
- * halves of backward apart.
+ * parallel/stages/stage_compute.c - what a rank computes of a stage and a micro-batch: forward,
+ * backward, or the two halves of backward apart.
  */
 #include "kernels/ops.h"
 #include "parallel/train/losses_internal.h"
@@ -8,7 +8,7 @@
 #include "parallel/stages/stages_internal.h"
 #include "parallel/train/step_internal.h"
 
-/* What an action changes in the context, and puts back. */
+/* The context's settings that an action changes, and puts back. */
 typedef struct setting {
     wf_dtype storage;
     wf_nn_pass *pass;
@@ -110,7 +110,8 @@ static wf_par_batch read(wf_par_stages *s, int64_t micro)
     return batch;
 }
 
-/* What a stage reads of the batch: the first one what step 0 takes, and each the documents. */
+/* Reads a stage's part of the batch: the input of step 0 for the first stage, and the documents
+   for each. */
 static wf_nn_documents read_for(wf_par_stages *s, const wf_par_stage *stage, int64_t micro,
                                 wf_tensor **input)
 {
@@ -196,7 +197,8 @@ void wf_par_stage_recompute(wf_par_stages *s, wf_par_stage *stage, int64_t micro
     leave(s, &last);
 }
 
-/* Head and loss come with backward, so that what they make for it is there for one micro-batch at a time. */
+/* Head and loss come with backward, so that what they make for it is there for one micro-batch
+   at a time. */
 static wf_tensor *head(wf_par_stages *s, wf_par_flight *f, int64_t micro)
 {
     wf_context *ctx = s->t->par->ctx;
@@ -276,7 +278,8 @@ void wf_par_stage_backward(wf_par_stages *s, wf_par_stage *stage, int64_t micro,
     leave(s, &last);
 }
 
-/* Products over the rows of several micro-batches; their sums are what the first of them brings. */
+/* Products over the rows of several micro-batches; their sums are what the first of them
+   brings. */
 static void join_weights(wf_par_stages *s, wf_par_stage *stage, int64_t micro, int64_t count)
 {
     wf_tape *tape[WF_MOST_JOINED];

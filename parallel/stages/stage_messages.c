@@ -1,13 +1,14 @@
 /* parallel/stages/stage_messages.c - what passes between the stages of a pipeline. */
 #include "parallel/stages/stages_internal.h"
 
-/* What is carried over the border in front of a stage. */
+/* Returns the tensor that is carried over the border in front of a stage. */
 static const wf_par_carried *border_of(const wf_par_pipeline *p, int stage)
 {
     return &p->borders.step[p->first[stage] - 1].border[0];
 }
 
-/* The layout of a border's tensor in stages: of what is carried into one, or of its gradient. */
+/* The layout of a border's tensor in stages: of what is carried into one, or of its
+   gradient. */
 static const wf_layout *layout_of(const wf_par_stages *s, int stage, bool gradient)
 {
     const wf_par_carried *b = border_of(s->pipeline, stage);
@@ -34,7 +35,8 @@ wf_tensor *wf_par_stage_input(const wf_par_stages *s, int stage)
     return tensor_of(s, stage, false, layout_of(s, stage, false));
 }
 
-/* The layout in which it travels: of what tensor-parallel ranks have alike each sends a part, where options say so. */
+/* The layout in which it travels: of what tensor-parallel ranks have alike each sends a part,
+   where options say so. */
 static const wf_layout *on_its_way(const wf_par_stages *s, int ndim, const wf_layout *layout)
 {
     const wf_par *par = s->t->par;
@@ -47,7 +49,8 @@ static const wf_layout *on_its_way(const wf_par_stages *s, int ndim, const wf_la
     return layout;
 }
 
-/* Which message it is: a step's, of a micro-batch over the border in front of a stage, forward or back. */
+/* Which message it is: a step's, of a micro-batch over the border in front of a stage, forward
+   or back. */
 static uint64_t tag_of(const wf_par_stages *s, int border, int64_t micro, bool back)
 {
     return (uint64_t)s->t->step.number << 37 | (uint64_t)border << 22 | (uint64_t)micro << 1 |
@@ -106,7 +109,7 @@ static void begin(wf_par_stages *s, wf_par_stage *stage, int64_t micro, wf_par_e
     }
 }
 
-/* What has come is as stages have it. */
+/* Redistributes a received tensor to the layout that stages compute with. */
 static void arrive(wf_par_stages *s, wf_tensor **t, const wf_layout *layout)
 {
     wf_tensor *came = *t;

@@ -1,6 +1,6 @@
 /*
- * parallel/stages/stages.c - a rank's row of the table, done action by action: how a pipeline runs the
- * parts of a step.
+ * parallel/stages/stages.c - a rank's row of the table, done action by action: how a pipeline
+ * runs the parts of a step.
  */
 #include "parallel/stages/stages_internal.h"
 #include "mesh/comm/collective.h"
@@ -130,7 +130,8 @@ static int64_t order_of(const wf_par_stages *s, const wf_pipe_action *a)
     return (a->kind == WF_PIPE_W ? 3 : 2) * s->pipeline->stages - 1 - a->stage;
 }
 
-/* Returns how much of an action's work is the model's: what is recomputed and what updates is not. */
+/* Returns how much of an action's work is the model's: what is recomputed and what updates is
+   not. */
 static double model_share(const wf_par_stages *s, const wf_pipe_action *a)
 {
     if (a->kind == WF_PIPE_R || a->kind == WF_PIPE_OPT)
@@ -149,7 +150,8 @@ static void begin_action(wf_par_stages *s, int64_t i)
     wf_context_model_share(par->ctx, model_share(s, a));
 }
 
-/* Ends a bucket of each reduction that has begun after each action that computes, and begins the next one. */
+/* Ends a bucket of each reduction that has begun after each action that computes, and begins
+   the next one. */
 static void continue_reductions(wf_par_stages *s, const wf_pipe_action *a)
 {
     if (a->kind > WF_PIPE_R)
@@ -161,7 +163,8 @@ static void continue_reductions(wf_par_stages *s, const wf_pipe_action *a)
     }
 }
 
-/* A profile writes down what is done from here on, by the table and by how gradients are added. */
+/* A profile writes down what is done from here on, by the table and by how gradients are
+   added. */
 static void profile_begins(const wf_par_stages *s)
 {
     const wf_par *par = s->t->par;

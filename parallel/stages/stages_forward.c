@@ -1,4 +1,5 @@
-/* parallel/stages/stages_forward.c - batches through the stages of a pipeline without gradients. */
+/* parallel/stages/stages_forward.c - batches through the stages of a pipeline without
+   gradients. */
 #include "kernels/ops.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
@@ -19,7 +20,7 @@ static uint64_t tag_of(const travel *v, int border)
     return UINT64_C(1) << 62 | (uint64_t)v->number << 16 | (uint64_t)border;
 }
 
-/* What a tensor is that comes next. */
+/* The type, shape and layout of the tensor that comes next. */
 typedef struct announcement {
     int dtype, ndim;
     wf_dim dim[WF_MAX_DIMS];
@@ -68,7 +69,7 @@ static wf_status announce(const travel *v, const wf_tensor *x, int to)
     return wf_context_status(par->ctx);
 }
 
-/* What a stage takes: from the stage before, on this rank or another. */
+/* Returns a stage's input, from the stage before, on this rank or another. */
 static wf_tensor *arrive(const travel *v, int stage, wf_tensor *x)
 {
     wf_par_stages *s = v->s;

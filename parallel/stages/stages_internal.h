@@ -1,6 +1,6 @@
 /*
- * parallel/stages/stages_internal.h - the stages of a pipeline that a rank has, and the micro-batches on their way
- * through them. Not installed.
+ * parallel/stages/stages_internal.h - the stages of a pipeline that a rank has, and the
+ * micro-batches on their way through them. Not installed.
  */
 #ifndef WF_PARALLEL_STAGES_STAGES_INTERNAL_H
 #define WF_PARALLEL_STAGES_STAGES_INTERNAL_H
@@ -19,11 +19,12 @@ typedef enum wf_par_edge {
     WF_PAR_EDGES
 } wf_par_edge;
 
-/* A micro-batch in a stage; all NULL before its forward and after the gradients of its weights. */
+/* A micro-batch in a stage; all NULL before its forward and after the gradients of its
+   weights. */
 typedef struct wf_par_flight {
     wf_nn_pass *pass;
     wf_tape *tape;
-    wf_tensor *in, *out;   /* what is carried into the stage and out of it, retained */
+    wf_tensor *in, *out;   /* the input and output of the stage, retained */
     wf_tensor *source;     /* the input as the tape knows it, retained */
     wf_tensor *dout, *din; /* their gradients, retained */
     wf_message *message[WF_PAR_EDGES];
@@ -84,11 +85,12 @@ static inline wf_par_stages *wf_par_stages_of(const wf_par_trainer *t)
 /* Gradients, of tied parameters too, to step.grad, once. Collective: over the mesh */
 wf_status wf_par_stages_sum(wf_par_stages *s);
 
-/* Whether the last stage is here, which has the loss; wf_par_pipeline_share brings it to all. */
+/* Returns true where the last stage is here, which has the loss; wf_par_pipeline_share brings
+   it to all. */
 bool wf_par_stages_have_loss(const wf_par_stages *s);
 
-/* Releases the sum of the losses, NULL where the last stage is not, and puts their mean on all ranks where it is not NULL.
-   Collective: over axis pp */
+/* Releases the sum of the losses, NULL where the last stage is not, and puts their mean on all
+   ranks where it is not NULL. Collective: over axis pp */
 wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
 
 /* `evaluate` of the engine. */

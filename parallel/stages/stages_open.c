@@ -53,8 +53,8 @@ static void find_recomputed(const wf_par_stages *s)
             wf_par_stage_here(s, s->row[i].stage)->recomputed[s->row[i].micro] = true;
 }
 
-/* Refuses a parameter that this rank's stages use and that is fake, and one that they do not use and that is
-   real: it would be counted in norms and digests, and never be trained. */
+/* Refuses a parameter that this rank's stages use and that is fake, and one that they do not
+   use and that is real: it would be counted in norms and digests, and never be trained. */
 static wf_status check_parameter(const wf_par_stages *s, int64_t i)
 {
     const wf_nn_parameter *p = s->t->parameter[i];

@@ -1,6 +1,6 @@
 /*
- * parallel/stages/stages_sum.c - what stages know together: gradients of parameters that lie in several of them, and
- * the loss of the last one.
+ * parallel/stages/stages_sum.c - what stages know together: gradients of parameters that lie in
+ * several of them, and the loss of the last one.
  */
 #include "core/memory/blocks.h"
 #include "mesh/comm/collective.h"
@@ -40,7 +40,7 @@ static bool is_spread(const wf_par_stages *s, const bool *places, int *last)
     return spread;
 }
 
-/* Whether a stage of this rank has it. */
+/* Returns true where a stage of this rank has the parameter. */
 static bool is_here(const wf_par_stages *s, const bool *places)
 {
     for (int k = 0; k < s->count; k++)
@@ -77,7 +77,8 @@ static uint64_t tag_of(const wf_par_stages *s, const tie *e, int stage)
            (uint64_t)stage;
 }
 
-/* The sum so far comes from the rank of an earlier stage, or the whole one from that of the last. */
+/* The sum so far comes from the rank of an earlier stage, or the whole one from that of the
+   last. */
 static void take(const summing *m, const tie *e, int from, int stage)
 {
     wf_par_trainer *t = m->s->t;
@@ -140,7 +141,7 @@ static void sum_stage(summing *m, const wf_par_stage *stage)
     }
 }
 
-/* Whether a rank has one of the parameter's stages. */
+/* Returns true where a rank has one of the parameter's stages. */
 static bool holds(const wf_par_stages *s, const tie *e, int rank)
 {
     for (int at = wf_par_pipeline_next_place(s->pipeline, e->places, -1); at >= 0;

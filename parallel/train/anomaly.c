@@ -1,6 +1,7 @@
 /*
- * parallel/train/anomaly.c - anomaly detection: where numbers stop being finite. Which parameters or
- * gradients are not, and which op has the first such result of a step that runs again.
+ * parallel/train/anomaly.c - anomaly detection: where numbers stop being finite. Which
+ * parameters or gradients are not, and which op has the first such result of a step that runs
+ * again.
  */
 #include "core/numerics/squares.h"
 #include "parallel/agree_internal.h"
@@ -67,7 +68,7 @@ static int64_t first_not_finite(wf_par *par, int64_t count, wf_tensor *const *te
     return first < count ? first : -1;
 }
 
-/* Where an op is seen: in which step of the schedule, where there is one. */
+/* Notes an op's location: module, phase, and step of the schedule, where there is one. */
 static void note(anomaly *w, const wf_call *call, const wf_tensor *out)
 {
     const wf_par_step_state *step = &w->t->step;
@@ -97,8 +98,8 @@ static bool before(const struct sight *a, const struct sight *b)
     return false;
 }
 
-/* A maximum over nothing is -inf, and is right. With a schedule a later micro-step may run first: what is seen
-   goes on being looked for in earlier ones. */
+/* A maximum over nothing is -inf, and is right. With a schedule a later micro-step may run
+   first: what is seen goes on being looked for in earlier ones. */
 static void look(void *arg, const wf_call *call)
 {
     anomaly *w = arg;
@@ -168,7 +169,7 @@ static bool run_again(wf_par_trainer *t, const wf_par_data *data, char *text, si
     return anomaly_end(&w, text, size);
 }
 
-/* Where a step began not to be finite. */
+/* Finds the first op or parameter of a step that is not finite. */
 static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *text, size_t size)
 {
     int64_t bad = bad_parameter(t);

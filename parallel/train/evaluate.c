@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* What a batch counts beside the others: all alike where the data say nothing. */
+/* Returns the weight of a batch among the others: 1 where the data give none. */
 static int64_t count_batch(wf_par_trainer *t, int64_t number, const wf_par_data *data)
 {
     wf_error error = {WF_OK, "the data gave no reason"};

@@ -1,10 +1,12 @@
 /*
- * parallel/train/graph_step.c - the step of one rank as two graphs of its device (core/graph.h): from sequences to
- * reduced gradients, and the update. What lies between them, reading loss and norm and judging them, is the host's.
+ * parallel/train/graph_step.c - the step of one rank as two graphs of its device
+ * (core/graph.h): from sequences to reduced gradients, and the update. What lies between them,
+ * reading loss and norm and judging them, is the host's.
  *
- * The first step of a trainer is run op by op, so that what kernels make but once is there; the second one is captured
- * and run; all that follow are run. A captured step calls no module, no op and no tape. The graphs hold the gradients,
- * the batches, and memory for all that lives in between, for good; evaluation and samples take their own beside it.
+ * The first step of a trainer is run op by op, so that what kernels make but once is there; the
+ * second one is captured and run; all that follow are run. A captured step calls no module, no
+ * op and no tape. The graphs hold the gradients, the batches, and memory for all that lives in
+ * between, for good; evaluation and samples take their own beside it.
  */
 #include "core/graph.h"
 #include "kernels/now.h"
@@ -76,8 +78,8 @@ static wf_status read_batches(wf_par_trainer *t, const wf_par_data *data)
     return wf_context_status(ctx);
 }
 
-/* Copies of parameters in another type belong to a step: the graph finds none, makes its own and
-   leaves none. */
+/* Copies of parameters in another type belong to a step: the graph finds none, makes its own
+   and leaves none. */
 static void capture_gradients(wf_par_trainer *t)
 {
     graph_step *g = t->own;
@@ -136,8 +138,8 @@ static wf_status reduce(wf_par_trainer *t, float *mean)
     return wf_context_status(t->par->ctx);
 }
 
-/* Updates by the graph, where the gradients are those of the other one. Muon looks at norms on the host between its
-   products: its updates are run op by op. */
+/* Updates by the graph, where the gradients are those of the other one. Muon looks at norms on
+   the host between its products: its updates are run op by op. */
 static wf_status update(wf_par_trainer *t, float lr, float scale)
 {
     graph_step *g = t->own;

@@ -44,11 +44,12 @@ static wf_tensor *computed(wf_tensor *t)
     return t && wf_dtype_is_narrow(t->dtype) ? wf_cast(t, dtype) : t;
 }
 
-/* Refuses what has more dims than any field of the batch: a prediction that no target was compared with. */
+/* Refuses what has more dims than any field of the batch: a prediction that no target was
+   compared with. */
 static wf_status check_dims(const wf_par_trainer *t, const wf_par_batch *batch,
                             const wf_tensor *loss)
 {
-    int most = 2; /* what has no field of its own is [batch, tokens] at most */
+    int most = 2; /* a target without a field of its own is [batch, tokens] at most */
     char text[160];
 
     for (int f = 0; f < batch->fields; f++) {
@@ -86,7 +87,8 @@ static wf_status check(const wf_par_trainer *t, const wf_par_batch *batch,
     return check_dims(t, batch, loss);
 }
 
-/* In what order a model sums its own mean is not known: its gradient goes back from each one. */
+/* In what order a model sums its own mean is not known: its gradient goes back from each
+   one. */
 static wf_status tell_scalar(const wf_par_trainer *t)
 {
     if (t->sequences % (t->ranks * t->options.micro_batch))
@@ -151,7 +153,8 @@ static wf_status sum_group(wf_par_trainer *t, int64_t first)
     return wf_context_status(t->par->ctx);
 }
 
-/* Add what has come of micro-step k to the total: the sum over its ranks, or the losses of their sequences. */
+/* Add what has come of micro-step k to the total: the sum over its ranks, or the losses of
+   their sequences. */
 static void add_term(wf_par_trainer *t, int64_t k, int64_t terms, wf_tensor *loss)
 {
     wf_context *ctx = t->par->ctx;
@@ -169,8 +172,8 @@ static void add_term(wf_par_trainer *t, int64_t k, int64_t terms, wf_tensor *los
     }
 }
 
-/* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then in the tree
-   over micro-steps: in the order in which gradients are. */
+/* Sum the losses of a step over the ranks that each micro-step or group of them sums over, then
+   in the tree over micro-steps: in the order in which gradients are. */
 static wf_status sum_micro_steps(wf_par_trainer *t)
 {
     wf_context *ctx = t->par->ctx;

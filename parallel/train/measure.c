@@ -102,8 +102,8 @@ uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind)
     return digest;
 }
 
-/* What the part of a tensor here adds to the digest: nothing where another rank counts it, or where it
-   is fake: a parameter of another stage. */
+/* Returns the part of the digest of the local part of a tensor: 0 where another rank counts it,
+   or where it is fake: a parameter of another stage. */
 static uint64_t digest_here(const wf_par *par, const wf_nn_parameter *parameter,
                             const wf_tensor *t, uint32_t kind)
 {

@@ -43,7 +43,7 @@ static wf_status check_model(wf_par_trainer *t)
     return WF_OK;
 }
 
-/* What a sum over the batch goes through: ranks along an axis, or micro-steps. */
+/* A level of the sum over the batch: ranks along an axis, or micro-steps. */
 typedef struct level {
     const char *axis; /* NULL: micro-steps */
     int64_t count;
@@ -121,7 +121,7 @@ static bool are_nodes(const wf_par_trainer *t)
     return true;
 }
 
-/* How many sequences each rank and micro-step has: all as many, or one or none. */
+/* Divides the batch: every rank and micro-step has equally many sequences, or one or none. */
 static wf_status divide_batch(wf_par_trainer *t)
 {
     wf_par_train_options *o = &t->options;

@@ -12,7 +12,7 @@ typedef struct box {
     int64_t from[WF_MAX_DIMS], to[WF_MAX_DIMS];
 } box;
 
-/* What a tensor held here and a part have in common; false: nothing. */
+/* Intersects a tensor held here with a part; false: they have nothing in common. */
 static bool meet(const wf_tensor *t, const wf_par_held_part *part, box *b)
 {
     for (int d = 0; d < t->ndim; d++) {

@@ -1,16 +1,17 @@
 /*
  * parallel/train/read_batch.c - the batches of a training step: made, numbered and read.
  *
- * The sequences of a global batch are numbered from outer to inner by what is summed last to what
- * is summed first, so that every strategy has the same tree over the same numbers:
+ * The sequences of a global batch are numbered from outer to inner by what is summed last to
+ * what is summed first, so that every strategy has the same tree over the same numbers:
  *
  *     local accumulation                   (rank, micro-step, sequence)
  *     a reduction per micro-step           (micro-step, rank, sequence)
  *     the same inside of groups of ranks   (group, micro-step, rank in the group, sequence)
  *
- * With a reduction per micro-step and one sequence a rank in it the last micro-step may have fewer sequences than ranks. The
- * ranks without one are idle: they compute the last sequence once more, so that collectives have all their members, and
- * what they come to is left out of all sums.
+ * With a reduction per micro-step and one sequence a rank in it the last micro-step may have
+ * fewer sequences than ranks. The ranks without one are idle: they compute the last sequence
+ * once more, so that collectives have all their members, and what they come to is left out of
+ * all sums.
  */
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/step_alike_internal.h"
@@ -73,7 +74,8 @@ wf_status wf_par_fields_check(wf_par_trainer *t)
     return wf_context_status(ctx);
 }
 
-/* Ranks that each micro-step sums over have neighbours in it; with groups of micro-steps, in a group. */
+/* Ranks that each micro-step sums over have neighbours in it; with groups of micro-steps, in a
+   group. */
 wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
 {
     const wf_par *par = t->par;
@@ -87,7 +89,8 @@ wf_sequences wf_par_sequences(const wf_par_trainer *t, int64_t k)
         .first = k * ranks * micro, .run = ranks * micro, .stride = t->sequences};
 }
 
-/* The first sequence that this rank reads for micro-step k: where it has none, the last one, which the others have. */
+/* The first sequence that this rank reads for micro-step k: where it has none, the last one,
+   which the others have. */
 static int64_t first_of(const wf_par_trainer *t, const wf_par_batch *batch, int64_t k)
 {
     wf_sequences sequences = wf_par_sequences(t, k);
@@ -204,7 +207,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         status = data->read(data->self, step, first_of(t, batch, k), t->options.micro_batch,
                             room, &error);
         if (status == WF_OK)
-            status = error.code; /* what sets an error has failed, whatever it returns */
+            /* a reader that sets an error has failed, whatever it returns */
+            status = error.code;
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);

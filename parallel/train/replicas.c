@@ -1,7 +1,8 @@
 /*
- * parallel/train/replicas.c - whether ranks that hold the same part of a parameter or moment hold the same bits. Each adds
- * the digest of its part times a factor of its own, and the factors of the ranks that hold a part add up to 0; of a
- * tensor whose sum is not 0 digests are gathered, and ranks named.
+ * parallel/train/replicas.c - whether ranks that hold the same part of a parameter or moment
+ * hold the same bits. Each adds the digest of its part times a factor of its own, and the
+ * factors of the ranks that hold a part add up to 0; of a tensor whose sum is not 0 digests are
+ * gathered, and ranks named.
  */
 #include "core/numerics/bits.h"
 #include "parallel/agree_internal.h"
@@ -26,7 +27,8 @@ static bool has(const check *c, int64_t i, int rank)
     return !c->t->engine->has || c->t->engine->has(c->t, i, rank);
 }
 
-/* Whether a rank holds the part of a tensor of parameter i that this one holds, which is split over some axes. */
+/* Returns true where a rank holds the part of a tensor of parameter i that this one holds,
+   which is split over some axes. */
 static bool holds(const check *c, int64_t i, unsigned split, int rank)
 {
     const wf_mesh *mesh = c->t->par->mesh;
@@ -38,7 +40,8 @@ static bool holds(const check *c, int64_t i, unsigned split, int rank)
     return has(c, i, rank);
 }
 
-/* The factor of this rank among those that hold the same: of the first one what brings the sum to 0. */
+/* The factor of this rank among those that hold the same: of the first one what brings the sum
+   to 0. */
 static uint64_t factor_here(const check *c, int64_t i, unsigned split)
 {
     int mine = wf_context_rank(c->t->par->ctx), ranks = wf_mesh_ranks(c->t->par->mesh);

@@ -81,7 +81,7 @@ static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_rep
     }
 }
 
-/* Of a parameter, whose share is here: 0 where it is another stage's. */
+/* Adds a parameter of which `share` elements are here: 0 where it is another stage's. */
 static void add_to_part(const wf_par *par, const wf_nn_parameter *p, int64_t share,
                         wf_par_part *part)
 {
@@ -92,7 +92,7 @@ static void add_to_part(const wf_par *par, const wf_nn_parameter *p, int64_t sha
 
 static void count_parameter(const wf_par *par, const wf_nn_parameter *p, wf_par_report *report)
 {
-    /* what is fake is another stage's */
+    /* a fake one is another stage's */
     int64_t share = wf_tensor_is_fake(p->tensor) ? 0 : share_of(par, p);
 
     report->parameters += wf_tensor_count(p->tensor);

@@ -26,7 +26,7 @@ typedef struct wf_par_traffic {
 /* Units that are alike, as the blocks of a transformer are. */
 typedef struct wf_par_unit_group {
     char type[32];         /* the type of their modules; "root" for a model's root */
-    int64_t count;         /* how many there are */
+    int64_t count;         /* number of such units */
     int64_t parameters;    /* elements of one, before it is split in any way */
     size_t stored, at_use; /* bytes of one on this rank: stored, and while it computes */
     bool gathered;         /* at_use is memory of its own beside the stored shards */

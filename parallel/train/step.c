@@ -37,7 +37,8 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
                    next);
 }
 
-/* Whether no error was before, and the step is where `part` may come. */
+/* Returns true where there was no error before; reports a part of a step that comes out of
+   order. */
 static bool may_come(wf_par_trainer *t, const char *part, bool here)
 {
     if (wf_context_status(t->par->ctx) == WF_OK && !here)
@@ -128,7 +129,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
-    wf_par_units_reshard(t->units); /* what a step that failed has left under way */
+    wf_par_units_reshard(t->units); /* gathers that a failed step has left under way */
     wf_par_action_end(t);
     if (t->buddies && !t->mirrored)
         t->mirrored = wf_par_buddies_fill(t->buddies) == WF_OK;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank brings; gathered where ranks differ. */
+/* A rank's facts of a step; gathered where ranks differ. */
 typedef struct facts {
     int64_t step, updated;
     uint64_t batch, evaluated;
@@ -28,7 +28,7 @@ static bool reads(const wf_par_trainer *t, int rank)
     return !t->engine->reads || t->engine->reads(t, rank);
 }
 
-/* Whether two ranks have to read the same sequences. */
+/* Returns true where two ranks have to read the same sequences. */
 static bool share_batch(const wf_par *par, int a, int b)
 {
     for (int i = 0; i < par->n_dp; i++)
@@ -122,7 +122,7 @@ uint64_t wf_par_alike_summand(const wf_par_trainer *t)
     return t->alike.of_world * hash + t->alike.of_batch * wf_mix64(f.batch ^ f.evaluated);
 }
 
-/* What differs between two ranks over the world; false: nothing does. */
+/* Writes the difference between two ranks over the world; false: there is none. */
 static bool put_difference(const facts *a, const facts *b, char *text, size_t room)
 {
     const char *one = a->party.text, *other = b->party.text;

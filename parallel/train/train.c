@@ -26,8 +26,7 @@ wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_
     wf_par_clip(trainer, o->clip, &result->grad_norm);
     wf_par_check_finite(trainer, result->loss, result->grad_norm, data);
     status = wf_par_optimizer_step(trainer, result->lr);
-    if (status !=
-        WF_ELOST) /* what a step that failed has left; where a rank was lost it may be of use */
+    if (status != WF_ELOST) /* state of a failed step; where a rank was lost it may be of use */
         wf_par_zero_grad(trainer);
     return status;
 }

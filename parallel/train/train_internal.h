@@ -1,6 +1,6 @@
 /*
- * parallel/train/train_internal.h - a trainer, and the step that it is in: what the files here and parallel/stages
- * share.
+ * parallel/train/train_internal.h - a trainer, and the step that it is in: what the files here
+ * and parallel/stages share.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 #define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
@@ -10,7 +10,7 @@
 #include "parallel/shard/unshard_internal.h"
 #include "parallel/train/train.h"
 
-/* Where a step is: which of its parts may come next. */
+/* The state of a step, which decides which of its parts may come next. */
 typedef enum wf_par_at {
     WF_PAR_AT_NONE,        /* none has begun, or its update is done */
     WF_PAR_AT_MICRO_STEPS, /* gradients of micro-steps are added up */
@@ -23,7 +23,7 @@ typedef struct wf_par_losses {
     wf_tensor **moved; /* [micros] the same, on their way */
     const wf_layout **to;
     wf_par_sum total; /* over micro-steps, while it is taken */
-    int64_t put;      /* how many there are */
+    int64_t put;      /* number of losses */
     float weight;     /* each summand's in the mean: that of the first loss that was put */
 } wf_par_losses;
 
@@ -31,7 +31,7 @@ typedef struct wf_par_step_state {
     wf_par_at at;
     int64_t number;  /* 1, 2, .. */
     int64_t micro;   /* micro-steps that are done */
-    int64_t counted; /* what its data count (wf_par_data.counted); less than 0: all elements */
+    int64_t counted; /* elements that its data count (wf_par_data.counted); less than 0: all */
     bool running;    /* one has begun, and its backward pass not ended */
     wf_par_batch batch; /* its own */
     wf_tape *tape;
@@ -43,13 +43,13 @@ typedef struct wf_par_step_state {
     struct {
         const char *name; /* the action of a schedule that runs; NULL: none */
         int stage;
-        int64_t
-            order; /* its position among those of its micro-batch on all ranks: forward goes up the
-                          stages, backward comes down, gradients of weights are last */
+        /* its position among those of its micro-batch on all ranks: forward goes up the stages,
+           backward comes down, gradients of weights are last */
+        int64_t order;
     } action;
 } wf_par_step_state;
 
-/* What ranks compare in every step (step_alike_internal.h). */
+/* The facts of a step that ranks compare (step_alike_internal.h). */
 typedef struct wf_par_alike {
     uint64_t of_world, of_batch; /* this rank's factors */
     uint64_t *batch;             /* [micros] hashes of what was read */
@@ -62,8 +62,8 @@ typedef struct wf_par_alike {
 typedef struct wf_par_committed {
     int64_t step; /* 0: none yet; or where it went on from */
     float lr, scale;
-    bool
-        under_way; /* the next one has begun: what is updated and what is not, nobody can tell */
+    /* the next one has begun: what is updated and what is not, nobody can tell */
+    bool under_way;
 } wf_par_committed;
 
 typedef struct wf_par_engine wf_par_engine;
@@ -75,9 +75,9 @@ struct wf_par_trainer {
     int fields; /* a batch has so many */
     int64_t count, micros;
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
-    int64_t sequences; /* what such ranks have among them in a step */
-    /* the same, where each is a term of the step's sums of its own, since a micro-step's are no node of the tree, or fewer
-       than ranks; else 0 */
+    int64_t sequences; /* a step's, of all such ranks */
+    /* the same, where each is a term of the step's sums of its own, since a micro-step's are no
+       node of the tree, or fewer than ranks; else 0 */
     int64_t per_sequence;
     wf_nn_parameter **parameter;
     int64_t held; /* parameters whose tensors are retained, so that they stay real */
@@ -91,7 +91,7 @@ struct wf_par_trainer {
     wf_par_committed committed;
     wf_par_alike alike;
     const wf_par_engine *engine; /* runs the parts of a step (engine_internal.h) */
-    void *own;                   /* what it needs beside all this; NULL: nothing */
+    void *own;                   /* the engine's own state; NULL: none */
 };
 
 /* The trainer has been given the state after `steps` steps. */

@@ -1,7 +1,7 @@
 /*
- * parallel/train/trainer_job.c - what all ranks of a trainer must have alike: options of the run and of training, the
- * pipeline, the model and its sharding plan. The same walk makes the hash that is always compared and, where hashes
- * differ, the entries of a job.
+ * parallel/train/trainer_job.c - what all ranks of a trainer must have alike: options of the
+ * run and of training, the pipeline, the model and its sharding plan. The same walk makes the
+ * hash that is always compared and, where hashes differ, the entries of a job.
  */
 #include "core/numerics/bits.h"
 #include "core/numerics/digest.h"
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Where a walk puts what it finds: into the hash alone, or into the job as well. */
+/* The destination of a walk's findings: the hash alone, or the job as well. */
 typedef struct walk {
     const wf_par_trainer *t;
     uint64_t hash;

@@ -10,8 +10,8 @@ SUFFIXES = (".c", ".h", ".def", ".cu")
 # A comment is about what the code after it does: these begin a riddle.
 RIDDLE = re.compile(r"/\*+<?[\s*]*(?:[\w*]+(?:, [\w*]+)* - +)?(what|whether|of|where|how)\b", re.I)
 # Folders whose comments nobody has brought to the columns yet.
-WIDE = ("apps/", "docs/", "parallel/", "tests/")
-RIDDLES = ("apps/", "docs/", "parallel/", "tests/")
+WIDE = ("apps/", "docs/", "parallel/program/", "tests/")
+RIDDLES = WIDE
 
 # A word that people look for, and the file whose first comment has it in one line.
 GREPS = {

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_config.c - what model a GGUF file holds: its keys as a config; see the headers. */
+/* parallel/models/gpt/gguf_config.c - what model a GGUF file holds: its keys as a config; see
+   the headers. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include <math.h>
@@ -22,7 +23,8 @@ static const char *full(const source *s, const char *key, char text[KEY])
     return text;
 }
 
-/* A size of at least 1; what is there where the key is not, or, with 0 there, an error. */
+/* Reads a size of at least 1; the default where the key is missing, or, with default 0, an
+   error. */
 static int64_t size_or(source *s, const char *key, int64_t standard)
 {
     char text[KEY];
@@ -37,7 +39,8 @@ static int64_t size_or(source *s, const char *key, int64_t standard)
     return value;
 }
 
-/* The shortest decimal of what was rounded to a float: 3.7 where the file has 3.70000005. Configs say decimals. */
+/* The shortest decimal of what was rounded to a float: 3.7 where the file has 3.70000005.
+   Configs say decimals. */
 static double as_decimal(double x)
 {
     char text[32] = "";
@@ -51,7 +54,8 @@ static double as_decimal(double x)
     return strtod(text, NULL);
 }
 
-/* A number from 0 on; what is there where the key is not, or, with NAN there, an error. */
+/* Reads a number from 0 on; the default where the key is missing, or, with default NAN, an
+   error. */
 static double number_or(source *s, const char *key, double standard)
 {
     char text[KEY];
@@ -105,7 +109,8 @@ static void read_sizes(source *s, wf_nn_gpt_config *m)
                      s->path, (long long)m->layers, (long long)s->g->tensors);
 }
 
-/* llama.cpp's reader: without a type a factor is linear, and an older key stands in for it; 0 is none. */
+/* llama.cpp's reader: without a type a factor is linear, and an older key stands in for it; 0
+   is none. */
 static void read_scaling(source *s, wf_nn_gpt_config *m)
 {
     char text[KEY];
@@ -194,7 +199,7 @@ static void read_long_factors(source *s, const wf_file *file, wf_nn_gpt_config *
         m->rope_scaling.attention_factor = factor;
 }
 
-/* What turns of a head, and what of it is Phi-3's alone. */
+/* Reads the features of a head that rotate, and the keys that Phi-3 alone has. */
 static void read_rotation(source *s, const wf_file *file, wf_nn_gpt_config *m)
 {
     int64_t turns = size_or(s, "rope.dimension_count", m->head_dim);

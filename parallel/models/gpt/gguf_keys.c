@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see gguf_weights_internal.h. */
+/* parallel/models/gpt/gguf_keys.c - what is known of the keys of a GGUF file; see
+   gguf_weights_internal.h. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include <stdio.h>
@@ -45,7 +46,7 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Whether a value says nothing: 0, false, or an array of such. */
+/* Returns true where a value is the neutral one: 0, false, or an array of such. */
 static bool is_off(const wf_par_gguf_key *k)
 {
     const int64_t n = k->array ? k->count : 1;

@@ -43,7 +43,7 @@ static const family *find(const char *architecture)
     return NULL;
 }
 
-/* What embeddings, scores, residuals or logits are multiplied with, if anything. */
+/* Returns true where embeddings, scores, residuals or logits have a factor. */
 static bool scaled(const wf_nn_gpt_config *m)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
@@ -52,14 +52,15 @@ static bool scaled(const wf_nn_gpt_config *m)
            c.attention_scale > 0;
 }
 
-/* Whether rotation is one that llama.cpp's Phi-3 alone has: a part of a head turns, or factors are two lists. */
+/* Returns true for a rotation that llama.cpp's Phi-3 alone has: a part of a head rotates, or
+   factors are two lists. */
 static bool turns_as_phi3(const wf_nn_gpt_config *m)
 {
     return m->position == WF_NN_ROPE &&
            (m->rope_scaling.kind == WF_ROPE_LONG || (m->rotary > 0 && m->rotary < 1));
 }
 
-/* Whether all else is what its Phi-3 has. */
+/* Returns true where all other properties are those of its Phi-3. */
 static bool may_be_phi3(const wf_nn_gpt_config *m)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(m);
@@ -84,7 +85,8 @@ const char *wf_gguf_rope_missing(const wf_nn_gpt_config *m)
                  "has not";
 }
 
-/* Returns what a model has that not all have: what a file of an architecture has or cannot say. */
+/* Returns what a model has that not all have: what a file of an architecture has or cannot
+   say. */
 static unsigned traits_of(const wf_nn_gpt_config *m)
 {
     unsigned traits = 0;
@@ -122,7 +124,8 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
            (m->tied || !(f->words & IS_TIED));
 }
 
-/* NULL: llama.cpp has no model of these properties. A family that has biases goes before one that may have them. */
+/* NULL: llama.cpp has no model of these properties. A family that has biases goes before one
+   that may have them. */
 static const family *family_of(const wf_nn_gpt_config *m)
 {
     const unsigned traits = traits_of(m), biases = QKV_BIAS | OTHER_BIAS;

@@ -1,6 +1,7 @@
 /*
- * parallel/models/gpt/gguf_names_internal.h - how llama.cpp calls a model of nn/models/gpt/gpt.h: its architecture,
- * its sizes as keys, its parameters as tensors. Not installed.
+ * parallel/models/gpt/gguf_names_internal.h - how llama.cpp calls a model of
+ * nn/models/gpt/gpt.h: its architecture, its sizes as keys, its parameters as tensors. Not
+ * installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_GGUF_NAMES_INTERNAL_H
@@ -8,20 +9,22 @@
 #include "nn/models/gpt/gpt.h"
 #include "parallel/formats/gguf_internal.h"
 
-/* Whether llama.cpp has models of these properties; what is below is of those alone. */
+/* Returns true where llama.cpp has models of these properties; the functions below take those
+   alone. */
 bool wf_gguf_has(const wf_nn_gpt_config *model);
 
-/* What a model's RoPE has that is not written here, in words; NULL: nothing. */
+/* Returns the property of a model's RoPE that is not written here, in words; NULL: none. */
 const char *wf_gguf_rope_missing(const wf_nn_gpt_config *model);
 
-/* Where a parameter lies in a file: from a row of a tensor on. */
+/* The location of a parameter in a file: a tensor, and its first row there. */
 typedef struct wf_gguf_place {
     char name[WF_GGUF_NAME];
     int64_t row, rows; /* its first row there, and how many the tensor has */
     int64_t heads; /* rows of so many heads are in llama.cpp's order of rotation; 0: in ours */
 } wf_gguf_place;
 
-/* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for the model's own. */
+/* False where llama.cpp has no such model, or parameter. architecture: a file's, or NULL for
+   the model's own. */
 bool wf_gguf_place_of(const char *architecture, const wf_nn_gpt_config *model,
                       const wf_nn_parameter *parameter, wf_gguf_place *place);
 
@@ -31,22 +34,25 @@ int64_t wf_gguf_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 /* Back: the row of a parameter in the file that is a row of ours. */
 int64_t wf_gguf_file_row(const wf_gguf_place *place, int64_t rows, int64_t row);
 
-/* Whether models of this architecture may be here; whether a part of their heads may turn, or factors of rotation be two
-   lists; all of them, with commas in between. */
+/* Return true where models of this architecture may be here; where a part of their heads may be
+   rotated, or factors of rotation be two lists. The third writes all names, with commas in
+   between. */
 bool wf_gguf_is_architecture(const char *name);
 bool wf_gguf_has_long_rope(const char *architecture);
 void wf_gguf_architectures(char *text, size_t size);
 
-/* Whether a file of this architecture may hold a model of these properties. */
+/* Returns true where a file of this architecture may hold a model of these properties. */
 bool wf_gguf_fits(const char *architecture, const wf_nn_gpt_config *model);
 
-/* The keys "general.architecture" and "ARCHITECTURE.block_count" to "ARCHITECTURE.vocab_size". */
+/* The keys "general.architecture" and "ARCHITECTURE.block_count" to
+   "ARCHITECTURE.vocab_size". */
 void wf_gguf_put_config(wf_gguf_header *h, const wf_nn_gpt_config *model);
 
-/* What Llama 3.1's scaling divides the frequency of each pair of a head by: head size / 2 of them. */
+/* Writes the divisors of Llama 3.1's scaling, one for the frequency of each pair of a head:
+   head size / 2 of them. */
 void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors);
 
-/* What cosines and sines of WF_ROPE_LONG are multiplied with. */
+/* Returns the factor of WF_ROPE_LONG's cosines and sines. */
 double wf_gguf_attention_factor(const wf_nn_gpt_config *model);
 
 /* The tensors of WF_ROPE_LONG's factors. */

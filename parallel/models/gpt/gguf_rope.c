@@ -1,10 +1,11 @@
-/* parallel/models/gpt/gguf_rope.c - scalings of RoPE as llama.cpp has them, and back; see the header. */
+/* parallel/models/gpt/gguf_rope.c - scalings of RoPE as llama.cpp has them, and back; see the
+   header. */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How many turns pair i of a head makes in so many positions. */
+/* Returns the turns of pair i of a head in so many positions. */
 static double turns_of(const wf_nn_gpt_config *m, int64_t i, double positions)
 {
     static const double turn = 6.283185307179586;
@@ -12,7 +13,8 @@ static double turns_of(const wf_nn_gpt_config *m, int64_t i, double positions)
     return positions * pow(m->rope_base, -2.0 * (double)i / (double)m->head_dim) / turn;
 }
 
-/* As kernels/rope.c scales: what is slow is divided, what is fast stays, and between them it goes over. */
+/* Computes factors as kernels/rope.c scales: low frequencies are divided, high ones stay, those
+   between are interpolated. */
 void wf_gguf_rope_factors(const wf_nn_gpt_config *model, float *factors)
 {
     const wf_nn_gpt_config m = wf_nn_gpt_complete(model);
@@ -37,7 +39,7 @@ double wf_gguf_attention_factor(const wf_nn_gpt_config *model)
     return s->factor > 1 ? sqrt(1 + log(s->factor) / log(s->original_positions)) : 1;
 }
 
-/* Whether a scaling has the factors, up to a rounding or two. */
+/* Returns true where a scaling has the factors, up to a rounding or two. */
 static bool gives(const wf_nn_gpt_config *m, const float *factors, int64_t count)
 {
     float *ours = malloc((size_t)count * sizeof *ours);
@@ -60,7 +62,8 @@ static double rounded(double x, int digits)
     return strtod(text, NULL);
 }
 
-/* What is kept of a frequency is a line over its turns, which ends where all or nothing is kept. */
+/* The kept part of a frequency as a line over its turns, which ends where all or nothing is
+   kept. */
 typedef struct line {
     const wf_nn_gpt_config *model;
     int64_t count, fast,
@@ -74,14 +77,15 @@ static double kept_of(const line *l, int64_t i)
     return (1 / (double)l->factors[i] - 1 / l->factor) / (1 - 1 / l->factor);
 }
 
-/* The turns of a pair in one position, also of those that would come before the first or after the last one. */
+/* Returns the turns of a pair in one position, also of pairs beyond the first or the last
+   one. */
 static double turns_in_one(const line *l, int64_t i)
 {
     return turns_of(l->model, i, 1);
 }
 
-/* The line through the pairs between: of several the two farthest apart; of one, or none, as steep as the pairs beside
-   it need. It is 1 at turns[0], 0 at turns[1]. */
+/* The line through the pairs between: of several the two farthest apart; of one, or none, as
+   steep as the pairs beside it need. It is 1 at turns[0], 0 at turns[1]. */
 static void find_line(const line *l, double turns[2])
 {
     const double above = turns_in_one(l, l->fast - 1), below = turns_in_one(l, l->slow);
@@ -102,9 +106,10 @@ static void find_line(const line *l, double turns[2])
 }
 
 /*
- * The bounds and the original length are given up to one number that all are multiplied with. As in all of Meta's
- * configs, the lower bound is tried as 1 and the upper one as 4, and the lower one as 1 with a whole length; else the
- * length is 8192, and the bounds are what the line says.
+ * The bounds and the original length are given up to one number that all are multiplied with.
+ * As in all of Meta's configs, the lower bound is tried as 1 and the upper one as 4, and the
+ * lower one as 1 with a whole length; else the length is 8192, and the bounds are what the line
+ * says.
  */
 bool wf_gguf_find_scaling(wf_nn_gpt_config *model, const float *factors)
 {

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_save.c - a model as one GGUF file, a tensor at a time; see pretrained.h. */
+/* parallel/models/gpt/gguf_save.c - a model as one GGUF file, a tensor at a time; see
+   pretrained.h. */
 #include "parallel/checkpoint/contents.h"
 #include "core/files/output_internal.h"
 #include "parallel/models/gpt/gguf_names_internal.h"
@@ -26,7 +27,7 @@ typedef struct save {
     wf_hf_weights weights;            /* the folder's, or */
     wf_par_checkpoint_reader *reader; /* the checkpoint's */
     wf_gguf_header header;
-    int64_t data; /* where tensors begin in the file */
+    int64_t data; /* position of tensors in the file */
     wf_file *file;
     wf_error *error;
 } save;
@@ -73,7 +74,7 @@ static void add_factors(save *s, const char *name, int64_t count)
     s->factors++;
 }
 
-/* What frequencies are divided by comes first. */
+/* Writes the tensor of divisors of frequencies, which comes first. */
 static void describe_factors(save *s)
 {
     const wf_nn_gpt_config m = wf_nn_gpt_complete(&s->model->config);
@@ -86,7 +87,8 @@ static void describe_factors(save *s)
     }
 }
 
-/* The tensors of the file, in the order of parameters; queries, keys and values of one are neighbours. */
+/* The tensors of the file, in the order of parameters; queries, keys and values of one are
+   neighbours. */
 static wf_status describe(save *s)
 {
     wf_gguf_type type = type_of(s);
@@ -209,7 +211,8 @@ static wf_status check_numbers(const save *s, int64_t i, const float *x, int64_t
     return WF_OK;
 }
 
-/* Write rows [row, row + rows) of what the file has of parameter i, whose elements are at `from`. */
+/* Write rows [row, row + rows) of what the file has of parameter i, whose elements are at
+   `from`. */
 static wf_status write_rows(save *s, int64_t i, const float *from, int64_t row, int64_t rows,
                             float *ordered, char *raw)
 {

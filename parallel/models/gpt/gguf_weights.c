@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_weights.c - the weights of a GGUF file, one by one; see the header. */
+/* parallel/models/gpt/gguf_weights.c - the weights of a GGUF file, one by one; see the
+   header. */
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include <stdlib.h>
@@ -73,7 +74,8 @@ static wf_status check(const wf_gguf_weights *w, const wf_nn_parameter *p,
     return WF_OK;
 }
 
-/* What is read at a time: rows of the file that are rows of the parameter one behind another. */
+/* A slab that is read at a time: contiguous rows of the file that are contiguous rows of the
+   parameter. */
 typedef struct slab {
     char *raw;
     float *numbers;

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/gguf_weights_internal.h - a GGUF file as a model: its config, its weights one by one. Not installed. */
+/* parallel/models/gpt/gguf_weights_internal.h - a GGUF file as a model: its config, its weights
+   one by one. Not installed. */
 #ifndef WF_PARALLEL_MODELS_GPT_GGUF_WEIGHTS_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_GGUF_WEIGHTS_INTERNAL_H
 
@@ -14,8 +15,8 @@ typedef struct wf_gguf_weights {
     bool *used; /* per tensor: a parameter, or the config, was read from it */
 } wf_gguf_weights;
 
-/* WF_EIO, WF_EDATA, WF_EUNSUPPORTED (another kind of model, by the key that says so), WF_ENOMEM. Owner: caller,
-   wf_gguf_weights_close, always; zero-initialise it. */
+/* WF_EIO, WF_EDATA, WF_EUNSUPPORTED (another kind of model, by the key that says so),
+   WF_ENOMEM. Owner: caller, wf_gguf_weights_close, always; zero-initialise it. */
 wf_status wf_gguf_weights_open(wf_gguf_weights *w, const wf_file_calls *calls, const char *path,
                                wf_error *error);
 void wf_gguf_weights_close(wf_gguf_weights *w);
@@ -23,7 +24,8 @@ void wf_gguf_weights_close(wf_gguf_weights *w);
 /* The config of a file whose header is read. Errors as above. */
 wf_status wf_gguf_config(wf_gguf_weights *w, wf_error *error);
 
-/* WF_EUNSUPPORTED, with their names, where keys of the architecture are not known, and not 0 or false. */
+/* WF_EUNSUPPORTED, with their names, where keys of the architecture are not known, and not 0 or
+   false. */
 wf_status wf_gguf_keys_check(const wf_par_gguf *g, const char *path, const char *arch,
                              wf_error *error);
 
@@ -35,7 +37,8 @@ wf_status wf_gguf_weights_read(wf_gguf_weights *w, const wf_nn_gpt_config *model
 wf_status wf_gguf_weights_find(wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                const wf_nn_parameter *p, wf_error *error);
 
-/* The type of the tensor that a parameter is read from; F32 where there is none, which reading tells. */
+/* The type of the tensor that a parameter is read from; F32 where there is none, which reading
+   tells. */
 wf_gguf_type wf_gguf_weights_type(const wf_gguf_weights *w, const wf_nn_gpt_config *model,
                                   const wf_nn_parameter *p);
 

@@ -2,7 +2,8 @@
 #include "parallel/models/gpt/gpt.h"
 #include <string.h>
 
-/* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no blocks. */
+/* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no
+   blocks. */
 const wf_par_rule wf_par_gpt_plan[] =
     WF_RULES({"embed", WF_VOCAB}, {"?position", WF_POSITION},
              WF_ATTENTION_RULES("?block.*.attn"), {"?block.*.attn.q_norm", WF_WIDE_NORM},

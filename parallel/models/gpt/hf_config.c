@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_config.c - reading config.json by the rows of hf_config.def; see the header. */
+/* parallel/models/gpt/hf_config.c - reading config.json by the rows of hf_config.def; see the
+   header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_layers_internal.h"
 #include <stdio.h>
@@ -87,7 +88,7 @@ static wf_status take_int(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-/* What is not there has the default, null is none. */
+/* Reads a window: a missing one is the default, null is none. */
 static wf_status take_window(const place *p, const wf_hf_key *row, void *field)
 {
     if (p->at.object && json_is_null(json_object_get(p->at.object, p->key))) {
@@ -109,7 +110,7 @@ static wf_status take_switch(const place *p, const wf_hf_key *row, void *field)
     return status;
 }
 
-/* Of a row without a field: what it says is the model's. */
+/* Reads a row without a field, which sets properties of the model. */
 static wf_status take_layer_types(const place *p, const wf_hf_key *row, void *model)
 {
     const char *wrong = p->value ? wf_hf_layer_types_read(p->value, model) : NULL;
@@ -143,7 +144,8 @@ static wf_status take_bool(const place *p, const wf_hf_key *row, void *field)
     return wf_json_bool(&p->at, p->key, &standard, field);
 }
 
-/* The number of a word in a list that spaces divide, and bars where several have one number; -1: it is not there. */
+/* The number of a word in a list that spaces divide, and bars where several have one number;
+   -1: it is not there. */
 static int number_of(const char *words, const char *word)
 {
     size_t length = strlen(word);
@@ -266,7 +268,7 @@ static wf_status take(const wf_json_source *s, const wf_hf_key *row, wf_hf_confi
     return takes[row->kind](&p, row, (char *)&c->model + row->offset);
 }
 
-/* What zeros stand for, and whether the numbers make a model. */
+/* Fills in defaults for zeros, and checks that the numbers make a model. */
 static wf_status finish(const wf_json_source *s, wf_nn_gpt_config *m)
 {
     const char *wrong = wf_nn_gpt_rope_wrong(m);

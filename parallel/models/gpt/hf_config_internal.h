@@ -1,7 +1,7 @@
 /*
- * parallel/models/gpt/hf_config_internal.h - config.json of Hugging Face's transformers, read with distrust and
- * written, by the rows of hf_config.def. What a family can do and Weft's model cannot is refused by the name of its
- * key. Not installed.
+ * parallel/models/gpt/hf_config_internal.h - config.json of Hugging Face's transformers, read
+ * with distrust and written, by the rows of hf_config.def. What a family can do and Weft's
+ * model cannot is refused by the name of its key. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_CONFIG_INTERNAL_H
@@ -13,11 +13,12 @@
 
 typedef struct wf_hf_config {
     const wf_hf_family *family;
-    wf_nn_gpt_config
-        model; /* dropout 0: theirs is three numbers, and a run's own choice here */
+    /* dropout 0: theirs is three numbers, and a run's own choice here */
+    wf_nn_gpt_config model;
 } wf_hf_config;
 
-/* WF_EDATA where it is no such config, WF_EUNSUPPORTED where the model is one of another kind. */
+/* WF_EDATA where it is no such config, WF_EUNSUPPORTED where the model is one of another
+   kind. */
 wf_status wf_hf_config_parse(wf_hf_config *config, const char *name, const char *text,
                              size_t bytes, wf_error *error);
 wf_status wf_hf_config_read(wf_hf_config *config, const wf_file_calls *calls, const char *path,
@@ -30,20 +31,23 @@ wf_status wf_hf_config_json(json_t **object, const wf_file_calls *calls, const c
 /* Refuses a config with keys of which nothing is known, by their names: WF_EUNSUPPORTED. */
 wf_status wf_hf_check_unknown(const wf_json_source *s, const wf_hf_family *family);
 
-/* wf_hf_config_read of JSON that is read already, and whose numbers are those of a file called `name`. */
+/* wf_hf_config_read of JSON that is read already, and whose numbers are those of a file called
+   `name`. */
 wf_status wf_hf_config_take(wf_hf_config *config, const char *name, const json_t *object,
                             wf_error *error);
 
 /*
- * The family that a model is written as: that of the folder `like` where its config.json is that model's, else the
- * first one whose rows say all that the model has. WF_EUNSUPPORTED: none does.
+ * The family that a model is written as: that of the folder `like` where its config.json is
+ * that model's, else the first one whose rows say all that the model has. WF_EUNSUPPORTED: none
+ * does.
  */
 wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
                               const wf_hf_family **family, wf_error *error);
 
 /*
  * like: NULL, or a folder. Where its config.json is the model's, it is written again,
- * else its token ids are taken. Owner: caller, free. WF_ENOMEM, WF_EUNSUPPORTED, those of the folder.
+ * else its token ids are taken. Owner: caller, free. WF_ENOMEM, WF_EUNSUPPORTED, those of the
+ * folder.
  */
 wf_status wf_hf_config_format(const wf_nn_gpt_config *model, wf_safetensors_dtype dtype,
                               const char *like, char **text, wf_error *error);

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_config_write.c - writing config.json by the rows of hf_config.def; see the header. */
+/* parallel/models/gpt/hf_config_write.c - writing config.json by the rows of hf_config.def; see
+   the header. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
 #include "parallel/models/gpt/hf_layers_internal.h"
@@ -56,7 +57,7 @@ static json_t *factors(const float *list, int64_t count)
     return array;
 }
 
-/* What a row says of a model; NULL: nothing, or there is no memory. */
+/* Returns the value of a row for a model; NULL: none, or there is no memory. */
 static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
 {
     const void *field = (const char *)m + row->offset;
@@ -92,7 +93,7 @@ static json_t *value_of(const wf_hf_key *row, const wf_nn_gpt_config *m)
     }
 }
 
-/* Whether all layers have the window, or none has: other keys say that. */
+/* Returns true where all layers have the window, or none has: other keys express that. */
 static bool have_one_window(const wf_nn_gpt_config *m)
 {
     for (int64_t i = 0; i < m->layers; i++)
@@ -101,7 +102,8 @@ static bool have_one_window(const wf_nn_gpt_config *m)
     return true;
 }
 
-/* Rows that are not written: those that say nothing, and those of an object that say what goes without saying. */
+/* Returns true for rows that are not written: those without a value, and those of an object
+   with the default. */
 static bool is_silent(const wf_hf_key *row, const wf_nn_gpt_config *m)
 {
     const void *field = (const char *)m + row->offset;
@@ -152,7 +154,7 @@ static json_t *describe(const wf_hf_family *family, const wf_nn_gpt_config *mode
     return NULL;
 }
 
-/* Whether a config.json, of a folder or made here, is that of the model. */
+/* Returns true where a config.json, of a folder or made here, is that of the model. */
 static bool is_of(const json_t *object, const wf_nn_gpt_config *model)
 {
     wf_error error = {WF_OK, ""};
@@ -179,7 +181,8 @@ static wf_status read_like(const char *like, char path[WF_FILES_PATH], json_t **
     return wf_hf_config_json(object, &wf_system_files, path, error);
 }
 
-/* Keeps the family that comes nearest to a model that none has: its row, and what it has not. */
+/* Keeps the family that comes nearest to a model that none has: its row, and what it has
+   not. */
 static void keep_nearest(const json_t *object, const wf_hf_family *family,
                          const wf_nn_gpt_config *model, nearest *n)
 {
@@ -212,7 +215,8 @@ static wf_status refuse(const nearest *n, wf_error *error)
         n->family->type, n->lacks, more);
 }
 
-/* Of a folder's config.json, or NULL; else the first of all families that says the same. */
+/* Chooses the config: a folder's config.json, or, with NULL, the first of all families that
+   expresses the model. */
 static wf_status choose(const wf_nn_gpt_config *model, const json_t *like,
                         const wf_hf_family **family, wf_error *error)
 {
@@ -248,7 +252,7 @@ wf_status wf_hf_config_family(const wf_nn_gpt_config *model, const char *like,
     return status;
 }
 
-/* What transformers reads of a folder of bitsandbytes. */
+/* Makes the quantization config that transformers reads of a folder of bitsandbytes. */
 static json_t *nf4_config(void)
 {
     return json_pack("{s:s, s:b, s:b, s:s, s:b, s:s, s:s}", "quant_method", "bitsandbytes",
@@ -263,15 +267,16 @@ static bool name(json_t *object, const wf_hf_family *family, wf_safetensors_dtyp
                        : dtype == WF_ST_BF16                   ? "bfloat16"
                                                                : "float16";
 
-    json_object_del(object, "dtype");               /* what newer versions call it */
-    json_object_del(object, "quantization_config"); /* what was read had it */
+    json_object_del(object, "dtype");               /* its name in newer versions */
+    json_object_del(object, "quantization_config"); /* the source had it */
     if (dtype == WF_ST_U8 && json_object_set_new(object, "quantization_config", nf4_config()))
         return false;
     return json_object_set_new(object, "torch_dtype", json_string(type)) == 0 &&
            json_object_set_new(object, "architectures", json_pack("[s]", family->class)) == 0;
 }
 
-/* No token begins, ends or fills a text, unless somebody says so; families have ids that they take for granted. */
+/* Clears ids: no token begins, ends or pads a text by default; families have ids that they take
+   for granted. */
 static void no_ids(json_t *object)
 {
     static const char *const ids[] = {"bos_token_id", "eos_token_id", "pad_token_id"};

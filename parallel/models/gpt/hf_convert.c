@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_convert.c - files of weights as a folder, a parameter at a time; see pretrained.h. */
+/* parallel/models/gpt/hf_convert.c - files of weights as a folder, a parameter at a time; see
+   pretrained.h. */
 #include "parallel/models/gpt/hf_writer_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
 #include <stdlib.h>

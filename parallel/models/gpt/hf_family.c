@@ -111,7 +111,8 @@ bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_P
     return n > 0;
 }
 
-/* Whether a row of the family has this path, or, below it, one that begins with it and a dot. */
+/* Returns true where a row of the family has this path, or, below it, one that begins with it
+   and a dot. */
 static bool has_row(const wf_hf_family *family, const char *path, bool below)
 {
     size_t n = strlen(path);

@@ -1,6 +1,6 @@
 /*
- * parallel/models/gpt/hf_family_internal.h - families of transformers' models, and the rows of hf_config.def as data:
- * the keys of their config.json. Not installed.
+ * parallel/models/gpt/hf_family_internal.h - families of transformers' models, and the rows of
+ * hf_config.def as data: the keys of their config.json. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_FAMILY_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_FAMILY_INTERNAL_H
@@ -33,7 +33,7 @@ typedef struct wf_hf_key {
     const char *family;
     wf_hf_kind kind;
     const char *key, *others;
-    size_t offset, size; /* where the field is in wf_nn_gpt_config, and its bytes */
+    size_t offset, size; /* the field's, in wf_nn_gpt_config */
     double least, most;
     const char *words, *standard;
 } wf_hf_key;
@@ -44,16 +44,19 @@ enum { WF_HF_PATH = 96 };
 const wf_hf_family *wf_hf_family_find(const char *type);
 const wf_hf_family *wf_hf_family_at(int i);
 
-/* How far up a family has what is said of another: 0 itself, 1 its parent, ..; -1: not at all. "all" is behind all. */
+/* Returns the number of steps from a family up to another, whose rows it inherits: 0 itself, 1
+   its parent, ..; -1: it is no ancestor. "all" is above all. */
 int wf_hf_family_distance(const wf_hf_family *family, const char *other);
 
 /* A walk over the rows that are a family's: NULL begins it, and ends it. */
 const wf_hf_key *wf_hf_key_next(const wf_hf_family *family, const wf_hf_key *previous);
 
-/* The places of a row's value: its key, then others. `cursor` is NULL at first; false behind the last one. */
+/* The places of a row's value: its key, then others. `cursor` is NULL at first; false behind
+   the last one. */
 bool wf_hf_key_path(const wf_hf_key *row, const char **cursor, char path[WF_HF_PATH]);
 
-/* Whether a row of the family has a value at a path ("a.b" is b of the object a), or values below it. */
+/* Return true where a row of the family has a value at a path ("a.b" is b of the object a), or
+   values below it. */
 bool wf_hf_key_known(const wf_hf_family *family, const char *path);
 bool wf_hf_key_has_members(const wf_hf_family *family, const char *path);
 

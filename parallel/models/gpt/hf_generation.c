@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_generation.c - which tokens end a text, as a folder says it; see the header. */
+/* parallel/models/gpt/hf_generation.c - which tokens end a text, as a folder says it; see the
+   header. */
 #include "parallel/models/gpt/hf_generation_internal.h"
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/hf_identity_internal.h"
@@ -28,7 +29,8 @@ static const key_row rows[] = {
 #undef IGNORE
 };
 
-/* Whether a value says nothing: null, false, 0, or nothing in a list or an object. */
+/* Returns true for a value without effect: null, false, 0, or such values in a list or an
+   object. */
 static bool is_off(const json_t *value)
 {
     return json_is_null(value) || json_is_false(value) ||
@@ -84,7 +86,7 @@ static void add(wf_par_pretrained_ends *ends, const json_t *id)
         ends->id[ends->count++] = (int32_t)value;
 }
 
-/* What has been found to be ids: one, a list or nothing. */
+/* Adds checked ids: one, a list or none. */
 static void take_ends(wf_par_pretrained_ends *ends, const json_t *object)
 {
     const json_t *value = json_object_get(object, "eos_token_id"), *one;

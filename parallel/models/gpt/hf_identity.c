@@ -10,7 +10,7 @@ enum { CONFIG_BYTES = 1 << 20, MOST_IDS = 64 };
 
 static const int64_t most_bytes = 256 << 20; /* the largest tokenizer.json have some 40 MiB */
 
-/* What transformers, tokenizers and servers look for; config.json is written anew. */
+/* The files that transformers, tokenizers and servers read; config.json is written anew. */
 static const char *const files[] = {"tokenizer.json",
                                     "tokenizer_config.json",
                                     "special_tokens_map.json",
@@ -128,7 +128,8 @@ wf_status wf_hf_identity_ids(const json_t *from, const char *name, json_t *confi
     return status;
 }
 
-/* The last folder of a path is made and entered without following a link: its name is not the user's choice. */
+/* The last folder of a path is made and entered without following a link: its name is not the
+   user's choice. */
 static wf_status enter_kept(const char *path, wf_folder *to, wf_error *error)
 {
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;

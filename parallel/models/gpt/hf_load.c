@@ -20,9 +20,9 @@ static const int64_t slab_elements = 1 << 20; /* read at a time: 2 to 4 MiB */
 typedef struct source {
     const wf_file *file;
     const wf_safetensors_entry *entry;
-    int64_t data;  /* where the tensor begins in the file */
+    int64_t data;  /* position of the tensor in the file */
     char *raw;     /* a slab's bytes */
-    wf_hf_nf4 nf4; /* where the tensor is one of 4 bits, read as floats */
+    wf_hf_nf4 nf4; /* a tensor of 4 bits, read as floats */
     wf_error *error;
 } source;
 
@@ -97,7 +97,7 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     bool same = e->ndim == place->ndim;
 
     if (e->dtype == WF_ST_U8)
-        return WF_OK; /* what lies beside it says its shape */
+        return WF_OK; /* tensors beside it have its shape */
 
     for (int d = 0; same && d < e->ndim; d++)
         same = e->shape[d] == place->shape[d];
@@ -115,7 +115,7 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     return WF_OK;
 }
 
-/* Where a parameter lies in the files. */
+/* Finds the position of a parameter in the files. */
 static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
                         const wf_nn_parameter *p, source *s, wf_hf_place *place)
 {
@@ -138,7 +138,7 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
     if (status == WF_OK && s->entry->dtype == WF_ST_U8) {
         status = wf_hf_nf4_open(&s->nf4, &w->files, file, s->entry, place->ndim, place->shape,
                                 s->error);
-        if (status == WF_OK) /* what lies beside it may lie in another file */
+        if (status == WF_OK) /* tensors beside it may be in another file */
             status = wf_hf_reader(&w->files, file, &s->file, s->error);
     }
     return status;
@@ -195,7 +195,7 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     return error->code;
 }
 
-/* Whether a folder has matrices of 4 bits, as bitsandbytes stores them. */
+/* Returns true where a folder has matrices of 4 bits, as bitsandbytes stores them. */
 static bool has_nf4(const wf_hf_weights *w)
 {
     for (int64_t i = 0; !w->is_gguf && i < w->files.count; i++)
@@ -205,7 +205,8 @@ static bool has_nf4(const wf_hf_weights *w)
     return false;
 }
 
-/* Refuses to quantise what a folder in 4 bits has left as floats, as its llm_int8_skip_modules say. */
+/* Refuses to quantise what a folder in 4 bits has left as floats, as its llm_int8_skip_modules
+   say. */
 static wf_status check_left(wf_hf_weights *w, const wf_nn_gpt_config *model,
                             const wf_nn_parameter *p, wf_error *error)
 {

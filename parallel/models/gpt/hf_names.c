@@ -69,7 +69,8 @@ static const name_row *find(const wf_hf_family *family, const char *path, int64_
     return found;
 }
 
-/* How many rows of its tensor a part has: heads of queries, of keys and values, the MLP's features. */
+/* Returns the rows of a part in its tensor: heads of queries, of keys and values, the MLP's
+   features. */
 static int64_t rows_of(member p, const wf_nn_gpt_config *model)
 {
     const wf_nn_gpt_config m = wf_nn_gpt_complete(model);

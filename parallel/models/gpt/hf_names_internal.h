@@ -1,7 +1,8 @@
 /*
- * parallel/models/gpt/hf_names_internal.h - where transformers keep a parameter of nn/models/gpt/gpt.h: under which
- * name, and in which shape, by the rows of hf_names.def. GPT-2's linears (Conv1D) are [in, out]; a Llama's are
- * [out, in] as Weft's, and its rotation pairs i with i + half a head, as wf_rope does. Not installed.
+ * parallel/models/gpt/hf_names_internal.h - where transformers keep a parameter of
+ * nn/models/gpt/gpt.h: under which name, and in which shape, by the rows of hf_names.def.
+ * GPT-2's linears (Conv1D) are [in, out]; a Llama's are [out, in] as Weft's, and its rotation
+ * pairs i with i + half a head, as wf_rope does. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_HF_NAMES_INTERNAL_H
@@ -27,10 +28,12 @@ typedef struct wf_hf_place {
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                     const wf_nn_parameter *parameter, wf_hf_place *place);
 
-/* The name of the tensor that a parameter without a block's number lies in; false: the family has none. */
+/* The name of the tensor that a parameter without a block's number lies in; false: the family
+   has none. */
 bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF_NAME]);
 
-/* Where a rank's part of the parameter lies in theirs: [start, start + local) of each dim. */
+/* Returns the position of a rank's part of the parameter in the file's tensor: [start, start +
+   local) of each dim. */
 wf_part wf_hf_part(const wf_hf_place *place, const wf_tensor *parameter);
 
 /* Tensors of their files that are no parameters: masks and angles that older versions saved. */

@@ -51,7 +51,7 @@ static void *read_beside(const beside *b, const char *what, wf_safetensors_dtype
     return NULL;
 }
 
-/* Levels are those that Weft knows. */
+/* Checks that levels are those that Weft knows. */
 static wf_status check_map(const beside *b, const char *what, int64_t count, const float *known)
 {
     float *map = read_beside(b, what, WF_ST_F32, count);

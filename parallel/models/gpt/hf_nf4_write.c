@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_nf4_write.c - matrices of a folder that is written as bitsandbytes stores NF4; see hf_nf4_internal.h. */
+/* parallel/models/gpt/hf_nf4_write.c - matrices of a folder that is written as bitsandbytes
+   stores NF4; see hf_nf4_internal.h. */
 #include "parallel/models/gpt/hf_nf4_internal.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -51,7 +52,8 @@ static void format_state(char text[WF_HF_NF4_STATE + 1], int64_t height, int64_t
     memset(text + n, ' ', (size_t)(WF_HF_NF4_STATE - n));
 }
 
-/* Rows of a matrix that is stored whole are flat where they begin on bytes; else numbers move up. */
+/* Rows of a matrix that is stored whole are flat where they begin on bytes; else numbers move
+   up. */
 static void flatten(const wf_nf4_part *part, const uint8_t *rows, uint8_t *flat)
 {
     int64_t at = 0;

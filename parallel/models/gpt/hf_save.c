@@ -8,7 +8,8 @@
 #include "parallel/parallel_internal.h"
 #include <stdlib.h>
 
-/* Of ranks that hold the same part one writes it, in turns. */
+/* Returns true where this rank, of those that hold the same part, writes it; they take
+   turns. */
 static bool writes_here(const wf_par *par, const wf_hf_writer *w, int64_t i)
 {
     const wf_saved_mesh mesh = wf_saved_mesh_of(wf_par_mesh(par));

@@ -1,11 +1,13 @@
-/* parallel/models/gpt/hf_unknown.c - the keys of a config.json that no row of hf_config.def knows; see hf_config_internal.h. */
+/* parallel/models/gpt/hf_unknown.c - the keys of a config.json that no row of hf_config.def
+   knows; see hf_config_internal.h. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include <stdio.h>
 #include <string.h>
 
 enum { UNKNOWN = 512 };
 
-/* Adds the keys that no row knows to a list; those of an object that rows look into as well. null says nothing. */
+/* Adds the keys that no row knows to a list; those of an object that rows look into as well.
+   null says nothing. */
 static void list_unknown(const wf_hf_family *family, const char *above, const json_t *object,
                          char list[UNKNOWN])
 {

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/hf_weights.c - the config and the tensors of a folder together; see pretrained_internal.h. */
+/* parallel/models/gpt/hf_weights.c - the config and the tensors of a folder together; see
+   pretrained_internal.h. */
 #include "parallel/formats/convert_internal.h"
 #include "parallel/models/gpt/hf_names_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
@@ -96,8 +97,8 @@ static wf_status compare(wf_hf_weights *w, const wf_safetensors_entry *const e[2
     return error->code;
 }
 
-/* A tied config beside files that have a head: *own is whether that differs from the embedding, as transformers
-   decide it. */
+/* A tied config beside files that have a head: *own is whether that differs from the embedding,
+   as transformers decide it. */
 static wf_status find_own_head(wf_hf_weights *w, bool *own, wf_error *error)
 {
     int64_t file[2];
@@ -127,7 +128,8 @@ static wf_status read_config(const char *folder, const wf_file_calls *calls,
     return wf_hf_config_read(config, calls, path, error);
 }
 
-/* A layer has several tensors; of a model with more layers than any has that is compared before it is built. */
+/* A layer has several tensors; of a model with more layers than any has that is compared before
+   it is built. */
 enum { LAYER_TENSORS = 2, USUAL_LAYERS = 256 };
 
 static wf_status check_layers(const wf_hf_weights *w, const char *folder, wf_error *error)
@@ -176,8 +178,8 @@ wf_status wf_par_pretrained_config(const char *folder, wf_nn_gpt_config *config,
     return error->code;
 }
 
-/* Refuses a tied model for a head of its own, which would be lost. The other way round the head begins as the
-   embedding. */
+/* Refuses a tied model for a head of its own, which would be lost. The other way round the head
+   begins as the embedding. */
 static wf_status check_tie(const char *folder, bool theirs, bool tied, const char *why,
                            wf_error *error)
 {

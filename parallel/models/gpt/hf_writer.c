@@ -120,7 +120,7 @@ static wf_status describe(wf_hf_writer *w)
                                  &w->header_bytes, &w->error);
 }
 
-/* They are no part of a model of transformers: those that count have been merged. */
+/* Leaves adapters out: they are no part of a model of transformers, and have been merged. */
 static void leave_adapters_out(wf_hf_writer *w)
 {
     int64_t all = w->parameter ? w->count : 0;
@@ -131,7 +131,8 @@ static void leave_adapters_out(wf_hf_writer *w)
             w->parameter[w->count++] = w->parameter[i];
 }
 
-/* The types that weights can be written as: rows of core/dtype.def, and one that tensors never have. */
+/* The types that weights can be written as: rows of core/dtype.def, and one that tensors never
+   have. */
 static const struct {
     const char *text;
     wf_safetensors_dtype type;
@@ -257,9 +258,9 @@ static wf_output *write_config(wf_hf_writer *w, const wf_folder *folder)
 }
 
 /*
- * The names that readers look for. A model is in two files or more, and no rename brings all at
- * once: so first the old config.json goes, without which a folder is no model, and the new one
- * comes last. Whoever is stopped in between leaves a folder that is refused, and no mixture.
+ * Renames the files. A model is in two files or more, and no rename moves all at once: so first
+ * the old config.json goes, without which a folder is no model, and the new one comes last. A
+ * run that is killed in between leaves a folder that is refused, and no mixture.
  */
 static void replace(wf_hf_writer *w, const wf_folder *folder, wf_output *config)
 {
@@ -275,7 +276,7 @@ static void replace(wf_hf_writer *w, const wf_folder *folder, wf_output *config)
     if (moved && old && !fresh) /* the old weights are there still */
         wf_folder_rename(folder, CONFIG REPLACED, CONFIG, NULL);
     if (fresh)
-        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* what it names is of the old one */
+        wf_folder_remove(folder, WEIGHTS_INDEX, e); /* its entries are of the old one */
     if (fresh && w->like)
         wf_hf_identity_copy(w->like, folder, e);
     if (!fresh || e->code != WF_OK)

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/lora.c - adapters by the names that PEFT gives modules; see the header. */
+/* parallel/models/gpt/lora.c - adapters by the names that PEFT gives modules; see the
+   header. */
 #include "parallel/models/gpt/lora.h"
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
@@ -54,7 +55,8 @@ typedef struct words {
     bool found, fits;
 } words;
 
-/* The name of a parameter's module in transformers: that of its tensor without the last word. */
+/* The name of a parameter's module in transformers: that of its tensor without the last
+   word. */
 static bool module_of(const words *w, const wf_nn_parameter *p, char name[WF_HF_NAME])
 {
     wf_hf_place place;

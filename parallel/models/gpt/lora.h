@@ -25,8 +25,9 @@ typedef struct wf_par_lora {
     int64_t rank; /* 0: none */
     double alpha, dropout;
     bool rank_stabilized;
-    /* Of a folder of PEFT: it trains the embedding and the head as separate parameters, so that
-       the model has to be built untied (wf_nn_gpt_config.tied false) whatever the base is. */
+    /* For a folder of PEFT: it trains the embedding and the head as separate parameters, so
+       that the model has to be built untied (wf_nn_gpt_config.tied false) whatever the base
+       is. */
     bool untied;
     /* With commas in between. Targets: the end of a linear's path ("q"), that of its name in
        transformers ("q_proj"), or WF_NN_ALL_LINEAR. Modules: ends of names in transformers

@@ -1,4 +1,5 @@
-/* parallel/models/gpt/lora_base.c - the checksum of what adapters are for: the digest of all that is frozen. */
+/* parallel/models/gpt/lora_base.c - the checksum of what adapters are for: the digest of all
+   that is frozen. */
 #include "core/host_data.h"
 #include "core/numerics/bf16.h"
 #include "core/numerics/digest.h"
@@ -8,7 +9,7 @@
 #include "parallel/parallel_internal.h"
 #include <stdlib.h>
 
-/* What the part of a parameter here adds, its values as the type would store them. */
+/* Adds the digest of the part of a parameter here, its values as the type would store them. */
 static wf_status add_part(const wf_par *par, const wf_nn_parameter *p, wf_dtype as,
                           uint64_t *sum)
 {

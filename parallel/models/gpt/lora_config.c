@@ -1,6 +1,7 @@
 /*
- * parallel/models/gpt/lora_config.c - adapter_config.json, read: what adapters there are, and that they compute what
- * Weft's do. A key that is not in the table has to be off, or is refused by its name.
+ * parallel/models/gpt/lora_config.c - adapter_config.json, read: what adapters there are, and
+ * that they compute what Weft's do. A key that is not in the table has to be off, or is refused
+ * by its name.
  */
 #include "parallel/formats/json_internal.h"
 #include "parallel/models/gpt/lora_names_internal.h"
@@ -44,7 +45,7 @@ static const harmless known[] = {
     {"runtime_config", "where PEFT computes"},
 };
 
-/* How adapters begin, where that leaves the base as it is. */
+/* Initialisations of adapters that leave the base as it is. */
 static const char *const beginnings[] = {"gaussian", "orthogonal", "eva"};
 
 static bool is_off(const json_t *value)
@@ -63,7 +64,8 @@ static bool is_known(const char *key)
     return false;
 }
 
-/* Refuses a key that is neither read, nor known, nor off: it may make of adapters what Weft does not compute. */
+/* Refuses a key that is neither read, nor known, nor off: it may make of adapters what Weft
+   does not compute. */
 static wf_status check_keys(const wf_json_source *from)
 {
     const char *key;
@@ -80,7 +82,8 @@ static wf_status check_keys(const wf_json_source *from)
     return WF_OK;
 }
 
-/* Refuses beginnings in which PEFT changes the base when it loads the adapters (PiSSA, OLoRA, CorDA, LoftQ, LoRA-GA). */
+/* Refuses beginnings in which PEFT changes the base when it loads the adapters (PiSSA, OLoRA,
+   CorDA, LoftQ, LoRA-GA). */
 static wf_status check_beginning(const wf_json_source *from)
 {
     const json_t *value = json_object_get(from->object, "init_lora_weights");
@@ -146,7 +149,7 @@ static wf_status take_names(const wf_json_source *from, const char *key, char *n
                                from->name, key);
 }
 
-/* Whether a list of modules has the embedding or the head of some family. */
+/* Returns true where a list of modules has the embedding or the head of some family. */
 static bool has_ends(const char *names)
 {
     static const char *const ends[] = {"embed.table", "head.weight"};

@@ -1,6 +1,6 @@
 /*
- * parallel/models/gpt/lora_merge.c - adapters become part of the weights that they adapt: every element of W is one
- * sum in double over the rank's indices in order, so that no layout shows.
+ * parallel/models/gpt/lora_merge.c - adapters become part of the weights that they adapt: every
+ * element of W is one sum in double over the rank's indices in order, so that no layout shows.
  */
 #include "core/host_data.h"
 #include "core/files/part_internal.h"

@@ -1,5 +1,6 @@
 /*
- * parallel/models/gpt/lora_names_internal.h - where PEFT keeps what is trained of an adapted model. Not installed.
+ * parallel/models/gpt/lora_names_internal.h - where PEFT keeps what is trained of an adapted
+ * model. Not installed.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_LORA_NAMES_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_LORA_NAMES_INTERNAL_H
@@ -17,16 +18,16 @@ typedef struct wf_peft_tensor {
     bool copy;               /* a tied head, whose numbers are those of the tensor before it */
 } wf_peft_tensor;
 
-/* All that is trained, in the order of the model; an embedding that is the head too, under both names. WF_EUNSUPPORTED where PEFT keeps something in another shape. Owner:
-   caller, free. */
+/* All that is trained, in the order of the model; an embedding that is the head too, under both
+   names. WF_EUNSUPPORTED where PEFT keeps something in another shape. Owner: caller, free. */
 wf_status wf_peft_tensors(wf_nn_gpt *model, const char *like, wf_peft_tensor **list,
                           int64_t *count, wf_error *error);
 
-/* What adapter_config.json says; `name` is the file's, for errors. WF_EDATA, WF_EUNSUPPORTED. */
+/* Parses adapter_config.json; `name` is the file's, for errors. WF_EDATA, WF_EUNSUPPORTED. */
 wf_status wf_peft_config_parse(wf_par_lora *lora, const char *name, const char *text,
                                size_t bytes, wf_error *error);
 
-/* Of a list with commas in between the next name; false at its end. */
+/* Reads the next name of a list with commas in between; false at its end. */
 bool wf_peft_next(const char **list, char *name, size_t size);
 
 /* Put a name behind a list, unless it is there; false where it has no room. */

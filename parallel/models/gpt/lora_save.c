@@ -134,7 +134,7 @@ static bool is_transposed(const writer *w)
     return false;
 }
 
-/* Whether an embedding is trained that is the head too. */
+/* Returns true where an embedding is trained that is the head too. */
 static bool is_tying(const writer *w)
 {
     for (int64_t i = 0; i < w->count; i++)
@@ -172,7 +172,8 @@ static wf_output *write_config(writer *w, const char *base)
     return o;
 }
 
-/* Whoever is stopped in between leaves a folder without a config, which is none of adapters. */
+/* Publishes the files. A run that is killed in between leaves a folder without a config, which
+   is none of adapters. */
 static void publish(writer *w, const char *base)
 {
     wf_error *e = &w->error;

@@ -5,7 +5,8 @@
 #include "parallel/parallel_internal.h"
 #include "parallel/shard/materialize.h"
 
-/* More tokens than attention takes keys at once, and sizes that no chunk, vector or tile divides. */
+/* More tokens than attention takes keys at once, and sizes that no chunk, vector or tile
+   divides. */
 enum { TOKENS = 83, VOCABULARY = 101, STEPS = 2 };
 
 typedef struct program {

@@ -1,9 +1,9 @@
 /*
  * parallel/models/gpt/pretrained.h - models in the format of Hugging Face's transformers: a
  * folder with config.json and model.safetensors (or several, with their index). The families of
- * nn/models/gpt/families.def; every rank reads and writes its own parts alone, whatever the layout. Where a
- * folder is read, a GGUF file may stand, as llama.cpp has them: its numbers in blocks become
- * floats, what it rotates comes back into transformers' order.
+ * nn/models/gpt/families.def; every rank reads and writes its own parts alone, whatever the
+ * layout. Where a folder is read, a GGUF file may stand, as llama.cpp has them: its numbers in
+ * blocks become floats, what it rotates comes back into transformers' order.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_H
@@ -66,7 +66,8 @@ WF_API wf_status wf_par_pretrained_ends_read(const char *folder, wf_par_pretrain
  */
 WF_API wf_status wf_par_pretrained_load(wf_par *par, wf_nn_gpt *model, const char *folder);
 
-/** wf_par_pretrained_dtype_at - returns the i-th type that weights can be written as, "f32" and so on; NULL after the last. */
+/** wf_par_pretrained_dtype_at - returns the i-th type that weights can be written as, "f32" and
+ * so on; NULL after the last. */
 WF_API const char *wf_par_pretrained_dtype_at(int i);
 
 /**
@@ -76,7 +77,8 @@ WF_API const char *wf_par_pretrained_dtype_at(int i);
  * pieces of a few MiB; files have other names until they are whole.
  *
  * @param folder  made where it is missing; a model in it is replaced
- * @param dtype   a name of wf_par_pretrained_dtype_at; NULL: f32. Rounded to the nearest, ties to even
+ * @param dtype   a name of wf_par_pretrained_dtype_at; NULL: f32. Rounded to the nearest, ties
+ *                to even
  * @param like    NULL, or the folder of the model that this one was made of, or of
  *                wf_par_pretrained_keep: its tokenizer, generation_config.json, chat template
  *                and the ids of its first, last and padding token are copied

@@ -1,6 +1,6 @@
 /*
- * parallel/models/gpt/pretrained_internal.h - the weights of a folder, or of a GGUF file, by file calls of one's own:
- * into a model, or one by one.
+ * parallel/models/gpt/pretrained_internal.h - the weights of a folder, or of a GGUF file, by
+ * file calls of one's own: into a model, or one by one.
  */
 #ifndef WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
 #define WF_PARALLEL_MODELS_GPT_PRETRAINED_INTERNAL_H
@@ -23,13 +23,14 @@ typedef struct wf_hf_weights {
     wf_gguf_weights gguf;
 } wf_hf_weights;
 
-/* WF_EINVAL where `model` is tied and the folder's has a head of its own; else as of the files. Owner: caller,
-   wf_hf_weights_close, always. */
+/* WF_EINVAL where `model` is tied and the folder's has a head of its own; else as of the files.
+   Owner: caller, wf_hf_weights_close, always. */
 wf_status wf_hf_weights_open(wf_hf_weights *w, const wf_file_calls *calls, const char *folder,
                              const wf_nn_gpt_config *model, wf_error *error);
 void wf_hf_weights_close(wf_hf_weights *w);
 
-/* The elements of a parameter's part, row by row; of one that has no layout, all. WF_EDATA, WF_EIO, WF_ENOMEM. */
+/* The elements of a parameter's part, row by row; of one that has no layout, all. WF_EDATA,
+   WF_EIO, WF_ENOMEM. */
 wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              const wf_nn_parameter *p, float *to, wf_error *error);
 
@@ -37,8 +38,8 @@ wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
 wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_config *model,
                                          const wf_nn_parameter *p);
 
-/* Finds the tensor of a place, and its file; of a tied config head and embedding stand in for each other. NULL: there
-   is none. */
+/* Finds the tensor of a place, and its file; of a tied config head and embedding stand in for
+   each other. NULL: there is none. */
 const wf_safetensors_entry *wf_hf_weights_find(wf_hf_weights *w, const wf_hf_place *place,
                                                int64_t *file);
 
