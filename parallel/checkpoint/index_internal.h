@@ -38,7 +38,7 @@ enum {
 
 typedef enum wf_index_kind { WF_INDEX_SHARDED, WF_INDEX_FULL, WF_INDEX_LOCAL } wf_index_kind;
 
-/* What is kept of a parameter, a bit each: bit 1 + k of state k. */
+/* The saved state of a parameter, a bit each: bit 1 + k of state k. */
 enum { WF_INDEX_VALUE = 1, WF_INDEX_M = 2, WF_INDEX_V = 4 };
 
 typedef struct wf_index_tensor {

@@ -44,8 +44,8 @@ int64_t wf_saved_mesh_rank(const wf_saved_mesh *mesh, const int *coordinate);
 wf_part wf_saved_part(const wf_saved_mesh *mesh, const wf_saved_layout *layout, int ndim,
                       const wf_dim *dims, const int *coordinate);
 
-/* Whether all ranks of two meshes that are alike but for `nested` hold the same parts of a
-   tensor. */
+/* Returns true where all ranks of two meshes that are alike but for `nested` hold the same
+   parts of a tensor. */
 bool wf_saved_same_parts(const wf_saved_mesh *a, const wf_saved_mesh *b,
                          const wf_saved_layout *layout, int ndim, const wf_dim *dims);
 

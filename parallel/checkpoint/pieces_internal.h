@@ -29,7 +29,7 @@ typedef struct wf_pieces {
     int64_t largest; /* the largest of those that have to be cut out before they are written */
 } wf_pieces;
 
-/* What this rank writes; everything it holds with WF_INDEX_LOCAL. Owner: caller,
+/* Lists the pieces that this rank writes; its whole state with WF_INDEX_LOCAL. Owner: caller,
    wf_pieces_close. */
 wf_status wf_pieces_open(wf_pieces *pieces, const wf_state *state, wf_index_kind kind,
                          wf_error *error);
@@ -60,9 +60,9 @@ typedef struct wf_header {
     char **metadata;                    /* key, value, .. */
 } wf_header;
 
-/* Of the tensors of this rank's file, in the order of pieces; or, with pieces NULL, of all
-   whole tensors in the order of the index. Owner: caller, wf_header_close (also of a failed
-   one). */
+/* Makes a header: of the tensors of this rank's file, in the order of pieces; or, with pieces
+   NULL, of all whole tensors in the order of the index. Owner: caller, wf_header_close (also of
+   a failed one). */
 wf_status wf_header_open(wf_header *header, const wf_state *state, const wf_pieces *pieces,
                          wf_error *error);
 void wf_header_close(wf_header *header);

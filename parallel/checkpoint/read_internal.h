@@ -24,8 +24,8 @@ void wf_reader_close(wf_reader *reader);
 wf_status wf_reader_read(wf_reader *reader, int64_t i, int bit, const wf_part *part, float *to,
                          wf_error *error);
 
-/* Whether a part of tensor i is one that was saved, so that a checksum of its bytes is
-   stated. */
+/* Returns true where a part of tensor i is one that was saved, so that a checksum of its bytes
+   is stated. */
 bool wf_reader_is_saved(const wf_reader *reader, int64_t i, const wf_part *part);
 
 /* That checksum, of a part that is; *file is the number of the file that has it. */

@@ -19,7 +19,7 @@ typedef struct wf_resume {
 
 typedef struct wf_resume_options {
     const char *program; /* names the reporter */
-    const char *save;    /* where the run saves; NULL: nowhere */
+    const char *save;    /* the folder of the run's own checkpoints; NULL: none */
     /* PATH of a checkpoint or of a folder of some, "none", "auto": those of save; NULL: auto */
     const char *resume;
     /* Checks that the run's settings fit a checkpoint; NULL: any do. WF_EINVAL: they do not, or

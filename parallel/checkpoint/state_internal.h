@@ -37,7 +37,7 @@ wf_part wf_state_part(const wf_state *state, int64_t i);
 /* Returns true where this rank, among those with the same part, writes it. */
 bool wf_state_writes(const wf_state *state, int64_t i);
 
-/* Whether it is the one that counts a tensor of a local checkpoint, or of the run
+/* Returns true where this rank counts a tensor of a local checkpoint, or of the run
    (wf_par_counts_here). */
 bool wf_state_counts_here(const wf_state *state, int64_t i, int kind);
 

@@ -27,8 +27,8 @@ typedef struct wf_par_running {
     wf_par_trainer *trainer; /* NULL: of a job without steps */
     void *own;     /* for the hooks, NULL at first: what the rank keeps between them */
     int64_t steps; /* done so far: 0 in `begin`, then from a checkpoint, or lost ranks, on */
-    /* Asks all ranks, in the same place, whether the run is to stop; its argument is the wf_par_running. NULL: in plans, and
-       of a run that nobody can ask to. */
+    /* Asks all ranks, in the same place, whether the run is to stop; its argument is the
+       wf_par_running. NULL: in plans, and of a run that nobody can ask to. */
     bool (*stop)(void *running);
     bool stopped; /* set by `after`, on all ranks: it ended early for such a request */
 } wf_par_running;

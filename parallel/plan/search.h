@@ -1,5 +1,6 @@
 /*
- * parallel/plan/search.h - a search: all layouts of a job over some ranks, the fastest that fit first, as a list to go through.
+ * parallel/plan/search.h - a search: all layouts of a job over some ranks, the fastest that fit
+ * first, as a list to go through.
  *
  *     wf_plan_list list;
  *
@@ -21,8 +22,9 @@ enum { WF_PLAN_LAYOUT_FLAGS = 400, WF_PLAN_REASONS = 12 };
 
 /** wf_plan_layout - a layout that a search has found */
 typedef struct wf_plan_layout {
-    /* The request with the layout's settings, as it is planned or run (wf_plan_request_job); its rank is of the fullest stage.
-       It points to what the request that was searched points to. */
+    /* The request with the layout's settings, as it is planned or run (wf_plan_request_job);
+       its rank is of the fullest stage. It points to what the request that was searched points
+       to. */
     wf_plan_request request;
     /* settings that differ from what was asked for: "--tp 4 --dp 2" */
     char flags[WF_PLAN_LAYOUT_FLAGS];
@@ -53,13 +55,16 @@ typedef struct wf_plan_list {
 } wf_plan_list;
 
 /**
- * wf_plan_search - looks at all layouts of a request's job that its machine, device_memory and `given` settings allow
+ * wf_plan_search - looks at all layouts of a request's job that its machine, device_memory and
+ * `given` settings allow
  *
- * @param request  `given` settings stay as they are; ranks 0: the mesh's where it was given, else a host's; search "inexact":
- *                 layouts whose numbers are not those of one rank are taken too
- * @param list     owner: the caller, wf_plan_list_free, also after errors; without a layout where none fits
- * Errors:  WF_EINVAL: a mesh with other axes than pp, dp and tp, or no machine; WF_EIO, WF_EDATA: its file; what the job is
- *          refused for on one rank; WF_ENOMEM
+ * @param request  `given` settings stay as they are; ranks 0: the mesh's where it was given,
+ *                 else a host's; search "inexact": layouts whose numbers are not those of one
+ *                 rank are taken too
+ * @param list     owner: the caller, wf_plan_list_free, also after errors; without a layout
+ *                 where none fits
+ * Errors:  WF_EINVAL: a mesh with other axes than pp, dp and tp, or no machine; WF_EIO,
+ *          WF_EDATA: its file; what the job is refused for on one rank; WF_ENOMEM
  */
 WF_API wf_status wf_plan_search(const wf_plan_request *request, wf_plan_list *list,
                                 wf_error *error);

@@ -138,8 +138,8 @@ double wf_search_least_memory(wf_search *s, const wf_search_candidate *c);
 bool wf_search_may_fit(const wf_search *s, double bytes);
 bool wf_search_may_fit_in(double bytes, size_t limit);
 
-/* Returns the bytes of what the optimizer keeps of a parameter, at least: of 8 bits without the scales, which follow from the
-   length of rows. */
+/* Returns the bytes of what the optimizer keeps of a parameter, at least: of 8 bits without the
+   scales, which follow from the length of rows. */
 double wf_search_state_bytes(const wf_search *s);
 
 /* Blocks of a stage; the first and the last step are none. */
@@ -175,7 +175,8 @@ void wf_search_close(wf_search *s);
 /* Fill in its list: of s->ranks ranks. */
 void wf_search_go(wf_search *s, wf_error *error);
 
-/* Returns a search that is made, of as many ranks as the request says; NULL on errors. Owner: caller, wf_search_close */
+/* Returns a search that is made, of as many ranks as the request says; NULL on errors. Owner:
+   caller, wf_search_close */
 wf_search *wf_search_made(const wf_plan_request *options, wf_error *error);
 
 /* Lists what it has found. Owner: caller, wf_plan_list_free, also after errors. */

@@ -1,4 +1,5 @@
-/* parallel/program/rank.c - a rank of a run: model, trainer, the steps, and what is freed at its end; see run.h. */
+/* parallel/program/rank.c - a rank of a run: model, trainer, the steps, and what is freed at
+   its end; see run.h. */
 #include "parallel/program/rank_internal.h"
 #include "core/numerics/bits.h"
 #include "parallel/main.h"
@@ -62,8 +63,8 @@ static wf_status train(wf_run_rank_state *r, const wf_par_train_options *options
     return wf_run_steps(r);
 }
 
-/* Loads the parameters alone; of a local checkpoint all that a trainer holds, in whose layout it is. The stages of a pipeline
-   are a trainer's too. */
+/* Loads the parameters alone; of a local checkpoint all that a trainer holds, in whose layout
+   it is. The stages of a pipeline are a trainer's too. */
 static wf_status load(wf_run_rank_state *r, const wf_par_train_options *options)
 {
     const wf_resume *resume = r->run->resume;
@@ -91,7 +92,8 @@ static void print_digest(const wf_run_rank_state *r)
     }
 }
 
-/* Calls `after`, for which a run that is asked to stop does not wait: the same command continues with that. */
+/* Calls `after`, for which a run that is asked to stop does not wait: the same command
+   continues with that. */
 static wf_status end_steps(wf_run_rank_state *r)
 {
     const wf_par_job *job = r->job;

@@ -1,4 +1,5 @@
-/* parallel/program/rank_evaluate.c - the validation loss after a step, and requests that end it early. */
+/* parallel/program/rank_evaluate.c - the validation loss after a step, and requests that end it
+   early. */
 #include "parallel/program/rank_internal.h"
 #include "parallel/recovery/elastic_files.h"
 #include "parallel/recovery/signal_requests.h"
@@ -39,8 +40,8 @@ static void score(wf_run_rank_state *r, wf_step_log *record, wf_log_scalar *scal
     record->scalar_count = count;
 }
 
-/* Evaluates. It may take longer than a scheduler waits, so a request to stop ends it before its next batch: nothing is logged of
-   a part. */
+/* Evaluates. It may take longer than a scheduler waits, so a request to stop ends it before its
+   next batch: nothing is logged of a part. */
 wf_status wf_run_evaluate(wf_run_rank_state *r, int64_t step, wf_step_log *record,
                           wf_log_scalar *scalar)
 {

@@ -1,4 +1,5 @@
-/* parallel/program/rank_internal.h - a rank of a run, shared by the files of its way through it. */
+/* parallel/program/rank_internal.h - a rank of a run, shared by the files of its way through
+   it. */
 #ifndef WF_PARALLEL_PROGRAM_RANK_INTERNAL_H
 #define WF_PARALLEL_PROGRAM_RANK_INTERNAL_H
 
@@ -29,7 +30,8 @@ wf_status wf_run_note(const wf_run_rank_state *r, const wf_error *error);
 
 /* ---- rank_steps.c ---- */
 
-/* Takes all steps, from a checkpoint or from what lost ranks left on. The trainer is open. Collective. Errors: in the context */
+/* Takes all steps, from a checkpoint or from what lost ranks left on. The trainer is open.
+   Collective. Errors: in the context */
 wf_status wf_run_steps(wf_run_rank_state *r);
 
 /* ---- rank_step.c ---- */
@@ -37,8 +39,9 @@ wf_status wf_run_steps(wf_run_rank_state *r);
 /* Makes a step, and ends it. Collective. Errors: in the context */
 wf_status wf_run_step(wf_run_rank_state *r, int64_t step);
 
-/* Ends a step: measures, evaluates, logs and saves; after it or, where ranks were lost in that, in the next launch. flops: the
-   context's, before the step. Collective. Errors: in the context */
+/* Ends a step: measures, evaluates, logs and saves; after it or, where ranks were lost in that,
+   in the next launch. flops: the context's, before the step. Collective. Errors: in the
+   context */
 wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, double flops);
 
 /* ---- rank_evaluate.c ---- */
@@ -47,8 +50,8 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
 uint64_t wf_run_requests(const wf_run_rank_state *r);
 bool wf_run_stop(void *running);
 
-/* Evaluates where that is due after a step. scalar: [WF_LOG_SCALARS], those of the program's own. Collective. Errors: in the
-   context */
+/* Evaluates where that is due after a step. scalar: [WF_LOG_SCALARS], those of the program's
+   own. Collective. Errors: in the context */
 wf_status wf_run_evaluate(wf_run_rank_state *r, int64_t step, wf_step_log *record,
                           wf_log_scalar *scalar);
 
@@ -60,11 +63,12 @@ int64_t wf_run_parts_last(const wf_run_rank_state *r);
 /* Opens the rank's file, and changes nothing in it. Errors: in the context */
 wf_status wf_run_parts_open(wf_run_rank_state *r);
 
-/* Refuses rows of another run where this one does not continue it. Collective. Errors: in the context */
+/* Refuses rows of another run where this one does not continue it. Collective. Errors: in the
+   context */
 wf_status wf_run_parts_begin(wf_run_rank_state *r);
 
-/* Flips the bit; writes the digests down, or compares them with those of the run that is replayed. Collective. Errors: in the
-   context */
+/* Flips the bit; writes the digests down, or compares them with those of the run that is
+   replayed. Collective. Errors: in the context */
 wf_status wf_run_parts_step(wf_run_rank_state *r, int64_t step);
 
 /* Reports, on rank 0, which steps were replayed. Errors: in the context */

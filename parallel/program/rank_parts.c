@@ -1,4 +1,5 @@
-/* parallel/program/rank_parts.c - what each rank holds after a step: written down, or compared with a run before; flipped bits. */
+/* parallel/program/rank_parts.c - what each rank holds after a step: written down, or compared
+   with a run before; flipped bits. */
 #include "parallel/main.h"
 #include "parallel/program/rank_internal.h"
 #include <stdlib.h>
@@ -35,7 +36,8 @@ wf_status wf_run_parts_begin(wf_run_rank_state *r)
     return wf_context_status(r->ctx);
 }
 
-/* Writes down what the rank holds. A file that takes no row ends no run, and is reported once. */
+/* Writes down what the rank holds. A file that takes no row ends no run, and is reported
+   once. */
 static wf_status log_parts(wf_run_rank_state *r, int64_t step)
 {
     wf_error error = {WF_OK, ""}, unwritten = {WF_OK, ""};

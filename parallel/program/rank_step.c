@@ -1,4 +1,5 @@
-/* parallel/program/rank_step.c - a step of a rank: made, measured, evaluated, logged and saved. */
+/* parallel/program/rank_step.c - a step of a rank: made, measured, evaluated, logged and
+   saved. */
 #include "parallel/main.h"
 #include "parallel/program/rank_internal.h"
 #include "parallel/recovery/signal_requests.h"
@@ -137,7 +138,8 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                                               : wf_context_status(r->ctx);
 }
 
-/* Reports what a step took and moved: the second one, as in a plan, since the first may make what later ones find. */
+/* Reports what a step took and moved: the second one, as in a plan, since the first may make
+   what later ones find. */
 static void report_step(const wf_run_rank_state *r, int64_t step, wf_par_report *report)
 {
     const wf_run *run = r->run;

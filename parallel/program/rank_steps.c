@@ -1,9 +1,10 @@
-/* parallel/program/rank_steps.c - the steps of a rank, from the state that there is: a checkpoint's, or that of lost ranks. */
+/* parallel/program/rank_steps.c - the steps of a rank, from the state that there is: a
+   checkpoint's, or that of lost ranks. */
 #include "parallel/program/rank_internal.h"
 #include "parallel/recovery/elastic_files.h"
 
-/* Restores the state that ranks of the launch before have left, with what of its last step they had not reached; or loads a
-   checkpoint, or begins. */
+/* Restores the state that ranks of the launch before have left, with what of its last step they
+   had not reached; or loads a checkpoint, or begins. */
 static wf_status restore(wf_run_rank_state *r, int64_t *step)
 {
     float best_loss = r->saving.best_loss;
@@ -23,7 +24,8 @@ static wf_status restore(wf_run_rank_state *r, int64_t *step)
                               : wf_context_status(r->ctx);
 }
 
-/* Begins outputs, after the step from which the run continues, and reports why a launch became necessary. */
+/* Begins outputs, after the step from which the run continues, and reports why a launch became
+   necessary. */
 static wf_status begin_steps(wf_run_rank_state *r, int64_t step)
 {
     const wf_run *run = r->run;

@@ -1,9 +1,12 @@
 /*
- * parallel/program/run.h - a run of a job without flags: what its processes and ranks are given, and a rank's whole way
- * through it. wf_par_run makes one of a command line; a program with launches of its own makes it itself:
+ * parallel/program/run.h - a run of a job without flags: what its processes and ranks are
+ * given, and a rank's whole way through it. wf_par_run makes one of a command line; a program
+ * with launches of its own makes it itself:
  *
- *     const wf_run run = {.job = &job, .program = "mine", .out = stdout, .log = log, .resume = &resume, .saved = &saved,
- *                         .elastic = &elastic, .saving = {.save = {.dir = "out"}, .interval = 100}};
+ *     const wf_run run = {.job = &job, .program = "mine", .out = stdout, .log = log, .resume =
+ *     &resume, .saved = &saved,
+ *                         .elastic = &elastic, .saving = {.save = {.dir = "out"}, .interval =
+ *                         100}};
  *
  *     wf_run_rank(par, &run);      on each rank of a launch
  */
@@ -19,22 +22,25 @@
 
 WF_BEGIN_DECLS
 
-/** wf_run_hooks - what a program does in a run alone, never in a plan. Each may be NULL, is given the job's `arg`, and leaves
- * errors in the context of its rank. */
+/** wf_run_hooks - what a program does in a run alone, never in a plan. Each may be NULL, is
+ * given the job's `arg`, and leaves errors in the context of its rank. */
 typedef struct wf_run_hooks {
-    /* Loads values that are not a checkpoint's, as pretrained ones: the model is real, and no trainer is open. Collective. */
+    /* Loads values that are not a checkpoint's, as pretrained ones: the model is real, and no
+       trainer is open. Collective. */
     wf_par_hook *load;
-    /* Changes the options of checkpoints: texts that they keep, and hooks. The trainer is open; of a job without steps, which
-       only loads, it may be NULL. Collective. */
+    /* Changes the options of checkpoints: texts that they keep, and hooks. The trainer is open;
+       of a job without steps, which only loads, it may be NULL. Collective. */
     wf_status (*saving)(wf_par_running *rank, wf_saving_options *options, void *arg);
     /* Prints what the run is, before the first step of the first launch, on rank 0 alone. */
     wf_par_hook *introduce;
-    /* Measures beside a validation loss: sets at most WF_LOG_SCALARS numbers of the step's row, and *count. Rank 0's are
-       logged, unless rank->stop said that the run is to stop. Collective. */
+    /* Measures beside a validation loss: sets at most WF_LOG_SCALARS numbers of the step's row,
+       and *count. Rank 0's are logged, unless rank->stop said that the run is to stop.
+       Collective. */
     wf_status (*score)(wf_par_running *rank, wf_log_scalar *scalar, int *count, void *arg);
 } wf_run_hooks;
 
-/** wf_run_digest - what of a step's state the log has: nothing, one digest, or one of each tensor too */
+/** wf_run_digest - what of a step's state the log has: nothing, one digest, or one of each
+ * tensor too */
 typedef enum wf_run_digest {
     WF_RUN_DIGEST_OFF,
     WF_RUN_DIGEST_STEPS,
@@ -74,8 +80,8 @@ typedef struct wf_run {
 } wf_run;
 
 /**
- * wf_run_rank - makes a rank's model and trainer, takes the steps that are left with evaluations, rows and checkpoints, and
- * frees all of it
+ * wf_run_rank - makes a rank's model and trainer, takes the steps that are left with
+ * evaluations, rows and checkpoints, and frees all of it
  *
  * A job without steps loads its checkpoint and calls `after`, where it has one.
  *

@@ -21,7 +21,8 @@
 
 typedef struct wf_par_buddies wf_par_buddies;
 
-/* What there is of a parameter: its value, what is kept of it, and between reduction and update its gradient. */
+/* The kinds of state of a parameter: its value, what an optimizer keeps of it, and between
+   reduction and update its gradient. */
 enum { WF_PAR_BUDDY_GRADIENT = 1 + WF_NN_KEPT, WF_PAR_BUDDY_KINDS };
 
 /* A copied shard: of parameter i elements [start, start + local) of each dim, as tensors of

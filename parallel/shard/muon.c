@@ -4,8 +4,8 @@
  * Matrices of one shape and layout are stacked: [matrices, rows, columns], split like each of
  * them. Moved to be split by matrices, the stack is an all-to-all away from every rank having
  * whole ones; it works on those, and the way back is another all-to-all. A stack is as high
- * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel axes do
- * the same.
+ * as there are ranks, so that each has one matrix at a time. Ranks along other data-parallel
+ * axes do the same.
  */
 #include "parallel/shard/muon_internal.h"
 #include "kernels/ops.h"

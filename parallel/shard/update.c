@@ -102,7 +102,8 @@ static void flush(bucket *b)
     b->bytes = 0;
 }
 
-/* Updates the moving averages of weights, each from this rank's part, which cutting out moves nothing for. */
+/* Updates the moving averages of weights, each from this rank's part, which cutting out moves
+   nothing for. */
 static void average(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
                     wf_nn_parameter *const *parameter)
 {

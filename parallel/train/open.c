@@ -103,8 +103,8 @@ static void tell_order(const wf_par_trainer *t)
     }
 }
 
-/* Whether the sequences of a micro-step, one a rank, are a node of the tree over those of a
-   step, and the ranks along one of several axes nodes of that. */
+/* Returns true where the sequences of a micro-step, one a rank, are a node of the tree over
+   those of a step, and the ranks along one of several axes nodes of that. */
 static bool are_nodes(const wf_par_trainer *t)
 {
     const wf_par *par = t->par;
