@@ -91,8 +91,8 @@ void wf_tok_matcher_close(wf_tok_matcher *m);
 void wf_tok_matcher_begin(wf_tok_matcher *m, size_t n);
 
 /*
- * The first match from a place of valid text on: 1, 0 there is none, -1 it takes too long: of a
- * pattern that looks at all of a text from each of its bytes, or tries more and more ways.
+ * Finds the first match from a place of valid text on: 1, 0 there is none, -1 it takes too long.
+ * A pattern does that looks at all of a text from each of its bytes, or tries more and more ways.
  */
 int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const uint8_t *text,
                         size_t n, size_t from, size_t *begin, size_t *end);
