@@ -57,7 +57,8 @@ static size_t random_text(uint64_t *state, uint8_t *text)
 }
 
 /* Walks through a text, and counts the matches that differ. Only near characters without a class nothing may be said. */
-static size_t count_wrong(const wf_tok_pattern *p, wf_tok_matcher *m, const uint8_t *text, size_t n)
+static size_t count_wrong(const wf_tok_pattern *p, wf_tok_matcher *m, const uint8_t *text,
+                          size_t n)
 {
     size_t wrong = 0, at = 0, begin, end;
     bool all_have_one = true;
@@ -157,8 +158,8 @@ static void windows_change_nothing(void)
         wf_tok_matcher m;
         wf_tok_pattern p;
 
-        CU_ASSERT_PTR_NULL_FATAL(compiled(
-            &p, looking[i / 2], i % 2 ? WF_TOK_PATTERN_RUBY : WF_TOK_PATTERN_RUST));
+        CU_ASSERT_PTR_NULL_FATAL(
+            compiled(&p, looking[i / 2], i % 2 ? WF_TOK_PATTERN_RUBY : WF_TOK_PATTERN_RUST));
         CU_ASSERT_TRUE_FATAL(wf_tok_matcher_open(&m));
         for (int k = 0; k < LOOKED_AT; k++) {
             static const char letters[] = "aaab \n7zs";

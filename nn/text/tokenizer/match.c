@@ -126,8 +126,8 @@ static int match(const pcre2_code *code, wf_tok_matcher *m, const uint8_t *text,
     int result = pcre2_match(code, text, end, from, options, m->data, m->context);
 
     if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-        result = pcre2_match(code, text, end, from, options | PCRE2_NO_JIT, m->data,
-                             m->context);
+        result =
+            pcre2_match(code, text, end, from, options | PCRE2_NO_JIT, m->data, m->context);
     return result;
 }
 

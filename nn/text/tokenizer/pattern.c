@@ -209,9 +209,10 @@ const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, si
         PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C |
         (syntax == WF_TOK_PATTERN_RUBY ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
     wf_tok_bytes spelled = {0};
-    const char *wrong = bytes > MOST_PATTERN        ? "a pattern has at most 16384 bytes"
-                        : memchr(text, '\0', bytes) ? "a pattern with NUL"
-                                                    : translate(text, bytes, syntax == WF_TOK_PATTERN_RUBY, &spelled);
+    const char *wrong = bytes > MOST_PATTERN ? "a pattern has at most 16384 bytes"
+                        : memchr(text, '\0', bytes)
+                            ? "a pattern with NUL"
+                            : translate(text, bytes, syntax == WF_TOK_PATTERN_RUBY, &spelled);
     uint32_t finds_nothing = 0;
 
     *pattern = (wf_tok_pattern){0};

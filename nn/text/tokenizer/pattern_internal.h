@@ -81,8 +81,8 @@ enum { WF_TOK_WINDOW = 512 };
 typedef struct wf_tok_matcher {
     void *data, *context, *stack;
     size_t window;        /* WF_TOK_WINDOW; no other one finds anything else */
-    uint64_t steps, most; /* bytes that counted matches walked over in this text, the limit */
-    const char *at;       /* of the walk */
+    uint64_t steps, most; /* steps of counted matches in this text; the limit */
+    const char *at;       /* the place where a counted match is */
 } wf_tok_matcher;
 
 bool wf_tok_matcher_open(wf_tok_matcher *m);
@@ -91,8 +91,9 @@ void wf_tok_matcher_close(wf_tok_matcher *m);
 void wf_tok_matcher_begin(wf_tok_matcher *m, size_t n);
 
 /*
- * Finds the first match from a place of valid text on: 1, 0 there is none, -1 it takes too long.
- * A pattern does that looks at all of a text from each of its bytes, or tries more and more ways.
+ * Finds the first match from a place of valid text on: 1, 0 there is none, -1 it takes too
+ * long. A pattern does that looks at all of a text from each of its bytes, or tries more and
+ * more ways.
  */
 int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const uint8_t *text,
                         size_t n, size_t from, size_t *begin, size_t *end);
