@@ -121,7 +121,7 @@ void wf_edge_count(edge *e, int n)
         *uses += n;
         if (!(by->op->flags & WF_OP_PASS))
             return;
-        counted = by->op == &wf_source_op ? WF_REPLAYED_USES : 1; /* when it was recorded */
+        counted = by->again_of ? WF_REPLAYED_USES : 1; /* when it was recorded */
         n = (*uses > counted ? *uses : counted) - (before > counted ? before : counted);
         e = &by->from[e->output];
     }

@@ -98,6 +98,7 @@ wf_tensor *wf_source_of(wf_gradient *g, int i)
     if (!source || !source->tape)
         return source;
     to = &source->node->from[0];
+    source->node->again_of = g->node->op->flags & WF_OP_REPLAY;
     wf_tensor_release(to->leaf);
     *to = g->node->from[i];
     wf_tensor_retain(to->leaf);

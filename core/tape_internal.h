@@ -31,6 +31,7 @@ struct wf_node {
         *point; /* the module that recorded it; NULL, or the point passed before */
     int n_in, n_out;
     int uses[WF_MAX_OUTPUTS]; /* uses of each output, through nodes that pass it on too */
+    bool again_of;            /* a source of an op that runs again: that counted its uses */
     bool walked;              /* gradients went through it: once only */
     bool deferred;            /* the walk for weights is still to come by */
     edge from[WF_MAX_INPUTS];

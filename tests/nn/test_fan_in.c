@@ -42,6 +42,7 @@ static const wf_nn_type outer_type = {
 typedef struct way {
     const char *recompute;
     bool both, deferred;
+    bool sourced; /* the input is a source, as that of a pipeline's stage */
 } way;
 
 /* Gradients of the input and of a leaf that module and program share. */
@@ -67,6 +68,8 @@ static void walk(wf_context *ctx, const way *w, bool is_leaf, bool shared, float
     t[1] = wf_leaf(t[1]);
     m->leaf = shared ? t[1] : NULL;
     x = is_leaf ? t[0] : wf_scale(t[0], 1.1f);
+    if (w->sourced && is_leaf)
+        t[0] = x = wf_source(t[0]);
     y = wf_mul(wf_scale(x, 0.37f), t[1]);
     y = wf_add(y, wf_nn_call(m, x));
     y = wf_add(x, wf_mul(y, t[1]));
@@ -84,11 +87,13 @@ static void walk(wf_context *ctx, const way *w, bool is_leaf, bool shared, float
 
 static void any_way_has_one_sum(void)
 {
-    static const way ways[] = {{"inner", false, false}, {"outer", false, false},
-                               {"inner", true, false},  {NULL, false, true},
-                               {"inner", false, true},  {"outer", false, true},
-                               {"inner", true, true}};
-    static const way plain = {NULL, false, false};
+    static const way ways[] = {{"inner", false, false, false}, {"outer", false, false, false},
+                               {"inner", true, false, false},  {NULL, false, true, false},
+                               {"inner", false, true, false},  {"outer", false, true, false},
+                               {"inner", true, true, false},   {NULL, false, false, true},
+                               {"inner", false, false, true},  {"outer", false, false, true},
+                               {"inner", true, true, true}};
+    static const way plain = {NULL, false, false, false};
     wf_context *ctx = lone_context(1);
 
     for (int kind = 0; kind < 4; kind++) {
@@ -126,6 +131,8 @@ static void three_uses_once(wf_context *ctx, const way *w, bool is_leaf, bool be
     wf_init_uniform(leaf, -1, 1, 1);
     leaf = wf_leaf(leaf);
     x = is_leaf ? leaf : wf_scale(leaf, 1.1f);
+    if (w->sourced && is_leaf)
+        leaf = x = wf_source(leaf);
     if (before)
         y = wf_mul(x, wf_detach(leaf));
     z = wf_nn_call(&around.base, x);
@@ -146,9 +153,9 @@ static void three_uses(void)
     for (int kind = 0; kind < 4; kind++) {
         float plain[N], other[N] = {0};
 
-        three_uses_once(ctx, &(way){NULL, false, false}, kind & 1, kind & 2, plain);
-        for (int w = 1; w < 8; w++) {
-            three_uses_once(ctx, &(way){w & 1 ? "inner" : NULL, w & 2, w & 4}, kind & 1,
+        three_uses_once(ctx, &(way){NULL, false, false, false}, kind & 1, kind & 2, plain);
+        for (int w = 1; w < 16; w++) {
+            three_uses_once(ctx, &(way){w & 1 ? "inner" : NULL, w & 2, w & 4, w & 8}, kind & 1,
                             kind & 2, other);
             CU_ASSERT_EQUAL(memcmp(plain, other, sizeof plain), 0);
         }

@@ -1,8 +1,9 @@
 /*
- * tests/text/test_tokenizer_patterns.c - the patterns that are matched by hand end where PCRE2 ends them, in random text of
- * all kinds of characters.
+ * tests/text/test_tokenizer_patterns.c - patterns: those that are matched by hand end where PCRE2 ends them, in random text of
+ * all kinds of characters; windows change no match; a match that takes too long is an error.
  */
 #include "nn/text/tokenizer/pattern_internal.h"
+#include "nn/text/tokenizer/tokenizer_internal.h"
 #include "nn/text/utf8_internal.h"
 #include "tests/harness.h"
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static size_t random_text(uint64_t *state, uint8_t *text)
 }
 
 /* Walks through a text, and counts the matches that differ. Only near characters without a class nothing may be said. */
-static size_t count_wrong(const wf_tok_pattern *p, const wf_tok_matcher *m, const uint8_t *text,
+static size_t count_wrong(const wf_tok_pattern *p, wf_tok_matcher *m, const uint8_t *text,
                           size_t n)
 {
     size_t wrong = 0, at = 0, begin, end;
@@ -108,10 +109,113 @@ static void by_hand_as_by_pcre2(void)
     }
 }
 
+/* Patterns that look ahead, behind, at ends of lines and texts, and further than their match. */
+static const char *const looking[] = {"\\p{L}+(?=\\d)|.",
+                                      "a+a+[cd]|\\s",
+                                      "(?<=\\s)\\p{L}+|(?<!a)b+$|\\d{1,3}(?!\\d)",
+                                      "\\s+\\Z|\\S+(?=\\s*$)|\\n+",
+                                      "^a+|^\\s+|[^\\s]",
+                                      "(?:a|ab)+b?(?=.*z)|\\p{M}*[^a]\\p{M}+|7+",
+                                      "\\A.|.\\z|b(?=a*?s)|(a+)\\1"};
+
+static const char *compiled(wf_tok_pattern *p, const char *text, int syntax)
+{
+    bool unsupported;
+
+    return wf_tok_pattern_compile(p, text, strlen(text), syntax, &unsupported);
+}
+
+/* Counts the matches of a text that are others in windows of `bytes`. */
+static size_t count_moved(const wf_tok_pattern *p, wf_tok_matcher *m, size_t bytes,
+                          const uint8_t *text, size_t n)
+{
+    size_t moved = 0, at = 0, begin[2] = {0}, end[2] = {0};
+
+    while (at < n) {
+        int found[2];
+
+        for (int k = 0; k < 2; k++) {
+            m->window = k ? bytes : SIZE_MAX;
+            found[k] = wf_tok_pattern_find(p, m, text, n, at, &begin[k], &end[k]);
+        }
+        if (found[0] != found[1] || found[0] < 0)
+            return moved + 1;
+        if (!found[0])
+            break;
+        moved += begin[0] != begin[1] || end[0] != end[1];
+        at = end[0];
+    }
+    return moved;
+}
+
+static void windows_change_nothing(void)
+{
+    enum { LOOKED_AT = 4000 };
+
+    for (size_t i = 0; WEFT_HAS_PCRE2 && i < 2 * sizeof looking / sizeof *looking; i++) {
+        uint64_t state = i;
+        size_t moved = 0;
+        wf_tok_matcher m;
+        wf_tok_pattern p;
+
+        CU_ASSERT_PTR_NULL_FATAL(
+            compiled(&p, looking[i / 2], i % 2 ? WF_TOK_PATTERN_RUBY : WF_TOK_PATTERN_RUST));
+        CU_ASSERT_TRUE_FATAL(wf_tok_matcher_open(&m));
+        for (int k = 0; k < LOOKED_AT; k++) {
+            static const char letters[] = "aaab \n7zs";
+            uint8_t text[4 * (MOST + 1)];
+            size_t n = random_text(&state, text);
+
+            for (size_t b = 0; k % 2 && b < n; b++) /* few letters: most patterns match */
+                text[b] = (uint8_t)letters[draw(&state) % 9];
+            wf_tok_matcher_begin(&m, n);
+            moved += count_moved(&p, &m, 1 + draw(&state) % 9, text, n);
+        }
+        CU_ASSERT_EQUAL(moved, 0);
+        wf_tok_matcher_close(&m);
+        wf_tok_pattern_free(&p);
+    }
+}
+
+/* Each of them reads a text of one letter from each of its bytes, or in more and more ways: for minutes, where it is long. */
+static void too_long(void)
+{
+    enum { LETTERS = 1 << 20 };
+    static const char *const slow[] = {"a(?=a*b)|a", "a+(?=c)|[^q]", "a+a+[cd]",
+                                       "\\p{L}+(?=\\d)|\\s"};
+    uint8_t *text = malloc(LETTERS);
+
+    CU_ASSERT_PTR_NOT_NULL_FATAL(text);
+    memset(text, 'a', LETTERS);
+    for (size_t i = 0; WEFT_HAS_PCRE2 && i < sizeof slow / sizeof *slow; i++) {
+        size_t at = 0, begin;
+        wf_tok_matcher m;
+        wf_tok_pattern p;
+        wf_error error = {0};
+        int found = 1;
+
+        CU_ASSERT_PTR_NULL_FATAL(compiled(&p, slow[i], WF_TOK_PATTERN_RUST));
+        CU_ASSERT_TRUE_FATAL(wf_tok_matcher_open(&m));
+        wf_tok_matcher_begin(&m, LETTERS);
+        while (at < LETTERS && found > 0)
+            found = wf_tok_pattern_find(&p, &m, text, LETTERS, at, &begin, &at);
+        CU_ASSERT_EQUAL(found, -1);
+        CU_ASSERT_EQUAL(wf_tok_pattern_slow(&p, &error, at, LETTERS), WF_EDATA);
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, slow[i]));
+        CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "1048576 bytes"));
+        wf_tok_matcher_close(&m);
+        wf_tok_pattern_free(&p);
+    }
+    free(text);
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
-        {"patterns by hand end where PCRE2 ends them", by_hand_as_by_pcre2}, {NULL, NULL}};
+        {"patterns by hand end where PCRE2 ends them", by_hand_as_by_pcre2},
+        {"windows change no match", windows_change_nothing},
+        {"matches that take too long", too_long},
+        {NULL, NULL}};
 
     return wf_test_main("tokenizer_patterns", tests);
 }

@@ -88,17 +88,17 @@ size_t wf_tok_spaces_before(const uint8_t *text, size_t at, size_t least)
 }
 
 /* Returns true where an added token stands alone, with no letter of a word at either side. */
-static bool stands_alone(const wf_tok_encoder *e, const uint8_t *text, size_t n, size_t at,
+static bool stands_alone(wf_tok_encoder *e, const uint8_t *text, size_t n, size_t at,
                          size_t end)
 {
     const wf_tok_pattern *word = &e->tokenizer->word;
-    size_t begin, before = at > 0 ? character_before(text, at) : 0, behind = end;
+    size_t before = at > 0 ? character_before(text, at) : 0, begin, found;
+    size_t behind = end < n ? end + (size_t)wf_text_utf8_bytes(text[end]) : end;
 
     return !(at > 0 &&
-             wf_tok_pattern_find(word, &e->matcher, text, at, before, &begin, &end) > 0) &&
-           !(behind < n &&
-             wf_tok_pattern_find(word, &e->matcher, text, n, behind, &begin, &end) > 0 &&
-             begin == behind);
+             wf_tok_pattern_find(word, &e->matcher, text, at, before, &begin, &found) > 0) &&
+           !(end < n &&
+             wf_tok_pattern_find(word, &e->matcher, text, behind, end, &begin, &found) > 0);
 }
 
 typedef wf_status (*give_stretch)(wf_tok_encoder *e, const uint8_t *text, size_t n, bool first,
@@ -183,6 +183,7 @@ wf_status wf_tok_encode(wf_tok_encoder *e, const char *text, size_t bytes, int f
 
     e->ids = ids;
     e->error = error;
+    wf_tok_matcher_begin(&e->matcher, bytes);
     if (t->bytes)
         return encode_bytes(e, from, bytes);
     status = add_template(e, t->before, t->before_count, flags);

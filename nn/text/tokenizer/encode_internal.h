@@ -25,7 +25,7 @@ wf_status wf_tok_normalize(wf_tok_encoder *e, const uint8_t *text, size_t n, con
 enum { WF_TOK_INERT = 0x10000 };
 uint8_t *wf_tok_inert_new(void);
 /* One step of it, appended. */
-wf_status wf_tok_normalize_step(const wf_tok_step *step, const wf_tok_matcher *matcher,
+wf_status wf_tok_normalize_step(const wf_tok_step *step, wf_tok_matcher *matcher,
                                 const uint8_t *text, size_t n, wf_tok_bytes *to,
                                 wf_error *error);
 

@@ -125,7 +125,7 @@ static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n, wf
 #endif
 
 /* Finds the next match to replace: 1, 0 none, -1 it takes too long. */
-static int find(const wf_tok_step *step, const wf_tok_matcher *matcher, const uint8_t *text,
+static int find(const wf_tok_step *step, wf_tok_matcher *matcher, const uint8_t *text,
                 size_t n, size_t from, size_t *begin, size_t *end)
 {
     const uint8_t *found;
@@ -141,7 +141,7 @@ static int find(const wf_tok_step *step, const wf_tok_matcher *matcher, const ui
     return 1;
 }
 
-static wf_status replace(const wf_tok_step *step, const wf_tok_matcher *matcher,
+static wf_status replace(const wf_tok_step *step, wf_tok_matcher *matcher,
                          const uint8_t *text, size_t n, wf_tok_bytes *to, wf_error *error)
 {
     size_t from = 0, begin, end;
@@ -154,11 +154,11 @@ static wf_status replace(const wf_tok_step *step, const wf_tok_matcher *matcher,
         from = end;
     }
     if (found < 0)
-        return wf_error_set(error, WF_EDATA, "a pattern of the tokenizer takes too long here");
+        return wf_tok_pattern_slow(&step->pattern, error, from, n);
     return wf_tok_bytes_add(to, text + from, n - from) ? WF_OK : no_memory(error);
 }
 
-wf_status wf_tok_normalize_step(const wf_tok_step *step, const wf_tok_matcher *matcher,
+wf_status wf_tok_normalize_step(const wf_tok_step *step, wf_tok_matcher *matcher,
                                 const uint8_t *text, size_t n, wf_tok_bytes *to,
                                 wf_error *error)
 {

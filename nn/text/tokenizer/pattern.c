@@ -22,24 +22,6 @@ void wf_tok_pattern_free(wf_tok_pattern *pattern)
     (void)pattern;
 }
 
-bool wf_tok_matcher_open(wf_tok_matcher *m)
-{
-    *m = (wf_tok_matcher){0};
-    return true;
-}
-
-void wf_tok_matcher_close(wf_tok_matcher *m)
-{
-    (void)m;
-}
-
-int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
-                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end)
-{
-    (void)pattern, (void)m, (void)text, (void)n, (void)from, (void)begin, (void)end;
-    return -1;
-}
-
 #else
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -49,9 +31,7 @@ int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"         \
     "\\x{202f}\\x{205f}\\x{3000}"
 
-/* PCRE2's stack for its compiled code. What does not fit takes its interpreter, which has a
-   heap. */
-enum { STACK_FIRST = 32 << 10, STACK_MOST = 16 << 20, MOST_PATTERN = 1 << 14 };
+enum { MOST_PATTERN = 1 << 14 };
 
 /* Returns the construct that two of these syntaxes read in different ways. */
 static const char *differs(const char *at, bool in_class)
@@ -69,6 +49,7 @@ typedef struct spelling {
     const char *at, *end;
     wf_tok_bytes to;
     bool in_class, young; /* young: characters that PCRE2 does not know are spelled out */
+    bool lines;           /* ^ begins each line */
     bool ok;
 } spelling;
 
@@ -141,13 +122,29 @@ static const char *spell_property(spelling *s)
     return NULL;
 }
 
+/* Writes \Z and the ^ of lines by what PCRE2 tells from the end of a window, where it takes
+   these for decided. Returns false where something else is next. */
+static bool spell_end(spelling *s)
+{
+    if (!s->in_class && s->at[0] == '\\' && s->at[1] == 'Z') {
+        add_text(s, "(?=\\n?\\z)");
+        s->at += 2;
+        return true;
+    }
+    if (s->in_class || !s->lines || *s->at != '^')
+        return false;
+    add_text(s, "(?:\\A|(?<=\\n)(?!\\z))");
+    s->at++;
+    return true;
+}
+
 /* Writes the next construct, in PCRE2's syntax. Returns NULL, or the error. */
 static const char *spell_next(spelling *s)
 {
     const char *wrong = differs(s->at, s->in_class);
     const bool escape = *s->at == '\\' && s->at + 1 < s->end;
 
-    if (wrong || (escape && strchr("sS", s->at[1]) && spell_space(s)))
+    if (wrong || (escape && strchr("sS", s->at[1]) && spell_space(s)) || spell_end(s))
         return wrong;
     if (escape && s->young &&
         (strchr("dD", s->at[1]) || (strchr("pP", s->at[1]) && s->at + 2 < s->end)))
@@ -180,9 +177,10 @@ static bool is_old(void)
 
 /* Translates a pattern: \s spelled out, and the properties of young characters. Returns NULL,
    or the error. Owner: the caller. */
-static const char *translate(const char *from, size_t bytes, wf_tok_bytes *to)
+static const char *translate(const char *from, size_t bytes, bool lines, wf_tok_bytes *to)
 {
-    spelling s = {.at = from, .end = from + bytes, .young = is_old(), .ok = true};
+    spelling s = {
+        .at = from, .end = from + bytes, .young = is_old(), .lines = lines, .ok = true};
     const char *wrong = NULL;
 
     while (!wrong && s.at < s.end)
@@ -192,6 +190,18 @@ static const char *translate(const char *from, size_t bytes, wf_tok_bytes *to)
     return wrong || s.ok ? wrong : "out of memory";
 }
 
+static pcre2_code *compile(const char *spelled, uint32_t options)
+{
+    PCRE2_SIZE at;
+    int why;
+    pcre2_code *code =
+        pcre2_compile((PCRE2_SPTR)spelled, PCRE2_ZERO_TERMINATED, options, &why, &at, NULL);
+
+    if (code) /* slower without, and the same */
+        pcre2_jit_compile(code, PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+    return code;
+}
+
 const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, size_t bytes,
                                    wf_tok_pattern_syntax syntax, bool *unsupported)
 {
@@ -199,24 +209,23 @@ const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, si
         PCRE2_UTF | PCRE2_UCP | PCRE2_NO_UTF_CHECK | PCRE2_NEVER_BACKSLASH_C |
         (syntax == WF_TOK_PATTERN_RUBY ? PCRE2_MULTILINE : PCRE2_DOLLAR_ENDONLY);
     wf_tok_bytes spelled = {0};
-    const char *wrong = bytes > MOST_PATTERN        ? "a pattern has at most 16384 bytes"
-                        : memchr(text, '\0', bytes) ? "a pattern with NUL"
-                                                    : translate(text, bytes, &spelled);
+    const char *wrong = bytes > MOST_PATTERN ? "a pattern has at most 16384 bytes"
+                        : memchr(text, '\0', bytes)
+                            ? "a pattern with NUL"
+                            : translate(text, bytes, syntax == WF_TOK_PATTERN_RUBY, &spelled);
     uint32_t finds_nothing = 0;
-    PCRE2_SIZE at;
-    int why;
 
     *pattern = (wf_tok_pattern){0};
     *unsupported = wrong && wf_tok_wrong_code(wrong) != WF_ENOMEM;
     if (!wrong) {
-        pattern->code = pcre2_compile((PCRE2_SPTR)spelled.data, PCRE2_ZERO_TERMINATED, options,
-                                      &why, &at, NULL);
-        wrong = pattern->code ? NULL : "no regular expression that PCRE2 can read";
+        pattern->code = compile(spelled.data, options);
+        pattern->counted = compile(spelled.data, options | PCRE2_ANCHORED | PCRE2_AUTO_CALLOUT);
+        wrong = pattern->code && pattern->counted ? NULL
+                                                  : "no regular expression that PCRE2 can read";
     }
     wf_tok_bytes_free(&spelled);
-    if (!pattern->code)
+    if (wrong)
         return wrong;
-    pcre2_jit_compile(pattern->code, PCRE2_JIT_COMPLETE); /* slower without, and the same */
     pcre2_pattern_info(pattern->code, PCRE2_INFO_MATCHEMPTY, &finds_nothing);
     pattern->scan = wf_tok_scan_find(text, bytes);
     pattern->text = strndup(text, bytes);
@@ -230,46 +239,10 @@ const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, si
 void wf_tok_pattern_free(wf_tok_pattern *pattern)
 {
     pcre2_code_free(pattern->code);
+    pcre2_code_free(pattern->counted);
     free(pattern->classes);
     free(pattern->text);
     *pattern = (wf_tok_pattern){0};
-}
-
-bool wf_tok_matcher_open(wf_tok_matcher *m)
-{
-    m->data = pcre2_match_data_create(1, NULL);
-    m->context = pcre2_match_context_create(NULL);
-    m->stack = pcre2_jit_stack_create(STACK_FIRST, STACK_MOST, NULL);
-    if (m->context && m->stack)
-        pcre2_jit_stack_assign(m->context, NULL, m->stack);
-    return m->data && m->context && m->stack;
-}
-
-void wf_tok_matcher_close(wf_tok_matcher *m)
-{
-    pcre2_match_data_free(m->data);
-    pcre2_match_context_free(m->context);
-    pcre2_jit_stack_free(m->stack);
-    *m = (wf_tok_matcher){0};
-}
-
-int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
-                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end)
-{
-    const PCRE2_SIZE *found = pcre2_get_ovector_pointer(m->data);
-    int result =
-        pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK, m->data, m->context);
-
-    if (result == PCRE2_ERROR_JIT_STACKLIMIT)
-        result = pcre2_match(pattern->code, text, n, from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
-                             m->data, m->context);
-    if (result == PCRE2_ERROR_NOMATCH)
-        return 0;
-    if (result < 0)
-        return -1;
-    *begin = found[0];
-    *end = found[1];
-    return 1;
 }
 
 #endif

@@ -54,6 +54,7 @@ const char *wf_tok_scan_pattern(const char *name);
 
 typedef struct wf_tok_pattern {
     void *code;
+    void *counted;           /* the same, which matches at one place, and counts its steps */
     const wf_tok_scan *scan; /* NULL: the pattern is not known */
     uint8_t *classes;        /* for `scan` */
     char *text;              /* as it was given */
@@ -73,17 +74,33 @@ const char *wf_tok_pattern_compile(wf_tok_pattern *pattern, const char *text, si
                                    wf_tok_pattern_syntax syntax, bool *unsupported);
 void wf_tok_pattern_free(wf_tok_pattern *pattern);
 
+/* Bytes of a text that are looked at first; a match that needs more is counted. */
+enum { WF_TOK_WINDOW = 512 };
+
 /* The state of a thread that matches. */
 typedef struct wf_tok_matcher {
     void *data, *context, *stack;
+    size_t window;        /* WF_TOK_WINDOW; no other one finds anything else */
+    uint64_t steps, most; /* steps of counted matches in this text; the limit */
+    const char *at;       /* the place where a counted match is */
 } wf_tok_matcher;
 
 bool wf_tok_matcher_open(wf_tok_matcher *m);
 void wf_tok_matcher_close(wf_tok_matcher *m);
+/* Begins another text, of n bytes, whose patterns may take so many steps more. */
+void wf_tok_matcher_begin(wf_tok_matcher *m, size_t n);
 
-/* The first match from a place of valid text on: 1, 0 there is none, -1 it takes too long. */
-int wf_tok_pattern_find(const wf_tok_pattern *pattern, const wf_tok_matcher *m,
-                        const uint8_t *text, size_t n, size_t from, size_t *begin, size_t *end);
+/*
+ * Finds the first match from a place of valid text on: 1, 0 there is none, -1 it takes too
+ * long. A pattern does that looks at all of a text from each of its bytes, or tries more and
+ * more ways.
+ */
+int wf_tok_pattern_find(const wf_tok_pattern *pattern, wf_tok_matcher *m, const uint8_t *text,
+                        size_t n, size_t from, size_t *begin, size_t *end);
+
+/* Sets the error of the last: WF_EDATA, with the pattern, the place and the text's length. */
+wf_status wf_tok_pattern_slow(const wf_tok_pattern *pattern, wf_error *error, size_t at,
+                              size_t n);
 
 /* Returns the end of the match that begins at `at`; `at` where there is none. */
 static inline size_t wf_tok_pattern_scan(const wf_tok_pattern *pattern, const uint8_t *text,

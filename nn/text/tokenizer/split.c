@@ -70,13 +70,6 @@ static int match(const cutting *c, const wf_tok_step *s, size_t at, size_t *begi
                                       end);
 }
 
-static wf_status too_long(const cutting *c, size_t at)
-{
-    return wf_error_set(c->e->error, WF_EDATA,
-                        "a pattern of the tokenizer takes too long at byte %zu of %zu", at,
-                        c->n);
-}
-
 /* Returns true where a step cuts words by a known pattern, which matches all of a text, and is
    the last one. */
 static bool cuts_words(const cutting *c, const wf_tok_step *s)
@@ -95,7 +88,7 @@ static wf_status split_words(cutting *c, const wf_tok_step *s)
         end = wf_tok_pattern_scan(&s->pattern, c->text, c->n, at);
         if (!end &&
             wf_tok_pattern_find(&s->pattern, &e->matcher, c->text, c->n, at, &begin, &end) <= 0)
-            return too_long(c, at);
+            return wf_tok_pattern_slow(&s->pattern, e->error, at, c->n);
         if (!wf_tok_bpe_word(e->bpe, c->text + at, end - at, c->n - at, e->ids))
             return no_memory(e);
     }
@@ -113,7 +106,7 @@ static wf_status split(cutting *c, const wf_tok_step *s)
         at = end;
     }
     if (found < 0)
-        return too_long(c, at);
+        return wf_tok_pattern_slow(&s->pattern, c->e->error, at, c->n);
     if (s->split == WF_TOK_SPLIT_KEPT)
         c->begin = c->n;
     return status == WF_OK ? give(c, c->n) : status;

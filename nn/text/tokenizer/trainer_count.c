@@ -121,13 +121,13 @@ wf_status wf_tok_count(wf_tok_counter *c, const char *text, size_t bytes, wf_err
 
     if (!wf_tok_valid_text(&c->valid, &from, &bytes))
         return no_memory(error);
+    wf_tok_matcher_begin(&c->matcher, bytes);
     for (size_t at = 0, begin, end; at < bytes; at = end) {
         begin = at;
         end = wf_tok_pattern_scan(pattern, from, bytes, at);
         if (!end &&
             wf_tok_pattern_find(pattern, &c->matcher, from, bytes, at, &begin, &end) <= 0)
-            return wf_error_set(error, WF_EDATA,
-                                "the pattern of words takes too long at byte %zu", at);
+            return wf_tok_pattern_slow(pattern, error, at, bytes);
         if (end - begin > WF_TOK_MOST_WORD)
             return wf_error_set(error, WF_EDATA,
                                 "a word of %zu bytes; at most %d are supported", end - begin,
