@@ -19,6 +19,9 @@ set(weft_not_address
     apps.cli_plans
     # programs that hwloc leaves memory in; parallel.test_output runs the writer
     apps.planted_files
+    # the loops of attention are run by kernels.test_attention_simd, a cache by apps.gpt_generate and
+    # apps.test_generate_memory; these compare bits of many shapes, which the plain build's do
+    test_cache test_attention_cached test_attention_bf16
     # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora
     test_lora apps.adamw8bit apps.pipeline apps.qlora)
 
