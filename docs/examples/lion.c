@@ -1,12 +1,13 @@
 /*
- * lion.c - an optimizer of one's own: Lion (Chen et al. 2023) between wf_par_reduce, after which
- * every gradient is complete, and wf_par_optimizer_step.
+ * lion.c - an optimizer of one's own: Lion (Chen et al. 2023) between wf_par_reduce, after
+ * which every gradient is complete, and wf_par_optimizer_step.
  *
- *     c = beta1 m + (1 - beta1) g,  p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 - beta2) g
+ *     c = beta1 m + (1 - beta1) g,  p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 -
+ *     beta2) g
  *
- * Its momentum lies like the gradients, whatever the strategy: each rank has the part that it updates.
- * The update is by elements, so any layout has the same bits. The last line is done by Weft's SGD
- * without momentum, which takes sign(c) as the gradient.
+ * Its momentum lies like the gradients, whatever the strategy: each rank has the part that it
+ * updates. The update is by elements, so any layout has the same bits. The last line is done by
+ * Weft's SGD without momentum, which takes sign(c) as the gradient.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,7 +86,8 @@ static wf_tensor *cross_entropy(wf_nn_module *model, const wf_par_batch *batch)
                                wf_par_batch_tensor(batch, "targets"));
 }
 
-/* Reads a dataset that is a function of the step and the sequence's number: token t, then 5 t + 3. */
+/* Reads a dataset that is a function of the step and the sequence's number: token t, then 5 t +
+   3. */
 static wf_status read_data(void *self, int64_t step, int64_t first, int64_t count,
                            void *const *field, wf_error *error)
 {
