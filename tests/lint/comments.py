@@ -104,7 +104,7 @@ SAMPLES = {
         ("core/a.c", "/* short */\nint x; /* a */\n", []),
         ("core/wide.c", "\n/* " + "w " * 50 + "*/\n", [2]),
         ("core/torn.h", "struct a {\n    bool\n        b; /* torn\n           apart */\n};\n", [1]),
-        ("apps/wide.c", "/* " + "w " * 50 + "*/\n", []),
+        ("apps/gpt_train/wide.c", "/* " + "w " * 50 + "*/\n", []),
     ],
     "riddles": [
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),
