@@ -47,7 +47,7 @@ void draw_module(maker *m)
         return;
     *part = (submodule){.first = p->n_steps, .in = in};
     m->inside = part;
-    p->step[part->first].out[0] = p->n_values; /* with or without such a step */
+    p->step[part->first].out[0] = p->n_values; /* set even if no step follows */
     for (int i = 0; i < steps; i++)
         if (draw_one_in(&m->d, 5))
             draw_move(m);

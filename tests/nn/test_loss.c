@@ -24,7 +24,7 @@ static wf_nn_gpt_config config_of(const char *family)
     return config;
 }
 
-/* Tokens, or targets, of `batch` sequences: any, but the same whoever holds them. */
+/* Tokens, or targets, of `batch` sequences: any, but the same on all layouts. */
 static wf_tensor *any_tokens(model_rank *r, int64_t batch, int64_t vocabulary, uint64_t which)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(TOKENS)};
@@ -178,8 +178,7 @@ static void without_a_tape(void)
         .options = {.tp = 2, .dp = 2}, .config = config_of("gpt2"), .body = evaluate});
 }
 
-/* Frozen parameters get no gradient, and the others the same one: all but the head's weight,
-   then the head's weight alone. */
+/* Frozen parameters get no gradient, others the same: all but the head's, then that alone. */
 static wf_status freeze(model_rank *r, void *arg)
 {
     wf_nn_parameter *head = r->model->head->weight;
