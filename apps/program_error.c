@@ -1,4 +1,5 @@
-/* apps/program_error.c - errors of the library with fields of options as flags; see apps/program.h. */
+/* apps/program_error.c - errors of the library with fields of options as flags; see
+   apps/program.h. */
 #include "apps/options/options_table.h"
 #include "apps/program.h"
 #include "parallel/flag_names.h"

@@ -58,8 +58,7 @@ void wf_context_close(wf_context *ctx)
     while (ctx->device->memory && ctx->n_owned > 0) /* the pool does not know what is in use */
         wf_tensor_release(ctx->owned[--ctx->n_owned]);
     wf_handles_close(ctx);
-    wf_pool_close(
-        ctx->pool); /* this frees the data of tensors that somebody still holds, too */
+    wf_pool_close(ctx->pool); /* frees the data of tensors that are still held, too */
     wf_blocks_close(&ctx->blocks);
     ctx->device->close(ctx->device);
     for (int i = 0; i < WF_EXTENSIONS; i++)

@@ -233,7 +233,7 @@ WF_API wf_dtype wf_context_storage(wf_context *ctx, wf_dtype dtype);
  * long. */
 WF_API const char *wf_context_enter(wf_context *ctx, const char *path);
 
-/** wf_context_point - name the point of that module that was passed last, for errors in
+/** wf_context_point - names the point of that module that was passed last, for errors in
  * backward; it stays alive as long as the tape. */
 WF_API void wf_context_point(wf_context *ctx, const char *point);
 

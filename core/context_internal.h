@@ -55,12 +55,12 @@ struct wf_context {
     double repeated;       /* 1 - wf_context_model_share */
     wf_trace *trace;       /* NULL: none is kept */
     wf_pace *pace;         /* NULL: ops take what they take */
-    const wf_oplog *oplog; /* NULL: nobody writes down what is done */
+    const wf_oplog *oplog; /* NULL: ops are not logged */
     int64_t phase_start, action_start;
     struct wf_handles
         *handles;            /* NULL: ends of tensors are not kept (core/handles_internal.h) */
     struct wf_graph *graph;  /* the graph that is being captured, or NULL */
-    wf_op_observer *observe; /* NULL: nobody looks at results */
+    wf_op_observer *observe; /* NULL: results are not inspected */
     void *observer_arg;
     void (*warning)(void *self, const char *text); /* NULL: nothing is said */
     void *warning_self;

@@ -4,7 +4,7 @@
  * wf_context_options.debug_handles, or a build with -DWEFT_DEBUG_HANDLES=ON. Without it every
  * use of a handle costs a comparison at most.
  *
- * In the mode the description of a tensor that nobody holds is kept with its end, and its
+ * In the mode the description of a tensor without holders is kept with its end, and its
  * memory is filled with NaNs and used again late: a function that is given such a handle fails
  * with WF_EINVAL and names the scope that closed. Memory of outputs has zones around it that
  * are looked at after each kernel. Of the last 65,536 tensors that ended the end is known.

@@ -1,5 +1,5 @@
 /*
- * core/op.h - an op, for everybody who adds one (inside the tree or in an application).
+ * core/op.h - an op, for authors of ops (inside the tree or in an application).
  *
  * The signature says shapes and layouts at once: "...k,nk->...n".
  *   - one letter per dim; the same letter has the same size and is split together everywhere

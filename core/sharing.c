@@ -78,7 +78,7 @@ void wf_shared_drop(wf_shared *shared, int parts)
         wf_result_drop(shared->results);
     wf_pool_give(s->pool, shared->data, shared->bytes, WF_MEMORY_ACTIVATION);
     wf_pool_give(s->pool, shared, sizeof *shared, WF_MEMORY_WORKSPACE);
-    s->refs--; /* not the last: whoever has the lock has one */
+    s->refs--; /* not the last: the lock's holder has one */
 }
 
 void wf_shared_release(wf_shared *shared)

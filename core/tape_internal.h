@@ -62,7 +62,7 @@ struct wf_tape {
 
 extern const wf_op wf_source_op;
 
-/* Let go of what a node holds, once nobody needs it any more; adopted tapes stay. */
+/* Let go of what a node holds, once it is not needed any more; adopted tapes stay. */
 void wf_node_forget(wf_context *ctx, node *n);
 
 /* Keep operand i of a call, or what recomputes it, as far as the gradient reads it. */
@@ -135,7 +135,7 @@ wf_status wf_node_step_back_joined(int passes, wf_tape *const *tape, node *const
 /* Call a node's hook, which finds leaves settled. */
 wf_status wf_node_call_hook(wf_tape *tape, node *n);
 
-/* Whoever looks at leaves now finds in each a gradient of its own. */
+/* A look at leaves now finds in each a gradient of its own. */
 wf_status wf_tape_settle(wf_tape *tape);
 
 #endif

@@ -36,7 +36,7 @@ typedef struct wf_trace wf_trace;
 /**
  * wf_trace_open - opens an empty trace with room for `capacity` events
  *
- * Owner:   caller; wf_trace_close (NULL is allowed), after nobody writes to it any more
+ * Owner:   caller; wf_trace_close (NULL is allowed), after the last write to it
  * Errors:  WF_ENOMEM; result is then NULL
  */
 WF_API wf_trace *wf_trace_open(int64_t capacity, wf_error *error);

@@ -32,15 +32,15 @@ typedef struct wf_elementwise {
     void (*lanes[3])(const float *const *in, const float *number, float *const *out, int64_t n);
 } wf_elementwise;
 
-/** wf_elementwise_cpu - runs those of this machine's instruction set over the call, by all
- * threads of the rank;
- * wf_elementwise_workspace - what it needs where tensors are stored as bf16. */
+/** wf_elementwise_cpu - runs an op's lanes for this machine's instruction set over a call, on
+ * all threads of the rank;
+ * wf_elementwise_workspace - returns the workspace bytes that it needs for bf16 tensors. */
 WF_API wf_status wf_elementwise_cpu(const wf_call *call, void *workspace,
                                     const wf_elementwise *op);
 WF_API size_t wf_elementwise_workspace(const wf_call *call);
 
-/** wf_elementwise_backward - the op of gradients, of what the forward op saved and its output's
- * gradient; its outputs are the gradients of the first operands. */
+/** wf_elementwise_backward - computes gradients by an op of the saved tensors and the output's
+ * gradient, whose outputs are the gradients of the first operands. */
 WF_API void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbers);
 
 WF_END_DECLS

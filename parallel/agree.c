@@ -67,7 +67,7 @@ static void take_lower(void *into, const void *from, size_t bytes)
         *a = *b;
 }
 
-/* Some rank has failed: everybody learns what the first of them has to say. */
+/* Some rank has failed: all learn the first one's error. */
 static wf_status tell(wf_par *par, wf_error *mine)
 {
     failure first = {wf_context_rank(par->ctx), *mine};

@@ -20,8 +20,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_op_check_operand - one operand: its shape and the range of its numbers: whole ones, as
- * i32, where the op takes those (wf_op.integers), else floats of the device. */
+/** wf_op_check_operand - the shape of one operand, and the range of its random numbers: i32
+ * where the op takes integers (wf_op.integers), else floats. */
 typedef struct wf_op_check_operand {
     int ndim;
     wf_dim dim[WF_MAX_DIMS]; /* small ones, which the mesh may cut unevenly */

@@ -1,4 +1,5 @@
-/* parallel/flag_names.h - errors of the library as a program with flags prints them. */
+/* parallel/flag_names.h - prints errors of the library with the flags of a program: a text that
+   names a field of options, ".seq_len", names the flag that sets it, "--seq-len". */
 #ifndef WF_PARALLEL_FLAG_NAMES_H
 #define WF_PARALLEL_FLAG_NAMES_H
 
@@ -7,14 +8,19 @@
 
 WF_BEGIN_DECLS
 
-/** wf_flag_of - writes the flag of a field of options to `to`, "--seq-len"; returns its length,
- * 0: the field has none */
+/**
+ * wf_flag_of - writes the flag that sets a field of options, "--seq-len"
+ *
+ * @param arg    the program's own
+ * @param field  its name, `length` bytes, not ended by 0
+ * @param to     [size], the flag
+ * Returns:      its length; 0: no flag sets the field
+ */
 typedef size_t wf_flag_of(const void *arg, const char *field, size_t length, char *to,
                           size_t size);
 
 /**
- * wf_flags_format - copies an error of the library, with the fields that it names by their
- * designators, ".seq_len", as the flags that set them
+ * wf_flags_format - copies an error text, with flags in place of the names of fields
  *
  * @param size  of `to`, 1 at least; what is longer is cut
  * Returns:     to
@@ -22,11 +28,12 @@ typedef size_t wf_flag_of(const void *arg, const char *field, size_t length, cha
 WF_API char *wf_flags_format(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
                              size_t size);
 
-/** wf_flags_report - from now on wf_par_report_line prints flags for the fields of options that
- * its texts name; NULL: fields */
+/** wf_flags_report - makes wf_par_report_line print flags from now on; flag_of NULL: names of
+ * fields again. For the process; arg stays alive as long. */
 WF_API void wf_flags_report(wf_flag_of *flag_of, const void *arg);
 
-/** wf_flags_reported - a text as that prints it: itself, or `to` with flags in it */
+/** wf_flags_reported - returns a text as wf_par_report_line prints it: itself, or `to`, of
+ * `size` bytes, with flags in it */
 WF_API const char *wf_flags_reported(const char *text, char *to, size_t size);
 
 WF_END_DECLS

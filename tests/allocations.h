@@ -1,6 +1,7 @@
 /*
- * tests/allocations.h - memory that can be made to end. A test links weft_failing_allocations, which puts its own between
- * the test and the system's malloc, calloc, realloc, strdup and strndup.
+ * tests/allocations.h - memory that can be made to end. A test links weft_failing_allocations,
+ * which puts its own between the test and the system's malloc, calloc, realloc, strdup and
+ * strndup.
  */
 #ifndef WF_TESTS_ALLOCATIONS_H
 #define WF_TESTS_ALLOCATIONS_H
@@ -9,12 +10,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The work is done again and again, until no allocation fails: each fails once, with what comes after it, is told as
-   WF_ENOMEM in words, and leaves nothing behind that a sanitizer finds. There are to be `least` at least. */
+/* The work is done again and again, until no allocation fails: each fails once, with what comes
+   after it, is told as WF_ENOMEM in words, and leaves nothing behind that a sanitizer finds.
+   There are to be `least` at least. */
 void each_allocation_fails(wf_status (*work)(wf_error *error), int64_t least);
 
-/* Whether what is allocated from here on counts, and may fail: for work that begins or ends with what is none of it.
-   It does at first. */
+/* Sets whether allocations count from here on, and may fail: for work that begins or ends with
+   others. They do at first. */
 void allocations_matter(bool so);
 
 /* Allocations that succeed from here on; INT64_MAX: all. */

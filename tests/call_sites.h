@@ -1,7 +1,8 @@
 /*
- * tests/call_sites.h - which of many calls a test makes fail, one at a time. Calls are alike where the functions that led to
- * them are: what follows a failure is the same code then. Of those that are alike the first and the last are chosen; with
- * WEFT_EVERY_CALL in the environment all are.
+ * tests/call_sites.h - which of many calls a test makes fail, one at a time. Calls are alike
+ * where the functions that led to them are: what follows a failure is the same code then. Of
+ * those that are alike the first and the last are chosen; with WEFT_EVERY_CALL in the
+ * environment all are.
  */
 #ifndef WF_TESTS_CALL_SITES_H
 #define WF_TESTS_CALL_SITES_H

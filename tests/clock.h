@@ -4,7 +4,8 @@
 
 #include <time.h>
 
-/* Returns the seconds of a clock: CLOCK_MONOTONIC's, or those that the process has computed (CLOCK_PROCESS_CPUTIME_ID). */
+/* Returns the seconds of a clock: CLOCK_MONOTONIC's, or those that the process has computed
+   (CLOCK_PROCESS_CPUTIME_ID). */
 static inline double wf_test_clock(clockid_t clock)
 {
     struct timespec t;

@@ -18,7 +18,8 @@ typedef struct wf_test {
 
 int wf_test_main(const char *suite, const wf_test *tests);
 
-/* Say why this program cannot test anything on this machine; CTest then reports it as skipped. */
+/* Say why this program cannot test anything on this machine; CTest then reports it as
+   skipped. */
 void wf_test_skip_all(const char *why);
 
 /* Remove a file, or a directory with all that is below it; links are not followed. */

@@ -1,6 +1,7 @@
 /*
- * tests/sanitizer.h - whether this is a sanitizer's build, where a test does less of what repeats: the
- * values are looked at in every other build, and code that has run once has been looked at.
+ * tests/sanitizer.h - whether this is a sanitizer's build, where a test does less of what
+ * repeats: the values are looked at in every other build, and code that has run once has been
+ * looked at.
  */
 #ifndef WF_TESTS_SANITIZER_H
 #define WF_TESTS_SANITIZER_H

@@ -26,7 +26,7 @@ struct app_block_reader {
     const wf_tok *tokenizer;
     app_block_file *file; /* the one that is read, or NULL */
     const char *name;
-    int64_t at; /* where the next block begins */
+    int64_t at; /* offset of the next block */
     bool lines;
 };
 
@@ -147,7 +147,7 @@ static bool read_part(const app_block *b, char *to, size_t count, int64_t from, 
     return true;
 }
 
-/* How many of these bytes may be given; 0: there is no place to cut. */
+/* Returns how many of these bytes may be given; 0: they have no place to cut. */
 static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
 {
     const char *last;
@@ -158,7 +158,8 @@ static size_t cut(const app_block_reader *r, const char *text, size_t bytes)
     return last ? (size_t)(last + 1 - text) : 0;
 }
 
-/* As many bytes as it takes until there is a place to cut among the last ones, or the file ends. */
+/* As many bytes as it takes until there is a place to cut among the last ones, or the file
+   ends. */
 static bool find_end(app_block_reader *r, app_block *b, wf_error *error)
 {
     size_t wanted = BLOCK, given = 0;

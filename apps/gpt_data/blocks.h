@@ -1,6 +1,6 @@
 /*
- * apps/gpt_data/blocks.h - files, one after the other, in blocks: one thread at a time says which part of a file comes
- * next, and any number of threads read their parts.
+ * apps/gpt_data/blocks.h - files, one after the other, in blocks: one thread at a time says
+ * which part of a file comes next, and any number of threads read their parts.
  */
 #ifndef WF_APPS_GPT_DATA_BLOCKS_H
 #define WF_APPS_GPT_DATA_BLOCKS_H
@@ -26,17 +26,19 @@ typedef struct app_block_reader app_block_reader;
 app_block_reader *app_block_open(char *const *files, int64_t count, const wf_tok *tokenizer);
 void app_block_close(app_block_reader *reader);
 
-/* Where the next block lies, of what a file had when it was opened; false behind the last one, or where there was an error:
-   WF_EIO, WF_ENOMEM. One thread at a time. */
+/* Finds the next block of the part that a file had when it was opened; false after the last
+   one, or after an error: WF_EIO, WF_ENOMEM. One thread at a time. */
 bool app_block_next(app_block_reader *reader, app_block *block, wf_error *error);
 
 /* Its text. Errors: WF_EIO, WF_ENOMEM. */
 wf_status app_block_read(app_block *block, wf_error *error);
 
-/* The number of the line that begins at this byte of a block that was read, from 1 on; 0: the file can no longer be read. */
+/* The number of the line that begins at this byte of a block that was read, from 1 on; 0: the
+   file can no longer be read. */
 int64_t app_block_line(const app_block *block, size_t byte);
 
-/* The block is not needed any more, but for its room. One thread at a time, as app_block_next. */
+/* The block is not needed any more, but for its room. One thread at a time, as
+   app_block_next. */
 void app_block_release(app_block *block);
 
 #endif

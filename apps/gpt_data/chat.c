@@ -1,4 +1,5 @@
-/* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are trained. */
+/* apps/gpt_data/chat.c - gpt_data chat: conversations as token ids, and which of them are
+   trained. */
 #include "nn/text/chat/chat.h"
 #include "nn/dataset/file_kind.h"
 #include "nn/dataset/megatron_writer.h"
@@ -26,7 +27,7 @@ typedef struct encoded {
     size_t *ends;
     size_t count, room;
     int64_t ones;        /* ids that are trained */
-    int64_t at, at_mask; /* where both go */
+    int64_t at, at_mask; /* offsets in both outputs */
 } encoded;
 
 typedef struct worker {
@@ -143,7 +144,8 @@ static wf_status write_block(void *arg, void *result, wf_error *error)
     return error->code;
 }
 
-/* Both pairs of files, which get their names together: data without its mask would be trained whole. */
+/* Both pairs of files, which get their names together: data without its mask would be trained
+   whole. */
 static wf_status write_all(job *j, const char *mask_prefix, wf_error *error)
 {
     app_bad_rows bad = {.count = 0};
@@ -208,7 +210,7 @@ static wf_status check(job *j, wf_error *error)
 
         if (fd >= 0)
             close(fd);
-        if (text) /* what cannot be opened or read is refused as it is read */
+        if (text) /* a path that cannot be opened or read is refused as it is read */
             return wf_error_set(error, WF_EINVAL,
                                 "chat: %s does not end in .jsonl and has no rows of JSON: a "
                                 "conversation is a line of JSON",

@@ -1,4 +1,5 @@
-/* apps/gpt_data/commands.h - the commands of gpt_data. Errors: as of what they read and write. */
+/* apps/gpt_data/commands.h - the commands of gpt_data. Errors: as of what they read and
+   write. */
 #ifndef WF_APPS_GPT_DATA_COMMANDS_H
 #define WF_APPS_GPT_DATA_COMMANDS_H
 

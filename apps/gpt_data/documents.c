@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A block on its way: somebody has it, it has come to something, its place in the order is known. */
+/* A block on its way: somebody has it, it has come to something, its place in the order is
+   known. */
 typedef enum place_state { FREE, TAKEN, WORKED, ORDERED } place_state;
 
 typedef struct place {
@@ -27,7 +28,7 @@ typedef struct world {
     int64_t turn;   /* the first one that is not in order yet */
     bool ends;      /* nothing more is read */
     int64_t failed; /* the first block with an error */
-    wf_error error; /* what it came to */
+    wf_error error; /* the error of its block */
     pthread_mutex_t lock;
     pthread_cond_t changed;
 } world;
@@ -75,7 +76,8 @@ static wf_status work_on_line(const app_document_work *work, void *own, const ch
     return p->error.code;
 }
 
-/* A line that is no good is worked on again under a name that says which one it is: for others nobody counts lines. */
+/* A line that is no good is worked on again under a name that says which one it is: for others
+   nobody counts lines. */
 static void tell_line(const app_document_work *work, void *own, char *line, size_t bytes,
                       place *p)
 {
@@ -91,7 +93,8 @@ static void tell_line(const app_document_work *work, void *own, char *line, size
         p->error = first;
 }
 
-/* What is wrong with a row, and not with the machine, may be left out. */
+/* Leaves out a row with an error of its own, where that is asked for; errors of the machine
+   stay. */
 static void leave_out(const app_document_work *work, place *p)
 {
     if (!work->bad || p->error.code == WF_ENOMEM || p->error.code == WF_EIO)
@@ -122,7 +125,7 @@ static void work_on_lines(const app_document_work *work, void *own, place *p)
     }
 }
 
-/* What block `number` came to is an error, unless an earlier one did. No more are read. */
+/* Records the error of block `number`, unless an earlier block failed. No more are read. */
 static void fail(world *w, int64_t number, const wf_error *error)
 {
     if (number < w->failed) {
@@ -165,7 +168,8 @@ static void put_in_order(world *w)
     }
 }
 
-/* A block whose place in the order is known, and that nobody has finished yet; -1: there is none. */
+/* A block whose place in the order is known, and that nobody has finished yet; -1: there is
+   none. */
 static int64_t find_ordered(const world *w)
 {
     for (int64_t i = w->turn > w->place_count ? w->turn - w->place_count : 0; i < w->turn; i++)
@@ -174,7 +178,8 @@ static int64_t find_ordered(const world *w)
     return -1;
 }
 
-/* The rest of a block's way, in any order; the lock is held before and after, here and below. */
+/* The rest of a block's way, in any order; the lock is held before and after, here and
+   below. */
 static void finish_block(world *w, int64_t number)
 {
     place *p = &w->places[number % w->place_count];

@@ -114,7 +114,7 @@ static wf_status check_pack(const app_gpt_data_request *q, bool pack, wf_error *
     return WF_OK;
 }
 
-/* What each command takes beside its files. */
+/* Checks the options of each command beside its files. */
 static wf_status check(const app_gpt_data_request *q, wf_error *error)
 {
     bool tokenize = strcmp(q->command, "tokenize") == 0, show = strcmp(q->command, "show") == 0,

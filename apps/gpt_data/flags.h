@@ -19,8 +19,7 @@ typedef struct app_gpt_data_request {
     int64_t vocabulary, seq_len;                 /* 0: not given */
     int threads;
     bool append_eod, special_tokens, cuts, skips, help;
-    const char
-        *longer; /* what comes of documents that are longer than a window; NULL: refuse */
+    const char *longer; /* treatment of documents that are longer than a window; NULL: refuse */
 } app_gpt_data_request;
 
 extern const char app_gpt_data_help[];

@@ -1,4 +1,5 @@
-/* apps/gpt_data/pack.c - gpt_data pack: documents into windows of the length that is trained on. */
+/* apps/gpt_data/pack.c - gpt_data pack: documents into windows of the length that is trained
+   on. */
 #include "nn/dataset/megatron_writer.h"
 #include "nn/dataset/packing.h"
 #include "nn/dataset/source.h"

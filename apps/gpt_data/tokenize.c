@@ -15,9 +15,9 @@ typedef struct job {
 /* The ids of a block's documents. */
 typedef struct encoded {
     wf_tok_ids ids;
-    size_t *ends; /* where documents end; the last one may go on in the next block */
+    size_t *ends; /* ends of documents; the last one may continue in the next block */
     size_t count, room;
-    int64_t at; /* where its ids go */
+    int64_t at; /* offset of its ids */
 } encoded;
 
 typedef struct worker {

@@ -9,7 +9,7 @@
 typedef struct job {
     wf_tok *untrained;
     wf_tok_counter *total;
-    wf_error error; /* what adding up came to */
+    wf_error error; /* an error of adding up */
     pthread_mutex_t lock;
 } job;
 

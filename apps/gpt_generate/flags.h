@@ -13,7 +13,7 @@ typedef struct app_generate_request {
     app_model_run run;
     const char *prompt, *prompts; /* one text, or a file of them */
     const char *system,
-        *chat_template; /* what the system says in a chat; NULL, or a template by name */
+        *chat_template; /* the system's message in a chat; NULL, or a template by name */
     const char *chat_variables, *ignored_fields;  /* for a chat; NULL: none */
     const char *stop, *stops[APP_GENERATE_STOPS]; /* stop: that of the flag which is read */
     int64_t n_stops;

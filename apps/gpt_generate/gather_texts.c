@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A text as bytes: this, then ids, log probabilities, the likeliest and theirs, the text. Both sides are one program. */
+/* A text as bytes: this, then ids, log probabilities, the likeliest and theirs, the text. Both
+   sides are one program. */
 typedef struct header {
     int64_t index, count, prompt;
     uint64_t text;

@@ -23,7 +23,7 @@ typedef struct job {
     int32_t ends[MOST_ENDS];
     wf_gen_options options;
     app_output output;
-    wf_memory_report memory; /* what a plan says */
+    wf_memory_report memory; /* a plan's memory */
 } job;
 
 static void add_end(job *j, int64_t id)
@@ -53,7 +53,7 @@ static void tell_beyond(const job *j, const wf_par_pretrained_ends *ends)
             (long long)j->source.config.vocabulary, (long long)first);
 }
 
-/* What ends a text: what the folder of the model says, and the tokenizer. */
+/* Finds the ids that end a text: those of the model's folder, and the tokenizer's. */
 static wf_status find_ends(job *j, wf_error *error)
 {
     wf_par_pretrained_ends ends = {.count = 0};
@@ -100,7 +100,8 @@ static wf_status list_texts(job *j, wf_error *error)
     return WF_OK;
 }
 
-/* The largest of what is computed at once: the longest prompt in its chunks, then a token of each text. */
+/* The largest of what is computed at once: the longest prompt in its chunks, then a token of
+   each text. */
 static void plan_texts(job *j, wf_gen_engine *e)
 {
     int64_t longest =

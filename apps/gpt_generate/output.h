@@ -1,5 +1,5 @@
-/* apps/gpt_generate/output.h - texts as they are printed: in the order of their prompts, each as soon as it and
-   those before it are whole; a single one while it comes. */
+/* apps/gpt_generate/output.h - texts as they are printed: in the order of their prompts, each
+   as soon as it and those before it are whole; a single one while it comes. */
 #ifndef WF_APPS_GPT_GENERATE_OUTPUT_H
 #define WF_APPS_GPT_GENERATE_OUTPUT_H
 
@@ -26,7 +26,8 @@ typedef struct app_output {
 wf_status app_output_open(app_output *o, wf_error *error);
 void app_output_close(app_output *o);
 
-/* Events of wf_gen_run, for the ranks whose texts are printed; arg is the app_output. Any thread calls them. */
+/* Events of wf_gen_run, for the ranks whose texts are printed; arg is the app_output. Any
+   thread calls them. */
 void app_output_token(void *arg, const wf_gen_text *t);
 void app_output_finished(void *arg, wf_gen_text *t);
 

@@ -27,7 +27,7 @@ static wf_tok_ids *add(app_prompts *p, wf_error *error)
     return &p->ids[p->count++];
 }
 
-/* What reading takes from hand to hand. */
+/* The state of reading prompts. */
 typedef struct reading {
     const app_generate_request *request;
     app_prompts *prompts;
@@ -35,7 +35,7 @@ typedef struct reading {
     wf_chat_template *template; /* NULL: no conversations */
     wf_chat_writer *writer;
     int64_t vocabulary;
-    const char *name; /* where the prompt is from */
+    const char *name; /* the prompt's source */
 } reading;
 
 static wf_status end_ids(const reading *r, const wf_tok_ids *ids, wf_error *error)

@@ -9,11 +9,12 @@ typedef struct app_prompts {
     wf_tok_ids *ids; /* [count] */
     int64_t count, room;
     int64_t longest;      /* tokens */
-    int64_t longest_line; /* where in --prompts that one is; 0: it is of no file */
+    int64_t longest_line; /* its line in --prompts; 0: it is of no file */
 } app_prompts;
 
-/* The prompts of a request. tokenizer_path: where a chat template is looked for; vocabulary: ids are below. Owner: caller, app_prompts_free, also after an error.
-   Errors: WF_EIO, WF_EDATA (file and line), WF_EINVAL (a prompt without a token), WF_ENOMEM. */
+/* The prompts of a request. tokenizer_path: where a chat template is looked for; vocabulary:
+   ids are below. Owner: caller, app_prompts_free, also after an error. Errors: WF_EIO, WF_EDATA
+   (file and line), WF_EINVAL (a prompt without a token), WF_ENOMEM. */
 wf_status app_prompts_read(const app_generate_request *q, const wf_tok *tokenizer,
                            const char *tokenizer_path, int64_t vocabulary, app_prompts *prompts,
                            wf_error *error);

@@ -80,7 +80,7 @@ void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
     wf_job_add_path(run->job, name, file);
 }
 
-/* Of a rank: the model whole, or split over tp; dp copies of it. */
+/* Returns the options of a rank: the model whole, or split over tp; dp copies of it. */
 static wf_par_options options_of(const app_model_run *run, const wf_gen_model *source,
                                  bool plan)
 {

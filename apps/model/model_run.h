@@ -1,4 +1,5 @@
-/* apps/model/model_run.h - a model that is run and not trained: which one, on what ranks, with which tokenizer. */
+/* apps/model/model_run.h - a model that is run and not trained: which one, on what ranks, with
+   which tokenizer. */
 #ifndef WF_APPS_MODEL_MODEL_RUN_H
 #define WF_APPS_MODEL_MODEL_RUN_H
 
@@ -15,8 +16,8 @@ typedef struct app_model_run {
     int64_t tp, dp, threads;       /* threads 0: the machine's cores, shared out */
     const char *device;            /* auto, cpu or cuda; checked, it is cpu or cuda */
     const char *pp;                /* NULL; what is said instead is refused */
-    wf_job
-        *job; /* what the processes of the run must have alike; NULL: this process is alone */
+    /* facts that all processes of the run must have alike; NULL: this process is alone */
+    wf_job *job;
 } app_model_run;
 
 #define APP_MODEL_RUN_STANDARD                                                                 \
@@ -60,32 +61,33 @@ typedef struct app_model_run {
     "                           number (default: as adapters were trained, else same)\n"
 
 /*
- * Of several processes what they compare: their flags, but for a host's threads, and for files, whose content counts. To
- * be called when flags are read; app_model_run_content adds what the model and other files hold. Owner: caller, of
- * run->job, wf_job_free.
+ * Makes the facts that several processes compare: their flags, but for a host's threads, and
+ * for files, whose content counts. Called when flags are read; app_model_run_content adds what
+ * the model and other files hold. Owner: caller, of run->job, wf_job_free.
  */
 void app_model_run_job(app_model_run *run, const wf_flag *flags);
 void app_model_run_content(const app_model_run *run, const wf_gen_model *source,
                            const char *name, const char *file);
 
-/* The flags go together, and threads and device are known. plan: nothing will be computed. WF_EINVAL, and what
-   app_device_choose says. */
+/* The flags go together, and threads and device are known. plan: nothing will be computed.
+   WF_EINVAL, and what app_device_choose says. */
 wf_status app_model_run_check(app_model_run *run, bool plan, wf_error *error);
 
-/* What a rank does with its model. Failures go to the context of par. */
+/* A program's own work on a rank with its model. Failures go to the context of par. */
 typedef void app_model_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model);
 
 /*
- * Of a rank, as wf_launch calls it: the model is loaded, or planned without data, work has it, and it is freed.
- * Collective over all ranks. Errors: of wf_par_open, wf_gen_model_load and of work.
+ * Runs a rank, as wf_launch calls it: loads the model, or plans it without data, calls work
+ * with it, and frees it. Collective over all ranks. Errors: of wf_par_open, wf_gen_model_load
+ * and of work.
  */
 wf_status app_model_run_rank(const app_model_run *run, const wf_gen_model *source, bool plan,
                              wf_rank *rank, app_model_work *work, void *arg);
 
 /*
- * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids. *path: where it is, or
- * "bytes". Owner: caller, wf_tok_close. Errors: as of wf_tok_open; WF_EINVAL (there is none, another
- * model's).
+ * The tokenizer that was asked for, or the one beside the model; bytes for a model of 256 ids.
+ * *path: where it is, or "bytes". Owner: caller, wf_tok_close. Errors: as of wf_tok_open;
+ * WF_EINVAL (there is none, another model's).
  */
 wf_status app_model_run_tokenizer(const app_model_run *run, const wf_gen_model *source,
                                   wf_tok **tokenizer, const char **path, wf_error *error);

@@ -1,9 +1,9 @@
 /*
  * apps/options/options.c - reads the command line over the rows of apps/options/options.def.
  *
- * A flag is --flag VALUE or --flag=VALUE; a BOOL is a bare --flag (or --flag=on|off), and so is a
- * LEVEL, which has more words (--flag=WORD); a FILES flag takes every argument up to the next one
- * that begins with a dash. Given twice, the last value counts; files add up.
+ * A flag is --flag VALUE or --flag=VALUE; a BOOL is a bare --flag (or --flag=on|off), and so is
+ * a LEVEL, which has more words (--flag=WORD); a FILES flag takes every argument up to the next
+ * one that begins with a dash. Given twice, the last value counts; files add up.
  */
 #include "apps/options/options_table.h"
 #include <string.h>
@@ -19,7 +19,8 @@ static bool is_flag(const char *argument)
     return !strncmp(argument, "--", 2);
 }
 
-/* Whether the reader stands at a value for a flag; a file named -x is given as ./-x. */
+/* Returns true where the next argument is a value for a flag; a file named -x is given as
+   ./-x. */
 static bool at_value(const reader *in, const app_option_row *row)
 {
     if (in->at == in->end)

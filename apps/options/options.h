@@ -1,6 +1,7 @@
 /*
  * apps/options/options.h - the command line of gpt_train: app_options has one field per row of
- * apps/options/options.def, from which parsing, help, config files, JSON and completion follow too.
+ * apps/options/options.def, from which parsing, help, config files, JSON and completion follow
+ * too.
  */
 #ifndef WF_APPS_OPTIONS_H
 #define WF_APPS_OPTIONS_H
@@ -51,7 +52,7 @@ typedef enum app_option_id {
     APP_OPTION_COUNT
 } app_option_id;
 
-/** app_options - what the user asked for; after app_options_parse complete and checked. */
+/** app_options - the user's choices; after app_options_parse complete and checked. */
 typedef struct app_options {
 #define GROUP(name, title)
 #define OPTION(kind, field, standard, domain, metavar, help) app_option_##kind field;
@@ -75,20 +76,20 @@ typedef struct app_options {
  * --completion the rest of the command line is not read or checked: ask app_options_asks first.
  *
  * @param options  filled; app_options_free it after success, it is empty after a failure
- * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM; WF_EIO, WF_EDATA with
- *                 bad_checkpoint: the one to go on from, which decides flags
+ * Errors:         WF_EINVAL (a flag), WF_EIO (the config file), WF_ENOMEM; WF_EIO, WF_EDATA
+ *                 with bad_checkpoint: the one to go on from, which decides flags
  */
 wf_status app_options_parse(int argc, char **argv, app_options *options, wf_error *error);
 
-/** app_options_derive_compute - products are made as activations are stored, where --compute is not given: for who
- * changes dtype. */
+/** app_options_derive_compute - products are made as activations are stored, where --compute is
+ * not given: for who changes dtype. */
 void app_options_derive_compute(app_options *options);
 
 /** app_options_ranks - ranks of the mesh: pp x tp x dp. */
 int64_t app_options_ranks(const app_options *options);
 
-/** app_options_micro_steps - micro-steps of a step. app_options_idle - how many data-parallel ranks have no sequence in
- * the last one, which is 0 but for micro-batches of 1. */
+/** app_options_micro_steps - micro-steps of a step. app_options_idle - how many data-parallel
+ * ranks have no sequence in the last one, which is 0 but for micro-batches of 1. */
 int64_t app_options_micro_steps(const app_options *options);
 int64_t app_options_idle(const app_options *options);
 
@@ -99,11 +100,11 @@ wf_nn_gpt_config app_options_model(const app_options *options);
 wf_par_lora app_options_lora(const app_options *options);
 
 /**
- * app_options_saved_model - the model that a checkpoint of gpt_train is of, and its adapters (NULL: nobody asks), by
- * the flags that it keeps
+ * app_options_saved_model - the model that a checkpoint of gpt_train is of, and its adapters
+ * (NULL: nobody asks), by the flags that it keeps
  *
- * Errors:  WF_EINVAL (it keeps none), WF_EDATA (one is damaged, or the model has more layers than the checkpoint
- *          tensors: what comes from a file is no reason to build for ever)
+ * Errors:  WF_EINVAL (it keeps none), WF_EDATA (one is damaged, or the model has more layers
+ *          than the checkpoint tensors: what comes from a file is no reason to build for ever)
  */
 wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt_config *config,
                                   wf_par_lora *lora, wf_error *error);
@@ -111,36 +112,37 @@ wf_status app_options_saved_model(const wf_par_checkpoint *checkpoint, wf_nn_gpt
 /** app_options_data - the data that the flags ask for; its texts are those of the options. */
 wf_dataset_options app_options_data(const app_options *options);
 
-/** app_options_masks_documents - whether tokens see their own document alone. */
+/** app_options_masks_documents - returns true where tokens see their own document alone. */
 bool app_options_masks_documents(const app_options *options);
 
-/** app_options_pipelined - whether a schedule runs the steps: with more than one pipeline rank, or where one rank
- * has several stages, a schedule or a cut of its own. */
+/** app_options_pipelined - returns true where a schedule runs the steps: with more than one
+ * pipeline rank, or where one rank has several stages, a schedule or a cut of its own. */
 bool app_options_pipelined(const app_options *options);
 
-/** app_options_asks - whether a text was asked for (help, version, completion) in place of a run;
- * app_options_answer - prints it. */
+/** app_options_asks - returns true where a text was asked for (help, version, completion) in
+ * place of a run; app_options_answer - prints it. */
 bool app_options_asks(const app_options *options);
 void app_options_answer(const app_options *options, FILE *out);
 
 /**
- * app_options_job - what the processes of a run must have alike of its options, as entries of a job: all but those that
- * options.def gives to each process; content of files in place of where they lie
+ * app_options_job - adds to a job the options that all processes of a run must have alike: all
+ * but those that options.def gives to each process; content of files in place of where they lie
  *
  * @param options  complete, as the run has them
  */
 void app_options_job(const app_options *options, wf_job *job);
 
 /**
- * app_options_prepare_outputs - makes the folders of what the options name to be written, and checks that it can be; what is
- * there stays (core/files/prepare.h)
+ * app_options_prepare_outputs - makes the folders of what the options name to be written, and
+ * checks that it can be; what is there stays (core/files/prepare.h)
  *
  * Errors:  WF_EIO with flag, path and reason, WF_ENOMEM
  */
 wf_status app_options_prepare_outputs(const app_options *options, wf_error *error);
 
 /**
- * app_options_show - what --save-config and --print-config ask for, of complete options; without them nothing
+ * app_options_show - writes complete options as --save-config and --print-config ask; without
+ * these it does nothing
  *
  * Errors:  WF_EIO (the file), WF_ENOMEM
  */

@@ -1,4 +1,5 @@
-/* apps/options/options_check.c - rules that join several flags, and values that follow from others. */
+/* apps/options/options_check.c - rules that join several flags, and values that follow from
+   others. */
 #include "apps/options/options_table.h"
 #include "core/dtype.h"
 #include <stdlib.h>
@@ -22,7 +23,8 @@ void app_options_derive_compute(app_options *o)
         memcpy(o->compute, o->dtype, sizeof o->compute);
 }
 
-/* Mixed precision as it is usual: weights are stored, and products made, as activations are stored. */
+/* Mixed precision as it is usual: weights are stored, and products made, as activations are
+   stored. */
 static wf_status derive_dtypes(app_options *o, wf_error *error)
 {
     if (!o->given[APP_OPTION_param_dtype])
@@ -100,7 +102,7 @@ static wf_status check_plan(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* What a run writes comes from its config file; a replay of it writes nothing. */
+/* Drops an output that a config file names: a replay writes nothing. */
 static wf_status drop_writing(app_options *o, app_option_id id, const char *flag, char **path,
                               wf_error *error)
 {
@@ -253,7 +255,8 @@ static wf_status check_sample(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* What is read by something that is not asked for: --tokenizer alone would look as if it made ids of --data. */
+/* Refuses options that no part of the run would read: --tokenizer alone would look as if it
+   made ids of --data. */
 static wf_status check_unread(app_options *o, wf_error *error)
 {
     const wf_nn_method_row *row = wf_nn_method_row_of(wf_nn_method_find(o->optimizer));

@@ -1,9 +1,11 @@
 /*
- * apps/options/options_config.c - options from and to JSON: one object, a key per row of options.def.
+ * apps/options/options_config.c - options from and to JSON: one object, a key per row of
+ * options.def.
  *
  * Keys may have dashes or underscores. null means "as if the key were absent". Numbers,
- * booleans and texts pass through the same checks as on the command line. The object "derived" is
- * what --save-config found to follow from the rest: it is for readers, and follows anew here.
+ * booleans and texts pass through the same checks as on the command line. The object "derived"
+ * is what --save-config found to follow from the rest: it is for readers, and follows anew
+ * here.
  */
 #include "apps/options/options_table.h"
 #include "core/files/input.h"

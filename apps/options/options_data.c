@@ -1,4 +1,5 @@
-/* apps/options/options_data.c - the data that the flags ask for, and the steps that --epochs makes of it. */
+/* apps/options/options_data.c - the data that the flags ask for, and the steps that --epochs
+   makes of it. */
 #include "apps/options/options_table.h"
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,13 @@
-/* apps/options/options_files.c - no file is written that is read, or written as another one too. */
+/* apps/options/options_files.c - no file is written that is read, or written as another one
+   too. */
 #include "apps/options/options_table.h"
 #include "nn/dataset/source_list.h"
 #include "core/files/prepare.h"
 #include <string.h>
 #include <sys/stat.h>
 
-/* Whether two names are of one file. Terminals, pipes and the like are for all to write to. */
+/* Returns true where two names are of one file. Terminals, pipes and the like may have several
+   writers. */
 static bool is_same(const char *a, const char *b)
 {
     struct stat x, y;

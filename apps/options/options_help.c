@@ -1,4 +1,5 @@
-/* apps/options/options_help.c - the help text and the completion scripts, from apps/options/options.def. */
+/* apps/options/options_help.c - the help text and the completion scripts, from
+   apps/options/options.def. */
 #include "apps/options/options_table.h"
 #include "apps/program.h"
 #include <string.h>

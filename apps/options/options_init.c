@@ -1,6 +1,6 @@
 /*
- * apps/options/options_init.c - flags that a model decides: the folder of --init-from, which has to be agreed with, and
- * the name of --model, which gives way to what is given.
+ * apps/options/options_init.c - flags that a model decides: the folder of --init-from, which
+ * has to be agreed with, and the name of --model, which gives way to what is given.
  */
 #include "apps/options/options_table.h"
 #include "parallel/models/gpt/pretrained.h"
@@ -18,7 +18,8 @@ static bool *property_of(wf_nn_gpt_config *config, int i)
     return (bool *)((char *)config + app_properties[i].offset);
 }
 
-/* The family that a model has most of, but for what flags may change; NULL: no family has the rest of it. */
+/* The family that a model has most of, but for what flags may change; NULL: no family has the
+   rest of it. */
 static const char *family_of(const wf_nn_gpt_config *config)
 {
     static const char *const names[] = {
@@ -141,7 +142,8 @@ static wf_status take_word(app_options *o, app_option_id id, const char *word, w
     return WF_OK;
 }
 
-/* Whether a tied folder's head begins as the embedding, and is trained apart from it: that may be asked for. */
+/* Returns true where a tied folder's head is to begin as the embedding and be trained by
+   itself: that may be asked for. */
 static bool unties(const app_options *o, const app_property *property,
                    const wf_nn_gpt_config *c)
 {
@@ -177,7 +179,7 @@ static wf_status take_text(app_options *o, app_option_id id, const char *text, w
     return app_option_set(o, row, app_option_flag(row).text, text, error);
 }
 
-/* How RoPE is scaled, and which blocks have a window. */
+/* Takes the scaling of RoPE, and the list of blocks with a window. */
 static wf_status take_texts(app_options *o, const wf_nn_gpt_config *c, wf_error *error)
 {
     char scaling[WF_ROPE_SCALING_TEXT], *blocks = app_blocks_print(c);
@@ -192,7 +194,7 @@ static wf_status take_texts(app_options *o, const wf_nn_gpt_config *c, wf_error 
     return status;
 }
 
-/* Whether a model can be read from there, and nothing else says what model it is. */
+/* Checks that a model can be read from there, and that no other option names a model. */
 static wf_status check_init_from(const app_options *o, wf_error *error)
 {
     if (o->init_from && strcmp(o->model, "none") != 0)

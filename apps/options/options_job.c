@@ -1,4 +1,5 @@
-/* apps/options/options_job.c - options that the processes of a run must have alike, as entries of a job. */
+/* apps/options/options_job.c - options that the processes of a run must have alike, as entries
+   of a job. */
 #include "core/files/content.h"
 #include "apps/options/options_table.h"
 #include <inttypes.h>
@@ -62,13 +63,13 @@ static void add_option(wf_job *job, const app_options *o, const app_option_row *
     case APP_KIND_STEPS:
         wf_job_add(job, flag.text, "%" PRId64 "-%" PRId64, steps->first, steps->last);
         break;
-    case APP_KIND_GROUP: /* no default: a new kind is compared, or does not compile without a warning */
+    case APP_KIND_GROUP: /* no default: a new kind is compared, or causes a warning */
     case APP_KIND_COUNT:
         break;
     }
 }
 
-/* Whether a file is given at all, and what is in it. */
+/* Adds to a job whether a file is given, and its content. */
 static void add_content(wf_job *job, const char *flag, const char *path)
 {
     char name[64];

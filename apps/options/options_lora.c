@@ -1,4 +1,5 @@
-/* apps/options/options_lora.c - the adapters that the flags describe, and those that the folder of --lora-init decides. */
+/* apps/options/options_lora.c - the adapters that the flags describe, and those that the folder
+   of --lora-init decides. */
 #include "apps/options/options_table.h"
 #include <string.h>
 
@@ -15,7 +16,7 @@ wf_par_lora app_options_lora(const app_options *o)
     return lora;
 }
 
-/* What the folder says, where the user has not said something else. */
+/* Takes the folder's value, where the user gives no other. */
 static wf_status take(app_options *o, app_option_id id, const char *text, wf_error *error)
 {
     const app_option_row *row = &app_option_rows[id];
@@ -27,7 +28,8 @@ static wf_status take(app_options *o, app_option_id id, const char *text, wf_err
     return app_option_set(o, row, app_option_flag(row).text, text, error);
 }
 
-/* What decides shapes may be given where it is the same; scale and dropout may be others from here on. */
+/* Checks options that decide shapes: they may be given where they are those of the folder.
+   Scale and dropout may be others from here on. */
 static wf_status check_same(const app_options *o, const wf_par_lora *folder, wf_error *error)
 {
     const char *modules = *folder->modules_to_save ? folder->modules_to_save : "none";

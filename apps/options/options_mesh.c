@@ -1,4 +1,5 @@
-/* apps/options/options_mesh.c - rules of the mesh: how many ranks there are, and which flags belong to a pipeline. */
+/* apps/options/options_mesh.c - rules of the mesh: how many ranks there are, and which flags
+   belong to a pipeline. */
 #include "apps/options/options_table.h"
 #include <string.h>
 
@@ -92,7 +93,7 @@ static wf_status check_cuda_graph(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-/* Whether a data-parallel rank that is lost takes something with it that no other has. */
+/* Returns true where a lost data-parallel rank takes state with it that no other rank has. */
 static bool is_alone(const app_options *o)
 {
     int64_t groups = o->dp_replicate       ? o->dp_replicate

@@ -1,4 +1,5 @@
-/* apps/options/options_model.c - rules of the model's flags, and those that follow from others. */
+/* apps/options/options_model.c - rules of the model's flags, and those that follow from
+   others. */
 #include "apps/options/options_table.h"
 #include "kernels/rope_scaling.h"
 #include <stdlib.h>
@@ -193,7 +194,7 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     return c;
 }
 
-/* Where a part of a head turns, it is that part that is cut into pairs. */
+/* Checks the rotated part of a head: it is the part that is cut into pairs. */
 static wf_status check_rotary(app_options *o, wf_error *error)
 {
     const wf_nn_gpt_config c = app_options_model(o);

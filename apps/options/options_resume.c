@@ -1,6 +1,6 @@
 /*
- * apps/options/options_resume.c - the flags that the checkpoint decides which a run goes on from: those of
- * the groups "Model" and "Adapters", and --optimizer, whose tensors it holds.
+ * apps/options/options_resume.c - the flags that the checkpoint decides which a run goes on
+ * from: those of the groups "Model" and "Adapters", and --optimizer, whose tensors it holds.
  */
 #include "apps/options/options_table.h"
 #include "parallel/checkpoint/checkpoint.h"
@@ -34,7 +34,8 @@ static const char *value_text(const app_options *o, const app_option_row *row, c
     return text;
 }
 
-/* Sequences may be shorter than the model allows, and what is dropped may change from here on. */
+/* Sequences may be shorter than the model allows, and what is dropped may change from here
+   on. */
 static bool is_fixed(const app_option_row *row)
 {
     app_option_id id = (app_option_id)(row - app_option_rows);
@@ -133,7 +134,8 @@ static wf_par_checkpoint *open_first(const char *dir, wf_error *error)
     return found;
 }
 
-/* Sizes, which no model is without: an older checkpoint may lack other flags, whose defaults are what it had. */
+/* Sizes, which no model is without: an older checkpoint may lack other flags, whose defaults
+   are what it had. */
 static wf_status check_saved(const wf_par_checkpoint *c, const app_options *o, wf_error *error)
 {
     static const app_option_id sizes[] = {

@@ -1,4 +1,5 @@
-/* apps/options/options_show.c - --print-config and --save-config: what each option is, and who said so. */
+/* apps/options/options_show.c - --print-config and --save-config: what each option is, and who
+   said so. */
 #include "apps/options/options_table.h"
 #include "core/files/output.h"
 #include <stdlib.h>
@@ -34,8 +35,8 @@ static wf_status print_options(const app_options *o, json_t *options, json_t *de
     return WF_OK;
 }
 
-/* What was given, as it stands in a config file; and beside it, where no reader takes it for given, what
-   follows from that or is a default. NULL: no memory. */
+/* Marks the given options, as they are in a config file, and beside them, where no reader takes
+   them for given, derived values and defaults. NULL: no memory. */
 static json_t *marked(const app_options *o, json_t *options)
 {
     json_t *given = json_object(), *derived = json_object();

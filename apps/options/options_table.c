@@ -1,4 +1,5 @@
-/* apps/options/options_table.c - apps/options/options.def as a table, and looking for a row in it. */
+/* apps/options/options_table.c - apps/options/options.def as a table, and looking for a row in
+   it. */
 #include "apps/options/options_table.h"
 #include "parallel/pipeline/schedule.h"
 #include <stddef.h>
@@ -61,7 +62,7 @@ static char dashed(char c)
     return c == '_' ? '-' : c;
 }
 
-/* How many leading letters two names share; a dash is an underscore. */
+/* Returns the number of leading letters that two names share; a dash is an underscore. */
 static size_t shared_start(const char *a, size_t length, const char *b)
 {
     size_t n = 0;
@@ -111,7 +112,8 @@ static int distance(const char *a, size_t length, const char *b)
     return cost[length][width];
 }
 
-/* Other tools' names (Megatron, nanoGPT, torchtitan, transformers) for what is said here by one or two flags. */
+/* Other tools' names (Megatron, nanoGPT, torchtitan, transformers) for what is said here by one
+   or two flags. */
 static const struct {
     const char *theirs;
     app_option_id ours[2]; /* APP_OPTION_COUNT: there is no second */

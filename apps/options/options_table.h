@@ -1,4 +1,5 @@
-/* apps/options/options_table.h - the rows of apps/options/options.def as data, for the other options files. */
+/* apps/options/options_table.h - the rows of apps/options/options.def as data, for the other
+   options files. */
 #ifndef WF_APPS_OPTIONS_TABLE_H
 #define WF_APPS_OPTIONS_TABLE_H
 
@@ -25,10 +26,11 @@ typedef struct app_option_row {
     app_option_kind kind;
     const char *name; /* underscores between words; a group's is its title */
     const char *standard, *domain, *metavar, *help;
-    size_t offset; /* where the field is in app_options */
+    size_t offset; /* the field's, in app_options */
 } app_option_row;
 
-/* The words of --model: "none", and the rows of models.def; of --arch: the rows of families.def. */
+/* The words of --model: "none", and the rows of models.def; of --arch: the rows of
+   families.def. */
 extern const char app_model_names[], app_family_names[];
 
 /* The words of --dtype and its like, and of --base-dtype: rows of dtype.def by their kind. */
@@ -43,24 +45,27 @@ extern const char app_strategy_names[];
 /* A property that a family of --arch has, and a flag may change; which words the flag has. */
 typedef struct app_property {
     app_option_id id;
-    size_t offset; /* where the property, a bool, is in wf_nn_gpt_config */
+    size_t offset; /* the property's, a bool, in wf_nn_gpt_config */
 } app_property;
 
-/* The blocks of --window-blocks, "all" or a list such as 0,2,5-7, from and to a model's; false: it is no such list of a
-   model of so many blocks. The text is the caller's, free; NULL: no memory. */
+/* The blocks of --window-blocks, "all" or a list such as 0,2,5-7, from and to a model's; false:
+   it is no such list of a model of so many blocks. The text is the caller's, free; NULL: no
+   memory. */
 bool app_blocks_parse(const char *text, int64_t blocks, wf_nn_gpt_config *config);
 char *app_blocks_print(const wf_nn_gpt_config *config);
 
 extern const app_property app_properties[];
 extern const int app_property_count;
 
-/* The families whose models have what a row of these two lists is about, as " (gpt2, qwen2)"; "" for other rows. */
+/* The families whose models have what a row of these two lists is about, as " (gpt2, qwen2)";
+   "" for other rows. */
 typedef struct app_family_list {
     char text[256];
 } app_family_list;
 app_family_list app_families_with(const app_option_row *row);
 
-/* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as the family has it. */
+/* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as
+   the family has it. */
 extern const app_property app_scales[];
 extern const int app_scale_count;
 
@@ -72,7 +77,8 @@ typedef struct app_choice {
     bool alias;
 } app_choice;
 
-/* Whether the flag may stand without a value, and is "on" then; its value follows "=" alone. */
+/* Returns true where the flag may stand without a value, and is "on" then; its value follows
+   "=" alone. */
 bool app_option_is_bare(const app_option_row *row);
 
 /* The flag of a row, with its two dashes, as a value that lasts for one expression. */
@@ -85,17 +91,18 @@ wf_flag app_option_flag(const app_option_row *row);
 /* Why processes of one run may differ in a row; NULL: they may not. */
 const char *app_option_own(const app_option_row *row);
 
-/* Whether a row may stand in a config file and in the JSON form. */
+/* Returns true where a row may stand in a config file and in the JSON form. */
 bool app_option_in_config(const app_option_row *row);
 
-/* The key of a config file under which --save-config writes what was not given: it is checked, and not taken. */
+/* The key of a config file under which --save-config writes what was not given: it is checked,
+   and not taken. */
 #define APP_CONFIG_DERIVED "derived"
 
 /* The row of a name (dashes or underscores, no leading dashes), or NULL. */
 const app_option_row *app_option_find(const char *name, size_t length);
 
-/* The rows that a mistyped name most likely meant, or that have another tool's name for it, as flags with " or "
-   between them, or as the keys of a config file; empty when none is near. */
+/* The rows that a mistyped name most likely meant, or that have another tool's name for it, as
+   flags with " or " between them, or as the keys of a config file; empty when none is near. */
 typedef struct app_suggestion {
     char text[128];
 } app_suggestion;
@@ -116,22 +123,23 @@ wf_status app_option_set_json(app_options *options, const app_option_row *row,
 /* Frees what a text or list row holds, and leaves it empty. */
 void app_option_clear(app_options *options, const app_option_row *row);
 
-/* What every row has where nobody says anything. */
+/* Sets the default of every row. */
 wf_status app_options_defaults(app_options *options, wf_error *error);
 
 /* Values from a config file, for the rows that are not given yet. */
 wf_status app_options_read_config(app_options *options, const char *path, wf_error *error);
 
-/* What the folder of --init-from decides, where one is given. */
+/* Takes the options that the folder of --init-from decides, where one is given. */
 wf_status app_options_init_from(app_options *options, wf_error *error);
 
-/* What the folder of --lora-init decides, where one is given. */
+/* Takes the options that the folder of --lora-init decides, where one is given. */
 wf_status app_options_lora_init(app_options *options, wf_error *error);
 
 /* No file is written that is read, or written as another one too. */
 wf_status app_options_files(app_options *options, wf_error *error);
 
-/* What the checkpoint decides that a run goes on from, where there is one. */
+/* Takes the options that the checkpoint decides from which a run continues, where there is
+   one. */
 wf_status app_options_resume(app_options *options, wf_error *error);
 
 /* "96 or 102": the multiples of `of` next to a value, as advice. */
@@ -141,7 +149,8 @@ typedef struct app_multiples {
 
 app_multiples app_multiples_near(int64_t value, int64_t of);
 
-/* The rules of the model: sizes that fit each other, what a family has, and what follows from that. */
+/* The rules of the model: sizes that fit each other, what a family has, and what follows from
+   that. */
 wf_status app_options_check_model(app_options *options, wf_error *error);
 
 /* The rules of the mesh: its ranks, and the flags of a pipeline. */

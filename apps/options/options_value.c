@@ -1,5 +1,6 @@
-/* apps/options/options_value.c - one value: text to a field of app_options, checked against its domain.
- */
+/* apps/options/options_value.c - one value: text to a field of app_options, checked against its
+   domain.
+*/
 #include "parallel/report/layout.h"
 #include "core/numerics/float_value.h"
 #include "apps/options/options_table.h"
@@ -66,7 +67,8 @@ static wf_status set_real(void *field, const app_option_row *row, const char *wh
     return WF_OK;
 }
 
-/* Sets a number that is used as a float: the float, too, is in the domain, and is 0 only where the number is. */
+/* Sets a number that is used as a float: the float, too, is in the domain, and is 0 only where
+   the number is. */
 static wf_status set_float(void *field, const app_option_row *row, const char *where,
                            const char *text, wf_error *error)
 {

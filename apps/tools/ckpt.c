@@ -1,4 +1,5 @@
-/* apps/tools/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt --help. */
+/* apps/tools/ckpt.c - looks at checkpoints: ckpt list | verify | show | diff; see ckpt
+   --help. */
 #include "apps/tools/checkpoint_diff.h"
 #include "apps/program.h"
 #include "parallel/checkpoint/contents.h"
@@ -55,7 +56,7 @@ static int list(const char *dir)
     int result = SAME;
 
     if (wf_par_checkpoint_list(dir, &paths, &count, &error) != WF_OK)
-        result = complain(&error); /* what is there is listed all the same */
+        result = complain(&error); /* lists the readable ones all the same */
     for (int64_t i = 0; i < count; i++) {
         wf_error why = {WF_OK, ""};
         wf_par_checkpoint *c = wf_par_checkpoint_open(paths[i], &why);

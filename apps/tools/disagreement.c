@@ -15,7 +15,7 @@ static const wf_event *collective(const wf_recording *r, int group, uint64_t seq
     return group < 0 ? NULL : recording_find(r, &line, sequence, WF_EVENT_BEGIN);
 }
 
-/* How many members have begun the same as e. */
+/* Returns how many members have begun the same as e. */
 static int supporters(const recordings *w, const wf_recorded_group *group, const wf_event *e)
 {
     int n = 0;
@@ -29,7 +29,7 @@ static int supporters(const recordings *w, const wf_recorded_group *group, const
     return n;
 }
 
-/* Whether a rank stood in something of another group. */
+/* Returns true where a rank was blocked in an operation of another group. */
 static bool hangs_elsewhere(const wf_recording *r, const wf_recorded_group *group)
 {
     wf_recorded_wait in;
@@ -37,8 +37,8 @@ static bool hangs_elsewhere(const wf_recording *r, const wf_recorded_group *grou
     return recording_hangs(r, &in) && in.group != recording_group(r, group);
 }
 
-/* The n-th collective of a group on all members: whether one has not begun it as all others have.
-   The odd one is who has the fewest like it. */
+/* The n-th collective of a group on all members: whether one has not begun it as all others
+   have. The odd one is who has the fewest like it. */
 static bool compare(const recordings *w, const wf_recorded_group *group, uint64_t sequence,
                     disagreement *f)
 {
@@ -90,7 +90,7 @@ static bool search_group(const recordings *w, const wf_recorded_group *group, di
     return false;
 }
 
-/* Whether a is told and not b. */
+/* Returns true where a is reported in place of b. */
 static bool comes_first(const disagreement *a, const disagreement *b)
 {
     return a->follows != b->follows ? b->follows : a->time < b->time;

@@ -1,20 +1,20 @@
 /*
  * apps/tools/disagreement.h - where ranks first went apart.
  *
- * Members of a group make the same collectives in the same order. So for each group, from the oldest that all
- * recordings still hold on, the n-th collectives of its members are compared: one that differs from the
- * others, or that a member has not begun, is a disagreement. The n-th message that a rank sends another one
- * in a group is the n-th that this one receives from it: they are compared where a rank waits for one, and
- * where both have begun one. Of all disagreements the one that was begun first is told. Where the rank
- * hangs in something else it has a cause there: such a disagreement is told only if there is none of another
- * kind.
+ * Members of a group make the same collectives in the same order. So for each group, from the
+ * oldest that all recordings still hold on, the n-th collectives of its members are compared:
+ * one that differs from the others, or that a member has not begun, is a disagreement. The n-th
+ * message that a rank sends another one in a group is the n-th that this one receives from it:
+ * they are compared where a rank waits for one, and where both have begun one. Of all
+ * disagreements the one that was begun first is told. Where the rank hangs in something else it
+ * has a cause there: such a disagreement is told only if there is none of another kind.
  */
 #ifndef WF_APPS_DISAGREEMENT_H
 #define WF_APPS_DISAGREEMENT_H
 
 #include "apps/tools/recording.h"
 
-/* What is told: one collective, or one message, of a group. */
+/* The disagreement to report: one collective, or one message, of a group. */
 typedef struct disagreement {
     const wf_recorded_group *group;
     uint64_t sequence, time;

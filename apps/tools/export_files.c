@@ -33,7 +33,8 @@ int app_export_is_any(const struct dirent *entry)
     return strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0;
 }
 
-/* What is a model's: an old tokenizer, template or adapter beside new weights would be taken for theirs. */
+/* Returns true for files of a model: an old tokenizer, template or adapter beside new weights
+   would be taken for theirs. */
 int app_export_is_of_model(const struct dirent *entry)
 {
     const char *name = entry->d_name, *of_model;
@@ -95,7 +96,8 @@ bool app_export_remove(int in, const char *name)
     return good && unlinkat(in, name, AT_REMOVEDIR) == 0;
 }
 
-/* Bring files from one folder to another, configs first or last. If one cannot be, those before it go back. */
+/* Bring files from one folder to another, configs first or last. If one cannot be, those before
+   it go back. */
 static bool move_all(const app_export_names *n, int from, int to, bool configs_first)
 {
     for (int k = 0; k < n->count; k++) {
@@ -115,7 +117,8 @@ static bool move_all(const app_export_names *n, int from, int to, bool configs_f
     return true;
 }
 
-/* The old files go aside before the first new one comes: whoever is stopped in between leaves no mixture. */
+/* The old files go aside before the first new one comes: whoever is stopped in between leaves
+   no mixture. */
 bool app_export_replace(int folder, int part, const app_export_names *written,
                         const app_export_names *old)
 {

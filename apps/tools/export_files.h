@@ -1,4 +1,5 @@
-/* apps/tools/export_files.h - files of a model's folder: which they are, and how they go from one to another. */
+/* apps/tools/export_files.h - files of a model's folder: which they are, and how they go from
+   one to another. */
 #ifndef WF_APPS_TOOLS_EXPORT_FILES_H
 #define WF_APPS_TOOLS_EXPORT_FILES_H
 
@@ -13,7 +14,8 @@ typedef struct app_export_names {
     int count; /* -1: the folder cannot be read */
 } app_export_names;
 
-/* Names to list: all but . and ..; what is a model's; that, or what is left of one that was being replaced. */
+/* Names to list: all but . and ..; what is a model's; that, or what is left of one that was
+   being replaced. */
 int app_export_is_any(const struct dirent *entry);
 int app_export_is_of_model(const struct dirent *entry);
 int app_export_is_to_be_kept(const struct dirent *entry);
@@ -26,10 +28,12 @@ void app_export_free_names(app_export_names *names);
 int app_export_open(int in, const char *name, int flags);
 void app_export_shut(int folder);
 
-/* Removes a folder with all that is in it, or a link of that name; what is not there is fine. */
+/* Removes a folder with all that is in it, or a link of that name; what is not there is
+   fine. */
 bool app_export_remove(int in, const char *name);
 
-/* Bring files that were written from `part` into their folder, and its old ones aside into .replaced. */
+/* Bring files that were written from `part` into their folder, and its old ones aside into
+   .replaced. */
 bool app_export_replace(int folder, int part, const app_export_names *written,
                         const app_export_names *old);
 

@@ -88,8 +88,9 @@ static bool real_names(const char *path, char above[APP_EXPORT_PATH], char name[
     return *name != 0;
 }
 
-/* Whether the folder can be exchanged for another one: it is no mount, nobody else's, and not where this program stands,
-   whose shell would be left in a folder that is gone. */
+/* Returns true where the folder can be exchanged for another one: it is no mount, its owner is
+   this user, and it is not the working folder, in which a shell would be left in a deleted
+   folder. */
 static bool may_exchange(int folder, int above)
 {
     struct stat own, in, here;
@@ -99,7 +100,8 @@ static bool may_exchange(int folder, int above)
            !(stat(".", &here) == 0 && here.st_dev == own.st_dev && here.st_ino == own.st_ino);
 }
 
-/* Returns whether a name is .NAME.0123456789abcdef.partial, of any NAME where it is NULL: a part, or a file in one. */
+/* Returns whether a name is .NAME.0123456789abcdef.partial, of any NAME where it is NULL: a
+   part, or a file in one. */
 static bool is_part(const char *found, const char *name)
 {
     size_t n = strlen(found), tail = 1 + DIGITS + strlen(PARTIAL);
@@ -122,8 +124,8 @@ static bool is_dead(int in, const char *name)
     return dead;
 }
 
-/* Empties a folder, whose files of a model go; what else is in it goes to another folder, where it has not got it. Returns
-   whether nothing is left. */
+/* Empties a folder, whose files of a model go; what else is in it goes to another folder, where
+   it has not got it. Returns whether nothing is left. */
 static bool empty(int from, int to)
 {
     app_export_names all = app_export_list(from, app_export_is_any);
@@ -144,7 +146,8 @@ static bool empty(int from, int to)
     return good;
 }
 
-/* Removes what killed exports have left; what is no model's of it was of the folder that is there. */
+/* Removes what killed exports have left; what is no model's of it was of the folder that is
+   there. */
 static void clean(int in, const char *name, int folder)
 {
     app_export_names all = app_export_list(in, app_export_is_any);
@@ -174,7 +177,7 @@ static bool make_part(app_export_folder *f, int in, const char *name)
         return false;
     f->part_fd = app_export_open(in, f->name, O_NOFOLLOW);
     if (f->part_fd >= 0)
-        flock(f->part_fd, LOCK_EX | LOCK_NB); /* where there is no lock nothing is removed */
+        flock(f->part_fd, LOCK_EX | LOCK_NB); /* without a lock nothing is removed */
     return f->part_fd >= 0;
 }
 
@@ -208,8 +211,8 @@ wf_status app_export_folder_begin(app_export_folder *f, const char *path, wf_err
 
 /* ---- publishing ---- */
 
-/* All that is not of the model that is there goes into the new folder too, files as further links of the same. What
-   cannot have two, as folders, comes when the folders are exchanged. */
+/* All that is not of the model that is there goes into the new folder too, files as further
+   links of the same. What cannot have two, as folders, comes when the folders are exchanged. */
 static int link_others(const app_export_folder *f)
 {
     app_export_names all = app_export_list(f->fd, app_export_is_any);

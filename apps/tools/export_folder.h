@@ -1,14 +1,17 @@
 /*
- * apps/tools/export_folder.h - the folder that gpt_export writes: files come to be in a new folder beside it, which takes
- * its name when all of them are whole. What else lies in the folder stays.
+ * apps/tools/export_folder.h - the folder that gpt_export writes: files come to be in a new
+ * folder beside it, which takes its name when all of them are whole. What else lies in the
+ * folder stays.
  *
- *     .TO.0123456789abcdef.partial   the new model while it is written; whoever exports there next takes away what a
- *                                    killed one left
+ *     .TO.0123456789abcdef.partial   the new model while it is written; whoever exports there
+ *                                    next takes away what a killed one left
  *
- * The two folders are exchanged (renameat2, RENAME_EXCHANGE): a reader finds the old model or the new one, and a killed
- * export leaves one of them. Where a folder cannot be exchanged, since the file system has no such call, TO is a mount
- * or the current directory, or the folder above it cannot be written to, the new model comes to be in TO, and files
- * are renamed one at a time, config.json last: a killed export then may leave no model, and the old one in TO/.replaced.
+ * The two folders are exchanged (renameat2, RENAME_EXCHANGE): a reader finds the old model or
+ * the new one, and a killed export leaves one of them. Where a folder cannot be exchanged,
+ * since the file system has no such call, TO is a mount or the current directory, or the folder
+ * above it cannot be written to, the new model comes to be in TO, and files are renamed one at
+ * a time, config.json last: a killed export then may leave no model, and the old one in
+ * TO/.replaced.
  */
 #ifndef WF_APPS_TOOLS_EXPORT_FOLDER_H
 #define WF_APPS_TOOLS_EXPORT_FOLDER_H
@@ -17,7 +20,8 @@
 
 enum { APP_EXPORT_PATH = 4096 };
 
-/* WF_EINVAL: there is a model, or a part of one, and it may not be replaced; or the path is too long or a file's. */
+/* WF_EINVAL: there is a model, or a part of one, and it may not be replaced; or the path is too
+   long or a file's. */
 wf_status app_export_folder_check(const char *path, bool overwrite, wf_error *error);
 
 typedef struct app_export_folder {
@@ -30,13 +34,15 @@ typedef struct app_export_folder {
     int fd, above, part_fd;
 } app_export_folder;
 
-/* Make the folder, where it is missing, and an empty one to write to. WF_EIO; app_export_folder_close in any case. */
+/* Make the folder, where it is missing, and an empty one to write to. WF_EIO;
+   app_export_folder_close in any case. */
 wf_status app_export_folder_begin(app_export_folder *folder, const char *path, wf_error *error);
 
-/* What was written becomes the folder's model. WF_EIO: the old one is there as it was, or the text says what is. */
+/* Publishes the written files as the folder's model. WF_EIO: the old one is unchanged, or the
+   text says what is left of it. */
 wf_status app_export_folder_publish(app_export_folder *folder, wf_error *error);
 
-/* What has not been published is taken away. */
+/* Removes files that have not been published. */
 void app_export_folder_close(app_export_folder *folder);
 
 #endif

@@ -68,7 +68,7 @@ wf_status app_gguf_export_check(const app_gguf_export *e, wf_error *error)
     return WF_OK;
 }
 
-/* What a file says beside its tensors, and what that lies in. */
+/* The keys of a file beside its tensors, and the memory that they lie in. */
 typedef struct keys {
     wf_par_gguf_key list[MOST_KEYS];
     int count;

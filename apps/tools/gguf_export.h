@@ -1,4 +1,5 @@
-/* apps/tools/gguf_export.h - gpt_export --gguf: a model and its tokenizer as one file for llama.cpp. */
+/* apps/tools/gguf_export.h - gpt_export --gguf: a model and its tokenizer as one file for
+   llama.cpp. */
 #ifndef WF_APPS_TOOLS_GGUF_EXPORT_H
 #define WF_APPS_TOOLS_GGUF_EXPORT_H
 

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the file calls its ids, and what transformers do; the first three are those of a config.json. */
+/* The names of a file's special ids, and those of transformers; the first three are of a
+   config.json, too. */
 static const struct {
     const char *key, *theirs;
 } ids[APP_GGUF_IDS] = {{"tokenizer.ggml.bos_token_id", "bos_token"},
@@ -15,7 +16,8 @@ static const struct {
                        {"tokenizer.ggml.eot_token_id", NULL},
                        {"tokenizer.ggml.eom_token_id", NULL}};
 
-/* Keys of tokenizers that are read here, or say nothing of these two kinds, and why; NULL: read. */
+/* Keys of tokenizers that are read here, or say nothing of these two kinds, and why; NULL:
+   read. */
 static const struct {
     const char *key, *reason;
 } known[] = {
@@ -65,7 +67,8 @@ static wf_status refuse(const reading *c, wf_status why, const char *key, const 
     return wf_error_set(c->error, why, "%s: %s: %s", c->path, key, what);
 }
 
-/* The value of a key and how many it has; NULL: there is none. A key of another kind is an error. */
+/* The value of a key and how many it has; NULL: there is none. A key of another kind is an
+   error. */
 static const void *find(const reading *c, const char *key, wf_par_gguf_kind kind, bool array,
                         int64_t *count)
 {
@@ -208,7 +211,8 @@ static wf_status take_lists(const reading *c, int64_t rows)
     return take_numbers(c, characters);
 }
 
-/* Whether texts of byte-level BPE begin with a token where no key says so, as llama.cpp has it. */
+/* Returns true where texts of byte-level BPE begin with a token though no key says so, as in
+   llama.cpp. */
 static bool begins(const char *pre)
 {
     static const char *const names[] = {"llama3", "llama-v3", "llama-bpe", "tekken"};
@@ -249,7 +253,7 @@ static json_t *text_of_id(const reading *c, int64_t id)
     return json_stringn(c->t->v.tokens[id].text, (size_t)c->t->v.tokens[id].bytes);
 }
 
-/* What else transformers ask for. */
+/* Makes the other files that transformers ask for. */
 static wf_status make_configs(reading *c, int64_t positions)
 {
     json_t *tokenizer =

@@ -1,6 +1,7 @@
 /*
- * apps/tools/gguf_tokenizer.h - the tokenizer that a GGUF file has, as the files that a folder of Hugging Face has for it:
- * tokenizer.json, tokenizer_config.json, generation_config.json and the chat template.
+ * apps/tools/gguf_tokenizer.h - the tokenizer that a GGUF file has, as the files that a folder
+ * of Hugging Face has for it: tokenizer.json, tokenizer_config.json, generation_config.json and
+ * the chat template.
  */
 #ifndef WF_APPS_TOOLS_GGUF_TOKENIZER_H
 #define WF_APPS_TOOLS_GGUF_TOKENIZER_H
@@ -16,7 +17,7 @@ typedef struct app_gguf_file {
     size_t bytes;
 } app_gguf_file;
 
-/* What a file says of its tokens. */
+/* A file's tokenizer: its vocabulary and special ids. */
 typedef struct app_gguf_tokenizer {
     app_gguf_file file[APP_GGUF_FILES];
     int file_count;

@@ -1,6 +1,6 @@
 /*
- * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers or llama.cpp load
- * it: see gpt_export --help.
+ * apps/tools/gpt_export.c - writes a model, of Hugging Face or of a checkpoint, as transformers
+ * or llama.cpp load it: see gpt_export --help.
  */
 #include "parallel/generate/model.h"
 #include "apps/options/options.h"
@@ -20,7 +20,7 @@ typedef struct job {
     const char *from, *to, *dtype; /* to NULL: no folder is written; dtype NULL: f32 */
     app_gguf_export gguf;
     bool merge;     /* adapters into the weights that they adapt */
-    bool overwrite; /* what is there already */
+    bool overwrite; /* replace a model that is there already */
     int ranks;
     wf_gen_model source;
 } job;
@@ -29,7 +29,8 @@ typedef struct list {
     char text[128];
 } list;
 
-/* The types that weights are written as in a folder, with something in between, a blank first. */
+/* The types that weights are written as in a folder, with something in between, a blank
+   first. */
 static list written(const char *between)
 {
     list l = {""};
@@ -102,8 +103,8 @@ static void help(void)
         stdout);
 }
 
-/* Files of weights: one process goes through them, a tensor at a time. What a GGUF file says beside weights lies in the
-   folder before they do. */
+/* Files of weights: one process goes through them, a tensor at a time. What a GGUF file says
+   beside weights lies in the folder before they do. */
 static wf_status convert(wf_context *ctx, const job *j, const char *part, wf_error *error)
 {
     const wf_gen_model *source = &j->source;
@@ -299,7 +300,7 @@ static bool same_folder(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-/* What is read is not written over, nor is any other checkpoint. */
+/* Checks that the target is neither the source nor another checkpoint. */
 static wf_status check_target(const job *j, wf_error *error)
 {
     const wf_par_checkpoint *checkpoint = j->source.checkpoint;

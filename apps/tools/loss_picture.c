@@ -1,4 +1,5 @@
-/* apps/tools/loss_picture.c - axes with round numbers, a curve for each run, and a legend; see the header. */
+/* apps/tools/loss_picture.c - axes with round numbers, a curve for each run, and a legend; see
+   the header. */
 #include "apps/tools/loss_picture.h"
 #include "apps/tools/svg.h"
 #include <math.h>
@@ -17,11 +18,11 @@ enum {
     MOST_NAME = 60
 };
 
-/* Of Okabe and Ito, told apart by those who see colours otherwise, too. */
+/* Colours of Okabe and Ito, which colour-blind readers can tell apart. */
 static const char *const colour[APP_LOSS_PICTURE_RUNS] = {
     "#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#222222", "#8c6bb1"};
 
-/* What an axis goes from and to, and the distance of its ticks: 1, 2 or 5 times a power of ten. */
+/* The range of an axis, and the distance of its ticks: 1, 2 or 5 times a power of ten. */
 typedef struct axis {
     double from, to, tick;
 } axis;
@@ -113,7 +114,8 @@ static void draw_column(column *c, bool *begun, FILE *out, const scene *s)
     c->some = false;
 }
 
-/* A curve that has as many points as can be seen; a loss that is not finite, or not there, leaves a gap in that of training. */
+/* A curve that has as many points as can be seen; a loss that is not finite, or not there,
+   leaves a gap in that of training. */
 static void draw_curve(const scene *s, int run, const char *key, bool gaps, const char *style,
                        FILE *out)
 {
@@ -146,7 +148,7 @@ static void draw_curve(const scene *s, int run, const char *key, bool gaps, cons
     fprintf(out, "\"/>\n");
 }
 
-/* How many of a run's steps have such a loss, and the last of them. */
+/* Counts a run's steps with such a loss, and finds the last of them. */
 static size_t count_losses(const app_run_rows *rows, const char *key, double *last)
 {
     size_t n = 0;
@@ -197,7 +199,7 @@ static void draw_legend(const scene *s, int run, double y, FILE *out)
     app_svg_text(out, LEFT + 34, y, "line", NULL, words);
 }
 
-/* Where two runs go apart. */
+/* Marks the step at which two runs diverge. */
 static void draw_difference(const scene *s, FILE *out)
 {
     double x = x_of(s, (double)s->p->differs);

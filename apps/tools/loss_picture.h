@@ -14,8 +14,8 @@ typedef struct app_loss_picture {
     json_int_t differs; /* the step to mark, in which they differ first; 0: none */
 } app_loss_picture;
 
-/* A line a run, of its training loss, and dots on a line for its validation loss. Errors: WF_EINVAL (no step has a loss),
-   WF_EIO. */
+/* A line a run, of its training loss, and dots on a line for its validation loss. Errors:
+   WF_EINVAL (no step has a loss), WF_EIO. */
 wf_status app_loss_picture_svg(const app_loss_picture *picture, const char *path,
                                wf_error *error);
 

@@ -8,7 +8,7 @@
 typedef struct app_mesh_picture {
     const wf_placement *chosen, *transposed;
     const char *const *name; /* [n_hosts] of the hosts */
-    const char *bytes_from;  /* where the bytes of the axes come from */
+    const char *bytes_from;  /* the source of the axes' bytes */
 } app_mesh_picture;
 
 /* Hosts, who sits where, why, and what it would cost otherwise. */

@@ -1,6 +1,6 @@
 /*
- * apps/tools/mesh_picture_svg.c - a placement as SVG: hosts, in them packages, in them devices, coloured
- * by the group of the innermost axis that sits there; below, what each link carries.
+ * apps/tools/mesh_picture_svg.c - a placement as SVG: hosts, in them packages, in them devices,
+ * coloured by the group of the innermost axis that sits there; below, what each link carries.
  */
 #include "apps/tools/mesh_picture.h"
 #include "parallel/report/layout.h"
@@ -29,7 +29,7 @@ static void box(FILE *out, double x, double y, double width, double height, cons
             x, y, width, height, style);
 }
 
-/* How many devices of a package are listed from device `first` on. */
+/* Returns how many devices of a package are listed from device `first` on. */
 static int run_of_package(const wf_host *host, int first)
 {
     int n = 0;

@@ -1,4 +1,5 @@
-/* apps/tools/recorder_diff.c - tells where the ranks of a world first went apart: see recorder_diff --help. */
+/* apps/tools/recorder_diff.c - tells where the ranks of a world first went apart: see
+   recorder_diff --help. */
 #include "apps/program.h"
 #include "apps/tools/disagreement.h"
 #include <inttypes.h>

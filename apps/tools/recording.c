@@ -46,8 +46,8 @@ static bool is_head(const wf_recording_head *h)
             (wait.op < WF_COLLECTIVE_KINDS && wait.group < h->groups && wait.peer < h->ranks));
 }
 
-/* Collectives of a group follow each other, from the first one on where none was forgotten: whoever
-   goes through them comes to an end. */
+/* Collectives of a group follow each other, from the first one on where none was forgotten:
+   whoever goes through them comes to an end. */
 static bool is_plausible(const wf_recording *r)
 {
     uint64_t last[WF_RECORDER_GROUPS] = {0};
@@ -169,7 +169,8 @@ void recording_held(const wf_recording *r, const recorded_line *line, uint64_t *
     }
 }
 
-/* How many events there were when the rank itself failed, or are: what ended later says nothing of that. */
+/* Returns the number of events when the rank itself failed, or of all: an end that came later
+   says nothing of that. */
 static uint64_t until_failed(const wf_recording *r)
 {
     for (uint64_t i = recording_oldest(r); i < r->head.count; i++) {
@@ -181,7 +182,8 @@ static uint64_t until_failed(const wf_recording *r)
     return r->head.count;
 }
 
-/* Of what has failed since one last ended, the first: the others follow from it. */
+/* Finds the first of the operations that failed after the last one that ended: the others
+   follow from it. */
 bool recording_hangs(const wf_recording *r, wf_recorded_wait *in)
 {
     const wf_event *failed = NULL;

@@ -1,4 +1,5 @@
-/* apps/tools/recording.h - the recordings of a world's ranks, read from files, and what is found in them. */
+/* apps/tools/recording.h - the recordings of a world's ranks, read from files, and what is
+   found in them. */
 #ifndef WF_APPS_RECORDING_H
 #define WF_APPS_RECORDING_H
 
@@ -10,8 +11,8 @@ typedef struct recordings {
     wf_recording **of; /* [n] */
 } recordings;
 
-/* Read a file. Errors: WF_EIO: it cannot be read, is none of this version, or contradicts itself. Owner of *out:
-   the caller, free, also after an error. */
+/* Read a file. Errors: WF_EIO: it cannot be read, is none of this version, or contradicts
+   itself. Owner of *out: the caller, free, also after an error. */
 wf_status recording_read(const char *path, wf_recording **out, wf_error *error);
 
 /* Its events are those from the oldest to head.count - 1; one of them. */
@@ -26,7 +27,8 @@ bool recording_is_message(const wf_event *e);
 /* The group's number in a recording, or -1. */
 int recording_group(const wf_recording *r, const wf_recorded_group *group);
 
-/* What events are asked for: of a group's collectives (peer -1), or of its messages of a kind with a rank. */
+/* A filter of events: a group's collectives (peer -1), or its messages of a kind with a
+   rank. */
 typedef struct recorded_line {
     int group, op, peer; /* op counts for messages alone */
 } recorded_line;
@@ -39,7 +41,8 @@ const wf_event *recording_find(const wf_recording *r, const recorded_line *line,
 void recording_held(const wf_recording *r, const recorded_line *line, uint64_t *first,
                     uint64_t *last);
 
-/* What a rank stood in when it failed, or was asked; false: in nothing. */
+/* Finds the operation in which a rank was blocked when it failed, or was asked; false: in
+   none. */
 bool recording_hangs(const wf_recording *r, wf_recorded_wait *in);
 
 /* The recording of a rank, or NULL. */

@@ -20,7 +20,8 @@ typedef struct app_run_rows {
     json_t *first; /* the last row of the run, which says by what rules it computes; or NULL */
 } app_run_rows;
 
-/* False, and what is wrong on stderr, where the file is no such log. Owner: caller, app_run_rows_free, in any case. */
+/* False, and what is wrong on stderr, where the file is no such log. Owner: caller,
+   app_run_rows_free, in any case. */
 bool app_run_rows_read(const char *path, app_run_rows *rows);
 void app_run_rows_free(app_run_rows *rows);
 

@@ -1,4 +1,5 @@
-/* apps/tools/schedule.c - pipeline schedules: generated, read, proved, lowered and drawn; see schedule --help. */
+/* apps/tools/schedule.c - pipeline schedules: generated, read, proved, lowered and drawn; see
+   schedule --help. */
 #include "apps/tools/schedule_flags.h"
 #include "core/files/input.h"
 #include "apps/tools/schedule_picture.h"
@@ -79,7 +80,7 @@ static wf_status make(const app_schedule_request *q, wf_pipe_table **table, wf_e
     return status;
 }
 
-/* What stages take, in ticks of which a unit of a rank has 100 times its stages. */
+/* Returns the costs of stages, in ticks of which a unit of a rank has 100 times its stages. */
 static wf_pipe_costs costs_of(const app_schedule_request *q, const wf_pipe_table *table,
                               double *unit)
 {

@@ -1,4 +1,5 @@
-/* apps/tools/schedule_picture.c - a schedule in a terminal: a line for each rank, a cell for each unit of time. */
+/* apps/tools/schedule_picture.c - a schedule in a terminal: a line for each rank, a cell for
+   each unit of time. */
 #include "apps/tools/schedule_picture.h"
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +42,7 @@ static int64_t ticks_of_cell(const wf_pipe_costs *c)
     return cell ? cell : 1;
 }
 
-/* How wide a cell is: a letter, and the digits of the last micro-batch. */
+/* Returns the width of a cell: a letter, and the digits of the last micro-batch. */
 static int width_of_cell(const wf_pipe_table *table)
 {
     int width = 2;
@@ -74,7 +75,7 @@ static void draw_rank(const app_schedule_picture *p, int rank, bool colour, FILE
     for (int64_t i = 0; i < n; i++) {
         int64_t start = p->timing->start[rank][i], end = p->timing->end[rank][i];
 
-        /* Of a block the second one stands for both: it ends with it. */
+        /* The second action of a block is drawn for both: it ends with it. */
         if (look_of(row[i].kind) < 0 || (i + 1 < n && row[i].with_next && p->costs->blocks))
             continue;
         for (; time < start; time += cell)

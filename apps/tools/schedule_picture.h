@@ -13,8 +13,8 @@ typedef struct app_schedule_picture {
     double unit; /* ticks of what times are told in */
 } app_schedule_picture;
 
-/* A line for each rank in time, then busy and idle time and peaks, and both bubbles. `colour`: kinds are
-   coloured as terminals do it. */
+/* A line for each rank in time, then busy and idle time and peaks, and both bubbles. `colour`:
+   kinds are coloured as terminals do it. */
 void app_schedule_picture_text(const app_schedule_picture *picture, bool colour, FILE *out);
 
 /* The same as SVG. Errors: WF_EIO (file and reason). */

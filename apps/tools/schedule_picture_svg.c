@@ -1,11 +1,13 @@
-/* apps/tools/schedule_picture_svg.c - a schedule in time as SVG: a lane for each rank, a box for each action. */
+/* apps/tools/schedule_picture_svg.c - a schedule in time as SVG: a lane for each rank, a box
+   for each action. */
 #include "apps/tools/schedule_picture.h"
 #include "apps/tools/svg.h"
 #include <string.h>
 
 enum { MARGIN = 20, LABEL = 64, LANE = 26, BOX = 22, MOST_WIDTH = 12000, WIDEST_UNIT = 30 };
 
-/* What each kind is filled with: the early stages of a rank darker than the late ones. */
+/* Returns the fill colour of a kind: the early stages of a rank are darker than the late
+   ones. */
 static const char *fill_of(int kind)
 {
     switch (kind) {

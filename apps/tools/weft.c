@@ -1,6 +1,7 @@
 /*
- * apps/tools/weft.c - weft COMMAND ARGUMENTS: one name for all programs. A command is a row: the program beside this one that
- * it becomes, and what it is told before the arguments. Launchers and signals so meet the program itself.
+ * apps/tools/weft.c - weft COMMAND ARGUMENTS: one name for all programs. A command is a row:
+ * the program beside this one that it becomes, and what it is told before the arguments.
+ * Launchers and signals so meet the program itself.
  */
 #include "apps/program.h"
 #include <errno.h>

@@ -1,7 +1,7 @@
 /*
  * core/files/folder_internal.h - directories that are open. What lies in one is reached through
- * its descriptor and by its own name, so no symbolic link is followed on the way, whoever puts
- * one there and whenever. Not installed.
+ * its descriptor and by its own name, so no symbolic link is followed on the way, no matter
+ * when one is put there. Not installed.
  */
 #ifndef WF_CORE_FILES_FOLDER_INTERNAL_H
 #define WF_CORE_FILES_FOLDER_INTERNAL_H

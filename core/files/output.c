@@ -20,7 +20,7 @@ struct wf_output_folder {
 enum {
     DIGITS = 16,   /* in a mark */
     LONGEST = 200, /* bytes of NAME that are in its partial file's */
-    TRIES = 16,    /* names, each of which somebody would have had to guess */
+    TRIES = 16,    /* names, each of which an attacker would have had to guess */
 };
 
 uint64_t wf_output_mark(void)

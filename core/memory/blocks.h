@@ -15,7 +15,8 @@ WF_BEGIN_DECLS
 
 enum { WF_SIZE_CLASSES = 8 * 58 }; /* size classes of blocks */
 
-/** wf_blocks - zeroed it is ready for use, over malloc; else with a source of chunks. */
+/** wf_blocks - an allocator of blocks in size classes, cut from chunks of `source`. A zeroed
+ * one is ready for use; its chunks come from malloc then. */
 typedef struct wf_blocks {
     wf_allocator source;
     struct wf_block *unused[WF_SIZE_CLASSES];

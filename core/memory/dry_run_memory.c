@@ -1,7 +1,7 @@
 /*
  * core/memory/dry_run_memory.c - addresses without memory, in the half of the address space
  * that belongs to the kernel: nothing is reserved for them, so no limit of the process stands
- * in the way, and whoever looks there is stopped.
+ * in the way, and any access is stopped.
  *
  * A block has as many addresses as the next power of two, and those that are given back are the
  * next ones to be taken: two blocks that are in use at one time never meet, however much comes

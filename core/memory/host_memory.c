@@ -2,7 +2,7 @@
  * core/memory/host_memory.c - memory of the host, in blocks that can be extended where they
  * lie.
  *
- *     block, its bytes to be used | addresses that nobody may touch, until the block is
+ *     block, its bytes to be used | addresses that may not be touched, until the block is
  *     extended
  *
  * Addresses cost nothing, and one long block wastes less than many short ones: what was given

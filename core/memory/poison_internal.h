@@ -1,6 +1,7 @@
 /*
- * core/memory/poison_internal.h - under AddressSanitizer, memory that a pool holds and nobody
- * has is out of bounds, as it would be after free. Without it these are nothing. Not installed.
+ * core/memory/poison_internal.h - under AddressSanitizer, memory that a pool holds and has not
+ * given out is out of bounds, as it would be after free. Without it these are nothing. Not
+ * installed.
  */
 #ifndef WF_CORE_MEMORY_POISON_INTERNAL_H
 #define WF_CORE_MEMORY_POISON_INTERNAL_H

@@ -4,7 +4,7 @@
  *
  * A row of a matrix is cut into blocks: runs of at most 256 columns inside one of the row's 8
  * chunks (tree.h). No layout that keeps the bits cuts a block, so a block is stored alike
- * whoever holds it. It is its scale, 4 bytes, and a code for each number: the nearest of 256
+ * on every rank. It is its scale, 4 bytes, and a code for each number: the nearest of 256
  * levels to the number over the scale. The scale is the number of the largest magnitude with
  * its sign, which is therefore exact, and so what was read is stored again without a change.
  *

@@ -7,7 +7,7 @@
  * mean, in blocks of 256, over the largest magnitude of such a block, as the nearest of 256
  * levels. That is 4 + 8/64 + 32/16384 = 4.127 bits a number.
  *
- * Blocks are those of the whole matrix, whoever holds which part of it. A part is stored row by
+ * Blocks are those of the whole matrix, however ranks split it. A part is stored row by
  * row: two numbers in a byte, the first one in its upper half, and behind them the scale of
  * each block that the row touches. So rows are of one size, and moving them is moving bytes; a
  * block that two rows or two ranks share has its scale in both.

@@ -1,6 +1,7 @@
 /*
- * check_op.c - is the op of my_op.c right? Its gradient against finite differences of its reference
- * loop, its CPU kernel against that loop, and its bits on every layout of 2 x 2 ranks.
+ * check_op.c - is the op of my_op.c right? Its gradient against finite differences of its
+ * reference loop, its CPU kernel against that loop, and its bits on every layout of 2 x 2
+ * ranks.
  */
 #include "my_op.h"
 #include <stdio.h>

@@ -1,12 +1,15 @@
 /*
- * digits.c - a model that is no GPT: a small vision transformer that learns to read handwritten digits,
- * from batches of pixels (f32) and labels (i32), with the same digest on every mesh. All flags but one are those of wf_par_run:
+ * digits.c - a model that is no GPT: a small vision transformer that learns to read handwritten
+ * digits, from batches of pixels (f32) and labels (i32), with the same digest on every mesh.
+ * All flags but one are those of wf_par_run:
  *
  *     digits --data digits.txt --dp 2 --tp 2
- *     digits --data digits.txt --dp 4 --redundancy buddy --elastic on       continues when ranks are lost
+ *     digits --data digits.txt --dp 4 --redundancy buddy --elastic on       continues when
+ *                                                                           ranks are lost
  *
- * An image of 8 x 8 pixels is 16 patches of 2 x 2; the patches are tokens, attention is not causal, and
- * the mean over all tokens is what the classes are read from (Dosovitskiy et al. 2021).
+ * An image of 8 x 8 pixels is 16 patches of 2 x 2; the patches are tokens, attention is not
+ * causal, and the mean over all tokens is what the classes are read from (Dosovitskiy et al.
+ * 2021).
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -145,7 +148,8 @@ static wf_nn_module *make(wf_par *par, void *arg)
 
 /* ---- training ---- */
 
-/* Prints the share of the images behind the trained ones that are read right; every rank computes its part. */
+/* Prints the share of the images behind the trained ones that are read right; every rank
+   computes its part. */
 static wf_status print_accuracy(wf_par_running *rank, void *arg)
 {
     const wf_dim dims[] = {wf_dim_batch(TESTED), wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)};

@@ -1,6 +1,7 @@
 /*
- * expressions.c - ops of one's own, a line each: the function, its gradient, its kernels for every CPU and, where
- * nvcc compiles this file too (nvcc -x cu -c expressions.c), for NVIDIA GPUs. So it holds nothing else.
+ * expressions.c - ops of one's own, a line each: the function, its gradient, its kernels for
+ * every CPU and, where nvcc compiles this file too (nvcc -x cu -c expressions.c), for NVIDIA
+ * GPUs. So it holds nothing else.
  */
 #include <weft/kernels/elementwise.h>
 

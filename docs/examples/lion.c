@@ -1,7 +1,8 @@
 /*
  * lion.c - an optimizer of one's own: Lion (Chen et al. 2023) as a row that is registered.
  *
- *     c = beta1 m + (1 - beta1) g,  p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 - beta2) g
+ *     c = beta1 m + (1 - beta1) g,  p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 -
+ *     beta2) g
  *
  * The update is by elements, so any layout has the same bits. Its momentum lies where the strategy has
  * optimizer state: it is planned, sharded, saved and resumed like Adam's moments, by nothing more than
@@ -38,7 +39,8 @@ static wf_tensor *cross_entropy(wf_nn_module *model, const wf_par_batch *batch)
                                wf_par_batch_tensor(batch, "targets"));
 }
 
-/* Reads a dataset that is a function of the step and the sequence's number: token t, then 5 t + 3. */
+/* Reads a dataset that is a function of the step and the sequence's number: token t, then 5 t +
+   3. */
 static wf_status read_data(void *self, int64_t step, int64_t first, int64_t count,
                            void *const *field, wf_error *error)
 {

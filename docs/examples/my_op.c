@@ -2,9 +2,10 @@
  * my_op.c - an op of one's own: y = max(x, 0)^2, and dx = 2 max(x, 0) dy for its gradient.
  *
  * From the signature follow the shapes and the legal layouts; the op never asks on how many
- * ranks it runs. The reference loop says in double what the op means; training runs the kernel that
- * the op lists for the device: the CPU's is here, the one for GPUs in my_op.cu. Every output element
- * is one fixed expression of its own inputs, so no layout can change a bit of it.
+ * ranks it runs. The reference loop says in double what the op means; training runs the kernel
+ * that the op lists for the device: the CPU's is here, the one for GPUs in my_op.cu. Every
+ * output element is one fixed expression of its own inputs, so no layout can change a bit of
+ * it.
  */
 #include "my_op.h"
 
@@ -76,7 +77,8 @@ static void backward(wf_gradient *g)
 
 static const wf_kernel cpu_kernel = {.run = cpu}, grad_cpu_kernel = {.run = grad_cpu};
 
-/* A kernel for each device. A call on a device that is not in the list is an error that says so. */
+/* A kernel for each device. A call on a device that is not in the list is an error that says
+   so. */
 #ifdef WITH_CUDA
 extern const wf_kernel my_relu2_cuda, my_relu2_grad_cuda; /* my_op.cu */
 #define KERNELS(cpu, cuda) WF_KERNELS({"cpu", &(cpu)}, {"cuda", &(cuda)})

@@ -1,8 +1,10 @@
 /*
- * text.c - text to text: tokenises files with a model's own tokenizer, trains a small model on a mixture of them with logs and
- * checkpoints, evaluates it, and lets it write. All flags but four are those of wf_par_run:
+ * text.c - text to text: tokenises files with a model's own tokenizer, trains a small model on
+ * a mixture of them with logs and checkpoints, evaluates it, and lets it write. All flags but
+ * four are those of wf_par_run:
  *
- *     text --tokenizer tokenizer.json --a one.txt --b two.txt --dp 2 --log-jsonl run.jsonl --tensorboard events
+ *     text --tokenizer tokenizer.json --a one.txt --b two.txt --dp 2 --log-jsonl run.jsonl
+ *     --tensorboard events
  *     text .. --tp 2 --strategy no_shard                 the same digest
  *     text .. --plan --dp 64                             what a rank of 64 takes and moves
  */

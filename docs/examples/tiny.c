@@ -1,6 +1,6 @@
 /*
- * tiny.c - a model, a mesh, tensor parallelism over one axis, fully sharded data parallelism over the
- * other, and a training loop, in one page; README.md has the same in PyTorch.
+ * tiny.c - a model, a mesh, tensor parallelism over one axis, fully sharded data parallelism
+ * over the other, and a training loop, in one page; README.md has the same in PyTorch.
  */
 #include <stdio.h>
 #include <weft/weft.h>

@@ -16,7 +16,7 @@
 #include "kernels/cpu/task_size_internal.h"
 #include <math.h>
 
-enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores nobody is woken */
+enum { SMALL = 65536, MOST_BUFFERS = 5, LINE = 64 }; /* below SMALL scores no thread is woken */
 
 typedef struct job {
     const wf_call *call;

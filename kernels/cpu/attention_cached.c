@@ -9,7 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-/* FEW tokens of a sequence, and fewer, go one by one. Below SMALL products nobody is woken. */
+/* FEW tokens of a sequence, and fewer, go one by one. Below SMALL products no thread is
+   woken. */
 enum { FEW = 4, SMALL = 65536, BLOCK = 64, LINE = 64 };
 
 typedef struct job {

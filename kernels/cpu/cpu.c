@@ -94,7 +94,7 @@ typedef struct squares {
     const wf_simd *simd;
     const wf_tensor *t;
     wf_exact_sum *sum;
-    pthread_mutex_t lock; /* guards sum; whoever comes first makes no difference to it */
+    pthread_mutex_t lock; /* guards sum; the order of arrival makes no difference */
 } squares;
 
 static void squares_task(void *arg, int64_t begin, int64_t end, int worker)

@@ -89,7 +89,7 @@ const wf_rope_table *wf_rope_table_take(const wf_rope_angles *angles)
     if (t)
         *at = t->next;
     else
-        t = make(angles); /* whoever else wants it waits for it here */
+        t = make(angles); /* other threads that need it wait for it here */
     if (t) {
         t->users++;
         t->next = tables;

@@ -1,18 +1,18 @@
 /*
  * kernels/cpu/thread_pool.c - a thread pool: sleeping threads that share a job's tasks. (The
- * work stealing of a product is in simd/gemm.c.) Many ranks may share few cores, so nobody
+ * work stealing of a product is in simd/gemm.c.) Many ranks may share few cores, so no thread
  * spins: a member that has yielded for a short while sleeps on a futex, and the caller never
  * waits for a member that has not begun; it does the work itself.
  *
- * All of the thread pool's state is one word, on which everybody sleeps:
+ * All of the thread pool's state is one word, on which all sleep:
  *
  *     bits 0 ..   members inside the current job
  *     OPEN        the job has tasks left, so members may enter it
  *     STOP        the thread pool is being closed
  *
- * A member enters by adding one to a word that is OPEN. Whoever finds no task left takes OPEN
- * away, and the job is over when nobody is inside: then the next one may be written. What the
- * caller wrote before OPEN is seen by who enters; what members wrote is seen by the caller
+ * A member enters by adding one to a word that is OPEN. A thread that finds no task left clears
+ * OPEN, and the job is over when no thread is inside: then the next one may be written. What
+ * the caller wrote before OPEN is seen by who enters; what members wrote is seen by the caller
  * because their leaving is one chain of release operations.
  */
 #include "kernels/cpu/thread_pool_internal.h"
@@ -60,8 +60,8 @@ typedef struct follower {
 
 struct wf_thread_pool {
     _Alignas(LINE) _Atomic uint32_t state;
-    _Alignas(LINE) _Atomic int64_t next; /* first index that nobody has */
-    /* the job: written by the caller while nobody is inside */
+    _Alignas(LINE) _Atomic int64_t next; /* first index that is not taken */
+    /* the job: written by the caller while no member is inside */
     _Alignas(LINE) int64_t count;
     int64_t task;
     void (*fn)(void *arg, int64_t begin, int64_t end, int worker);

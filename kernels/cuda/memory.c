@@ -3,8 +3,8 @@
  * what is given back, and the copies, fills, sums and digests that the host asks for.
  *
  * Without `side_stream` all goes to the rank's stream, after what it computes and before what
- * follows, and a failure is noted. Work on the side stream, which is waited for here: whoever
- * asks has already waited for what computes the sources.
+ * follows, and a failure is noted. Work on the side stream, which is waited for here: the
+ * caller has already waited for what computes the sources.
  */
 #include "kernels/cuda/device_internal.h"
 #include <pthread.h>

@@ -70,7 +70,7 @@ WF_API int wf_mesh_next(const wf_mesh *mesh, int rank, unsigned axes);
 /**
  * wf_mesh_comm - returns the group of ranks along an axis through this one, NULL for axis -1;
  * wf_mesh_world - the group of all. Owner: the mesh; of the world, its opener. Owner: the mesh,
- * and whoever opened the world.
+ * and the caller that opened the world.
  */
 WF_API wf_comm *wf_mesh_comm(const wf_mesh *mesh, int axis);
 WF_API wf_comm *wf_mesh_world(const wf_mesh *mesh);

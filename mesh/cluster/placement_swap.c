@@ -7,7 +7,7 @@
 #include "mesh/cluster/placement_internal.h"
 #include <stdlib.h>
 
-/* A rank's seat, or one that nobody has (rank -1). */
+/* A rank's seat, or an empty one (rank -1). */
 typedef struct chair {
     wf_seat seat;
     int rank;

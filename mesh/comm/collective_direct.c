@@ -9,7 +9,7 @@
  *     broadcast       a slice of the root's input, to all other outputs
  *     all_to_all      all blocks for one member
  *
- * In place is safe: nobody but the piece's worker reads or writes its elements, and it has read
+ * In place is safe: only the piece's worker reads or writes its elements, and it has read
  * all inputs of a slice before it writes.
  */
 #include "mesh/comm/collective_internal.h"
@@ -325,7 +325,7 @@ static wf_status put_block(const wf_pending *p, const wf_pending *from, int i,
     return status;
 }
 
-/* All blocks for one member, from everybody. */
+/* All blocks for one member, from all members. */
 static wf_status all_to_all_piece(const wf_exchange *x, int share, int64_t piece,
                                   wf_error *error)
 {

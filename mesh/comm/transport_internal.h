@@ -130,9 +130,9 @@ typedef struct wf_transport {
     wf_status (*open)(const wf_world_options *options, void **world, wf_error *error);
     void (*close)(void *world); /* when all handles are closed */
     /* Calls of all processes, before any rank is attached; NULL where all ranks are threads of
-       one process. The processes that the world joins; everybody's bytes, NULL where processes
-       cannot speak before their ranks run (each then runs one rank); and which ranks run
-       where. */
+       one process. The processes that the world joins; all processes' bytes, NULL where
+       processes cannot speak before their ranks run (each then runs one rank); and which ranks
+       run where. */
     wf_status (*processes)(void *world, wf_processes *processes, wf_error *error);
     wf_gather_call *gather;
     wf_status (*place)(void *world, const wf_local_ranks *ranks, wf_error *error);

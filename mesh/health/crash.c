@@ -150,7 +150,7 @@ static void report(const char *signal)
         add(line, "\n");
         length = strlen(line);
         if (report_fd >= 0 && write(report_fd, line, length) != (ssize_t)length)
-            add(line, "");       /* nobody hears it */
+            add(line, "");       /* no detector hears it */
         if (wf_registry_early()) /* others crash alike, and have to see that this one reports */
             nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }

@@ -7,8 +7,8 @@
  *
  * Whatever goes wrong with a world, process 0 decides what it was: the first cause that reaches
  * it is the failure cause, and every process gets the same one. Where process 0 is lost, that
- * is it, and whoever is left on its backup coordinator's host reports: the first to claim it
- * (mesh/health/process_registry_internal.h).
+ * is it, and a process that is left on its backup coordinator's host reports: the first to
+ * claim it (mesh/health/process_registry_internal.h).
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H

@@ -42,7 +42,7 @@ typedef struct detector_hello {
 
 /* The address at which process 0 waits for the others. */
 typedef struct detector_place {
-    uint64_t token; /* not everybody who connects is one of us */
+    uint64_t token; /* a connection may be a stranger's */
     int32_t port, unused;
     char name[WF_NAME_BYTES]; /* on one host, in place of the port; "": there is none */
     char host[WF_DETECTOR_HOST];
@@ -92,7 +92,7 @@ struct wf_detector {
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
     _Atomic bool notified;  /* the process that crashes has notified the user */
-    _Atomic bool passed_on; /* somebody has, and the others have been sent that */
+    _Atomic bool passed_on; /* a process has, and the others have been sent that */
     _Atomic int decided;    /* who reports, for a signal; UNDECIDED */
     _Atomic bool orphaned;  /* who reports, or says who does, is gone */
     _Atomic bool stop;      /* the thread has ended */

@@ -3,9 +3,9 @@
  * when a peer's connection has been reset is held up in there, or ended, and who has to report
  * a death may be among them. An fd holder is a process that shares this one's table of
  * descriptors and nothing else. When its parent is dead it hangs up the failure detector's
- * connections, by which all hear of it, and holds the others until nobody calls MPI any more.
- * What MPI keeps for it in shared memory the launcher removes, and where that has been killed
- * with all its processes, the fd holder.
+ * connections, by which all hear of it, and holds the others until no process calls MPI any
+ * more. What MPI keeps for it in shared memory the launcher removes, and where that has been
+ * killed with all its processes, the fd holder.
  */
 #include "mesh/transport/launcher_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"

@@ -6,7 +6,7 @@
  * read from the system (/proc), stopped or not. Each looks at the one behind it, the last at
  * the first, so whatever happens to some is seen by one that is left.
  *
- * Whoever of them reports to the user what has become of the run locks one more name, which
+ * The one that reports the end of the run to the user locks one more name, which
  * only one can, and says so to the others that are there: the name is free again when it and
  * its fd holder have ended.
  */

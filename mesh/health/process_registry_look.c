@@ -24,7 +24,7 @@ enum {
 
 #define LIMIT "; the limit is the stall timeout, %d s at least, and %d s where that is 0"
 
-static _Atomic bool ended;     /* somebody asks this process to end */
+static _Atomic bool ended;     /* this process is asked to end */
 static struct sigaction usual; /* the usual handler */
 static _Atomic uint32_t may_end;
 
@@ -146,7 +146,7 @@ static void note_end(int number)
 {
     atomic_store(&ended, true);
     wf_registry_say_farewell();
-    if (usual.sa_handler == SIG_DFL) { /* as if nobody had noted it */
+    if (usual.sa_handler == SIG_DFL) { /* as if it had not been noted */
         sigaction(number, &usual, NULL);
         raise(number);
     } else if (usual.sa_handler != SIG_IGN) {
@@ -262,7 +262,7 @@ static void end_process(const wf_error *error)
         snprintf(line, sizeof line, "%s: %s\n", program_invocation_short_name, error->text);
 
     if (wf_registry_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
-        length = 0; /* nobody hears it */
+        length = 0; /* no process hears it */
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     end_now(error->code);
 }
@@ -352,7 +352,7 @@ void wf_registry_leave(void)
     pthread_t thread;
 
     if (!wf_registry
-             .active) { /* nobody here waits for this process, and its own end has a limit */
+             .active) { /* no process here waits for this one, and its own end has a limit */
         wf_registry_watch_exit();
         return;
     }
@@ -377,7 +377,7 @@ static void end_late(int number)
 {
     (void)number;
     if (wf_registry_claim() && write(STDERR_FILENO, late_line, strlen(late_line)) < 0)
-        *late_line = '\0'; /* nobody hears it */
+        *late_line = '\0'; /* no process hears it */
     end_now(WF_ETIMEOUT);
 }
 

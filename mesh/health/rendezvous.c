@@ -115,7 +115,7 @@ static bool is_ours(const wf_detector *d, const guest *g)
     return process >= 1 && process <= d->n_peers && d->peer[process - 1].fd < 0;
 }
 
-/* Reads what has come. True: it has become one of us, or goes. */
+/* Reads the bytes that have come. True: the guest was accepted, or is to be closed. */
 static bool listen_to(wf_detector *d, guest *g, const detector_place *m)
 {
     ssize_t came =

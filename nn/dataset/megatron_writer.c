@@ -311,7 +311,7 @@ static wf_status put_pointers(wf_megatron_writer *w)
         int64_t count = w->documents - first < 4096 ? w->documents - first : 4096;
         unsigned char lengths[4 * 4096];
 
-        errno = EIO; /* for a file that somebody else makes shorter */
+        errno = EIO; /* for a file that another process makes shorter */
         if (pread(fileno(wf_output_stream(w->idx)), lengths, (size_t)(4 * count),
                   WF_MEGATRON_HEADER_SIZE + 4 * first) != 4 * count)
             return write_failed(w, w->idx);

@@ -49,14 +49,15 @@ typedef struct wf_dataset_mixture wf_dataset_mixture;
 wf_status wf_dataset_mixture_new(uint64_t key, const double *weights, int64_t count,
                                  wf_dataset_mixture **mixture, wf_error *error);
 
-/** wf_dataset_mixture_free - NULL is allowed. */
+/** wf_dataset_mixture_free - frees it; NULL is allowed. */
 void wf_dataset_mixture_free(wf_dataset_mixture *mixture);
 
-/** wf_dataset_mixture_quota - samples of a period that a source has: 0 where its weight is too
+/** wf_dataset_mixture_quota - returns a source's samples in a period: 0 where its weight is too
  * small for one. */
 int64_t wf_dataset_mixture_quota(const wf_dataset_mixture *mixture, int64_t source);
 
-/** wf_dataset_mixture_at - whose a sample is, and how many of its source came before it. */
+/** wf_dataset_mixture_at - returns the source of a sample; *before is the number of its
+ * source's samples before it. */
 int64_t wf_dataset_mixture_at(const wf_dataset_mixture *mixture, int64_t sample,
                               int64_t *before);
 

@@ -43,7 +43,7 @@ typedef struct wf_token_file {
 /** wf_token_count - a model's vocabulary, and whether it is known or a default. */
 typedef struct wf_token_count {
     int64_t size;
-    bool given; /* else it is a default, which does not say what a file without header holds */
+    bool given; /* false: a default, which does not decide the type of a file without header */
 } wf_token_count;
 
 /** wf_dataset_file_open - returns a descriptor to read from; -1 with the reason in errno. It
@@ -55,8 +55,8 @@ WF_API int wf_dataset_file_open(const char *name);
  *
  * @param flag  the flag that named it, for errors
  * Owner:   the caller, wf_token_file_close, also after an error
- * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one whose format cannot be
- *          told), WF_EDATA (a header that cannot be right: file, field and values), WF_ENOMEM
+ * Errors:  WF_EIO (file and reason), WF_EINVAL (an empty file, or one of unknown
+ *          format), WF_EDATA (a header that cannot be right: file, field and values), WF_ENOMEM
  */
 WF_API wf_status wf_token_file_open(const char *name, const char *flag,
                                     wf_token_count vocabulary, wf_token_file *file,

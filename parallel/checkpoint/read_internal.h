@@ -10,7 +10,7 @@
 
 typedef struct wf_reader {
     const wf_par_checkpoint *from;
-    int64_t rank; /* WF_INDEX_LOCAL: whose file is read; -1: nobody's */
+    int64_t rank; /* WF_INDEX_LOCAL: whose file is read; -1: no process's */
     struct wf_reader_source
         *source; /* [sources], files that are open, by number modulo sources */
     int64_t sources;

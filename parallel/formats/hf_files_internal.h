@@ -11,7 +11,7 @@
 typedef struct wf_hf_file {
     char *path;
     wf_safetensors header;
-    bool *used; /* per entry: somebody has found it */
+    bool *used; /* per entry: it was found */
 } wf_hf_file;
 
 typedef struct wf_hf_files {

@@ -20,7 +20,7 @@ typedef struct slot {
    tokens. */
 typedef struct desk {
     const wf_gen_answers_options *o;
-    wf_gen_answer *answer; /* NULL: nobody wants them */
+    wf_gen_answer *answer; /* NULL: they are not wanted */
     wf_gen_engine e;
     slot *slot;               /* [batch] */
     wf_gen_engine_part *part; /* [batch], of one pass; and whose they are */

@@ -44,7 +44,7 @@ WF_API wf_status wf_gen_answers_find(const wf_gen_answers_options *options,
 /** wf_gen_answers_longest - returns the tokens of the longest request, in a slot */
 WF_API int64_t wf_gen_answers_longest(const wf_gen_requests *requests);
 
-/** wf_gen_answers_plan - in a plan, runs the longest context, and the fullest pass over
+/** wf_gen_answers_plan - runs, in a plan, the longest context and the fullest pass over
  * answers; options.requests is not read. Collective as wf_gen_answers_find. */
 WF_API wf_status wf_gen_answers_plan(const wf_gen_answers_options *options, int64_t longest);
 

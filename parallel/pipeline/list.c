@@ -1,4 +1,4 @@
-/* parallel/pipeline/list.c - list scheduling: whoever is free begins what can begin. */
+/* parallel/pipeline/list.c - list scheduling: a free rank begins an action that can begin. */
 #include "parallel/pipeline/table_internal.h"
 #include <stdlib.h>
 #include <string.h>

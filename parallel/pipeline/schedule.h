@@ -224,11 +224,10 @@ typedef struct wf_pipe_costs {
     bool blocks;
 } wf_pipe_costs;
 
-/** wf_pipe_span - one rank in time. */
+/** wf_pipe_span - a rank's compute time, and its memory in activations. */
 typedef struct wf_pipe_span {
-    int64_t begin, end,
-        /* ticks: begin of its first and end of its last compute action; all of them together */
-        busy;
+    /* ticks: begin of its first and end of its last compute action; all of them together */
+    int64_t begin, end, busy;
     int peak; /* most live activations: stages forward without W or B */
 } wf_pipe_span;
 

@@ -89,7 +89,7 @@ static need compute_need(const wf_pipe_walk *w, const wf_pipe_action *a)
     }
 }
 
-/* Everybody comes to NORM; the ranks of the first and the last stage come to TIE. */
+/* All ranks come to NORM; the ranks of the first and the last stage come to TIE. */
 static need meeting_need(wf_pipe_walk *w, int rank, const wf_pipe_action *a)
 {
     const wf_pipe_table *t = w->table;

@@ -11,7 +11,7 @@
 typedef struct wf_pipe_walk {
     const wf_pipe_table *table;
     const wf_pipe_costs *costs;
-    wf_pipe_timing *timing;     /* filled in as actions begin and end; NULL: nobody asks */
+    wf_pipe_timing *timing;     /* filled in as actions begin and end; NULL: not asked for */
     int64_t *forward, *inputs;  /* [stages * micro-batches] when F and I ended; -1: not yet */
     int64_t *sent, *received;   /* [2 * stages * micro-batches] when messages began and ended */
     int64_t *next, *clock;      /* [ranks] the next action of a row, and when it may begin */

@@ -69,7 +69,7 @@ static bool changes_numbers(const combination *c)
     return false;
 }
 
-/* A step on --machine; 0: nobody has said which, or it has no time for this. */
+/* A step on --machine; 0: no machine is named, or it has no time for this. */
 static double seconds_of(const wf_plan_request *o)
 {
     wf_error ignored = {WF_OK, ""};

@@ -18,7 +18,7 @@
 
 enum { WF_PLAN_ADVICE_LINES = 8, WF_PLAN_FLAGS = 400 };
 
-/* The time for an error's advice: whoever waits for an error wants to know soon. */
+/* The time for an error's advice: an error is not to be held up for long. */
 #define WF_PLAN_EXPLAIN_SECONDS 0.5
 
 typedef struct wf_plan_advice_line {
@@ -26,7 +26,7 @@ typedef struct wf_plan_advice_line {
     char cost[240];            /* in words */
     int64_t ranks;
     double peak, flops, traffic; /* bytes and FLOPs of a rank in a step */
-    double seconds;              /* the step on --machine; 0: nobody asks */
+    double seconds;              /* the step on --machine; 0: not asked for */
 } wf_plan_advice_line;
 
 typedef struct wf_plan_advice_limits {

@@ -69,8 +69,8 @@ static bool need_of_stages(const wf_plan_request *o, int ranks, double *bytes, w
 }
 
 /* Bytes of all ranks of this process. Parts grow with the rank's number, so the first has least
-   and the last most: where those of the last would do, or nobody knows which ranks these are,
-   one plan is enough. */
+   and the last most: where those of the last would do, or it is not known which ranks these
+   are, one plan is enough. */
 static bool need(const wf_plan_request *o, int ranks, bool all, double room, double *bytes,
                  wf_plan *last)
 {

@@ -26,7 +26,7 @@ typedef struct wf_plan_report {
     wf_stage_plans stages;
     int n_strategies; /* all others; none where there is no data parallelism */
     wf_plan_strategy strategy[WF_PLAN_STRATEGIES];
-    wf_search_found time; /* the step on --machine; 0 s: nobody asks */
+    wf_search_found time; /* the step on --machine; 0 s: not asked for */
     char machine[WF_SIM_NAME];
     wf_plan_advice_limits limits;
     wf_plan_advice advice; /* empty where the plan fits */

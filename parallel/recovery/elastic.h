@@ -19,7 +19,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_elastic_step - a step that was made, and may not have been logged yet */
+/** wf_elastic_step - the result of a finished step, which may not have been logged yet */
 typedef struct wf_elastic_step {
     int64_t step; /* 0: none */
     wf_par_step result;
@@ -64,7 +64,8 @@ typedef struct wf_elastic {
         .best_loss = FLT_MAX                                                                   \
     }
 
-/** wf_elastic_meshes - the options of a launch, of any type, as far as they decide its mesh */
+/** wf_elastic_meshes - functions that read and change the mesh in a program's options, which
+ * may be of any type */
 typedef struct wf_elastic_meshes {
     size_t size; /* bytes of the options, which are copied */
     int64_t (*ranks)(const void *options);
@@ -74,7 +75,14 @@ typedef struct wf_elastic_meshes {
     void (*name)(const void *options, char *text, size_t size); /* "--pp 1 --dp 2 --tp 8" */
 } wf_elastic_meshes;
 
-/** wf_elastic_launch - one launch. job: the program's own. end, error: as wf_launch has them */
+/**
+ * wf_elastic_launch - starts the ranks of one launch, and waits for their end (wf_launch)
+ *
+ * @param options  those of the run's meshes, with the mesh of this launch
+ * @param job      the program's own
+ * @param end      as in wf_launch
+ * Errors:         of wf_launch
+ */
 typedef wf_status wf_elastic_launch(const void *options, void *job, wf_launch_end *end,
                                     wf_error *error);
 
@@ -95,11 +103,12 @@ typedef struct wf_elastic_run {
 /**
  * wf_elastic_train - launches until the run has ended, or cannot continue
  *
- * It cannot where ranks fail by their input (all but WF_ELOST, WF_ETIMEOUT, WF_EDEVICE,
- * WF_EINTERNAL), where no mesh fits the ranks that are left, where lost ranks alone had a part
- * of the state, or where the same step fails three times.
+ * It ends with an error where ranks fail by their input (any status but WF_ELOST, WF_ETIMEOUT,
+ * WF_EDEVICE and WF_EINTERNAL), where no mesh fits the remaining ranks, where lost ranks alone
+ * had a part of the state, or where one step fails three times.
  *
- * @param end  stuck: ranks of any launch
+ * @param end  end->stuck counts the stuck ranks of all launches
+ * Errors:     those of the launch that failed last
  */
 WF_API wf_status wf_elastic_train(const wf_elastic_run *run, wf_launch_end *end,
                                   wf_error *error);
@@ -120,7 +129,7 @@ WF_API wf_status wf_elastic_train_process(const wf_elastic_run *run, wf_launch_e
 WF_API wf_status wf_elastic_processes(const wf_elastic_meshes *meshes, void *options,
                                       int64_t asked, int *processes, wf_error *error);
 
-/** wf_elastic_shape - a mesh and its batch, as far as they change when ranks are lost */
+/** wf_elastic_shape - the sizes of a mesh and of its batch that change when ranks are lost */
 typedef struct wf_elastic_shape {
     int64_t dp, others;                     /* data-parallel ranks; ranks of each: tp x pp */
     int64_t dp_replicate, shard_group_size; /* groups of hybrid strategies; 0: not given */
@@ -133,8 +142,8 @@ typedef struct wf_elastic_shape {
  * or smaller
  *
  * @param shape   changed
- * @param serves  whether a run on this shape has the numbers of the other one, and fits in
- *                memory
+ * @param serves  returns true where a run on this shape has the numbers of the other one, and
+ *                fits in memory
  * @param others  names the other axes in an error: "--tp 2 --pp 1"
  * Errors:        WF_ELOST: there is none, or none of min_dp
  */

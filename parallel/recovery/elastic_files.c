@@ -40,7 +40,7 @@ static bool is_file(const char *name)
     return process && strcmp(name + process, suffix) == 0;
 }
 
-/* The folder, which nobody else may have made or can write to. NULL: there is none, or an
+/* The folder, which no other user may have made or can write to. NULL: there is none, or an
    error. */
 static DIR *open_own(const char *dir, bool make, wf_error *error)
 {

@@ -27,9 +27,9 @@ WF_API void wf_signal_requests_write_errors(void);
  * all processes with it when one has failed, and there is time to say which has */
 WF_API void wf_signal_requests_linger(void);
 
-/** wf_signal_requests_outlast - from now on, or no longer, holds up a library that ends the
- * process from the thread of a rank: OpenMPI does so as soon as it meets the connection of a
- * host that is lost, which others here report and survive */
+/** wf_signal_requests_outlast - blocks, or no longer blocks, a library that exits from the
+ * thread of a rank: OpenMPI does so as soon as it meets the connection of a lost host, which
+ * the other ranks of this process report and survive */
 WF_API void wf_signal_requests_outlast(bool outlasts);
 
 /** wf_signal_requests_hold - lets SIGTERM end this process no more: it writes what is not to be

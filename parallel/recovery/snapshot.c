@@ -279,7 +279,7 @@ int64_t wf_par_snapshot_seal(wf_par_snapshot *k)
     if (!k->sealed)
         wf_par_snapshot_sort(k);
     k->sealed = true;
-    atomic_store(&k->next_pending, 0); /* whoever took it up may have failed in that */
+    atomic_store(&k->next_pending, 0); /* the rank that restored it may have failed in that */
     step = k->failed || !k->count ? -1 : k->last.step;
     pthread_mutex_unlock(&k->lock);
     return step;

@@ -150,7 +150,7 @@ static void count_planned(void *arg, wf_nn_module *m, const char *name, wf_nn_pa
         n->first = p;
 }
 
-/* Plans a model that nobody has planned; one whose plan lacks parameters was changed behind its
+/* Plans a model that has no plan yet; one whose plan lacks parameters was changed behind its
    plan. */
 static wf_status plan_where_none_is(wf_par *par, wf_nn_module *module)
 {

@@ -214,7 +214,7 @@ static void await_reduction(const wf_sim_state *s, int rank, const wf_pipe_actio
         (left - under_way) * (c->buckets ? c->reduce / c->buckets : c->reduce);
 }
 
-/* Everybody comes to NORM; the ranks of the first and the last stage come to TIE. */
+/* All ranks come to NORM; the ranks of the first and the last stage come to TIE. */
 static void await_all(wf_sim_state *s, int rank, const wf_pipe_action *a, wf_sim_turn *t)
 {
     int m = a->kind == WF_PIPE_NORM, last = s->place[s->shape.stages - 1];

@@ -42,12 +42,12 @@ typedef struct wf_sim_state {
     double *gathered;  /* [stages] when its parameters are there */
     double *reduced;   /* [stages] likewise */
     int64_t *gather_at, *reduce_at; /* [stages] the actions that began it */
-    bool *unpaid;                   /* [stages] of a gather that nobody has waited for yet */
-    int *left;         /* [stages] buckets of a reduction that nobody has waited for yet */
+    bool *unpaid;                   /* [stages] of a gather that has not been waited for yet */
+    int *left;         /* [stages] buckets of a reduction that has not been waited for yet */
     wf_sim_node *node; /* [stages * micro] */
     wf_sim_message *message; /* [2 * stages * micro] */
     int *place;              /* [stages] */
-    wf_sim_cause **cause;    /* [ranks][actions]; NULL: nobody asks */
+    wf_sim_cause **cause;    /* [ranks][actions]; NULL: not asked for */
     double meeting[2];       /* the latest that has come to TIE, to NORM */
     int latest[2];           /* who that was */
     int64_t latest_at[2];    /* behind which of its actions */

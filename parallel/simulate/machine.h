@@ -18,7 +18,7 @@
 
 WF_BEGIN_DECLS
 
-/** wf_sim_link - between two ranks, one way. */
+/** wf_sim_link - the speed of a link between two ranks, one way. */
 typedef struct wf_sim_link {
     double bandwidth; /* bytes/s a rank, one way, while its neighbours use theirs */
     double latency;   /* s that a message without bytes takes */

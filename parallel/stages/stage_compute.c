@@ -182,7 +182,7 @@ void wf_par_stage_forward(wf_par_stages *s, wf_par_stage *stage, int64_t micro)
     run_steps(s, stage, micro, !stage->recomputed[micro]);
     pass_ends(s, stage);
     hand_over(s, stage, stage->number + 1, micro);
-    if (stage->recomputed[micro] && here) /* nobody sends it */
+    if (stage->recomputed[micro] && here) /* it is not sent */
         put(&f->out, NULL);
     leave(s, &last);
 }

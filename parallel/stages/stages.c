@@ -20,7 +20,7 @@ static bool has_messages(const wf_par_stages *s)
     return false;
 }
 
-/* Drops what a step has in flight; after an error the world is told, so that nobody waits. */
+/* Drops what a step has in flight; after an error the world is told, so that no rank waits. */
 static void drop(wf_par_trainer *t)
 {
     wf_par_stages *s = t->own;

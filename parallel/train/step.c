@@ -141,7 +141,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
     return wf_context_status(t->par->ctx);
 }
 
-/* Up to the tape: whoever has no data makes the tensors on it. */
+/* Up to the tape: a caller without data makes its tensors on it. */
 static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
                                  const wf_par_batch *given, bool reads)
 {

@@ -33,7 +33,8 @@ void wf_par_action_end(const wf_par_trainer *t);
    rounded. */
 wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss);
 
-/* Forget what the step holds, with nobody else: what is under way between ranks stays so. */
+/* Forget what the step holds, without the other ranks: what is under way between ranks stays
+   so. */
 void wf_par_step_drop(wf_par_trainer *t);
 
 #endif

@@ -105,7 +105,7 @@ WF_API void wf_par_trainer_close(wf_par_trainer *trainer);
  * clip and schedule
  *
  * @param step    1, 2, ..; decides learning rate, data and dropout
- * @param result  NULL: nobody wants it
+ * @param result  NULL: not wanted
  * Collective:  over the mesh
  * Errors:      WF_EMISMATCH where ranks do not do the same (wf_par_clip); WF_ENONFINITE where
  *              the loss or norm is not finite (wf_par_check_finite; the model is then as it

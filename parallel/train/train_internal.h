@@ -62,7 +62,7 @@ typedef struct wf_par_alike {
 typedef struct wf_par_committed {
     int64_t step; /* 0: none yet; or where it went on from */
     float lr, scale;
-    /* the next one has begun: what is updated and what is not, nobody can tell */
+    /* the next one has begun: which parameters are updated is not known */
     bool under_way;
 } wf_par_committed;
 

@@ -135,20 +135,20 @@ def units():
 
 def parameter():
     """The states of a parameter, from one step to the next."""
-    p = Picture("parameter", 760, 250)
-    for x, name, what, fill in ((20, "sharded", "f32, 1/N a rank", BLUE), (220, "compute copy", "bf16, 1/N a rank", BLUE),
-                                (420, "gathered", "whole, as modules\ncompute with it", ORANGE)):
-        p.box(x, 40, 130, 60, f"{name}\n{what}", fill)
-    p.box(420, 170, 130, 60, "gradient\none a use and\nmicro-step, partial", ORANGE)
-    p.box(220, 170, 130, 60, "reduced\nsummed, 1/N a rank", GREEN)
-    p.arrow(150, 70, 220, 70, "cast")
-    p.arrow(350, 70, 420, 70, "all-gather")
-    p.arrow(485, 100, 485, 170, "forward, backward")
-    p.arrow(420, 200, 350, 200, "reduce-scatter")
-    p.arrow(220, 185, 85, 100)
-    p.text(80, 150, "optimizer\n(its state: 1/N)", "middle", 11, "#506080")
-    p.arrow(550, 55, 620, 55, "", True)
-    p.text(628, 55, "freed when its\nunit has run", "start", 11, "#506080")
+    p = Picture("parameter", 860, 250)
+    for x, name, what, fill in ((20, "sharded", "f32, 1/N a rank", BLUE), (260, "compute copy", "bf16, 1/N a rank", BLUE),
+                                (500, "gathered", "whole, as modules\ncompute with it", ORANGE)):
+        p.box(x, 40, 140, 60, f"{name}\n{what}", fill)
+    p.box(500, 170, 140, 60, "gradient\none a use and\nmicro-step, partial", ORANGE)
+    p.box(260, 170, 140, 60, "reduced\nsummed, 1/N a rank", GREEN)
+    p.arrow(160, 70, 260, 70, "cast")
+    p.arrow(400, 70, 500, 70, "all-gather")
+    p.arrow(570, 100, 570, 170, "forward, backward")
+    p.arrow(500, 200, 400, 200, "reduce-scatter")
+    p.arrow(260, 185, 90, 100)
+    p.text(95, 160, "optimizer\n(its state: 1/N)", "middle", 11, "#506080")
+    p.arrow(640, 70, 715, 70, "", True)
+    p.text(723, 66, "freed when its\nunit has run", "start", 11, "#506080")
     p.write()
 
 

@@ -1,6 +1,6 @@
 /*
- * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, prompts and requests, and of packing, fails
- * once: each is told, and nothing is left behind.
+ * tests/apps/test_eval_memory.c - every allocation of reading tokenizers, prompts and requests,
+ * and of packing, fails once: each is told, and nothing is left behind.
  */
 #include "nn/dataset/packing.h"
 #include "parallel/generate/requests.h"

@@ -1,6 +1,7 @@
 /*
- * tests/apps/test_generate_memory.c - every allocation of generating texts and printing them, of gpt_eval's commands, and of
- * writing a GGUF file with its tokenizer fails once: each is told, and nothing is left behind.
+ * tests/apps/test_generate_memory.c - every allocation of generating texts and printing them,
+ * of gpt_eval's commands, and of writing a GGUF file with its tokenizer fails once: each is
+ * told, and nothing is left behind.
  */
 #include "apps/gpt_eval/choices.h"
 #include "apps/gpt_eval/perplexity.h"
@@ -180,7 +181,7 @@ static wf_status save_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-static const char *tokenizer, *type; /* What is asked for. */
+static const char *tokenizer, *type; /* The request. */
 
 static wf_status export_rank(wf_rank *rank, void *arg)
 {

@@ -1,5 +1,5 @@
-/* tests/apps/test_options_config.c - config files: precedence, every kind of bad one, and options as
- * JSON that is such a file. */
+/* tests/apps/test_options_config.c - config files: precedence, every kind of bad one, and
+ * options as JSON that is such a file. */
 #include "tests/apps/options_line.h"
 
 static char *write_config(const char *text)
@@ -110,7 +110,7 @@ static void bad_configs(void)
     check_fails("--config /tmp", WF_EIO, "cannot read --config /tmp: Is a directory");
 }
 
-/* What the options print as JSON, read back as a config file, prints the same. */
+/* Options that are printed as JSON and read back as a config file print the same. */
 static void json_round_trip(void)
 {
     app_options first, second;
@@ -144,7 +144,8 @@ static void json_round_trip(void)
     app_options_free(&second);
 }
 
-/* What --save-config writes says what was given; the rest follows anew from what is given beside it. */
+/* A file of --save-config has the given options; the others follow anew from those given beside
+   it. */
 static void derived_follows_anew(void)
 {
     const char *path = write_config(""),

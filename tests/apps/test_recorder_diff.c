@@ -1,4 +1,5 @@
-/* tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of them. */
+/* tests/apps/test_recorder_diff.c - ranks that go apart, and what recorder_diff says of
+   them. */
 #include "mesh/health/flight_recorder.h"
 #include "tests/mesh/ranks.h"
 #include <unistd.h>

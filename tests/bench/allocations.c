@@ -1,7 +1,7 @@
 /*
- * tests/bench/allocations.c - counts calls of malloc and its relatives. The linker's --wrap=malloc
- * sends the library's and bench's own calls of malloc to __wrap_malloc, and __real_malloc to
- * malloc; calls inside of shared libraries are not counted.
+ * tests/bench/allocations.c - counts calls of malloc and its relatives. The linker's
+ * --wrap=malloc sends the library's and bench's own calls of malloc to __wrap_malloc, and
+ * __real_malloc to malloc; calls inside of shared libraries are not counted.
  */
 #include "tests/bench/allocations.h"
 #include <stdatomic.h>

@@ -1,7 +1,8 @@
 /*
- * tests/bench/attention_gpu.c - bench attention --device cuda: bf16 on the first GPU, in the shape of
- * the figures that NVIDIA publishes for cuDNN: a sequence, 64 heads of queries, 8 of keys and values.
- * As there, gradients may be added in any order. The kernels are called as they are, without dispatch.
+ * tests/bench/attention_gpu.c - bench attention --device cuda: bf16 on the first GPU, in the
+ * shape of the figures that NVIDIA publishes for cuDNN: a sequence, 64 heads of queries, 8 of
+ * keys and values. As there, gradients may be added in any order. The kernels are called as
+ * they are, without dispatch.
  */
 #include "tests/bench/bench.h"
 #include "kernels/attention_internal.h"

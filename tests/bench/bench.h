@@ -16,7 +16,7 @@
 typedef struct bench_options {
     bool json, quick, help;
     int64_t threads; /* 0: the command's own choice */
-    double seconds;  /* what one race takes; 0: the standard */
+    double seconds;  /* the time of one race; 0: the standard */
     const char *shapes, *forms;
     const char *dtype; /* gemm: "fp32", the default, or "bf16" */
     const char *model, *layouts;
@@ -125,11 +125,11 @@ double bench_workers_run(bench_workers *workers, void (*fn)(void *arg, int membe
 
 typedef struct bench_world bench_world;
 
-/* What a rank does in a turn; *own is its own between turns. */
+/* A rank's work in a turn; *own is its own between turns. */
 typedef wf_status bench_part(wf_rank *rank, void **own, void *arg);
 
-/* `ranks` threads that sleep between turns, so that several worlds can race; `threads` of each are
-   bound to cores of their own, where there are enough. */
+/* `ranks` threads that sleep between turns, so that several worlds can race; `threads` of each
+   are bound to cores of their own, where there are enough. */
 bench_world *bench_world_open(int ranks, int threads, wf_error *error);
 
 /* One turn: every rank does its part. After a failure the world is over. */
@@ -145,10 +145,11 @@ const char *bench_fma_name(void);
 bench_entrant bench_fma(bench_workers *workers);
 double bench_fma_flops(const bench_workers *workers);
 
-/* The same chains by one member while the others are idle: a member's share of those operations. */
+/* The same chains by one member while the others are idle: a member's share of those
+   operations. */
 bench_entrant bench_fma_alone(bench_workers *workers);
 
-/* How a copy stores: as memcpy does, or non-temporal. */
+/* The way a copy stores: as memcpy does, or non-temporal. */
 typedef enum bench_store { BENCH_STORE_PLAIN, BENCH_STORE_STREAM, BENCH_STORES } bench_store;
 
 /* A copy of `bytes` (a multiple of 64 per member) shared out among a workers. */
@@ -158,12 +159,13 @@ typedef struct bench_copy {
     void *to;
     size_t bytes;
     bench_store store;
-    int64_t repeat; /* how often the run in progress copies */
+    int64_t repeat; /* copies of the run in progress */
 } bench_copy;
 
 bench_entrant bench_copier(bench_copy *copy);
 
-/* A word that goes from the first member of a workers to the second and back; both wait by looking, or sleep. */
+/* A word that goes from the first member of a workers to the second and back; both wait by
+   looking, or sleep. */
 typedef struct bench_handover {
     bench_workers *workers; /* two members at least, each with a core */
     bool sleeps;

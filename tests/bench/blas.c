@@ -151,8 +151,8 @@ int bench_blas_load(bench_report *report, bench_blas blas[BENCH_BLAS])
 {
     int count = 0;
 
-    /* Their threads would wait awake for the next product, on cores that whoever has the next turn
-       wants; all are faster so. */
+    /* Their threads would wait awake for the next product, on cores that whoever has the next
+       turn wants; all are faster so. */
     setenv("OMP_WAIT_POLICY", "passive", 0);
     setenv("OPENBLAS_THREAD_TIMEOUT", "4", 0); /* 2^4 cycles */
     count += load_openblas(report, &blas[count]);

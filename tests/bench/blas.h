@@ -1,4 +1,5 @@
-/* tests/bench/blas.h - other libraries' products, found at run time; none is needed to build. */
+/* tests/bench/blas.h - other libraries' products, found at run time; none is needed to
+   build. */
 #ifndef WF_TESTS_BENCH_BLAS_H
 #define WF_TESTS_BENCH_BLAS_H
 
@@ -27,7 +28,8 @@ typedef struct bench_blas_call {
 
 struct bench_blas {
     const char *name;
-    void (*set_threads)(int threads); /* how many the products of this thread use from now on */
+    /* sets the threads of this thread's products from now on */
+    void (*set_threads)(int threads);
     bool (*multiply)(bench_blas_call *call);
     void (*close)(bench_blas_call *call); /* NULL: nothing to do */
 };
@@ -41,8 +43,8 @@ int bench_onednn_load(bench_report *report, bench_blas blas[2]);
 /* A library of one of several names by comma, or NULL and a note. */
 void *bench_library(bench_report *report, const char *title, const char *names);
 
-/* Whether a function was found; through memory, since C keeps pointers to data and code apart.
- */
+/* Finds a function, and returns true where it is there; through memory, since C keeps pointers
+   to data and code apart. */
 bool bench_function(void *library, const char *name, void *function);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * tests/bench/ceiling.c - the products of a training step, by the libraries that are here: what a
- * step could reach at best if nothing but products took time. A busy machine slows products and
- * chains of multiply-adds unlike, so this limit says more there than their peak.
+ * tests/bench/ceiling.c - the products of a training step, by the libraries that are here: what
+ * a step could reach at best if nothing but products took time. A busy machine slows products
+ * and chains of multiply-adds unlike, so this limit says more there than their peak.
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/models.h"

@@ -1,6 +1,7 @@
 /*
- * tests/bench/checkpoint.c - bench checkpoint: saving and loading beside plain writing and reading of
- * as many bytes on the same disk; what an asynchronous save holds a step up, beside a memory copy.
+ * tests/bench/checkpoint.c - bench checkpoint: saving and loading beside plain writing and
+ * reading of as many bytes on the same disk; what an asynchronous save holds a step up, beside
+ * a memory copy.
  */
 #include "tests/bench/bench.h"
 #include <errno.h>

@@ -1,22 +1,22 @@
 /*
- * tests/bench/comm.c - bench comm: collectives between threads, beside what the copies that they
- * cannot do without would take, and beside OpenMPI's all-reduce.
+ * tests/bench/comm.c - bench comm: collectives between threads, beside what the copies that
+ * they cannot do without would take, and beside OpenMPI's all-reduce.
  *
  * The limit. With N ranks and S bytes of the whole tensor, what has to be read and written, and
- * the copy by all cores that takes as long. Ranks reach each other's memory, so an input is read
- * once and a result written once, and nothing is stored on the way:
+ * the copy by all cores that takes as long. Ranks reach each other's memory, so an input is
+ * read once and a result written once, and nothing is stored on the way:
  *
  *     all_reduce       N inputs, N results            each input to an output
  *     all_gather       the parts of one, N results    one input to each output
  *     reduce_scatter   N inputs, the parts of one     that of all_reduce, times (N + 1) / 2 N
  *
  * The copy is the faster of plain stores and non-temporal stores, in the same memory and the
- * same race. It is strict for small sizes: a core copies what its own cache still holds from the
- * turn before and waits for nobody, where ranks must wait for each other, by sleep and wake when
- * there are more of them than cores. It is lax for all_gather of large sizes, which reads its
- * input from memory once per output; a ratio above 1 there is no error. What small ones are to be
- * held against is a hand-over between two cores (handover.c), as ranks wait: `handovers` is how many of them a
- * collective takes.
+ * same race. It is strict for small sizes: a core copies what its own cache still holds from
+ * the turn before and waits for nobody, where ranks must wait for each other, by sleep and wake
+ * when there are more of them than cores. It is lax for all_gather of large sizes, which reads
+ * its input from memory once per output; a ratio above 1 there is no error. What small ones are
+ * to be held against is a hand-over between two cores (handover.c), as ranks wait: `handovers`
+ * is how many of them a collective takes.
  */
 #include "tests/bench/mpi.h"
 #include "kernels/cpu/simd_internal.h"

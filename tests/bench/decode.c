@@ -1,9 +1,10 @@
 /*
- * tests/bench/decode.c - bench decode: a few rows times weights, as decoding multiplies for every token, in fp32 and
- * as products of bf16 (--dtype bf16), beside a plain read of the same memory, Weft's product of many rows, and
- * the BLAS libraries that are here.
+ * tests/bench/decode.c - bench decode: a few rows times weights, as decoding multiplies for
+ * every token, in fp32 and as products of bf16 (--dtype bf16), beside a plain read of the same
+ * memory, Weft's product of many rows, and the BLAS libraries that are here.
  *
- * Weights are as many copies as make MEMORY bytes, and a run reads all of them, so that no cache helps.
+ * Weights are as many copies as make MEMORY bytes, and a run reads all of them, so that no
+ * cache helps.
  */
 #include "tests/bench/blas.h"
 #include "kernels/cpu/simd_internal.h"
@@ -34,7 +35,7 @@ typedef struct bench {
     float *x, *y, *weights;
     uint16_t *half, *half_x;
     void *workspace;
-    size_t bytes; /* what all copies take in fp32 */
+    size_t bytes; /* size of all copies in fp32 */
     int64_t repeat;
     _Atomic uint64_t sum;
 } bench;

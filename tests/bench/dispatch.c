@@ -1,6 +1,6 @@
 /*
- * tests/bench/dispatch.c - bench dispatch: what an op costs beside its kernel, and what a training
- * step in steady state still asks of the system.
+ * tests/bench/dispatch.c - bench dispatch: what an op costs beside its kernel, and what a
+ * training step in steady state still asks of the system.
  *
  * The op has an empty kernel. Its floor is what no dispatch can go without: a handle taken and
  * given back, and a call through a pointer. The allocator's calls are counted by the linker's
@@ -34,7 +34,7 @@ static const wf_op op_of_four = {.name = "four",
                                  .backward = no_gradient,
                                  .kernels = WF_KERNELS({"cpu", &empty})};
 
-/* How the op is called, and what is timed. */
+/* The setting in which an op is called and timed. */
 typedef struct caller {
     const char *name;
     wf_context *ctx;

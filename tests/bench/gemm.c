@@ -2,10 +2,11 @@
  * tests/bench/gemm.c - bench gemm: products in all forms, with one chunk and with eight, beside
  * the peak of multiply-add and the BLAS libraries that are here.
  *
- * Three settings: one thread; a thread pool of all cores; and as many callers as there are cores, each
- * alone with a product of its own, as ranks are. GFLOP/s are of all callers together. `kept`
- * says what a caller among others keeps of the speed that it has alone, and `fma_kept` the same of
- * multiply-adds that touch no memory: cores that share more than memory keep less.
+ * Three settings: one thread; a thread pool of all cores; and as many callers as there are
+ * cores, each alone with a product of its own, as ranks are. GFLOP/s are of all callers
+ * together. `kept` says what a caller among others keeps of the speed that it has alone, and
+ * `fma_kept` the same of multiply-adds that touch no memory: cores that share more than memory
+ * keep less.
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/gemm.h"
@@ -18,7 +19,7 @@
 
 enum { CHUNKS = 8, CALLERS = 16, FORMS = 4 };
 
-/* What one caller computes. */
+/* The product of one caller. */
 typedef struct caller {
     bench_product product;
     wf_gemm_part parts[CHUNKS];

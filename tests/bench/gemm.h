@@ -28,11 +28,12 @@ bool bench_gemm_forms_are_good(const bench_options *o, wf_error *error);
 wf_status bench_gemm_bf16(const bench_options *o, const bench_shape *shapes, int n_shapes,
                           bench_report *report, wf_error *error);
 
-/* How this machine multiplies bf16: a line. */
+/* Describes, in a line, the path by which this machine multiplies bf16. */
 const char *bench_gemm_path(void);
 
-/* An entrant whose run is so many operations of a tile unit, by one thread, on what it holds or on what it loads from level 1
-   cache; its run is NULL where there is no such unit (tile_peak.c). */
+/* An entrant whose run is so many operations of a tile unit, by one thread, on what it holds or
+   on what it loads from level 1 cache; its run is NULL where there is no such unit
+   (tile_peak.c). */
 bench_entrant bench_tiles(void);
 bench_entrant bench_loaded_tiles(void);
 double bench_tile_flops(void);

@@ -1,8 +1,9 @@
 /*
- * tests/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same ones in fp32, which take
- * turns, with one chunk and with eight. Limits are the peak of multiply-adds of this thread, or of the
- * thread pool's, and the peak of a tile unit where products go there; the peer is oneDNN's matmul. GFLOP/s.
- * A turn begins with a product that is not timed: after 30 ms of others' turns a tile unit is slow for half a millisecond.
+ * tests/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same
+ * ones in fp32, which take turns, with one chunk and with eight. Limits are the peak of
+ * multiply-adds of this thread, or of the thread pool's, and the peak of a tile unit where
+ * products go there; the peer is oneDNN's matmul. GFLOP/s. A turn begins with a product that is
+ * not timed: after 30 ms of others' turns a tile unit is slow for half a millisecond.
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/gemm.h"
@@ -104,7 +105,7 @@ static void make_product(runner *r, bench *b, const char *form, bool bf16, int c
     }
 }
 
-/* What is in a row, in the order of its cells. */
+/* The figures of a row, in the order of its cells. */
 typedef struct figures {
     double fma_peak, tile_peak, tiles_loaded, onednn; /* NAN: there is none */
     const bench_entrant *entrants;

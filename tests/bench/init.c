@@ -1,6 +1,6 @@
 /*
- * tests/bench/init.c - bench init: the speed of initialisation beside that of a plain fill, and the
- * time to build a model (on the fake device) and to make it real.
+ * tests/bench/init.c - bench init: the speed of initialisation beside that of a plain fill, and
+ * the time to build a model (on the fake device) and to make it real.
  */
 #include "tests/bench/models.h"
 #include <math.h>
@@ -19,7 +19,7 @@ typedef struct bench {
     wf_par *par;
     wf_nn_gpt_config config;
     bool real;
-    int64_t bytes; /* what the model's parameters take */
+    int64_t bytes; /* size of the model's parameters */
 } bench;
 
 static void init_fill(wf_tensor *t)

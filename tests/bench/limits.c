@@ -21,7 +21,7 @@ typedef struct fma_kind {
     const char *name;
     bool (*runs)(void);
     float (*chains)(int64_t rounds);
-    double flops; /* what a round computes */
+    double flops; /* FLOPs of a round */
 } fma_kind;
 
 #if defined(__x86_64__)

@@ -37,7 +37,7 @@ static const bench_command *find(const char *name)
     return NULL;
 }
 
-/* What all figures of a run stand on. */
+/* Describes the machine and the settings of all figures. */
 static wf_status describe(const bench_options *o, bench_report *report, wf_error *error)
 {
     wf_topology machine;

@@ -1,6 +1,6 @@
 /*
- * tests/bench/memory.c - bench memory: copies, and the ops whose time is that of their memory, as
- * a share of the fastest copy. Bytes are those of operands and results, each once.
+ * tests/bench/memory.c - bench memory: copies, and the ops whose time is that of their memory,
+ * as a share of the fastest copy. Bytes are those of operands and results, each once.
  */
 #include "tests/bench/bench.h"
 #include <math.h>

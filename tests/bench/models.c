@@ -1,4 +1,5 @@
-/* tests/bench/models.c - the models that are trained here, and a rank's part of training one. */
+/* tests/bench/models.c - the models that are trained here, and a rank's part of training
+   one. */
 #include "tests/bench/models.h"
 #include <stdlib.h>
 #include <string.h>

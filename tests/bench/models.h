@@ -33,7 +33,8 @@ typedef struct bench_trainee {
 wf_nn_module *bench_model_new(wf_par *par, void *model);
 wf_par_train_options bench_training(const bench_model *model);
 
-/* Opens a rank's part, through the stages of a pipeline where that is not NULL; the rank's error is set on failure. */
+/* Opens a rank's part, through the stages of a pipeline where that is not NULL; the rank's
+   error is set on failure. */
 bench_trainee *bench_trainee_open(wf_rank *rank, const wf_par_options *options,
                                   const bench_model *model, const wf_par_pipeline *pipeline);
 wf_status bench_trainee_step(wf_rank *rank, bench_trainee *trainee, const bench_model *model,
@@ -44,16 +45,17 @@ void bench_trainee_close(bench_trainee *trainee);
 
 typedef struct bench_ceiling bench_ceiling;
 
-/* Loads the libraries; NULL and a text where there are none. It forks: open it before threads. */
+/* Loads the libraries; NULL and a text where there are none. It forks: open it before
+   threads. */
 bench_ceiling *bench_ceiling_open(const bench_model *model, bench_report *report,
                                   wf_error *error);
 void bench_ceiling_close(bench_ceiling *ceiling);
 
-/* An entrant per library with so many threads, whose seconds are those of all products of a step;
-   returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
+/* An entrant per library with so many threads, whose seconds are those of all products of a
+   step; returns how many, BENCH_BLAS at most. Of all calls there may be BENCH_ENTRANTS. */
 int bench_ceiling_entrants(bench_ceiling *ceiling, int threads, bench_entrant *entrant);
 
-/* What the fastest library reached, from its entrants after a race. */
+/* Returns the rate of the fastest library, from its entrants after a race. */
 double bench_ceiling_gflops(const bench_ceiling *ceiling, const bench_entrant *entrant);
 
 #endif

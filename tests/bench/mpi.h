@@ -35,13 +35,13 @@ wf_status bench_mpi_race_child(int n_sizes, const size_t *sizes, const wf_reduce
                                wf_error *error);
 
 /*
- * Median seconds of an all-reduce of each size (bytes) over so many processes, started by mpirun
- * as copies of this program; NAN, and a note, where there is none.
+ * Median seconds of an all-reduce of each size (bytes) over so many processes, started by
+ * mpirun as copies of this program; NAN, and a note, where there is none.
  */
 void bench_mpi(const bench_options *o, bench_report *report, int ranks, int n_sizes,
                const size_t *sizes, double *seconds);
 
-/* What such a copy does: `bench comm --mpi-child --sizes LIST`. */
+/* Runs such a copy: `bench comm --mpi-child --sizes LIST`. */
 wf_status bench_mpi_child(int n_sizes, const size_t *sizes, wf_error *error);
 
 #endif

@@ -56,7 +56,7 @@ static const flag flags[] = {
 
 enum { FLAGS = sizeof flags / sizeof *flags };
 
-/* Whether a flag is one of this command's. */
+/* Returns true where a flag is one of this command's. */
 static bool belongs(const flag *f, const bench_command *command)
 {
     return !f->commands || strstr(f->commands, command->name);

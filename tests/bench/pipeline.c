@@ -1,6 +1,7 @@
 /*
- * tests/bench/pipeline.c - bench pipeline: training steps over pipeline stages, schedule by schedule, in turns with the same
- * step on one rank, with one thread and with as many as a pipeline has ranks.
+ * tests/bench/pipeline.c - bench pipeline: training steps over pipeline stages, schedule by
+ * schedule, in turns with the same step on one rank, with one thread and with as many as a
+ * pipeline has ranks.
  */
 #include "tests/bench/models.h"
 #include <math.h>
@@ -15,7 +16,7 @@ typedef struct run {
     char name[48];
     bench_model model;
     wf_par_options options;
-    wf_par_pipeline_options how; /* how.schedule NULL: one rank */
+    wf_par_pipeline_options how; /* the pipeline; its schedule is NULL for one rank */
     char schedule[32];
     wf_par_pipeline *pipeline;
     int ranks;
@@ -166,8 +167,8 @@ static void close_run(run *r)
     free(r->peak);
 }
 
-/* What a schedule leaves of the time if nothing else costs any: its work over its makespan, where forward and both
-   gradients of a stage take as long as each other. */
+/* Returns the share of the time that a schedule can use if nothing else costs any: its work
+   over its makespan, where forward and both gradients of a stage take as long as each other. */
 static double share_of_work(const run *r)
 {
     static const wf_pipe_costs costs = {100, 100, 100, .message = 0};

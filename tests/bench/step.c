@@ -25,7 +25,7 @@ typedef struct layout {
     /* told by the ranks */
     bool exact;
     size_t *peak;            /* [ranks] */
-    wf_memory_report memory; /* what rank 0 has */
+    wf_memory_report memory; /* rank 0's memory */
     float loss[LOSSES];
     int64_t steps, asked; /* done; of the turn that runs */
     double seconds;
@@ -278,7 +278,7 @@ static void report_layout(const bench *b, bench_report *report, const layout *l,
                           {.name = NULL}});
 }
 
-/* What rank 0's memory was used for when it was fullest, and how much its pool holds. */
+/* Notes the kinds of rank 0's memory at its peak, and the size of its pool. */
 static void note_memory(bench_report *report, const layout *l)
 {
     const wf_memory_report *m = &l->memory;

@@ -15,7 +15,7 @@ typedef struct member {
 
 struct bench_workers {
     int size;
-    cpu_set_t allowed; /* where the caller may run */
+    cpu_set_t allowed; /* the cores on which the caller may run */
     pthread_mutex_t lock;
     pthread_cond_t begin, done;
     int64_t turn;                     /* counts runs */

@@ -1,11 +1,12 @@
 /*
- * tests/campaign/encode_strings.c - encode_strings TOKENIZER [FLAGS]: strings from stdin as ids, for
- * scripts/peers/tokenizers.py, which compares them with those of other tokenizers.
+ * tests/campaign/encode_strings.c - encode_strings TOKENIZER [FLAGS]: strings from stdin as
+ * ids, for scripts/peers/tokenizers.py, which compares them with those of other tokenizers.
  *
- * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and these ids.
- * Each is decoded again, at once and id by id; where that gives another text, and the tokenizer's texts
- * come back whole, the program ends with 1. FLAGS is a number of WF_TOK_ flags, 4 more: texts come back
- * whole, 8 more: time alone is written, as text, of encoding the strings once more.
+ * A string is a u32 of its bytes and these bytes; what is written of it is a u32 of its ids and
+ * these ids. Each is decoded again, at once and id by id; where that gives another text, and
+ * the tokenizer's texts come back whole, the program ends with 1. FLAGS is a number of WF_TOK_
+ * flags, 4 more: texts come back whole, 8 more: time alone is written, as text, of encoding the
+ * strings once more.
  */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/clock.h"
@@ -33,7 +34,7 @@ static bool read_string(char **text, uint32_t *bytes)
     return *text && fread(*text, 1, *bytes, stdin) == *bytes;
 }
 
-/* Whether ids decode to a text, and one by one to the same. */
+/* Returns true where ids decode to a text, and one by one to the same. */
 static bool decodes(job *j, const char *text, size_t bytes)
 {
     wf_tok_stream stream = {0};

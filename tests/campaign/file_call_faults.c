@@ -1,7 +1,7 @@
 /*
- * tests/campaign/file_call_faults.c - a library for LD_PRELOAD: a call of a program on files that
- * matter fails, or the program is killed there, once. For campaigns (scripts/proofs/file_faults.py) and
- * for tests of what no signal hits by chance.
+ * tests/campaign/file_call_faults.c - a library for LD_PRELOAD: a call of a program on files
+ * that matter fails, or the program is killed there, once. For campaigns
+ * (scripts/proofs/file_faults.py) and for tests of what no signal hits by chance.
  *
  *     WEFT_FAIL_UNDER  prefix of absolute paths that matter; without it nothing happens
  *     WEFT_FAIL_AT     number of the call, from 1 on; 0: none
@@ -165,7 +165,7 @@ int openat(int in, const char *name, int flags, ...)
     return open_in(in, name, flags, mode);
 }
 
-/* What openat is where a fortified build does not know its flags. */
+/* A fortified build calls this in place of openat where it does not know the flags. */
 int __openat_2(int in, const char *name, int flags);
 int __openat_2(int in, const char *name, int flags)
 {

@@ -1,7 +1,8 @@
 /*
- * tests/campaign/llama_logits.c - logits that llama.cpp has of a GGUF file, for scripts/peers/gguf_check.py, which builds it
- * against the llama.cpp that --llama-cpp names: llama_logits MODEL.gguf CONTEXT <TOKENS >LOGITS. TOKENS is one text of
- * i32, LOGITS the f32 of all its positions. CONTEXT is how long a text may be: llama.cpp takes the long or the short
+ * tests/campaign/llama_logits.c - logits that llama.cpp has of a GGUF file, for
+ * scripts/peers/gguf_check.py, which builds it against the llama.cpp that --llama-cpp names:
+ * llama_logits MODEL.gguf CONTEXT <TOKENS >LOGITS. TOKENS is one text of i32, LOGITS the f32 of
+ * all its positions. CONTEXT is how long a text may be: llama.cpp takes the long or the short
  * factors of RoPE by it.
  */
 #include "llama.h"

@@ -1,7 +1,8 @@
 /*
- * tests/campaign/logits_alike.c - logits of every position, of the trainer's forward pass and of a generator with its
- * cache, on six layouts, all compared by memcmp with those of the trainer on one rank; for scripts/peers/generation.py:
- * logits_alike MODEL TEXT POSITIONS. The text's bytes are the ids.
+ * tests/campaign/logits_alike.c - logits of every position, of the trainer's forward pass and
+ * of a generator with its cache, on six layouts, all compared by memcmp with those of the
+ * trainer on one rank; for scripts/peers/generation.py: logits_alike MODEL TEXT POSITIONS. The
+ * text's bytes are the ids.
  */
 #include "parallel/generate/engine.h"
 #include <weft/weft.h>
@@ -66,7 +67,8 @@ static void train_batch(wf_par *par, wf_nn_gpt *model, campaign *c, int64_t batc
     wf_scope_close(wf_par_context(par));
 }
 
-/* The first tokens of each text in chunks, one text after the other; then one token of each text at a time. */
+/* The first tokens of each text in chunks, one text after the other; then one token of each
+   text at a time. */
 static void generate_batch(wf_gen_engine *e, const campaign *c, int64_t batch, float *logits,
                            float *step)
 {

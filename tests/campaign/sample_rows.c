@@ -1,7 +1,8 @@
 /*
- * tests/campaign/sample_rows.c - which tokens may be drawn of rows of logits, and their probabilities, for
- * scripts/peers/generation.py: sample_rows SIZE TEMPERATURE TOP_K TOP_P MIN_P REPETITION reads rows of SIZE floats, each
- * with 8 int32 before it that are a text's ids, from stdin, and writes a double for each: 0 where it is not kept.
+ * tests/campaign/sample_rows.c - which tokens may be drawn of rows of logits, and their
+ * probabilities, for scripts/peers/generation.py: sample_rows SIZE TEMPERATURE TOP_K TOP_P
+ * MIN_P REPETITION reads rows of SIZE floats, each with 8 int32 before it that are a text's
+ * ids, from stdin, and writes a double for each: 0 where it is not kept.
  */
 #include "parallel/generate/sampling.h"
 #include "core/numerics/math.h"

@@ -7,8 +7,9 @@
 
 enum { BLOCKS = 256 };
 
-/* An allocator that knows its blocks; `room` bytes at once; only the first are there unless `real`.
- */
+/* An allocator that knows its blocks; `room` bytes at once; only the first are there unless
+   `real`.
+*/
 typedef struct ledger {
     void *block[BLOCKS];
     size_t bytes[BLOCKS];

@@ -132,7 +132,7 @@ static void hooks_are_called_backwards(void)
     wf_context_close(ctx);
 }
 
-/* What a mark returns ends the walk. */
+/* An error that a mark returns ends the walk. */
 static void hooks_can_fail(void)
 {
     wf_context *ctx = open_reference(0);

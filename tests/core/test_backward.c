@@ -1,6 +1,7 @@
 /*
- * tests/core/test_backward.c - what backward may not share, forget or walk: gradients that their
- * leaves own, tensors that were changed after a tape had saved them, what lies behind the root.
+ * tests/core/test_backward.c - what backward may not share, forget or walk: gradients that
+ * their leaves own, tensors that were changed after a tape had saved them, what lies behind the
+ * root.
  */
 #include "core/host_data.h"
 #include "kernels/parameters.h"
@@ -65,7 +66,8 @@ static void views_of_gradients(void)
     wf_context_close(ctx);
 }
 
-/* A hook that looks at leaves finds them settled, though the walk goes on with what they share. */
+/* A hook that looks at leaves finds them settled, though the walk goes on with what they
+   share. */
 typedef struct scaling {
     wf_tensor *leaf;
     int calls;
@@ -196,7 +198,7 @@ static const wf_op square_op = {.name = "square",
                                 .reference = {.run = square_run},
                                 .backward = square_backward};
 
-/* What a gradient does not read may change, and all of it may afterwards. */
+/* Tensors that a gradient does not read may change before it, and all others after it. */
 static void changes_that_do_not_matter(void)
 {
     wf_context *ctx = open_reference(0);
@@ -242,7 +244,7 @@ static void changed_results_and_seeds(void)
     wf_context_close(ctx);
 }
 
-/* What was recorded after the root has its own walk later; a hook there is called. */
+/* Calls recorded after the root have their own walk later; a hook there is called. */
 static void behind_the_root(void)
 {
     wf_context *ctx = open_reference(0);
@@ -313,7 +315,8 @@ static void early_gradients(void)
     }
 }
 
-/* A bias as the leaf of two places that see batches of two sizes: one row per sequence of each. */
+/* A bias as the leaf of two places that see batches of two sizes: one row per sequence of
+   each. */
 static void rows_of_two_batches_meet(void)
 {
     for (int leaves = 1; leaves <= 2; leaves++) {
@@ -337,7 +340,8 @@ static void rows_of_two_batches_meet(void)
     }
 }
 
-/* A bias as the leaf of a place, where its gradient has a row per sequence, and of another op. */
+/* A bias as the leaf of a place, where its gradient has a row per sequence, and of another
+   op. */
 static void rows_meet_a_sum(void)
 {
     wf_context *ctx = open_reference(0);

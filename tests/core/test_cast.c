@@ -1,6 +1,7 @@
 /*
- * tests/core/test_cast.c - bf16 as a storage type: how floats are rounded, which ops take it, and
- * what it costs. The CPU's loops against the rule of core/numerics/bf16.h, at every length and offset.
+ * tests/core/test_cast.c - bf16 as a storage type: how floats are rounded, which ops take it,
+ * and what it costs. The CPU's loops against the rule of core/numerics/bf16.h, at every length
+ * and offset.
  */
 #include "core/numerics/bf16.h"
 #include "kernels/parameters.h"
@@ -105,8 +106,8 @@ static void loops_follow_the_rule(void)
     wf_context_close(ctx);
 }
 
-/* An op on bf16 gives the bits of the op on what that was widened to; it pays in workspace, but for products of few
-   rows. */
+/* An op on bf16 gives the bits of the op on what that was widened to; it pays in workspace, but
+   for products of few rows. */
 static void ops_widen(void)
 {
     enum { ROWS = 11, N = 40, K = 24 };
@@ -131,12 +132,14 @@ static void ops_widen(void)
     CU_ASSERT_NOT_EQUAL(memcmp(y->data, wf_linear(x, w)->data, ROWS * N * sizeof(float)), 0);
     CU_ASSERT_EQUAL(widened.most[WF_MEMORY_WORKSPACE],
                     plain.most[WF_MEMORY_WORKSPACE] + N * K * sizeof(float));
-    CU_ASSERT_EQUAL(wf_init_fill(half, 1), WF_EDTYPE); /* what an op writes to is never bf16 */
+    /* a tensor that an op writes to is never bf16 */
+    CU_ASSERT_EQUAL(wf_init_fill(half, 1), WF_EDTYPE);
     CU_ASSERT_TRUE(refused(ctx, WF_EDTYPE, "init_fill: operand 0 is bf16"));
     wf_context_close(ctx);
 }
 
-/* Rows are widened as they are read, not the whole table, and nobody reads it for its gradient. */
+/* Rows are widened as they are read, not the whole table, and nobody reads it for its
+   gradient. */
 static void tables_are_read_by_rows(void)
 {
     enum { ROWS = 1000, D = 24 };
@@ -189,7 +192,8 @@ static void gradients_are_f32(void)
     wf_context_close(ctx);
 }
 
-/* The context says what results are stored as: that of an op is its f32 result, rounded once. */
+/* The context says what results are stored as: that of an op is its f32 result, rounded
+   once. */
 static void results_are_rounded(void)
 {
     enum { ROWS = 3, N = 24 };
@@ -219,7 +223,8 @@ static void results_are_rounded(void)
     wf_context_close(ctx);
 }
 
-/* Gradients of one tensor: two of bf16 are added as floats and rounded; with one of f32 in f32. */
+/* Gradients of one tensor: two of bf16 are added as floats and rounded; with one of f32 in
+   f32. */
 static void gradients_meet(void)
 {
     wf_context *ctx = open_cpu(1);
@@ -266,7 +271,7 @@ static wf_context *with_fp32_residual(bool on)
     return ctx;
 }
 
-/* What x and a branch of it become, and what their gradients are stored as. */
+/* Checks the dtypes of x and of a branch of it, and of their gradients. */
 static void residual_of(bool on)
 {
     wf_context *ctx = with_fp32_residual(on);

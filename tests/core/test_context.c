@@ -1,7 +1,8 @@
 /* tests/core/test_context.c - what a context keeps for libraries above core. */
 #include "tests/core/core_harness.h"
 
-/* Each library has memory of its own in each context, zeroed, and at the same address from then on. */
+/* Each library has memory of its own in each context, zeroed, and at the same address from then
+   on. */
 static void extensions(void)
 {
     static const wf_extension kind[] = {

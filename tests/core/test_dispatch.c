@@ -83,7 +83,8 @@ static void own_op(void)
     wf_context_close(cpu);
 }
 
-/* A kernel that asks for memory beside its tensors has it while it runs: x in another order, and back. */
+/* A kernel that asks for memory beside its tensors has it while it runs: x in another order,
+   and back. */
 static size_t reversed_bytes(const wf_call *call)
 {
     return (size_t)wf_tensor_local_count(call->in[0]) * sizeof(float);
@@ -210,7 +211,7 @@ static void wrong_shapes(void)
     wf_context_close(ctx);
 }
 
-/* What is wrong with an op itself is said at its first call. */
+/* Errors in the row of an op itself are reported at its first call. */
 static void wrong_ops(void)
 {
     static const struct {

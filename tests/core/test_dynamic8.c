@@ -1,6 +1,7 @@
 /*
- * tests/core/test_dynamic8.c - 8 bits a number against a plain oracle: codes, scales and numbers, whatever part of a row is
- * here, and that what is read is stored again without a change.
+ * tests/core/test_dynamic8.c - 8 bits a number against a plain oracle: codes, scales and
+ * numbers, whatever part of a row is here, and that what is read is stored again without a
+ * change.
  */
 #include "core/numerics/dynamic8.h"
 #include "tests/core/core_harness.h"
@@ -25,8 +26,9 @@ static int code_of(const float *level, float x)
     return code;
 }
 
-/* Ascending, from -0.99 or 0 to 1, with as many levels between powers of ten as a dynamic exponent leaves, and
-   all bits those of bitsandbytes' create_dynamic_map, by a hash (FNV-1a over words). */
+/* Ascending, from -0.99 or 0 to 1, with as many levels between powers of ten as a dynamic
+   exponent leaves, and all bits those of bitsandbytes' create_dynamic_map, by a hash (FNV-1a
+   over words). */
 static void levels(void)
 {
     static const float *const maps[] = {wf_dynamic8_signed, wf_dynamic8_unsigned};
@@ -54,7 +56,8 @@ static void levels(void)
     CU_ASSERT_EQUAL(wf_dynamic8_signed[126], -wf_dynamic8_signed[128]);
 }
 
-/* Means and their neighbours, every power of two and numbers of any size: the code is the nearest level's, the lower one's at a mean. */
+/* Means and their neighbours, every power of two and numbers of any size: the code is the
+   nearest level's, the lower one's at a mean. */
 static void codes(void)
 {
     static const float *const maps[] = {wf_dynamic8_signed, wf_dynamic8_unsigned};
@@ -126,7 +129,8 @@ static void store_plainly(int64_t size, int64_t grain, const float *level, const
     }
 }
 
-/* Parts of 1 to 8 ranks have the numbers of the whole, and what they stand for is stored as itself. */
+/* Parts of 1 to 8 ranks have the numbers of the whole, and what they stand for is stored as
+   itself. */
 static void check_rows(int64_t size, int64_t grain, bool positive)
 {
     static float x[SIZE], want[SIZE], got[SIZE], again[SIZE];

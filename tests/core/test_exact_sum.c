@@ -61,7 +61,7 @@ static void infinities_stay(void)
 
 enum { COUNT = 4096 };
 
-/* Of wide magnitudes and both signs. */
+/* Returns a term of wide magnitude and either sign. */
 static double term(uint64_t round, uint64_t i)
 {
     double x = (double)wf_random_normal(5, round, 2 * i);

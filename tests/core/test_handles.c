@@ -1,6 +1,7 @@
 /*
- * tests/core/test_handles.c - the mode that finds uses of tensors after their scope, and kernels that write outside of
- * what is theirs: errors name the scope, memory that was given back is not another tensor's.
+ * tests/core/test_handles.c - the mode that finds uses of tensors after their scope, and
+ * kernels that write outside of what is theirs: errors name the scope, memory that was given
+ * back is not another tensor's.
  */
 #include "core/tensor.h"
 #include "core/host_data.h"
@@ -89,7 +90,8 @@ static void after_a_scope(void)
     wf_context_close(ctx);
 }
 
-/* One element more than the output has, after it or before it; or an operand's memory after the call. */
+/* One element more than the output has, after it or before it; or an operand's memory after the
+   call. */
 static wf_status writes_outside(const wf_call *call, void *workspace)
 {
     float *y = call->out[0]->data;

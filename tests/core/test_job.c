@@ -44,7 +44,8 @@ static void values(void)
     wf_job_free(both);
 }
 
-/* Where values end and names begin counts; an entry that only one has is told where nothing else is. */
+/* The boundaries between values and names count; an entry that only one job has is reported
+   with nothing on the other side. */
 static void names(void)
 {
     wf_job *a = wf_job_new(), *b = wf_job_new(), *c = usual(1, "text"), *none = wf_job_new();
@@ -68,7 +69,8 @@ static void names(void)
     wf_job_free(none);
 }
 
-/* Long values are shown where they begin to differ, and entries that have no room are left out whole. */
+/* Long values are shown where they begin to differ, and entries that have no room are left out
+   whole. */
 static void long_values(void)
 {
     wf_job *a = wf_job_new(), *b = wf_job_new();

@@ -1,4 +1,5 @@
-/* tests/core/test_kernel.c - what the kernel of an op may do: ask for memory, fail, or not be there. */
+/* tests/core/test_kernel.c - what the kernel of an op may do: ask for memory, fail, or not be
+   there. */
 #include "tests/core/core_harness.h"
 
 /* An op whose kernel fails, asks for memory, or has a shape of its own. */
@@ -93,8 +94,8 @@ static const wf_op of_others = {.name = "mine",
                                  .kernels =
                                      WF_KERNELS({"abacus", &odd_kernel}, {"cpu", &hollow})};
 
-/* An application's op that cannot run here is refused, in a plan as in a run: it has no kernel for
-   the device, no list at all, or a kernel without a function. */
+/* An application's op that cannot run here is refused, in a plan as in a run: it has no kernel
+   for the device, no list at all, or a kernel without a function. */
 static void no_kernel_for_the_device(void)
 {
     static const struct {

@@ -34,7 +34,8 @@ static void counts_in_64(void)
     close_pool(pool, &l);
 }
 
-/* The class of a request: as large as asked, at most an eighth larger, never smaller for more. */
+/* The class of a request: as large as asked, at most an eighth larger, never smaller for
+   more. */
 static void class_of(size_t bytes, int *last)
 {
     size_t asked = wf_block_bytes(bytes), got;
@@ -144,7 +145,7 @@ static void limit(void)
     CU_ASSERT_EQUAL(report_of(pool).in_use, 768);
     CU_ASSERT_EQUAL(report_of(pool).now[WF_MEMORY_GRADIENT], 0);
     wf_pool_give(pool, p, 512, WF_MEMORY_PARAMETER);
-    p = wf_pool_take(pool, 768, WF_MEMORY_PARAMETER, NULL); /* what is cached counts not */
+    p = wf_pool_take(pool, 768, WF_MEMORY_PARAMETER, NULL); /* cached blocks do not count */
     CU_ASSERT_PTR_NOT_NULL(p);
     CU_ASSERT_EQUAL(report_of(pool).in_use, 1024);
     CU_ASSERT_PTR_NULL(wf_pool_take(pool, 0, WF_MEMORY_BUFFER, NULL));

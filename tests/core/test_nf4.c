@@ -1,6 +1,6 @@
 /*
- * tests/core/test_nf4.c - NF4 against a plain oracle over flat arrays: codes, scales and numbers, whatever part of a
- * matrix is stored.
+ * tests/core/test_nf4.c - NF4 against a plain oracle over flat arrays: codes, scales and
+ * numbers, whatever part of a matrix is stored.
  */
 #include "core/nf4_tensor.h"
 #include "core/numerics/bf16.h"
@@ -20,7 +20,7 @@ static float least(float x)
     return x < 1e-38f ? 1e-38f : x;
 }
 
-/* Of levels in ascending order, by looking at all means of neighbours. */
+/* Returns the nearest of levels in ascending order, by the means of all neighbours. */
 static uint8_t level_of(const float *level, int n, float x, float most, bool full)
 {
     int code = 0;
@@ -115,8 +115,9 @@ static uint32_t chance(uint32_t *state)
     return *state >> 8;
 }
 
-/* Numbers that test a rule each, by blocks: usual ones, zeros of both signs, means of levels and their neighbours,
-   denormals, the largest and the smallest floats, one number among zeros. */
+/* Numbers that test a rule each, by blocks: usual ones, zeros of both signs, means of levels
+   and their neighbours, denormals, the largest and the smallest floats, one number among
+   zeros. */
 static void fill(float *x, int64_t n)
 {
     uint32_t state = 7;

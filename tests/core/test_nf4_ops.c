@@ -1,4 +1,5 @@
-/* tests/core/test_nf4_ops.c - ops and the host read what is stored as NF4: they see the numbers that it stands for. */
+/* tests/core/test_nf4_ops.c - ops and the host read what is stored as NF4: they see the numbers
+   that it stands for. */
 #include "core/host_data.h"
 #include "core/nf4_tensor.h"
 #include "kernels/ops.h"
@@ -59,7 +60,8 @@ static bool alike(const wf_tensor *a, const wf_tensor *b)
     return a && b && a->dtype == b->dtype && memcmp(a->data, b->data, wf_tensor_bytes(a)) == 0;
 }
 
-/* A product with a matrix in 4 bits is the product with its numbers, stored as what they are. */
+/* A product with a matrix in 4 bits is the product with its numbers, stored as what they
+   are. */
 static void ops_read_numbers(void)
 {
     for (int mode = 0; mode < 6; mode++) {

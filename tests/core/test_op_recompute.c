@@ -1,6 +1,7 @@
 /*
- * tests/core/test_op_recompute.c - what an op makes again in backward (wf_op.recompute): its memory goes with the
- * forward pass, and what reads it gets the bits that it had, whatever became of it in between.
+ * tests/core/test_op_recompute.c - what an op makes again in backward (wf_op.recompute): its
+ * memory goes with the forward pass, and what reads it gets the bits that it had, whatever
+ * became of it in between.
  */
 #include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
@@ -70,7 +71,8 @@ static void its_memory_goes(void)
     }
 }
 
-/* What waits for the weights' walk is kept from the first walk on, when its own inputs may go. */
+/* A value that waits for the weights' walk is kept from the first walk on, when its own inputs
+   may be freed. */
 static void it_waits_as_it_is(void)
 {
     setup s = begin();
@@ -158,8 +160,8 @@ static wf_tensor *gathered(wf_context *ctx, int64_t rows, const void *group)
     return wf_leaf(t);
 }
 
-/* A gain that is gathered is read again where the reader's weight comes with it. Else the result is kept, so that
-   the gain may be away by then. */
+/* A gain that is gathered is read again where the reader's weight comes with it. Else the
+   result is kept, so that the gain may be away by then. */
 static void a_gain_that_comes_and_goes(void)
 {
     static const int unit, other;

@@ -1,4 +1,5 @@
-/* tests/core/test_partial_sum.c - sums outside of the tape: into a tensor of its own, and in place. */
+/* tests/core/test_partial_sum.c - sums outside of the tape: into a tensor of its own, and in
+   place. */
 #include "tests/core/core_harness.h"
 
 static void into_a_sum(void)

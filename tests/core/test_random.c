@@ -112,7 +112,8 @@ static void normal_is_box_muller(void)
     }
 }
 
-/* The share of the cut distribution below each number is what its word says, by the C library. */
+/* The share of the cut distribution below each number is what its word says, by the C
+   library. */
 static void truncated_is_the_inverse(void)
 {
     static const float range[][4] = {{0, 1, -2, 2},    {0, 0.02f, -0.06f, 0.06f},

@@ -1,5 +1,5 @@
-/* tests/core/test_ranges.c - the pool's ranges: cut and joined, over real memory and over addresses
-   that hold nothing. */
+/* tests/core/test_ranges.c - the pool's ranges: cut and joined, over real memory and over
+   addresses that hold nothing. */
 #include "tests/core/pool_ledger.h"
 #include "tests/harness.h"
 #include <signal.h>
@@ -130,7 +130,8 @@ static void gradients_lie_last(void)
     close_pool(pool, &l);
 }
 
-/* Host memory grows where it lies: what was taken in pieces serves one that is as large as all of them. */
+/* Host memory grows where it lies: what was taken in pieces serves one that is as large as all
+   of them. */
 static void a_region_grows(void)
 {
     enum { PIECES = 8 };

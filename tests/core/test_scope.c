@@ -48,7 +48,7 @@ static void return_hands_out(void)
     CU_ASSERT_PTR_NULL(wf_scope_return(ctx, NULL));
     CU_ASSERT_EQUAL(in_use(ctx), BYTES);
 
-    wf_scope_open(ctx); /* what lies outside already stays as it was */
+    wf_scope_open(ctx); /* a tensor outside of the scope stays as it was */
     CU_ASSERT_PTR_EQUAL(wf_scope_return(ctx, outside), outside);
     CU_ASSERT_TRUE(equals(outside, 4, ones));
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);

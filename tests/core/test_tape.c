@@ -131,7 +131,7 @@ static void at_once_and_deferred(void)
         notes = 0;
         CU_ASSERT_EQUAL(wf_backward(l.y, make(ctx, 2, 2, dy_value), defer), WF_OK);
         CU_ASSERT_EQUAL(memcmp(noted, dx_value, sizeof dx_value), 0);
-        if (defer) { /* what goes to inputs is complete; leaves have nothing yet */
+        if (defer) { /* gradients of inputs are complete; leaves have none yet */
             CU_ASSERT_EQUAL(notes, 1);
             CU_ASSERT_TRUE(!l.x->grad && !l.w1->grad && !l.w2->grad);
             CU_ASSERT_EQUAL(wf_backward_weights(l.tape), WF_OK);
@@ -336,7 +336,7 @@ static void memory_is_released(void)
             u = wf_mul(u, u);
         u = wf_scope_return(ctx, u);
         kept = in_use(ctx);
-        CU_ASSERT_TRUE(kept >= before + 6 * 64); /* what the products saved */
+        CU_ASSERT_TRUE(kept >= before + 6 * 64); /* saved by the products */
         wf_scope_open(ctx);
         CU_ASSERT_EQUAL(wf_backward(u, make(ctx, 0, 4, ones), defer), WF_OK);
         wf_scope_close(ctx);

@@ -1,4 +1,5 @@
-/* tests/core/test_trace.c - a trace keeps what finds room, and knows what ran beside a transfer. */
+/* tests/core/test_trace.c - a trace keeps what finds room, and knows what ran beside a
+   transfer. */
 #include "core/trace.h"
 #include "tests/harness.h"
 #include <string.h>

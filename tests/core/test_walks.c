@@ -1,13 +1,15 @@
 /*
- * tests/core/test_walks.c - the two walks back over a tape: sources get their gradients in the first one,
- * hooks are called in the one that they are for, and leaves wait unless that needs a leaf's elements.
+ * tests/core/test_walks.c - the two walks back over a tape: sources get their gradients in the
+ * first one, hooks are called in the one that they are for, and leaves wait unless that needs a
+ * leaf's elements.
  */
 #include "kernels/parameters.h"
 #include "tests/core/core_harness.h"
 
 static const double ones[2] = {1, 1}, av[2] = {3, -5}, bv[2] = {7, 11}, seed[2] = {1, 10};
 
-/* z = (x a) b + x, in two stages of one tape each or as one; gradients of x (a source), a and b. */
+/* z = (x a) b + x, in two stages of one tape each or as one; gradients of x (a source), a and
+   b. */
 typedef struct stages {
     wf_tensor *x, *a, *b, *border;
 } stages;
@@ -63,8 +65,8 @@ static void sources_end_a_stage(void)
     }
 }
 
-/* A stage of nothing hands its seed on, in memory of its own; a source that is not used gets nothing; and
-   without a tape one is a tensor like others. */
+/* A stage of nothing hands its seed on, in memory of its own; a source that is not used gets
+   nothing; and without a tape one is a tensor like others. */
 static void small_stages(void)
 {
     wf_context *ctx = open_reference(0);
@@ -90,7 +92,7 @@ static void small_stages(void)
     wf_context_close(ctx);
 }
 
-/* What a hook sees of a leaf and of a source, and when it was called. */
+/* A hook's view of a leaf and of a source, and when it was called. */
 typedef struct place {
     const wf_tensor *leaf, *source;
     int number;

@@ -1,5 +1,5 @@
-/* tests/core/test_warning.c - what is legal and seldom meant is reported once: an op through which no gradient passes; and
- * texts of errors have whole characters and one rank. */
+/* tests/core/test_warning.c - what is legal and seldom meant is reported once: an op through
+ * which no gradient passes; and texts of errors have whole characters and one rank. */
 #include "core/tape.h"
 #include "kernels/devices.h"
 #include "kernels/ops.h"

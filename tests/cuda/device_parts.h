@@ -1,6 +1,7 @@
 /*
- * tests/cuda/device_parts.h - kernels of the GPU against the reference loops in double; and a rank
- * that holds a part computes that part, bit for bit, as tests/kernels/op_parts.h has it for the CPU.
+ * tests/cuda/device_parts.h - kernels of the GPU against the reference loops in double; and a
+ * rank that holds a part computes that part, bit for bit, as tests/kernels/op_parts.h has it
+ * for the CPU.
  */
 #ifndef WF_TESTS_CUDA_DEVICE_PARTS_H
 #define WF_TESTS_CUDA_DEVICE_PARTS_H
@@ -11,8 +12,8 @@
 
 enum { WHOLE = -1, SUM = -2, MAX = -3, MOST_PARTS = 8 };
 
-#define TREE (1u << 2 | 1u << 8) /* where ranks nest in the 8 chunks */
-#define ANY  (1u << 3 | 1u << 8) /* where nothing is summed */
+#define TREE (1u << 2 | 1u << 8) /* ranks nest in the 8 chunks */
+#define ANY  (1u << 3 | 1u << 8) /* nothing is summed */
 
 /* Which dim of each operand and output is split; bit p of parts: over p ranks. */
 typedef struct split {
@@ -32,7 +33,7 @@ typedef struct numbers {
 void open_context(bool exact_off);
 void close_context(void);
 
-/* Of a whole tensor; the caller frees `host`. */
+/* Make the numbers of a whole tensor; the caller frees `host`. */
 numbers numbers_of(int ndim, const wf_dim *dims, wf_dtype dtype);
 numbers random_numbers(int ndim, const wf_dim *dims, wf_dtype dtype);
 /* Every element of an f32 becomes x. */
@@ -45,8 +46,8 @@ numbers part_of(const numbers *whole, int dim, int p, int r);
 /* From now on data lie so many elements behind an aligned address. */
 void place_at(size_t elements);
 
-/* One call on the device: operands go there, results come back (of an op in place: operands). `add`:
-   results go there too. */
+/* One call on the device: operands go there, results come back (of an op in place: operands).
+   `add`: results go there too. */
 void run_on_device(const wf_call *call, numbers *in, numbers *out, bool add);
 
 /* Results against the reference loop over the same operands and what was there before (NULL: no

@@ -90,8 +90,8 @@ static int place_of(const char *words, int index, char letter)
     return WHOLE;
 }
 
-/* Split over one letter; outputs without it are partial, which only floats can be. 8 ranks nest in
-   the chunks, and have parts that are empty; 3 have parts that do not. */
+/* Split over one letter; outputs without it are partial, which only floats can be. 8 ranks nest
+   in the chunks, and have parts that are empty; 3 have parts that do not. */
 static bool split_over(const op_row *r, char letter, const wf_call *call, const numbers *out,
                        split *s)
 {

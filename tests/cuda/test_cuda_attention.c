@@ -44,8 +44,8 @@ static void attention_parts(const int64_t shape[4], float dropout, wf_dtype dtyp
     close_context();
 }
 
-/* i32 [2, tokens]: documents of unequal length, with one of a single token, and a window, whose numbers
-   begin below 0 */
+/* i32 [2, tokens]: documents of unequal length, with one of a single token, and a window, whose
+   numbers begin below 0 */
 static numbers firsts(const wf_dim *dims)
 {
     numbers n = numbers_of(2, dims, WF_I32);

@@ -1,6 +1,6 @@
 /*
- * tests/cuda/test_cuda_device.c - the device of the plugin: its table of kernels is whole, versions
- * are compared, and what the host asks of far memory is what the CPU would have done.
+ * tests/cuda/test_cuda_device.c - the device of the plugin: its table of kernels is whole,
+ * versions are compared, and what the host asks of far memory is what the CPU would have done.
  */
 #include "core/numerics/digest.h"
 #include "core/host_data.h"
@@ -206,7 +206,7 @@ static void sums_over_ranks(void)
     wf_context_close(ctx);
 }
 
-/* Of two tensors, of `special` as well, and of a vector. */
+/* Returns the sum of squares of two tensors, of `special` as well, and of a vector. */
 static double squares_on(wf_device *device, float special, wf_error *error)
 {
     wf_context *ctx = wf_context_open(device, NULL, error);
@@ -243,7 +243,8 @@ static void squares(void)
     }
 }
 
-/* Parts of a tensor of three dims, as layouts cut them: the elements' places in the whole count. */
+/* Parts of a tensor of three dims, as layouts cut them: the elements' places in the whole
+   count. */
 static void digests(void)
 {
     const wf_dim dims[] = {wf_dim_batch(7), wf_dim_chunked(12), wf_dim_chunked(5)};
@@ -293,7 +294,8 @@ static void what_cannot_be(void)
     wf_context_close(ctx);
 }
 
-/* By its name a rank gets the device of its place among the ranks of its host; a plan has none. */
+/* By its name a rank gets the device of its place among the ranks of its host; a plan has
+   none. */
 static void places(void)
 {
     wf_device_options options = {.local_rank = 5, .local_size = 7, .cuda_graph = true};
@@ -328,8 +330,8 @@ static const wf_op cube_op = {.name = "cube",
                               .reference = {.run = cube_on_cpu},
                               .kernels = WF_KERNELS({"cpu", &cube_kernel})};
 
-/* What this device makes of an op that an application has for the CPU alone, of a head that is too
-   wide for a GPU, and of one that is not. */
+/* Runs an op that an application has for the CPU alone, attention of a head that is too wide
+   for a GPU, and of one that is not; text gets the device's errors. */
 static wf_status refusals(bool plan, char text[2][sizeof((wf_error *)NULL)->text])
 {
     wf_error error = {WF_OK, ""};
@@ -358,7 +360,8 @@ static wf_status refusals(bool plan, char text[2][sizeof((wf_error *)NULL)->text
     return status;
 }
 
-/* A plan needs no GPU to know what it would not run: the plugin tells it, in the words of a run. */
+/* A plan needs no GPU to know what it would not run: the plugin tells it, in the words of a
+   run. */
 static void a_plan_refuses_what_a_run_does(void)
 {
     char ran[2][sizeof((wf_error *)NULL)->text], planned[2][sizeof((wf_error *)NULL)->text];

@@ -1,7 +1,7 @@
 /*
- * tests/cuda/test_cuda_example.c - the ops of docs/examples bring kernels of their own for the GPU, which
- * the device finds and runs: my_op.cu has the bits of my_op.c, and expressions.c as CUDA those of itself as C,
- * NaNs and signs of zeros included.
+ * tests/cuda/test_cuda_example.c - the ops of docs/examples bring kernels of their own for the
+ * GPU, which the device finds and runs: my_op.cu has the bits of my_op.c, and expressions.c as
+ * CUDA those of itself as C, NaNs and signs of zeros included.
  */
 #include "core/context.h"
 #include "core/host_data.h"

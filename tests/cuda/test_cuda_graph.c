@@ -1,6 +1,7 @@
 /*
- * tests/cuda/test_cuda_graph.c - graph capture: work that is captured and replayed: the same bits as op by op, with
- * the numbers of the step that runs; memory is counted; what cannot be captured is an error.
+ * tests/cuda/test_cuda_graph.c - graph capture: work that is captured and replayed: the same
+ * bits as op by op, with the numbers of the step that runs; memory is counted; what cannot be
+ * captured is an error.
  */
 #include "core/graph.h"
 #include "core/host_data.h"
@@ -148,7 +149,8 @@ static size_t in_use(wf_context *ctx, wf_memory_kind kind)
     return kind == WF_MEMORY_KINDS ? report.in_use : report.now[kind];
 }
 
-/* What lived while it was recorded and is given back counts as the graph's, in a plan as well. */
+/* Memory that lived while a graph was recorded and is freed counts as the graph's, in a plan as
+   well. */
 static void memory(void)
 {
     size_t held[2];
@@ -210,7 +212,7 @@ static void drop_it(wf_tensor *x)
     wf_tensor_drop(x);
 }
 
-/* Of a call that the device never saw: it is what is told. */
+/* A call that the device never saw is reported as the mistake. */
 static void a_mistake(void)
 {
     wf_context *ctx = open_context(false);

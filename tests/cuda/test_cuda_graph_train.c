@@ -1,7 +1,7 @@
 /*
- * tests/cuda/test_cuda_graph_train.c - training by graphs has the loss, norm and digest of training
- * without, bit for bit, and calls no op: both models, optimizers, types, with evaluations and
- * checkpoints in between; its plan is the run to the byte.
+ * tests/cuda/test_cuda_graph_train.c - training by graphs has the loss, norm and digest of
+ * training without, bit for bit, and calls no op: both models, optimizers, types, with
+ * evaluations and checkpoints in between; its plan is the run to the byte.
  */
 #include "parallel/train/report.h"
 #include "parallel/models/gpt/gpt.h"
@@ -278,7 +278,8 @@ static void refused(void)
     }
 }
 
-/* The schedule of a pipeline runs micro-steps op by op: a graph would be left out without a word. */
+/* The schedule of a pipeline runs micro-steps op by op: a graph would be left out without a
+   word. */
 static void pipeline_refused(void)
 {
     training t = make_training(GPT2);

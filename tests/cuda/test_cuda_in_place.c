@@ -1,6 +1,6 @@
 /*
- * tests/cuda/test_cuda_in_place.c - initialisation and optimizers on the emulated GPU, which have the
- * CPU's bits, and casts, which have those of core/numerics/bf16.h.
+ * tests/cuda/test_cuda_in_place.c - initialisation and optimizers on the emulated GPU, which
+ * have the CPU's bits, and casts, which have those of core/numerics/bf16.h.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/random.h"
@@ -90,8 +90,8 @@ static void in_place(void)
     close_context();
 }
 
-/* Floats as bf16 and back, in the device's own table: ties, denormals, infinities, and addresses
-   that are not aligned. Of a NaN only that it is one. */
+/* Floats as bf16 and back, in the device's own table: ties, denormals, infinities, and
+   addresses that are not aligned. Of a NaN only that it is one. */
 static void cast_of(wf_device *device, const float *x, int64_t n, int64_t place)
 {
     wf_allocator *a = &device->allocator;

@@ -1,7 +1,8 @@
 /*
- * tests/cuda/test_cuda_math.c - products on the emulated GPU, by device_parts.h. Those of f32 have the CPU's bits in
- * exact mode. The emulated cuBLASLt, which serves with exact off alone, holds another order of sums best for every
- * shape, so a product of exact mode that went there is found out.
+ * tests/cuda/test_cuda_math.c - products on the emulated GPU, by device_parts.h. Those of f32
+ * have the CPU's bits in exact mode. The emulated cuBLASLt, which serves with exact off alone,
+ * holds another order of sums best for every shape, so a product of exact mode that went there
+ * is found out.
  */
 #include "kernels/dims_internal.h"
 #include "kernels/shared_internal.h"
@@ -99,8 +100,8 @@ static void products_of_bf16(void)
     product_parts(width, even, WF_BF16, 0);
 }
 
-/* Of several blocks' parts of the result, whose last are not whole; Ten
-   sequences are a tree of two parts at least. */
+/* Products of several blocks, whose last ones are not whole. Ten sequences are a tree of two
+   parts at least. */
 static void products_of_many_tiles(void)
 {
     const wf_dim wide = {136, 8, WF_CHUNKS_8}, odd = {131, 1, WF_CHUNKS_8};
@@ -118,7 +119,8 @@ static void products_that_underflow(void)
     product_parts(sparse, heads, WF_F32, 1e-25F);
 }
 
-/* A product with its bias and gelu, over n and tokens, as its parts give it one after the other. */
+/* A product with its bias and gelu, over n and tokens, as its parts give it one after the
+   other. */
 static void joined_product(wf_dim k, wf_dim n, wf_dtype dtype, wf_dtype bias_type)
 {
     const split over_n = {"linear1_bias over n", {WHOLE, 0, 0}, {2, 2}, ANY};

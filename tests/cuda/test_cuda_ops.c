@@ -1,7 +1,8 @@
 /*
- * tests/cuda/test_cuda_ops.c - every row of kernels/ops.def that is neither test_cuda_math.c's nor in
- * place, on the emulated GPU: as f32 and as bf16, in sizes that do not divide, at addresses that are
- * not aligned, against the reference in double, and a part as the whole (op_rows.h).
+ * tests/cuda/test_cuda_ops.c - every row of kernels/ops.def that is neither test_cuda_math.c's
+ * nor in place, on the emulated GPU: as f32 and as bf16, in sizes that do not divide, at
+ * addresses that are not aligned, against the reference in double, and a part as the whole
+ * (op_rows.h).
  */
 #include "core/numerics/bf16.h"
 #include "kernels/attention_internal.h"
@@ -151,7 +152,7 @@ static void rows_of_dims(void)
     try_rows(rows);
 }
 
-/* What an index finds, and where it goes; of one that is none, a NaN or nothing. */
+/* Gathers and scatters by an index; one that is out of range gives NaN, or nothing. */
 static void indices(void)
 {
     enum { N = 5, K = 4 };
@@ -327,7 +328,8 @@ static void losses(void)
     try_rows(rows);
 }
 
-/* core/numerics/bf16.h: what is stored as bf16 is no denormal, also where a kernel rounds by itself. */
+/* core/numerics/bf16.h: what is stored as bf16 is no denormal, also where a kernel rounds by
+   itself. */
 static void denormals(void)
 {
     enum { N = 21 };

@@ -1,10 +1,10 @@
 /*
- * tests/cuda/test_cuda_train.c - training on the (emulated) GPU: the CPU's loss curve, one digest
- * over layouts, strategies and reruns with several ranks on one GPU, parameters stored as bf16,
- * checkpoints between devices, and a plan that is the run to the byte.
+ * tests/cuda/test_cuda_train.c - training on the (emulated) GPU: the CPU's loss curve, one
+ * digest over layouts, strategies and reruns with several ranks on one GPU, parameters stored
+ * as bf16, checkpoints between devices, and a plan that is the run to the byte.
  *
- * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves; without
- * it each strategy is tried once.
+ * WEFT_TEST_ALL in the environment tries every strategy on both models and longer curves;
+ * without it each strategy is tried once.
  */
 #include "parallel/train/report.h"
 #include "kernels/devices.h"
@@ -74,7 +74,8 @@ static void llama_curve(void)
     curve(LLAMA);
 }
 
-/* The rows first, first + every, .. that try a strategy for the first time; or all. The run on one rank is returned. */
+/* The rows first, first + every, .. that try a strategy for the first time; or all. The run on
+   one rank is returned. */
 static training one_digest(training one, int first, int every)
 {
     training again = one;
@@ -192,7 +193,7 @@ static void several_gpus(void)
     unsetenv("WEFT_EMULATOR_DEVICES");
 }
 
-/* What the host reads of the device's memory. */
+/* Counts the bytes of the device's memory that the host reads. */
 static struct {
     const wf_device_memory *real;
     wf_device_memory counting;
@@ -235,7 +236,7 @@ static void little_comes_to_the_host(void)
     CU_ASSERT(reading.most >= sizeof(float) && reading.most <= 1024);
 }
 
-/* Of the second step on rank 0. */
+/* Reports the second step on rank 0. */
 static wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
 {

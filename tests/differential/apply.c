@@ -1,11 +1,12 @@
-/* tests/differential/apply.c - what a step does, on one rank and on many: ops by their row, and the
- * numbers of leaves. */
+/* tests/differential/apply.c - what a step does, on one rank and on many: ops by their row, and
+ * the numbers of leaves. */
 #include "kernels/attention_cached.h"
 #include "tests/differential/program.h"
 
 /*
  * sum of x * w over everything, an application's op: its gradient is w. A program ends with the
- * sum of these over all values that nothing else uses, so that every gradient is of random numbers.
+ * sum of these over all values that nothing else uses, so that every gradient is of random
+ * numbers.
  */
 static wf_status weigh_run(const wf_call *call, void *workspace)
 {
@@ -51,7 +52,7 @@ static int letters_of(const char **s, const char *end, int rest, int8_t *letter,
     return n;
 }
 
-/* How many outputs a row has. */
+/* Returns the number of outputs of a row. */
 static int outputs_of(const wf_op *op)
 {
     int n = op->flags & WF_OP_IN_PLACE ? 0 : 1;
@@ -86,8 +87,8 @@ pattern pattern_of(const wf_op *op, int rest)
     return p;
 }
 
-/* Rows whose functions do more than hand them on: they record other ops, or check what no signature
-   says. True where this is one. */
+/* Rows whose functions do more than hand them on: they record other ops, or check what no
+   signature says. True where this is one. */
 static bool by_function(const step *s, wf_tensor *const *in, wf_tensor **out)
 {
     if (op_is(s->op, "linear1_bias"))
@@ -126,7 +127,8 @@ wf_status apply(const step *s, wf_context *ctx, wf_tensor *const *in, wf_tensor 
     return wf_context_status(ctx);
 }
 
-/* Of all 24 bits, so that no sum of them is exact: what order it was taken in shows. */
+/* Returns a number of all 24 bits, so that no sum of them is exact: the order of the sum
+   shows. */
 float leaf_number(const step *s, wf_dtype dtype, int below, int64_t index, int member,
                   int members)
 {

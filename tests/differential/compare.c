@@ -1,4 +1,5 @@
-/* tests/differential/compare.c - one rank's part of a tensor against the whole of another run. */
+/* tests/differential/compare.c - one rank's part of a tensor against the whole of another
+   run. */
 #include "tests/differential/program.h"
 #include <math.h>
 
@@ -11,8 +12,8 @@ double element_of(wf_dtype dtype, const void *data, int64_t i)
     return (double)((const float *)data)[i];
 }
 
-/* Sums in another order are measured against the largest element, and where terms may cancel, against
-   them. */
+/* Sums in another order are measured against the largest element, and where terms may cancel,
+   against them. */
 double tolerance(wf_dtype dtype, const void *whole, int64_t count, double terms,
                  bool stored_half)
 {

@@ -1,4 +1,5 @@
-/* tests/differential/generate.c - a program drawn step by step, each step run on one rank at once. */
+/* tests/differential/generate.c - a program drawn step by step, each step run on one rank at
+   once. */
 #include "tests/differential/program.h"
 #include "tests/sanitizer.h"
 #include <math.h>
@@ -39,7 +40,7 @@ static void *copy_of(const wf_tensor *t)
     return copy;
 }
 
-/* What a leaf is on one rank: the fold of its shares. */
+/* Makes a leaf of one rank: the fold of its shares. */
 static bool run_leaf(maker *m, const step *s, value *v)
 {
     v->count = 1;
@@ -84,7 +85,7 @@ static bool useful(const wf_tensor *t)
     return true;
 }
 
-/* What a number on the way to the root was added up of, without signs. */
+/* Returns the sum of the absolute terms of a number on the way to the root. */
 static double terms_of(const program *p, const step *s)
 {
     const value *a = &p->value[s->in[0]], *b = s->n_in > 1 ? &p->value[s->in[1]] : NULL;
@@ -259,7 +260,8 @@ static void draw_update(maker *m)
     }
 }
 
-/* What one rank may refuse to differentiate; all else is a fault. */
+/* Returns true for errors that one rank may refuse to differentiate with; all others are
+   faults. */
 static bool may_be_refused(const char *text)
 {
     return strstr(text, "of a linear group was not used") ||

@@ -1,6 +1,7 @@
 /*
- * tests/differential/modules.c - parts of a program as modules under activation checkpointing (wf_nn_recompute), whose
- * uses of their input, of leaves and of what they make come again in backward, on another tape.
+ * tests/differential/modules.c - parts of a program as modules under activation checkpointing
+ * (wf_nn_recompute), whose uses of their input, of leaves and of what they make come again in
+ * backward, on another tape.
  */
 #include "tests/differential/run.h"
 
@@ -46,7 +47,7 @@ void draw_module(maker *m)
         return;
     *part = (submodule){.first = p->n_steps, .in = in};
     m->inside = part;
-    p->step[part->first].out[0] = p->n_values; /* whether or not there will be such a step */
+    p->step[part->first].out[0] = p->n_values; /* set even if no step follows */
     for (int i = 0; i < steps; i++)
         if (draw_one_in(&m->d, 5))
             draw_move(m);
@@ -65,7 +66,8 @@ static bool is_leaf(const step *s)
     return s->kind == STEP_LEAF || s->kind == STEP_REUSE;
 }
 
-/* Whenever the module runs, its input stands in for the value outside; what it makes stays inside. */
+/* Whenever the module runs, its input stands in for the value outside; what it makes stays
+   inside. */
 static wf_tensor *forward(wf_nn_module *module, wf_tensor *x)
 {
     const recomputed *a = (const recomputed *)module;

@@ -1,10 +1,11 @@
 /*
- * tests/differential/operands.c - one more op for a program: a row of the table, operands among the
- * values that fit its signature, or new ones, and the layout in which a mesh will have them.
+ * tests/differential/operands.c - one more op for a program: a row of the table, operands among
+ * the values that fit its signature, or new ones, and the layout in which a mesh will have
+ * them.
  */
 #include "tests/differential/program.h"
 
-/* What the letters of a signature stand for in a call that is being put together. */
+/* The letters of a signature, bound to dims in a call that is being put together. */
 typedef struct binding {
     const wf_op *op;
     pattern p;
@@ -71,7 +72,7 @@ static wf_dim draw_dim(const binding *b, draw *d, int letter, const selection *w
     return draw_kind(d, size);
 }
 
-/* Whether a value can be operand i; its dims are bound then. */
+/* Returns true where a value can be operand i; its dims are bound then. */
 static bool bind(binding *b, int i, const value *v)
 {
     bool integer = b->op->integers >> i & 1;
@@ -130,7 +131,7 @@ placing draw_placing(const program *p, draw *d, int n, const int *places)
     return to;
 }
 
-/* Of a tensor's dims; sums where that may be. */
+/* Draws a placing of a tensor's dims; sums where that may be. */
 placing place_dims(const program *p, draw *d, int ndim, bool partial)
 {
     int places[WF_MAX_DIMS + 1];
@@ -166,7 +167,7 @@ int make_leaf(maker *m, wf_dtype dtype, int ndim, const wf_dim *dims, int below,
     return run_on_one(m) ? id : -1;
 }
 
-/* What is made of a leaf before it is used: scaled, masked, or moved. */
+/* Computes a value from a leaf before it is used: scaled, masked, or moved. */
 static int compute_from(maker *m, int leaf)
 {
     program *p = m->p;
@@ -254,8 +255,8 @@ static int new_operand(maker *m, binding *b, int i)
     return id < 0 || integer || index ? id : compute_from(m, id);
 }
 
-/* Any operand of numbers is bound first, then the others; integers last, since they may have to be
-   tokens of a vocabulary. */
+/* Any operand of numbers is bound first, then the others; integers last, since they may have to
+   be tokens of a vocabulary. */
 static void draw_order(maker *m, const binding *b, int n_in, int *order)
 {
     int first = draw_below(&m->d, n_in), n = 1;

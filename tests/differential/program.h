@@ -16,10 +16,11 @@
 
 enum { AXES = 3, STEPS = 64, VALUES = 192, ROUNDS = 14, MODULES = 4, NOTES = 1 << 16 };
 
-/* Where an axis goes that splits nothing. */
+/* The placing of an axis that splits nothing. */
 enum { PLACE_WHOLE = -1, PLACE_SUM = -2, PLACE_MAX = -3 };
 
-/* What each axis splits: a dim, or a letter of a signature; and in which order they are added. */
+/* The target of each axis: a dim, or a letter of a signature; and the order in which they are
+   added. */
 typedef struct placing {
     int8_t at[AXES], order[AXES];
 } placing;
@@ -48,7 +49,7 @@ typedef enum step_kind {
     STEP_APPLY  /* an op */
 } step_kind;
 
-/* How operands or a value get into the layout that was drawn. */
+/* The way operands or a value get into the layout that was drawn. */
 typedef enum way {
     WAY_AS_IS,
     WAY_REDISTRIBUTE,
@@ -64,7 +65,7 @@ typedef struct step {
     int round;
     const wf_op *op;
     op_attr attr;
-    int rest; /* how many dims "..." stands for */
+    int rest; /* number of dims of "..." */
     int n_in, in[WF_MAX_INPUTS];
     int n_out, out[WF_MAX_OUTPUTS];
     placing to;
@@ -76,7 +77,7 @@ typedef struct step {
     int module;    /* the module that the step is in, counted from 1; 0: none */
 } step;
 
-/* What one rank has for a value. */
+/* A value on one rank. */
 typedef struct value {
     wf_tensor *one;
     wf_dtype dtype;
@@ -87,7 +88,7 @@ typedef struct value {
     int source; /* the value that is the same tensor on one rank: its uses are counted there */
     int uses;
     int below;    /* integers are all less */
-    double terms; /* what was added up in a number on the way to the root, without signs */
+    double terms; /* the sum of absolute terms of a number on the way to the root */
     bool wanted;  /* a leaf whose gradient is compared */
     bool hidden;  /* made in a module, whose result is another value */
     /* the gradient of a leaf, and the parameter after an update; NULL where there is none */
@@ -98,8 +99,8 @@ typedef struct value {
 } value;
 
 /*
- * A part of a program that a mesh runs as a module under activation checkpointing: the input alone is kept,
- * and backward runs it again. On one rank it is steps like others.
+ * A part of a program that a mesh runs as a module under activation checkpointing: the input
+ * alone is kept, and backward runs it again. On one rank it is steps like others.
  */
 typedef struct submodule {
     int first, end; /* steps; leaves among them are made before it runs */
@@ -117,7 +118,7 @@ typedef struct program {
     value value[VALUES];
     int n_modules;
     submodule module[MODULES];
-    int root, seed; /* what backward starts from; -1: there is none */
+    int root, seed; /* the start of backward; -1: there is none */
     wf_status backward;
     char backward_text[WF_ERROR_TEXT];
     int update;     /* the leaf that an optimizer changes, or -1 */
@@ -125,7 +126,7 @@ typedef struct program {
     bool overwrite; /* each gradient is written over when it has been compared */
 } program;
 
-/* What a child tells its parent, in shared memory. */
+/* A child's reports to its parent, in shared memory. */
 typedef struct board {
     _Atomic int64_t number; /* the case that runs */
     _Atomic int beat;       /* grows with every step */
@@ -138,7 +139,7 @@ typedef struct board {
 
 extern const wf_op weigh_op;
 
-/* What a signature says of a call, "..." being `rest` letters from 26 on. */
+/* The letters of a call by its signature, "..." being `rest` letters from 26 on. */
 typedef struct pattern {
     int n_in, n_out;
     int ndim[WF_MAX_INPUTS];
@@ -162,7 +163,8 @@ typedef struct maker {
 
 /* generate.c */
 void draw_world(const selection *what, int64_t number, world *w);
-/* Draws and runs a program on one rank, whose context has nothing open; false where it cannot. */
+/* Draws and runs a program on one rank, whose context has nothing open; false where it
+   cannot. */
 bool generate(wf_context *ctx, const selection *what, const world *w, int64_t number,
               program *p, board *b);
 void forget_program(program *p);
@@ -176,7 +178,7 @@ bool draw_row(maker *m);
 /* modules.c */
 /* Some more steps, as a module; fewer, or steps like others, where that fails. */
 void draw_module(maker *m);
-/* Whether the step that is drawn next may take a value. */
+/* Returns true where the step that is drawn next may take a value. */
 bool within_reach(const maker *m, int id);
 
 /* operands.c */
@@ -205,18 +207,19 @@ wf_status optimize(const program *p, wf_tensor *parameter, wf_tensor *gradient);
 /* run.c */
 wf_status run_program(wf_rank *rank, wf_mesh *mesh, const program *p, board *b);
 
-/* promise.c: calls whose results have the bits of one rank for certain; moves that keep them. */
+/* promise.c: calls whose results have the bits of one rank for certain; moves that keep
+   them. */
 bool certainly_exact(const wf_call *call);
 bool move_keeps_bits(const wf_layout *from, const wf_layout *to);
 
 /* compare.c */
 double element_of(wf_dtype dtype, const void *data, int64_t i);
-/* How far elements may be from those of a whole tensor, or from a number that so much was added up
-   to, without signs. */
+/* Returns how far elements may be from those of a whole tensor, or from a number with such a
+   sum of absolute terms. */
 double tolerance(wf_dtype dtype, const void *whole, int64_t count, double terms,
                  bool stored_half);
-/* This rank's part of a tensor against the whole; most: 0 where bits are compared. NULL where they
-   agree, else what differs. */
+/* This rank's part of a tensor against the whole; most: 0 where bits are compared. NULL where
+   they agree, else what differs. */
 const char *differs(const wf_tensor *t, wf_dtype dtype, const void *whole, double most,
                     char text[256]);
 

@@ -1,14 +1,15 @@
 /*
  * tests/differential/promise.c - sums over ranks that have the bits of one rank for certain.
  *
- * The context tells of every sum that has not (wf_context_inexact); all else is compared bit for
- * bit. So that it does not tell of everything, these it must not tell of: 2, 4 or 8 parts, by axes
- * in the order of the mesh, of a dim that has 8 chunks, or of a batch whose halves are the ranks'.
+ * The context tells of every sum that has not (wf_context_inexact); all else is compared bit
+ * for bit. So that it does not tell of everything, these it must not tell of: 2, 4 or 8 parts,
+ * by axes in the order of the mesh, of a dim that has 8 chunks, or of a batch whose halves are
+ * the ranks'.
  */
 #include "tests/differential/program.h"
 
-/* Whether ranks [rank, rank + ranks) of p hold the nodes of the midpoint tree over chunks
-   [chunk, chunk + n). */
+/* Returns true where ranks [rank, rank + ranks) of p hold the nodes of the midpoint tree over
+   chunks [chunk, chunk + n). */
 static bool halves_agree(int64_t size, int p, int64_t chunk, int64_t n, int rank, int ranks)
 {
     if (ranks == 1 || n <= 1)
@@ -18,7 +19,7 @@ static bool halves_agree(int64_t size, int p, int64_t chunk, int64_t n, int rank
            halves_agree(size, p, chunk + n / 2, n - n / 2, rank + ranks / 2, ranks - ranks / 2);
 }
 
-/* How many parts the axes cut a dim in; 0 where that is not promised for any sum. */
+/* Returns how many parts the axes cut a dim in; 0 where that is not promised for any sum. */
 static int promised_parts(const wf_tensor *t, int dim)
 {
     const wf_layout *layout = t->layout;

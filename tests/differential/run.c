@@ -1,7 +1,7 @@
 /* tests/differential/run.c - a program on a mesh, held against what one rank has for it. */
 #include "tests/differential/run.h"
 
-/* What the context tells of each call alone. */
+/* Looks at the context's report about each call. */
 static void look(void *arg, const wf_call *call)
 {
     run *r = arg;
@@ -110,8 +110,8 @@ static wf_status compare_gradients(run *r, bool rough)
             return give_up(r->rank, r->ctx);
         gather(&g, id, grad);
         GOOD(complete(r, &g, "gradients"));
-        /* A border for users sums the rows of a vector's gradient; without one, those of all uses are
-           added before. */
+        /* A border for users sums the rows of a vector's gradient; without one, those of all
+           uses are added before. */
         close = rough || r->rough_any || (r->fell_back && v->ndim == 1);
         compare(r, "gradient of", id, g.t[0], v->grad_dtype, v->grad_whole, v->grad_count,
                 close);
@@ -134,7 +134,7 @@ static wf_status walk_back(run *r, wf_tape *tape)
     return wf_context_status(r->ctx);
 }
 
-/* What one rank refuses, a mesh does with the same status; and a mesh may refuse layouts where
+/* Runs backward: a mesh refuses with the status of one rank; and it may refuse layouts where
    operands passed no border. */
 static wf_status run_backward(run *r, wf_tape *tape)
 {
@@ -186,7 +186,7 @@ static wf_status run_steps(run *r, wf_tape *tape)
     return r->p->root >= 0 ? run_backward(r, tape) : WF_OK;
 }
 
-/* Whether all ranks were told the same, and none found anything. */
+/* Checks that all ranks have the same reports, and that none found an error. */
 static wf_status agree(run *r)
 {
     float piece[9], most[9];

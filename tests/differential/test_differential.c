@@ -1,5 +1,6 @@
 /*
- * tests/differential/test_differential.c - random programs over tensors, on a mesh and on one rank.
+ * tests/differential/test_differential.c - random programs over tensors, on a mesh and on one
+ * rank.
  *
  *     test_differential                       what CI runs
  *     test_differential --cases N --seed S    as many as there is time for

@@ -2,9 +2,9 @@
  * tests/differential/trial.c - cases in children of their own.
  *
  * A child draws some programs, runs them on one rank, and then on a world of threads that runs
- * all of them. It ends with the first case that fails; its parent, which reads the board that they
- * share, kills it where a case takes too long, tries to make the case smaller, and goes on behind
- * it.
+ * all of them. It ends with the first case that fails; its parent, which reads the board that
+ * they share, kills it where a case takes too long, tries to make the case smaller, and goes on
+ * behind it.
  */
 #include "tests/differential/trial.h"
 #include "tests/clock.h"
@@ -201,7 +201,7 @@ static bool cases_are_well(const selection *what, board *b)
     return !b->failed;
 }
 
-/* Whether the case still fails when it is made smaller so; it stays so, then. */
+/* Makes the case smaller where it still fails; returns true then. */
 static bool smaller(campaign *c, selection *now_is, selection next)
 {
     if (cases_are_well(&next, c->b))

@@ -1,5 +1,5 @@
-/* tests/differential/trial.h - cases in children of their own, so that one which crashes or hangs is
- * named and the others still run. */
+/* tests/differential/trial.h - cases in children of their own, so that one which crashes or
+ * hangs is named and the others still run. */
 #ifndef WF_TESTS_DIFFERENTIAL_TRIAL_H
 #define WF_TESTS_DIFFERENTIAL_TRIAL_H
 
@@ -13,7 +13,8 @@ typedef struct campaign {
     board *b;
 } campaign;
 
-/* Runs all cases; those that fail are printed as they are found. False where nothing could run. */
+/* Runs all cases; those that fail are printed as they are found. False where nothing could
+   run. */
 bool run_campaign(campaign *c);
 
 #endif

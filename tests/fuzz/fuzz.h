@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz.h - what a fuzzer is: a function of bytes that stops the program where a promise
-   is broken. */
+/* tests/fuzz/fuzz.h - what a fuzzer is: a function of bytes that stops the program where a
+   promise is broken. */
 #ifndef WF_TESTS_FUZZ_FUZZ_H
 #define WF_TESTS_FUZZ_FUZZ_H
 
@@ -16,7 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
             abort();                                                                           \
     } while (0)
 
-/* What every parser promises: success without an error, or an error with a text. */
+/* The promise of every parser: success without an error, or an error with a text. */
 #define ANSWERED(status, error)                                                                \
     PROMISE((status) == (error).code && ((status) == WF_OK) == !(error).text[0])
 

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_adapter.c - adapter_config.json: what is accepted are adapters that a model can have. */
+/* tests/fuzz/fuzz_adapter.c - adapter_config.json: what is accepted are adapters that a model
+   can have. */
 #include "parallel/models/gpt/lora_names_internal.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,6 +1,7 @@
 /*
- * tests/fuzz/fuzz_chat.c - a line of chat data from strangers: what is read becomes text by every template, of which
- * spans lie in the text, one after another, and as many ids as bytes of it are said to be trained or not.
+ * tests/fuzz/fuzz_chat.c - a line of chat data from strangers: what is read becomes text by
+ * every template, of which spans lie in the text, one after another, and as many ids as bytes
+ * of it are said to be trained or not.
  */
 #include "nn/text/chat/chat.h"
 #include "tests/fuzz/fuzz.h"

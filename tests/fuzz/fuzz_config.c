@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_config.c - config.json: what is accepted describes a model that can be built. */
+/* tests/fuzz/fuzz_config.c - config.json: what is accepted describes a model that can be
+   built. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/fuzz/fuzz.h"
 

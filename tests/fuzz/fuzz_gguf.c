@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_gguf.c - 2 bytes: how much data follows; then the header of a GGUF file, and its model. */
+/* tests/fuzz/fuzz_gguf.c - 2 bytes: how much data follows; then the header of a GGUF file, and
+   its model. */
 #include "apps/tools/gguf_tokenizer.h"
 #include "parallel/models/gpt/gguf_weights_internal.h"
 #include "tests/fuzz/fuzz.h"

@@ -1,6 +1,7 @@
 /*
- * tests/fuzz/fuzz_idx.c - 2 bytes: the size of the .bin file; then an .idx file of Megatron. Of what is accepted,
- * the sequences have to be the .bin file, one after the other, and the documents all of them; windows find theirs.
+ * tests/fuzz/fuzz_idx.c - 2 bytes: the size of the .bin file; then an .idx file of Megatron. Of
+ * what is accepted, the sequences have to be the .bin file, one after the other, and the
+ * documents all of them; windows find theirs.
  */
 #include "nn/dataset/megatron_documents.h"
 #include "tests/fuzz/fuzz.h"
@@ -36,7 +37,7 @@ static void check_arrays(const wf_megatron_index *index, const uint8_t *file, in
     PROMISE(before == index->sequences);
 }
 
-/* Of a checked file all documents are found, of a window and of the whole. */
+/* Finds all documents of a checked file, of a window and of the whole. */
 static void check_documents(const wf_megatron_documents *d)
 {
     static int32_t begins[1 << 16], window[1 << 16];

@@ -1,6 +1,6 @@
 /*
- * tests/fuzz/fuzz_index.c - the index of a checkpoint, signed anew so that its checksum is no wall.
- * Of what is accepted, the parts of every tensor have to hold each element once.
+ * tests/fuzz/fuzz_index.c - the index of a checkpoint, signed anew so that its checksum is no
+ * wall. Of what is accepted, the parts of every tensor have to hold each element once.
  */
 #include "core/files/checksum_internal.h"
 #include "parallel/checkpoint/index_internal.h"

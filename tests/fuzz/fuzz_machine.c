@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_machine.c - machine files: what is accepted has every figure in its range, and a name that can be printed. */
+/* tests/fuzz/fuzz_machine.c - machine files: what is accepted has every figure in its range,
+   and a name that can be printed. */
 #include "core/shape.h"
 #include "parallel/formats/json_internal.h"
 #include "parallel/simulate/machine_internal.h"

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_nf4.c - the quant_state of a matrix in 4 bits: what is accepted is of this matrix, with a finite offset. */
+/* tests/fuzz/fuzz_nf4.c - the quant_state of a matrix in 4 bits: what is accepted is of this
+   matrix, with a finite offset. */
 #include "parallel/models/gpt/hf_nf4_internal.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -1,4 +1,5 @@
-/* tests/fuzz/fuzz_replay.c - files of --log-digests: each row once, and parts that lie within their tensors. */
+/* tests/fuzz/fuzz_replay.c - files of --log-digests: each row once, and parts that lie within
+   their tensors. */
 #include "parallel/recovery/replay_rows_internal.h"
 #include "tests/fuzz/fuzz.h"
 

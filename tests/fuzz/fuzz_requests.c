@@ -1,6 +1,7 @@
 /*
- * tests/fuzz/fuzz_requests.c - lines of requests for gpt_eval choices: of what is accepted every request has a context and a
- * continuation, in tokens that the tokenizer has, and no more than the model has positions for.
+ * tests/fuzz/fuzz_requests.c - lines of requests for gpt_eval choices: of what is accepted
+ * every request has a context and a continuation, in tokens that the tokenizer has, and no more
+ * than the model has positions for.
  */
 #include "parallel/generate/requests.h"
 #include "tests/fuzz/fuzz.h"

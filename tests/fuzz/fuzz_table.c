@@ -1,6 +1,6 @@
 /*
- * tests/fuzz/fuzz_table.c - 1 byte: whether it is a CSV; then a pipeline table from strangers. What is read is printed, and
- * read back as the same text; it is proved, or refused in words.
+ * tests/fuzz/fuzz_table.c - 1 byte: whether it is a CSV; then a pipeline table from strangers.
+ * What is read is printed, and read back as the same text; it is proved, or refused in words.
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"

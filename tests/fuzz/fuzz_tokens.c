@@ -1,7 +1,8 @@
 /*
- * tests/fuzz/fuzz_tokens.c - 1 byte: the vocabulary in powers of two, and whether anybody said so; then a .bin file: of
- * llm.c, or of two bytes a token, as nanoGPT writes it. What is accepted has as many tokens as it says, each below
- * the vocabulary where it can be read, alike in one piece and one by one.
+ * tests/fuzz/fuzz_tokens.c - 1 byte: the vocabulary in powers of two, and whether anybody said
+ * so; then a .bin file: of llm.c, or of two bytes a token, as nanoGPT writes it. What is
+ * accepted has as many tokens as it says, each below the vocabulary where it can be read, alike
+ * in one piece and one by one.
  */
 #include "nn/dataset/token_file.h"
 #include "tests/fuzz/fuzz.h"

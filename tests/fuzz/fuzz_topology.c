@@ -1,6 +1,6 @@
 /*
- * tests/fuzz/fuzz_topology.c - hwloc's XML, and its synthetic text: hwloc reads it in a child process, and what comes
- * back is a host that can be walked.
+ * tests/fuzz/fuzz_topology.c - hwloc's XML, and its synthetic text: hwloc reads it in a child
+ * process, and what comes back is a host that can be walked.
  */
 #include "mesh/cluster/host.h"
 #include "tests/fuzz/fuzz.h"

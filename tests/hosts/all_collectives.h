@@ -1,4 +1,5 @@
-/* tests/hosts/all_collectives.h - a collective of each kind, also of those that training does not need. */
+/* tests/hosts/all_collectives.h - a collective of each kind, also of those that training does
+   not need. */
 #ifndef WF_TESTS_HOSTS_ALL_COLLECTIVES_H
 #define WF_TESTS_HOSTS_ALL_COLLECTIVES_H
 

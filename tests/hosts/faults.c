@@ -1,29 +1,29 @@
 /*
- * tests/hosts/faults.c - gpt_train with a fault: linked in front of functions that it calls (see CMakeLists.txt).
- * WEFT_FAULT="ACTION PHASE RANK STEP" says what one rank does, once, when it comes to that phase:
+ * tests/hosts/faults.c - gpt_train with a fault: linked in front of functions that it calls
+ * (see CMakeLists.txt). WEFT_FAULT="ACTION PHASE RANK STEP" is an action in a phase, once:
  *
- *     kill segv abort stop quit term overflow   its process dies of a signal, is stopped, exits with
- *                                 0, is asked to end, or has no stack left
- *     slow_abort                  whoever reports is slow, the signal of which it dies less so
- *     stall                       the rank never goes on
- *     leave                       it returns as if its work were done
- *     mismatch                    it makes one barrier more than the others
- *     nonfinite                   the loss of its sequences is infinite
- *     read                        its data cannot be read
- *     full                        its disk is full
- *     lose                        its device is gone, and the rank ends by that
- *     vanish                      the same up to WEFT_FAULT_MS milliseconds after the step has begun; in a phase called step
- *     mark                        nothing but what follows
+ *     kill segv abort   its process dies of a signal,
+ *     stop quit         is stopped, exits with 0,
+ *     term overflow     is asked to end, or has no stack left
+ *     slow_abort        its process reports slowly, and dies of a signal soon
+ *     stall             the rank never continues
+ *     leave             it returns as if its work were done
+ *     mismatch          it makes one barrier more than the others
+ *     nonfinite         the loss of its sequences is infinite
+ *     read              its data cannot be read
+ *     full              its disk is full
+ *     lose              its device is gone, and the rank ends by that
+ *     vanish            the same, at most WEFT_FAULT_MS milliseconds after a step's begin
+ *     mark              no fault: it writes the time to the log
  *
- *     F I W B RECVD SENT UNSHARD REDUCE TIE NORM and the other actions of a pipeline,
- *     start before the launch, meet while processes meet, init forward optimizer save exit, the
- *     name of a collective, end after the launch, last when the program exits, or destructor
- *     when MPI has ended, too
+ *     start (before the launch) meet init forward optimizer save exit end (after the launch)
+ *     last (when the program exits) destructor (MPI has ended, too), an action of a pipeline
+ *     (F I W B RECVD SENT UNSHARD REDUCE TIE NORM ..), the name of a collective
  *
- * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any time: it happens in that
- * step or later. With a collective as the phase all ranks make one of each kind over the world at the beginning of each
- * step, for those that training does not need. When the rank acts it writes the time to the file WEFT_FAULT_LOG. With
- * WEFT_FAULT_EVERY=N it vanishes again N steps later. Where ranks leave what they hold, WEFT_FAULT_WITH has lost it, too.
+ * Several faults, with ; between them, are of one process each. Steps count from 1, 0 is any
+ * time: in that step or later. With a collective as the phase all ranks make one of each kind
+ * over the world as each step begins. The rank writes the time to the file WEFT_FAULT_LOG. With
+ * WEFT_FAULT_EVERY=N it vanishes again N steps later; WEFT_FAULT_WITH has lost its state, too.
  */
 #include "nn/dataset/dataset.h"
 #include "apps/gpt_train/train_loop.h"
@@ -48,7 +48,7 @@
 
 enum { MOST_FAULTS = 8 };
 
-/* The one of this process, or, where all ranks are in one, of all of its ranks. */
+/* The fault of this process, or, where all ranks are in one, of all of its ranks. */
 static struct fault {
     char action[16], phase[16];
     int rank, step;
@@ -84,7 +84,7 @@ static bool is_action(const char *action)
     return strcmp(fault.action, action) == 0;
 }
 
-/* Whether the phase is the one, for this rank or another. */
+/* Returns true where the phase is the one, for this rank or another. */
 static bool is_time(const char *phase)
 {
     return fault.any && strcmp(fault.phase, phase) == 0 && step_now >= fault.step;
@@ -101,7 +101,7 @@ static void note_time(void)
         fclose(file);
 }
 
-/* True once, for the rank that is meant, or again if it vanishes again; for each where that is -1. */
+/* Returns true once, for the faulty rank (-1: each), and again if it vanishes again. */
 static bool is_mine(const char *phase, int rank)
 {
     if (!is_time(phase) || (rank != fault.rank && fault.rank >= 0))
@@ -128,7 +128,7 @@ static int overflow(volatile char *above)
     return goes_on ? overflow(room) + room[0] : 0;
 }
 
-/* What ends or holds up the rank. */
+/* Ends or holds up the rank. */
 static void act(void)
 {
     if (is_action("kill"))
@@ -153,7 +153,7 @@ static void act(void)
         longjmp(way_out, 1);
 }
 
-/* Whether the rank does not go on from where it acts. */
+/* Returns true where the rank does not go on after its action. */
 static bool ends(void)
 {
     return !is_action("nonfinite") && !is_action("read") && !is_action("mismatch");
@@ -208,7 +208,7 @@ static void (*report)(const wf_error *error, void *arg); /* the program's */
 static void report_slowly(const wf_error *error, void *arg)
 {
     report(error, arg);
-    nanosleep(&late, NULL); /* nobody knows of it yet */
+    nanosleep(&late, NULL); /* no rank knows of it yet */
 }
 
 REAL(wf_status, wf_launch, const wf_launch_options *options,
@@ -260,7 +260,7 @@ REAL(bool, wf_detector_crash_notice, int rank, const char *text)
     return reports;
 }
 
-/* Recordings of the process of the rank that stalls take a second to write, before it can report. */
+/* The process of the rank that stalls takes a second to write recordings, then reports. */
 REAL(void, wf_recorder_write_all, void)
 {
     if (is_action("slow_stall") && fault.rank == wf_launcher_detected().process)
@@ -294,7 +294,7 @@ REAL(wf_tensor *, wf_par_gpt_loss, wf_nn_module *model, const wf_par_batch *batc
     return loss;
 }
 
-/* What a stage takes in a forward or backward action is infinite; again where the step is run again. */
+/* Makes the input of a stage in an action infinite; again where the step is run again. */
 static void spoil(wf_tensor *t)
 {
     if (!t || !me || !in_phase || !is_action("nonfinite") || !is_time(fault.phase) ||
@@ -363,7 +363,7 @@ REAL(wf_status, wf_par_train_step, wf_par_trainer *trainer, int64_t step,
     return __real_wf_par_train_step(trainer, step, data, result);
 }
 
-/* In an action of a pipeline. Other processes hear where a rank is five times a second. */
+/* Other processes hear where a rank is five times a second. */
 static void act_in_action(void)
 {
     if (is_action("kill") || is_action("stop"))
@@ -371,7 +371,7 @@ static void act_in_action(void)
     act();
 }
 
-/* Where every action of a pipeline begins: what it is stands in front of its stage and direction. */
+/* Wraps the begin of every action of a pipeline: its name precedes its stage and direction. */
 REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, int64_t of)
 {
     size_t n = strlen(fault.phase);
@@ -382,7 +382,7 @@ REAL(void, wf_recorder_action, wf_comm *comm, const char *name, int64_t number, 
         act_in_action();
 }
 
-/* Where every collective begins. */
+/* Wraps the begin of every collective. */
 REAL(uint64_t, wf_recorder_begin, wf_comm *comm, const wf_collective *what, int64_t bytes)
 {
     uint64_t sequence = __real_wf_recorder_begin(comm, what, bytes);

@@ -1,13 +1,13 @@
 /*
  * tests/hosts/layouts.c - layouts STEPS [ORDER]: a small GPT is trained on one layout after the
- * other, by whatever started this: the loss bits of every step and the digest of the last, which
- * have to be the same everywhere, and on which host each rank was.
+ * other, by whatever started this: the loss bits of every step and the digest of the last,
+ * which have to be the same everywhere, and on which host each rank was.
  *
  *     bits tp 4 dp 2 full_shard: 40b18f2a 40b06c11 .. 5d1c2f4a9be07733
  *     seats tp 4 dp 2 full_shard: node0 node0 node0 node0 node1 node1 node1 node1
  *
- * Started by nobody it begins with one rank; `layouts STEPS` under mpirun has 8 ranks in any number
- * of processes that divides 8.
+ * Started by nobody it begins with one rank; `layouts STEPS` under mpirun has 8 ranks in any
+ * number of processes that divides 8.
  */
 #include "mesh/transport/launcher.h"
 #include "tests/parallel/rows.h"
@@ -26,7 +26,7 @@ static const row rows[] = {
 
 enum { ROWS = sizeof rows / sizeof *rows };
 
-/* What one run of a row leaves, in the process of rank 0. */
+/* The results of one run of a row, in the process of rank 0. */
 typedef struct run {
     training t;
     char host[8][HOST_NAME]; /* each rank's */

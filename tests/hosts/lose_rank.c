@@ -1,5 +1,6 @@
 /*
- * tests/hosts/lose_rank.c - stands before functions of the library in a program of a user, and loses a rank of it:
+ * tests/hosts/lose_rank.c - stands before functions of the library in a program of a user, and
+ * loses a rank of it:
  *
  *     WEFT_LOSE="lose 1 5"   the device of rank 1 is gone before step 5, once
  *     WEFT_LOSE="kill 1 5"   its process is killed

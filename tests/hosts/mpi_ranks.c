@@ -1,10 +1,11 @@
 /*
- * tests/hosts/mpi_ranks.c - mpi_ranks RANKS CASE...: what goes wrong, and what is large, between ranks
- * in several processes; started by mpirun from test_mpi.sh, which knows what each case has to say.
- * Each case is a world of its own, one after the other: none may spoil the next.
+ * tests/hosts/mpi_ranks.c - mpi_ranks RANKS CASE...: what goes wrong, and what is large,
+ * between ranks in several processes; started by mpirun from test_mpi.sh, which knows what each
+ * case has to say. Each case is a world of its own, one after the other: none may spoil the
+ * next.
  *
- * Each rank prints "CASE: rank 1: status 5: text" of what it met, each process "CASE: process 0:
- * status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
+ * Each rank prints "CASE: rank 1: status 5: text" of what it met, each process "CASE: process
+ * 0: status 5 (here) in 0.1 s: text" of its launch; the exit status is that of the last case.
  */
 #include "mesh/cluster/launch.h"
 #include "mesh/transport/launcher.h"
@@ -127,7 +128,8 @@ static wf_status die(wf_rank *rank)
     return status;
 }
 
-/* More than one message holds: rank 0's part is the larger one. Every 4,099th byte is looked at. */
+/* More than one message holds: rank 0's part is the larger one. Every 4,099th byte is looked
+   at. */
 static wf_status gather_bytes(wf_rank *rank, int64_t large)
 {
     int64_t cuts[65] = {0};
@@ -159,8 +161,8 @@ static wf_status past_int(wf_rank *rank)
     return gather_bytes(rank, ((int64_t)1 << 31) + 12345);
 }
 
-/* Whether the rank has said in a file that all has come to it; says so. No call of a library for
-   ranks, which would move the exchange on. */
+/* Returns true where the rank has said in a file that all has come to it; says so itself. It
+   calls no library for ranks, which would move the exchange on. */
 static bool has_all(int rank, bool say)
 {
     char name[32];
@@ -173,8 +175,8 @@ static bool has_all(int rank, bool say)
     return file != NULL;
 }
 
-/* What is begun comes to its end while the ranks do something else: none waits for it before all have
-   it all. Root has it from the beginning. */
+/* A collective that has begun ends while the ranks do something else: none waits for it before
+   all have it all. Root has it from the beginning. */
 static wf_status background(wf_rank *rank)
 {
     enum { MOST = 8 << 20, LIMIT_MS = 15000, LOOK_MS = 2 };
@@ -250,7 +252,7 @@ static wf_status rank_main(wf_rank *rank, void *arg)
     return status;
 }
 
-/* How the world ended, as this process knows it. */
+/* Prints how the world ended, as this process knows it. */
 static void say(const wf_error *error, const char *who)
 {
     struct timespec t;

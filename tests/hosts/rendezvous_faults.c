@@ -1,8 +1,9 @@
 /*
- * tests/hosts/rendezvous_faults.c - system calls of the rendezvous that fail once, in gpt_train_faulty:
- * WEFT_FAIL_CALL="NAME N PROCESS ERRNO" makes the N-th call of that name fail (from 1) while processes
- * meet (wf_detector_open); an ERRNO of 0 fails none. With WEFT_FAIL_LOG=FILE each process adds a line there
- * of what it has called: "PROCESS NAME COUNT".
+ * tests/hosts/rendezvous_faults.c - system calls of the rendezvous that fail once, in
+ * gpt_train_faulty: WEFT_FAIL_CALL="NAME N PROCESS ERRNO" makes the N-th call of that name fail
+ * (from 1) while processes meet (wf_detector_open); an ERRNO of 0 fails none. With
+ * WEFT_FAIL_LOG=FILE each process adds a line there of what it has called: "PROCESS NAME
+ * COUNT".
  */
 #include "tests/hosts/rendezvous_faults.h"
 #include "mesh/transport/launcher.h"

@@ -4,11 +4,12 @@
 
 #include "mesh/cluster/launch.h"
 
-/* Within WEFT_FAULT_MS milliseconds from now this rank's device is gone: its peers hear of it, and it leaves nothing. To
-   be called by the rank. */
+/* Within WEFT_FAULT_MS milliseconds from now this rank's device is gone: its peers hear of it,
+   and it leaves nothing. To be called by the rank. */
 void vanish_soon(wf_rank *rank, int step);
 
-/* Whether WEFT_FAULT_EVERY steps have passed since the step in which a rank has vanished. */
+/* Returns true where WEFT_FAULT_EVERY steps have passed since the step in which a rank has
+   vanished. */
 bool vanish_again(int step);
 
 /* Until that has come, where it is to come: before the rank returns. */

@@ -1,13 +1,14 @@
 /*
- * tests/kernels/attention_bf16.h - attention of one head of bf16 numbers: operands, the kernels' run, and what
- * the definition of a bf16 product gives, by plain loops over numbers one at a time.
+ * tests/kernels/attention_bf16.h - attention of one head of bf16 numbers: operands, the
+ * kernels' run, and what the definition of a bf16 product gives, by plain loops over numbers
+ * one at a time.
  */
 #ifndef WF_TESTS_ATTENTION_BF16_H
 #define WF_TESTS_ATTENTION_BF16_H
 
 #include "tests/kernels/attention_problem.h"
 
-/* What the numbers of an operand are like. */
+/* The kinds of numbers of an operand. */
 typedef enum numbers16 {
     NUMBERS_ORDINARY,
     NUMBERS_TINY,   /* many products, and sums of them, are denormals; so are some numbers */

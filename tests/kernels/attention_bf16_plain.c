@@ -1,6 +1,7 @@
 /*
- * tests/kernels/attention_bf16_plain.c - attention by the definition of a bf16 product (kernels/DECISIONS.md), a number
- * at a time, with denormals made zeros by hand. Whatever a kernel leaves out, because it is zero, is here.
+ * tests/kernels/attention_bf16_plain.c - attention by the definition of a bf16 product
+ * (kernels/DECISIONS.md), a number at a time, with denormals made zeros by hand. Whatever a
+ * kernel leaves out, because it is zero, is here.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/math.h"
@@ -109,7 +110,8 @@ static float keep_of(const wf_attention_head *h, int64_t i, int64_t j)
     return word[w % 4] >= (uint32_t)((double)h->dropout * 0x1p32) ? 1 / (1 - h->dropout) : 0;
 }
 
-/* Renews m and l by a block of scores, and gives its factors p, rounded; the value is what sums are rescaled by. */
+/* Renews m and l by a block of scores, and gives its factors p, rounded; the value is what sums
+   are rescaled by. */
 static float softmax_block(const plain *f, int64_t i, int64_t begin, float *m, float *l,
                            float p[BLOCK])
 {

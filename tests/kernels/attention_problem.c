@@ -39,7 +39,7 @@ problem problem_open(shape s)
     p.from = malloc((size_t)(s.seq + 1) * sizeof *p.from);
     for (int64_t i = 0, begin = 0; i < s.seq; i++) {
         state = state * UINT64_C(6364136223846793005) + 1442695040888963407U;
-        begin = state >> 59 ? begin : i; /* where a document begins: at one of 32 tokens */
+        begin = state >> 59 ? begin : i; /* a document begins: at one of 32 tokens */
         p.from[i] = (int32_t)(state >> 33 & 1 ? begin : i - 40);
     }
     p.head = (wf_attention_head){.seq = s.seq,
@@ -82,7 +82,8 @@ void result_close(result *r)
     free(r->dv.x);
 }
 
-/* Poisoned memory of so many bytes, from x + 1 on, between two floats that must stay poisoned. */
+/* Poisoned memory of so many bytes, from x + 1 on, between two floats that must stay
+   poisoned. */
 static rows space_open(size_t bytes)
 {
     return rows_open(1, (int64_t)(bytes / sizeof(float)) + 1, 1);

@@ -1,6 +1,6 @@
 /*
- * tests/kernels/attention_problem.h - causal attention of one head: random operands, poisoned results, the
- * kernels' run and the naive loop in double.
+ * tests/kernels/attention_problem.h - causal attention of one head: random operands, poisoned
+ * results, the kernels' run and the naive loop in double.
  */
 #ifndef WF_TESTS_ATTENTION_PROBLEM_H
 #define WF_TESTS_ATTENTION_PROBLEM_H
@@ -29,7 +29,8 @@ typedef struct result {
     rows out, lse, dq, dk, dv;
 } result;
 
-/* What memory holds before a kernel writes it, and gaps between rows after that: a NaN. */
+/* The contents of memory before a kernel writes it, and of gaps between rows after that: a
+   NaN. */
 static const uint32_t poison = 0x7fc0dead;
 
 problem problem_open(shape s);
@@ -41,7 +42,7 @@ void result_close(result *r);
    alignment but a float's. */
 void attend(const wf_simd *simd, const problem *p, result *r);
 
-/* What a naive loop in double makes of it, without gaps. */
+/* The results of a naive loop in double, without gaps. */
 typedef struct reference {
     double *out, *lse, *dq, *dk, *dv;
 } reference;

@@ -1,4 +1,5 @@
-/* tests/kernels/attention_tiles.h - kernels/cpu/amx/attention_tiles.c on a tile unit in plain C. */
+/* tests/kernels/attention_tiles.h - kernels/cpu/amx/attention_tiles.c on a tile unit in plain
+   C. */
 #ifndef WF_TESTS_KERNELS_ATTENTION_TILES_H
 #define WF_TESTS_KERNELS_ATTENTION_TILES_H
 

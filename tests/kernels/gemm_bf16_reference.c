@@ -51,8 +51,8 @@ uint16_t *bf16_values(int64_t n, bf16_numbers kind)
     return x;
 }
 
-/* a b + c, of which there are no denormals. What is below the least number with 24 bits, however small its
-   exponent, is a zero: a long double has bits enough to see it there. */
+/* a b + c, of which there are no denormals. What is below the least number with 24 bits,
+   however small its exponent, is a zero: a long double has bits enough to see it there. */
 static float multiply_add(float a, float b, float c)
 {
     long double exact = (long double)a * b + c;

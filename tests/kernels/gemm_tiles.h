@@ -1,4 +1,5 @@
-/* tests/kernels/gemm_tiles.h - kernels/cpu/amx/gemm_tiles.c on a tile unit in plain C: packing, edges and trees on any machine. */
+/* tests/kernels/gemm_tiles.h - kernels/cpu/amx/gemm_tiles.c on a tile unit in plain C: packing,
+   edges and trees on any machine. */
 #ifndef WF_TESTS_KERNELS_GEMM_TILES_H
 #define WF_TESTS_KERNELS_GEMM_TILES_H
 

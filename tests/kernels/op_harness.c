@@ -161,7 +161,7 @@ static double loss_at(wf_context *ctx, op_trial *t)
     return sum;
 }
 
-/* What central differences say about operand i. */
+/* Computes central differences for operand i. */
 static double *differences(wf_context *ctx, op_trial *t, int i)
 {
     const double step = 0x1p-17;

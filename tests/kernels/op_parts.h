@@ -27,8 +27,8 @@ typedef struct split {
     unsigned parts; /* bit p: over p ranks */
 } split;
 
-#define TREE (1u << 2 | 1u << 4 | 1u << 8) /* where ranks nest in the 8 chunks */
-#define ANY  (TREE | 1u << 3 | 1u << 5 | 1u << 6 | 1u << 7) /* where nothing is summed */
+#define TREE (1u << 2 | 1u << 4 | 1u << 8)                  /* ranks nest in the 8 chunks */
+#define ANY  (TREE | 1u << 3 | 1u << 5 | 1u << 6 | 1u << 7) /* nothing is summed */
 
 static wf_context *ctx;
 static uint64_t stream;
@@ -125,7 +125,7 @@ static bool alike(const wf_tensor *a, const wf_tensor *b)
     return memcmp(a->data, b->data, bytes_of(a)) == 0;
 }
 
-/* What the ranks' partial outputs make together. */
+/* Combines the ranks' partial outputs. */
 static void combine(const wf_tensor *parts, int p, int how, wf_tensor *result)
 {
     const wf_simd *simd = wf_cpu_simd(NULL);

@@ -1,6 +1,6 @@
 /*
- * tests/kernels/rank_chunks.h - parts of products as ranks have them: a rank has terms of some chunks, and the others are
- * empty there.
+ * tests/kernels/rank_chunks.h - parts of products as ranks have them: a rank has terms of some
+ * chunks, and the others are empty there.
  */
 #ifndef WF_TESTS_RANK_CHUNKS_H
 #define WF_TESTS_RANK_CHUNKS_H

@@ -12,7 +12,7 @@
 
 enum { MOST = 8 * 800, BUILDS = 3 };
 
-/* What a kernel reads: x, dy [rows, d]; gain, bias [d]; mean, rstd [rows]. */
+/* The operands of a kernel: x, dy [rows, d]; gain, bias [d]; mean, rstd [rows]. */
 typedef struct data {
     int64_t rows, d;
     const float *x, *dy, *gain, *bias, *mean, *rstd;

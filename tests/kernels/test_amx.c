@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_amx.c - the instruction TDPBF16PS against the block of bf16 terms in kernels/cpu/simd_internal.h, whose bits
- * every instruction set has. Skipped where there is no tile unit.
+ * tests/kernels/test_amx.c - the instruction TDPBF16PS against the block of bf16 terms in
+ * kernels/cpu/simd_internal.h, whose bits every instruction set has. Skipped where there is no
+ * tile unit.
  */
 #include "kernels/cpu/isa_internal.h"
 #include "tests/harness.h"

@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_attention_bf16.c - attention of bf16 numbers on the CPU: bit for bit what the definition
- * of a bf16 product gives, on every instruction set; and how far that is from fp32's.
+ * tests/kernels/test_attention_bf16.c - attention of bf16 numbers on the CPU: bit for bit what
+ * the definition of a bf16 product gives, on every instruction set; and how far that is from
+ * fp32's.
  */
 #include "core/numerics/bf16.h"
 #include "core/op.h"
@@ -69,8 +70,9 @@ static void compare(const char *isa, const char *kind, const problem16 *p, const
         }
 }
 
-/* On every instruction set, and on tiles in plain C. Infinities spread as far as a kernel's bounds, which are those of
-   all sets but for tiles, and further by the definition: they are compared with portable C. */
+/* On every instruction set, and on tiles in plain C. Infinities spread as far as a kernel's
+   bounds, which are those of all sets but for tiles, and further by the definition: they are
+   compared with portable C. */
 static void check(const problem16 *p, shape s, numbers16 kind)
 {
     result16 want = result16_open(s);
@@ -162,8 +164,8 @@ static double largest(const float *a, const rows *b)
     return most;
 }
 
-/* fp32's kernel on the same numbers: a bf16 has 8 bits, so a rounding is off by 2^-9 at most and by 0.0017 of
-   it in norm. Sums of scores are fp32's, so lse is no less exact. */
+/* fp32's kernel on the same numbers: a bf16 has 8 bits, so a rounding is off by 2^-9 at most
+   and by 0.0017 of it in norm. Sums of scores are fp32's, so lse is no less exact. */
 static void close_to_floats(void)
 {
     const wf_simd *simd = wf_cpu_simd_named("portable", NULL);
@@ -268,7 +270,8 @@ static heads run_heads(const problem16 *p, bool compute_fp32)
     return h;
 }
 
-/* Keys' and values' gradients are sums over the heads of a group, of floats, that are rounded once. */
+/* Keys' and values' gradients are sums over the heads of a group, of floats, that are rounded
+   once. */
 static void heads_in_groups(void)
 {
     static const shape s = {TOKENS, DIM, 0, 0};

@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_attention_cached.c - attention to a cache has the bits of attention to the whole
- * sequence: for every instruction set, whatever the tokens come in, in whichever rows of the cache.
+ * tests/kernels/test_attention_cached.c - attention to a cache has the bits of attention to the
+ * whole sequence: for every instruction set, whatever the tokens come in, in whichever rows of
+ * the cache.
  */
 #include "core/numerics/random.h"
 #include "kernels/attention_cached.h"
@@ -20,12 +21,12 @@ typedef struct shape {
     int64_t tokens, heads, groups, dim;
 } shape;
 
-/* One block of keys and less, its edges, several; head sizes on and off the width of a vector; more heads
-   in a group than registers hold. */
+/* One block of keys and less, its edges, several; head sizes on and off the width of a vector;
+   more heads in a group than registers hold. */
 static const shape shapes[] = {{1, 1, 1, 2},   {17, 2, 1, 5},   {64, 3, 3, 64},
                                {65, 6, 2, 16}, {130, 9, 3, 24}, {129, 14, 2, 80}};
 
-/* How many tokens come at once: all of them, one by one, few, and so many that blocks are cut. */
+/* Sizes of pieces of tokens: all of them, one by one, few, and so many that blocks are cut. */
 static const int64_t pieces[] = {1000, 1, 4, 5, 7, 64, 100};
 
 enum { PIECES = sizeof pieces / sizeof *pieces };
@@ -123,8 +124,9 @@ static bool in_pieces(const shape *s, int64_t most, const wf_tensor *const *x,
     return same;
 }
 
-/* f32 numbers without a window come in all pieces, on each instruction set. With windows, of bf16 and in a sanitizer's
-   build a shape comes in one of them: in the others on other instruction sets, with other windows. */
+/* f32 numbers without a window come in all pieces, on each instruction set. With windows, of
+   bf16 and in a sanitizer's build a shape comes in one of them: in the others on other
+   instruction sets, with other windows. */
 static void every_piece(const wf_simd *simd, int threads, wf_dtype dtype, int64_t window,
                         size_t turn)
 {
@@ -181,7 +183,8 @@ static void bits_of_the_whole_bf16(void)
     bits_of_the_whole_as(WF_BF16);
 }
 
-/* Outputs that underflow are +0, in blocks as well as one by one: what comes later does not say their sign. */
+/* Outputs that underflow are +0, in blocks as well as one by one: what comes later does not say
+   their sign. */
 static void zeros_have_no_sign(void)
 {
     const wf_attention_options causal = {.causal = true};

@@ -1,4 +1,5 @@
-/* tests/kernels/test_devices.c - devices by name: what there is, and what each is asked for in vain. */
+/* tests/kernels/test_devices.c - devices by name: what there is, and what each is asked for in
+   vain. */
 #include "core/context.h"
 #include "kernels/devices.h"
 #include "tests/harness.h"

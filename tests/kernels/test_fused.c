@@ -130,8 +130,8 @@ typedef struct result {
     int n;
 } result;
 
-/* Activations are made by an op, matrices and vectors are leaves, as in a model: `defer` or not, both
-   must get their gradients. */
+/* Activations are made by an op, matrices and vectors are leaves, as in a model: `defer` or
+   not, both must get their gradients. */
 static result run(wf_context *ctx, const pair *p, forward *f, const wf_dim *dims, bool defer)
 {
     wf_tape *tape = wf_tape_open(ctx);

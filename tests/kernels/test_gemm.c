@@ -1,7 +1,8 @@
 /*
  * tests/kernels/test_gemm.c - products of matrices against their definition, written as plainly
  * as it can be: a recursion over chunks, each of them a chain of fmaf. Every bit must agree,
- * for every instruction set, any size of thread pool, any strides, and any cut in parts and chunks.
+ * for every instruction set, any size of thread pool, any strides, and any cut in parts and
+ * chunks.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/gemm_blocking_internal.h"
@@ -89,7 +90,8 @@ static float tree(const wf_gemm *g, int64_t i, int64_t j, int64_t part, int64_t 
     return sum;
 }
 
-/* Whether `c`, with c_row floats a row, has the defined bits and nothing else was touched. */
+/* Returns true where `c`, with c_row floats a row, has the defined bits and no other memory was
+   touched. */
 static int same(const wf_gemm *g, const float *c, const float *want, const float *poison,
                 int64_t floats)
 {
@@ -146,7 +148,8 @@ static void check(wf_gemm *g)
     free(c);
 }
 
-/* Floats from the first element of a matrix to its last: a sanitizer sees what is read beyond. */
+/* Floats from the first element of a matrix to its last: a sanitizer sees what is read
+   beyond. */
 static int64_t extent(int64_t rows, int64_t row, int64_t k, int64_t along)
 {
     return rows > 0 && k > 0 ? (rows - 1) * row + (k - 1) * along + 1 : 0;
@@ -233,7 +236,8 @@ static void chunks_of_a_rank(void)
         check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts);
 }
 
-/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to share. */
+/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to
+   share. */
 static void many_blocks(void)
 {
     wf_gemm_part parts[3] = {{.k = 5, .chunk = true}, {.k = 40}, {.k = 9, .chunk = true}};
@@ -318,8 +322,8 @@ static int64_t filled(const wf_gemm *g, int64_t part)
     return part;
 }
 
-/* KC blocks cover every element once and in order, whatever the chunks, and are cut at multiples of what a part is
-   filled up to. */
+/* KC blocks cover every element once and in order, whatever the chunks, and are cut at
+   multiples of what a part is filled up to. */
 static void kc_blocks_cover(void)
 {
     static const float one[] = {1.0f}; /* every element, as no stride is set */

@@ -1,7 +1,8 @@
 /*
- * tests/kernels/test_gemm_bf16.c - products of bf16 operands against their definition in kernels/cpu/simd_internal.h, written
- * as plainly as it can be. Every bit must agree, for every instruction set, any size of thread pool, any
- * strides, any cut in parts and chunks, and for numbers that underflow, overflow and cancel.
+ * tests/kernels/test_gemm_bf16.c - products of bf16 operands against their definition in
+ * kernels/cpu/simd_internal.h, written as plainly as it can be. Every bit must agree, for every
+ * instruction set, any size of thread pool, any strides, any cut in parts and chunks, and for
+ * numbers that underflow, overflow and cancel.
  */
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/isa_internal.h"
@@ -37,7 +38,7 @@ static bool agree(const wf_gemm *g, const void *c, const float *want, int64_t at
     return memcmp(&x, &want[i], sizeof x) == 0 || (isnan(x) && isnan(want[i]));
 }
 
-/* Whether `c` has the defined bits and nothing else was touched. */
+/* Returns true where `c` has the defined bits and no other memory was touched. */
 static bool same(const wf_gemm *g, const void *c, const float *want, const void *poison,
                  int64_t count)
 {
@@ -112,7 +113,8 @@ static int64_t extent(int64_t rows, int64_t row, int64_t k, int64_t along)
     return rows > 0 && k > 0 ? (rows - 1) * row + (k - 1) * along + 1 : 0;
 }
 
-/* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form, or those of a linear layer. */
+/* Operands for `n_parts` parts whose lengths and beginnings are set; strides of a random form,
+   or those of a linear layer. */
 static void operands(wf_gemm *g, wf_gemm_part *parts, void **owned, bf16_numbers kind,
                      bool linear)
 {
@@ -225,7 +227,8 @@ static void chunks_of_a_rank(void)
         check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts, (bf16_numbers)(i % BF16_NUMBERS));
 }
 
-/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to share. */
+/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to
+   share. */
 static void many_blocks(void)
 {
     wf_gemm_part parts[3] = {{.k = 5, .chunk = true}, {.k = 40}, {.k = 9, .chunk = true}};
@@ -246,8 +249,9 @@ static void nothing(void)
     check_parts(20, 0, one, 1, ORDINARY);
 }
 
-/* The sum of a chunk can be told from that of its neighbours where it is a denormal: 1.5 FLT_MIN and -FLT_MIN are
-   half of it as two chunks, which ranks could have, and zero as one. */
+/* The sum of a chunk can be told from that of its neighbours where it is a denormal: 1.5
+   FLT_MIN and -FLT_MIN are half of it as two chunks, which ranks could have, and zero as
+   one. */
 static void denormal_nodes(void)
 {
     static const uint16_t a[] = {0x2040, 0xa000}, b[] = {0x2000, 0x2000};
@@ -271,7 +275,7 @@ typedef struct modes_job {
 /* A product of its own by a member of a thread pool. */
 static void run_alone(void *arg, int64_t begin, int64_t end, int worker)
 {
-    enum { SUMMARY = 0x3f }; /* what has happened so far */
+    enum { SUMMARY = 0x3f }; /* the exceptions so far */
     modes_job *job = arg;
     float c[9 * 9];
     wf_gemm g = *job->g;

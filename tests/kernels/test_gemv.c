@@ -1,7 +1,7 @@
 /*
- * tests/kernels/test_gemv.c - a few rows times weights, in floats and in bf16: the bits of the wide product of
- * the same operands, for every instruction set, any number of rows, columns, chunks and threads. Where both operands
- * are bf16, the bits are those of their definition.
+ * tests/kernels/test_gemv.c - a few rows times weights, in floats and in bf16: the bits of the
+ * wide product of the same operands, for every instruction set, any number of rows, columns,
+ * chunks and threads. Where both operands are bf16, the bits are those of their definition.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
@@ -113,7 +113,8 @@ static void wide_product(const wf_simd *simd, problem *p, const float *weights)
     free(workspace);
 }
 
-/* Columns of the product as up to three products of one x: one job. `half_x`: NULL, or x in bf16. */
+/* Columns of the product as up to three products of one x: one job. `half_x`: NULL, or x in
+   bf16. */
 static void check_members(const wf_simd *simd, const problem *p, bool bf16,
                           const uint16_t *half_x)
 {

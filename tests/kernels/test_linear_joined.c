@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_linear_joined.c - gradients of weights of several passes as one product have the bits of each
- * by itself, summed in the tree; and passes that are not alike are left to wf_backward_weights.
+ * tests/kernels/test_linear_joined.c - gradients of weights of several passes as one product
+ * have the bits of each by itself, summed in the tree; and passes that are not alike are left
+ * to wf_backward_weights.
  */
 #include "core/numerics/random.h"
 #include "core/tape.h"

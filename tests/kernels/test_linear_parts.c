@@ -90,7 +90,8 @@ static void adapted_products(void)
     close_context();
 }
 
-/* Columns of two tensors, chunk by chunk one behind the other: those of one tensor of 8 chunks. */
+/* Columns of two tensors, chunk by chunk one behind the other: those of one tensor of 8
+   chunks. */
 static wf_tensor *interleaved(const wf_tensor *a, const wf_tensor *b)
 {
     int last = a->ndim - 1;
@@ -152,8 +153,8 @@ static void product_groups(void)
     close_context();
 }
 
-/* Members that differ in their chunks: neighbours that do not are a sum of their own, and these are
-   added in order, so that a rank's part of dx is the slice of the whole. */
+/* Members that differ in their chunks: neighbours that do not are a sum of their own, and these
+   are added in order, so that a rank's part of dx is the slice of the whole. */
 static void mixed_groups(void)
 {
     const split over_k = {"linear3_dx over k", {WHOLE, 1, WHOLE, 1, WHOLE, 1}, {2}, ANY};

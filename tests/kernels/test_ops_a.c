@@ -1,6 +1,6 @@
 /*
- * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up and view: cases
- * for op_harness.h.
+ * tests/kernels/test_ops_a.c - the ops that work element by element, sum, look up and view:
+ * cases for op_harness.h.
  */
 #include "tests/kernels/op_harness.h"
 

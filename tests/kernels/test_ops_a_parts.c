@@ -56,8 +56,8 @@ static void sums(void)
     close_context();
 }
 
-/* Of several dims that are summed, the last one of 8 chunks may be split: heads, or tokens before a
-   dim of one chunk. */
+/* Sums over several dims: the last one of 8 chunks may be split, heads, or tokens before a dim
+   of one chunk. */
 static void sums_of_two_dims(void)
 {
     const wf_dim heads[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_chunked(13),

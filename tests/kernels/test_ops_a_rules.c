@@ -203,7 +203,7 @@ static void initial_values(void)
     close_context();
 }
 
-/* Where two tensors of ones were dropped alike. */
+/* Returns the share of elements at which two tensors of ones were dropped alike. */
 static double agreement(const wf_tensor *a, const wf_tensor *b)
 {
     double same = 0;
@@ -315,7 +315,8 @@ static void heads(void)
     close_context();
 }
 
-/* What split_heads did not make may be merged as well: its gradient has dims of its own. */
+/* A tensor that split_heads did not make may be merged as well: its gradient has dims of its
+   own. */
 static void merged_gradient(void)
 {
     const wf_dim heads_of_chunks[] = {dims[0], wf_dim_chunked(3), wf_dim_heads(2, 2)};

@@ -342,8 +342,8 @@ static void apply_loss(wf_tensor *const *in, wf_tensor **out)
     out[0] = wf_cross_entropy(sum, picked, max);
 }
 
-/* All of it, where the maximum does depend on the logits, and cancels out. Logits that lie far apart would leave a
-   loss of nothing but rounding. */
+/* All of it, where the maximum does depend on the logits, and cancels out. Logits that lie far
+   apart would leave a loss of nothing but rounding. */
 static void loss(op_case *c, const op_shape *s)
 {
     *c = (op_case){.n_in = 2, .n_out = 1, .apply = apply_loss};

@@ -122,8 +122,8 @@ static void norm_parts(void)
     close_context();
 }
 
-/* A gain over heads, as of norms of queries and keys: heads may be split, tokens not; and tokens
-   before a dim of one chunk. */
+/* A gain over heads, as of norms of queries and keys: heads may be split, tokens not; and
+   tokens before a dim of one chunk. */
 static void norm_parts_of_heads(void)
 {
     const wf_dim heads[] = {wf_dim_batch(3), wf_dim_chunked(11), wf_dim_chunked(13),

@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_ops_b_rules.c - norms, rope, attention and cross-entropy, what cases cannot say: that
- * mistakes are told, where dropout's random numbers come from, and what work is counted.
+ * tests/kernels/test_ops_b_rules.c - norms, rope, attention and cross-entropy, what cases
+ * cannot say: that mistakes are told, where dropout's random numbers come from, and what work
+ * is counted.
  */
 #include "tests/kernels/op_harness.h"
 #include <string.h>
@@ -99,7 +100,7 @@ static void wrong_targets(void)
     target_outside(-2, "token -2 of sequence 1, position 1,");
 }
 
-/* What is +0, with that sign. */
+/* Returns true for +0, with that sign. */
 static bool is_zero(const void *at, size_t size)
 {
     static const char zeros[256];
@@ -107,7 +108,8 @@ static bool is_zero(const void *at, size_t size)
     return size <= sizeof zeros && memcmp(at, zeros, size) == 0;
 }
 
-/* Of a row without a target loss and gradients are +0; those of another row are what they are without it. */
+/* A row without a target has a loss and gradients of +0; those of other rows are unchanged by
+   it. */
 static void no_target(void)
 {
     wf_context *ctx = op_context_open(1);

@@ -1,7 +1,7 @@
 /*
- * tests/kernels/test_ops_computed.c - operands that other ops made, and groups whose members differ:
- * cases for op_harness.h. A weight, a bias or a gain that is computed before it is used has a gradient
- * of its own shape, which goes on to what it was computed from.
+ * tests/kernels/test_ops_computed.c - operands that other ops made, and groups whose members
+ * differ: cases for op_harness.h. A weight, a bias or a gain that is computed before it is used
+ * has a gradient of its own shape, which goes on to what it was computed from.
  */
 #include "tests/kernels/op_harness.h"
 #include "tests/sanitizer.h"
@@ -94,7 +94,7 @@ static void vectors(op_case *c, const op_shape *s)
     c->in[1] = c->in[2] = op_vector(columns(s));
 }
 
-/* Of the gain a leaf, of the bias not; and the other way round. */
+/* Takes a leaf as the gain and a computed bias, and the other way round. */
 static void apply_norms(wf_tensor *const *in, wf_tensor **out)
 {
     wf_tensor *sum, *made = wf_mul(in[2], in[3]);

@@ -1,6 +1,6 @@
 /*
- * tests/kernels/test_ops_dims.c - the ops on dims that a caller names: cases for op_harness.h, and
- * what they refuse.
+ * tests/kernels/test_ops_dims.c - the ops on dims that a caller names: cases for op_harness.h,
+ * and what they refuse.
  */
 #include "tests/kernels/op_harness.h"
 #include <string.h>

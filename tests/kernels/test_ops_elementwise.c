@@ -1,6 +1,7 @@
 /*
- * tests/kernels/test_ops_elementwise.c - a case for each row of kernels/expressions.def that is an op with its
- * gradient, made from the row (op_harness.h); comparisons; and the functions of kernels/lanes.h at their edges.
+ * tests/kernels/test_ops_elementwise.c - a case for each row of kernels/expressions.def that is
+ * an op with its gradient, made from the row (op_harness.h); comparisons; and the functions of
+ * kernels/lanes.h at their edges.
  */
 #include "core/numerics/math.h"
 #include "kernels/elementwise.h"
@@ -158,7 +159,7 @@ static const edge edges[] = {{"exp", WF_X_LOOPS(edge_exp), right_exp, 1},
                              {"pow", WF_X_LOOPS(edge_pow), pow, 4},
                              {"max", WF_X_LOOPS(edge_max), right_max, 0}};
 
-/* How far apart, in units of the last place of the right one. */
+/* Returns the distance of two numbers, in units of the last place of the right one. */
 static double ulps(float got, double right)
 {
     float rounded = (float)right;

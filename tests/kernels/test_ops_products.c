@@ -1,4 +1,5 @@
-/* tests/kernels/test_ops_products.c - linear layers, joined and in groups: cases for op_harness.h. */
+/* tests/kernels/test_ops_products.c - linear layers, joined and in groups: cases for
+   op_harness.h. */
 #include "kernels/linear_sum.h"
 #include "tests/kernels/op_harness.h"
 

@@ -1,6 +1,6 @@
 /*
- * tests/kernels/test_ops_rows.c - the ops of kernels/row_ops.h: cases for op_harness.h, what they give for
- * numbers that can be read, and what they refuse.
+ * tests/kernels/test_ops_rows.c - the ops of kernels/row_ops.h: cases for op_harness.h, what
+ * they give for numbers that can be read, and what they refuse.
  */
 #include "core/host_data.h"
 #include "kernels/elementwise_ops.h"
@@ -147,7 +147,8 @@ static void readable(void)
     wf_context_close(ctx);
 }
 
-/* The gate of a mixture: the two greatest of a softmax, made to add up to 1, each in its expert's column. */
+/* The gate of a mixture: the two greatest of a softmax, made to add up to 1, each in its
+   expert's column. */
 static wf_tensor *top_2_gate(wf_tensor *logits)
 {
     wf_tensor *p, *index;

@@ -21,7 +21,7 @@ static void by_scalars(uint64_t first, int64_t n, const wf_truncated *t)
     }
 }
 
-/* What a build makes lies between two guards. */
+/* Fills a range between two guards. */
 static int64_t differing(const wf_simd *simd, uint64_t first, int64_t n, const wf_truncated *t)
 {
     static float y[3][LENGTH + 2];

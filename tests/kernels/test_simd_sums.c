@@ -1,4 +1,5 @@
-/* tests/kernels/test_simd_sums.c - sums of many sources are trees, to the bit, on every build that the machine runs. */
+/* tests/kernels/test_simd_sums.c - sums of many sources are trees, to the bit, on every build
+   that the machine runs. */
 #include "tests/harness.h"
 #include "tests/kernels/simd_data.h"
 #include <string.h>
@@ -44,7 +45,8 @@ static void sum_is_the_tree(void)
     }
 }
 
-/* The same of more sources than are read side by side, longer than the slices that they are read in. */
+/* The same of more sources than are read side by side, longer than the slices that they are
+   read in. */
 static void sum_of_many(void)
 {
     enum { SOURCES = 37, LENGTH = 2200 };

@@ -1,7 +1,7 @@
 /*
- * tests/kernels/test_thread_pool.c - a thread pool calls its function once for every index, whatever the
- * counts, from as many members at once as there are, with the caller's modes; thread pools don't mind
- * being many.
+ * tests/kernels/test_thread_pool.c - a thread pool calls its function once for every index,
+ * whatever the counts, from as many members at once as there are, with the caller's modes;
+ * thread pools don't mind being many.
  */
 #include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
@@ -59,7 +59,7 @@ static void every_index_once(void)
     }
 }
 
-/* What jobs read may be gone when others expect it, and come in any order. */
+/* Expected data of jobs may be freed by then, and come in any order. */
 static void streams(void)
 {
     for (int size = 1; size <= 3; size++) {

@@ -1,6 +1,7 @@
 /*
- * tests/kernels/tile_emulated.h - a tile unit in plain C, in place of kernels/cpu/amx/tile_internal.h: eight tiles for each
- * thread, which read as NaN until they are written and end a test that uses them without a configuration.
+ * tests/kernels/tile_emulated.h - a tile unit in plain C, in place of
+ * kernels/cpu/amx/tile_internal.h: eight tiles for each thread, which read as NaN until they
+ * are written and end a test that uses them without a configuration.
  */
 #ifndef WF_TESTS_KERNELS_TILE_EMULATED_H
 #define WF_TESTS_KERNELS_TILE_EMULATED_H

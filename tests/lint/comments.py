@@ -10,7 +10,7 @@ SUFFIXES = (".c", ".h", ".def", ".cu")
 # A comment is about what the code after it does: these begin a riddle.
 RIDDLE = re.compile(r"/\*+<?[\s*]*(?:[\w*]+(?:, [\w*]+)* - +)?(what|whether|of|where|how)\b", re.I)
 # Folders whose comments nobody has brought to the columns yet.
-WIDE = ("apps/", "docs/", "parallel/program/", "tests/")
+WIDE = ("apps/gpt_eval/", "apps/gpt_train/", "parallel/program/")
 RIDDLES = WIDE
 
 # A word that people look for, and the file whose first comment has it in one line.
@@ -104,7 +104,7 @@ SAMPLES = {
         ("core/a.c", "/* short */\nint x; /* a */\n", []),
         ("core/wide.c", "\n/* " + "w " * 50 + "*/\n", [2]),
         ("core/torn.h", "struct a {\n    bool\n        b; /* torn\n           apart */\n};\n", [1]),
-        ("apps/wide.c", "/* " + "w " * 50 + "*/\n", []),
+        ("apps/gpt_train/wide.c", "/* " + "w " * 50 + "*/\n", []),
     ],
     "riddles": [
         ("core/a.c", "/* Returns what is wanted. */\nint f(void);\n", []),

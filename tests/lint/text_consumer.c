@@ -1,4 +1,5 @@
-/* text_consumer.c - a program that uses the library of texts by pkg-config: text there and back. */
+/* tests/lint/text_consumer.c - a program that uses the library of texts by pkg-config, text
+   there and back; install.sh builds it against the installed package. */
 #include <stdio.h>
 #include <string.h>
 #include <weft/weft.h>

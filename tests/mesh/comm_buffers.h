@@ -1,6 +1,6 @@
 /*
- * tests/mesh/comm_buffers.h - what a rank gives to a collective of several buffers: poisoned memory,
- * sizes from nothing to many, uneven and empty parts.
+ * tests/mesh/comm_buffers.h - what a rank gives to a collective of several buffers: poisoned
+ * memory, sizes from nothing to many, uneven and empty parts.
  */
 #ifndef WF_TESTS_MESH_COMM_BUFFERS_H
 #define WF_TESTS_MESH_COMM_BUFFERS_H

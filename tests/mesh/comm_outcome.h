@@ -1,4 +1,5 @@
-/* tests/mesh/comm_outcome.h - what became of each rank of a launch in which something goes wrong. */
+/* tests/mesh/comm_outcome.h - what became of each rank of a launch in which something goes
+   wrong. */
 #ifndef WF_TESTS_MESH_COMM_OUTCOME_H
 #define WF_TESTS_MESH_COMM_OUTCOME_H
 
@@ -7,7 +8,7 @@
 
 enum { MOST = 32 };
 
-/* What became of each rank, and of the launch. */
+/* The error of each rank, and of the launch. */
 typedef struct outcome {
     const wf_transport *transport;
     int variant;

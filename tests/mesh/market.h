@@ -1,5 +1,6 @@
 /*
- * tests/mesh/market.h - two processes that meet, each a thread: what process 0 shares is carried by a market.
+ * tests/mesh/market.h - two processes that meet, each a thread: what process 0 shares is
+ * carried by a market.
  */
 #ifndef WF_TESTS_MESH_MARKET_H
 #define WF_TESTS_MESH_MARKET_H
@@ -95,7 +96,7 @@ static inline void *meet(void *arg)
     return NULL;
 }
 
-/* Where process 0 waits, as the market carries it. */
+/* The address at which process 0 waits, as the market carries it. */
 static inline detector_place place_of_head(void)
 {
     detector_place place;

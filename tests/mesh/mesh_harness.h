@@ -164,7 +164,8 @@ static inline float fold(shares *s, int axis)
     return number(member, s->id, s->index);
 }
 
-/* What this rank must hold at a global index, in layout `to`, of tensor `id` made in `from`. */
+/* Returns the number that this rank must hold at a global index, in layout `to`, of tensor `id`
+   made in `from`. */
 static inline float expected(const wf_mesh *mesh, int64_t id, int64_t index,
                              const wf_layout *from, const wf_layout *to)
 {

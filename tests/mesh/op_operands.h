@@ -58,8 +58,8 @@ static inline wf_dim letter_dim(char letter)
     return dims[letter - 'a'];
 }
 
-/* What "..." is: tokens, with heads behind them or nothing; and the batch before them where the
-   signature has no letter for it. */
+/* Adds the dims of "...": tokens, with heads after them or nothing; and the batch before them
+   where the signature has no letter for it. */
 static inline void add_rest(op_operand *o, const char *signature, bool heads)
 {
     if (!strchr(signature, 'b'))
@@ -154,7 +154,8 @@ static inline uint64_t noise(int operand, int64_t index, int member)
     return wf_mix64((uint64_t)operand << 40 | (uint64_t)member << 32 | (uint64_t)index);
 }
 
-/* Whether operand i has to be above zero: a sum of exps, what a root or a logarithm is taken of. */
+/* Returns true where operand i has to be above zero: a sum of exps, or the argument of a root
+   or a logarithm. */
 static inline bool op_is_positive(const wf_op *op, int i)
 {
     static const char *const names[] = {"cross_entropy", "log", "sqrt", "rsqrt", "pow", "div"};
@@ -169,7 +170,7 @@ static inline bool op_is_positive(const wf_op *op, int i)
     return false;
 }
 
-/* Whether operand i has whole numbers, indices of a row, in a tensor of floats. */
+/* Returns true where operand i has whole numbers, indices of a row, in a tensor of floats. */
 static inline bool op_is_index(const wf_op *op, int i)
 {
     return (i == 1 && (op_is(op, "gather") || op_is(op, "scatter"))) ||
@@ -190,8 +191,8 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
     return (float)(int64_t)(bits % (1 << 24)) / (1 << 23) - 1;
 }
 
-/* The operand in a layout: partial shares add up to its values, without rounding, or have them as
-   their maximum. */
+/* The operand in a layout: partial shares add up to its values, without rounding, or have them
+   as their maximum. */
 static inline wf_tensor *operand_in(wf_mesh *mesh, const wf_op *op, int i, const op_operand *o,
                                     const wf_layout *layout)
 {

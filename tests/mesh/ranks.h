@@ -41,7 +41,7 @@ static inline wf_status give_up(wf_rank *rank, const wf_context *ctx)
                         wf_context_error(ctx)->text);
 }
 
-/* How a rank's work has ended: as it says, or as its context does where it gives no reason. */
+/* Returns the status of a rank's work: its own, or the context's where it gives no reason. */
 static inline wf_status came_to(wf_rank *rank, const wf_context *ctx, wf_status status)
 {
     bool said = status != WF_OK && rank->error.code != WF_OK;
@@ -127,15 +127,16 @@ static inline bool same_bits(float a, float b)
 
 static const wf_reduce_ops test_ops = {.sum = test_sum, .maximum = test_maximum};
 
-/* The transport that WEFT_TEST_TRANSPORT names, so that the same cases run over any; else threads.
- */
+/* The transport that WEFT_TEST_TRANSPORT names, so that the same cases run over any; else
+   threads.
+*/
 static inline const char *test_transport(void)
 {
     return getenv("WEFT_TEST_TRANSPORT");
 }
 
-/* The threads, as a transport that cannot show memory: the other path of every collective. NULL,
-   which is the transport as launched, where the test is over another one. */
+/* The threads, as a transport that cannot show memory: the other path of every collective.
+   NULL, which is the transport as launched, where the test is over another one. */
 static inline const wf_transport *staged_threads(void)
 {
     static wf_transport packed;
@@ -147,13 +148,13 @@ static inline const wf_transport *staged_threads(void)
     return &packed;
 }
 
-/* NULL, or the device of this rank whose memory the test's buffers are (device.c, and another one
-   for transports of devices); and whatever it was asked for is done. */
+/* NULL, or the device of this rank whose memory the test's buffers are (device.c, and another
+   one for transports of devices); and whatever it was asked for is done. */
 struct wf_device *test_device(void);
 void test_device_settle(void);
 
-/* Launch; every rank shall succeed. Worlds that cannot be shared out over the processes are left
-   out. */
+/* Launch; every rank shall succeed. Worlds that cannot be shared out over the processes are
+   left out. */
 static inline void run_ranks(int ranks, wf_status (*work)(wf_rank *, void *), void *arg)
 {
     wf_error error = {WF_OK, ""};

@@ -1,5 +1,5 @@
-/* tests/mesh/rule_trial.c - what is known of rows: splits that a kernel cannot take, sums that may tell
-   that they are not exact, partial operands. See the header. */
+/* tests/mesh/rule_trial.c - what is known of rows: splits that a kernel cannot take, sums that
+   may tell that they are not exact, partial operands. See the header. */
 #include "tests/mesh/rule_trial.h"
 
 /* Splits of a letter that would be right and that no row claims. */
@@ -18,9 +18,10 @@ static const struct {
 };
 
 /*
- * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these ops,
- * where one of these operand dims is split. Weights' gradients have a chunk for each sequence, and not
- * for pieces of one; a sum over tokens and heads has its chunks where the heads are.
+ * Sums that 2, 4 or 8 ranks of one axis may tell to be other than those of one rank: of these
+ * ops, where one of these operand dims is split. Weights' gradients have a chunk for each
+ * sequence, and not for pieces of one; a sum over tokens and heads has its chunks where the
+ * heads are.
  */
 static const struct {
     const char *op;

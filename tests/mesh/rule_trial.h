@@ -1,6 +1,6 @@
 /*
- * tests/mesh/rule_trial.h - one row of ops.def on trial, and what is known of rows: for test_rule.c
- * alone.
+ * tests/mesh/rule_trial.h - one row of ops.def on trial, and what is known of rows: for
+ * test_rule.c alone.
  */
 #ifndef WF_TESTS_MESH_RULE_TRIAL_H
 #define WF_TESTS_MESH_RULE_TRIAL_H
@@ -25,7 +25,7 @@ typedef struct trial {
     op_attr attr;
     bool heads; /* behind the tokens of "..." */
     int64_t accepted, refused, unclaimed, told_inexact;
-    uint64_t told; /* what this rank was told, in one number */
+    uint64_t told; /* a hash of this rank's reports */
 } trial;
 
 /* Splits after which a kernel would look for what another rank has: it is not run. */
@@ -35,21 +35,23 @@ bool reads_beyond(const trial *t, uint32_t split);
    here and whole there, or an operand is partial. */
 bool splits(const trial *t, const wf_call *call, uint32_t *split);
 
-/* Whether the list, or the order of axes, or their sizes, allow what the context tells. */
+/* Returns true where the list, or the order of axes, or their sizes, allow the context's
+   report. */
 bool may_be_inexact(const trial *t, const wf_call *call);
 
 /* Exactly, a function of sums is no sum of the function's results, but where it copies the last
    operand; without, sums may be added to sums. */
 bool may_be_partial(const trial *t, const wf_call *call);
 
-/* Members of a group that are split apart would be right, but the gradient of what they share would
-   not: its sum is over the letters of all outputs that the first operand lacks. */
+/* Members of a group that are split apart would be right, but the gradient of what they share
+   would not: its sum is over the letters of all outputs that the first operand lacks. */
 bool splits_members(const trial *t, uint32_t split);
 
-/* Whether a split of one letter is on the list of those that would be right and that no row claims. */
+/* Returns true where a split of one letter is on the list of those that would be right and that
+   no row claims. */
 bool is_unclaimed(const trial *t, uint32_t split);
 
-/* Whether a row that is on a list has needed it, once all combinations are tried. */
+/* Checks that rows on lists have needed them, once all combinations are tried. */
 wf_status check_lists(trial *t);
 
 #endif

@@ -54,7 +54,8 @@ static wf_status axes(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* A number that is none of an axis is an error wherever it is asked about, and never followed. */
+/* A number that is none of an axis is an error wherever it is asked about, and never
+   followed. */
 static wf_status axes_beyond(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     static const int none[] = {3, 7, 8, 40, INT32_MAX, -2, INT32_MIN};
@@ -97,7 +98,8 @@ static wf_status axes_beyond(wf_rank *rank, wf_mesh *mesh, void *arg)
     return wf_context_status(ctx);
 }
 
-/* A layout over a name that the mesh does not have would be whole: it is an error that lists them. */
+/* A layout over a name that the mesh does not have would be whole: it is an error that lists
+   them. */
 static wf_status misspelt_axes(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     int axis = wf_mesh_axis(mesh, "tpp");
@@ -114,7 +116,8 @@ static wf_status misspelt_axes(wf_rank *rank, wf_mesh *mesh, void *arg)
     return wf_context_status(mesh->ctx);
 }
 
-/* Whether all ranks have the same of both dims, one of which counts in units of `size`. */
+/* Returns true where all ranks have the same of both dims, one of which counts in units of
+   `size`. */
 static bool parts_agree(const wf_mesh *mesh, const wf_layout *layout, int64_t size,
                         const wf_dim *elements, const wf_dim *heads)
 {

@@ -53,7 +53,7 @@ static wf_status gradients(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* Of several tensors that went through one border, only those that were used get a gradient. */
+/* Several tensors go through one border; only those that are used get a gradient. */
 static wf_status one_of_two(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0);
@@ -111,8 +111,8 @@ static wf_status on_one_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* What moves a tensor on another axis too is no border on one, whichever way it goes: its gradient
-   would come back in a layout that is not the tensor's. */
+/* A move over another axis too is no border on one, whichever way it goes: its gradient would
+   come back in a layout that is not the tensor's. */
 static wf_status off_its_axis(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *a0 = wf_layout_split(mesh, NULL, 0, 0);
@@ -203,7 +203,7 @@ static product multiply(wf_mesh *mesh, wf_tensor *x, wf_tensor *w)
     return p;
 }
 
-/* Where results are stored as bf16, a partial sum is not: it is rounded when it is complete, so
+/* A partial sum is not stored as bf16 though results are: it is rounded when it is complete, so
    that all ranks of all layouts round the same number. */
 static wf_status rounded_once(wf_rank *rank, wf_mesh *mesh, void *arg)
 {

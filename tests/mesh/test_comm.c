@@ -113,7 +113,8 @@ static wf_status gather(wf_rank *rank, wf_comm *c, int where)
     return WF_OK;
 }
 
-/* How much member `from` sends to member `to` of buffer b: uneven, and often nothing. */
+/* Returns how much member `from` sends to member `to` of buffer b: uneven, and often
+   nothing. */
 static int64_t block(int from, int to, int64_t b)
 {
     return (from * 3 + to * 5 + b) % 4 * b * 3;
@@ -305,8 +306,8 @@ static void several_in_flight(void)
         run_ranks(5, in_flight, &(world_case){.transport = staged_threads()});
 }
 
-/* As many exchanges in flight as a program likes, ended in any order; and again, now that there is
-   room for so many. */
+/* As many exchanges in flight as a program likes, ended in any order; and again, now that there
+   is room for so many. */
 static wf_status crowd(wf_rank *rank, void *arg)
 {
     enum { CROWD = 150 };

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_comm_groups.c - groups of ranks, which work at once, and groups of groups; the seat of a
- * rank among those of its host.
+ * tests/mesh/test_comm_groups.c - groups of ranks, which work at once, and groups of groups;
+ * the seat of a rank among those of its host.
  */
 #include "tests/mesh/comm_buffers.h"
 
@@ -61,8 +61,8 @@ static void groups(void)
     run_ranks(6, grid, NULL);
 }
 
-/* All ranks of these tests are on one host: each has a seat of its own there, those of a process one
-   after the other; under torchrun the one that it says. */
+/* All ranks of these tests are on one host: each has a seat of its own there, those of a
+   process one after the other; under torchrun the one that it says. */
 static wf_status seats(wf_rank *rank, void *arg)
 {
     const char *local = getenv("LOCAL_RANK");

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_comm_rows.c - collectives over tensors cut along an inner dim, whose parts lie in
- * rows: on both paths, with uneven and empty parts, to the bit; and what is refused.
+ * tests/mesh/test_comm_rows.c - collectives over tensors cut along an inner dim, whose parts
+ * lie in rows: on both paths, with uneven and empty parts, to the bit; and what is refused.
  */
 #include "tests/mesh/ranks.h"
 
@@ -23,7 +23,7 @@ static int64_t all_cuts(int64_t *cuts, int size, int64_t b)
     return cuts[size];
 }
 
-/* Where element k of a part of n elements, after `first`, lies in `total` elements. */
+/* Returns the index in `total` elements of element k of a part of n elements, after `first`. */
 static int64_t place(int64_t rows, int64_t first, int64_t n, int64_t total, int64_t k)
 {
     int64_t row = n / rows;
@@ -118,7 +118,7 @@ static wf_status gather(wf_rank *rank, wf_comm *c)
     return WF_OK;
 }
 
-/* What `from` sends to `to`: rows of both sides divide it. */
+/* Returns how much `from` sends to `to`: rows of both sides divide it. */
 static int64_t block(int from, int to, int64_t b)
 {
     return ROWS * OUT_ROWS * (widths[b] / 8 + 1) * ((from + 2 * to + b) % 3);

@@ -1,12 +1,13 @@
 /*
- * tests/mesh/test_computed.c - parameters that user code computes before it uses them: split at rest
- * and gathered, scaled, masked, normed by rows, merged with a low-rank product. A few steps of SGD on
- * any mesh leave the bits that one rank leaves.
+ * tests/mesh/test_computed.c - parameters that user code computes before it uses them: split at
+ * rest and gathered, scaled, masked, normed by rows, merged with a low-rank product. A few
+ * steps of SGD on any mesh leave the bits that one rank leaves.
  *
  *     y = rmsnorm(x, gain') W'^T + bias'     loss = sum (y - target)^2 / 2
  *
- * x is [batch/a, tokens/b] up to the norm, the columns of W' are split over b, and what the accents
- * stand for ends with a wf_redistribute, whose gradient sums over the ranks that share the weight.
+ * x is [batch/a, tokens/b] up to the norm, the columns of W' are split over b, and what the
+ * accents stand for ends with a wf_redistribute, whose gradient sums over the ranks that share
+ * the weight.
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
@@ -204,7 +205,8 @@ static wf_status step(program *p, const kind *k, bool defer)
     return WF_OK;
 }
 
-/* What one rank came to: rank 0 of the first mesh writes it, and all others read it later. */
+/* The results of one rank: rank 0 of the first mesh writes them, and all others read them
+   later. */
 static float reference[KINDS][MOST][ROOM];
 
 static wf_status train(wf_rank *rank, wf_mesh *mesh, int which)

@@ -1,6 +1,7 @@
 /*
- * tests/mesh/test_connections_outlive.c - what becomes of a process's connections when it is killed: those of the failure
- * detector stay open for as long as the failure cause takes, and no others.
+ * tests/mesh/test_connections_outlive.c - what becomes of a process's connections when it is
+ * killed: those of the failure detector stay open for as long as the failure cause takes, and
+ * no others.
  */
 #include "tests/mesh/market.h"
 #include <sys/wait.h>
@@ -28,7 +29,7 @@ static pid_t kill_a_child(int *held, int *other)
     return child;
 }
 
-/* Of a dead process the failure detector hears at once; what else was connected to it, later. */
+/* The failure detector notices a dead process at once; its other peers notice later. */
 static void connections_outlive(void)
 {
     int held = -1, other = -1;

@@ -11,7 +11,8 @@ static const wf_dim dims[] = {
 
 enum { COUNT = 5 * 12 * 3 };
 
-/* What an array holds at an index: here of any type, there in a tensor's local part. */
+/* Fills an array, of any type, with the numbers that a tensor's local part has at the same
+   indices. */
 static void fill(wf_dtype dtype, void *data)
 {
     for (int64_t e = 0; e < COUNT; e++)

@@ -1,8 +1,9 @@
 /*
  * tests/mesh/test_exchange_stress.c - a rank that is told WF_OK has what all members sent it,
- * whatever fails meanwhile: pieces of work that fail, pieces that are left out because the world
- * has ended, in every order that many worlds come upon, and once in the order that matters. An
- * abort returns when nobody reads any more, and what looks like a deadlock is looked at twice.
+ * whatever fails meanwhile: pieces of work that fail, pieces that are left out because the
+ * world has ended, in every order that many worlds come upon, and once in the order that
+ * matters. An abort returns when nobody reads any more, and what looks like a deadlock is
+ * looked at twice.
  *
  *     test_exchange_stress [WORLDS]      by hand: 20000
  */
@@ -15,7 +16,7 @@ enum { MEMBERS = 4, CALLS = 8, FLOATS = 4 << 10 };
 
 static int64_t worlds = UNDER_SANITIZER ? 40 : 150;
 
-/* What all ranks of all worlds saw. */
+/* The counts of all ranks of all worlds. */
 typedef struct tally {
     int world;
     _Atomic int64_t calls, good, wrong;
@@ -27,7 +28,7 @@ static uint64_t any(uint64_t *x)
     return *x >> 33;
 }
 
-/* Whether the parts of all members are there, as they sent them in this call. */
+/* Returns true where the parts of all members are there, as they sent them in this call. */
 static bool complete(const float *all, int size, int64_t call)
 {
     for (int m = 0; m < size; m++)
@@ -47,7 +48,7 @@ static void told(tally *t, wf_status status, bool right)
         atomic_fetch_add(&t->wrong, 1);
 }
 
-/* What a member shows to the others. */
+/* The buffers that a member shows to the others. */
 typedef struct parts {
     float in[FLOATS], out[MEMBERS * FLOATS];
     uint64_t random[MEMBERS]; /* for the work on each member's share, whoever does it */
@@ -68,8 +69,8 @@ static wf_status gather_share(const wf_exchange *x, int share, int64_t piece, wf
     return WF_OK;
 }
 
-/* Gathers whose pieces take their time, over links of some microseconds; one rank gives up in the
-   middle of one. */
+/* Gathers whose pieces take their time, over links of some microseconds; one rank gives up in
+   the middle of one. */
 static wf_status gather_and_abort(wf_rank *rank, void *arg)
 {
     tally *t = arg;
@@ -151,8 +152,8 @@ static void sleep_ms(int ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }
 
-/* An exchange of two shares. That of rank 0 is not done: it fails, or is left out because the world
-   ends meanwhile. Rank 1 is at its own until then, and ends that well. */
+/* An exchange of two shares. That of rank 0 is not done: it fails, or is left out because the
+   world ends meanwhile. Rank 1 is at its own until then, and ends that well. */
 typedef struct shares {
     bool fails;
     _Atomic bool begun, done[2];
@@ -209,7 +210,8 @@ static void pieces_that_count(void)
     }
 }
 
-/* Rank 1 is in the middle of a piece, which reads what rank 0 has posted, when that gives up. */
+/* Rank 1 is in the middle of a piece, which reads what rank 0 has posted, when that gives
+   up. */
 typedef struct reader {
     _Atomic bool reading;
     bool in_peace; /* nobody was reading when the abort had returned */
@@ -260,7 +262,8 @@ typedef struct stage {
     _Atomic uint64_t first, second, other;
 } stage;
 
-/* While the detector is between rank 0, which it has found waiting, and rank 1, rank 0 goes on. */
+/* While the detector is between rank 0, which it has found waiting, and rank 1, rank 0 goes
+   on. */
 static void *let_go_between(void *arg)
 {
     stage *s = arg;

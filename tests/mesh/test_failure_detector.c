@@ -1,6 +1,7 @@
 /*
- * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the others, named with
- * where they were, and left behind. Ranks in several processes: scripts/proofs/failures.py.
+ * tests/mesh/test_failure_detector.c - ranks that hang and ranks that crash: noticed by the
+ * others, named with where they were, and left behind. Ranks in several processes:
+ * scripts/proofs/failures.py.
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
@@ -65,7 +66,7 @@ static void a_rank_hangs(void)
     for (int r = 0; r < 4; r++)
         CU_ASSERT(remove_recording(r));
     wf_recorder_files(NULL, false, &error);
-    /* What it waited for has come: its world has failed, and it hears of that. */
+    /* Lets the process go on: its world has failed, and it hears of that. */
     atomic_store(&released, true);
     for (int i = 0; i < 500 && atomic_load(&returned) < 4; i++)
         nap(10);
@@ -125,7 +126,8 @@ static wf_status crash(wf_rank *rank, void *arg)
     return wf_barrier(rank->world, &rank->error);
 }
 
-/* What a process says whose rank 1 raises a signal; its status as of wait(). */
+/* Runs a process whose rank 1 raises a signal; returns its status as of wait(), and its
+   output. */
 static int crash_in_child(int number, char *text, size_t room)
 {
     int ends[2], status = 0;

@@ -1,5 +1,6 @@
 /*
- * tests/mesh/test_failure_detector_meet.c - what a process that was given up receives, and one that waits for a report.
+ * tests/mesh/test_failure_detector_meet.c - what a process that was given up receives, and one
+ * that waits for a report.
  */
 #include "tests/mesh/market.h"
 #include <fcntl.h>
@@ -11,10 +12,11 @@ typedef struct host_of_one {
     wf_failure failure;
     int peer; /* the other's end of the connection */
     bool crashes,
-        sent; /* it reports as a crash does; that has been sent when wf_detector_crash_told returns */
+        /* it reports as a crash does; that has been sent when wf_detector_crash_told returns */
+        sent;
 } host_of_one;
 
-/* Whether a message of this kind comes before the connection ends. */
+/* Returns true where a message of this kind comes before the connection ends. */
 static bool hears(int fd, wf_detector_kind kind)
 {
     char data[sizeof(wf_failure) + sizeof(detector_rank)];
@@ -83,7 +85,8 @@ static void lose_process_1(host_of_one *head)
     shutdown(head->peer, SHUT_WR);
 }
 
-/* A process that was given up may go on: it hears the failure cause, and that it has been reported. */
+/* A process that was given up may go on: it hears the failure cause, and that it has been
+   reported. */
 static void who_was_lost_hears_of_the_report(void)
 {
     host_of_one head = {.decided = false};

@@ -1,7 +1,7 @@
 /*
- * tests/mesh/test_gradients.c - what gradients may not be across ranks: sums that meet before they are
- * taken, of a maximum, of members that are split apart; and borders that vectors pass, or that are
- * crossed again in backward.
+ * tests/mesh/test_gradients.c - what gradients may not be across ranks: sums that meet before
+ * they are taken, of a maximum, of members that are split apart; and borders that vectors pass,
+ * or that are crossed again in backward.
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
@@ -30,8 +30,8 @@ static bool all_are(const wf_tensor *t, float value)
     return all;
 }
 
-/* The gradients of two uses of w are sums over the ranks' rows of x: reduce(a) + reduce(b) has other
-   bits than reduce(a + b), so w needs a border at each use. */
+/* The gradients of two uses of w are sums over the ranks' rows of x: reduce(a) + reduce(b) has
+   other bits than reduce(a + b), so w needs a border at each use. */
 static wf_status partial_sums_that_meet(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_dim x_dims[] = {wf_dim_batch(4), wf_dim_width(3)};
@@ -127,7 +127,7 @@ static wf_status groups_go_back(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* Where a result goes has its layout, or its elements would be taken for others. */
+/* A destination has the result's layout, or its elements would be taken for others. */
 static wf_status into_another_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *rows = wf_layout_split(mesh, NULL, 0, 0);
@@ -145,8 +145,8 @@ static wf_status into_another_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* A bias that is split at rest: its gradient is like it where user code redistributes it, and has a
-   row per sequence, split as it is, behind the border of one axis that a plan sets. */
+/* A bias that is split at rest: its gradient is like it where user code redistributes it, and
+   has a row per sequence, split as it is, behind the border of one axis that a plan sets. */
 static wf_status biases(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *split = wf_layout_split(mesh, NULL, 0, 0), *whole = NULL;
@@ -171,8 +171,8 @@ static wf_status biases(wf_rank *rank, wf_mesh *mesh, void *arg)
     return wf_context_status(ctx);
 }
 
-/* An input that was gathered, and is gathered again for the gradient of a weight that was computed: of
-   the rows that the forward pass has seen. */
+/* An input that was gathered, and is gathered again for the gradient of a weight that was
+   computed: of the rows that the forward pass has seen. */
 static wf_status regathered(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *rows = wf_layout_split(mesh, NULL, 1, 0);

@@ -1,4 +1,5 @@
-/* tests/mesh/test_in_child.c - what reads in a child process: its answers, its errors, and its end. */
+/* tests/mesh/test_in_child.c - what reads in a child process: its answers, its errors, and its
+   end. */
 #include "mesh/cluster/host.h"
 #include "mesh/cluster/in_child_internal.h"
 #include "tests/harness.h"

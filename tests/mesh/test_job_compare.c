@@ -1,4 +1,5 @@
-/* tests/mesh/test_job_compare.c - jobs of processes, played by ranks of a world of threads: all hear the same. */
+/* tests/mesh/test_job_compare.c - jobs of processes, played by ranks of a world of threads: all
+   hear the same. */
 #include "mesh/cluster/job_compare_internal.h"
 #include "tests/harness.h"
 #include "tests/mesh/ranks.h"
@@ -7,7 +8,7 @@
 enum { N = 5 };
 
 typedef struct play {
-    int odd[N];           /* what process i brings in place of 0 */
+    int odd[N];           /* the value of process i in place of 0 */
     const char *fails[N]; /* NULL, or why it failed before */
     wf_error of[N];
 } play;

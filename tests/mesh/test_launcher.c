@@ -1,5 +1,5 @@
-/* tests/mesh/test_launcher.c - what started this process, by the environment; and contradictions,
- * which are told with both sides by name. */
+/* tests/mesh/test_launcher.c - what started this process, by the environment; and
+ * contradictions, which are told with both sides by name. */
 #include "mesh/cluster/launch.h"
 #include "mesh/transport/launcher_internal.h"
 #include "tests/harness.h"
@@ -168,7 +168,7 @@ static void detected(void)
     environment("");
 }
 
-/* What the environment and the flags say, and what is then chosen or told. */
+/* Settings of the environment and flags, and the choice or error that follows. */
 static const struct {
     const char *settings, *wanted, *transport;
     int ranks;

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_layout.c - layouts: where they cut, how they are told apart, printed and read, and
- * what cannot be one.
+ * tests/mesh/test_layout.c - layouts: where they cut, how they are told apart, printed and
+ * read, and what cannot be one.
  */
 #include "core/numerics/bits.h"
 #include "kernels/ops.h"
@@ -45,7 +45,7 @@ static wf_status print(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* What is printed is read again, and what is no layout is told with its place. */
+/* A printed layout is read again; a text that is no layout is reported with the position. */
 static wf_status parse(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     static const struct {
@@ -269,8 +269,8 @@ static wf_status order_matters(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* Axes that split a dim together have the cuts of one axis with as many parts as all of them, in
-   the order of the list; those of its beginning are among them. */
+/* Axes that split a dim together have the cuts of one axis with as many parts as all of them,
+   in the order of the list; those of its beginning are among them. */
 static wf_status cut_as_one(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *all[MAX_LAYOUTS];

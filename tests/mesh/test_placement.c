@@ -277,7 +277,7 @@ static void nearest_nics(void)
     wf_host_free(cores);
 }
 
-/* What cannot be is refused, and says why. */
+/* Impossible options are refused, with a reason. */
 static void refusals(void)
 {
     static const struct {

@@ -1,7 +1,7 @@
 /*
- * tests/mesh/test_placement_packed.c - jobs on more devices than can be searched: what is packed
- * against every single step from there, against each host alone, and where the job is small
- * against all placements.
+ * tests/mesh/test_placement_packed.c - jobs on more devices than can be searched: what is
+ * packed against every single step from there, against each host alone, and where the job is
+ * small against all placements.
  */
 #include "tests/mesh/placement_hosts.h"
 #include "tests/sanitizer.h"
@@ -74,8 +74,9 @@ static bool no_host_is_cheaper(const wf_placement *p, const wf_place_options *o)
     return none;
 }
 
-/* Jobs of any size on hosts of any kind, more than can be searched: what is packed is no dearer than
-   what any one step, or any one host, would make of it; of a few ranks, than any placement. */
+/* Jobs of any size on hosts of any kind, more than can be searched: what is packed is no dearer
+   than what any one step, or any one host, would make of it; of a few ranks, than any
+   placement. */
 static void packed(void)
 {
     static const char *const sources[] = {"crossed_pairs_4gpu.xml",

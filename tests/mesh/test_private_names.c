@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_private_names.c - names by which a host's processes find each other: which folders they
- * are in, who gets one that is taken, and what a killed process leaves.
+ * tests/mesh/test_private_names.c - names by which a host's processes find each other: which
+ * folders they are in, who gets one that is taken, and what a killed process leaves.
  */
 #include "mesh/health/private_names_internal.h"
 #include "tests/harness.h"
@@ -25,7 +25,8 @@ static const char *in_top(const char *name)
     return path;
 }
 
-/* The folder of names is opened once in a process, so each case has one. Returns what `body` returns. */
+/* The folder of names is opened once in a process, so each case has one. Returns what `body`
+   returns. */
 static int in_a_child(int (*body)(void), const char *folder)
 {
     int status = -1;
@@ -40,7 +41,8 @@ static int in_a_child(int (*body)(void), const char *folder)
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* Returns 1 where a name is made in the folder, 2 where it is made elsewhere, 0 where it is not. */
+/* Returns 1 where a name is made in the folder, 2 where it is made elsewhere, 0 where it is
+   not. */
 static int where_it_goes(void)
 {
     char why[128], path[256];

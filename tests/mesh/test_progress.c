@@ -41,7 +41,7 @@ static wf_status check_sum(wf_rank *rank, const float *x)
     return WF_OK;
 }
 
-/* How long one all_reduce takes by itself, and how long its end takes after enough compute. */
+/* Measures the time of one all_reduce by itself, and that of its end after enough compute. */
 static wf_status overlap(wf_rank *rank, void *arg)
 {
     double *seconds = arg, start;

@@ -16,8 +16,8 @@ typedef struct play {
     int gathers;
 } play;
 
-/* All say what this one says, but for their hosts: first cards, which begin with that, then what
-   lies between the cores of hosts, which their first processes know. */
+/* All say what this one says, but for their hosts: first cards, which begin with that, then
+   what lies between the cores of hosts, which their first processes know. */
 static wf_status gather(void *world, const void *mine, size_t bytes, char **all, size_t *begin,
                         wf_error *error)
 {
@@ -62,7 +62,7 @@ static play deal(const char *hosts)
     return p;
 }
 
-/* How many tp groups are inside one host; processes find the same, and share out all ranks. */
+/* Counts the tp groups inside one host; processes find the same, and share out all ranks. */
 static int groups_inside(const char *hosts, int here, int tp, wf_rank_order order, bool *warned)
 {
     play p = deal(hosts);

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is written,
- * and what an event costs.
+ * tests/mesh/test_recorder.c - the flight recorder: what is kept of a world, when it is
+ * written, and what an event costs.
  */
 #include "mesh/health/recorder_internal.h"
 #include "tests/mesh/ranks.h"
@@ -139,7 +139,8 @@ static void is_message(const wf_event *e, uint64_t sequence, int group, int peer
     CU_ASSERT(e->peer == peer && e->tag == tag && e->step == 5);
 }
 
-/* Messages are counted by group, pair of ranks and direction, and events say in which action they are. */
+/* Messages are counted by group, pair of ranks and direction, and events say in which action
+   they are. */
 static void messages_and_actions(void)
 {
     wf_error error = {WF_OK, ""};
@@ -203,7 +204,8 @@ static void success_writes_nothing(void)
     CU_ASSERT(!read_recording(0));
 }
 
-/* Rank 1 never comes to the second barrier until the others' files show that they wait there. */
+/* Rank 1 never comes to the second barrier until the others' files show that they wait
+   there. */
 static wf_status hang(wf_rank *rank, void *arg)
 {
     struct timespec pause = {0, 20000000};

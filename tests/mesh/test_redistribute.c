@@ -58,7 +58,8 @@ static void pairs_on_two_axes(void)
         on_mesh((mesh_test){.n_axes = 2, .size = {2, 3}, .body = every_pair});
 }
 
-/* Whether a move between the two leaves sums that are complete, or partial as they were. */
+/* Returns true where a move between the two leaves sums that are complete, or partial as they
+   were. */
 static bool only_sums(const wf_mesh *mesh, const wf_layout *from, const wf_layout *to)
 {
     for (int axis = 0; axis < mesh->n_axes; axis++)
@@ -69,7 +70,8 @@ static bool only_sums(const wf_mesh *mesh, const wf_layout *from, const wf_layou
     return wf_layout_is_partial(from, -1);
 }
 
-/* Every element as check_tensor() wants it, but rounded once where nothing is left to be summed. */
+/* Every element as check_tensor() wants it, but rounded once where nothing is left to be
+   summed. */
 static wf_status check_rounded(wf_rank *rank, const wf_tensor *y, const wf_layout *from,
                                const wf_layout *to)
 {
@@ -114,8 +116,8 @@ static wf_status rounded_pairs(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* Where one axis cuts a dim unevenly, ranks hold different sizes, and must still agree by which dim
-   a sum over the other axis is scattered on its way. */
+/* Ranks hold different sizes of a dim that one axis cuts unevenly, and must still agree by
+   which dim a sum over the other axis is scattered on its way. */
 static void rounded_sums(void)
 {
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = rounded_pairs});
@@ -213,8 +215,8 @@ static void many(void)
     on_mesh((mesh_test){.n_axes = 2, .size = {2, 2}, .body = two_in_flight});
 }
 
-/* What a move of an 8 x 8 tensor costs on a mesh of 2 x 2: calls and bytes received, by axis.
- */
+/* The cost of a move of an 8 x 8 tensor on a mesh of 2 x 2: calls and bytes received, by
+   axis. */
 typedef struct cost {
     const char *what;
     const wf_layout *from, *to;

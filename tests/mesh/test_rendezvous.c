@@ -59,7 +59,8 @@ static void ends_at_once(int fd)
     close(fd);
 }
 
-/* Connects as fast as it can: silent, with a part of a hello, or with a hello whose token is wrong. */
+/* Connects as fast as it can: silent, with a part of a hello, or with a hello whose token is
+   wrong. */
 static void *flood(void *arg)
 {
     flooder *f = arg;

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_rounded.c - sums over ranks whose results are stored as bf16: rounded once, when the
- * sum is complete, and gathered as they are stored.
+ * tests/mesh/test_rounded.c - sums over ranks whose results are stored as bf16: rounded once,
+ * when the sum is complete, and gathered as they are stored.
  */
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
@@ -71,7 +71,8 @@ static wf_status rounded(wf_rank *rank, wf_mesh *mesh, void *arg)
     return paid(rank, mesh, WF_REDUCE_SCATTER, 0);
 }
 
-/* Rows that are never rounded are no part of a sum that will be: one rank takes them of rounded numbers. */
+/* Rows that are never rounded are no part of a sum that will be: one rank takes them of rounded
+   numbers. */
 static wf_status kept(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     wf_tensor *partial;

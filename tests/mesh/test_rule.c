@@ -2,11 +2,11 @@
  * tests/mesh/test_rule.c - the layout rules of every row of ops.def, by brute force.
  *
  * Every combination of operand layouts is given to dispatch. Where it is accepted, the outputs,
- * gathered, must be those of whole operands: bit for bit, or the context tells that they are not;
- * which it may do only where a short list says. Where it is refused, all ranks must be told the same,
- * with every operand's layout in the text; and then the op's kernel is run on the parts all the same,
- * to see whether any layout of the outputs would have been right: such a rule that nobody claims must
- * be in a short list too, with the reason (rule_trial.h).
+ * gathered, must be those of whole operands: bit for bit, or the context tells that they are
+ * not; which it may do only where a short list says. Where it is refused, all ranks must be
+ * told the same, with every operand's layout in the text; and then the op's kernel is run on
+ * the parts all the same, to see whether any layout of the outputs would have been right: such
+ * a rule that nobody claims must be in a short list too, with the reason (rule_trial.h).
  */
 #include "tests/mesh/rule_trial.h"
 #include <math.h>
@@ -31,7 +31,7 @@ static wf_call call_of(trial *t, const int *choice)
     return call;
 }
 
-/* What is wrong with one combination, shown with its layouts. */
+/* Reports the error of one combination, with its layouts. */
 static wf_status blame(const trial *t, const wf_call *call, const char *what)
 {
     char text[512] = "";
@@ -47,7 +47,7 @@ static wf_status blame(const trial *t, const wf_call *call, const char *what)
                         t->op->signature, text, what);
 }
 
-/* Whether this rank's part of an output is that of the wanted one. */
+/* Returns true where this rank's part of an output is that of the wanted one. */
 static bool equal(const wf_tensor *y, const wf_tensor *want, bool exact)
 {
     const float *a = y->data, *b = want->data;
@@ -165,7 +165,7 @@ static bool run_kernel(const trial *t, const wf_call *call)
     return status == WF_OK;
 }
 
-/* Whether an output is right as it is, or as a sum or maximum over the ranks. */
+/* Returns true where an output is right as it is, or as a sum or maximum over the ranks. */
 static bool right_in_any_way(const trial *t, wf_tensor *y, const wf_tensor *want)
 {
     if (everywhere(t, equal(y, want, false)))

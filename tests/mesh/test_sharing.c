@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_sharing.c - what is whole on ranks of one process is there once and computed once: who sees the
- * same memory, who does not, and that nobody sees what another changes.
+ * tests/mesh/test_sharing.c - what is whole on ranks of one process is there once and computed
+ * once: who sees the same memory, who does not, and that nobody sees what another changes.
  */
 #include "core/host_data.h"
 #include "core/sharing.h"
@@ -16,7 +16,7 @@ static const wf_dim dims[] = {{ROWS, 1, WF_CHUNKS_EACH}, {WIDTH, 1, WF_CHUNKS_1}
 typedef struct pair {
     wf_sharing *sharing;
     wf_context *ctx[MEMBERS];
-    wf_tensor *x[MEMBERS]; /* what they share */
+    wf_tensor *x[MEMBERS]; /* the shared tensors */
     uint64_t taken;
 } pair;
 
@@ -106,7 +106,7 @@ static void results_are_computed_once(void)
     for (int i = MEMBERS - 1; i >= 0; i--) /* the same again, another member first */
         z[i] = wf_add(p.x[i], p.x[i]);
     CU_ASSERT(one(z[0], z[1]) && z[0]->data != y[0]->data);
-    for (int i = 0; i < MEMBERS; i++) /* what follows from results */
+    for (int i = 0; i < MEMBERS; i++) /* computed from results */
         z[i] = wf_mul(y[i], p.x[i]);
     CU_ASSERT(one(z[0], z[1]) && ((float *)z[1]->data)[2] == 18);
     for (int i = 0; i < MEMBERS; i++) /* a small operand of each rank's own, alike */
@@ -138,7 +138,7 @@ static void other_calls_are_other_results(void)
         z[i] = wf_add(z[i], z[i]);
     CU_ASSERT(((float *)z[0]->data)[0] == 2 * (WIDTH + 1));
     CU_ASSERT(((float *)z[1]->data)[0] == 2 * (2 * WIDTH + 1));
-    for (int i = 0; i < MEMBERS; i++) /* where each rank has cores of its own */
+    for (int i = 0; i < MEMBERS; i++) /* if each rank has cores of its own */
         y[i] = wf_add(apart.x[i], apart.x[i]);
     CU_ASSERT(!one(y[0], y[1]) && !wf_tensor_is_shared(y[0]));
     close_pair(&apart);
@@ -246,7 +246,8 @@ static void ranks_in_any_order(void)
     on_mesh((mesh_test){.n_axes = 1, .size = {3}, .body = rounds});
 }
 
-/* What backward gathers again is read by kernels alone, and is one memory; what a caller may write to is each rank's own. */
+/* Tensors that backward gathers again are read by kernels alone, and are one memory; a caller's
+   own, which it may write to, are each rank's. */
 static wf_status gathers(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     wf_context *ctx = mesh->ctx;

@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_sum_bf16.c - sums over ranks of elements stored as bf16: the midpoint tree (or
- * the chain) over floats, rounded once, on both paths of collectives.
+ * tests/mesh/test_sum_bf16.c - sums over ranks of elements stored as bf16: the midpoint tree
+ * (or the chain) over floats, rounded once, on both paths of collectives.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/bits.h"
@@ -13,8 +13,8 @@ typedef struct sum_case {
     bool chain;
 } sum_case;
 
-/* Every other one of large numbers that cancel each other, where small ones survive or not: rounding to
-   bf16 would hide most differences between two orders of a sum of floats. */
+/* Every other one of large numbers that cancel each other, where small ones survive or not:
+   rounding to bf16 would hide most differences between two orders of a sum of floats. */
 static uint16_t element(int member, int64_t i)
 {
     static const float cancelling[] = {0x1p30f, -0x1p30f, 1, 3};

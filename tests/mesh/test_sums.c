@@ -1,6 +1,6 @@
 /*
- * tests/mesh/test_sums.c - sums over dims that axes split, by hand: those that have the bits of one
- * rank, and those that have not and tell so, once, with op, tensor, dim and axis.
+ * tests/mesh/test_sums.c - sums over dims that axes split, by hand: those that have the bits of
+ * one rank, and those that have not and tell so, once, with op, tensor, dim and axis.
  */
 #include "kernels/ops.h"
 #include "tests/mesh/mesh_harness.h"
@@ -23,7 +23,7 @@ typedef struct sum_case {
     wf_dim dims[DIMS];
     int dim;
     const char *axes;  /* letters of the mesh's axes */
-    const char *words; /* what is told has them; NULL: the bits are those of one rank */
+    const char *words; /* words of the report; NULL: the bits are those of one rank */
 } sum_case;
 
 #define BATCH(n)                                                                               \
@@ -201,8 +201,8 @@ static void two_dims(void)
                       "is one chain inside the chunks of another one"}}});
 }
 
-/* The input gradient of two members that are split alike: only where each has chunks of its own for
-   every rank is it that of one rank. A member of one element has it on the last rank. */
+/* The input gradient of two members that are split alike: only where each has chunks of its own
+   for every rank is it that of one rank. A member of one element has it on the last rank. */
 static wf_status members(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_dim second[] = {wf_dim_chunked(1), wf_dim_width(1)}, k = wf_dim_width(5);

@@ -1,6 +1,6 @@
 /*
- * tests/nccl/device_memory.c - a device that does everything later, on an emulated stream: what does not
- * wait for it finds nothing there, and what it does not wait for is gone.
+ * tests/nccl/device_memory.c - a device that does everything later, on an emulated stream: what
+ * does not wait for it finds nothing there, and what it does not wait for is gone.
  */
 #include "tests/nccl/device_memory.h"
 #include "core/numerics/digest.h"

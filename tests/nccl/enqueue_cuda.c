@@ -1,4 +1,5 @@
-/* tests/nccl/enqueue_cuda.c - work for a stream of tests/cuda/emulator, with device memory open to it. */
+/* tests/nccl/enqueue_cuda.c - work for a stream of tests/cuda/emulator, with device memory open
+   to it. */
 #include "tests/cuda/emulator/emulator.h"
 #include "tests/nccl/emulator/enqueue.h"
 

@@ -1,7 +1,7 @@
 /*
- * tests/nccl/test_nccl_faults.c - what goes wrong between ranks whose buffers lie on devices: an error
- * on each of them, by name, also where a GPU would wait for ever: peers that disagree, fail, leave or
- * fall silent, and a library that says that a link is broken.
+ * tests/nccl/test_nccl_faults.c - what goes wrong between ranks whose buffers lie on devices:
+ * an error on each of them, by name, also where a GPU would wait for ever: peers that disagree,
+ * fail, leave or fall silent, and a library that says that a link is broken.
  */
 #include "tests/mesh/ranks.h"
 #include "tests/clock.h"
@@ -134,8 +134,8 @@ static void disagree(void)
     }
 }
 
-/* Collectives whose results the host looks at now and then: a GPU that stands still is noticed by
-   the watchdog alone. */
+/* Collectives whose results the host looks at now and then: a GPU that stands still is noticed
+   by the watchdog alone. */
 static wf_status storm(wf_rank *rank, void *arg)
 {
     outcome *o = arg;

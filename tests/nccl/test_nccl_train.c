@@ -1,7 +1,8 @@
 /*
- * tests/nccl/test_nccl_train.c - a model that trains over the transport has the losses and the digest
- * of one rank: the CPU's kernels on memory that is said to be a device's, so that every byte between
- * ranks goes over NCCL and every sum is ours. And the library's own sums, which are close.
+ * tests/nccl/test_nccl_train.c - a model that trains over the transport has the losses and the
+ * digest of one rank: the CPU's kernels on memory that is said to be a device's, so that every
+ * byte between ranks goes over NCCL and every sum is ours. And the library's own sums, which
+ * are close.
  */
 #include "kernels/devices.h"
 #include "tests/nccl/device_memory.h"

@@ -1,4 +1,5 @@
-/* tests/nn/dataset_files.h - a folder of data files that a test makes, and what its functions say to them. */
+/* tests/nn/dataset_files.h - a folder of data files that a test makes, and what its functions
+   say to them. */
 #ifndef WF_TESTS_NN_DATASET_FILES_H
 #define WF_TESTS_NN_DATASET_FILES_H
 
@@ -66,8 +67,8 @@ static inline char *write_pair(const char *name, int64_t vocabulary, int64_t fir
     return path_of(with_ending);
 }
 
-/* A pair of numbers: 1 for two tokens of three, `value` for the third. It is another tool's: it has no manifest, and
-   neither has what it is a mask of. */
+/* A pair of numbers: 1 for two tokens of three, `value` for the third. It is another tool's: it
+   has no manifest, and neither has what it is a mask of. */
 static inline void write_mask(const char *prefix, int64_t count, int32_t value)
 {
     wf_megatron_writer *w;

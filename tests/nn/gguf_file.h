@@ -26,11 +26,11 @@ typedef struct gguf_file {
     gguf_tensor tensor[GGUF_TENSORS];
 } gguf_file;
 
-/* Reads a file; an assertion fails where it is damaged, or tensors do not lie one behind another, each from a
-   multiple of 32 on, with zeros between them, up to its end. */
+/* Reads a file; an assertion fails where it is damaged, or tensors do not lie one behind
+   another, each from a multiple of 32 on, with zeros between them, up to its end. */
 void gguf_read(gguf_file *f, const char *path);
 
-/* Where the value of a key of this kind begins; 0: there is no such key. */
+/* Returns the offset of the value of a key of this kind; 0: there is no such key. */
 size_t gguf_value(gguf_file *f, const char *key, uint64_t kind);
 /* A key of kind u32; UINT32_MAX: there is none. */
 uint32_t gguf_number(gguf_file *f, const char *key);

@@ -36,7 +36,8 @@ void on_model_ranks(const model_test *test);
  */
 wf_context *lone_context(uint64_t seed);
 
-/* A parameter's vector of three elements of one value; and the first element of a vector, -1 of none. */
+/* A parameter's vector of three elements of one value; and the first element of a vector, -1 of
+   none. */
 wf_tensor *three_of(wf_context *ctx, float value);
 float first_of(const wf_tensor *t);
 

@@ -1,6 +1,6 @@
 /*
- * tests/nn/pretrained_case.h - a folder of Hugging Face in a test: loaded and compared with transformers' logits, saved,
- * and compared byte by byte.
+ * tests/nn/pretrained_case.h - a folder of Hugging Face in a test: loaded and compared with
+ * transformers' logits, saved, and compared byte by byte.
  */
 #ifndef WF_TESTS_NN_PRETRAINED_CASE_H
 #define WF_TESTS_NN_PRETRAINED_CASE_H
@@ -25,7 +25,8 @@ wf_status compare_logits(model_rank *r, pretrained *p);
 wf_status load_and_compare(model_rank *r, void *arg);
 wf_status load_and_save(model_rank *r, void *arg);
 
-/* Whether every tensor of one folder is in the other, with the same dtype, shape and bytes. */
+/* Returns true where every tensor of one folder is in the other, with the same dtype, shape and
+   bytes. */
 bool same_tensors(const char *a, const char *b);
 
 /* Removes a folder that has to be there. */

@@ -33,7 +33,7 @@ bool safetensors_find(const safetensors *file, const char *name, const char *dty
 const char *safetensors_text(const safetensors *file, const char *key);
 double safetensors_number(const safetensors *file, const char *key);
 
-/* How many tensors there are. */
+/* Returns the number of tensors. */
 int64_t safetensors_count(const safetensors *file);
 
 #endif

@@ -1,6 +1,7 @@
 /*
- * tests/nn/test_cache.c - generation with a key-value cache has the bits of a forward pass over the whole
- * text: for both families, on every layout, whatever pieces and batches the tokens come in.
+ * tests/nn/test_cache.c - generation with a key-value cache has the bits of a forward pass over
+ * the whole text: for both families, on every layout, whatever pieces and batches the tokens
+ * come in.
  */
 #include "core/host_data.h"
 #include "core/numerics/bits.h"
@@ -89,7 +90,7 @@ static void numbers_of(const wf_tensor *t, float *to)
     wf_data_close(&view);
 }
 
-/* What one pass over all of each sequence gives: [SEQUENCES][TOKENS][VOCABULARY]. */
+/* Returns the logits of one pass over all of each sequence: [SEQUENCES][TOKENS][VOCABULARY]. */
 static float *whole_logits(model_rank *r)
 {
     float *all = malloc(sizeof *all * SEQUENCES * TOKENS * VOCABULARY);
@@ -141,8 +142,8 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
     return WF_OK;
 }
 
-/* Each sequence in pieces of another size, then the rest of all of them, one by one, in batches that grow and
-   shrink. */
+/* Each sequence in pieces of another size, then the rest of all of them, one by one, in batches
+   that grow and shrink. */
 static wf_status in_pieces(model_rank *r, const float *whole)
 {
     wf_rank *rank = r->rank;
@@ -172,7 +173,8 @@ static wf_status in_pieces(model_rank *r, const float *whole)
     return WF_OK;
 }
 
-/* A log probability is a logit less the logsumexp: the loss of a token, with its bits, as a trainer has it. */
+/* A log probability is a logit less the logsumexp: the loss of a token, with its bits, as a
+   trainer has it. */
 static wf_status losses_are_alike(model_rank *r, const float *whole)
 {
     wf_rank *rank = r->rank;
@@ -231,7 +233,8 @@ static wf_status compare(model_rank *r, void *arg)
     return WF_OK;
 }
 
-/* A sanitizer's build takes a thread pool, four ranks with one text among them, and four that gather weights. */
+/* A sanitizer's build takes a thread pool, four ranks with one text among them, and four that
+   gather weights. */
 static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype, bool fp32_residual)
 {
     static const wf_par_options layouts[] = {

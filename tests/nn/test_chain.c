@@ -76,7 +76,8 @@ static void gpt_cut_is_whole(void)
                                      .body = cut_is_whole});
 }
 
-/* A model that is no GPT: a list and a child are its steps, and `head`, which it runs itself, is not. */
+/* A model that is no GPT: a list and a child are its steps, and `head`, which it runs itself,
+   is not. */
 static wf_tensor *add_forward(wf_nn_module *self, wf_tensor *x)
 {
     return wf_add(x, wf_nn_weight(self, "by"));

@@ -1,5 +1,5 @@
-/* tests/nn/test_children.c - modules of named children: what follows from the names, and refusals;
- * modules with nothing to recompute for. */
+/* tests/nn/test_children.c - modules of named children: what follows from the names, and
+ * refusals; modules with nothing to recompute for. */
 #include "nn/children.h"
 #include "nn/checkpointing.h"
 #include "kernels/ops.h"
@@ -142,8 +142,8 @@ static void gradients_of(wf_nn_module *m, bool again, float grad[2])
     free(all);
 }
 
-/* A module whose result has no gradient, or is none of its own, is recomputed as it runs once; and a
-   constant of its own is none that a tape knows. */
+/* A module whose result has no gradient, or is none of its own, is recomputed as it runs once;
+   and a constant of its own is none that a tape knows. */
 static void nothing_to_recompute_for(void)
 {
     wf_nn_forward *const forward[] = {its_input, detached, its_constant, its_parameter};

@@ -1,4 +1,5 @@
-/* tests/nn/test_dataset.c - windows of tokens, what is validated on, and sources that cannot be. */
+/* tests/nn/test_dataset.c - windows of tokens, what is validated on, and sources that cannot
+   be. */
 #include "tests/nn/dataset_files.h"
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -19,7 +20,8 @@ static int64_t begins(const wf_dataset *data, wf_dataset_part part, int64_t batc
     return tokens[0];
 }
 
-/* Every one of 19 windows: four batches of 4 and one of 3, whose last sequence has no targets. */
+/* Every one of 19 windows: four batches of 4 and one of 3, whose last sequence has no
+   targets. */
 static void check_filling(const wf_dataset_options *o)
 {
     wf_dataset *data = open_good(o);
@@ -43,7 +45,8 @@ static void check_filling(const wf_dataset_options *o)
     wf_dataset_close(data);
 }
 
-/* Of sources of 1000, 500 and 100 tokens a fifth: 12, 6 and 1 windows, each of which comes once. */
+/* Sources of 1000, 500 and 100 tokens have 12, 6 and 1 windows of validation, a fifth, each of
+   which comes once. */
 static void windows_of_validation(void)
 {
     char *a = write_pair("a", 9999, 0, 1000), *b = write_pair("b", 9999, 2000, 500);
@@ -111,7 +114,8 @@ static void validation_elsewhere(void)
     open_fails(&o, WF_EIO, "nothing.idx: No such file");
 }
 
-/* A masked file and one that is not, in one source: a target is there where its token is to be trained on. */
+/* A masked file and one that is not, in one source: a target is there where its token is to be
+   trained on. */
 static void loss_masks(void)
 {
     char *files[] = {write_pair("masked", 9999, 0, 150), write_pair("plain", 9999, 150, 150)};
@@ -239,7 +243,8 @@ static void many_files(void)
         free(files[i]);
 }
 
-/* Documents of 10 ids each, 0, 1, ..: what a pair says, and what an id that ends them says of other files. */
+/* Documents of 10 ids each, 0, 1, ..: what a pair says, and what an id that ends them says of
+   other files. */
 static void check_documents(wf_dataset *data)
 {
     int32_t tokens[SEQ], targets[SEQ], begin[SEQ], positions[SEQ];

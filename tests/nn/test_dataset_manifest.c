@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_dataset_manifest.c - files of a dataset are published together, and a file of another one beside them is
- * refused by its name (nn/dataset/manifest.h).
+ * tests/nn/test_dataset_manifest.c - files of a dataset are published together, and a file of
+ * another one beside them is refused by its name (nn/dataset/manifest.h).
  */
 #include "nn/dataset/manifest.h"
 #include "nn/dataset/source.h"

@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_dataset_order.c - the order of windows: permutations; mixtures; and what three epochs of five
- * data sets read, beside scripts/proofs/data_order.py.
+ * tests/nn/test_dataset_order.c - the order of windows: permutations; mixtures; and what three
+ * epochs of five data sets read, beside scripts/proofs/data_order.py.
  */
 #include "nn/dataset/order_internal.h"
 #include "core/numerics/random.h"
@@ -117,7 +117,7 @@ static void look_up(const wf_dataset *data, int64_t sample, int *source, int64_t
     CU_ASSERT_EQUAL(tokens[0] % APART % SEQ, 0);
 }
 
-/* Whether a window comes once in each epoch of its source. */
+/* Checks that a window comes once in each epoch of its source. */
 static void check_epochs(const set *s, int source, int64_t window, int64_t had[MOST_SOURCES],
                          int8_t *seen[MOST_SOURCES])
 {

@@ -82,8 +82,8 @@ static void sequences_and_split(void)
     wf_dataset_close(data);
 }
 
-/* Where a batch is the same number, both parts draw places of their own: here they are as large as
-   each other, so one stream would give the same places from their beginnings on. */
+/* Both parts draw windows of their own in a batch of the same number: here they are as large as
+   each other, so one stream would give the same windows from their beginnings on. */
 static void parts_have_streams_of_their_own(void)
 {
     char *files[] = {write_file("halves", 0, 1000)};

@@ -1,7 +1,7 @@
 /*
- * tests/nn/test_documents.c - sequences of several documents: the logits of each are those that it has alone, the
- * same bits where it begins with a block of attention, and what else is in the sequence leaves no trace; on every
- * layout, for both families.
+ * tests/nn/test_documents.c - sequences of several documents: the logits of each are those that
+ * it has alone, the same bits where it begins with a block of attention, and what else is in
+ * the sequence leaves no trace; on every layout, for both families.
  */
 #include "core/numerics/bits.h"
 #include "nn/documents.h"
@@ -33,7 +33,8 @@ static wf_tensor *numbers(wf_context *ctx, int64_t count)
     return wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
 }
 
-/* Logits of the tokens [first, end), whole on every rank; `salt`: which tokens the others are. */
+/* Logits of the tokens [first, end), whole on every rank; `salt`: which tokens the others
+   are. */
 static const float *logits_of(model_rank *r, int64_t first, int64_t end, bool documents,
                               uint64_t salt)
 {

@@ -206,7 +206,7 @@ static wf_status any_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
     return WF_OK;
 }
 
-/* What one rank has under the mask is what ranks of two meshes have. */
+/* One rank has under the mask the numbers of the ranks of two meshes. */
 static void same_mask(mesh_test one, mesh_test other)
 {
     wf_context *ctx = lone_context(0);
@@ -242,7 +242,8 @@ static wf_tensor *dropped(int op, wf_tensor *x, wf_tensor *gain)
     return sum;
 }
 
-/* Whatever ranks the gradient lies on, it has the mask that forward had: that of each element. */
+/* Whatever ranks the gradient lies on, it has the mask that forward had: that of each
+   element. */
 static wf_status gradient_in_any_layout(wf_rank *rank, wf_mesh *mesh, void *arg)
 {
     const wf_layout *layout[MAX_LAYOUTS];

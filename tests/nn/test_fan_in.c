@@ -1,6 +1,7 @@
 /*
- * tests/nn/test_fan_in.c - three gradients and more that meet at one value are added in the order of its uses, whether
- * modules in between are recomputed or not, and whether gradients of leaves wait.
+ * tests/nn/test_fan_in.c - three gradients and more that meet at one value are added in the
+ * order of its uses, whether modules in between are recomputed or not, and whether gradients of
+ * leaves wait.
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
@@ -38,7 +39,7 @@ static const wf_nn_type inner_type = {
 static const wf_nn_type outer_type = {
     .name = "outer", .size = sizeof(outer), .fields = fields, .forward = twice_and_inside};
 
-/* How a pass is made: none of it may show. */
+/* The ways of a pass: none of them may show. */
 typedef struct way {
     const char *recompute;
     bool both, deferred;
@@ -116,7 +117,8 @@ static wf_tensor *inside_alone(wf_nn_module *self, wf_tensor *x)
 static const wf_nn_type wrap_type = {
     .name = "wrap", .size = sizeof(outer), .fields = fields, .forward = inside_alone};
 
-/* Gradients of a value with three uses: one of the program, and two of a module that may be recomputed. */
+/* Gradients of a value with three uses: one of the program, and two of a module that may be
+   recomputed. */
 static void three_uses_once(wf_context *ctx, const way *w, bool is_leaf, bool before,
                             float grad[N])
 {
@@ -163,7 +165,8 @@ static void three_uses(void)
     close_lone(ctx, WF_OK);
 }
 
-/* A module that only hands its input on is not recomputed, and its result's uses are the input's. */
+/* A module that only hands its input on is not recomputed, and its result's uses are the
+   input's. */
 static wf_tensor *handed_on(wf_nn_module *self, wf_tensor *x)
 {
     (void)self;

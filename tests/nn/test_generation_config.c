@@ -1,6 +1,7 @@
 /*
- * tests/nn/test_generation_config.c - which tokens end a text, as a folder's generation_config.json and config.json say it:
- * found, and refused with file and key where it is damaged or asks for what Weft does not do.
+ * tests/nn/test_generation_config.c - which tokens end a text, as a folder's
+ * generation_config.json and config.json say it: found, and refused with file and key where it
+ * is damaged or asks for what Weft does not do.
  */
 #include "parallel/models/gpt/pretrained.h"
 #include "tests/allocations.h"
@@ -37,7 +38,7 @@ static void write_file(const char *name, const char *text)
     CU_ASSERT_EQUAL_FATAL(fclose(file), 0);
 }
 
-/* What a pair of files comes to: ids with a blank behind each, or words of an error. */
+/* Checks the result of a pair of files: ids with a blank after each, or words of an error. */
 static void check(const char *generation, const char *config, const char *ids,
                   const char *unknown, const char *wrong)
 {

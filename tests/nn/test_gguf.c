@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_gguf.c - models as GGUF files, read byte by byte: what the format asks for, the tensors' numbers,
- * and what is refused.
+ * tests/nn/test_gguf.c - models as GGUF files, read byte by byte: what the format asks for, the
+ * tensors' numbers, and what is refused.
  */
 #include "nn/models/gpt/gpt.h"
 #include "parallel/formats/gguf_internal.h"
@@ -82,7 +82,8 @@ static void every_byte_has_its_place(void)
         }
 }
 
-/* Queries come in llama.cpp's order: of a head's rows those that turn together are neighbours. */
+/* Queries come in llama.cpp's order: of a head's rows those that turn together are
+   neighbours. */
 static void a_llamas_heads_turn_neighbours(void)
 {
     static const char *const from = WEFT_REFERENCE "/hf_llama";
@@ -199,7 +200,8 @@ static void blocks_are_near_their_numbers(void)
     free(r.bytes);
 }
 
-/* Known blocks, as ggml's reference has them: ties go away from zero, a block of zeros has no scale. */
+/* Known blocks, as ggml's reference has them: ties go away from zero, a block of zeros has no
+   scale. */
 static void blocks_by_hand(void)
 {
     float x[64] = {0};

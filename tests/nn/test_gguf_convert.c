@@ -1,4 +1,5 @@
-/* tests/nn/test_gguf_convert.c - GGUF files become folders, a parameter at a time, and nothing is lost on the way. */
+/* tests/nn/test_gguf_convert.c - GGUF files become folders, a parameter at a time, and nothing
+   is lost on the way. */
 #include "nn/models/gpt/gpt.h"
 #include "parallel/models/gpt/pretrained.h"
 #include "tests/nn/gguf_file.h"
@@ -34,7 +35,8 @@ static char *bytes_of(const char *path, size_t *n)
     return bytes;
 }
 
-/* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors are called there. */
+/* Written in f32, made a folder and written again: the same bytes, whatever a family's tensors
+   are called there. */
 static void a_file_becomes_a_folder(void)
 {
     static const char *const models[] = {

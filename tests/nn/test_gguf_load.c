@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_gguf_load.c - GGUF files as models: loaded on any layout as the folder that they were made of, and
- * what they say that no model here has.
+ * tests/nn/test_gguf_load.c - GGUF files as models: loaded on any layout as the folder that
+ * they were made of, and what they say that no model here has.
  */
 #include "parallel/models/gpt/gguf_names_internal.h"
 #include "parallel/models/gpt/pretrained.h"
@@ -24,7 +24,7 @@ static const char *path_in(const char *name)
     return path;
 }
 
-/* What a rank loads from a folder, and from a file that was made of it. */
+/* Digests of a model that a rank loads from a folder, and from a file that was made of it. */
 typedef struct both {
     const char *folder, *file;
     uint64_t digest[2];
@@ -75,7 +75,8 @@ static void a_file_is_loaded_as_its_folder(void)
         }
 }
 
-/* Llama 3.1's scaling is in a file as factors of frequencies: what is read gives the same ones, whatever was written. */
+/* Llama 3.1's scaling is in a file as factors of frequencies: what is read gives the same ones,
+   whatever was written. */
 static void each_scaling_is_read_back(void)
 {
     static const struct {
@@ -120,7 +121,7 @@ static void each_scaling_is_read_back(void)
     }
 }
 
-/* How a factor is read that no type is beside, and the older key; as llama.cpp does. */
+/* A factor without a type beside it is linear, and the older key is read, as in llama.cpp. */
 static void a_factor_is_linear(void)
 {
     static const wf_par_gguf_text none = {"none", 4};

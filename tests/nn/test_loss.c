@@ -1,6 +1,7 @@
 /*
- * tests/nn/test_loss.c - the head fused with its loss has the bits of the plain ops, in losses and in every gradient,
- * for any layout and any size of chunks; it holds no logits of all sequences; and what it cannot do it refuses.
+ * tests/nn/test_loss.c - the head fused with its loss has the bits of the plain ops, in losses
+ * and in every gradient, for any layout and any size of chunks; it holds no logits of all
+ * sequences; and what it cannot do it refuses.
  */
 #include "kernels/ops.h"
 #include "parallel/shard/gradient_reduce_internal.h"
@@ -23,7 +24,7 @@ static wf_nn_gpt_config config_of(const char *family)
     return config;
 }
 
-/* Tokens, or targets, of `batch` sequences: any, but the same whoever holds them. */
+/* Tokens, or targets, of `batch` sequences: any, but the same on all layouts. */
 static wf_tensor *any_tokens(model_rank *r, int64_t batch, int64_t vocabulary, uint64_t which)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(TOKENS)};
@@ -138,8 +139,8 @@ static void has_the_bits_of_plain_ops(void)
                                          .arg = &(int64_t){SEQUENCES * layout[i].dp}});
 }
 
-/* 7 sequences on 2 and 4 ranks, and 1 on 2: as many chunks as a rank has sequences for, of which
-   one rank may have none. */
+/* 7 sequences on 2 and 4 ranks, and 1 on 2: as many chunks as a rank has sequences for, of
+   which one rank may have none. */
 static void batches_need_not_divide(void)
 {
     static const int64_t batch[] = {7, 1};
@@ -177,8 +178,7 @@ static void without_a_tape(void)
         .options = {.tp = 2, .dp = 2}, .config = config_of("gpt2"), .body = evaluate});
 }
 
-/* What is frozen gets no gradient, and what is not gets the same: all but the head's weight, then
-   the head's weight alone. */
+/* Frozen parameters get no gradient, others the same: all but the head's, then that alone. */
 static wf_status freeze(model_rank *r, void *arg)
 {
     wf_nn_parameter *head = r->model->head->weight;
@@ -323,8 +323,8 @@ static size_t peak_of(model_rank *r, bool fused)
     return after.peak - before.in_use;
 }
 
-/* All logits are 64 x 8 x 20000 floats, 41 MB; a quarter of them is below 16 MiB. In the tree over
-   four chunks two nodes are open at once. */
+/* All logits are 64 x 8 x 20000 floats, 41 MB; a quarter of them is below 16 MiB. In the tree
+   over four chunks two nodes are open at once. */
 static wf_status measure(model_rank *r, void *arg)
 {
     const size_t tp = r->rank->size == 2 ? 2 : 1;

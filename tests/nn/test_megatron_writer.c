@@ -1,4 +1,5 @@
-/* tests/nn/test_megatron_writer.c - pairs of .bin and .idx files: their bytes, and none where something fails. */
+/* tests/nn/test_megatron_writer.c - pairs of .bin and .idx files: their bytes, and none where
+   something fails. */
 #include "nn/dataset/megatron_writer.h"
 #include "tests/harness.h"
 #include <dirent.h>
@@ -213,7 +214,8 @@ static void mistakes(void)
     CU_ASSERT_EQUAL(files_there(), 0);
 }
 
-/* A disk is full once so many bytes are written: the pair that was there stays, and nothing else. */
+/* A disk is full once so many bytes are written: the pair that was there stays, and nothing
+   else. */
 static void full_disk(void)
 {
     static int32_t ids[100000];

@@ -78,7 +78,7 @@ static void hooks_are_heard(void)
     close_lone(ctx, WF_OK);
 }
 
-/* What a call leaves behind is its result alone. */
+/* A call leaves its result behind, and nothing else. */
 static void calls_clean_up(void)
 {
     wf_context *ctx = lone_context(1);
@@ -137,8 +137,8 @@ static void children_and_long_paths(void)
 static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 7, .positions = 4, .layers = 1,
                                       .heads = 1, .kv_heads = 1,   .width = 4,     .ffn = 4};
 
-/* Whole trees, each named by itself before, become parts of one: every parameter has a path of its
-   own, a tied one that of its first place, and one model is frozen without the other. */
+/* Whole trees, each named by itself before, become parts of one: every parameter has a path of
+   its own, a tied one that of its first place, and one model is frozen without the other. */
 static void models_in_one_tree(void)
 {
     static const char *const names[] = {"student", "teacher"};
@@ -192,7 +192,8 @@ static void refused_owners(wf_context *ctx, repeat *root, const char *words)
     wf_context_clear(ctx);
 }
 
-/* A module in two places, in itself, and parameters that two fields hold: told, and freed once. */
+/* A module in two places, in itself, and parameters that two fields hold: told, and freed
+   once. */
 static void owners(void)
 {
     wf_context *ctx = lone_context(1);
@@ -226,8 +227,8 @@ static wf_tensor *sum_of_tokens(wf_nn_module *self, wf_tensor *x)
     return wf_token_sum(x);
 }
 
-/* Results are stored as bf16, but this sum is not: its gradient comes as bf16 all the same, and goes
-   through a run that happens again as through one that does not. */
+/* Results are stored as bf16, but this sum is not: its gradient comes as bf16 all the same, and
+   goes through a run that happens again as through one that does not. */
 static void rounded_gradients(void)
 {
     static const wf_nn_type type = {.name = "sum", .forward = sum_of_tokens};

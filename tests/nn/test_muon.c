@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_muon.c - Newton-Schulz against the same steps in double, what it is for (singular
- * values near 1), and Muon's update against its formula.
+ * tests/nn/test_muon.c - Newton-Schulz against the same steps in double, what it is for
+ * (singular values near 1), and Muon's update against its formula.
  */
 #include "nn/optim/muon.h"
 #include "kernels/ops.h"

@@ -306,8 +306,8 @@ static void frozen_has_no_state(void)
     on_model_ranks(&(model_test){.config = tiny, .body = freeze_one});
 }
 
-/* A parameter whose first gradient comes in a later step is corrected by the number of steps of the run, as of
-   apex's FusedAdam and optax, and not by its own count, as of torch. */
+/* A parameter whose first gradient comes in a later step is corrected by the number of steps of
+   the run, as of apex's FusedAdam and optax, and not by its own count, as of torch. */
 static wf_status first_used_late(model_rank *r, void *arg)
 {
     const wf_nn_optimizer_options options = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,

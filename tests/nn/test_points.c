@@ -1,6 +1,7 @@
 /*
- * tests/nn/test_points.c - points of modules: what a type lists is what its forward passes, over all families of models,
- * with adapters and documents; a point that is in no list is an error by name.
+ * tests/nn/test_points.c - points of modules: what a type lists is what its forward passes,
+ * over all families of models, with adapters and documents; a point that is in no list is an
+ * error by name.
  */
 #include "nn/children.h"
 #include "nn/documents.h"
@@ -9,7 +10,8 @@
 
 enum { MOST = 64, TOKENS = 4 };
 
-/* The pairs of type and point that any module of the models has passed, and the types that there are. */
+/* The pairs of type and point that any module of the models has passed, and the types that
+   there are. */
 typedef struct passed {
     int n, types;
     struct {
@@ -140,7 +142,8 @@ static wf_tensor *row_of(wf_context *ctx, float value)
     return t ? wf_tensor_view(t, 2, dims, t->layout) : NULL;
 }
 
-/* Each norm passes its points, joined with a sum or not: a plan's borders at them are never left out. */
+/* Each norm passes its points, joined with a sum or not: a plan's borders at them are never
+   left out. */
 static void norms_pass_theirs(void)
 {
     static char in[] = "in", out[] = "out";
@@ -164,7 +167,7 @@ static void norms_pass_theirs(void)
         added = first_of(wf_nn_add_norm(norm, &sum, row_of(ctx, 1), 0, 0));
         CU_ASSERT_DOUBLE_EQUAL(alone, h ? 2 * plain : plain, 1e-4);
         CU_ASSERT_DOUBLE_EQUAL(added, h ? 2 * plain : plain, 1e-4);
-        CU_ASSERT_EQUAL(first_of(sum), 4); /* what passes "in" is the norm's alone */
+        CU_ASSERT_EQUAL(first_of(sum), 4); /* the tensor that passes "in" is the norm's alone */
         wf_nn_hook_remove(norm, &hooks[h]);
     }
     wf_scope_close(ctx);

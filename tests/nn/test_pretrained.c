@@ -1,7 +1,7 @@
 /*
  * tests/nn/test_pretrained.c - models of each family that transformers saved (made by
- * tests/reference/make_pretrained.py): loaded on several layouts they give transformers' logits,
- * and what is saved again has the bytes that were read.
+ * tests/reference/make_pretrained.py): loaded on several layouts they give transformers'
+ * logits, and what is saved again has the bytes that were read.
  */
 #include "tests/nn/pretrained_case.h"
 
@@ -88,7 +88,8 @@ static void a_model_that_has_run(void)
     safetensors_close(p.file);
 }
 
-/* What was read comes back to the byte, from any layout; config.json says the same. */
+/* The tensors that were read come back to the byte, from any layout; config.json says the
+   same. */
 static void a_round_trip_keeps_every_byte(void)
 {
     for (int m = 0; m < model_count; m++)
@@ -116,7 +117,8 @@ static const wf_test tests[] = {
     {"a round trip keeps every byte", a_round_trip_keeps_every_byte},
     {NULL, NULL}};
 
-/* Folders as arguments, of fp32 and each with its logits.safetensors, take the place of the fixtures. */
+/* Folders as arguments, of fp32 and each with its logits.safetensors, take the place of the
+   fixtures. */
 int main(int argc, char **argv)
 {
     static const wf_test of_folders[] = {

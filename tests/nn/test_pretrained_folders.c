@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_pretrained_folders.c - folders of Hugging Face that do not fit: what is refused, by which name, and what a
- * folder says beside its config.json that counts.
+ * tests/nn/test_pretrained_folders.c - folders of Hugging Face that do not fit: what is
+ * refused, by which name, and what a folder says beside its config.json that counts.
  */
 #include "tests/nn/pretrained_case.h"
 #include <sys/stat.h>
@@ -34,7 +34,8 @@ static const char tiny_gpt2[] = "{\"model_type\": \"gpt2\", \"n_layer\": 2, \"n_
                                 "\"n_embd\": 24, \"n_inner\": %s, "
                                 "\"vocab_size\": 257, \"n_positions\": 32}";
 
-/* A folder with this config and file beside it, which is one that the model cannot come from. */
+/* A folder with this config and file beside it, which is one that the model cannot come
+   from. */
 static void fails(const char *ffn, const char *name, const char *content, const char *reason)
 {
     wf_error error = {WF_OK, ""};
@@ -80,7 +81,8 @@ static void what_does_not_fit_is_refused(void)
     fails("80", index_name, "{\"weight_map\": {\"a\": \"b\", \"a\": \"c\"}}", "duplicate");
 }
 
-/* A model of its own head is no tied one; a tied one may become one of its own head, which begins as the embedding. */
+/* A model of its own head is no tied one; a tied one may become one of its own head, which
+   begins as the embedding. */
 static void a_tie_is_no_accident(void)
 {
     wf_error error = {WF_OK, ""};
@@ -128,7 +130,8 @@ static void rewrite(const char *from, const char *name, const char *folder, cons
     write_text(folder, name, new);
 }
 
-/* hf_llama's folder, whose weights have a head of their own, with another word in its config or index. */
+/* hf_llama's folder, whose weights have a head of their own, with another word in its config or
+   index. */
 static void change_llama(char folder[FOLDER], const char *file, const char *text,
                          const char *with)
 {
@@ -149,7 +152,7 @@ static void change_llama(char folder[FOLDER], const char *file, const char *text
             link_file(from, others[i], folder, NULL);
 }
 
-/* Where a config ties what the files have apart, transformers compute with the files' head. */
+/* A head in the files is used though the config ties it, as by transformers. */
 static void a_head_of_its_own_is_kept(void)
 {
     wf_error error = {WF_OK, ""};
@@ -236,7 +239,8 @@ static void a_failed_save_is_told_by_all(void)
     on_model_ranks(&test);
 }
 
-/* config.json may say any number of layers: it is compared with the files before a model is built. */
+/* config.json may say any number of layers: it is compared with the files before a model is
+   built. */
 static void layers_need_tensors(void)
 {
     static const char deep[] = "{\"model_type\": \"gpt2\", \"n_layer\": 65536, \"n_head\": 2, "

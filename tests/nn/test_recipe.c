@@ -149,7 +149,7 @@ static wf_status slices(wf_rank *rank, wf_mesh *mesh, void *arg)
             status = is_slice(rank, ctx, p, layout[pick(round, 20 + r, n)]);
             if (status != WF_OK)
                 return status;
-            wf_nn_parameter_free(other); /* what copies it still has its numbers */
+            wf_nn_parameter_free(other); /* copies of it still have its numbers */
             wf_nn_parameter_free(p);
         }
     }

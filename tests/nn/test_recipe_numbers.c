@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_recipe_numbers.c - the numbers of recipes: whose they are when one copies another, that
- * steps and models differ in them, and what is orthogonal.
+ * tests/nn/test_recipe_numbers.c - the numbers of recipes: whose they are when one copies
+ * another, that steps and models differ in them, and what is orthogonal.
  */
 #include "nn/models/gpt/gpt.h"
 #include "tests/nn/model_ranks.h"

@@ -18,7 +18,7 @@
 
 enum { STEPS = 10, RANKS = 8 };
 
-/* How far off a rank is, each in units of what is allowed. */
+/* The errors of a rank, each in units of what is allowed. */
 typedef struct distance {
     double logits, gradient, loss, norm;
     int64_t named; /* parameters that the file has */

@@ -1,4 +1,5 @@
-/* tests/nn/test_token_file.c - every format of token files, and those that lie about themselves. */
+/* tests/nn/test_token_file.c - every format of token files, and those that lie about
+   themselves. */
 #include "nn/dataset/megatron_index.h"
 #include "nn/dataset/token_file.h"
 #include "tests/nn/dataset_files.h"
@@ -263,8 +264,8 @@ static void one_wrong_of_many(void)
     close(file);
 }
 
-/* 50 billion sequences, all but the last of which are empty, and a .bin file of 2 TB, neither of which
-   takes any room: opened in a moment, by a few reads. */
+/* 50 billion sequences, all but the last of which are empty, and a .bin file of 2 TB, neither
+   of which takes any room: opened in a moment, by a few reads. */
 static void a_terabyte(void)
 {
     const int64_t sequences = INT64_C(50000000000), tokens = 1000000;

@@ -1,6 +1,6 @@
 /*
- * tests/nn/test_uses.c - uses of a parameter: each has a leaf and a gradient of its own, in the order of
- * forward, whatever is recomputed.
+ * tests/nn/test_uses.c - uses of a parameter: each has a leaf and a gradient of its own, in the
+ * order of forward, whatever is recomputed.
  */
 #include "kernels/ops.h"
 #include "nn/checkpointing.h"
@@ -40,7 +40,8 @@ static void uses_are_slots(void)
     close_lone(ctx, WF_OK);
 }
 
-/* x -> gain * x + 1, `times` times, then the children's: the gradient of every use is another. */
+/* x -> gain * x + 1, `times` times, then the children's: the gradient of every use is
+   another. */
 static wf_tensor *affine_forward(wf_nn_module *self, wf_tensor *x)
 {
     repeat *m = (repeat *)self;
@@ -113,8 +114,8 @@ static void gradients_of_uses(wf_context *ctx, repeat *root, bool defer, float *
     wf_scope_close(ctx);
 }
 
-/* Uses have their places by the order of forward, whatever is recomputed, inside of what is recomputed
-   too, and whenever gradients of weights are made. */
+/* Uses have their places by the order of forward, whatever is recomputed, inside of what is
+   recomputed too, and whenever gradients of weights are made. */
 static void uses_keep_their_order(void)
 {
     static const char *const again[] = {NULL, "affine", "root"};
@@ -146,8 +147,8 @@ static wf_tensor *once_more_forward(wf_nn_module *self, wf_tensor *x)
     return x;
 }
 
-/* What runs without a tape counts no uses; and a module that does something else when backward runs it
-   again is found out, since its uses would take the places of others. */
+/* A run without a tape counts no uses; and a module that does something else when backward runs
+   it again is found out, since its uses would take the places of others. */
 static void uses_are_counted_in_forward(void)
 {
     static const wf_nn_type type = {"once_more",       sizeof(repeat), repeat_fields,

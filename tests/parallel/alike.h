@@ -1,4 +1,5 @@
-/* tests/parallel/alike.h - a training run in which one rank does something else, and what has to come of it. */
+/* tests/parallel/alike.h - a training run in which one rank does something else, and what has
+   to come of it. */
 #ifndef WF_TESTS_PARALLEL_ALIKE_H
 #define WF_TESTS_PARALLEL_ALIKE_H
 
@@ -16,7 +17,7 @@ struct trial {
     int odd; /* the rank that does something else */
     void (*change)(training *t);
     wf_status (*steps)(trial *trial, part *p, wf_par_trainer *trainer);
-    const wf_par_data *data; /* what the odd rank reads */
+    const wf_par_data *data; /* the data of the odd rank */
     wf_par_pipeline *pipeline;
     int made[RANKS]; /* steps whose update came to its end */
     wf_error of[RANKS], launch;
@@ -86,7 +87,8 @@ static inline void names(const wf_error *error, const char *words)
     CU_ASSERT(strstr(error->text, words) != NULL);
 }
 
-/* Demands that all ranks end alike, after so many updates, with an error that has these words; the launch's is that of `rank`. */
+/* Demands that all ranks end alike, after so many updates, with an error that has these words;
+   the launch's is that of `rank`. */
 static inline void refused(trial *t, int rank, int made, const char *a, const char *b)
 {
     char begin[32];

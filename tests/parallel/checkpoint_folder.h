@@ -1,4 +1,5 @@
-/* tests/parallel/checkpoint_folder.h - what lies in a directory of checkpoints, for tests of it. */
+/* tests/parallel/checkpoint_folder.h - what lies in a directory of checkpoints, for tests of
+   it. */
 #ifndef WF_TESTS_PARALLEL_CHECKPOINT_FOLDER_H
 #define WF_TESTS_PARALLEL_CHECKPOINT_FOLDER_H
 

@@ -12,7 +12,7 @@
 
 static inline void fresh_directory(char text[64])
 {
-    const char *memory = "/dev/shm"; /* where a sync costs nothing */
+    const char *memory = "/dev/shm"; /* a sync costs nothing there */
 
     snprintf(text, 64, "%s/weft-checkpoint-XXXXXX",
              access(memory, W_OK) == 0 ? memory : "/tmp");
@@ -24,14 +24,14 @@ static inline void remove_directory(const char *dir)
     wf_test_remove(dir);
 }
 
-/* What a run does besides training: save after some steps, or load before the first. */
+/* The saves and the load of a run: it saves after some steps, or loads before the first. */
 typedef struct saving {
     training *t;
     const wf_par_save_options *save; /* NULL: no */
     int every;                       /* steps between saves */
     const char *load; /* directory of checkpoints, the first of which is loaded; NULL: no */
     int loaded;       /* the step that the one loaded has to be of */
-    wf_status saves;  /* what the last save came to, of rank 0 */
+    wf_status saves;  /* the status of rank 0's last save */
     wf_error save_error;
 } saving;
 

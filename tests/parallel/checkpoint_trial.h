@@ -1,6 +1,6 @@
 /*
- * tests/parallel/checkpoint_trial.h - a trainer on 2 x 2 ranks, and what is done with it: shared by
- * the tests of what a disk may do to checkpoints.
+ * tests/parallel/checkpoint_trial.h - a trainer on 2 x 2 ranks, and what is done with it:
+ * shared by the tests of what a disk may do to checkpoints.
  */
 #ifndef WF_TESTS_PARALLEL_CHECKPOINT_TRIAL_H
 #define WF_TESTS_PARALLEL_CHECKPOINT_TRIAL_H

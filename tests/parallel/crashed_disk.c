@@ -89,7 +89,8 @@ static void last_syncs(int until, int *last)
             last[recorded.op[i].node] = i;
 }
 
-/* What is left of the first `until` calls. mode 0: what was synced; 1: all; else by lot. */
+/* Crashes the disk after the first `until` calls. mode 0: synced data are left; 1: all are;
+   else each by lot. */
 static void crash(disk *d, int until, int mode, uint64_t random)
 {
     int last[MOST_NODES], lost_from[MOST_NODES];

@@ -47,7 +47,7 @@ typedef struct trial {
 
     wf_par_pipeline *pipeline; /* all ranks', made by run_trial */
 
-    /* what came of it */
+    /* the results */
     wf_error launch, of[MOST_RANKS];
     wf_error before[MOST_RANKS]; /* for `after` to put an error that it clears */
     float last_loss[MOST_RANKS];

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/hostile.h - what the tests of parsers share: a text is refused with WF_EDATA, a
- * message that names the problem, within a second of work; the peak of memory stays bounded.
+ * tests/parallel/hostile.h - what the tests of parsers share: a text is refused with WF_EDATA,
+ * a message that names the problem, within a second of work; the peak of memory stays bounded.
  */
 #ifndef WF_TESTS_PARALLEL_HOSTILE_H
 #define WF_TESTS_PARALLEL_HOSTILE_H
@@ -22,7 +22,8 @@ static inline double peak_bytes(void)
     return (double)usage.ru_maxrss * 1024;
 }
 
-/* `status` and `error` of something that had to be refused, since `start`, for the reason `why`. */
+/* `status` and `error` of something that had to be refused, since `start`, for the reason
+   `why`. */
 static inline void refused(const char *what, wf_status status, const wf_error *error,
                            const char *why, double start)
 {

@@ -33,9 +33,9 @@ typedef struct training {
     void (*change)(wf_nn_gpt *model); /* makes it another one than its config says; or NULL */
     const wf_par_rule *plan;          /* NULL: wf_par_gpt_plan */
     wf_status (*parallelize)(wf_par *par, wf_nn_module *model); /* in place of wf_par_plan */
-    wf_par_pipeline_options
-        pipeline; /* has a schedule: its stages are trained; model, input and, where it has none, loss are
-                     filled in */
+    /* has a schedule: its stages are trained; model, input and, where it has none, loss are
+       filled in */
+    wf_par_pipeline_options pipeline;
 
     /* on every rank; step 0 is before the first one. NULL: nobody watches */
     wf_status (*watch)(struct training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
@@ -46,11 +46,11 @@ typedef struct training {
     float loss[MAX_STEPS];
     double grad_norm[MAX_STEPS];
     uint64_t digest;
-    char inexact[WF_INEXACT]; /* what wf_par_inexact says, or "" */
+    char inexact[WF_INEXACT]; /* the text of wf_par_inexact, or "" */
 } training;
 
-/* Sequences that count up by 1 to 7, with a wrong token here and there; self is NULL, or how long
-   they are. */
+/* Sequences that count up by 1 to 7, with a wrong token here and there; self is NULL, or how
+   long they are. */
 static inline wf_status count_up(void *self, int64_t step, int64_t first, int64_t count,
                                  void *const *field, wf_error *error)
 {
@@ -98,14 +98,14 @@ static inline training new_training(model_kind kind, int64_t kv_heads, int64_t g
         .steps = 1};
 }
 
-/* What a rank does with the trainer of a run; the part's arg is the test's own. */
+/* A test's work on each rank with the trainer of a run; the part's arg is the test's own. */
 typedef struct trainer_test {
     const training *t;
     wf_status (*work)(part *p, wf_par_trainer *trainer);
     void *arg;
 } trainer_test;
 
-/* What a run does with a model before it is made real. */
+/* Prepares a model before it is materialized. */
 static inline wf_status prepare(const training *t, wf_par *par, wf_nn_gpt *gpt)
 {
     wf_nn_module *model = &gpt->base;

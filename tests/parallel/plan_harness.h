@@ -1,4 +1,5 @@
-/* tests/parallel/plan_harness.h - plans of a training run, and whether the run's report is the same to the byte. */
+/* tests/parallel/plan_harness.h - plans of a training run, and whether the run's report is the
+   same to the byte. */
 #ifndef WF_TESTS_PARALLEL_PLAN_HARNESS_H
 #define WF_TESTS_PARALLEL_PLAN_HARNESS_H
 
@@ -11,7 +12,7 @@ typedef struct reports {
     wf_par_report of[MAX_RANKS];
 } reports;
 
-/* Of the second step, as gpt_train reports it. */
+/* Reports the second step, as gpt_train does. */
 static inline wf_status report_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                                     int step)
 {

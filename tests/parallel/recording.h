@@ -27,7 +27,7 @@ typedef struct op {
 
 /* Files and directories, by number. Node 0 is the directory of checkpoints. */
 typedef struct node {
-    char path[256]; /* where it is now, "": nowhere */
+    char path[256]; /* its path now; "": none */
     bool directory;
 } node;
 

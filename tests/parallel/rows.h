@@ -1,6 +1,6 @@
 /*
- * tests/parallel/rows.h - tables of layouts, and the promise that they are tried for: a run has the
- * bits of one rank on every one of them.
+ * tests/parallel/rows.h - tables of layouts, and the promise that they are tried for: a run has
+ * the bits of one rank on every one of them.
  *
  * A row says who holds what, and in which order it is done. What else makes a run (model,
  * optimizer, data types, device) is that of the run which is put on it.

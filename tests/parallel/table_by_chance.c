@@ -1,4 +1,5 @@
-/* tests/parallel/table_by_chance.c - tables of all schedules, lowered somehow; copies of them. */
+/* tests/parallel/table_by_chance.c - tables of all schedules, lowered somehow; copies of
+   them. */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/table_internal.h"
 #include "tests/parallel/table_mutants.h"

@@ -1,4 +1,5 @@
-/* tests/parallel/table_executor.c - rows as programs: compute actions, and ranks that take turns by chance. */
+/* tests/parallel/table_executor.c - rows as programs: compute actions, and ranks that take
+   turns by chance. */
 #include "tests/parallel/table_executor_internal.h"
 #include <stddef.h>
 #include <string.h>
@@ -9,8 +10,8 @@ static uint64_t parameters(const machine *m, int s)
     return m->facts.resident && !m->stage[s].gathered ? 0 : (uint64_t)s + 1;
 }
 
-/* Whether a (stage, micro-batch) can take something of a neighbour: made by the same rank, come by message,
-   or in a table without messages made by another rank. */
+/* Returns whether a (stage, micro-batch) can take a neighbour's result: made by the same rank,
+   come by message, or, in a table without messages, made by another rank. */
 static outcome take(const machine *m, int rank, int neighbour, bool made, bool came)
 {
     if (rank_of(m, neighbour) == rank)
@@ -82,7 +83,7 @@ static outcome weights(machine *m, int rank, int s, int first, int last)
     return DONE;
 }
 
-/* What is kept between F and I is made again, once. */
+/* Recomputes the values that are kept between F and I, once. */
 static outcome forward_again(machine *m, int s, int micro)
 {
     node *n = &m->has.node[s][micro];

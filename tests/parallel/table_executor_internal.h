@@ -14,9 +14,9 @@ enum {
 
 typedef enum outcome { DONE, WAITS, WRONG } outcome;
 
-/* What there is of a (stage, micro-batch). Numbers are 0 until they are made. */
+/* The values of a (stage, micro-batch). Numbers are 0 until they are made. */
 typedef struct node {
-    bool input, above; /* what comes from the stages before and behind it has come by message */
+    bool input, above; /* the messages of the stages before and after it have come */
     bool forward, again, inputs, weights, taken; /* taken: its gradient, by a reduction */
     uint64_t x, h, y, dy, dx, dw; /* h: what F keeps for I and W, and R makes again */
 } node;
@@ -34,7 +34,7 @@ typedef struct queue {
     message sent[MESSAGES], asked[MESSAGES];
 } queue;
 
-/* What compute actions change. */
+/* The state that compute actions change. */
 typedef struct activations {
     node node[STAGES][MICRO];
     int live[RANKS], peak;
@@ -50,7 +50,7 @@ struct machine {
     wf_pipe_shape shape;
     wf_pipe_facts facts;
     executor_meeting *meet;
-    void *meeting; /* what that knows */
+    void *meeting; /* the own state of `meet` */
     execution told;
     int64_t next[RANKS];
     activations has, before;
@@ -58,7 +58,7 @@ struct machine {
         bool gathered, reducing, updated;
         int first, last;              /* micro-batches of the reduction that has begun */
         uint64_t on_the_way, reduced; /* its sum; those of all that have ended */
-        uint64_t tied;                /* what the other end of a tie adds */
+        uint64_t tied;                /* the sum that the other end of a tie adds */
         uint64_t update;
     } stage[STAGES];
     bool at_tie[RANKS], tied[RANKS], at_norm[RANKS], normed[RANKS];
@@ -89,7 +89,8 @@ outcome executor_go_on(machine *m, int rank);
 /* Meetings by the queues of one machine, in which all ranks are. */
 outcome executor_meet(machine *m, int rank, const wf_pipe_action *a);
 
-/* The message that an action begins or ends, and its ranks; false: there cannot be such a one. */
+/* The message that an action begins or ends, and its ranks; false: there cannot be such a
+   one. */
 typedef struct delivery {
     message what;
     int from, to; /* ranks */
@@ -107,7 +108,8 @@ uint64_t executor_gradient(const machine *m, int stage);
 bool executor_has_tie(const machine *m, int rank);
 uint64_t executor_norm_of(const machine *m, int rank);
 
-/* Whether the stages of a rank (-1: of all) have what a rank alone comes to. */
+/* Returns true where the stages of a rank (-1: of all) have the values that a single rank
+   computes. */
 bool executor_stages_end_right(const machine *m, int rank);
 
 #endif

@@ -1,5 +1,5 @@
-/* tests/parallel/table_executor_steps.c - what ranks do together: messages, gathers, reductions, the end of a
-   step, and what a rank alone would come to. */
+/* tests/parallel/table_executor_steps.c - what ranks do together: messages, gathers,
+   reductions, the end of a step, and what a rank alone would come to. */
 #include "tests/parallel/table_executor_internal.h"
 
 bool executor_same_message(const message *a, const message *b)
@@ -131,7 +131,8 @@ static uint64_t sum(const machine *m, int stage, int first, int last)
     return all;
 }
 
-/* Ranks that share the data round what they have added in a group, so other groups give other bits. */
+/* Ranks that share the data round what they have added in a group, so other groups give other
+   bits. */
 static uint64_t over_ranks(uint64_t group)
 {
     return mix(group, 1);

@@ -32,7 +32,8 @@ static void move(wf_pipe_row *row, int64_t from, int64_t to)
     row->action[to] = a;
 }
 
-/* Where the first action of a kind, stage and micro-batch stands behind a place; -1: nowhere. */
+/* Returns the index, after a given one, of the first action of a kind, stage and micro-batch;
+   -1: there is none. */
 static int64_t find(const wf_pipe_row *row, int64_t from, int kind, int stage, int micro)
 {
     for (int64_t i = from; i < row->n; i++)
@@ -191,7 +192,7 @@ static bool sends(const wf_pipe_action *a)
     return a->kind == WF_PIPE_SEND_F || a->kind == WF_PIPE_SEND_B;
 }
 
-/* Where it goes, if there is such a stage. */
+/* Returns the rank that it is sent to; -1: there is no such stage. */
 static int peer(const wf_pipe_table *t, const wf_pipe_action *a)
 {
     int stage = a->kind == WF_PIPE_SEND_F ? a->stage + 1 : a->stage - 1;
@@ -256,7 +257,8 @@ static void group_cut(wf_pipe_table *t)
     }
 }
 
-/* The first rank waits for the stage that all others come before, and then does its first one. */
+/* The first rank waits for the stage that all others come before, and then does its first
+   one. */
 static void circle(wf_pipe_table *t)
 {
     wf_pipe_row *row = &t->row[0];

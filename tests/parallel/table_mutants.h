@@ -1,4 +1,5 @@
-/* tests/parallel/table_mutants.h - small pipeline tables, and mistakes that can be made in them. */
+/* tests/parallel/table_mutants.h - small pipeline tables, and mistakes that can be made in
+   them. */
 #ifndef WF_TESTS_PARALLEL_TABLE_MUTANTS_H
 #define WF_TESTS_PARALLEL_TABLE_MUTANTS_H
 
@@ -17,8 +18,8 @@ extern const mutation table_mutations[];
 int table_chance(int64_t n);
 void table_chance_seed(unsigned seed);
 
-/* A table of some schedule for at most 4 ranks, 2 stages of each and 6 micro-batches: of compute actions, or
-   lowered somehow, with messages that may be too few. The caller's. */
+/* A table of some schedule for at most 4 ranks, 2 stages of each and 6 micro-batches: of
+   compute actions, or lowered somehow, with messages that may be too few. The caller's. */
 wf_pipe_table *table_by_chance(void);
 
 /* Another one of the same actions, places and facts, the caller's; and whether two are. */

@@ -7,7 +7,7 @@
 
 /* A message that a rank has begun, or has had. */
 typedef struct post {
-    message what; /* what.value travels */
+    message what; /* the payload is what.value */
     wf_pending *pending;
     bool sends;
     int peer;
@@ -70,7 +70,7 @@ static post *find(thread *t, const message *what, bool sends)
     return NULL;
 }
 
-/* Whether it is the oldest of those from its peer that have not ended. */
+/* Returns true for the oldest of the posts from its peer that have not ended. */
 static bool is_next(const thread *t, const post *p)
 {
     for (const post *q = t->post; q < p; q++)
@@ -166,7 +166,7 @@ static outcome meet(machine *m, int rank, const wf_pipe_action *a)
     return d.step % 2 == 0 ? begin_message(m, t, &d) : end_message(m, t, &d);
 }
 
-/* What has begun ends, as it has to in any program; false: some was left. */
+/* Ends all messages that have begun, as any program has to; false: some were left. */
 static bool put_away(thread *t)
 {
     const wf_error cause = {WF_EINVAL, "messages are left"};

@@ -1,13 +1,13 @@
 /*
- * tests/parallel/test_anomaly.c - a loss or a gradient that is not finite ends the step on every rank, leaves
- * the model as it was, and is told by op, layer and tensor.
+ * tests/parallel/test_anomaly.c - a loss or a gradient that is not finite ends the step on
+ * every rank, leaves the model as it was, and is told by op, layer and tensor.
  */
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "tests/parallel/failing_run.h"
 #include <math.h>
 
-/* Of plain ops, which take any gradient. */
+/* A loss of plain ops, which take any gradient. */
 static wf_tensor *plain_loss(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_nn_gpt *m = (wf_nn_gpt *)model;

@@ -1,10 +1,12 @@
 /*
- * tests/parallel/test_any_dp.c - any number of data-parallel ranks has the bits of one for any batch, where ranks add
- * single sequences: micro-batches of 1, whose gradients are reduced in each micro-step. Losses, norms of
- * gradients and digests are those of one rank that takes the global batch in one micro-step.
+ * tests/parallel/test_any_dp.c - any number of data-parallel ranks has the bits of one for any
+ * batch, where ranks add single sequences: micro-batches of 1, whose gradients are reduced in
+ * each micro-step. Losses, norms of gradients and digests are those of one rank that takes the
+ * global batch in one micro-step.
  *
- * Any number of micro-steps does too, where they are what is summed first. Layouts beside these say that they are not
- * exact (test_inexact.c), and have other bits, so that equality here says something.
+ * Any number of micro-steps does too, where they are what is summed first. Layouts beside these
+ * say that they are not exact (test_inexact.c), and have other bits, so that equality here says
+ * something.
  */
 #include "tests/parallel/checkpoint_harness.h"
 #include <math.h>
@@ -61,8 +63,8 @@ static const row of_28[] = {
      .sequence_parallel = true},
 };
 
-/* Micro-steps that are no nodes of the tree over the batch, whose gradients are added one by one; most have ranks without a
-   sequence in the last one. */
+/* Micro-steps that are no nodes of the tree over the batch, whose gradients are added one by
+   one; most have ranks without a sequence in the last one. */
 static const row of_10[] = {
     {"full_shard", .tp = 1, .dp = 3, .micro = 1, .prefetch = 1},
     {"shard_grad_op", .tp = 2, .dp = 4, .micro = 1, .sequence_parallel = true},
@@ -97,7 +99,7 @@ static const table tables[] = {{12, ROWS_OF(of_12)}, {6, ROWS_OF(of_6)},   {20, 
 
 enum { TABLES = sizeof tables / sizeof tables[0] };
 
-/* What is tried in other ways, too: sums over ranks, and gradients one by one. */
+/* The tables that are tried in other ways, too: sums over ranks, and gradients one by one. */
 static const table some[] = {{12, of_12, 10}, {10, ROWS_OF(of_10)}};
 
 enum { SOME = sizeof some / sizeof some[0] };
@@ -238,7 +240,8 @@ static bool count_down(void *left)
     return --*(int *)left < 0;
 }
 
-/* The mean loss over three other batches, of rank 0; between two steps. One that is stopped is no number, and leaves nothing. */
+/* The mean loss over three other batches, of rank 0; between two steps. One that is stopped is
+   no number, and leaves nothing. */
 static wf_status validated(part *p, wf_par_trainer *trainer)
 {
     training *t = p->arg;

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_axes_by_name.c - meshes whose axes have names of their own, tensor parallelism
- * over any of them, and sharding module by module: the bits of one rank on each, and a clear error for
- * what cannot be meant.
+ * tests/parallel/test_axes_by_name.c - meshes whose axes have names of their own, tensor
+ * parallelism over any of them, and sharding module by module: the bits of one rank on each,
+ * and a clear error for what cannot be meant.
  */
 #include "tests/parallel/parallel_harness.h"
 
@@ -12,7 +12,7 @@ static wf_status shard(wf_par *par, wf_nn_module *model, const char *pattern, co
                         &(wf_par_shard_options){.strategy = strategy, .prefetch = 1});
 }
 
-/* What torchtitan does: tensor parallelism, then blocks, then the root. */
+/* Shards in torchtitan's order: tensor parallelism, then blocks, then the root. */
 static wf_status blocks_and_root(wf_par *par, wf_nn_module *model)
 {
     GOOD(wf_par_tensor(par, model, "tp", wf_par_gpt_plan));
@@ -116,7 +116,7 @@ static void test_micro_steps(void)
     digests_equal(GPT2, 1, WF_PAR_LOCAL);
 }
 
-/* What a unit holds follows from its own strategy. */
+/* Checks that the memory of a unit follows from its own strategy. */
 static wf_status unit_sizes(part *p)
 {
     wf_rank *rank = p->rank;

@@ -149,8 +149,8 @@ static wf_status open_first(const char *dir, wf_rank *rank, wf_par_checkpoint **
     return rank->error.code;
 }
 
-/* A run that has evaluated has copies of its parameters, in part gathered: what is loaded then is
-   what it goes on with, and not those. */
+/* A run that has evaluated has copies of its parameters, in part gathered: what is loaded then
+   is what it goes on with, and not those. */
 static wf_status load_in_mid_run(part *p, wf_par_trainer *trainer)
 {
     const char *dir = p->arg;
@@ -212,7 +212,7 @@ static void loading_makes_copies_anew(void)
     }
 }
 
-/* What is made real again has nothing of what was gathered before. */
+/* A model that is materialized again keeps nothing of its earlier gathers. */
 static wf_status real_again(part *p)
 {
     wf_rank *rank = p->rank;
@@ -276,8 +276,8 @@ static wf_status measure(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mod
     return WF_OK;
 }
 
-/* A model of many units, which a bucket of 25 MiB is little of too: what one of them has in passing
-   is under 1 %. */
+/* A model of many units, which a bucket of 25 MiB is little of too: what one of them has in
+   passing is under 1 %. */
 static void formula(const char *strategy, wf_dtype reduce, int n, double parameters,
                     double gradients)
 {

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_borders.c - what a plan says of the borders between the steps of a chain is what
- * hooks see in the run: shapes, types and layouts of tensors and gradients, whether there is a gradient,
- * the numbers of uses of parameters, and work.
+ * tests/parallel/test_borders.c - what a plan says of the borders between the steps of a chain
+ * is what hooks see in the run: shapes, types and layouts of tensors and gradients, whether
+ * there is a gradient, the numbers of uses of parameters, and work.
  */
 #include "nn/pass.h"
 #include "parallel/pipeline/split.h"
@@ -10,7 +10,7 @@
 
 enum { RANKS = 8, LAYERS = 3, STEPS = LAYERS + 2, USES = 128 };
 
-/* What a rank of the run sees. */
+/* The borders that a rank of the run sees. */
 typedef struct sight {
     wf_par_carried border[STEPS];
     int64_t base, uses;
@@ -238,7 +238,8 @@ static void frozen_below(void)
     wf_par_borders_free(&found);
 }
 
-/* The tied table is used by the first step and by the head; numbers ascend over the whole model. */
+/* The tied table is used by the first step and by the head; numbers ascend over the whole
+   model. */
 static void tied_uses(void)
 {
     int64_t of_table = 0, next = 0;
@@ -259,7 +260,8 @@ static void tied_uses(void)
     wf_par_borders_free(&found);
 }
 
-/* Work of a plan cuts a chain: with a vocabulary as dear as blocks, the last stage has less of them. */
+/* Work of a plan cuts a chain: with a vocabulary as dear as blocks, the last stage has less of
+   them. */
 static void cut_by_work(void)
 {
     training t = training_of(GPT2, 1, 1, false);

@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_check_expressions.c - wf_check_op over ops by expression: an application's, one whose
- * gradient is wrong, and each row of kernels/expressions.def that is an op with its gradient.
+ * tests/parallel/test_check_expressions.c - wf_check_op over ops by expression: an
+ * application's, one whose gradient is wrong, and each row of kernels/expressions.def that is
+ * an op with its gradient.
  */
 #include "kernels/elementwise.h"
 #include "kernels/ops.h"

@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_check_op.c - wf_check_op passes what is right, and finds ops that are wrong on
- * purpose: in their gradient, in their kernel, in the order of a sum, in what their signature claims.
+ * tests/parallel/test_check_op.c - wf_check_op passes what is right, and finds ops that are
+ * wrong on purpose: in their gradient, in their kernel, in the order of a sum, in what their
+ * signature claims.
  */
 #include "core/numerics/tree.h"
 #include "core/tensor.h"
@@ -9,8 +10,8 @@
 #include "tests/harness.h"
 #include <string.h>
 
-/* y[r] = sum_k x[r, k]^2, whose gradient is 2 x dy: the sum in double, in chunks and a tree, or as one
-   chain. */
+/* y[r] = sum_k x[r, k]^2, whose gradient is 2 x dy: the sum in double, in chunks and a tree, or
+   as one chain. */
 static wf_status squares_reference(const wf_call *call, void *workspace)
 {
     const double *x = call->in[0]->data;
@@ -242,8 +243,8 @@ static void what_is_wrong(void)
     finds(squares_op(chunked, NULL), false, "squares: no output has a gradient");
 }
 
-/* y = x + x[first of the row], a row of which may not be split, though the signature says so; its gradient, the sum
-   of a row, is refused where the row is. */
+/* y = x + x[first of the row], a row of which may not be split, though the signature says so;
+   its gradient, the sum of a row, is refused where the row is. */
 #define FIRSTS(name, type, y_of)                                                               \
     static wf_status name(const wf_call *call, void *workspace)                                \
     {                                                                                          \

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_checkpoint.c - a run that is saved, and gone on with on another layout, ends
- * with the digest of one that was never stopped.
+ * tests/parallel/test_checkpoint.c - a run that is saved, and gone on with on another layout,
+ * ends with the digest of one that was never stopped.
  *
  * Nothing divides: 12 heads, 3 key-value heads, a vocabulary of 257; gpt2 has a tied embedding,
  * dropout, several micro-steps and a parameter that is frozen.
@@ -70,7 +70,7 @@ static void resume(const row *from, const row *to, wf_par_save_options how, bool
     remove_directory(dir);
 }
 
-/* Of the pairs that a sanitizer sees. */
+/* A sanitizer sees every STRIDE-th pair. */
 enum { STRIDE = UNDER_THREAD_SANITIZER ? 59 : 23 };
 
 static void resume_pairs(bool sgd, bool async, int stride)
@@ -142,7 +142,8 @@ static void full(void)
                whole.digest);
 }
 
-/* A tensor of more bytes than are read at a time is summed whole, by those who write it and by those who verify it. */
+/* A tensor of more bytes than are read at a time is summed whole, by those who write it and by
+   those who verify it. */
 static void large_tensors(void)
 {
     for (wf_par_checkpoint_kind kind = WF_PAR_SAVE_SHARDED; kind <= WF_PAR_SAVE_FULL; kind++) {
@@ -178,7 +179,8 @@ static void local(void)
                whole.digest);
 }
 
-/* Layouts that do not nest in the chunks: the values that are loaded are still the ones saved. */
+/* Layouts that do not nest in the chunks: the values that are loaded are still the ones
+   saved. */
 static void inexact(void)
 {
     static const row odd[] = {{"full_shard", .tp = 3, .dp = 1},
@@ -229,7 +231,8 @@ static void refused(void)
     remove_directory(dir);
 }
 
-/* What one tensor adds to the digest, read back as a program that is no trainer reads it. */
+/* Returns the part of one tensor in the digest, read back as a program reads it that is no
+   trainer. */
 static uint64_t digest_of(wf_par_checkpoint *c, wf_par_checkpoint_reader *reader, int64_t i)
 {
     wf_par_saved_tensor t = wf_par_checkpoint_tensor(c, i);

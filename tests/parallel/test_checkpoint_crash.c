@@ -1,8 +1,8 @@
 /*
- * tests/parallel/test_checkpoint_crash.c - the machine stops at any moment of a save: every file
- * call of a save on 4 ranks is recorded, and the disk is put together as it may be afterwards
- * (recorded_files.h). In each such state the old checkpoint or the new one is whole, and it is the
- * new one as soon as the save has returned.
+ * tests/parallel/test_checkpoint_crash.c - the machine stops at any moment of a save: every
+ * file call of a save on 4 ranks is recorded, and the disk is put together as it may be
+ * afterwards (recorded_files.h). In each such state the old checkpoint or the new one is whole,
+ * and it is the new one as soon as the save has returned.
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "core/numerics/bits.h"

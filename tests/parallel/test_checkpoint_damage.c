@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_checkpoint_damage.c - what is damaged is refused: bits flip, files are cut,
- * lost, swapped and mixed.
+ * tests/parallel/test_checkpoint_damage.c - what is damaged is refused: bits flip, files are
+ * cut, lost, swapped and mixed.
  */
 #include "core/numerics/bits.h"
 #include "tests/parallel/checkpoint_trial.h"

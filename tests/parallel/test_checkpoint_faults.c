@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_checkpoint_faults.c - whatever call fails, an old checkpoint or a new one is
- * there as a whole: the k-th file call of a save fails, for every k.
+ * tests/parallel/test_checkpoint_faults.c - whatever call fails, an old checkpoint or a new one
+ * is there as a whole: the k-th file call of a save fails, for every k.
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "kernels/ops.h"
@@ -14,7 +14,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
-/* What a table of file calls does at its call number `at` of some kind. */
+/* A fault of a table of file calls, at its call number `at` of some kind. */
 typedef enum fault { ANY_EIO, WRITE_ENOSPC, SYNC_EIO, RENAME_EIO, CLOSE_EIO, FAULTS } fault;
 
 typedef struct faults {
@@ -121,8 +121,8 @@ static wf_file_calls faulty_files(faults *f)
                            .self = f};
 }
 
-/* The step of the checkpoint that a run would go on from, every byte of it checked; -1: none. It is in
-   its place, and not what a save has put aside. */
+/* The step of the checkpoint that a run would go on from, every byte of it checked; -1: none.
+   It is in its place, and not what a save has put aside. */
 static int64_t usable(const char *dir)
 {
     wf_error error = {WF_OK, ""};
@@ -175,7 +175,8 @@ static bool left_over(const char *dir)
     return left;
 }
 
-/* Whether a text asks for as many bytes as the checkpoint that is there has in all its files. */
+/* Returns true where a text asks for as many bytes as all files of the existing checkpoint
+   have. */
 static bool asks_enough(const char *dir, const char *text)
 {
     const char *number = strstr(text, " bytes are needed in all");

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_checkpoint_folder.c - what else may lie in a directory of checkpoints: links
- * that lead elsewhere, what was left by runs that were killed, what was replaced, and what cannot be
- * read.
+ * tests/parallel/test_checkpoint_folder.c - what else may lie in a directory of checkpoints:
+ * links that lead elsewhere, what was left by runs that were killed, what was replaced, and
+ * what cannot be read.
  */
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>

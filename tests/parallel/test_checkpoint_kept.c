@@ -1,5 +1,5 @@
-/* tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those of a run
-   that was given up, of one that went back, and where a directory cannot be read. */
+/* tests/parallel/test_checkpoint_kept.c - which steps a saver deletes and which it keeps: those
+   of a run that was given up, of one that went back, and where a directory cannot be read. */
 #include "parallel/checkpoint/saver_internal.h"
 #include "tests/parallel/checkpoint_folder.h"
 #include <errno.h>
@@ -59,7 +59,8 @@ static void a_run_that_was_given_up_stays(void)
     remove_directory(dir);
 }
 
-/* What a run has saved before it went back belongs to it, and is older than all that it keeps. */
+/* Checkpoints of a run from before it went back belong to it, and are older than all that it
+   keeps. */
 static wf_status go_back(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 {
     wf_par_saver *saver =
@@ -83,8 +84,8 @@ static void a_run_that_goes_back_keeps_the_new(void)
     remove_directory(dir);
 }
 
-/* What lies behind the step that a run went back to is deleted before what lies in front of it, however near it is: the lowest of it
-   first. */
+/* Checkpoints after the step that a run went back to are deleted before those in front of it,
+   however near: the lowest of them first. */
 static wf_status go_back_a_little(trial *t, wf_rank *rank, wf_par_trainer *trainer)
 {
     wf_par_saver *saver =

@@ -8,7 +8,7 @@
 
 enum { WIDTH_HERE = 768, LONGEST_ROW = 4 * WIDTH_HERE * (int)sizeof(float) };
 
-/* Of one rank's save. */
+/* The work of one rank's save. */
 typedef struct work {
     int64_t pieces;       /* it writes so many */
     int64_t header, data; /* bytes of its file */

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_checkpoint_slow.c - a disk may be as slow as it likes: a rank that saves or
- * loads, a checkpoint or a model, or reads data for longer than a stall may last does not stall, and
- * its checkpoint is not lost.
+ * tests/parallel/test_checkpoint_slow.c - a disk may be as slow as it likes: a rank that saves
+ * or loads, a checkpoint or a model, or reads data for longer than a stall may last does not
+ * stall, and its checkpoint is not lost.
  */
 #include "parallel/checkpoint/saver_internal.h"
 #include "parallel/models/gpt/pretrained_internal.h"
@@ -25,8 +25,8 @@ static void nap(_Atomic bool *once)
         nanosleep(&(struct timespec){.tv_nsec = (long)(1.3 * limit * 1e9)}, NULL);
 }
 
-/* A model is exported through the system's own calls, so these stand before the C library's: rank 0 removes
-   before it creates, and renames when it publishes. */
+/* A model is exported through the system's own calls, so these stand before the C library's:
+   rank 0 removes before it creates, and renames when it publishes. */
 static struct {
     _Atomic bool remove, rename, sync;
 } export_calls;
@@ -155,7 +155,7 @@ static void run(wf_status (*rank_main)(wf_rank *, void *), trial *t, slow *s)
     char dir[64];
     wf_error error = {WF_OK, ""};
 
-    if (UNDER_SANITIZER) /* where all else is that slow too */
+    if (UNDER_SANITIZER) /* all else is that slow there, too */
         return;
     fresh_directory(dir);
     t->dir = dir;

@@ -14,13 +14,14 @@
  * 2019). With sequence parallelism each of the 2 (2 L + 1) is an all-gather and a
  * reduce-scatter, one of them forward and one backward, and what a linear took in is gathered
  * again for the gradient of its weight (Korthikanti et al. 2022): 2 gathers in backward per
- * block more, but none for the head, whose gradients are made with the loss. New are the gather of gpt2's position rows, and one all-reduce of
- * all vectors' gradients together. Where the cuts of heads and key-value heads miss each other,
- * a block gathers k and v together and scatters the sum of their gradients.
+ * block more, but none for the head, whose gradients are made with the loss. New are the gather
+ * of gpt2's position rows, and one all-reduce of all vectors' gradients together. Where the
+ * cuts of heads and key-value heads miss each other, a block gathers k and v together and
+ * scatters the sum of their gradients.
  *
  * Over replicate, per step: an all-reduce of the loss, one of each bucket of gradients (25 MiB:
- * here one). Over the world: one agreement on the gradient's norm and on what ranks do, messages up a binary
- * tree of ranks and a broadcast.
+ * here one). Over the world: one agreement on the gradient's norm and on what ranks do,
+ * messages up a binary tree of ranks and a broadcast.
  *
  * Bytes are those received by all ranks together: of a tensor of n bytes over t ranks an
  * all-gather and a reduce-scatter take (t - 1) n, an all-reduce twice that. Whoever holds which
@@ -70,7 +71,7 @@ static int64_t bytes_of(int64_t floats)
     return floats * (int64_t)sizeof(float);
 }
 
-/* Whether some rank's query heads use key-value heads that it does not hold. */
+/* Returns true where some rank's query heads use key-value heads that it does not hold. */
 static bool groups_miss(const training *t)
 {
     int64_t heads = t->model.heads, kv = t->model.kv_heads, tp = t->layout.tp;

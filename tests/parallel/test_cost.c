@@ -1,4 +1,5 @@
-/* tests/parallel/test_cost.c - what collectives and stages take on a machine, against figures worked out by hand. */
+/* tests/parallel/test_cost.c - what collectives and stages take on a machine, against figures
+   worked out by hand. */
 #include "parallel/simulate/cost.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -12,7 +13,8 @@ static const wf_sim_machine machine = {.rate[WF_BF16] = 1000,
                                        .inside = {100, 1},
                                        .network = {10, 3}};
 
-/* All but a rank's own part passes its link inside a host; between hosts all but the host's own part, over the links of all members there. */
+/* All but a rank's own part passes its link inside a host; between hosts all but the host's own
+   part, over the links of all members there. */
 static void collectives(void)
 {
     static const struct {

@@ -1,7 +1,8 @@
 /*
- * tests/parallel/test_deferred.c - gradients of weights that are deferred to a walk of their own have the bits of
- * a whole backward pass: under every strategy, whose units are gathered and released in the first walk
- * and give their gradients in the second, and where modules are recomputed.
+ * tests/parallel/test_deferred.c - gradients of weights that are deferred to a walk of their
+ * own have the bits of a whole backward pass: under every strategy, whose units are gathered
+ * and released in the first walk and give their gradients in the second, and where modules are
+ * recomputed.
  *
  * The trainer's wf_backward is this test's, which makes two walks of it.
  */
@@ -37,7 +38,7 @@ static const row rows[] = {
 enum { ROWS = sizeof rows / sizeof *rows };
 
 static bool deferring;
-static atomic_llong all_flops, weights_flops; /* what backward passes computed */
+static atomic_llong all_flops, weights_flops; /* the FLOPs of backward passes */
 static _Thread_local bool walking;
 
 wf_status __real_wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights);
@@ -76,8 +77,8 @@ static training make_training(model_kind kind)
     return t;
 }
 
-/* The fused head makes its gradients in forward, and attention has no weights: so a third of the work
-   waits, and less where forward runs again. */
+/* The fused head makes its gradients in forward, and attention has no weights: so a third of
+   the work waits, and less where forward runs again. */
 static void same_bits_as_whole(training whole)
 {
     deferring = false;

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_dtype.c - activations stored as bf16: one digest over layouts, strategies,
- * micro-steps and recomputation (another than that of f32), the losses of f32 nearly, and half of
- * the bytes where whole tensors move.
+ * tests/parallel/test_dtype.c - activations stored as bf16: one digest over layouts,
+ * strategies, micro-steps and recomputation (another than that of f32), the losses of f32
+ * nearly, and half of the bytes where whole tensors move.
  */
 #include "parallel/train/report.h"
 #include "tests/parallel/rows.h"

@@ -3,7 +3,8 @@
  * small GPT-2 and a small Llama have the loss bits of one rank at every step, and its digest.
  *
  * Nothing divides: 12 heads on 8 ranks, 3 and 4 key-value heads on 4 and 8, a vocabulary of
- * 257. scripts/proofs/exactness.py runs all layouts. So that equality says something, the same runs
+ * 257. scripts/proofs/exactness.py runs all layouts. So that equality says something, the same
+ *      runs
  * with exactness off must differ, and the loss must fall.
  */
 #include "tests/parallel/rows.h"
@@ -27,8 +28,8 @@ static const row rows[] = {
     {.tp = 8, .dp = 4, .micro = 1, .sequence_parallel = true, .threads = 1},
 };
 
-/* Every layout once; a part of them, the last and largest among it, where that has been done with
-   other settings or a sanitizer makes it slow. */
+/* Every layout once; a part of them, the last and largest among it, where that has been done
+   with other settings or a sanitizer makes it slow. */
 enum { ROWS = sizeof rows / sizeof rows[0], FEW = UNDER_SANITIZER ? 4 : 2 };
 enum { MOST = UNDER_SANITIZER ? 3 : 1 };
 
@@ -79,8 +80,8 @@ static void llama_noisy(void)
     compare_rows(LLAMA, 4, true);
 }
 
-/* In a block's mlp a norm of every head, as models have one of queries and keys: its gain is summed
-   over tokens and heads, and tensor parallelism splits the heads. */
+/* In a block's mlp a norm of every head, as models have one of queries and keys: its gain is
+   summed over tokens and heads, and tensor parallelism splits the heads. */
 typedef struct head_norm {
     wf_nn_module base;
     wf_nn_linear *up, *down;
@@ -137,8 +138,8 @@ static void norms_of_heads(void)
         check_rows(&one, rows + 4, ROWS - 4, FEW);
 }
 
-/* Gains of queries' and keys' norms are summed over heads that tensor parallelism splits: query heads always,
-   key-value heads in cuts of their own. */
+/* Gains of queries' and keys' norms are summed over heads that tensor parallelism splits: query
+   heads always, key-value heads in cuts of their own. */
 static void llama_normed(void)
 {
     static const row others[] = {
@@ -163,7 +164,8 @@ static void llama_normed(void)
     check_rows(&one, others, 4, UNDER_SANITIZER ? 3 : 1);
 }
 
-/* Norms of all heads' queries, and of what attention and MLP give: each rank norms all heads, and keeps its own. */
+/* Norms of all heads' queries, and of what attention and MLP give: each rank norms all heads,
+   and keeps its own. */
 static void norms_of_all_heads(void)
 {
     training one = on_row(make_training(LLAMA, 3, false), &rows[0]), apart = one;

@@ -203,8 +203,8 @@ static wf_tensor *break_all(wf_nn_module *model, const wf_par_batch *batch)
     return wf_par_gpt_loss(model, batch);
 }
 
-/* Every rank meets the same error with gathers under way, and forgets it: what is under way ends
-   in the next step, and nothing of it shows. */
+/* Every rank meets the same error with gathers under way, and forgets it: what is under way
+   ends in the next step, and nothing of it shows. */
 static void all_fail_and_go_on(void)
 {
     trial without = {.tp = 2,

@@ -1,5 +1,5 @@
-/* tests/parallel/test_files.c - whole reads and writes over calls that do less, or fail; numbers as
-   files store them; checksums. */
+/* tests/parallel/test_files.c - whole reads and writes over calls that do less, or fail;
+   numbers as files store them; checksums. */
 #include "core/files/checksum_internal.h"
 #include "parallel/formats/convert_internal.h"
 #include "core/files/folder_internal.h"
@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Calls that take one byte at a time, are interrupted every other time, and fail at the k-th. */
+/* Calls that take one byte at a time, are interrupted every other time, and fail at the
+   k-th. */
 typedef struct grudging {
     int64_t calls, fail_at;
     int reason;

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_freeze.c - frozen modules: they stay what they were, nothing is kept or moved
- * for them, and what is trained has one rank's bits on every layout.
+ * tests/parallel/test_freeze.c - frozen modules: they stay what they were, nothing is kept or
+ * moved for them, and what is trained has one rank's bits on every layout.
  */
 #include "tests/parallel/plan_harness.h"
 #include "tests/parallel/rows.h"
@@ -102,7 +102,8 @@ static void frozen_in_bf16(void)
     check_rows(&one, more, sizeof more / sizeof *more, 1);
 }
 
-/* A model of which a rank holds so much for every element of its share, at most, and all ranks together. */
+/* A model of which a rank holds so much for every element of its share, at most, and all ranks
+   together. */
 static void check_bytes(const char *strategy, const char *frozen, wf_dtype dtype, wf_dtype base,
                         double most)
 {
@@ -188,7 +189,7 @@ static wf_status thaw(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
     return wf_context_status(wf_par_context(par));
 }
 
-/* What has no master cannot be trained after all. */
+/* A parameter without a master cannot be trained after all. */
 static void thawed(void)
 {
     training t = make_training("embed");

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_gguf_read.c - headers of GGUF files: what is written is read, what is damaged is refused with
- * its name; and numbers of all types.
+ * tests/parallel/test_gguf_read.c - headers of GGUF files: what is written is read, what is
+ * damaged is refused with its name; and numbers of all types.
  */
 #include "parallel/formats/gguf_internal.h"
 #include "tests/allocations.h"
@@ -14,7 +14,8 @@ enum { TENSORS = 2, DATA = 256 };
 
 static const wf_par_gguf_text texts[] = {{"a", 1}, {"\0b", 2}, {"", 0}};
 
-/* A header with keys of every kind and two tensors, and the room of their data behind it. Owner: caller. */
+/* A header with keys of every kind and two tensors, and the room of their data behind it.
+   Owner: caller. */
 static char *written(int64_t *size)
 {
     const wf_par_gguf_key keys[] = {
@@ -96,7 +97,8 @@ static void what_is_written_is_read(void)
     free(bytes);
 }
 
-/* A file that is cut is damaged; of one that is not, more is asked for until the header is there. */
+/* A file that is cut is damaged; of one that is not, more is asked for until the header is
+   there. */
 static void cut_anywhere(void)
 {
     int64_t size;
@@ -210,7 +212,7 @@ static void no_memory(void)
     free(bytes);
 }
 
-/* What gguf 0.19 makes of a block whose byte i is 37 i + 11, with scales of some tenths. */
+/* Numbers of gguf 0.19 for a block whose byte i is 37 i + 11, with scales of some tenths. */
 static void numbers_of_all_types(void)
 {
     static const struct {

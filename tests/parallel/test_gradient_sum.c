@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_gradient_sum.c - sums over micro-steps have the bits of the midpoint tree, in whatever
- * order terms come and whichever are nothing; and a sum knows what it lacks.
+ * tests/parallel/test_gradient_sum.c - sums over micro-steps have the bits of the midpoint
+ * tree, in whatever order terms come and whichever are nothing; and a sum knows what it lacks.
  */
 #include "parallel/shard/gradient_sum_internal.h"
 #include "tests/parallel/terms.h"

@@ -1,5 +1,5 @@
-/* tests/parallel/test_hf_config.c - config.json of transformers: what is refused and how that is said, what is told of,
-   and that each family is written as itself. */
+/* tests/parallel/test_hf_config.c - config.json of transformers: what is refused and how that
+   is said, what is told of, and that each family is written as itself. */
 #include "parallel/models/gpt/hf_config_internal.h"
 #include "tests/parallel/hostile.h"
 
@@ -22,7 +22,7 @@
     ",\"rope_scaling\":{\"type\":\"longrope\",\"original_max_position_embeddings\":20,"        \
     "\"short_factor\":" short_factor ",\"long_factor\":" long_factor "}"
 
-/* What follows a good beginning, and the reason given. */
+/* Configurations, by their text after a good beginning, and the reason given. */
 static const struct {
     const char *text, *why;
 } configs[] = {
@@ -108,7 +108,8 @@ static const struct {
     {"{" LLAMA ",\"x\":[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]}", "deeper"},
 };
 
-/* Keys that no row knows are refused by name, those of an object that rows look into too; null says nothing. */
+/* Keys that no row knows are refused by name, those of an object that rows look into too; null
+   says nothing. */
 static void unknown_keys_are_refused(void)
 {
     const char text[] =
@@ -140,8 +141,8 @@ static wf_nn_gpt_config sized(const char *family)
     return model;
 }
 
-/* A family's rows say all that it has: what is written is read as the same, and by its own name, or a
-   Llama's where it has what that has. */
+/* A family's rows say all that it has: what is written is read as the same, and by its own
+   name, or a Llama's where it has what that has. */
 static void families_are_written_as_themselves(void)
 {
     const wf_hf_family *family;
@@ -162,7 +163,7 @@ static void families_are_written_as_themselves(void)
     }
 }
 
-/* What is said of a window, and the numbers of the model; of 6 layers. */
+/* Texts about windows, and the numbers of the model; of 6 layers. */
 static const struct {
     const char *text;
     int64_t window, first, skip;
@@ -226,7 +227,8 @@ static void config_of(const char *text, char config[2048])
     snprintf(config + n, 2048 - n, "}");
 }
 
-/* What is read is the model's, and is read again from what is written of it. */
+/* The windows that are read are the model's, and are read again from the file that is written
+   of it. */
 static void windows_of_layers(void)
 {
     for (size_t i = 0; i < sizeof windows / sizeof *windows; i++) {
@@ -250,7 +252,8 @@ static void windows_of_layers(void)
     }
 }
 
-/* Factors of long texts, the share of a head that turns: read by the old names of the scaling, and as written. */
+/* Factors of long texts, the share of a head that turns: read by the old names of the scaling,
+   and as written. */
 static void rotations(void)
 {
     static const char *const types[] = {"longrope", "su", "yarn"};
@@ -285,7 +288,7 @@ static void rotations(void)
     }
 }
 
-/* What no family has cannot be written as one. */
+/* A model of no family cannot be written as one. */
 static void a_model_of_no_family(void)
 {
     const wf_nn_gpt_config odd = {WF_NN_GPT2, .vocabulary = 300, .positions = 20, .layers = 1,

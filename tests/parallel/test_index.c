@@ -17,7 +17,7 @@ static const char good[] =
     "\"grain\": [16, 1], \"layout\": [[\"tp\", \"shard\"], []]}, "
     "{\"path\": \"b\", \"kinds\": [\"\"], \"shape\": [], \"grain\": [], \"layout\": []}]}";
 
-/* What is put in the place of what, and the reason given. */
+/* Hostile changes of an index: a text, its replacement, and the reason given. */
 static const struct {
     const char *from, *to, *why;
 } hostile[] = {

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7, where dp 3
- * adds sums and 3 micro-steps do, the first loss and all gradients are within 1e-5 of one rank's,
- * the loss after 30 steps within 1e-4, and the layout says why it isn't exact.
+ * tests/parallel/test_inexact.c - layouts that are not exact are right: on tp 3, 5 and 7, where
+ * dp 3 adds sums and 3 micro-steps do, the first loss and all gradients are within 1e-5 of one
+ * rank's, the loss after 30 steps within 1e-4, and the layout says why it isn't exact.
  *
  * Gradients are read off one step of plain SGD. Its learning rate is so large (2^16) that
  * rounding the parameters hides nothing of the gradient. "Within 1e-5" is the norm of the
@@ -208,8 +208,8 @@ static void llama_losses(void)
     compare_losses(LLAMA);
 }
 
-/* A plan that splits the model's width, which has one chunk: each tp has bits of its own, and says
-   so once it has run, with the tensor, the dim and the axis. */
+/* A plan that splits the model's width, which has one chunk: each tp has bits of its own, and
+   says so once it has run, with the tensor, the dim and the axis. */
 static const wf_par_style split_width = {
     .name = "split width",
     .splits = (const wf_par_split[]){{"weight", 1}, {NULL, 0}},

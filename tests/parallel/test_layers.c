@@ -1,7 +1,8 @@
 /*
- * tests/parallel/test_layers.c - layers that take sizes, in a model that is no GPT's config: bidirectional
- * attention with a head size of its own, a gelu MLP, a group of five linears; a plan made of the layers'
- * rules; hooks that look at every module. On every layout the bits of one rank without hooks.
+ * tests/parallel/test_layers.c - layers that take sizes, in a model that is no GPT's config:
+ * bidirectional attention with a head size of its own, a gelu MLP, a group of five linears; a
+ * plan made of the layers' rules; hooks that look at every module. On every layout the bits of
+ * one rank without hooks.
  */
 #include "kernels/devices.h"
 #include "kernels/ops.h"
@@ -73,7 +74,7 @@ static void make_layers(wf_nn_gpt *model)
     }
 }
 
-/* What all ranks' hooks have seen. */
+/* Passes that all ranks' hooks have counted. */
 static _Atomic int64_t forwards, backwards;
 
 static wf_tensor *see_output(void *self, wf_nn_module *m, wf_tensor *x, wf_tensor *y)

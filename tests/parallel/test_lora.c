@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_lora.c - adapters have one rank's bits on every layout: tp x dp x sequence
- * parallelism x strategies x micro-batches x pipelines, as parameters, gradients and losses.
+ * tests/parallel/test_lora.c - adapters have one rank's bits on every layout: tp x dp x
+ * sequence parallelism x strategies x micro-batches x pipelines, as parameters, gradients and
+ * losses.
  */
 #include "core/host_data.h"
 #include "tests/parallel/plan_harness.h"
@@ -84,7 +85,8 @@ static void bf16(void)
     one_digest(t);
 }
 
-/* Moments of 8 bits, in blocks that no layout cuts: factors of 16 and 24 columns, and embeddings trained whole. */
+/* Moments of 8 bits, in blocks that no layout cuts: factors of 16 and 24 columns, and
+   embeddings trained whole. */
 static void moments_of_8_bits(void)
 {
     for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -101,7 +103,8 @@ static void moments_of_8_bits(void)
     }
 }
 
-/* A base of 4 bits, whose blocks no layout cuts: rows of 24 and 96, which are no multiples of 64. */
+/* A base of 4 bits, whose blocks no layout cuts: rows of 24 and 96, which are no multiples of
+   64. */
 static void nf4(void)
 {
     for (int dtype = 0; dtype < 2; dtype++) {
@@ -113,7 +116,8 @@ static void nf4(void)
     }
 }
 
-/* What the frozen parameters of a run stand for, one behind the other, taken from one and put into another. */
+/* The numbers of a run's frozen parameters, one after the other, taken from one run and put
+   into another. */
 typedef struct base {
     float *value;
     int64_t count, nf4; /* so many numbers, and so many parameters that rest as nf4 */
@@ -211,7 +215,8 @@ static void plan_is_run(void)
         }
 }
 
-/* Sums of the elements of the parameters: those that are frozen, and both factors of adapters. */
+/* Sums of the elements of the parameters: those that are frozen, and both factors of
+   adapters. */
 typedef struct sums {
     double frozen[2], factor[2][2]; /* before and after */
 } sums;
@@ -235,7 +240,8 @@ static wf_status add_up(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mode
     return WF_OK;
 }
 
-/* Adapters begin as nothing, so that the first loss is the model's own, and are all that is trained. */
+/* Adapters begin as nothing, so that the first loss is the model's own, and are all that is
+   trained. */
 static void begins_as_the_model(void)
 {
     training t = make_training(LLAMA, "all-linear", 4), none = new_training(LLAMA, 3, BATCH);
@@ -289,7 +295,8 @@ static wf_status look_at_adapters(training *t, wf_rank *rank, wf_par *par, wf_nn
     return WF_OK;
 }
 
-/* alpha / rank or alpha / sqrt(rank), U(-1, 1) / sqrt(in), and a mask for each adapter, as PEFT has them. */
+/* alpha / rank or alpha / sqrt(rank), U(-1, 1) / sqrt(in), and a mask for each adapter, as PEFT
+   has them. */
 static void are_as_in_peft(void)
 {
     for (int rank_stabilized = 0; rank_stabilized < 2; rank_stabilized++) {

@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_lora_merge.c - adapters that become part of their weights, and the digest of the base that they are
- * for: number by number on one rank, and with its bits on every layout.
+ * tests/parallel/test_lora_merge.c - adapters that become part of their weights, and the digest
+ * of the base that they are for: number by number on one rank, and with its bits on every
+ * layout.
  */
 #include "core/host_data.h"
 #include "mesh/array/mesh.h"
@@ -37,7 +38,8 @@ static training make_training(model_kind kind, const char *targets, wf_dtype dty
     return t;
 }
 
-/* The weights and factors of a rank that has all of them, one behind the other; and how many were looked at. */
+/* The weights and factors of a rank that has all of them, one behind the other; and how many
+   were looked at. */
 typedef struct kept {
     float *value;
     int64_t linears, changed;
@@ -142,7 +144,8 @@ static wf_status merge_and_look(training *t, wf_rank *rank, wf_par *par, wf_nn_g
     return status;
 }
 
-/* Every number of every adapted weight, a factor that is zero, and a model that computes what it did before. */
+/* Every number of every adapted weight, a factor that is zero, and a model that computes what
+   it did before. */
 static void is_the_sum(void)
 {
     for (int llama = 0; llama < 2; llama++) {
@@ -159,7 +162,7 @@ static void is_the_sum(void)
     }
 }
 
-/* What comes behind it, losses, weights and moments, has the bits of one rank. */
+/* Losses, weights and moments after a merge have the bits of one rank. */
 static void on_layouts(void)
 {
     static const char *const targets[] = {"all-linear", "q,v,down"};
@@ -214,7 +217,7 @@ static wf_status merge_between(training *t, wf_rank *rank, wf_par *par, wf_nn_gp
     return WF_OK;
 }
 
-/* What a pass has left gathered or stored as bf16 is not what the next one computes with. */
+/* Tensors that a pass has left gathered or stored as bf16 are not used by the next one. */
 static void between_passes(void)
 {
     for (int i = 0; i < ROWS; i++) {
@@ -239,7 +242,8 @@ static wf_status read_digests(wf_par *par, wf_nn_gpt *model, uint64_t of[2])
     return status == WF_OK ? wf_par_lora_base(par, model, WF_BF16, &of[1]) : status;
 }
 
-/* One number of a weight of block 0, and back; then that weight and its twin of block 1 change places. */
+/* One number of a weight of block 0, and back; then that weight and its twin of block 1 change
+   places. */
 static wf_status change(digests *d, wf_par *par, wf_nn_gpt *model)
 {
     int64_t count = 0;
@@ -292,7 +296,8 @@ static digests digests_of(training t, bool change_it)
     return d;
 }
 
-/* It is of what is frozen alone, so that training leaves it; and of every number and its place. */
+/* It is of what is frozen alone, so that training leaves it; and of every number and its
+   place. */
 static void base_is_what_is_frozen(void)
 {
     training t = make_training(LLAMA, "all-linear", WF_F32), other = t;

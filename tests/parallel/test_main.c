@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_main.c - a program's main: the ranks of a mesh run its function, and how they end
- * is one line on stderr and an exit status.
+ * tests/parallel/test_main.c - a program's main: the ranks of a mesh run its function, and how
+ * they end is one line on stderr and an exit status.
  */
 #include "parallel/main.h"
 #include "core/op.h"
@@ -191,7 +191,8 @@ static wf_status stall(wf_par *par, void *arg)
     return wf_barrier(wf_mesh_world(wf_par_mesh(par)), &(wf_error){WF_OK, ""});
 }
 
-/* How a program of its own process ends, by a signal below 0, and what it says. */
+/* Runs a program in a process of its own; returns its exit status, below 0 a signal, with its
+   output. */
 static int run_child(wf_status (*function)(wf_par *, void *), int argc, char **argv)
 {
     int out[2], status = 0;
@@ -224,7 +225,8 @@ static void says(const char *words)
         printf("\n    not said: %s\n    %s\n", words, said);
 }
 
-/* What a user's code does wrong is told with rank, step, op and module; a sanitizer tells it in its own words. */
+/* A crash in a user's code is reported with rank, step, op and module; a sanitizer reports it
+   in its own words. */
 static void crashes(void)
 {
     if (UNDER_SANITIZER)

@@ -1,12 +1,13 @@
 /*
- * tests/parallel/test_masked.c - rows of unequal length: targets of -1 are not trained on, every other token weighs
- * alike over the whole global batch, and no layout or micro-batch changes a bit of that.
+ * tests/parallel/test_masked.c - rows of unequal length: targets of -1 are not trained on,
+ * every other token weighs alike over the whole global batch, and no layout or micro-batch
+ * changes a bit of that.
  */
 #include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = 3 };
 
-/* How many targets a sequence has: from none to all. */
+/* Returns the number of targets of a sequence: from none to all. */
 static int64_t length_of(int64_t step, int64_t sequence)
 {
     return (step * 5 + sequence * 7) % (TOKENS + 1);
@@ -118,7 +119,7 @@ static wf_status count_all(void *self, int64_t step, int64_t *count, wf_error *e
     return WF_OK;
 }
 
-/* Where all tokens count, to say so changes nothing; where others do, much. */
+/* Counting all tokens changes nothing where all count; where others do, much. */
 static void all_of_them(void)
 {
     const wf_par_data said = {.read = count_up, .counted = count_all};
@@ -149,7 +150,8 @@ static wf_status read_none(void *self, int64_t step, int64_t first, int64_t coun
     return status;
 }
 
-/* A step with nothing to learn has no loss, which is NaN, and gradients of 0. It is no error. */
+/* A step with nothing to learn has no loss, which is NaN, and gradients of 0. It is no
+   error. */
 static void nothing_counts(void)
 {
     const wf_par_data none = {.read = read_none, .counted = count_none};

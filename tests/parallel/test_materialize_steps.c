@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_materialize_steps.c - some steps of a chain made real: they take their parameters'
- * bytes, all else stays fake, and the digests of the stages are those of the whole model.
+ * tests/parallel/test_materialize_steps.c - some steps of a chain made real: they take their
+ * parameters' bytes, all else stays fake, and the digests of the stages are those of the whole
+ * model.
  */
 #include "parallel/shard/materialize.h"
 #include "parallel/models/gpt/gpt.h"
@@ -32,7 +33,7 @@ static size_t taken(part *p)
     return report.in_use;
 }
 
-/* Whether a parameter lies in the steps [from, to). */
+/* Returns true where a parameter lies in the steps [from, to). */
 static bool lies_in(part *p, const wf_nn_parameter *parameter, int64_t from, int64_t to)
 {
     bool found = false;
@@ -50,8 +51,8 @@ static bool lies_in(part *p, const wf_nn_parameter *parameter, int64_t from, int
     return found;
 }
 
-/* The bytes of this rank's shards, as the pool counts them; -1 where one is real that should not be,
-   or the other way round. */
+/* The bytes of this rank's shards, as the pool counts them; -1 where one is real that should
+   not be, or the other way round. */
 static int64_t bytes_of(part *p, int64_t from, int64_t to)
 {
     int64_t count, bytes = 0;
@@ -108,7 +109,8 @@ static wf_status stage_by_stage(part *p)
         GOOD(digests_of(p, here, &n));
         for (int64_t i = 0; i < n; i++) {
             NEED(here[i] == 0 || here[i] == whole[i]);
-            /* the table, parameter 0, is at two stages where it is tied: the first one counts it */
+            /* the table, parameter 0, is at two stages where it is tied: the first one counts
+               it */
             if (!tied || i > 0 || s == 0)
                 sum[i] += here[i];
             else if (s == STAGES - 1)

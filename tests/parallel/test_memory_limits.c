@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_memory_limits.c - limits of memory as machines state them: groups of both versions,
- * those above, containers, page cache and swap, in folders made up here; and ulimit.
+ * tests/parallel/test_memory_limits.c - limits of memory as machines state them: groups of both
+ * versions, those above, containers, page cache and swap, in folders made up here; and ulimit.
  */
 #include "parallel/report/memory_limits.h"
 #include "tests/harness.h"
@@ -105,7 +105,8 @@ static void first_version(void)
     end();
 }
 
-/* A container that sees its group by the host's name, one that is mounted elsewhere, and nothing. */
+/* A container that sees its group by the host's name, one that is mounted elsewhere, and
+   nothing. */
 static void containers(void)
 {
     begin();
@@ -129,7 +130,8 @@ static void containers(void)
     end();
 }
 
-/* 1: all that a launcher has started share the limit; 0: this process alone; -1: no such limit. */
+/* 1: all that a launcher has started share the limit; 0: this process alone; -1: no such
+   limit. */
 static int shared(const char *name)
 {
     wf_memory_limit limit[WF_MEMORY_LIMITS];
@@ -141,7 +143,8 @@ static int shared(const char *name)
     return -1;
 }
 
-/* A group that the launcher is in too, one of this process, and a launcher that cannot be seen. */
+/* A group that the launcher is in too, one of this process, and a launcher that cannot be
+   seen. */
 static void groups_of_several_processes(void)
 {
     begin();

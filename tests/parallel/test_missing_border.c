@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_missing_border.c - a module that is split without a border where it reads, beside another reader of
- * the same tensor: the error names both, the point and what to add.
+ * tests/parallel/test_missing_border.c - a module that is split without a border where it
+ * reads, beside another reader of the same tensor: the error names both, the point and what to
+ * add.
  */
 #include "kernels/ops.h"
 #include "nn/children.h"

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_muon_ranks.c - Muon needs whole matrices, and its result is one rank's whatever
- * they are split by: layouts, strategies, storage. Matrices are dealt out, so that each is
- * orthogonalised on one rank of a group alone.
+ * tests/parallel/test_muon_ranks.c - Muon needs whole matrices, and its result is one rank's
+ * whatever they are split by: layouts, strategies, storage. Matrices are dealt out, so that
+ * each is orthogonalised on one rank of a group alone.
  */
 #include "nn/optim/optimizer.h"
 #include "tests/parallel/rows.h"

@@ -1,10 +1,10 @@
 /*
  * tests/parallel/test_no_memory.c - memory runs out at every possible place of building a model
- * and training one step, on one rank of 2 x 2, with zero1, with full_shard, over pipelines and with adapters on 4 bits: the launch says who
- * lacked how much, every rank ends, and all memory is given back. First what the pool asks the
- * system for, then each block that is taken from the pool, then the bookkeeping. The linker puts
- * the test between those who ask and malloc, wf_blocks_take and wf_ranges_take: see
- * tests/CMakeLists.txt.
+ * and training one step, on one rank of 2 x 2, with zero1, with full_shard, over pipelines and
+ * with adapters on 4 bits: the launch says who lacked how much, every rank ends, and all memory
+ * is given back. First what the pool asks the system for, then each block that is taken from
+ * the pool, then the bookkeeping. The linker puts the test between those who ask and malloc,
+ * wf_blocks_take and wf_ranges_take: see tests/CMakeLists.txt.
  */
 #include "core/memory/ranges_internal.h"
 #include "tests/mesh/ranks.h"
@@ -38,8 +38,9 @@ typedef struct shortage {
 static shortage regions, device, books;
 static shortage *recorded; /* its requests are written down; NULL: none are */
 
-/* A sanitizer's build tries every fifth of the requests, where there are many every eleventh, that for threads fewer:
-   what a rank does when it fails, and the others then, is the same everywhere. */
+/* A sanitizer's build tries every fifth of the requests, where there are many every eleventh,
+   that for threads fewer: what a rank does when it fails, and the others then, is the same
+   everywhere. */
 static int64_t stride_of(int64_t requests)
 {
     if (!UNDER_SANITIZER)
@@ -56,7 +57,7 @@ static bool refuse(shortage *s, size_t bytes)
     if (this_rank != s->victim)
         return false;
     if (s == recorded) {
-        recorded = NULL; /* what looks for calls may ask, too */
+        recorded = NULL; /* recording a call may allocate, too */
         record_call(s->asked);
         recorded = s;
     }
@@ -257,8 +258,8 @@ static void memory_sweep(shortage *of, int model, int victim, int64_t least)
     printf("(%lld of %lld) ", (long long)count, (long long)requests);
 }
 
-/* Flight recorders stay for the ranks of later launches (mesh/health/flight_recorder.c), and so do the addresses
-   that plans count with. */
+/* Flight recorders stay for the ranks of later launches (mesh/health/flight_recorder.c), and so
+   do the addresses that plans count with. */
 static void what_stays_is_made(void)
 {
     trial t;
@@ -302,10 +303,10 @@ static void short_of_memory_for_a_moment(void)
 }
 
 /*
- * The bookkeeping of one rank, or of the thread that launches them (-1): of its requests every second fails
- * alone, and of the others each with all that come after it. How much of it falls
- * to one rank depends a little on timing (the first one to come makes what a group or two ends of
- * messages share), so that the last few requests may not be reached.
+ * The bookkeeping of one rank, or of the thread that launches them (-1): of its requests every
+ * second fails alone, and of the others each with all that come after it. How much of it falls
+ * to one rank depends a little on timing (the first one to come makes what a group or two ends
+ * of messages share), so that the last few requests may not be reached.
  */
 static void books_sweep(int model, int victim)
 {

@@ -1,4 +1,5 @@
-/* tests/parallel/test_numerics.c - the numerics identity: the same whatever computes it, another for other rules. */
+/* tests/parallel/test_numerics.c - the numerics identity: the same whatever computes it,
+   another for other rules. */
 #include "parallel/models/gpt/numerics.h"
 #include "tests/harness.h"
 #include <inttypes.h>
@@ -13,8 +14,8 @@ static uint64_t identity(wf_par_options options)
     return value;
 }
 
-/* It changes with the numbers of every run, and by nothing else: whoever means to change them writes the new ones
-   here. */
+/* It changes with the numbers of every run, and by nothing else: whoever means to change them
+   writes the new ones here. */
 static void known(void)
 {
     uint64_t f32 = identity((wf_par_options){.threads = 1});

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_output.c - files are written under names that cannot be guessed, and replace names, never what
- * these lead to (core/files/output.h).
+ * tests/parallel/test_output.c - files are written under names that cannot be guessed, and
+ * replace names, never what these lead to (core/files/output.h).
  */
 #include "core/files/output_internal.h"
 #include "tests/harness.h"
@@ -46,7 +46,7 @@ static bool has(const char *name, const char *text)
     return n == strlen(text) && strcmp(read, text) == 0;
 }
 
-/* How many names there are. */
+/* Counts the names in the folder. */
 static int count(void)
 {
     DIR *directory = opendir(folder);
@@ -65,7 +65,7 @@ static wf_status write_it(const char *name, const char *text, wf_error *error)
     return wf_output_write(path_of(name), text, strlen(text), error);
 }
 
-/* What has the name stays until the new file is whole. */
+/* The file of that name stays until the new one is whole. */
 static void replaced_whole(void)
 {
     wf_error error = {WF_OK, ""};
@@ -142,7 +142,8 @@ static void names_of_other_kinds(void)
     CU_ASSERT_EQUAL(count(), 2);
 }
 
-/* A descriptor's name in /dev is written to where it stands, and nothing of that name is made. */
+/* A descriptor's name in /dev is written to where it stands, and nothing of that name is
+   made. */
 static void descriptors(void)
 {
     wf_error error = {WF_OK, ""};
@@ -195,7 +196,8 @@ static void planted_partial_files(void)
     CU_ASSERT_EQUAL(count(), 5);
 }
 
-/* A folder like /tmp: another user's file cannot be replaced there, which is said at the start. */
+/* A folder like /tmp: another user's file cannot be replaced there, which is said at the
+   start. */
 static void another_users_file(void)
 {
     wf_error error;
@@ -269,7 +271,7 @@ static void fingerprints(void)
     close(fd);
 }
 
-/* Whether a folder is trusted, and an error of these words says why it is not. */
+/* Returns true where a folder is trusted, or an error of these words says why it is not. */
 static bool trusts(const char *name, const char *words)
 {
     wf_error error = {WF_OK, ""};

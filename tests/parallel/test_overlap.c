@@ -1,11 +1,11 @@
 /*
- * tests/parallel/test_overlap.c - the timeline of a training step: what is in it, and that prefetch
- * hides the gathers of full_shard behind compute.
+ * tests/parallel/test_overlap.c - the timeline of a training step: what is in it, and that
+ * prefetch hides the gathers of full_shard behind compute.
  *
- * The speeds of the link between ranks and of the ranks' own matrix products are both limited, and
- * what they take longer is slept: so it matters little what else the machine does. Kernels take 8
- * ms for a block forward; the link is set so that all gathers of a step take at most a quarter of
- * the time that its kernels were measured to take.
+ * The speeds of the link between ranks and of the ranks' own matrix products are both limited,
+ * and what they take longer is slept: so it matters little what else the machine does. Kernels
+ * take 8 ms for a block forward; the link is set so that all gathers of a step take at most a
+ * quarter of the time that its kernels were measured to take.
  */
 #include "mesh/transport/threads/world_internal.h"
 #include "tests/parallel/parallel_harness.h"
@@ -36,7 +36,8 @@ static int64_t total(const wf_trace *trace, wf_trace_kind kind, const char *name
     return sum;
 }
 
-/* Of the time of all ranks' transfers of this name, how much passed behind kernels. */
+/* Returns the share of the time of all ranks' transfers of this name that passed behind
+   kernels. */
 static double hidden_share(const timelines *all, const char *name)
 {
     int64_t hidden = 0, sum = 0;
@@ -91,8 +92,8 @@ static const wf_kernel *slow_kernel(const wf_device *device, const wf_op *op)
     return &slow;
 }
 
-/* Before the second step a trace is begun; the link is slow for the third, which has the trace for
-   itself. */
+/* Before the second step a trace is begun; the link is slow for the third, which has the trace
+   for itself. */
 static wf_status watch(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
     timelines *all = t->arg;

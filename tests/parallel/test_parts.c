@@ -11,7 +11,7 @@
 
 enum { MOST = 4096 };
 
-/* How often each element of the whole was copied, and from where. */
+/* Counts of how often each element of the whole was copied, and from which part. */
 typedef struct copied {
     const wf_part *mine, *part;
     int64_t shape[WF_MAX_DIMS];
@@ -276,7 +276,8 @@ static bool is_in(const wf_part *part, const int64_t *at)
     return in;
 }
 
-/* What is missing after boxes by chance were found, each element in one part: against element by element. */
+/* The parts that are missing after random boxes were found have each remaining element once:
+   compared element by element. */
 static void missing_is_what_was_not_found(void)
 {
     enum { N = 6, ALL = N * N * N, FOUND = 5 };

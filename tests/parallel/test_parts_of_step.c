@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_parts_of_step.c - a training step in parts: a loop written by hand has the bits of
- * wf_par_train_step on every mesh and under every strategy, gradients are there to be read and
- * changed, and a part that is called where another one comes next says so.
+ * tests/parallel/test_parts_of_step.c - a training step in parts: a loop written by hand has
+ * the bits of wf_par_train_step on every mesh and under every strategy, gradients are there to
+ * be read and changed, and a part that is called where another one comes next says so.
  */
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/rows.h"
@@ -72,7 +72,8 @@ static wf_status micro_step(part *p, wf_par_trainer *trainer, const training *t,
     return wf_par_backward(trainer, loss);
 }
 
-/* What there is between reduction and update: of each parameter, in its shape, whole sums. */
+/* Checks the gradients between reduction and update: of each parameter, in its shape, whole
+   sums. */
 static wf_status check_gradients(part *p, wf_par_trainer *trainer, double norm)
 {
     const wf_par_train_state state = wf_par_trainer_state(trainer);
@@ -209,7 +210,7 @@ static void gradients_in_place(void)
     }
 }
 
-/* What the calls leave in the context. */
+/* Checks the error that a call leaves in the context. */
 #define SAYS(call, words)                                                                      \
     do {                                                                                       \
         (void)(call);                                                                          \

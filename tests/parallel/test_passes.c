@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_passes.c - gradients of micro-steps whose backward passes come in any order, or whose
- * forward passes are all in flight at once, have the bits of one after the other; and a step that lacks one
- * says which.
+ * tests/parallel/test_passes.c - gradients of micro-steps whose backward passes come in any
+ * order, or whose forward passes are all in flight at once, have the bits of one after the
+ * other; and a step that lacks one says which.
  */
 #include "tests/parallel/terms.h"
 
@@ -67,7 +67,8 @@ static wf_status lacks_some(part *p, adder *m, wf_par_gradients *g)
     return WF_OK;
 }
 
-/* A parameter whose uses differ between micro-steps: new orders, and the same memory once more. */
+/* A parameter whose uses differ between micro-steps: new orders, and the same memory once
+   more. */
 static wf_status of_parameters(part *p)
 {
     const wf_dim dim = wf_dim_chunked(FEATURES);
@@ -98,8 +99,8 @@ static wf_status of_parameters(part *p)
     return WF_OK;
 }
 
-/* All forward passes, then all walks for inputs, then all for weights, each in an order of its own; a module that
-   is recomputed is so in the pass that it ran in. */
+/* All forward passes, then all walks for inputs, then all for weights, each in an order of its
+   own; a module that is recomputed is so in the pass that it ran in. */
 static wf_status in_flight(part *p, wf_nn_module *m, wf_par_gradients *g, float *result)
 {
     wf_rank *rank = p->rank;

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_pipeline.c - no schedule, cut or number of pipeline ranks changes a bit of a training run:
- * losses, norms and digest are those of one rank.
+ * tests/parallel/test_pipeline.c - no schedule, cut or number of pipeline ranks changes a bit
+ * of a training run: losses, norms and digest are those of one rank.
  */
 #include "tests/parallel/parallel_harness.h"
 
@@ -65,8 +65,8 @@ static void every_schedule(void)
     }
 }
 
-/* The layouts of one run that all give one digest. A sanitizer's build takes a quarter of them, and of the next run
-   another one, so that each is run with several of the choices. */
+/* The layouts of one run that all give one digest. A sanitizer's build takes a quarter of them,
+   and of the next run another one, so that each is run with several of the choices. */
 static void over_layouts(training t, const char *what)
 {
     static const struct {
@@ -166,7 +166,8 @@ static wf_status freeze_middle(wf_par *par, wf_nn_module *model)
     return wf_nn_freeze(model, "block.2");
 }
 
-/* No gradient comes back to stages at the begin that have nothing to train; it passes others. */
+/* No gradient comes back to stages at the begin that have nothing to train; it passes
+   others. */
 static void frozen(void)
 {
     training t = run_of(LLAMA, 4);

@@ -1,12 +1,13 @@
 /*
- * tests/parallel/test_pipeline_anomaly.c - numbers that stop being finite in a pipeline: its schedule runs again, and
- * op, layer, micro-step, stage and action are told.
+ * tests/parallel/test_pipeline_anomaly.c - numbers that stop being finite in a pipeline: its
+ * schedule runs again, and op, layer, micro-step, stage and action are told.
  */
 #include "tests/parallel/parallel_harness.h"
 
 enum { STAGES = 4, BATCH = 4 };
 
-/* Before step 2 a weight of block 2 is what it must not be, on the rank that has it; arg: a float. */
+/* Before step 2 a weight of block 2 is what it must not be, on the rank that has it; arg: a
+   float. */
 static wf_status spoil(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
     wf_nn_block *block = (wf_nn_block *)model->block[2];
@@ -42,8 +43,8 @@ static wf_status enlarge(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *mod
     return wf_context_status(wf_par_context(par));
 }
 
-/* The gradients of step 2 are large, and the loss is what it was: that of the weight which reads those activations
-   is not finite, and no other one. */
+/* The gradients of step 2 are large, and the loss is what it was: that of the weight which
+   reads those activations is not finite, and no other one. */
 static wf_tensor *enlarge_backward(wf_nn_module *model, wf_tensor *x, const wf_par_batch *batch)
 {
     if (wf_context_step(model->ctx) == 2)
@@ -102,7 +103,8 @@ static void stage_and_action_are_named(void)
     }
 }
 
-/* The gradient of a weight alone, which a schedule may take later, for one micro-batch or for several. */
+/* The gradient of a weight alone, which a schedule may take later, for one micro-batch or for
+   several. */
 static void weights_are_named(void)
 {
     static const char *const schedule[] = {"gpipe", "zb-h1", "list"};

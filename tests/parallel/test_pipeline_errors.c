@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_pipeline_errors.c - what goes wrong in a pipeline of several ranks: each of them has an error
- * that says where.
+ * tests/parallel/test_pipeline_errors.c - what goes wrong in a pipeline of several ranks: each
+ * of them has an error that says where.
  */
 #include "tests/parallel/parallel_harness.h"
 #include <stdatomic.h>
@@ -133,7 +133,7 @@ static void stages_of_others_are_real(void)
     wf_par_pipeline_free(made);
 }
 
-/* What goes wrong in the forward of stage 0 and micro-batch 1, on its rank. */
+/* The fault in the forward of stage 0 and micro-batch 1, on its rank. */
 typedef enum trouble { READ_ERROR, ALONE_IN_BARRIER } trouble;
 
 typedef struct troubled {

@@ -1,10 +1,11 @@
 /*
- * tests/parallel/test_plan_pipeline.c - the plan of every rank of a pipeline is its run, to the byte; what is sent
- * and gathered is what the formulas say.
+ * tests/parallel/test_plan_pipeline.c - the plan of every rank of a pipeline is its run, to the
+ * byte; what is sent and gathered is what the formulas say.
  */
 #include "tests/parallel/plan_harness.h"
 
-/* One line per configuration: what differs from a gpt2 of 4 blocks with 8 micro-batches of 1. */
+/* One line per configuration: what differs from a gpt2 of 4 blocks with 8 micro-batches of
+   1. */
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute;
     int pp, per_rank, tp, dp, micro, depth, resident, batch, group;
@@ -113,7 +114,7 @@ static void plan_is_run(void)
     }
 }
 
-/* Of a kind, over an axis. */
+/* Calls and bytes of a kind, over an axis. */
 typedef struct count {
     int64_t calls, bytes;
 } count;
@@ -127,10 +128,11 @@ static count counted(const wf_par_report *r, const char *axis, wf_collective_kin
     return (count){0, 0};
 }
 
-/* Each border between two ranks takes a message each way for each micro-batch, of a micro-batch's activations, of
-   which a tensor-parallel rank has its tokens alone with sequence parallelism, and takes them alone without where
-   messages are split. Where a GPT-2's first and last stage are on two ranks, these exchange the gradient of the
-   table that they share, once. */
+/* Each border between two ranks takes a message each way for each micro-batch, of a
+   micro-batch's activations, of which a tensor-parallel rank has its tokens alone with sequence
+   parallelism, and takes them alone without where messages are split. Where a GPT-2's first and
+   last stage are on two ranks, these exchange the gradient of the table that they share,
+   once. */
 static void messages(void)
 {
     static const struct {
@@ -168,7 +170,8 @@ static void messages(void)
         }
 }
 
-/* What shard_grad_op gathers and reduces in a step is what a stage has, whatever the number of micro-batches. */
+/* A stage gathers and reduces in a step of shard_grad_op its own parameters, whatever the
+   number of micro-batches. */
 static void gathers(void)
 {
     static reports planned[3];

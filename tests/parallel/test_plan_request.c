@@ -1,4 +1,5 @@
-/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and settings as words. */
+/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and
+   settings as words. */
 #include "parallel/plan/search_internal.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"

@@ -1,12 +1,13 @@
 /*
- * tests/parallel/test_profile.c - a row replayed from what few micro-batches have shown takes what its plan takes, to
- * the byte, on every rank; and thousands of times as fast.
+ * tests/parallel/test_profile.c - a row replayed from what few micro-batches have shown takes
+ * what its plan takes, to the byte, on every rank; and thousands of times as fast.
  */
 #include "parallel/stages/profile.h"
 #include "tests/parallel/plan_harness.h"
 #include "tests/clock.h"
 
-/* One line per configuration: what differs from a gpt2 of 4 blocks. The profile is of `few` micro-batches. */
+/* One line per configuration: what differs from a gpt2 of 4 blocks. The profile is of `few`
+   micro-batches. */
 typedef struct row {
     const char *schedule, *split, *strategy, *recompute;
     int pp, per_rank, tp, dp, layers, few, many, group, resident;
@@ -96,7 +97,8 @@ typedef struct times {
     double planned, replayed;
 } times;
 
-/* Whether a rank's profile of few micro-batches, replayed over many, is its plan of many. */
+/* Checks that a rank's profile of few micro-batches, replayed over many, is its plan of
+   many. */
 static bool replays(const row *r, training *few, training *many, wf_par_pipeline *small,
                     wf_par_pipeline *large, int pp, times *spent)
 {

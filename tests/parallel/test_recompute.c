@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_recompute.c - activation checkpointing: modules that are recomputed in backward: the bits of a run that
- * keeps all, under every strategy and with units inside of what is recomputed; less memory; and the
- * collectives that happen again, counted.
+ * tests/parallel/test_recompute.c - activation checkpointing: modules that are recomputed in
+ * backward: the bits of a run that keeps all, under every strategy and with units inside of
+ * what is recomputed; less memory; and the collectives that happen again, counted.
  */
 #include "tests/parallel/rows.h"
 
@@ -102,7 +102,7 @@ static void many_uses(void)
     }
 }
 
-/* What a rank had of activations at most, and what it called over shard and tp. */
+/* A rank's peak of activations, and its calls over shard and tp. */
 typedef struct cost {
     size_t activations;
     int64_t gathers, scatters, reductions;
@@ -168,7 +168,8 @@ static void costs(void)
     CU_ASSERT_EQUAL(attention.reductions, kept.reductions + 2 * 6);
 }
 
-/* Units inside of a block that is recomputed are gathered twice too, or once where they are kept. */
+/* Units inside of a block that is recomputed are gathered twice too, or once where they are
+   kept. */
 static void inner_units(void)
 {
     cost twice = cost_of("block", "mlp", WF_PAR_RESHARD_ALWAYS);

@@ -1,7 +1,8 @@
 /*
  * tests/parallel/test_recovery.c - a run that loses a rank goes on with what the others hold
- * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with the digest of a run that
- * lost none. Without a buddy, what only that rank had is missed, and named.
+ * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with
+ * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
+ * named.
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"
@@ -11,7 +12,7 @@
 
 enum { STEPS = 4, FAILS = 3 };
 
-/* Where in step FAILS the rank is lost. */
+/* The moment in step FAILS at which the rank is lost. */
 typedef enum moment {
     BEFORE,  /* others find out in their forward or backward pass */
     REDUCED, /* in the global norm */
@@ -211,7 +212,8 @@ static uint64_t uninterrupted(training t)
     return t.digest;
 }
 
-/* Every moment, and every rank or the first and last (for ThreadSanitizer one of them in turn); from one mesh to another. */
+/* Every moment, and every rank or the first and last (for ThreadSanitizer one of them in turn);
+   from one mesh to another. */
 static void survives(const training *t, const wf_par_options *first,
                      const wf_par_options *second)
 {

@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_recovery_exchange.c - what processes have of a run that ended goes to those that need it
- * (parallel/recovery/exchange.c): threads stand for processes, each with a snapshot of its own, in which shards of an
- * earlier step lie too.
+ * tests/parallel/test_recovery_exchange.c - what processes have of a run that ended goes to
+ * those that need it (parallel/recovery/exchange.c): threads stand for processes, each with a
+ * snapshot of its own, in which shards of an earlier step lie too.
  */
 #include "mesh/transport/launcher.h"
 #include "parallel/recovery/snapshot_internal.h"
@@ -91,7 +91,8 @@ static wf_kept earlier_than(const wf_kept *last)
     return earlier;
 }
 
-/* Adds earlier shards of all processes to what each has, some in front of those of the last step. */
+/* Adds earlier shards of all processes to what each has, some in front of those of the last
+   step. */
 static void add_earlier(const run *r)
 {
     int64_t count[RANKS];

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_refused_numbers.c - steps, rates, bounds and schedules that would destroy a model or train
- * nothing are refused, and leave it as it was.
+ * tests/parallel/test_refused_numbers.c - steps, rates, bounds and schedules that would destroy
+ * a model or train nothing are refused, and leave it as it was.
  */
 #include "nn/chain.h"
 #include "tests/mesh/mesh_harness.h"
@@ -8,14 +8,15 @@
 
 enum { BATCH = 16 };
 
-/* What the calls leave in the context. */
+/* Checks the error that a call leaves in the context. */
 #define SAYS(call, words)                                                                      \
     do {                                                                                       \
         (void)(call);                                                                          \
         GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, words));                                   \
     } while (0)
 
-/* Steps, rates and bounds that destroy a model or mean nothing: each is refused, and nothing has changed. */
+/* Steps, rates and bounds that destroy a model or mean nothing: each is refused, and nothing
+   has changed. */
 static wf_status numbers_refused(part *p, wf_par_trainer *t)
 {
     static const float none[] = {NAN, -1, INFINITY};
@@ -73,7 +74,8 @@ static wf_tensor *loss_without_a_block(wf_nn_module *model, const wf_par_batch *
     return wf_par_gpt_head_loss(model, x, batch);
 }
 
-/* What is legal and seldom meant: a rate of 0, parameters that the loss does not use. Each is reported once. */
+/* Legal settings that are seldom meant, a rate of 0 and parameters that the loss does not use,
+   are reported once each. */
 static wf_status warned_once(part *p, wf_par_trainer *t)
 {
     const wf_par_data data = {.read = count_up};

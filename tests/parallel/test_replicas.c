@@ -1,4 +1,5 @@
-/* tests/parallel/test_replicas.c - replicas of parameters and moments that part are found, and named with two ranks. */
+/* tests/parallel/test_replicas.c - replicas of parameters and moments that part are found, and
+   named with two ranks. */
 #include "tests/parallel/alike.h"
 
 typedef struct drift {
@@ -8,7 +9,8 @@ typedef struct drift {
 
 static const drift *drifting;
 
-/* After step 1 an element of the odd rank's is another one; where the trainer does not look by itself, this does. */
+/* After step 1 an element of the odd rank's is another one; where the trainer does not look by
+   itself, this does. */
 static wf_status drifting_steps(trial *t, part *p, wf_par_trainer *trainer)
 {
     const wf_par_data usual = {.read = count_up};

@@ -1,4 +1,5 @@
-/* tests/parallel/test_row_file.c - files of rows that grow: what they have stays, and is continued or refused. */
+/* tests/parallel/test_row_file.c - files of rows that grow: what they have stays, and is
+   continued or refused. */
 #include "parallel/report/row_file.h"
 #include <jansson.h>
 #include "parallel/report/run_log.h"
@@ -47,7 +48,7 @@ static off_t size_of(const char *path)
     return stat(path, &s) == 0 ? s.st_size : -1;
 }
 
-/* What a file has stays: it is continued by a run that goes on, and refused by another one. */
+/* Rows of a file stay: a run that continues appends to it, another one refuses it. */
 static void rows_stay(void)
 {
     char folder[] = "/tmp/weft-run-log-XXXXXX", path[80], above[64];
@@ -80,7 +81,8 @@ static void rows_stay(void)
     rmdir(folder);
 }
 
-/* A row that was cut keeps its line, and the next one has its own; a text is taken for no log. */
+/* A row that was cut keeps its line, and the next one has its own; a text is taken for no
+   log. */
 static void cut_rows(void)
 {
     char path[] = "/tmp/weft-row-file-XXXXXX", line[4096];

@@ -170,7 +170,8 @@ static void failing_console(void)
     fclose(full);
 }
 
-/* The disk is full for two rows: they are missing, the others are whole, and training went on. */
+/* The disk is full for two rows: they are missing, the others are whole, and training went
+   on. */
 static void full_disk(void)
 {
     const char *path = temporary_path();
@@ -208,7 +209,8 @@ static void full_disk(void)
     unlink(path);
 }
 
-/* Scalars of a program's own: in rows by their keys, on the console where shown; NaN is null and "none". */
+/* Scalars of a program's own: in rows by their keys, on the console where shown; NaN is null
+   and "none". */
 static void test_scalars(void)
 {
     const wf_log_scalar of[] = {{"acc", "validation_metrics/acc", 0.25, 9, true},

@@ -212,7 +212,8 @@ static void good_headers_are_read(void)
     wf_safetensors_close(&h);
 }
 
-/* What is written is read again, has the same bytes each time, and is a multiple of 8. */
+/* A header that is written is read again, has the same bytes each time, and is a multiple of
+   8. */
 static void written_headers_come_back(void)
 {
     static const char *const metadata[] = {"one", "1", "\"two\"", "2\n"};

@@ -1,4 +1,5 @@
-/* tests/parallel/test_schedule_rows.c - rows of schedules.def: what their columns promise to searches holds for tables. */
+/* tests/parallel/test_schedule_rows.c - rows of schedules.def: what their columns promise to
+   searches holds for tables. */
 #include "parallel/pipeline/schedule.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -65,7 +66,7 @@ static void columns_hold(void)
     CU_ASSERT(tables > 500);
 }
 
-/* What an application registers promises nothing, and is tried. */
+/* A schedule that an application registers promises nothing, and is tried. */
 static void a_registered_one(void)
 {
     wf_pipe_schedule s;

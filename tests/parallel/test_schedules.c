@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_schedules.c - pipeline schedules against published figures: makespans, both bubbles
- * and live activations as whole numbers and fractions, nothing rounded.
+ * tests/parallel/test_schedules.c - pipeline schedules against published figures: makespans,
+ * both bubbles and live activations as whole numbers and fractions, nothing rounded.
  */
 #include "parallel/pipeline/lower.h"
 #include "tests/harness.h"
@@ -89,8 +89,8 @@ static void published_figures(void)
     }
 }
 
-/* F 1, I 1.15, W .85 and .05 from rank to rank, in hundredths of a stage's unit: the order of schedules is
-   another one than with equal costs. */
+/* F 1, I 1.15, W .85 and .05 from rank to rank, in hundredths of a stage's unit: the order of
+   schedules is another one than with equal costs. */
 static void unequal_costs(void)
 {
     static const struct {
@@ -216,8 +216,8 @@ static void all_sizes(void)
     printf(" %lld tables", (long long)tables);
 }
 
-/* From each rank as many receives are begun as are asked for, one where none is but needed: before a rank's first action, and behind each
-   message that has come. */
+/* From each rank as many receives are begun as are asked for, one where none is but needed:
+   before a rank's first action, and behind each message that has come. */
 static void receives_ahead(int ahead)
 {
     enum { P = 3, MICRO = 6 };

@@ -1,11 +1,12 @@
 /*
- * tests/parallel/test_schedules_mutants.c - the proof of pipeline tables against their execution: 10,000 small
- * tables with mistakes in them. What the proof accepts ends right, and what it refuses does not.
+ * tests/parallel/test_schedules_mutants.c - the proof of pipeline tables against their
+ * execution: 10,000 small tables with mistakes in them. What the proof accepts ends right, and
+ * what it refuses does not.
  *
  *     test_schedules_mutants [MUTANTS [SEED [ONE_IN]]]
  *
- * Each is executed by a model of ranks; those that have their messages by threads too, of deadlocks one in
- * ONE_IN, 1 for all of them.
+ * Each is executed by a model of ranks; those that have their messages by threads too, of
+ * deadlocks one in ONE_IN, 1 for all of them.
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
@@ -25,10 +26,10 @@ static unsigned seed = 1;
 /* The verdicts on mutants of a kind. */
 typedef struct tally {
     int accepted, wrong, still; /* wrong and still: those that are refused */
-    int mistakes;               /* where proof and execution differ */
+    int mistakes;               /* differences between proof and execution */
 } tally;
 
-/* What the proof and queues say of a table. */
+/* The results of the proof and of queues for a table. */
 typedef struct verdict {
     bool accepted;
     ending run;
@@ -46,8 +47,9 @@ static execution execute(const wf_pipe_table *table)
     return first;
 }
 
-/* What threads do with a table that has its messages, with a transport's buffers in place of queues. They take half a
-   second to find a deadlock, so of tables that stand still some are left out. */
+/* Runs a table that has its messages on threads, with a transport's buffers in place of queues.
+   They take half a second to find a deadlock, so some of the tables that stand still are left
+   out. */
 static void compare_threads(const wf_pipe_table *table, const char *kind, verdict of)
 {
     static const char *const endings[] = {"ends right", "goes wrong", "stands still"};
@@ -59,7 +61,7 @@ static void compare_threads(const wf_pipe_table *table, const char *kind, verdic
         return;
     run = execute_on_threads(table, text, sizeof text);
     on_threads[run]++;
-    /* Where the model stands still, a rank may have come to a wrong end before. */
+    /* A rank may have come to a wrong end before the model stands still. */
     if (of.accepted == (run == ENDS_RIGHT) && (run != STANDS_STILL || of.run == STANDS_STILL))
         return;
     CU_FAIL("the proof and the execution of a table by threads differ");
@@ -96,7 +98,8 @@ static verdict compare(const wf_pipe_table *table, const char *kind, tally *coun
     return (verdict){accepted, run.ending};
 }
 
-/* A table with a mistake of a kind in it; one in four has another one, which may undo the first. */
+/* A table with a mistake of a kind in it; one in four has another one, which may undo the
+   first. */
 static wf_pipe_table *mutant(const mutation *kind, int kinds, bool *two)
 {
     for (;;) {

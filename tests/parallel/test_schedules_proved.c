@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_schedules_proved.c - lowering and proof of pipeline schedules: the depths of messages
- * that each needs, and what is proved of every one at all sizes.
+ * tests/parallel/test_schedules_proved.c - lowering and proof of pipeline schedules: the depths
+ * of messages that each needs, and what is proved of every one at all sizes.
  */
 #include "parallel/pipeline/lower.h"
 #include "tests/harness.h"
@@ -63,7 +63,7 @@ static void few_buffers_cost_time(void)
     wf_pipe_table_free(table);
 }
 
-/* Whether a schedule is proved at a depth; told is what the proof says against it. */
+/* Returns true where a schedule is proved at a depth; `told` is the proof's error. */
 static bool proved_at(const wf_pipe_table *table, wf_pipe_lowering how, int depth,
                       wf_error *told)
 {
@@ -94,8 +94,8 @@ static bool right_at_size(const wf_pipe_table *table, const wf_pipe_lowering *ho
 
 static bool everything; /* by hand: --all */
 
-/* Small sizes all; of the others a fifth, in which every rank count, stage count and schedule meets every choice of
-   lowering: these repeat after 12 micro-batches. */
+/* Small sizes all; of the others a fifth, in which every rank count, stage count and schedule
+   meets every choice of lowering: these repeat after 12 micro-batches. */
 static bool is_taken(int ranks, int v, int micro, int schedule)
 {
     return everything || (ranks <= 6 && micro <= 12) ||
@@ -112,7 +112,8 @@ static void all_sizes(void)
             for (int v = 1; v <= 4; v++)
                 for (int i = 0; wf_pipe_schedule_at(i).name; i++) {
                     const char *name = wf_pipe_schedule_at(i).name;
-                    /* What overlaps is on two stages, which have to be gathered both. */
+                    /* A chunk that overlaps is on two stages, which have to be gathered
+                       both. */
                     const wf_pipe_lowering how = {.ahead = micro % 3,
                                                   .recompute = micro % 2,
                                                   .group = micro % 4 == 3 ? 0 : 1 << micro % 4,
@@ -157,7 +158,8 @@ static void one_line(void)
     wf_pipe_table_free(lowered);
 }
 
-/* 786,432 compute actions and half a million messages; `schedule check` says how long its proof takes. */
+/* 786,432 compute actions and half a million messages; `schedule check` says how long its proof
+   takes. */
 static void large(void)
 {
     wf_pipe_table *table = generate("list", 64, 4, 1024), *lowered;

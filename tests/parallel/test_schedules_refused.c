@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_schedules_refused.c - what the proof of a pipeline table says against it, each sentence
- * by a table with that one mistake.
+ * tests/parallel/test_schedules_refused.c - what the proof of a pipeline table says against it,
+ * each sentence by a table with that one mistake.
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
@@ -63,8 +63,8 @@ static void compute_actions(void)
 }
 
 typedef struct mistake {
-    const char *right, *wrong; /* what stands in the table, and what instead */
-    const char *words;         /* what the proof says of that; "": nothing */
+    const char *right, *wrong; /* a text of the table, and its replacement */
+    const char *words;         /* the proof's words about that; "": none */
 } mistake;
 
 static void expect(const char *text, const mistake *m)

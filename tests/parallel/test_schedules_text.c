@@ -1,5 +1,5 @@
-/* tests/parallel/test_schedules_text.c - pipeline schedules as text: read, printed and read again; tables
-   of PyTorch; what is said of mistakes, and where. */
+/* tests/parallel/test_schedules_text.c - pipeline schedules as text: read, printed and read
+   again; tables of PyTorch; what is said of mistakes, and where. */
 #include "parallel/pipeline/lower.h"
 #include "parallel/pipeline/text.h"
 #include "tests/harness.h"
@@ -121,7 +121,8 @@ static void tables_of_pytorch(void)
     wf_pipe_table_free(table);
 }
 
-/* Cells of the compute_comms format: they are made again by lowering, and are of stages of their row. */
+/* Cells of the compute_comms format: they are made again by lowering, and are of stages of
+   their row. */
 static void cells_of_torch(void)
 {
     static const char waits[] =
@@ -204,7 +205,8 @@ static void mistakes(void)
     }
 }
 
-/* Texts cut off, and with other characters in them, are read or refused; nothing else happens. */
+/* Texts cut off, and with other characters in them, are read or refused; nothing else
+   happens. */
 static void damaged(void)
 {
     static const char text[] = "weft-schedule 1\nstages 2 micro 2 place 0 1 lowered group 2\n"

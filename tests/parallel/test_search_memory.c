@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_search_memory.c - every layout of a small model, planned: no bound or estimate of the search is above what a
- * plan says, so no layout that fits is left out; and the search's list is the fastest of those that fit.
+ * tests/parallel/test_search_memory.c - every layout of a small model, planned: no bound or
+ * estimate of the search is above what a plan says, so no layout that fits is left out; and the
+ * search's list is the fastest of those that fit.
  */
 #include "parallel/plan/request_internal.h"
 #include "parallel/plan/search_internal.h"
@@ -11,7 +12,7 @@
 
 enum { RANKS = 4, BLOCKS = 8, TOKENS = 32, EACH_RANK = 16 };
 
-/* What is fixed of a model of 8 blocks; the rest is free. */
+/* The fixed options of a model of 8 blocks; the others are free. */
 typedef struct fixed {
     const char *family, *dtype, *recompute, *strategy;
     int64_t pp, tp, micro;
@@ -87,7 +88,7 @@ static void name_candidate(const wf_search_candidate *c, const char *what, doubl
            wf_dtype_word((wf_dtype)c->dtype));
 }
 
-/* Whether no bound of its memory is above its plan; and its plan in `l`. */
+/* Checks that no bound of its memory is above its plan, which is then in `l`. */
 static bool bounds_hold(wf_search *s, const wf_search_candidate *c, bool each, layout *l)
 {
     wf_plan_request o = wf_search_options(s, c);

@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_search_timed.c - a step timed by its plans, as that of a model of unknown sizes is, beside the same step by the
- * sizes of a transformer: the formulas of one are the ops and transfers of the other.
+ * tests/parallel/test_search_timed.c - a step timed by its plans, as that of a model of unknown
+ * sizes is, beside the same step by the sizes of a transformer: the formulas of one are the ops
+ * and transfers of the other.
  */
 #include "parallel/plan/search_internal.h"
 #include "tests/harness.h"

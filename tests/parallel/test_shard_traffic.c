@@ -15,7 +15,8 @@
  *
  * Hybrid strategies do the same inside of their groups, and 2 all-reduces over replicate, of
  * losses and of gradients, once per step. Bytes are those received by all ranks together: of n
- * bytes over s ranks an all-gather and a reduce-scatter take (s - 1) n, an all-reduce twice that.
+ * bytes over s ranks an all-gather and a reduce-scatter take (s - 1) n, an all-reduce twice
+ * that.
  */
 #include "tests/parallel/traffic.h"
 
@@ -72,8 +73,8 @@ static bool is(const row *r, const char *word)
     return strstr(r->strategy, word) != NULL;
 }
 
-/* Floats of a block, or of the root, on all ranks of tp together: what is whole over tp is there
-   on each. `uses` counts what is used twice twice. */
+/* Floats of a block, or of the root, on all ranks of tp together: what is whole over tp is
+   there on each. `uses` counts what is used twice twice. */
 static int64_t floats_of(const training *t, bool root, bool uses)
 {
     const wf_nn_gpt_config *m = &t->model;

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_sim_cost.c - machine files, what collectives take, and what stages cost: FLOPs are those of a plan,
- * and sums over stages do not depend on where a model is cut.
+ * tests/parallel/test_sim_cost.c - machine files, what collectives take, and what stages cost:
+ * FLOPs are those of a plan, and sums over stages do not depend on where a model is cut.
  */
 #include "parallel/simulate/cost.h"
 #include "tests/parallel/plan_harness.h"
@@ -79,8 +79,9 @@ static double work(const wf_sim_stage *stage, int stages, wf_sim_term term)
     return sum;
 }
 
-/* What products and attention take is FLOPs over rate, however the model is cut, where attention makes its scores a second time in
-   backward: 7 products in place of a model's 6. Recomputation is a forward more. */
+/* The time of products and attention is FLOPs over rate, however the model is cut, where
+   attention makes its scores a second time in backward: 7 products in place of a model's 6.
+   Recomputation is a forward more. */
 static void stages(void)
 {
     static const int64_t whole[] = {0, 4}, cut[] = {0, 2, 2, 4};
@@ -108,7 +109,8 @@ static void stages(void)
     CU_ASSERT(work(one, 1, WF_SIM_TENSOR) > 0);
 }
 
-/* Attention that is made again takes its collectives again, and with sequence parallelism its input is in parts again. */
+/* Attention that is made again takes its collectives again, and with sequence parallelism its
+   input is in parts again. */
 static void attention_again(void)
 {
     static const int64_t whole[] = {0, 4};
@@ -132,8 +134,8 @@ static void attention_again(void)
     CU_ASSERT_DOUBLE_EQUAL(more[0], more[1], 1e-12);
 }
 
-/* The embedding's output is summed, and gathered in forward; with sequence parallelism it stays in parts, and its gradient is
-   gathered in place of it, in the bytes of activations. */
+/* The embedding's output is summed, and gathered in forward; with sequence parallelism it stays
+   in parts, and its gradient is gathered in place of it, in the bytes of activations. */
 static void embedding(void)
 {
     static const int64_t cut[] = {0, 1, 4};
@@ -157,7 +159,8 @@ static void embedding(void)
                            1e-12);
 }
 
-/* Replicas sum once a step, or, where groups of micro-batches are summed, each unit of a group. */
+/* Replicas sum once a step, or, where groups of micro-batches are summed, each unit of a
+   group. */
 static void replicas(void)
 {
     static const int64_t whole[] = {0, 4};
@@ -178,7 +181,8 @@ static void replicas(void)
     CU_ASSERT(two.reduce > 0);
 }
 
-/* Within a host the link inside; beyond, what comes into a host over the links of all that are there. */
+/* Within a host the link inside; beyond, what comes into a host over the links of all that are
+   there. */
 static void collectives(void)
 {
     const double bytes = 8e9;

@@ -1,6 +1,7 @@
 /*
- * tests/parallel/test_simulate.c - the simulator against published figures of schedules, which are fractions and come
- * out as such, with all that ranks do beside computing; and against what can be worked out by hand.
+ * tests/parallel/test_simulate.c - the simulator against published figures of schedules, which
+ * are fractions and come out as such, with all that ranks do beside computing; and against what
+ * can be worked out by hand.
  */
 #include "parallel/pipeline/lower.h"
 #include "parallel/simulate/simulate.h"
@@ -115,9 +116,11 @@ static void published_figures(void)
     }
 }
 
-/* A lowered table keeps actions that may overlap together, with their messages behind both: dualpipe-v takes what its
-   blocks take, with costs as blocks or without. DualPipe's bubble is (PP/2 - 1)(F&B + B - 3W), where B is the whole backward pass and F&B a block of both. A V of P
-   ranks is half of a DualPipe of PP = 2 P. The formula holds where F and I cost alike; W may cost anything. */
+/* A lowered table keeps actions that may overlap together, with their messages behind both:
+   dualpipe-v takes what its blocks take, with costs as blocks or without. DualPipe's bubble is
+   (PP/2 - 1)(F&B + B - 3W), where B is the whole backward pass and F&B a block of both. A V of
+   P ranks is half of a DualPipe of PP = 2 P. The formula holds where F and I cost alike; W may
+   cost anything. */
 static void dualpipe(void)
 {
     for (int ranks = 2; ranks <= 8; ranks *= 2)
@@ -190,7 +193,8 @@ static void collectives(void)
     close_run(&r);
 }
 
-/* All ranks wait in NORM for the last one: rank 1 is done at 4, rank 0 at 6, and whoever updates for longest does that behind it. */
+/* All ranks wait in NORM for the last one: rank 1 is done at 4, rank 0 at 6, and whoever
+   updates for longest does that behind it. */
 static void norm_waits_for_all(void)
 {
     for (int slow = 0; slow < 2; slow++) {
@@ -206,8 +210,8 @@ static void norm_waits_for_all(void)
     }
 }
 
-/* A stage whose reduction goes in buckets beside what another stage of its rank computes: what is waited for there is on the path,
-   once. */
+/* A stage whose reduction goes in buckets beside what another stage of its rank computes: what
+   is waited for there is on the path, once. */
 static void buckets(void)
 {
     const wf_pipe_lowering how = {.ahead = 1, .group = 4};
@@ -227,8 +231,8 @@ static void buckets(void)
     close_run(&r);
 }
 
-/* Groups of two of four micro-batches: the W or B that completes one sums its gradients, and a W of two micro-batches has
-   nothing left to compute beside that. */
+/* Groups of two of four micro-batches: the W or B that completes one sums its gradients, and a
+   W of two micro-batches has nothing left to compute beside that. */
 static void sums_of_groups(void)
 {
     static const struct {
@@ -254,8 +258,8 @@ static void sums_of_groups(void)
     }
 }
 
-/* As many ranks as like on one core take what all of them compute; on as many cores as ranks, no longer than with
-   cores of their own. */
+/* As many ranks as like on one core take what all of them compute; on as many cores as ranks,
+   no longer than with cores of their own. */
 static void shared_cores(void)
 {
     static const char *const names[] = {"gpipe", "1f1b", "zb-h1", "interleaved"};
@@ -282,7 +286,8 @@ static void shared_cores(void)
     }
 }
 
-/* What the path says one part in a million is worth is what the step gains by it, where no other path comes near. */
+/* The gain that the path predicts for one part in a million is the step's gain, where no other
+   path comes near. */
 static void what_if(void)
 {
     run r;

@@ -1,5 +1,5 @@
-/* tests/parallel/test_split.c - cuts of a chain: by cost, against all cuts that there are; by counts and
- * by paths; refusals. */
+/* tests/parallel/test_split.c - cuts of a chain: by cost, against all cuts that there are; by
+ * counts and by paths; refusals. */
 #include "parallel/pipeline/split.h"
 #include "core/numerics/bits.h"
 #include "tests/harness.h"
@@ -9,7 +9,7 @@
 
 enum { MOST_STEPS = 8, MOST_STAGES = 5, TRIALS = 300 };
 
-/* How good a cut is: by these two, in this order; then the shorter first stages. */
+/* The merit of a cut: by these two, in this order; then the shorter first stages. */
 typedef struct merit {
     double most, squares;
     int64_t first[MOST_STAGES + 1];
@@ -88,7 +88,8 @@ static void best_of_all_cuts(void)
     CU_ASSERT(uneven > 0 && empty > 0);
 }
 
-/* Head and table of a small model cost as much as several blocks: the ends get fewer of them. */
+/* Head and table of a small model cost as much as several blocks: the ends get fewer of
+   them. */
 static void head_is_counted(void)
 {
     double cost[14];

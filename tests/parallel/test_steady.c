@@ -60,7 +60,7 @@ void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int file, o
     return __real_mmap(at, bytes, protection, flags, file, offset);
 }
 
-/* What a rank has asked for when a step was done. */
+/* A rank's requests of memory until a step was done. */
 typedef struct count {
     int64_t library, pool;
 } count;

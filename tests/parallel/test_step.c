@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_step.c - what a training step is made of, against its definition: evaluation
- * without dropout, the factor of clipping, the uses of a parameter that has several.
+ * tests/parallel/test_step.c - what a training step is made of, against its definition:
+ * evaluation without dropout, the factor of clipping, the uses of a parameter that has several.
  */
 #include "parallel/shard/gradient_reduce_internal.h"
 #include "tests/mesh/mesh_harness.h"
@@ -60,7 +60,7 @@ static void evaluation_drops_nothing(void)
     }
 }
 
-/* What an SGD step of rate 1 has made of parameters that were zero: minus the clipped gradient. */
+/* An SGD step of rate 1 makes of parameters that were zero: minus the clipped gradient. */
 enum { MOST = 4096 };
 
 typedef struct zeros {

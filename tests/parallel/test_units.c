@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of them is
- * gathered at a time, and which are freed after forward.
+ * tests/parallel/test_units.c - units: which modules are units under a wrap policy, how much of
+ * them is gathered at a time, and which are freed after forward.
  */
 #include "parallel/shard/materialize.h"
 #include "parallel/train/train.h"
@@ -287,7 +287,8 @@ static wf_status outside_of_a_unit(part *p)
                    "parameter block.0.mlp.up.weight is used outside of the module");
 }
 
-/* On a tape, what a forward pass has kept is given back by wf_par_reshard_all, or by backward. */
+/* On a tape, what a forward pass has kept is given back by wf_par_reshard_all, or by
+   backward. */
 static wf_status loop_of_ones_own(part *p)
 {
     wf_rank *rank = p->rank;

@@ -1,4 +1,5 @@
-/* tests/parallel/test_units_refused.c - strategies and wrap policies that are refused, each by what is wrong. */
+/* tests/parallel/test_units_refused.c - strategies and wrap policies that are refused, each by
+   what is wrong. */
 #include "tests/mesh/mesh_harness.h"
 #include "tests/parallel/units_gpt.h"
 

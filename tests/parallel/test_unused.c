@@ -1,7 +1,7 @@
 /*
- * tests/parallel/test_unused.c - modules that a model has and a pass does not run: a head that is
- * there for another task, layers that are dropped for a step or for some micro-steps. What was
- * gathered for them in vain is given back, and every strategy has the bits of one rank.
+ * tests/parallel/test_unused.c - modules that a model has and a pass does not run: a head that
+ * is there for another task, layers that are dropped for a step or for some micro-steps. What
+ * was gathered for them in vain is given back, and every strategy has the bits of one rank.
  */
 #include "tests/parallel/rows.h"
 
@@ -69,7 +69,8 @@ static wf_tensor *dropped(wf_nn_module *m, const wf_par_batch *batch)
     return loss_of(m, batch, by_step);
 }
 
-/* Of every batch, the second half goes without the odd layers, and the first without every third. */
+/* Returns true where a layer is used: the second half of every batch goes without the odd
+   layers, and the first without every third. */
 static bool by_half(const wf_tensor *tokens, int64_t layer)
 {
     wf_sequences sequences = wf_context_sequences(tokens->ctx);
@@ -97,7 +98,8 @@ static training make_training(model_kind kind, wf_par_loss_function *loss, int m
     return t;
 }
 
-/* Of the parameters whose paths begin so; each tensor is rounded to 64 bytes. */
+/* Returns the gathered bytes of parameters whose paths begin so; each tensor is rounded to 64
+   bytes. */
 static size_t gathered_bytes(wf_nn_gpt *model, const char *path)
 {
     int64_t n = 0;
@@ -111,8 +113,8 @@ static size_t gathered_bytes(wf_nn_gpt *model, const char *path)
     return bytes;
 }
 
-/* No more is gathered at once than where all layers run: the root, and two blocks of which one is
-   on its way. */
+/* No more is gathered at once than where all layers run: the root, and two blocks of which one
+   is on its way. */
 static wf_status bound(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
 {
     size_t block = gathered_bytes(model, "block.1."), blocks = gathered_bytes(model, "block.");
@@ -156,8 +158,8 @@ static void layers_dropped_in_a_step(void)
         check_rows(&one, rows, ROWS, 1);
 }
 
-/* By halves of the batch: where micro-steps are those of all ranks. A gradient that only some of
-   them have is the sum of those, whichever they are. */
+/* By halves of the batch: where micro-steps are those of all ranks. A gradient that only some
+   of them have is the sum of those, whichever they are. */
 static void layers_dropped_in_micro_steps(void)
 {
     static const row halves[] = {
@@ -177,7 +179,8 @@ static void layers_dropped_in_micro_steps(void)
         check_rows(&one, halves, sizeof halves / sizeof *halves, 1);
 }
 
-/* Of every two sequences, one goes without the odd layers, and the other without every third. */
+/* Returns true where a layer is used: of every two sequences, one goes without the odd layers,
+   and the other without every third. */
 static bool by_parity(const wf_tensor *tokens, int64_t layer)
 {
     wf_sequences sequences = wf_context_sequences(tokens->ctx);
@@ -190,7 +193,8 @@ static wf_tensor *in_turns(wf_nn_module *m, const wf_par_batch *batch)
     return loss_of(m, batch, by_parity);
 }
 
-/* With groups of micro-steps ranks have neighbours in a group: a use may be missing at its end or its begin. */
+/* With groups of micro-steps ranks have neighbours in a group: a use may be missing at its end
+   or its begin. */
 static void layers_dropped_in_groups(void)
 {
     static const row groups[] = {

@@ -1,9 +1,9 @@
 /*
- * tests/parallel/test_weights.c - a model of the user's own that computes its weights before it uses
- * them: a norm by rows under a mask, a low-rank product that is merged into a weight which does not
- * train, a bias that is scaled. Behind each stands a wf_redistribute to the layout that it has, whose
- * gradient sums over ranks before it goes on through what made the weight. Trained under every kind of
- * strategy it has the digest of one rank.
+ * tests/parallel/test_weights.c - a model of the user's own that computes its weights before it
+ * uses them: a norm by rows under a mask, a low-rank product that is merged into a weight which
+ * does not train, a bias that is scaled. Behind each stands a wf_redistribute to the layout
+ * that it has, whose gradient sums over ranks before it goes on through what made the weight.
+ * Trained under every kind of strategy it has the digest of one rank.
  */
 #include "nn/layers/embedding.h"
 #include "nn/layers/loss.h"
@@ -61,7 +61,7 @@ static net *new_net(wf_context *ctx)
     return m;
 }
 
-/* Where ranks have shares of the gradient they are summed here. */
+/* Sums a gradient of which ranks have shares. */
 static wf_tensor *border(wf_tensor *t)
 {
     return t ? wf_redistribute(t, t->layout) : NULL;
@@ -167,8 +167,8 @@ static void trained(void)
     }
 }
 
-/* What was computed has the gradient of one micro-step after the other: other bits than those of
-   one for all, and the run says so. */
+/* The computed weights have the gradient of one micro-step after the other: other bits than
+   those of one for all, which the run reports. */
 static void several_micro_steps(void)
 {
     static const row rows[] = {

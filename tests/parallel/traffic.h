@@ -1,6 +1,6 @@
 /*
- * tests/parallel/traffic.h - what the ranks of a step called and received, group by group, against
- * what a formula says.
+ * tests/parallel/traffic.h - what the ranks of a step called and received, group by group,
+ * against what a formula says.
  */
 #ifndef WF_TESTS_PARALLEL_TRAFFIC_H
 #define WF_TESTS_PARALLEL_TRAFFIC_H
@@ -9,13 +9,13 @@
 
 enum { MAX_RANKS = 32, MAX_GROUPS = 4 };
 
-/* What each rank called, and what all of them received. */
+/* The calls of each rank, and the bytes that all of them received. */
 typedef struct traffic {
     int64_t calls[WF_COLLECTIVE_KINDS], bytes[WF_COLLECTIVE_KINDS];
     int64_t agreements; /* besides, up a binary tree of ranks: calls of send and recv */
 } traffic;
 
-/* What was counted on every rank, over every group that it is in. */
+/* The counters of every rank, over every group that it is in. */
 typedef struct counted {
     wf_comm_counters of[MAX_RANKS][MAX_GROUPS];
 } counted;
@@ -29,7 +29,8 @@ static inline int64_t expected_calls(const traffic *expected, int kind, int rank
     return expected->calls[kind] + expected->agreements * up;
 }
 
-/* Every rank made the expected calls over a group; together they received the expected bytes. */
+/* Every rank made the expected calls over a group; together they received the expected
+   bytes. */
 static inline bool same_traffic(const training *t, const counted *n, int group,
                                 const char *name, const traffic *expected)
 {

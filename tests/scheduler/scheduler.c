@@ -25,17 +25,18 @@ typedef struct thread {
     const char *call;
     int64_t deadline;
     bool late;
-    struct pollfd *set; /* what it polls; NULL: nothing */
+    struct pollfd *set; /* its poll set; NULL: it polls nothing */
     nfds_t n_set;
     _Atomic uint32_t turn;
     uint64_t priority;
 } thread;
 
 /*
- * Each finds other failures. A walk changes threads at every point with one probability, uneven gives threads
- * very unequal shares, and priorities run the first thread that can, whose place falls at moments by chance: few changes, and
- * a thread that is left alone for very long (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees
- * of Finding Bugs", ASPLOS 2010).
+ * Each finds other failures. A walk changes threads at every point with one probability, uneven
+ * gives threads very unequal shares, and priorities run the first thread that can, whose place
+ * falls at moments by chance: few changes, and a thread that is left alone for very long
+ * (Burckhardt et al., "A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs",
+ * ASPLOS 2010).
  */
 typedef enum { WALK, UNEVEN, PRIORITIES } strategy;
 

@@ -1,6 +1,7 @@
 /*
- * tests/text/test_chat.c - conversations as transformers writes them (tests/text/chat/make.py), by a folder's template and
- * by one that is named; what of them is trained; rows that are damaged, or say what nothing here honours.
+ * tests/text/test_chat.c - conversations as transformers writes them (tests/text/chat/make.py),
+ * by a folder's template and by one that is named; what of them is trained; rows that are
+ * damaged, or say what nothing here honours.
  */
 #include "nn/text/tokenizer/load_internal.h"
 #include "tests/text/chat_lines.h"
@@ -233,7 +234,8 @@ static void templates_that_part(void)
     wf_chat_template_close(t);
 }
 
-/* White space behind the token that ends a turn is not trained; ids of other tokenizers have none that ends it. */
+/* White space behind the token that ends a turn is not trained; ids of other tokenizers have
+   none that ends it. */
 static void ids_are_marked(void)
 {
     static const char line[] = ROW(U("ab") AND A("cd") AND U("e") AND A(""));

@@ -1,4 +1,5 @@
-/* tests/text/test_chat_rows.c - rows of chat data that are damaged, or say what nothing here honours. */
+/* tests/text/test_chat_rows.c - rows of chat data that are damaged, or say what nothing here
+   honours. */
 #include "tests/text/chat_lines.h"
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /*
- * tests/text/test_engine.c - generation takes the memory that its plan says, to the byte, on every rank; stop strings end texts.
+ * tests/text/test_engine.c - generation takes the memory that its plan says, to the byte, on
+ * every rank; stop strings end texts.
  */
 #include "parallel/generate/batch.h"
 #include "core/host_data.h"
@@ -144,7 +145,8 @@ static void see_end(void *arg, wf_gen_text *t)
     e->finish = t->finish;
 }
 
-/* Where a text of a byte a token is cut: with the byte that completes a stop string, of all that it completes before the first. */
+/* Returns the length at which a text of a byte a token is cut: with the byte that completes a
+   stop string, before the first of all that it completes. */
 static size_t cut_of(const ended *whole, const char *const *stops, int64_t n)
 {
     for (size_t end = 1; end <= whole->bytes; end++) {
@@ -237,7 +239,8 @@ static wf_status stop_rank(wf_rank *rank, void *arg)
     return rank->error.code;
 }
 
-/* A stop string ends a text before its first byte, wherever it begins and however many tokens it has. */
+/* A stop string ends a text before its first byte, wherever it begins and however many tokens
+   it has. */
 static void stop_strings_of_many_tokens(void)
 {
     wf_error error = {WF_OK, ""};

@@ -1,6 +1,7 @@
 /*
- * tests/text/test_jinja.c - templates as transformers renders them (tests/text/jinja/make.py records them), what is
- * refused and where, and limits. With the name of a file of cases: those, and how many are equal.
+ * tests/text/test_jinja.c - templates as transformers renders them (tests/text/jinja/make.py
+ * records them), what is refused and where, and limits. With the name of a file of cases:
+ * those, and how many are equal.
  */
 #include "nn/text/chat/json_value_internal.h"
 #include "nn/text/tokenizer/load_internal.h"
@@ -22,7 +23,7 @@ static void make_variables(wf_jinja_run *run, void *arg)
     v->made = wf_chat_json_value(run, v->json, v->value);
 }
 
-/* What of a case differs from what was recorded. */
+/* Returns the difference of a case from its record. */
 static const char *differs(const wf_text_json *json, uint32_t one, const wf_jinja_output *out)
 {
     uint32_t spans = wf_text_json_get(json, one, "spans"), i;
@@ -72,7 +73,8 @@ static bool check_case(const wf_text_json *json, uint32_t one, wf_jinja_run *run
     return !what;
 }
 
-/* Renders the cases of a file: [{"name", "template", "cases": [{"variables", "text"}, ..]}, ..]. */
+/* Renders the cases of a file: [{"name", "template", "cases": [{"variables", "text"}, ..]},
+   ..]. */
 static int check_file(const char *path, size_t *equal, size_t *refused)
 {
     wf_error error = {WF_OK, ""};
@@ -133,7 +135,8 @@ static void no_variables(wf_jinja_run *run, void *arg)
     *(wf_jinja_value *)arg = wf_jinja_dict(run);
 }
 
-/* A template is refused with these words, at its place, when it is read or when it is rendered. */
+/* A template is refused with these words, at its place, when it is read or when it is
+   rendered. */
 static void check_refused(const char *text, wf_status wanted, const char *words)
 {
     wf_error error = {WF_OK, ""};
@@ -174,8 +177,8 @@ static void check_gives(const char *text, const char *wanted)
     wf_jinja_free(template);
 }
 
-/* A macro sees what stands where it is defined, not where it is called, and what it sets is its own (jinja2 3.1 gives
-   the same). */
+/* A macro sees what stands where it is defined, not where it is called, and what it sets is its
+   own (jinja2 3.1 gives the same). */
 static void scopes_of_macros(void)
 {
     check_gives("{% set a = 1 %}{% macro f() %}{{ a }}{% set a = 5 %}{{ a }}{% endmacro %}"
@@ -230,7 +233,8 @@ static void limits(void)
     check_refused(deep, WF_EDATA, "nested deeper than 150");
 }
 
-/* Texts of a megabyte with many lines were refused: each search was counted as one to the end. */
+/* Texts of a megabyte with many lines were refused: each search was counted as one to the
+   end. */
 static void long_texts(void)
 {
     check_gives("{% set s = 'a line of some forty letters in all\n' * 25000 %}"

@@ -1,4 +1,5 @@
-/* tests/text/test_requests.c - the ids of a context and of what follows it, as lm-evaluation-harness takes them (_encode_pair). */
+/* tests/text/test_requests.c - the ids of a context and of what follows it, as
+   lm-evaluation-harness takes them (_encode_pair). */
 #include "parallel/generate/requests.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
@@ -25,7 +26,8 @@ static void write_text(const char *name, const char *text)
         abort();
 }
 
-/* The one request that there is has the ids of two texts, one behind the other. before: NULL is the token that ends texts. */
+/* The one request that there is has the ids of two texts, one behind the other. before: NULL is
+   the token that ends texts. */
 static void check(const char *context, const char *continuation, const char *before,
                   const char *behind)
 {
@@ -72,7 +74,8 @@ static void blanks_begin_the_continuation(void)
           "end");
 }
 
-/* Where nothing is left of a context, all that follows is foretold, behind the token that ends texts. */
+/* If nothing is left of a context, all of the answer is predicted, after the token that ends
+   texts. */
 static void nothing_is_before(void)
 {
     check("", "lead", NULL, "lead");

@@ -1,6 +1,7 @@
 /*
- * tests/text/test_sampling.c - which tokens may be drawn: against definitions written down plainly, over random
- * logits with many that are equal; and that a draw has the probabilities of what is kept.
+ * tests/text/test_sampling.c - which tokens may be drawn: against definitions written down
+ * plainly, over random logits with many that are equal; and that a draw has the probabilities
+ * of what is kept.
  */
 #include "parallel/generate/sampling.h"
 #include "core/numerics/random.h"
@@ -16,7 +17,8 @@ static double uniform(uint64_t stream, uint64_t index)
     return (double)wf_random_uniform(17, stream, index);
 }
 
-/* Steps of a quarter: equal ones are frequent. The spread is that of a model, now and then none. */
+/* Steps of a quarter: equal ones are frequent. The spread is that of a model, now and then
+   none. */
 static int64_t row_of(uint64_t n, float *logits)
 {
     int64_t size = 1 + (int64_t)(uniform(n, 0) * (MOST - 1));
@@ -27,7 +29,7 @@ static int64_t row_of(uint64_t n, float *logits)
     return size;
 }
 
-/* How many are greater than each. */
+/* Counts the logits that are greater than each. */
 static void count_greater(const float *logits, int64_t size, int64_t *greater)
 {
     for (int64_t i = 0; i < size; i++) {
@@ -37,9 +39,9 @@ static void count_greater(const float *logits, int64_t size, int64_t *greater)
     }
 }
 
-/* What transformers' filters say of token i: the k best are kept and those as good; those before which less than top_p
-   lies among the kept; those of at least min_p of the best. Equal ones are in the order of their ids. 1 kept, 0 not,
-   -1 where rounding decides. */
+/* Filters token i as transformers do: the k best are kept and those as good; those before which
+   less than top_p lies among the kept; those of at least min_p of the best. Equal ones are in
+   the order of their ids. 1 kept, 0 not, -1 where rounding decides. */
 static int plainly_kept(const wf_gen_sampling *s, const float *logits, int64_t size,
                         const int64_t *greater, int64_t i)
 {
@@ -131,8 +133,8 @@ static void draws_follow_probabilities(void)
     CU_ASSERT(chi < (double)n + 5 * sqrt(2.0 * (double)n));
 }
 
-/* Of four tokens with a quarter each: what comes to just so much is enough, what is just so likely stays, and a number
-   between two tokens is the second's. */
+/* Four tokens with a quarter each: a sum that just reaches a limit is enough, a token that is
+   just so likely stays, and a number between two tokens is the second's. */
 static void limits_that_are_met(void)
 {
     const wf_gen_sampling half = {.temperature = 1, .top_p = 0.5, .repetition_penalty = 1};

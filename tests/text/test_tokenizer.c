@@ -1,6 +1,6 @@
 /*
- * tests/text/test_tokenizer.c - ids equal to those that the tokenizers of others have given the same strings
- * (tests/text/tokenizers/make.py), text that comes back, threads.
+ * tests/text/test_tokenizer.c - ids equal to those that the tokenizers of others have given the
+ * same strings (tests/text/tokenizers/make.py), text that comes back, threads.
  */
 #include "tests/text/tokenizer_subject.h"
 #include <pthread.h>
@@ -59,7 +59,8 @@ static void streams(subject *s)
     wf_tok_bytes_free(&text);
 }
 
-/* The ids of all recorded strings, of files whose special tokens are recognised by those who recorded them. */
+/* The ids of all recorded strings, of files whose special tokens are recognised by those who
+   recorded them. */
 static void check_strings(const char *tokenizer, const char *name, size_t count, int flags)
 {
     char path[512];
@@ -101,7 +102,7 @@ static void check_recorded(const char *name, const char *ending, int special)
     check_strings(tokenizer, name, 166, WF_TOK_TEMPLATE | special);
 }
 
-/* What a tokenizer needs that was not there when this was built is named. */
+/* A missing package that a tokenizer needs is named. */
 static void check_lacks(const char *name, const char *package)
 {
     char path[512];
@@ -180,7 +181,8 @@ static void ids_of_other_files(void)
     check_recorded("pieces_unknown", ".model", 0);
 }
 
-/* What bytes a byte-level vocabulary has come back, special tokens are text where nobody asks for them. */
+/* Bytes of a byte-level vocabulary come back; special tokens are text unless they are asked
+   for. */
 static void text_comes_back(void)
 {
     static const char text[] =
@@ -234,7 +236,8 @@ static void characters_are_held_back(void)
         wf_tok_decode_next(s.tokenizer, &stream, (uint8_t)smile[i], 0, &s.text, &s.error);
     }
     CU_ASSERT_EQUAL(s.text.bytes, 4);
-    /* A byte that can go on nothing is no reason to wait, and what waits is given in the end. */
+    /* A byte that can go on nothing is no reason to wait, and what waits is given in the
+       end. */
     wf_tok_decode_next(s.tokenizer, &stream, 0x98, 0, &s.text, &s.error);
     CU_ASSERT_EQUAL(s.text.bytes, 5);
     wf_tok_decode_next(s.tokenizer, &stream, 0xe2, 0, &s.text, &s.error);
@@ -323,7 +326,7 @@ static void threads_share_a_tokenizer(void)
     close_subject(&s);
 }
 
-/* Where a text may be cut, its parts have its ids. */
+/* A text that is cut where it may be has, in parts, the ids of the whole. */
 static void parts_have_the_ids_of_the_whole(void)
 {
     static const char *const names[] = {"gpt2.json", "smollm.json", "llama3.json",

@@ -1,4 +1,5 @@
-/* tests/text/test_tokenizer_beside.c - tokens that lie beside a model of SentencePiece are its own, or refused by name. */
+/* tests/text/test_tokenizer_beside.c - tokens that lie beside a model of SentencePiece are its
+   own, or refused by name. */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -19,7 +20,8 @@ static void write_file(const char *name, const char *text, size_t bytes, char pa
     fclose(file);
 }
 
-/* Opens the model with a file beside it, which is refused with these words, or, where they are NULL, read. */
+/* Opens the model with a file beside it, which is refused with these words, or, where they are
+   NULL, read. */
 static void check(const char *model, const char *name, const char *text, const char *words)
 {
     wf_error error = {WF_OK, ""};

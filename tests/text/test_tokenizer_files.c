@@ -1,4 +1,5 @@
-/* tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not known. */
+/* tests/text/test_tokenizer_files.c - files of tokenizers that are damaged, hostile or not
+   known. */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -44,7 +45,8 @@ static void check_refused(const char *path, wf_status wanted, const char *words)
     CU_ASSERT_PTR_NULL(tokenizer);
 }
 
-/* tokenizer.json with one part in place of what is there: `model` in the model, `rest` behind it. */
+/* tokenizer.json with one part in place of what is there: `model` in the model, `rest` behind
+   it. */
 static const char *json_with(const char *model, const char *rest)
 {
     static char text[4096];

@@ -1,6 +1,6 @@
 /*
- * tests/text/test_tokenizer_merges.c - merging in a word: which of two pairs comes first, words that were seen before,
- * words without end.
+ * tests/text/test_tokenizer_merges.c - merging in a word: which of two pairs comes first, words
+ * that were seen before, words without end.
  */
 #include "nn/text/tokenizer/bpe_internal.h"
 #include "tests/text/tokenizer_subject.h"
@@ -8,8 +8,9 @@
 #include <string.h>
 #include <time.h>
 
-/* Of pairs with one rank the first is merged: of n letters l, of which two are a token and no more are, each two and
-   what is left; in words that are merged in place and in longer ones. */
+/* The first of several pairs with one rank is merged: of n letters l, of which two are a token
+   and no more are, each two and what is left; in words that are merged in place and in longer
+   ones. */
 static void first_pairs_come_first(void)
 {
     char text[80];
@@ -34,8 +35,8 @@ static void first_pairs_come_first(void)
     close_subject(&s);
 }
 
-/* Words that were seen lately are known by all of their bytes: one that differs from another in a byte
-   is what its own ids say. */
+/* Words that were seen lately are known by all of their bytes: one that differs from another in
+   a byte is what its own ids say. */
 static void words_are_told_apart(void)
 {
     subject s;
@@ -58,8 +59,8 @@ static void words_are_told_apart(void)
     close_subject(&s);
 }
 
-/* Merging a word takes time that grows with its length and hardly faster: with its square, the longer one
-   would take 256 times as long. */
+/* Merging a word takes time that grows with its length and hardly faster: with its square, the
+   longer one would take 256 times as long. */
 static void words_without_end(void)
 {
     enum { SHORT = 1 << 14, LONG = 1 << 18 };
@@ -133,8 +134,8 @@ static void merges_by_definition(subject *s, const char *text, size_t n)
         CU_ASSERT_TRUE_FATAL(s->ids.data[i] >= 0);
 }
 
-/* Long words of random letters of which many are merged, against the definition: pairs are found in any order, and many are gone
-   when their turn comes. */
+/* Long words of random letters of which many are merged, against the definition: pairs are
+   found in any order, and many are gone when their turn comes. */
 static void long_words_by_definition(void)
 {
     static const char *const files[] = {"gpt2.json", "llama2.json"};

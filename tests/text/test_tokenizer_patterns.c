@@ -14,8 +14,8 @@ enum { MOST = 24, TEXTS = 20000 };
 static const char *const names[] = {"gpt2", "r50k",  "cl100k", "llama3",
                                     "qwen", "o200k", "tekken"};
 
-/* Characters that patterns tell apart: letters of all cases and of none, marks, numbers, white space of one byte and more,
-   what contractions are made of, and of planes without classes. */
+/* Characters that patterns tell apart: letters of all cases and of none, marks, numbers, white
+   space of one byte and more, what contractions are made of, and of planes without classes. */
 static const uint32_t kinds[] = {
     'a',     'Z',     's',     'T',     'l',     'L',     'r',     'e',     'V',     'm',
     'd',     '\'',    '\'',    '\'',    ' ',     ' ',     ' ',     '\t',    '\n',    '\n',
@@ -42,7 +42,8 @@ static uint32_t character(uint64_t *state)
     return code >= 0xd800 && code < 0xe000 ? 0xfffd : code;
 }
 
-/* How many bytes were written. Now and then a character comes again, so that runs are long. */
+/* Writes a random text and returns its bytes. Now and then a character comes again, so that
+   runs are long. */
 static size_t random_text(uint64_t *state, uint8_t *text)
 {
     size_t n = 0, length = draw(state) % MOST;

@@ -1,4 +1,5 @@
-/* tests/text/test_vocabulary.c - tokenizers as lists for GGUF files: names, texts, types, merges and scores. */
+/* tests/text/test_vocabulary.c - tokenizers as lists for GGUF files: names, texts, types,
+   merges and scores. */
 #include "nn/text/tokenizer/vocabulary.h"
 #include "tests/harness.h"
 #include <stdio.h>
@@ -113,7 +114,7 @@ static void texts_and_types(void)
     close_subject(&s);
 }
 
-/* What is merged first has the higher score; bytes and the unknown token are known as such. */
+/* Earlier merges have higher scores; bytes and the unknown token are known as such. */
 static void scores_of_characters(void)
 {
     subject s;

@@ -1,6 +1,6 @@
 /*
- * tests/text/test_vocabulary_json.c - a tokenizer's lists, as GGUF files have them, as tokenizer.json: the same ids of
- * texts, and lists that are damaged are refused by their key.
+ * tests/text/test_vocabulary_json.c - a tokenizer's lists, as GGUF files have them, as
+ * tokenizer.json: the same ids of texts, and lists that are damaged are refused by their key.
  */
 #include "nn/text/tokenizer/vocabulary.h"
 #include "tests/harness.h"

@@ -1,4 +1,5 @@
-/* tests/text/tokenizer_subject.h - a tokenizer of tests/text/tokenizers, with room for ids and text. */
+/* tests/text/tokenizer_subject.h - a tokenizer of tests/text/tokenizers, with room for ids and
+   text. */
 #ifndef WF_TESTS_TEXT_TOKENIZER_SUBJECT_H
 #define WF_TESTS_TEXT_TOKENIZER_SUBJECT_H
 

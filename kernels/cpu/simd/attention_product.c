@@ -8,9 +8,9 @@
  * A bf16 product cuts the sum in blocks of 32 terms, which begin at multiples of 32. Of a block
  * come two chains of fma from +0, over its even and over its odd terms; they are added, and
  * their sum is added to the element. That is what one instruction of AMX computes (TDPBF16PS),
- * with denormals as zeros: whoever calls a bf16 product has set the thread's mode
- * (denormals_internal.h). Terms that nobody computes, behind the last one or masked, are +0 and
- * change no element but for the sign of a zero.
+ * with denormals as zeros: the caller of a bf16 product has set the thread's mode
+ * (denormals_internal.h). Terms that are not computed, behind the last one or masked, are +0
+ * and change no element but for the sign of a zero.
  */
 #include "kernels/cpu/simd/attention_block_internal.h"
 

@@ -52,7 +52,8 @@ static const int64_t non_temporal_bytes = 4 << 20;
 
 /* A member's own, at the start of its scratch. */
 typedef struct member {
-    _Atomic uint64_t left;      /* tasks of its range that nobody has: first << 32 | end */
+    /* tasks of its range that no thread has taken: first << 32 | end */
+    _Atomic uint64_t left;
     gemm_micropanel now, ahead; /* being computed; being packed */
     int64_t now_is, ahead_is;   /* their numbers over all macro-kernels; -1: none */
     int panel;                  /* the one of the member's two that `now` has */

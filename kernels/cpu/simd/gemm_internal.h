@@ -82,7 +82,7 @@ typedef struct gemm_kind {
     int64_t a_bytes,
         b_bytes; /* a panel has them for each row or column and element of a part */
     /* One step's share of a panel, `height` or nr wide: x(i, p) for i < count and p < k; other
-       i have numbers that nobody uses, and what a part is filled up with is +0. */
+       i have numbers that are not used, and what a part is filled up with is +0. */
     void (*pack_rows)(void *panel, int height, const wf_gemm_operand *x, int64_t count,
                       int64_t k);
     void (*pack_cols)(void *panel, const wf_gemm_operand *x, int64_t count, int64_t k);

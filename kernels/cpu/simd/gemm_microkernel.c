@@ -71,7 +71,7 @@ INLINE wf_gemm_operand share(const gemm_source *s, const wf_gemm_operand *all, i
  * lines.
  */
 typedef struct prefetch {
-    gemm_ahead next;      /* is read by whoever packs after this tile */
+    gemm_ahead next;      /* is read by packing after this tile */
     gemm_ahead own;       /* is written, or added to, in the end */
     int64_t every, until; /* elements from one row to the next; until then */
 } prefetch;

@@ -73,7 +73,7 @@ static void take_early(mpi_world *w)
     }
 }
 
-/* Heads go out; the exchange is everybody's to move on. */
+/* Heads go out; any rank may move the exchange on. */
 static void list(transfer *t)
 {
     mpi_world *w = t->comm->world;

@@ -1,7 +1,7 @@
 /*
  * mesh/transport/mpi/mpi_place.c - a world before its ranks are attached: which processes there
  * are and who is on one host, bytes of all of them side by side, and which ranks run here. Only
- * here are MPI's own collectives used, while nobody else is in MPI.
+ * here are MPI's own collectives used, while no other thread is in MPI.
  */
 #include "mesh/transport/mpi/mpi_world_internal.h"
 #include <limits.h>
@@ -29,7 +29,7 @@ static wf_status check(int code, wf_error *error)
                                  "MPI, while processes spoke of their hosts: %s", text);
 }
 
-/* Everybody's bytes, of which `count` tells how many there are. */
+/* Gathers all processes' bytes, of which `count` tells how many there are. */
 static wf_status gather_counted(mpi_world *w, const void *mine, int *count, char **all,
                                 size_t *begin, wf_error *error)
 {

@@ -11,7 +11,7 @@
  * mismatch is an error before results are touched, and a large exchange takes no more trips
  * than MPI's own.
  *
- * One thread at a time is in MPI: whoever waits moves everybody's exchanges on, and a sleeping
+ * One thread at a time is in MPI: a waiting rank moves the exchanges of all on, and a sleeping
  * helper does while ranks compute (mpi_helper.c).
  */
 #ifndef WF_MESH_TRANSPORT_MPI_MPI_WORLD_INTERNAL_H

@@ -152,7 +152,7 @@ wf_status wf_nccl_begin(wf_comm *comm, wf_exchange *x, wf_error *error)
     if (said)
         give_up(t, true, &why);
     else
-        drop(t); /* nobody has heard of it */
+        drop(t); /* it is not reported yet */
     return status;
 }
 

@@ -16,8 +16,8 @@
  * given before, and that stream for them where the exchange is waited for; the host waits for
  * neither.
  *
- * Communicators do not block (ncclConfig_t.blocking = 0): whoever needs one polls, and gives up
- * with its world. A watchdog looks at all of them (nccl_watch.c).
+ * Communicators do not block (ncclConfig_t.blocking = 0): a rank that needs one polls, and
+ * gives up with its world. A watchdog looks at all of them (nccl_watch.c).
  */
 #ifndef WF_MESH_TRANSPORT_NCCL_NCCL_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_NCCL_NCCL_WORLD_INTERNAL_H

@@ -1,6 +1,6 @@
 /*
  * mesh/transport/threads/exchange.c - an exchange between threads: posted as a pointer to the
- * poster's own wf_exchange, worked on in place by whoever is awake, and left. See
+ * poster's own wf_exchange, worked on in place by any rank that is awake, and left. See
  * world_internal.h.
  */
 #include "mesh/transport/threads/exchange_internal.h"

@@ -4,7 +4,7 @@
  * of the work like anybody else. It is started by the first such exchange of a rank and joined
  * with the world; it touches no context, only what was posted.
  *
- * Nobody is woken by a member that posts early: the last one wakes its own thread, and as many
+ * A member that posts early wakes no other: the last one wakes its own thread, and as many
  * of the others' as there are cores.
  */
 #include "core/thread.h"

@@ -2,19 +2,19 @@
  * mesh/transport/threads/world_internal.h - the shared state of the threads transport: ranks
  * that are threads of one process, the groups they form, and how one waits for another.
  *
- * All progress is counted in 64-bit words that only grow, and whoever waits, waits for a word
- * to reach a target. A group has one event word: whoever completes something bumps it and wakes
- * the group's sleepers. A wait is a few yielding polls, then sleep; nobody spins, for 32 ranks
+ * All progress is counted in 64-bit words that only grow, and waiting is for a word to reach a
+ * target. A group has one event word: a thread that completes something bumps it and wakes the
+ * group's sleepers. A wait is a few yielding polls, then sleep; no thread spins, for 32 ranks
  * share two cores.
  *
  * An exchange has a place in the group, which its first poster takes. A member has POSTED there
- * when others may touch its memory; when all have, whoever is awake takes pieces of the work
- * until none is left, its own share first; who does the last piece, where none has failed or
- * was left out, marks the exchange as over and wakes the others. So a member sleeps once where
- * there are more ranks than cores, and of ranks that wait for the slowest, only as many are
- * woken to help as there are cores. A place is free for another exchange when all have LEFT it.
- * There are PLACES of them, and as many more as are needed where members have more exchanges in
- * flight.
+ * when others may touch its memory; when all have, each thread that is awake takes pieces of
+ * the work until none is left, its own share first; who does the last piece, where none has
+ * failed or was left out, marks the exchange as over and wakes the others. So a member sleeps
+ * once where there are more ranks than cores, and of ranks that wait for the slowest, only as
+ * many are woken to help as there are cores. A place is free for another exchange when all have
+ * LEFT it. There are PLACES of them, and as many more as are needed where members have more
+ * exchanges in flight.
  */
 #ifndef WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H
 #define WF_MESH_TRANSPORT_THREADS_WORLD_INTERNAL_H

@@ -32,7 +32,7 @@ void *wf_tok_table_new(size_t bytes)
     return table;
 }
 
-/* Nobody's vocabulary has so many texts whose hashes are neighbours; one made for it would be
+/* No vocabulary has so many texts whose hashes are neighbours; one made for it would be
    as slow as a list. */
 enum { MOST_PROBES = 512 };
 static const char too_many_alike[] = "too many texts have nearly one hash: the file is hostile";

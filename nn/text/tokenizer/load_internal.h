@@ -1,6 +1,6 @@
 /*
  * nn/text/tokenizer/load_internal.h - readers of the files of tokenizers. Each gets an empty
- * tokenizer and fills it; whoever calls frees it where that fails.
+ * tokenizer and fills it; the caller frees it where that fails.
  */
 #ifndef WF_NN_TEXT_TOKENIZER_LOAD_INTERNAL_H
 #define WF_NN_TEXT_TOKENIZER_LOAD_INTERNAL_H

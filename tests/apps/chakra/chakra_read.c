@@ -1,4 +1,5 @@
-/* chakra_read FILE - a Chakra execution trace as lines of JSON, by protobuf-c: its metadata, then its nodes. */
+/* tests/apps/chakra/chakra_read.c - chakra_read FILE prints a Chakra execution trace as lines
+   of JSON, by protobuf-c: its metadata, then its nodes; tests/apps/test_chakra.sh runs it. */
 #include "chakra.pb-c.h"
 #include <jansson.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /*
  * tests/cuda/cudnn/test_cudnn_graphs.c - attention's graphs, without a GPU: cuDNN takes the
- * properties of one from a file, and its driver is a mock in which every call succeeds. So cuDNN
- * checks shapes, finds engines, compiles their kernels and says what workspace they need; what
- * they compute is not seen here. The properties are from public data sheets.
+ * properties of one from a file, and its driver is a mock in which every call succeeds. So
+ * cuDNN checks shapes, finds engines, compiles their kernels and says what workspace they need;
+ * what they compute is not seen here. The properties are from public data sheets.
  *
  * WEFT_CUDNN_ALL in the environment makes plans of all cases, which takes half a minute.
  */
@@ -49,7 +49,8 @@ static wf_cudnn_heads variant(const wf_cudnn_heads *h, int which)
     return v;
 }
 
-/* Engines of a case on a device, and (plan) the workspace of the best that has a plan; -1: none */
+/* Engines of a case on a device, and (plan) the workspace of the best that has a plan; -1:
+   none */
 static int64_t serve(const wf_cudnn_heads *h, int on, bool plan, wf_cudnn_engine *best)
 {
     wf_cudnn_engine engine[ENGINES];
@@ -80,7 +81,7 @@ static int64_t serve(const wf_cudnn_heads *h, int on, bool plan, wf_cudnn_engine
     return workspace;
 }
 
-/* What is promised before there is a plan must do for it. */
+/* Checks that the workspace that is promised before there is a plan suffices for it. */
 static void check_workspace(const wf_cudnn_heads *h, int64_t workspace)
 {
     int64_t most = wf_cudnn_attention_engine(h);

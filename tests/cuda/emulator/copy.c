@@ -1,5 +1,5 @@
-/* tests/cuda/emulator/copy.c - copies and fills as work of a stream; both ends are looked at when
-   they are given. */
+/* tests/cuda/emulator/copy.c - copies and fills as work of a stream; both ends are looked at
+   when they are given. */
 #include "emulator.h"
 #include <string.h>
 

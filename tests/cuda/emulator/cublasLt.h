@@ -1,6 +1,6 @@
 /*
- * tests/cuda/emulator/cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul.c uses, on the CPU.
- * Names and values are those of the library; cublaslt.c says what is checked.
+ * tests/cuda/emulator/cublasLt.h - as much of cuBLASLt as kernels/cuda/matmul.c uses, on the
+ * CPU. Names and values are those of the library; cublaslt.c says what is checked.
  */
 #ifndef WF_TESTS_EMULATOR_CUBLASLT_H
 #define WF_TESTS_EMULATOR_CUBLASLT_H

@@ -1,8 +1,8 @@
 /*
- * tests/cuda/emulator/cublaslt.c - products of cuBLASLt on the CPU, as awkward as it is allowed to
- * be: the heuristic holds another order of sums best for every shape, first of all one that splits
- * them and needs a workspace; an algorithm takes no rows less aligned than it was asked for; and
- * operands that leave their allocation stop the program.
+ * tests/cuda/emulator/cublaslt.c - products of cuBLASLt on the CPU, as awkward as it is allowed
+ * to be: the heuristic holds another order of sums best for every shape, first of all one that
+ * splits them and needs a workspace; an algorithm takes no rows less aligned than it was asked
+ * for; and operands that leave their allocation stop the program.
  */
 #include "cublasLt.h"
 #include "emulator.h"
@@ -135,7 +135,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Whether the operands make a product d[m, n] of one depth. */
+/* Returns true where the operands make a product d[m, n] of one depth. */
 static bool fits(const product_desc *p, const matrix *a, const matrix *b, const matrix *d)
 {
     uint64_t m = p->op[0] == CUBLAS_OP_T ? a->columns : a->rows;

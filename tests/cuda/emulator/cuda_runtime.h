@@ -1,6 +1,6 @@
 /*
- * tests/cuda/emulator/cuda_runtime.h - as much of the CUDA runtime as Weft's plugins use, on the
- * CPU: C gets the functions, C++ also what kernels are written in.
+ * tests/cuda/emulator/cuda_runtime.h - as much of the CUDA runtime as Weft's plugins use, on
+ * the CPU: C gets the functions, C++ also what kernels are written in.
  *
  * Work that is given to a stream is done as late as it may be: when somebody waits for it. So a
  * host that reads a result, or reuses a buffer, before it has waited is found out.

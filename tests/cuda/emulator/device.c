@@ -1,6 +1,6 @@
 /*
- * tests/cuda/emulator/device.c - the devices, which are alike and share all memory; their memory pools,
- * which hold nothing; errors and their names.
+ * tests/cuda/emulator/device.c - the devices, which are alike and share all memory; their
+ * memory pools, which hold nothing; errors and their names.
  */
 #include "emulator.h"
 #include <stdarg.h>

@@ -13,8 +13,8 @@ extern "C" {
 #endif
 
 /*
- * Work for a stream: run(arg) when its turn comes, with device memory open to it, then drop(arg)
- * (NULL: nothing). One piece of work runs at a time, on whatever thread waits for it.
+ * Work for a stream: run(arg) when its turn comes, with device memory open to it, then
+ * drop(arg) (NULL: nothing). One piece of work runs at a time, on whatever thread waits for it.
  */
 cudaError_t emulator_enqueue(cudaStream_t stream, void (*run)(void *arg), void *arg,
                              void (*drop)(void *arg));
@@ -41,17 +41,18 @@ void emulator_die(const char *format, ...)
 /* Device memory: opened while work runs (calls nest), closed to all others. */
 void emulator_memory_open(void);
 void emulator_memory_close(void);
-/* 1: [at, at + bytes) is inside of one allocation; 0: it is no device memory; -1: it leaves one */
+/* 1: [at, at + bytes) is inside of one allocation; 0: it is no device memory; -1: it leaves
+   one */
 int emulator_memory_holds(const void *at, size_t bytes);
 void emulator_memory_totals(size_t *unused, size_t *total);
 
-/* Memory of a graph: its address is the graph's as long as that lives, its contents begin anew with
-   every launch, and it may be given back in the graph or behind it. */
+/* Memory of a graph: its address is the graph's as long as that lives, its contents begin anew
+   with every launch, and it may be given back in the graph or behind it. */
 cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph);
 bool emulator_memory_is_of(const void *at, cudaGraph_t graph);
 void emulator_memory_begin(void *at);            /* work: a launch takes it */
-void emulator_memory_end_all(cudaGraph_t graph); /* what is not given back is */
-bool emulator_memory_any(cudaGraph_t graph);     /* whether there is such */
+void emulator_memory_end_all(cudaGraph_t graph); /* frees the memory that the graph still has */
+bool emulator_memory_any(cudaGraph_t graph);     /* returns true where there is such memory */
 void emulator_memory_forget(cudaGraph_t graph);  /* the graph is gone */
 
 /* The graph that records what this stream is given; NULL: none does. */
@@ -61,7 +62,8 @@ int emulator_stream_device(cudaStream_t stream);
 /* Keep work that a capturing stream was given; an error where the capture is lost. */
 cudaError_t emulator_graph_record(cudaGraph_t graph, void (*run)(void *arg), void *arg,
                                   void (*drop)(void *arg));
-/* True where the calling thread captures and must not do what it is about to; the capture is lost. */
+/* True where the calling thread captures and must not do what it is about to; the capture is
+   lost. */
 bool emulator_graph_forbids(void);
 void emulator_graph_lose(cudaGraph_t graph);
 

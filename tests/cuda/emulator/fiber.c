@@ -1,5 +1,6 @@
 /*
- * tests/cuda/emulator/fiber.c - a switch of stacks: six registers on x86-64, ucontext elsewhere.
+ * tests/cuda/emulator/fiber.c - a switch of stacks: six registers on x86-64, ucontext
+ * elsewhere.
  */
 #include "fiber.h"
 #include <stdint.h>
@@ -30,7 +31,8 @@
 #ifdef __x86_64__
 void emulator_switch_stacks(void **save, void *load);
 
-/* What a function must keep is pushed; the stack pointer is all that is left to remember. */
+/* Pushes the registers that a function must preserve; the stack pointer is all that is left to
+   remember. */
 __asm__(".text\n"
         ".globl emulator_switch_stacks\n"
         ".hidden emulator_switch_stacks\n"
@@ -61,7 +63,7 @@ static void prepare(fiber *f, void (*main)(void))
         void *data;
     } entry = {main};
 
-    *--top = NULL; /* where main would return to; a call leaves the stack at 16 n + 8 */
+    *--top = NULL; /* main's return address; a call leaves the stack at 16 n + 8 */
     *--top = entry.data;
     for (int i = 0; i < 6; i++)
         *--top = NULL;

@@ -8,11 +8,11 @@ typedef struct fiber {
     void *at;    /* its stack pointer while it does not run */
     char *stack; /* NULL: the thread's own */
     size_t bytes;
-    void *shadow; /* what a sanitizer keeps for it */
+    void *shadow; /* a sanitizer's state of it */
 } fiber;
 
-/* A stack of its own, on which main() begins with the first switch and never ends; NULL where there
-   is no memory. It is kept for good. */
+/* A stack of its own, on which main() begins with the first switch and never ends; NULL where
+   there is no memory. It is kept for good. */
 fiber *fiber_open(size_t bytes, void (*main)(void));
 
 /* Leave `from` where it is and go on where `to` was left. */

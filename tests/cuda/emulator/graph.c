@@ -1,11 +1,11 @@
 /*
- * tests/cuda/emulator/graph.c - what a stream is given while it is captured, kept in order and done
- * again by every launch, with the arguments that were copied then: a pointer or a number that is no
- * longer right is as wrong as on a device.
+ * tests/cuda/emulator/graph.c - what a stream is given while it is captured, kept in order and
+ * done again by every launch, with the arguments that were copied then: a pointer or a number
+ * that is no longer right is as wrong as on a device.
  *
  * Captures are of a thread, as cudaStreamCaptureModeThreadLocal has them: what a thread that
- * captures must not do is an error, and the capture is lost with it. One stream is captured at a
- * time, without events that would bring in others.
+ * captures must not do is an error, and the capture is lost with it. One stream is captured at
+ * a time, without events that would bring in others.
  */
 #include "emulator.h"
 #include <stdlib.h>
@@ -26,7 +26,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     cudaGraph_t graph;
-    bool frees; /* what the last launch left is given back by the next */
+    bool frees; /* a launch frees the memory that the last one left */
     int refs;   /* its owner and launches that are not done hold one each */
 };
 

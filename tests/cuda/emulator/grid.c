@@ -1,11 +1,12 @@
 /*
  * tests/cuda/emulator/grid.c - launches grids, and runs the blocks of a grid one after another.
  *
- * A fiber runs thread after thread until one of them waits; then another fiber takes the threads
- * that follow, and when there are none left the waiting ones go on. So what meets no barrier
- * costs a call per thread, and a block of n threads that do costs n fibers. Threads are taken in
- * ascending order and in descending order by turns, from block to block and from grid to grid, and a
- * warp goes on for as long as it can: what depends on the order has other bits when it is run again.
+ * A fiber runs thread after thread until one of them waits; then another fiber takes the
+ * threads that follow, and when there are none left the waiting ones go on. So what meets no
+ * barrier costs a call per thread, and a block of n threads that do costs n fibers. Threads are
+ * taken in ascending order and in descending order by turns, from block to block and from grid
+ * to grid, and a warp goes on for as long as it can: what depends on the order has other bits
+ * when it is run again.
  */
 #include "emulator.h"
 #include "fiber.h"
@@ -51,7 +52,7 @@ static struct {
 
 uint3 threadIdx, blockIdx;
 dim3 blockDim, gridDim;
-/* What kernel_language.h says of them, for C++. */
+/* Declared in kernel_language.h for C++. */
 extern uint3 threadIdx, blockIdx;
 extern dim3 blockDim, gridDim;
 unsigned emulator_lane(void);
@@ -134,8 +135,8 @@ static void check_turn(void)
     now.at_last_turn = now.progress;
 }
 
-/* The next fiber that is in the middle of a thread: of the same warp while that moves, so that a
-   warp gets as far ahead of the others as it can. */
+/* The next fiber that is in the middle of a thread: of the same warp while that moves, so that
+   a warp gets as far ahead of the others as it can. */
 static unsigned next_busy(void)
 {
     unsigned i = now.current;
@@ -241,7 +242,7 @@ static struct warp *this_warp(void)
     return &now.warp[this_thread() / EMULATOR_WARP];
 }
 
-/* How many threads of this warp are in the mask; all of them must come. */
+/* Returns how many threads of this warp are in the mask; all of them must come. */
 static unsigned expected(unsigned mask)
 {
     unsigned first = this_thread() / EMULATOR_WARP * EMULATOR_WARP, rest = now.threads - first;

@@ -1,8 +1,8 @@
 /*
  * tests/cuda/emulator/kernel_language.h - what CUDA adds to C++, as far as a header can add it.
  *
- * The threads of a block are fibers that run until they meet a barrier, so barriers and shuffles
- * are functions. A launch is cudaLaunchKernelEx; <<< >>> is not C++.
+ * The threads of a block are fibers that run until they meet a barrier, so barriers and
+ * shuffles are functions. A launch is cudaLaunchKernelEx; <<< >>> is not C++.
  */
 #ifndef WF_TESTS_EMULATOR_KERNEL_LANGUAGE_H
 #define WF_TESTS_EMULATOR_KERNEL_LANGUAGE_H

@@ -1,9 +1,9 @@
 /*
- * tests/cuda/emulator/memory.c - the device's memory: one range of addresses that nobody may touch
- * but while work of a stream runs.
+ * tests/cuda/emulator/memory.c - the device's memory: one range of addresses that nobody may
+ * touch but while work of a stream runs.
  *
- * New memory and memory that was given back hold NaN patterns. Behind every allocation lies a zone
- * of the same, which must not change; under AddressSanitizer it is out of bounds as well.
+ * New memory and memory that was given back hold NaN patterns. Behind every allocation lies a
+ * zone of the same, which must not change; under AddressSanitizer it is out of bounds as well.
  */
 #include "core/memory/poison_internal.h"
 #include "emulator.h"
@@ -114,7 +114,7 @@ void emulator_memory_totals(size_t *unused, size_t *total)
     *unused = memory.live < memory.total ? memory.total - memory.live : 0;
 }
 
-/* Where the gap behind allocation i begins, and where it ends. */
+/* Return the begin and the end of the gap after allocation i. */
 static char *gap_begin(size_t i)
 {
     return i == 0 ? memory.base
@@ -126,8 +126,9 @@ static char *gap_end(size_t i)
     return i == memory.n ? memory.base + memory.end : memory.list[i].at;
 }
 
-/* From where the last one was found on, so that memory is not taken again at once; new addresses
-   only where no old ones are left, since all of them are opened and closed together. */
+/* From where the last one was found on, so that memory is not taken again at once; new
+   addresses only where no old ones are left, since all of them are opened and closed
+   together. */
 static size_t find_gap(size_t need)
 {
     char *last = gap_begin(memory.n);
@@ -172,7 +173,7 @@ cudaError_t emulator_memory_take(void **at, size_t bytes, cudaGraph_t graph)
     } else if (bytes) {
         i = find_gap(need);
         found = gap_begin(i);
-        memory.open++; /* what is new is open with it */
+        memory.open++; /* a new allocation is opened with it */
         protect(PROT_READ | PROT_WRITE);
         WF_UNPOISON(found, need);
         memset(found, 0xff, need);
@@ -273,7 +274,7 @@ void emulator_memory_end_all(cudaGraph_t graph)
             release(memory.list[i].at);
 }
 
-/* What is still taken is from now on memory like any other. */
+/* Makes allocations that the graph still has memory like any other. */
 void emulator_memory_forget(cudaGraph_t graph)
 {
     for (size_t i = memory.n; i-- > 0;) {
@@ -301,8 +302,8 @@ cudaError_t cudaFree(void *at)
     return cudaSuccess;
 }
 
-/* A pool may give memory out that a stream has yet to give back, if it is of the same stream: here
-   memory is only ever new. */
+/* A pool may give memory out that a stream has yet to give back, if it is of the same stream:
+   here memory is only ever new. */
 cudaError_t cudaMallocAsync(void **at, size_t bytes, cudaStream_t stream)
 {
     cudaGraph_t graph = *emulator_stream_graph(stream);

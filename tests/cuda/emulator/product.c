@@ -1,6 +1,6 @@
 /*
- * tests/cuda/emulator/product.c - computes a product of cuBLASLt on the CPU, in the order of sums that
- * its algorithm has.
+ * tests/cuda/emulator/product.c - computes a product of cuBLASLt on the CPU, in the order of
+ * sums that its algorithm has.
  */
 #include "emulator.h"
 #include "product.h"
@@ -72,7 +72,7 @@ static void sum_over(const work *w, const float *a, const float *b, uint64_t j, 
     uint64_t m = w->d.rows, n = w->d.columns, lanes = (uint64_t)w->algorithm.lanes;
 
     for (uint64_t i = 0; i < lanes * m; i++)
-        lane[i] = -0.0F; /* what counts is the first product, which may be -0 */
+        lane[i] = -0.0F; /* the first product alone counts, which may be -0 */
     for (uint64_t k = from; k < to; k++) {
         float *sum = lane + (k - from) % lanes * m, y = b[k * n + j];
         const float *x = a + k * m;

@@ -1,6 +1,6 @@
 /*
- * tests/cuda/emulator/product.h - one product of the emulated cuBLASLt, as a stream runs it: what
- * cublaslt.c has checked, and product.c computes.
+ * tests/cuda/emulator/product.h - one product of the emulated cuBLASLt, as a stream runs it:
+ * what cublaslt.c has checked, and product.c computes.
  */
 #ifndef WF_TESTS_EMULATOR_PRODUCT_H
 #define WF_TESTS_EMULATOR_PRODUCT_H
@@ -23,7 +23,8 @@ typedef struct matrix {
     int64_t ld;
 } matrix;
 
-/* Partial sums over every lanes-th index, added in order; splits > 1: halves of the sum apart. */
+/* Partial sums over every lanes-th index, added in order; splits > 1: halves of the sum
+   apart. */
 typedef struct algorithm_desc {
     int32_t lanes, splits;
     uint32_t aligned[4];

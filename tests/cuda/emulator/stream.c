@@ -1,9 +1,9 @@
 /*
  * tests/cuda/emulator/stream.c - streams as queues of work, and events in them.
  *
- * Nothing of a queue runs before somebody waits for it or asks how far it is; a queue that grows
- * long runs as well, as a device would not wait forever. The stream 0 is CUDA's legacy one: it
- * comes after all that others were given before.
+ * Nothing of a queue runs before somebody waits for it or asks how far it is; a queue that
+ * grows long runs as well, as a device would not wait forever. The stream 0 is CUDA's legacy
+ * one: it comes after all that others were given before.
  */
 #include "emulator.h"
 #include <pthread.h>
@@ -245,7 +245,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     return cudaStreamCreateWithFlags(stream, flags);
 }
 
-/* What it was given is still done. */
+/* Destroys a stream; its queued work is still done. */
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     cudaStream_t *at = &streams;

@@ -1,6 +1,6 @@
 /*
- * tests/nccl/emulator/cuda_emulator.c - streams, events and memory (cuda_runtime_api.h). Stream NULL
- * does at once what it is given.
+ * tests/nccl/emulator/cuda_emulator.c - streams, events and memory (cuda_runtime_api.h). Stream
+ * NULL does at once what it is given.
  */
 #include <cuda_runtime_api.h>
 #include <pthread.h>

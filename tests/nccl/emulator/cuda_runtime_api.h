@@ -1,7 +1,7 @@
 /*
- * tests/nccl/emulator/cuda_runtime_api.h - the part of CUDA's runtime that mesh/transport/nccl calls, on
- * the CPU: a stream is a thread that does in order what it was given, so that what a caller forgot
- * to wait for is not there yet. The device's memory is the host's.
+ * tests/nccl/emulator/cuda_runtime_api.h - the part of CUDA's runtime that mesh/transport/nccl
+ * calls, on the CPU: a stream is a thread that does in order what it was given, so that what a
+ * caller forgot to wait for is not there yet. The device's memory is the host's.
  */
 #ifndef WF_TESTS_NCCL_EMULATOR_CUDA_RUNTIME_API_H
 #define WF_TESTS_NCCL_EMULATOR_CUDA_RUNTIME_API_H

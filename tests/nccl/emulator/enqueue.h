@@ -1,5 +1,5 @@
-/* tests/nccl/emulator/enqueue.h - how work gets on a stream of the emulated CUDA below: that of this
- * folder (enqueue.c), or tests/cuda/emulator (../enqueue_cuda.c). */
+/* tests/nccl/emulator/enqueue.h - how work gets on a stream of the emulated CUDA below: that of
+ * this folder (enqueue.c), or tests/cuda/emulator (../enqueue_cuda.c). */
 #ifndef WF_TESTS_NCCL_EMULATOR_ENQUEUE_H
 #define WF_TESTS_NCCL_EMULATOR_ENQUEUE_H
 

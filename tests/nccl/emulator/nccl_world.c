@@ -1,5 +1,5 @@
-/* tests/nccl/emulator/nccl_world.c - communicators: a file in shared memory, which its last member
- * to come unlinks. */
+/* tests/nccl/emulator/nccl_world.c - communicators: a file in shared memory, which its last
+ * member to come unlinks. */
 #include "tests/nccl/emulator/nccl_world.h"
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -55,7 +55,8 @@ static ncclResult_t map(struct ncclComm *c)
     return ncclSuccess;
 }
 
-/* A name is free again before the last one has come: the next communicator may have the same. */
+/* A name is free again before the last one has come: the next communicator may have the
+   same. */
 static void join(struct ncclComm *c)
 {
     int before = atomic_load(&c->shared->joined);

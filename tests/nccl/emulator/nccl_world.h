@@ -17,7 +17,7 @@ typedef struct ring {
     char data[RING_BYTES];
 } ring;
 
-/* What a member said in one of the splits. */
+/* A member's word in one of the splits. */
 typedef struct said {
     _Atomic int32_t ready;
     int32_t color, key;
@@ -41,7 +41,7 @@ struct ncclComm {
     _Atomic int users; /* the handle, and work on streams */
 };
 
-/* Where what is in shared memory, and how much that is. */
+/* Return the offsets of the parts of shared memory, and its size. */
 static inline size_t said_at(int size)
 {
     return (sizeof(shared) + (size_t)size * sizeof(uint32_t) + 63) / 64 * 64;
@@ -74,7 +74,7 @@ static inline ring *ring_of(const struct ncclComm *c, int from, int to)
 /* The handle, or a stream, is done with it. */
 void comm_drop(struct ncclComm *c);
 
-/* What the fault in the environment makes of this rank: 'e', 'h', or 0. */
+/* Returns the fault of the environment for this rank: 'e', 'h', or 0. */
 int comm_fault(const struct ncclComm *c);
 
 void bell_ring(struct ncclComm *c, int member);
