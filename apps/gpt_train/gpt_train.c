@@ -1,4 +1,5 @@
-/* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see gpt_train --help. */
+/* apps/gpt_train/gpt_train.c - trains a GPT on text or token ids, on any mesh of ranks: see
+   gpt_train --help. */
 #include "apps/gpt_train/calibrate.h"
 #include "parallel/recovery/elastic_files.h"
 #include "parallel/checkpoint/folder_lock.h"
@@ -33,7 +34,8 @@ static wf_status open_drills(const app_options *o, app_train_job *job, wf_error 
     return o->replay ? wf_replay_open(o->replay, job->numerics, &job->replay, error) : WF_OK;
 }
 
-/* Where something goes wrong in one process of several, the others hear of it when they meet. */
+/* Where something goes wrong in one process of several, the others hear of it when they
+   meet. */
 static wf_status launch(app_options *o, app_train_job *job, wf_resume *resume,
                         const wf_launcher *launcher, wf_launch_end *end, wf_error *error)
 {
@@ -61,7 +63,8 @@ static wf_status launch(app_options *o, app_train_job *job, wf_resume *resume,
     return app_launches_run(o, job, end, error);
 }
 
-/* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are elsewhere. */
+/* Warns, once, where a process has all ranks of a stage: neither buddies nor replicas of it are
+   elsewhere. */
 static void warn_of_stages(const app_options *o, const wf_launcher *launcher)
 {
     int64_t each = app_options_ranks(o) / launcher->processes;

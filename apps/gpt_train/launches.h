@@ -1,4 +1,5 @@
-/* apps/gpt_train/launches.h - launches of the ranks: one, or of an elastic run one after the other. */
+/* apps/gpt_train/launches.h - launches of the ranks: one, or of an elastic run one after the
+   other. */
 #ifndef WF_APPS_TRAIN_LAUNCHES_H
 #define WF_APPS_TRAIN_LAUNCHES_H
 
@@ -7,7 +8,8 @@
 /* Returns a choice of a flag, NULL for "auto". */
 const char *app_launches_unless_auto(const char *choice);
 
-/* Opens the log, to which rank 0 alone writes, and changes nothing in it. Owner: caller. Errors: those of wf_run_log_open */
+/* Opens the log, to which rank 0 alone writes, and changes nothing in it. Owner: caller.
+   Errors: those of wf_run_log_open */
 wf_status app_launches_open_log(const app_options *options, bool continues,
                                 const wf_launcher *launcher, const char *numerics,
                                 wf_run_log **log, wf_error *error);

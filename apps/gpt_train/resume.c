@@ -247,8 +247,8 @@ typedef struct shapes {
     const wf_par_checkpoint *checkpoint;
 } shapes;
 
-/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is compared
-   with the tensors before anything of it is made. */
+/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is
+   compared with the tensors before anything of it is made. */
 static wf_status compare_shapes(wf_rank *rank, void *arg)
 {
     const shapes *s = arg;

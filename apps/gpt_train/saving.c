@@ -59,7 +59,8 @@ static wf_status make_texts(app_saving *s, wf_context *ctx)
     return WF_OK;
 }
 
-/* Finds which base these adapters are for; nothing without adapters, or in a plan, which has no values. */
+/* Finds which base these adapters are for; nothing without adapters, or in a plan, which has no
+   values. */
 static wf_status know_base(app_saving *s, wf_par *par, wf_nn_gpt *model)
 {
     wf_context *ctx = wf_par_context(par);

@@ -1,4 +1,5 @@
-/* apps/gpt_train/saving.h - checkpoints of the flags' run: parallel/program/saving.h with what gpt_train keeps in them. */
+/* apps/gpt_train/saving.h - checkpoints of the flags' run: parallel/program/saving.h with what
+   gpt_train keeps in them. */
 #ifndef WF_APPS_SAVING_H
 #define WF_APPS_SAVING_H
 
@@ -15,16 +16,17 @@ typedef struct app_saving {
     char base[17]; /* the checksum of what adapters are for, or "" */
 } app_saving;
 
-/* Makes and locks the directory of --save, before hours of work are to go into it, listens to signals from then on, and opens the
-   checkpoints that there are. In every process. Errors: WF_EIO, WF_EDATA, those of app_resume_open. */
+/* Makes and locks the directory of --save, before hours of work are to go into it, listens to
+   signals from then on, and opens the checkpoints that there are. In every process. Errors:
+   WF_EIO, WF_EDATA, those of app_resume_open. */
 wf_status app_saving_prepare(const app_options *options, const wf_launcher *launcher,
                              wf_resume *resume, wf_saving_result *result, wf_error *error);
 
 /* Returns how the flags save; numerics: the run's identity, or "". */
 wf_saving_options app_saving_options(const app_options *options, const char *numerics);
 
-/* Makes the texts, where the run has steps, and adds them to the options, which refer to them. Collective. Errors: in the
-   context. Owner: caller, app_saving_close, also after errors. */
+/* Makes the texts, where the run has steps, and adds them to the options, which refer to them.
+   Collective. Errors: in the context. Owner: caller, app_saving_close, also after errors. */
 wf_status app_saving_open(app_saving *s, const app_options *options, wf_par *par,
                           wf_nn_gpt *model, wf_saving_options *saving);
 void app_saving_close(app_saving *s);

@@ -1,4 +1,5 @@
-/* apps/gpt_train/train_loop.c - the run that flags describe: what gpt_train does beside the library's steps; see the header. */
+/* apps/gpt_train/train_loop.c - the run that flags describe: what gpt_train does beside the
+   library's steps; see the header. */
 #include "apps/gpt_train/train_loop.h"
 #include "apps/gpt_train/elastic_run.h"
 #include "apps/gpt_train/first_lines.h"
@@ -55,7 +56,8 @@ static wf_status introduce(wf_par_running *r, void *launch)
     return WF_OK;
 }
 
-/* Takes --eval-requests, with the numbers of gpt_eval choices; NaN where no question has a label. wf_run_hooks.score */
+/* Takes --eval-requests, with the numbers of gpt_eval choices; NaN where no question has a
+   label. wf_run_hooks.score */
 static wf_status score(wf_par_running *r, wf_log_scalar *scalar, int *count, void *launch)
 {
     const app_train_job *job = ((const app_launch *)launch)->job;

@@ -1,4 +1,5 @@
-/* apps/gpt_train/train_loop.h - a launch of gpt_train: the run that its flags describe, and its ranks. */
+/* apps/gpt_train/train_loop.h - a launch of gpt_train: the run that its flags describe, and its
+   ranks. */
 #ifndef WF_APPS_TRAIN_LOOP_H
 #define WF_APPS_TRAIN_LOOP_H
 

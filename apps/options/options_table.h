@@ -159,7 +159,7 @@ wf_status app_options_check_mesh(app_options *options, wf_error *error);
 /* Rates and steps of the learning rate, made a schedule; points of a file are read. */
 wf_status app_options_check_schedule(app_options *options, wf_error *error);
 
-/* Where validation data comes from, and the steps of --epochs. */
+/* Sets the source of validation data, and the steps of --epochs. */
 wf_status app_options_derive_from_data(app_options *options, wf_error *error);
 
 /* There are data to train on. */

@@ -4,9 +4,9 @@
  *     c = beta1 m + (1 - beta1) g,  p = p - lr (sign(c) + weight_decay p),  m = beta2 m + (1 -
  *     beta2) g
  *
- * The update is by elements, so any layout has the same bits. Its momentum lies where the strategy has
- * optimizer state: it is planned, sharded, saved and resumed like Adam's moments, by nothing more than
- * the row. (Weft has the same as WF_NN_LION: the digests are equal.)
+ * The update is by elements, so any layout has the same bits. Its momentum lies where the
+ * strategy has optimizer state: it is planned, sharded, saved and resumed like Adam's moments,
+ * by nothing more than the row. (Weft has the same as WF_NN_LION: the digests are equal.)
  */
 #include <stdio.h>
 #include <weft/weft.h>

@@ -182,7 +182,8 @@ static int compare(char **argv)
     return same && runs[0].loss < 1 ? 0 : 1;
 }
 
-/* Prints the fastest layouts of 8 ranks on a machine, and plans the first: what a program asks that chooses its own layout. */
+/* Prints the fastest layouts of 8 ranks on a machine, and plans the first: what a program asks
+   that chooses its own layout. */
 static int find_layout(const wf_par_job *job, const char *machine)
 {
     wf_error error = {WF_OK, ""};
@@ -202,7 +203,8 @@ static int find_layout(const wf_par_job *job, const char *machine)
     return error.code == WF_OK ? 0 : (fprintf(stderr, "%s\n", error.text), 2);
 }
 
-/* Compares layouts without flags; with flags trains one, or plans it, or searches for the fastest:
+/* Compares layouts without flags; with flags trains one, or plans it, or searches for the
+ * fastest:
  *
  *     pipeline --pp 2 --tp 2 --pp-schedule zb-v --log-jsonl run.jsonl
  *     pipeline --plan --search --ranks 8 --machine docs/machines/h100.json

@@ -1,4 +1,5 @@
-/* tests/nn/test_schedule.c - learning-rate schedules against their formulas, and points of files. */
+/* tests/nn/test_schedule.c - learning-rate schedules against their formulas, and points of
+   files. */
 #include "nn/optim/schedule.h"
 #include "tests/harness.h"
 #include <math.h>

@@ -91,7 +91,8 @@ static void adamw(void)
     resume_pairs(false, false, UNDER_SANITIZER ? STRIDE : 3);
 }
 
-/* What is frozen in bf16 is saved and read as the numbers that it stands for; with it moments in 8 bits and moving averages. */
+/* Saves and reads frozen bf16 parameters as the numbers that they stand for; with them moments
+   in 8 bits and moving averages. */
 static void frozen_bf16(void)
 {
     for (int i = 0; i < 4; i++) {

@@ -1,6 +1,7 @@
 /*
- * tests/text/test_tokenizer_patterns.c - patterns: those that are matched by hand end where PCRE2 ends them, in random text of
- * all kinds of characters; windows change no match; a match that takes too long is an error.
+ * tests/text/test_tokenizer_patterns.c - patterns: those that are matched by hand end where
+ * PCRE2 ends them, in random text of all kinds of characters; windows change no match; a match
+ * that takes too long is an error.
  */
 #include "nn/text/tokenizer/pattern_internal.h"
 #include "nn/text/tokenizer/tokenizer_internal.h"
@@ -57,7 +58,8 @@ static size_t random_text(uint64_t *state, uint8_t *text)
     return n;
 }
 
-/* Walks through a text, and counts the matches that differ. Only near characters without a class nothing may be said. */
+/* Walks through a text, and counts the matches that differ. Only near characters without a
+   class nothing may be said. */
 static size_t count_wrong(const wf_tok_pattern *p, wf_tok_matcher *m, const uint8_t *text,
                           size_t n)
 {
@@ -110,7 +112,8 @@ static void by_hand_as_by_pcre2(void)
     }
 }
 
-/* Patterns that look ahead, behind, at ends of lines and texts, and further than their match. */
+/* Patterns that look ahead, behind, at ends of lines and texts, and further than their
+   match. */
 static const char *const looking[] = {"\\p{L}+(?=\\d)|.",
                                       "a+a+[cd]|\\s",
                                       "(?<=\\s)\\p{L}+|(?<!a)b+$|\\d{1,3}(?!\\d)",
@@ -178,7 +181,8 @@ static void windows_change_nothing(void)
     }
 }
 
-/* Each of them reads a text of one letter from each of its bytes, or in more and more ways: for minutes, where it is long. */
+/* Each of them reads a text of one letter from each of its bytes, or in more and more ways: for
+   minutes, where it is long. */
 static void too_long(void)
 {
     enum { LETTERS = 1 << 20 };

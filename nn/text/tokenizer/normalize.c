@@ -125,8 +125,8 @@ static wf_status compose(const uint8_t *inert, const uint8_t *text, size_t n, wf
 #endif
 
 /* Finds the next match to replace: 1, 0 none, -1 it takes too long. */
-static int find(const wf_tok_step *step, wf_tok_matcher *matcher, const uint8_t *text,
-                size_t n, size_t from, size_t *begin, size_t *end)
+static int find(const wf_tok_step *step, wf_tok_matcher *matcher, const uint8_t *text, size_t n,
+                size_t from, size_t *begin, size_t *end)
 {
     const uint8_t *found;
 
@@ -141,8 +141,8 @@ static int find(const wf_tok_step *step, wf_tok_matcher *matcher, const uint8_t 
     return 1;
 }
 
-static wf_status replace(const wf_tok_step *step, wf_tok_matcher *matcher,
-                         const uint8_t *text, size_t n, wf_tok_bytes *to, wf_error *error)
+static wf_status replace(const wf_tok_step *step, wf_tok_matcher *matcher, const uint8_t *text,
+                         size_t n, wf_tok_bytes *to, wf_error *error)
 {
     size_t from = 0, begin, end;
     int found;
