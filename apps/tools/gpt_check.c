@@ -1,5 +1,6 @@
 /* apps/tools/gpt_check.c - the gradients, losses and updates of another trainer beside Weft's: see gpt_check --help. */
 #include "apps/program.h"
+#include "parallel/flag_names.h"
 #include "parallel/program/flags.h"
 #include <string.h>
 #include <weft/parallel/check/check.h>
@@ -181,6 +182,7 @@ int main(int argc, char **argv)
     if (app_program_version_asked("gpt_check", argc, argv))
         return app_program_end("gpt_check", SAME);
     add_flags(&q, flags);
+    wf_flags_report(wf_flags_find, flags);
     if (wf_flags_read("gpt_check", argc, argv, flags, &at, &error) == WF_OK && q.asks) {
         fputs(usage, stdout);
         wf_flags_help(stdout, flags);
@@ -192,6 +194,6 @@ int main(int argc, char **argv)
     if (error.code == WF_OK)
         return app_program_end("gpt_check", status);
     fflush(stdout);
-    app_program_error("gpt_check", &error);
+    wf_par_report_line("gpt_check", "%s", error.text);
     return error.code == WF_EIO ? 3 : USAGE;
 }

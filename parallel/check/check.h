@@ -48,35 +48,35 @@ typedef struct wf_check_row {
     int64_t shape[4];
     bool missing; /* their files do not have it (wf_check_options.partial) */
     bool equal;
-    double
-        error; /* |x - g| / |g|, or of a gradient that is next to nothing beside the others, of those */
-    double cosine; /* of the angle between x and g */
-    double ratio;  /* |x| / |g| */
-    double update; /* the error of its update; -1: not compared */
+    bool explained; /* differs as a finding about the whole batch says */
+    double error;   /* |x - g| / |g|; a g that is next to nothing counts by the others' size */
+    double cosine;  /* cosine of the angle between x and g */
+    double ratio;   /* |x| / |g| */
+    double update;  /* the error of its update; -1: not compared */
     bool update_equal;
-    char text[160]; /* what fits, where it differs */
+    char text[160]; /* the fit of one that differs */
 } wf_check_row;
 
 /** wf_check_finding - parameters that differ in one way, and its likely cause */
 typedef struct wf_check_finding {
     char id[32];     /* a word for scripts: "factor", "rows", "permuted", "clip", .. */
-    char what[400];  /* what was found, with numbers */
-    char cause[400]; /* what is known to make it, or "" */
-    char where[240]; /* which parameters */
-    int64_t count;   /* how many */
+    char what[400];  /* the difference, with numbers */
+    char cause[400]; /* a fault that is known to make it, or "" */
+    char where[240]; /* their parameters' names */
+    int64_t count;   /* the number of them */
 } wf_check_finding;
 
 typedef struct wf_check_report {
     bool equal;
-    int64_t sequences, tokens, counted; /* of the batch, and the tokens that are predicted */
+    int64_t sequences, tokens, counted; /* the batch's, and the tokens that are predicted */
     double loss;                        /* Weft's: the mean over `counted` */
     bool has_loss, loss_equal;          /* their files have "loss" */
     double their_loss;
     bool has_token_losses;      /* their files have "token_losses" */
-    int64_t token_losses_wrong; /* how many differ, and the first of them */
+    int64_t token_losses_wrong; /* those that differ, and the first of them */
     int64_t wrong_sequence, wrong_token;
     double wrong_theirs, wrong_ours;
-    double norm, their_norm; /* of all gradients */
+    double norm, their_norm; /* norms of all gradients */
     double tolerance;
     bool updates; /* updated weights were compared */
     int64_t rows;

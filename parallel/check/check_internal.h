@@ -11,11 +11,10 @@
 /* A batch as they have it. */
 typedef struct wf_check_batch {
     int64_t sequences, tokens;
-    int32_t *ids; /* [sequences, tokens] */
-    int32_t
-        *labels; /* of each token itself, -100: not predicted; the token before predicts it */
+    int32_t *ids;    /* [sequences, tokens] */
+    int32_t *labels; /* each token's own, -100: not predicted; the token before predicts it */
     bool has_labels, has_documents;
-    int32_t *first, *position; /* of each token's document; NULL without documents */
+    int32_t *first, *position; /* the document's first token, and the place in it; or NULL */
 } wf_check_batch;
 
 /* A way to read a batch that is not the right one, but that a trainer may have taken. */
@@ -115,12 +114,12 @@ typedef struct wf_check_tensor {
     int ndim;
     int64_t shape[WF_MAX_DIMS], count, rows, columns;
     unsigned roles;
-    int64_t head_dim; /* of a weight or bias of heads; else 0 */
+    int64_t head_dim; /* features of a head, for weights and biases of heads; else 0 */
     bool transposed;  /* [in, out] */
     float *reference, *weight, *theirs, *updated;
-    int64_t vector;  /* of a vector: where it lies in a row of by_sequence */
-    float *head;     /* NULL, or of a tied table the part of the gradient by way of the head */
-    double rounding; /* of updated: a relative error that its type makes */
+    int64_t vector;  /* a vector's place in a row of by_sequence */
+    float *head;     /* NULL, or a tied table's gradient by way of the head */
+    double rounding; /* a relative error that the type of `updated` makes */
     double floor;    /* an error of its norm below which nothing is told */
     double error, cosine, ratio, update;
     wf_check_fit fit, update_fit;

@@ -11,7 +11,7 @@ enum { ANY = 0, LESS = -1, MORE = 1, NONE = 2 /* a factor of zero */ };
 /* Causes: the first row that fits. `roles`: each parameter has one of them; `all`: every parameter has this fit. */
 static const struct cause {
     wf_check_kind kind;
-    int sign; /* of the factor against 1 */
+    int sign; /* the factor's, against 1 */
     unsigned roles;
     bool all;
     const char *text;
@@ -193,7 +193,7 @@ static bool explain_clip(wf_check_report *report, const wf_check_reference *r,
 
         ours += g * g;
     }
-    ours = sqrt(ours); /* that of reference, which is clipped where there is a clip */
+    ours = sqrt(ours); /* the reference's, clipped where there is a clip */
     if (n->clip <= 0 && !(fabs(factor * ours - 1) < 1e-3))
         return false;
     f = wf_check_add(report, "clip", error);
@@ -205,7 +205,7 @@ static bool explain_clip(wf_check_report *report, const wf_check_reference *r,
         snprintf(f->what, sizeof f->what,
                  "all gradients are %.5g times Weft's, and their norm is 1", factor);
         snprintf(f->cause, sizeof f->cause,
-                 "they have been clipped to a norm of 1: dump them before, or give --clip 1");
+                 "they have been clipped to a norm of 1: dump them before, or name .clip 1");
         return true;
     }
     their = limit / (factor * scale) * (ours / (n->norm * scale));

@@ -10,7 +10,7 @@ typedef struct lines {
     const wf_check_tensor *t;
     bool columns;
     int64_t count, length, step, between; /* step: between lines; between: elements of one */
-    double tolerance, floor;              /* of a line */
+    double tolerance, floor;              /* a line's */
 } lines;
 
 typedef struct run {
@@ -117,9 +117,12 @@ static bool believable(const lines *l, const run *runs, int n)
 {
     if (n < 2)
         return false;
-    for (int i = 0; i < n; i++)
-        if (l->length == 1 && (runs[i].end - runs[i].begin) * 16 < l->count)
+    for (int i = 0; i < n; i++) {
+        const int64_t length = runs[i].end - runs[i].begin;
+
+        if (l->length == 1 && (length < 4 || length * 16 < l->count))
             return false;
+    }
     return l->length > 1 || l->count >= 8;
 }
 

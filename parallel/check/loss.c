@@ -31,43 +31,49 @@ static double sum_sequence(const wf_check_reference *r, const wf_check_batch *b,
     return sum;
 }
 
-/* Means of groups of sequences: their mean is the loss, or one of them is. */
+/* A candidate for how their loss came about, if it is nearer than what is there. */
+static bool is_nearer(const wf_check_report *report, double loss, double *nearest)
+{
+    const double off = fabs(report->their_loss / loss - 1);
+
+    if (!(off < *nearest))
+        return false;
+    *nearest = off;
+    return true;
+}
+
+/* Means of groups of sequences: their mean is the loss, or one of them is; the nearest counts. */
 static bool explain_groups(const wf_check_report *report, const wf_check_reference *r,
                            const wf_check_batch *b, double slack, wf_check_finding *f)
 {
+    double nearest = slack;
+
     for (int64_t groups = 2; groups <= b->sequences; groups++) {
+        const int64_t size = b->sequences / groups;
         double mean = 0;
 
-        if (b->sequences % groups != 0)
-            continue;
-        for (int64_t g = 0; g < groups; g++) {
+        for (int64_t g = 0; b->sequences % groups == 0 && g < groups; g++) {
             double sum = 0, counted = 0;
 
-            for (int64_t s = g * (b->sequences / groups); s < (g + 1) * (b->sequences / groups);
-                 s++) {
+            for (int64_t s = g * size; s < (g + 1) * size; s++) {
                 sum += sum_sequence(r, b, s);
                 counted += (double)r->sequence_counted[s];
             }
             mean += counted > 0 ? sum / counted / (double)groups : 0;
-            if (counted > 0 && fabs(report->their_loss * counted / sum - 1) <= slack) {
+            if (counted > 0 && is_nearer(report, sum / counted, &nearest))
                 snprintf(
                     f->cause, sizeof f->cause,
                     "it is the mean of %lld of %lld sequences, of rank or micro-batch %lld "
                     "of %lld alone",
-                    (long long)(b->sequences / groups), (long long)b->sequences, (long long)g,
-                    (long long)groups);
-                return true;
-            }
+                    (long long)size, (long long)b->sequences, (long long)g, (long long)groups);
         }
-        if (fabs(report->their_loss / mean - 1) <= slack) {
+        if (b->sequences % groups == 0 && is_nearer(report, mean, &nearest))
             snprintf(f->cause, sizeof f->cause,
                      "it is a mean of %lld means over the tokens of each rank or micro-batch, "
                      "and not over all %lld tokens",
                      (long long)groups, (long long)r->counted);
-            return true;
-        }
     }
-    return false;
+    return *f->cause;
 }
 
 wf_status wf_check_explain_loss(wf_check_report *report, const wf_check_reference *r,

@@ -1,5 +1,6 @@
 /* parallel/check/print.c - a report as text: losses, findings, a table of parameters. */
 #include "parallel/check/check.h"
+#include "parallel/flag_names.h"
 #include <math.h>
 
 static void print_losses(FILE *out, const wf_check_report *r)
@@ -22,10 +23,14 @@ static void print_losses(FILE *out, const wf_check_report *r)
 
 static void print_finding(FILE *out, const wf_check_finding *f, int64_t number)
 {
-    fprintf(out, "\n%lld. %s\n", (long long)number, f->what);
+    char text[600];
+
+    fprintf(out, "\n%lld. %s\n", (long long)number,
+            wf_flags_reported(f->what, text, sizeof text));
     if (*f->where)
         fprintf(out, "   where: %s\n", f->where);
-    fprintf(out, "   cause: %s\n", *f->cause ? f->cause : "none that is known");
+    fprintf(out, "   cause: %s\n",
+            *f->cause ? wf_flags_reported(f->cause, text, sizeof text) : "none that is known");
 }
 
 static void print_row(FILE *out, const wf_check_report *r, const wf_check_row *row, int width)
@@ -47,9 +52,15 @@ static void print_row(FILE *out, const wf_check_report *r, const wf_check_row *r
             *row->text ? ": " : "", row->text);
 }
 
+static bool is_shown(const wf_check_report *r, const wf_check_row *row, bool all)
+{
+    return all || row->missing || (!row->equal && !row->explained) ||
+           (r->updates && !row->update_equal);
+}
+
 void wf_check_print(FILE *out, const wf_check_report *r, bool all)
 {
-    int64_t equal = 0, missing = 0, width = 9;
+    int64_t equal = 0, missing = 0, shown = 0, width = 9;
 
     print_losses(out, r);
     for (int64_t i = 0; i < r->findings; i++)
@@ -59,14 +70,17 @@ void wf_check_print(FILE *out, const wf_check_report *r, bool all)
 
         equal += r->row[i].equal && !r->row[i].missing;
         missing += r->row[i].missing;
+        shown += is_shown(r, &r->row[i], all);
         width = n > width ? n : width;
     }
     if (!r->rows)
         return;
-    fprintf(out, "\n%-*s %9s %9s %9s %s%s\n", (int)width, "parameter", "error", "cosine",
-            "norm", r->updates ? "   update " : "", "gradient");
+    fprintf(out, "\n");
+    if (shown)
+        fprintf(out, "%-*s %9s %9s %9s %s%s\n", (int)width, "parameter", "error", "cosine",
+                "norm", r->updates ? "   update " : "", "gradient");
     for (int64_t i = 0; i < r->rows; i++)
-        if (all || !r->row[i].equal || (r->updates && !r->row[i].update_equal))
+        if (is_shown(r, &r->row[i], all))
             print_row(out, r, &r->row[i], (int)width);
     fprintf(out, "%lld of %lld gradients are equal (within %g)", (long long)equal,
             (long long)(r->rows - missing), r->tolerance);

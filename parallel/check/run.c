@@ -11,7 +11,7 @@ typedef struct check {
     wf_check_reference reference;
     wf_check_files files, updated;
     float *token_losses; /* theirs, or NULL */
-    int64_t wide;        /* of a row of them */
+    int64_t wide;        /* numbers in a row of them */
     wf_check_numbers numbers;
     wf_error error;
 } check;
@@ -105,7 +105,7 @@ static wf_status read_tensors(check *c, const wf_check_source *s, wf_check_files
                             files->path, missing);
     if (c->error.code == WF_OK && absent && !c->o->partial)
         return wf_error_set(&c->error, WF_EDATA,
-                            "%s has no tensor \"%s\"%s: --partial leaves out what is missing",
+                            "%s has no tensor \"%s\"%s: .partial leaves out what is missing",
                             files->path, missing,
                             absent > 1 ? ", nor others of the model" : "");
     missing = wf_check_files_unused(files);
@@ -253,8 +253,14 @@ static bool some_kind(const check *c, wf_check_kind kind)
 /* What is wrong with the batch explains all at once; else parameters are explained by themselves. */
 static wf_status diagnose(check *c, wf_check_source *s)
 {
+    const wf_check_report *p = c->report;
     bool whole = false;
 
+    for (int64_t i = 0; i < c->reference.count;
+         i++) /* nothing is rounded after another forward pass */
+        if (c->reference.tensor[i].fit.kind == WF_CHECK_ROUNDED &&
+            (p->token_losses_wrong || (p->has_loss && !p->loss_equal)))
+            c->reference.tensor[i].fit.kind = WF_CHECK_UNKNOWN;
     if (some_kind(c, WF_CHECK_UNKNOWN) && !some_kind(c, WF_CHECK_NOT_FINITE)) {
         whole = try_sequences(c, s) || try_readings(c, s);
         if (!whole && c->error.code == WF_OK &&
@@ -312,6 +318,7 @@ static wf_status fill_rows(check *c)
                               .ndim = t->ndim,
                               .missing = !t->theirs,
                               .equal = t->fit.kind == WF_CHECK_EQUAL || !t->theirs,
+                              .explained = t->fit.kind == WF_CHECK_EXPLAINED,
                               .error = t->error,
                               .cosine = t->cosine,
                               .ratio = t->ratio,

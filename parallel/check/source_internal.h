@@ -10,7 +10,7 @@ struct wf_check_source {
     const wf_check_options *options;
     wf_error *error;
     wf_par *par;
-    wf_nn_gpt_config config; /* of the folder: tied where it is */
+    wf_nn_gpt_config config; /* the folder's: tied where it is */
     const wf_hf_family *family;
     wf_nn_gpt *model; /* untied */
     int64_t count;

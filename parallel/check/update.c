@@ -20,7 +20,7 @@ typedef struct recipe {
 static const recipe recipes[] = {
     {"", "", "", .eps = -1},
     {"update-decay", "weight decay is applied where none belongs, or not where it does",
-     "parameter groups: biases and norms take no decay (--decay says which do)",
+     "parameter groups: biases and norms take no decay (.decay says which do)",
      .other_decay = true, .eps = -1},
     {"update-l2", "weight decay goes through the moments",
      "Adam with L2 regularisation, and not AdamW's decoupled decay", .l2 = true, .eps = -1},
@@ -164,9 +164,8 @@ static wf_status explain(wf_check_report *report, const wf_check_reference *r,
         snprintf(f->cause, sizeof f->cause,
                  "they are in no parameter group, or a copy was updated");
     } else {
-        snprintf(
-            f->what, sizeof f->what,
-            "the update is none that --optimizer makes of their gradients in a first step");
+        snprintf(f->what, sizeof f->what,
+                 "the update is none that .optimizer makes of their gradients in a first step");
     }
     return WF_OK;
 }
