@@ -76,9 +76,9 @@ static const struct cause {
     {WF_CHECK_TIED, ANY, 0, false,
      "the gradients of the two uses of a tied table, embedding and head, are not summed"},
     {WF_CHECK_ROUNDED, ANY, 0, false,
-     "nearly right: computed in a lower precision than the tolerance is for (--precision "
-     "bf16), "
-     "or an operation is approximated"},
+     "nearly right: computed in a lower precision than the tolerance is for, or an operation "
+     "is "
+     "approximated"},
 };
 
 static const char *order_cause(double second)
