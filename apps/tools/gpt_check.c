@@ -63,8 +63,7 @@ static int add_flags(request *q, wf_flag *f)
         {"tolerance", WF_FLAG_REAL, &q->o.tolerance, 1e-7, 0.5, NULL, NULL,
          "X relative error of a gradient that counts as equal, in place of that; 0: that"},
         {"dp", WF_FLAG_COUNT, &q->o.dp, 1, 1 << 20, NULL, NULL,
-         "N their data-parallel ranks, by which factors are named; --tp and --micro-batches "
-         "too"},
+         "N their data-parallel ranks, by which factors are named; 0: not known"},
         {"tp", WF_FLAG_COUNT, &q->o.tp, 1, 1 << 20, NULL, NULL,
          "N their tensor-parallel ranks"},
         {"micro-batches", WF_FLAG_COUNT, &q->o.micro_batches, 1, 1 << 20, NULL, NULL,
