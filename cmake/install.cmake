@@ -67,7 +67,7 @@ install(FILES ${PROJECT_BINARY_DIR}/weft.pc ${PROJECT_BINARY_DIR}/weft-text.pc D
 if(TARGET gpt_train)
     file(RELATIVE_PATH weft_from_bin /prefix/${CMAKE_INSTALL_BINDIR}
         /prefix/${CMAKE_INSTALL_LIBDIR})
-    set(weft_apps ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate gpt_train mesh_info recorder_diff schedule
+    set(weft_apps ckpt gpt_check gpt_data gpt_diff gpt_eval gpt_export gpt_generate gpt_train mesh_info recorder_diff schedule
         weft_command)
     set_target_properties(${weft_apps} PROPERTIES
         INSTALL_RPATH "$ORIGIN/${weft_from_bin};$ORIGIN/..")

@@ -23,6 +23,7 @@ static const struct command {
     {"export", "gpt_export", NULL, "write a model for transformers or llama.cpp"},
     {"ckpt", "ckpt", NULL, "list, verify and show checkpoints"},
     {"diff", "gpt_diff", NULL, "find where two runs or checkpoints differ"},
+    {"check", "gpt_check", NULL, "compare another trainer's gradients with Weft's"},
     {"mesh", "mesh_info", NULL, "say which rank would sit where"},
     {"schedule", "schedule", NULL, "make, prove and draw pipeline schedules"},
     {"recorder", "recorder_diff", NULL, "find where ranks went apart"},

@@ -15,7 +15,7 @@ says out '^weft of Weft [0-9.]+, commit '
 tool "an unknown command" 2 trian
 says err '^weft: there is no command trian; the commands are train, plan, data, .*: see weft --help$'
 for pair in train:gpt_train data:gpt_data generate:gpt_generate eval:gpt_eval export:gpt_export ckpt:ckpt \
-    diff:gpt_diff mesh:mesh_info schedule:schedule recorder:recorder_diff; do
+    diff:gpt_diff check:gpt_check mesh:mesh_info schedule:schedule recorder:recorder_diff; do
     tool "weft ${pair%:*}" 0 "${pair%:*}" --version
     says out "^${pair#*:} of Weft "
 done

@@ -48,6 +48,7 @@ ROOMS = {
                             "parallel/train"},
     "parallel/models/gpt": {"parallel", "parallel/formats", "parallel/shard", "parallel/simulate",
                             "parallel/train", "parallel/checkpoint"},
+    "parallel/check": {"parallel", "parallel/formats", "parallel/shard", "parallel/train", "parallel/models/gpt"},
     "parallel/generate": {"parallel", "parallel/formats", "parallel/shard", "parallel/train", "parallel/stages",
                           "parallel/checkpoint", "parallel/models/gpt"},
     "mesh/array": {"mesh/comm"},

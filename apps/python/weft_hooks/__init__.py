@@ -1,0 +1,145 @@
+"""
+weft_hooks - what `weft check` compares, written by a trainer of PyTorch: the batch of a step, its gradients, and the
+weights after it.
+
+    import weft_hooks
+    dump = weft_hooks.attach(model, optimizer, "dump")      # before the first step; the rest is the trainer's own
+    ...
+    weft check MODEL --batch dump/batch.safetensors --gradients dump/gradients.safetensors \\
+        --updated dump/updated.safetensors --lr 1e-4
+
+It needs torch and safetensors. Gradients are dumped as the optimizer gets them: after clipping (give `weft check` the
+same --clip), and summed over ranks as the trainer does it; DTensors (FSDP2, tensor parallelism) are put together by all
+ranks, and rank 0 writes.
+"""
+import pathlib
+
+import torch
+from safetensors.torch import save_file
+
+FIELDS = ("input_ids", "labels", "loss_mask", "position_ids", "documents", "attention_mask")
+WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module.")
+
+
+def plain_name(name):
+    """A parameter's name without what DDP, torch.compile, FSDP1 and checkpointing put into it."""
+    for wrapper in WRAPPERS:
+        name = name.replace(wrapper, "")
+    return name
+
+
+def whole(tensor):
+    """A tensor on the CPU; a DTensor is gathered, which all ranks have to do."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.to("cpu", copy=True).contiguous()
+
+
+def is_writer():
+    """True on the rank that writes files."""
+    return not torch.distributed.is_available() or not torch.distributed.is_initialized() \
+        or torch.distributed.get_rank() == 0
+
+
+def write(path, tensors):
+    """Writes tensors to a safetensors file, on rank 0."""
+    if is_writer():
+        pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, str(path), metadata={"format": "pt"})
+
+
+def gradients(model):
+    """The gradients of a model by the parameters' names; a parameter without one has zeros, as the loss does not see it."""
+    return {plain_name(name): whole(p.grad if p.grad is not None else torch.zeros_like(p))
+            for name, p in model.named_parameters() if p.requires_grad}
+
+
+def weights(model):
+    """The trained weights of a model by their names."""
+    return {plain_name(name): whole(p) for name, p in model.named_parameters() if p.requires_grad}
+
+
+def batch_of(micro_batches):
+    """A step's batch of the micro-batches that the model has seen: dicts of the fields of FIELDS."""
+    fields = [f for f in FIELDS if any(m.get(f) is not None for m in micro_batches)]
+    return {f: torch.cat([whole(m[f]).reshape(-1, m[f].shape[-1]) for m in micro_batches]).contiguous() for f in fields}
+
+
+def gathered(batch, group):
+    """The batch of all data-parallel ranks, in the order of ranks; `group`: those, or None for all ranks."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return batch
+    parts = [None] * torch.distributed.get_world_size(group)
+    torch.distributed.all_gather_object(parts, batch, group=group)
+    return {f: torch.cat([p[f] for p in parts]).contiguous() for f in batch}
+
+
+class Dump:
+    """What `attach` returns: writes the files of one step, and takes its hooks away afterwards."""
+
+    def __init__(self, model, optimizer, folder, step, rename, data_group):
+        self.model, self.folder, self.left, self.rename = model, pathlib.Path(folder), step, rename
+        self.group, self.micro_batches, self.loss = data_group, [], None
+        self.hooks = [model.register_forward_pre_hook(self.forward, with_kwargs=True),
+                      optimizer.register_step_pre_hook(self.before), optimizer.register_step_post_hook(self.after)]
+
+    def forward(self, _module, args, kwargs):
+        """Keeps the model's inputs, of training alone."""
+        if torch.is_grad_enabled() and self.left == 1:
+            inputs = dict(kwargs)
+            if args:
+                inputs["input_ids"] = args[0]
+            self.micro_batches.append({f: inputs[f].detach() for f in FIELDS if torch.is_tensor(inputs.get(f))})
+
+    def batch(self, **fields):
+        """Says what the batch of this step is, where the model does not get it (labels that the trainer keeps)."""
+        self.micro_batches = [fields]
+
+    def before(self, *_):
+        """The optimizer is about to step."""
+        if self.left != 1:
+            return
+        found = gradients(self.model)
+        found = self.rename(found) if self.rename else found
+        if self.loss is not None:
+            found["loss"] = torch.as_tensor(self.loss, dtype=torch.float32).reshape(1)
+        everywhere = gathered(batch_of(self.micro_batches), self.group) if self.group is not False \
+            else batch_of(self.micro_batches)
+        write(self.folder / "batch.safetensors", everywhere)
+        write(self.folder / "gradients.safetensors", found)
+
+    def after(self, *_):
+        """The optimizer has stepped."""
+        self.left -= 1
+        if self.left == 0:
+            found = weights(self.model)
+            write(self.folder / "updated.safetensors", self.rename(found) if self.rename else found)
+            for hook in self.hooks:
+                hook.remove()
+
+
+def attach(model, optimizer, folder, *, step=1, rename=None, data_group=None):
+    """
+    Dumps batch, gradients and updated weights of one optimizer step of a trainer.
+
+    step        1: the next one, whose moments are zero, as `weft check --updated` has them
+    rename      turns a dict of tensors by the model's names into one by Hugging Face's: torchtitan's
+                `model_spec.state_dict_adapter(..).to_hf`; None: they are the same
+    data_group  the process group of the ranks that have different sequences; None: all ranks; False: only this one's
+    """
+    return Dump(model, optimizer, folder, step, rename, data_group)
+
+
+def trainer_callback(folder, **options):
+    """A callback for transformers' Trainer: Trainer(.., callbacks=[weft_hooks.trainer_callback("dump")])."""
+    from transformers import TrainerCallback
+
+    class Callback(TrainerCallback):
+        """Attaches once the optimizer is there."""
+
+        def on_train_begin(self, _args, _state, _control, model=None, optimizer=None, **_):
+            inner = getattr(optimizer, "optimizer", optimizer)  # accelerate's wrapper steps the one inside
+            self.dump = attach(model, inner, folder, **options)
+
+    return Callback()

@@ -1,0 +1,31 @@
+/* parallel/check/source_internal.h - the model of a check, for the files that compute with it. Not installed. */
+#ifndef WF_PARALLEL_CHECK_SOURCE_INTERNAL_H
+#define WF_PARALLEL_CHECK_SOURCE_INTERNAL_H
+
+#include "parallel/check/check_internal.h"
+#include "parallel/models/gpt/hf_names_internal.h"
+#include "parallel/run.h"
+
+struct wf_check_source {
+    const wf_check_options *options;
+    wf_error *error;
+    wf_par *par;
+    wf_nn_gpt_config config; /* the folder's: tied where it is */
+    const wf_hf_family *family;
+    wf_nn_gpt *model; /* untied */
+    int64_t count;
+    wf_nn_parameter **parameter;
+    wf_hf_place *place; /* [count], once a reference is open */
+    int64_t *tensor;    /* [count], the number of the reference's tensor that it lies in */
+};
+
+/* The roles of a parameter of this path. */
+unsigned wf_check_roles(const char *path);
+
+/* Adds `weight` times a parameter's elements to where they lie in their tensor. */
+void wf_check_scatter(const wf_hf_place *place, const wf_tensor *t, const float *from,
+                      double weight, float *to);
+
+void wf_check_source_close(wf_check_source *source);
+
+#endif

@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+"""
+layouts.py [--weft BUILD] [--check] - the table of 18 layouts in README.md: one model, seed and text, each layout's loss and
+digest after three steps. Tensor, sequence, data and pipeline parallelism, their products, strategies and schedules; all
+digests are equal, or it ends with status 1. Without --check the table is written into README.md, with it compared.
+"""
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts" / "proofs"))
+from training_runs import write_text  # noqa: E402
+
+MODEL = ("--arch llama --n-head 8 --n-kv-head 4 --n-embd 64 --n-layer 4 --seq-len 64 --global-batch-size 8 --steps 3 --lr 1e-3 "
+         "--threads-per-rank 1 --digest").split()
+LAYOUTS = ("", "--dp 2", "--dp 4 --strategy no_shard", "--dp 4 --strategy zero1", "--dp 4 --strategy shard_grad_op",
+           "--dp 4 --strategy hybrid_shard --shard-group-size 2", "--dp 8", "--tp 2", "--tp 4 --sequence-parallel", "--tp 8",
+           "--tp 2 --dp 2", "--tp 4 --dp 2 --sequence-parallel", "--pp 2 --micro-batch-size 2",
+           "--pp 4 --micro-batch-size 1 --pp-schedule gpipe", "--pp 2 --micro-batch-size 1 --pp-schedule zb-v",
+           "--pp 2 --dp 2 --micro-batch-size 1", "--pp 2 --tp 2 --micro-batch-size 2 --pp-schedule zb-h1",
+           "--pp 2 --dp 2 --tp 2 --micro-batch-size 1 --recompute block")
+BEGIN, END = "<!-- layouts.py -->\n", "<!-- /layouts.py -->\n"
+
+
+def run(program, text, layout):
+    """Loss and digest of a layout's last step."""
+    command = [str(program), "--data", str(text), *MODEL, *layout.split()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    last = re.findall(r"^step 3/3 .*?loss ([\d.]+).* (?:digest )?([0-9a-f]{16})$", done.stdout, re.M)
+    if done.returncode != 0 or len(last) != 1:
+        sys.exit(f"layouts.py: {' '.join(command)}: status {done.returncode}\n{done.stdout[-300:]}{done.stderr[-600:]}")
+    return last[0]
+
+
+def ranks(layout):
+    return eval("*".join(["1", *re.findall(r"--(?:tp|dp|pp) (\d+)", layout)]))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weft", default=str(ROOT / "build"))
+    parser.add_argument("--check", action="store_true", help="compare with README.md, and write nothing")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        text = pathlib.Path(folder) / "text"
+        write_text(text)
+        rows = [(layout, *run(pathlib.Path(args.weft) / "apps" / "gpt_train", text, layout)) for layout in LAYOUTS]
+    table = "| layout | ranks | loss | digest |\n|---|---|---|---|\n" + "".join(
+        f"| {'`' + layout + '`' if layout else 'one rank'} | {ranks(layout)} | {loss} | `{digest}` |\n" for layout, loss, digest in rows)
+    different = sorted({digest for _, _, digest in rows})
+    print(table, end="")
+    print(f"{len(rows)} layouts, {len(different)} digest{'s' if len(different) > 1 else ''}")
+    page = ROOT / "README.md"
+    old = page.read_text()
+    new = re.sub(re.escape(BEGIN) + ".*?" + re.escape(END), lambda _: BEGIN + table + END, old, flags=re.S)
+    if BEGIN not in old:
+        sys.exit(f"layouts.py: README.md has no line {BEGIN.strip()}")
+    if args.check and new != old:
+        print("layouts.py: README.md has another table: scripts/pages/layouts.py writes it")
+        return 1
+    if not args.check:
+        page.write_text(new)
+    return 0 if len(different) == 1 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
