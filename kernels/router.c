@@ -98,8 +98,8 @@ static void route_backward(wf_gradient *g)
     if (g->want[0] && g->dout[0]) {
         const wf_route_options *o = g->attr;
 
-        g->din[0] = wf_apply(&wf_op_route_grad, o, sizeof *o, 3, g->in[0], g->out[1],
-                             g->dout[0]);
+        g->din[0] =
+            wf_apply(&wf_op_route_grad, o, sizeof *o, 3, g->in[0], g->out[1], g->dout[0]);
     }
 }
 
@@ -180,13 +180,12 @@ const wf_op wf_op_linear1_fp32 = {WF_OP_ROW(linear1_fp32),
                                   .backward = linear_backward,
                                   .flops = linear_flops};
 const wf_op wf_op_route = {WF_OP_ROW(route),
-                           .spell = route_spell,
+                           .write_signature = route_spell,
                            .save = WF_SAVE_IN(0) | WF_SAVE_OUT(1),
                            .keep_fp32 = 3,
                            .shape = route_shape,
                            .reference = {.run = route_reference, .workspace = route_workspace},
                            .backward = route_backward};
-const wf_op wf_op_route_grad = {WF_OP_ROW(route_grad),
-                                .keep_fp32 = 1,
-                                .reference = {.run = route_grad_reference,
-                                              .workspace = route_workspace}};
+const wf_op wf_op_route_grad = {
+    WF_OP_ROW(route_grad), .keep_fp32 = 1,
+    .reference = {.run = route_grad_reference, .workspace = route_workspace}};

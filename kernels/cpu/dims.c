@@ -94,7 +94,8 @@ static wf_status permute(const wf_call *call, void *workspace)
     matrix = j.y->local[j.y->ndim - 1];
     if (j.across != j.y->ndim - 1)
         matrix *= j.y->local[j.across];
-    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_task_rows(matrix), permute_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, count / matrix, wf_task_rows(matrix),
+                       permute_task, &j);
     return WF_OK;
 }
 
@@ -122,8 +123,8 @@ static wf_status slice(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.part > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.part), slice_task,
-                    &j);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows.outer, wf_task_rows(j.rows.part),
+                           slice_task, &j);
     return WF_OK;
 }
 
@@ -151,8 +152,8 @@ static wf_status slice_grad(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.whole > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.whole),
-                    slice_grad_task, &j);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows.outer, wf_task_rows(j.rows.whole),
+                           slice_grad_task, &j);
     return WF_OK;
 }
 
@@ -195,8 +196,8 @@ static wf_status run_rows(const wf_call *call,
     const wf_tensor *y = call->out[0];
 
     if (row_length(call) > 0)
-        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, y->ndim - 1),
-                    wf_task_rows(row_length(call)), task, (void *)call);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, wf_extent(y, 0, y->ndim - 1),
+                           wf_task_rows(row_length(call)), task, (void *)call);
     return WF_OK;
 }
 

@@ -32,7 +32,7 @@ static size_t forward_bytes(const wf_moe_job *j, int64_t n, int64_t k)
                      .c_row = n,
                      .parts = &part,
                      .n_parts = 1};
-        size_t bytes = j->cpu->simd->gemm_workspace(&g, wf_team_size(j->cpu->team));
+        size_t bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
 
         most = bytes > most ? bytes : most;
     }
@@ -50,7 +50,7 @@ static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
     for (int64_t i = 0; i < g.n_parts; i++)
         parts[i] = (wf_gemm_part){
             .a_row = 1, .a_k = m, .b_k = n, .b_col = 1, .k = j->s.each, .chunk = true};
-    return j->cpu->simd->gemm_workspace(&g, wf_team_size(j->cpu->team));
+    return j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
 }
 
 static size_t gemm_bytes(const wf_moe_job *j, bool gradient)
@@ -91,7 +91,7 @@ wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used)
     j.h = take(&r, j.s.tokens * f, size);
     j.rows = take(&r, rows * d, size);
     j.scratch_size = (most + 15) / 16 * 16;
-    j.scratch = take(&r, wf_team_size(cpu->team) * j.scratch_size, sizeof(float));
+    j.scratch = take(&r, wf_thread_pool_size(cpu->pool) * j.scratch_size, sizeof(float));
     if (gradient) {
         j.dy = take(&r, j.s.tokens * d, size);
         j.wdy = take(&r, j.s.tokens * d, size);
@@ -132,7 +132,8 @@ wf_status wf_moe_list(wf_moe_job *j)
         if (e >= 0 && e < j->s.experts)
             j->begin[e]++;
     }
-    for (int64_t e = 0; e <= j->s.experts; e++) { /* where each begins, and moves up from there */
+    /* where each begins, and moves up from there */
+    for (int64_t e = 0; e <= j->s.experts; e++) {
         int64_t count = j->begin[e];
 
         j->begin[e] = before;
@@ -176,7 +177,7 @@ void wf_moe_take(wf_moe_job *j, const wf_tensor *from, void *to)
 {
     copy c = {j, from->data, to, (size_t)(j->s.d * j->bytes)};
 
-    wf_team_run(j->cpu->team, wf_moe_rows(j), wf_task_rows(j->s.d), copy_task, &c);
+    wf_thread_pool_run(j->cpu->pool, wf_moe_rows(j), wf_task_rows(j->s.d), copy_task, &c);
 }
 
 /* ---- products ---- */
@@ -187,8 +188,9 @@ void wf_moe_gemm(wf_moe_job *j, wf_gemm *g)
     const int64_t in = g->bf16 ? sizeof(uint16_t) : sizeof(float), m = g->m, half = m / 2;
     wf_gemm rest;
 
-    if (m <= 1 || j->cpu->simd->gemm_workspace(g, wf_team_size(j->cpu->team)) <= j->gemm_bytes) {
-        j->cpu->simd->gemm(j->cpu->team, g, j->gemm);
+    if (m <= 1 ||
+        j->cpu->simd->gemm_workspace(g, wf_thread_pool_size(j->cpu->pool)) <= j->gemm_bytes) {
+        j->cpu->simd->gemm(j->cpu->pool, g, j->gemm);
         return;
     }
     g->m = half;
@@ -273,7 +275,7 @@ void wf_moe_up(wf_moe_job *j)
     p.b = wf_moe_matrix(j, WF_MOE_UP);
     p.c = j->up;
     wf_moe_multiply(j, &p);
-    wf_team_run(j->cpu->team, p.m, wf_task_rows(j->s.f), act_task, j);
+    wf_thread_pool_run(j->cpu->pool, p.m, wf_task_rows(j->s.f), act_task, j);
 }
 
 /* ---- the sum over experts ---- */
@@ -284,8 +286,8 @@ typedef struct combination {
     wf_tensor *y;
 } combination;
 
-/* Sums rows [low, high) of [.., d], whose experts are of [first, first + count), as the midpoint
-   tree over all experts; the result is the first of them. */
+/* Sums rows [low, high) of [.., d], whose experts are of [first, first + count), as the
+   midpoint tree over all experts; the result is the first of them. */
 static void add_tree(const wf_moe_job *j, float *rows, const int64_t *expert, int64_t low,
                      int64_t high, int64_t first, int64_t count)
 {
@@ -342,7 +344,8 @@ void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y)
 {
     combination c = {j, weights, y};
 
-    wf_team_run(j->cpu->team, j->s.tokens, wf_task_rows(j->s.k * j->s.d), combine_task, &c);
+    wf_thread_pool_run(j->cpu->pool, j->s.tokens, wf_task_rows(j->s.k * j->s.d), combine_task,
+                       &c);
 }
 
 /* ---- the kernel ---- */
@@ -367,15 +370,15 @@ static wf_status forward(const wf_call *call, void *workspace)
             continue;
         wf_moe_take(&j, call->in[WF_MOE_X], j.x);
         wf_moe_up(&j);
-        wf_moe_multiply(&j, &(wf_moe_product){.m = wf_moe_rows(&j),
-                                              .n = j.s.d,
-                                              .k = j.s.f,
-                                              .a = j.h,
-                                              .b = wf_moe_matrix(&j, WF_MOE_DOWN),
-                                              .b_k = 1,
-                                              .b_col = j.s.f,
-                                              .c = wf_moe_row(&j, j.rows, j.begin[j.expert],
-                                                              j.s.d)});
+        wf_moe_multiply(
+            &j, &(wf_moe_product){.m = wf_moe_rows(&j),
+                                  .n = j.s.d,
+                                  .k = j.s.f,
+                                  .a = j.h,
+                                  .b = wf_moe_matrix(&j, WF_MOE_DOWN),
+                                  .b_k = 1,
+                                  .b_col = j.s.f,
+                                  .c = wf_moe_row(&j, j.rows, j.begin[j.expert], j.s.d)});
     }
     wf_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
     return WF_OK;

@@ -110,13 +110,24 @@ static void backward(wf_moe_job *j)
     wf_moe_take(j, call->in[WF_MOE_X], j->x);
     wf_moe_take(j, call->in[WF_MOE_DY], j->dy);
     wf_moe_up(j);
-    wf_moe_multiply(j, &(wf_moe_product){.m = n, .n = f, .k = d, .a = j->dy,
-                                         .b = wf_moe_matrix(j, WF_MOE_DOWN), .b_k = f,
-                                         .b_col = 1, .c = j->c, .floats = true});
-    wf_team_run(j->cpu->team, n, wf_task_rows(f), grad_task, j);
-    wf_moe_multiply(j, &(wf_moe_product){.m = n, .n = d, .k = f, .a = j->dgate,
-                                         .b = wf_moe_matrix(j, WF_MOE_GATE), .b_k = d,
-                                         .b_col = 1, .a2 = j->dup,
+    wf_moe_multiply(j, &(wf_moe_product){.m = n,
+                                         .n = f,
+                                         .k = d,
+                                         .a = j->dy,
+                                         .b = wf_moe_matrix(j, WF_MOE_DOWN),
+                                         .b_k = f,
+                                         .b_col = 1,
+                                         .c = j->c,
+                                         .floats = true});
+    wf_thread_pool_run(j->cpu->pool, n, wf_task_rows(f), grad_task, j);
+    wf_moe_multiply(j, &(wf_moe_product){.m = n,
+                                         .n = d,
+                                         .k = f,
+                                         .a = j->dgate,
+                                         .b = wf_moe_matrix(j, WF_MOE_GATE),
+                                         .b_k = d,
+                                         .b_col = 1,
+                                         .a2 = j->dup,
                                          .b2 = wf_moe_matrix(j, WF_MOE_UP),
                                          .c = wf_moe_row(j, j->rows, j->begin[j->expert], d)});
     if (call->n_out == 2)

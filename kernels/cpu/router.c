@@ -56,8 +56,8 @@ static void route_task(void *arg, int64_t begin, int64_t end, int worker)
 
     for (int64_t r = begin; r < end; r++)
         route_row(o, wf_cpu_of(call)->simd, (const float *)call->in[0]->data + r * j->n,
-                  call->n_in > 1 ? call->in[1]->data : NULL, j->n,
-                  j->scratch + worker * j->n, (float *)call->out[0]->data + r * o->k,
+                  call->n_in > 1 ? call->in[1]->data : NULL, j->n, j->scratch + worker * j->n,
+                  (float *)call->out[0]->data + r * o->k,
                   (float *)call->out[1]->data + r * o->k);
 }
 
@@ -102,7 +102,8 @@ static wf_status route(const wf_call *call, void *workspace)
         if (e >= 0)
             return wf_route_is_nan(call, r, e);
     }
-    wf_team_run(wf_cpu_of(call)->team, rows_of(call), wf_task_rows(8 * j.n), route_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, rows_of(call), wf_task_rows(8 * j.n), route_task,
+                       &j);
     return WF_OK;
 }
 
@@ -110,7 +111,8 @@ static wf_status route_grad(const wf_call *call, void *workspace)
 {
     job j = job_of(call, workspace);
 
-    wf_team_run(wf_cpu_of(call)->team, rows_of(call), wf_task_rows(4 * j.n), grad_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, rows_of(call), wf_task_rows(4 * j.n), grad_task,
+                       &j);
     return WF_OK;
 }
 
@@ -118,7 +120,7 @@ static size_t workspace(const wf_call *call)
 {
     int64_t n = job_of(call, NULL).n;
 
-    return (size_t)(wf_team_size(wf_cpu_of(call)->team) * n) * sizeof(float);
+    return (size_t)(wf_thread_pool_size(wf_cpu_of(call)->pool) * n) * sizeof(float);
 }
 
 const wf_kernel wf_cpu_route = {.run = route, .workspace = workspace};

@@ -24,7 +24,7 @@ typedef enum wf_par_state {
     WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
     WF_PAR_SPLIT,    /* `dim` split */
     /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
-    WF_PAR_AGAIN,
+    WF_PAR_HANDLE,
     WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
 } wf_par_state;
 
@@ -58,7 +58,7 @@ extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads fo
 extern WF_API const wf_par_style
     wf_par_wide_norm; /* norm over features that are split: whole inside, split again behind */
 extern WF_API const wf_par_style wf_par_experts; /* mixture: experts split, output summed */
-extern WF_API const wf_par_style wf_par_loss; /* cross-entropy over a split vocabulary */
+extern WF_API const wf_par_style wf_par_loss;    /* cross-entropy over a split vocabulary */
 #define WF_COLUMN    (&wf_par_column)
 #define WF_ROW       (&wf_par_row)
 #define WF_VOCAB     (&wf_par_vocab)
@@ -103,8 +103,7 @@ typedef struct wf_par_rule {
         pattern ".down", WF_ROW                                                                \
     }
 
-#define WF_MOE_RULES(pattern)                                                                  \
-    {pattern, WF_EXPERTS}, WF_SWIGLU_MLP_RULES(pattern ".shared")
+#define WF_MOE_RULES(pattern) {pattern, WF_EXPERTS}, WF_SWIGLU_MLP_RULES(pattern ".shared")
 
 /**
  * wf_par_tensor - splits modules over an axis of the mesh (torch's parallelize_module): lays
@@ -198,13 +197,13 @@ WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const cha
                                      bool reshard);
 
 /**
- * wf_par_rest - reshards a model: frees all gathered parameters
+ * wf_par_reshard_all - reshards a model: frees all gathered parameters
  *
  * A trainer does it. A custom loop needs it after a forward pass on a tape that no backward
  * followed, before parameters change; where they are stored as bf16, before every change, since
  * only then they are made anew from the masters. Collective: over shard.
  */
-WF_API wf_status wf_par_rest(wf_par *par, wf_nn_module *model);
+WF_API wf_status wf_par_reshard_all(wf_par *par, wf_nn_module *model);
 
 WF_END_DECLS
 
