@@ -172,7 +172,9 @@ static void take_experts(const app_options *o, wf_nn_gpt_config *c)
         if (strcmp(o->moe_router, app_routers[i]) == 0)
             c->router = (wf_nn_router_kind)i;
     if (strcmp(o->moe_normalise, "auto") != 0)
-        c->router_raw = strcmp(o->moe_normalise, "off") == 0;
+        c->router_normalised = strcmp(o->moe_normalise, "on") == 0;
+    else if (!wf_nn_gpt_family(o->arch)->experts) /* as Mixtral, where the family has none */
+        c->router_normalised = c->router != WF_NN_SOFTMAX_CHOSEN;
 }
 
 wf_nn_gpt_config app_options_model(const app_options *o)
@@ -355,7 +357,7 @@ static wf_status check_experts(app_options *o, wf_error *error)
     o->moe_top_k = c.top_k;
     o->moe_ffn = c.expert_ffn;
     snprintf(o->moe_router, sizeof o->moe_router, "%s", app_routers[c.router]);
-    snprintf(o->moe_normalise, sizeof o->moe_normalise, "%s", c.router_raw || c.router == WF_NN_SOFTMAX_CHOSEN ? "off" : "on");
+    snprintf(o->moe_normalise, sizeof o->moe_normalise, "%s", c.router_normalised ? "on" : "off");
     return WF_OK;
 }
 

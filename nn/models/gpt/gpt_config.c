@@ -119,11 +119,11 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
     if (!(c.embedding_scale > 0))
         c.embedding_scale = 1;
     if (!c.experts)
-        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX, c.router_raw = false;
+        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX, c.router_normalised = false;
     if (c.experts && !c.expert_ffn)
         c.expert_ffn = c.ffn;
     if (c.router == WF_NN_SOFTMAX_CHOSEN)
-        c.router_raw = true; /* they add up to 1 as they are */
+        c.router_normalised = false; /* they add up to 1 as they are */
     if (!c.experts || !(c.router_factor > 0))
         c.router_factor = 1;
     if (!(c.residual_scale > 0))
@@ -191,7 +191,7 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
            a->order == b->order && a->tied == b->tied && !a->experts == !b->experts &&
            !a->shared_ffn == !b->shared_ffn && a->router == b->router &&
-           a->router_raw == b->router_raw;
+           a->router_normalised == b->router_normalised;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -220,8 +220,8 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
          a.experts == b.experts && a.top_k == b.top_k},
         {"width of experts (.expert_ffn, .shared_ffn)",
          a.expert_ffn == b.expert_ffn && a.shared_ffn == b.shared_ffn},
-        {"weights of experts (.router, .router_raw, .router_factor)",
-         a.router == b.router && a.router_raw == b.router_raw &&
+        {"weights of experts (.router, .router_normalised, .router_factor)",
+         a.router == b.router && a.router_normalised == b.router_normalised &&
              a.router_factor == b.router_factor},
         {"vocabulary", a.vocabulary == b.vocabulary},
         {"number of positions", a.positions == b.positions},

@@ -164,7 +164,7 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                   .route = {.k = c->top_k,
                                             .sigmoid = c->router == WF_NN_SIGMOID,
                                             .after = c->router == WF_NN_SOFTMAX_CHOSEN,
-                                            .normalise = !c->router_raw,
+                                            .normalise = c->router_normalised,
                                             .factor = (float)c->router_factor},
                                   .deviation = deviation,
                                   .out_deviation = residual_deviation(c)});
