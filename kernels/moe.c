@@ -40,12 +40,14 @@ wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64
     return WF_OK;
 }
 
+/* Leaves' gradients are made with those of tokens, in the walk that needs the first of them: to
+   make gate, up and h once more costs more. */
 static void backward(wf_gradient *g)
 {
-    bool all = g->want[WF_MOE_GATE] || g->want[WF_MOE_UP] || g->want[WF_MOE_DOWN];
-    wf_call call = {.op = all ? &wf_op_experts_grad : &wf_op_experts_dx,
-                    .n_in = 7,
-                    .n_out = all ? 5 : 2};
+    bool all = g->in[WF_MOE_GATE]->requires_grad || g->in[WF_MOE_UP]->requires_grad ||
+               g->in[WF_MOE_DOWN]->requires_grad;
+    wf_call call = {
+        .op = all ? &wf_op_experts_grad : &wf_op_experts_dx, .n_in = 7, .n_out = all ? 5 : 2};
 
     for (int i = 0; i < WF_MOE_DY; i++)
         call.in[i] = g->in[i];
@@ -60,7 +62,7 @@ static double as_double(const void *data, int64_t e)
     return ((const double *)data)[e];
 }
 
-/* What an expert makes of one token, and what its gradient needs. */
+/* An expert at work on one token: gate x, up x and h, which its gradient needs. */
 typedef struct one {
     const double *gate, *up, *down, *x;
     double *g, *u, *h; /* [f] */

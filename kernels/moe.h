@@ -15,13 +15,13 @@ WF_BEGIN_DECLS
 
 enum { WF_ROUTE_MOST = 64 }; /* the most experts of a token */
 
-/** wf_route_options - how scores are made of logits, and weights of the chosen ones' scores. */
+/** wf_route_options - the scores made of logits, and the weights of the chosen ones. */
 typedef struct wf_route_options {
     int64_t k;      /* experts of a token: 1 to WF_ROUTE_MOST */
     bool sigmoid;   /* scores are sigmoids of logits, in place of a softmax over all experts */
     bool after;     /* scores are logits; weights are a softmax over the chosen ones */
     bool normalise; /* weights are divided by their sum */
-    float factor;   /* of weights; 0: 1 */
+    float factor;   /* multiplies weights; 0: 1 */
 } wf_route_options;
 
 /**

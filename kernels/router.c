@@ -89,7 +89,7 @@ wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert)
     return wf_fail(call->ctx, WF_EINVAL,
                    "route: the score of expert %" PRId64 " for row %" PRId64
                    " of sequence %" PRId64 " is NaN, so no expert can be chosen: look for the "
-                   "op in front of it whose result is not finite (--anomaly finds it)",
+                   "op in front of it whose result is not finite (.anomaly finds it)",
                    expert, each ? row % each : 0, x->start[0] + (each ? row / each : 0));
 }
 

@@ -1,6 +1,6 @@
 /*
- * kernels/router_rows_internal.h - one row of a router, written once for the reference in double
- * and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared. What
+ * kernels/router_rows_internal.h - one row of a router, written once for the reference in
+ * double and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared. What
  * takes exponentials is the includer's: route_softmax(with, x, y, n) and route_sigmoid(with, x,
  * y, n). Scratch has n numbers.
  */
@@ -36,8 +36,8 @@ ROUTER_LOOP void choose_row(const T *score, const T *bias, int64_t n, int64_t k,
 }
 
 /* The scores of all experts, by which they are chosen. */
-ROUTER_LOOP void score_row(const wf_route_options *o, const void *with, const T *logits, int64_t n,
-                           T *score)
+ROUTER_LOOP void score_row(const wf_route_options *o, const void *with, const T *logits,
+                           int64_t n, T *score)
 {
     if (o->after)
         memcpy(score, logits, (size_t)n * sizeof *score);
@@ -48,8 +48,8 @@ ROUTER_LOOP void score_row(const wf_route_options *o, const void *with, const T 
 }
 
 /* u: the chosen scores before they are normalised; returns what they are divided by. */
-ROUTER_LOOP T chosen_row(const wf_route_options *o, const void *with, const T *score, const T *index,
-                         T *u)
+ROUTER_LOOP T chosen_row(const wf_route_options *o, const void *with, const T *score,
+                         const T *index, T *u)
 {
     T picked[WF_ROUTE_MOST] = {0}, sum = 0;
 

@@ -162,7 +162,8 @@ static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_c
     if (c->experts && status == WF_OK)
         status = take_word(o, APP_OPTION_moe_router, app_routers[c->router], error);
     if (c->experts && status == WF_OK)
-        status = take_word(o, APP_OPTION_moe_normalise, c->router_normalised ? "on" : "off", error);
+        status =
+            take_word(o, APP_OPTION_moe_normalise, c->router_normalised ? "on" : "off", error);
     return status;
 }
 

@@ -18,28 +18,37 @@ static void *take(arena *r, int64_t count, size_t size)
     return at;
 }
 
-/* The most that a product of so many rows needs: of all rows, and of those of one block. */
-static size_t forward_bytes(const wf_moe_job *j, int64_t n, int64_t k)
+/* Returns the most that a product with these columns needs, over all numbers of rows: that of all
+   tokens, or of one block of rows. `pairs`: of operands, in one chain; b_col: 1, or k. */
+static size_t rows_bytes(const wf_moe_job *j, int64_t n, int64_t k, int pairs, int64_t b_col)
 {
     enum { BLOCK = 512 };
     size_t most = 0;
 
     for (int all = 0; all < 2; all++) {
-        wf_gemm_part part = {.a_row = k, .a_k = 1, .b_k = 1, .b_col = k, .k = k, .chunk = true};
+        wf_gemm_part part[2] = {{.a_row = k,
+                                 .a_k = 1,
+                                 .b_k = b_col == 1 ? n : 1,
+                                 .b_col = b_col,
+                                 .k = k,
+                                 .chunk = true}};
         wf_gemm g = {.m = all ? j->s.tokens : wf_least(BLOCK, j->s.tokens),
                      .n = n,
                      .bf16 = j->bf16,
                      .c_row = n,
-                     .parts = &part,
-                     .n_parts = 1};
-        size_t bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
+                     .parts = part,
+                     .n_parts = pairs};
+        size_t bytes;
 
+        part[1] = part[0];
+        part[1].chunk = false;
+        bytes = j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-/* Of a gradient of weights [n, m] whose sequences were all of their expert, cut in chunks. */
+/* Returns what a gradient of weights needs that all tokens of all sequences make. */
 static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
 {
     enum { SOME = 64 };
@@ -56,13 +65,15 @@ static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
 static size_t gemm_bytes(const wf_moe_job *j, bool gradient)
 {
     const int64_t d = j->s.d, f = j->s.f;
-    size_t bytes[] = {forward_bytes(j, f, d), forward_bytes(j, d, f), 0, 0}, most = 0;
+    size_t bytes[6] = {rows_bytes(j, f, d, 1, d), rows_bytes(j, d, f, 1, f)}, most = 0;
 
     if (gradient) {
-        bytes[2] = weights_bytes(j, f, d);
-        bytes[3] = weights_bytes(j, d, f);
+        bytes[2] = rows_bytes(j, f, d, 1, 1);
+        bytes[3] = rows_bytes(j, d, f, 2, 1);
+        bytes[4] = weights_bytes(j, f, d);
+        bytes[5] = weights_bytes(j, d, f);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 6; i++)
         most = bytes[i] > most ? bytes[i] : most;
     return most;
 }
@@ -132,7 +143,7 @@ wf_status wf_moe_list(wf_moe_job *j)
         if (e >= 0 && e < j->s.experts)
             j->begin[e]++;
     }
-    /* where each begins, and moves up from there */
+    /* the beginnings, which move up as rows are listed */
     for (int64_t e = 0; e <= j->s.experts; e++) {
         int64_t count = j->begin[e];
 
@@ -186,11 +197,17 @@ void wf_moe_gemm(wf_moe_job *j, wf_gemm *g)
 {
     const size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
     const int64_t in = g->bf16 ? sizeof(uint16_t) : sizeof(float), m = g->m, half = m / 2;
+    const size_t need = j->cpu->simd->gemm_workspace(g, wf_thread_pool_size(j->cpu->pool));
     wf_gemm rest;
 
-    if (m <= 1 ||
-        j->cpu->simd->gemm_workspace(g, wf_thread_pool_size(j->cpu->pool)) <= j->gemm_bytes) {
+    if (need <= j->gemm_bytes) {
         j->cpu->simd->gemm(j->cpu->pool, g, j->gemm);
+        return;
+    }
+    if (m <= 1) {
+        wf_fail(j->call->ctx, WF_EINTERNAL,
+                "%s: a product of one row needs %zu bytes, and %zu were counted",
+                j->call->op->name, need, j->gemm_bytes);
         return;
     }
     g->m = half;
@@ -381,7 +398,7 @@ static wf_status forward(const wf_call *call, void *workspace)
                                   .c = wf_moe_row(&j, j.rows, j.begin[j.expert], j.s.d)});
     }
     wf_moe_combine(&j, call->in[WF_MOE_WEIGHTS]->data, call->out[0]);
-    return WF_OK;
+    return wf_context_status(call->ctx);
 }
 
 enum { OPERANDS = WF_IN(WF_MOE_X + 1) - 1 };

@@ -162,12 +162,12 @@ static wf_status grad(const wf_call *call, void *workspace)
         else
             no_gradient(&j);
     wf_moe_combine(&j, NULL, dx);
-    return WF_OK;
+    return wf_context_status(call->ctx);
 }
 
 enum {
     OPERANDS = (WF_IN(WF_MOE_X + 1) - 1) | WF_IN(WF_MOE_DY),
-    DX = WF_OUT(0), /* where the gradients of weights are not wanted */
+    DX = WF_OUT(0), /* without gradients of weights */
     DX_OF_ALL = WF_OUT(3)
 };
 

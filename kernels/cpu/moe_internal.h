@@ -16,8 +16,8 @@ typedef struct wf_moe_job {
     const wf_call *call;
     wf_cpu *cpu;
     wf_moe_sizes s;
-    bool bf16;   /* products are those of bf16 operands */
-    int64_t bytes; /* of a number that products take */
+    bool bf16;     /* products are those of bf16 operands */
+    int64_t bytes; /* the size of a number that products take */
     /* In the workspace; NULL where only its size is asked for. */
     int64_t *begin;      /* [experts + 1]: the rows of expert e are begin[e] .. begin[e + 1] */
     int32_t *token;      /* [tokens k]: of each row; sequences ascend in an expert's rows */
@@ -75,8 +75,7 @@ void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y);
 /* The matrix of the expert at work. */
 static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)
 {
-    return (const char *)j->call->in[operand]->data +
-           j->expert * j->s.d * j->s.f * j->bytes;
+    return (const char *)j->call->in[operand]->data + j->expert * j->s.d * j->s.f * j->bytes;
 }
 
 /* Row r of rows that have n numbers of the products' type. */

@@ -26,15 +26,16 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     return m->shared ? wf_add(y, wf_nn_call(m->shared, x)) : y;
 }
 
-static const wf_nn_field fields[] = {{"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
-                                     {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
-                                     {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
-                                     {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
-                                     {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
-                                     {NULL, 0, 0, 0}};
+static const wf_nn_field fields[] = {
+    {"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
+    {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
+    {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
+    {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
+    {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
+    {NULL, 0, 0, 0}};
 
-static const wf_nn_type moe_type = {"moe", sizeof(wf_nn_moe), fields, forward, NULL,
-                                    "in router weights sum"};
+static const wf_nn_type moe_type = {"moe", sizeof(wf_nn_moe),      fields, forward,
+                                    NULL,  "in router weights sum"};
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {
@@ -45,10 +46,11 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
                        (long long)o->width, (long long)o->experts, (long long)o->hidden,
                        (long long)o->shared);
     if (o->route.k < 1 || o->route.k > o->experts || o->route.k > WF_ROUTE_MOST)
-        return wf_fail(ctx, WF_EINVAL,
-                       "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
-                       "all of them, and at most %d",
-                       (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
+            "all of them, and at most %d",
+            (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
     if (o->route.sigmoid && o->route.after)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "

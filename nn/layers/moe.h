@@ -10,7 +10,7 @@ WF_BEGIN_DECLS
 /** wf_nn_moe_options - sizes, and what zeros mean. */
 typedef struct wf_nn_moe_options {
     int64_t width;          /* the input's and the output's */
-    int64_t experts;        /* how many there are */
+    int64_t experts;        /* their number */
     int64_t hidden;         /* features of each */
     int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
     wf_route_options route; /* the choice of experts */
@@ -19,9 +19,9 @@ typedef struct wf_nn_moe_options {
 
 typedef struct wf_nn_moe {
     wf_nn_module base;
-    wf_nn_parameter *router;            /* [experts, width] */
-    wf_nn_parameter *gate, *up, *down;  /* [experts, hidden, width], the last of it turned */
-    wf_nn_mlp *shared;                  /* NULL: there is none */
+    wf_nn_parameter *router;           /* [experts, width] */
+    wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], the last of it turned */
+    wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_route_options route;
 } wf_nn_moe;
 

@@ -37,11 +37,13 @@ static void apply_softmax(wf_tensor *const *in, wf_tensor **out)
 static void apply_others(wf_tensor *const *in, wf_tensor **out)
 {
     route_by(in, &(wf_route_options){.k = 4, .after = true}, out);
-    route_by(in, &(wf_route_options){.k = 3, .sigmoid = true, .normalise = true, .factor = 1.5F},
+    route_by(in,
+             &(wf_route_options){.k = 3, .sigmoid = true, .normalise = true, .factor = 1.5F},
              out + 2);
 }
 
-static void route(op_case *c, const op_shape *s, void (*apply)(wf_tensor *const *, wf_tensor **))
+static void route(op_case *c, const op_shape *s,
+                  void (*apply)(wf_tensor *const *, wf_tensor **))
 {
     *c = op_case_of(2, 4, apply);
     c->in[0] = op_activations(s, wf_dim_width(EXPERTS));
@@ -70,8 +72,11 @@ static void apply_experts(wf_tensor *const *in, wf_tensor **out)
 
 static op_operand matrices(wf_dim a, wf_dim b)
 {
-    return (op_operand){
-        .ndim = 3, .dim = {wf_dim_experts(EXPERTS), a, b}, .wanted = true, .low = -0.5, .high = 0.5};
+    return (op_operand){.ndim = 3,
+                        .dim = {wf_dim_experts(EXPERTS), a, b},
+                        .wanted = true,
+                        .low = -0.5,
+                        .high = 0.5};
 }
 
 static void experts(op_case *c, const op_shape *s)
@@ -141,7 +146,8 @@ static void readable(void)
     wf_route(x, bias, &(wf_route_options){.k = 2, .sigmoid = true}, &weights, &index);
     IS(index, 1, 2);
     IS(weights, 0.5F, 0.5F);
-    wf_route(x, NULL, &(wf_route_options){.k = 2, .sigmoid = true, .factor = 3}, &weights, &index);
+    wf_route(x, NULL, &(wf_route_options){.k = 2, .sigmoid = true, .factor = 3}, &weights,
+             &index);
     IS(index, 0, 1);
     IS(weights, 1.5F, 1.5F);
     CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
@@ -156,8 +162,8 @@ typedef struct small {
 
 static wf_tensor *of_experts(wf_context *ctx, int64_t n, const float *from)
 {
-    return tensor_of(ctx, 3, (const wf_dim[]){wf_dim_experts(n), wf_dim_width(1), wf_dim_width(1)},
-                     from);
+    return tensor_of(
+        ctx, 3, (const wf_dim[]){wf_dim_experts(n), wf_dim_width(1), wf_dim_width(1)}, from);
 }
 
 static small small_of(wf_context *ctx, const float *gate, const float *down, int64_t tokens,
@@ -214,8 +220,8 @@ static void one_expert(void)
    adds its +0 to it. */
 static void no_negative_zero(void)
 {
-    const float same[] = {1, 1, 1}, down[] = {-1e-38F, -1e-38F, -1e-38F}, w[] = {1e-30F, 1e-30F},
-                to[] = {0, 2};
+    const float same[] = {1, 1, 1}, down[] = {-1e-38F, -1e-38F, -1e-38F},
+                w[] = {1e-30F, 1e-30F}, to[] = {0, 2};
     wf_context *ctx = op_context_open(1);
     const float *y;
     wf_tensor *t;
@@ -257,7 +263,8 @@ static void refusals(void)
     refused(ctx, weights, WF_ESHAPE, "route: 4 of 3 experts");
     wf_route(x, NULL, &(wf_route_options){.k = 0}, &weights, &index);
     refused(ctx, weights, WF_ESHAPE, "route: 0 of 3 experts");
-    wf_route(x, NULL, &(wf_route_options){.k = 1, .sigmoid = true, .after = true}, &weights, &index);
+    wf_route(x, NULL, &(wf_route_options){.k = 1, .sigmoid = true, .after = true}, &weights,
+             &index);
     refused(ctx, weights, WF_EINVAL, "set one of sigmoid and after");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         small s = small_of(ctx, same, same, 1, 2, w, wrong[i]);

@@ -49,13 +49,13 @@ static inline bool op_is(const wf_op *op, const char *name)
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
-        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH}, ['c' - 'a'] = {11, 1, WF_CHUNKS_1},
-        ['d' - 'a'] = {6, 1, WF_CHUNKS_1},    ['t' - 'a'] = {18, 1, WF_CHUNKS_1},
+        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH},     ['c' - 'a'] = {11, 1, WF_CHUNKS_1},
+        ['d' - 'a'] = {6, 1, WF_CHUNKS_1},        ['t' - 'a'] = {18, 1, WF_CHUNKS_1},
         ['e' - 'a'] = {14, 1, WF_CHUNKS_EXPERTS}, ['f' - 'a'] = {3, 1, WF_CHUNKS_1},
-        ['g' - 'a'] = {3, 1, WF_CHUNKS_8},    ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
-        ['k' - 'a'] = {11, 1, WF_CHUNKS_8},   ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
-        ['m' - 'a'] = {7, 1, WF_CHUNKS_8},    ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
-        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},    ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
+        ['g' - 'a'] = {3, 1, WF_CHUNKS_8},        ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
+        ['k' - 'a'] = {11, 1, WF_CHUNKS_8},       ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
+        ['m' - 'a'] = {7, 1, WF_CHUNKS_8},        ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
+        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},        ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
         ['v' - 'a'] = {11, 1, WF_CHUNKS_8}};
 
     return dims[letter - 'a'];
@@ -144,8 +144,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
         a->number[0] = -0.5f, a->number[1] = 0.75f;
     else if (op_is(op, "route") || op_is(op, "route_grad"))
-        a->route = (wf_route_options){
-            .k = op_is(op, "route") ? 3 : letter_dim('k').size, .normalise = true};
+        a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
+                                      .normalise = true};
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -185,7 +185,8 @@ static inline bool op_is_index(const wf_op *op, int i)
 /* Whether operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
-    return (i == 1 && op_is(op, "route_grad")) || (i == 5 && strncmp(op->name, "experts", 7) == 0);
+    return (i == 1 && op_is(op, "route_grad")) ||
+           (i == 5 && strncmp(op->name, "experts", 7) == 0);
 }
 
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */

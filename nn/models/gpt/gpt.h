@@ -74,7 +74,7 @@ typedef struct wf_nn_gpt_config {
     int64_t experts, top_k, expert_ffn, shared_ffn;
     wf_nn_router_kind router;
     bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
-    double router_factor; /* of weights; 0: 1 */
+    double router_factor;   /* multiplies weights; 0: 1 */
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;

@@ -119,7 +119,8 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
     if (!(c.embedding_scale > 0))
         c.embedding_scale = 1;
     if (!c.experts)
-        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX, c.router_normalised = false;
+        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX,
+        c.router_normalised = false;
     if (c.experts && !c.expert_ffn)
         c.expert_ffn = c.ffn;
     if (c.router == WF_NN_SOFTMAX_CHOSEN)

@@ -25,8 +25,8 @@ static bool has_good_numbers(const wf_nn_gpt_config *c)
 static bool has_known_kinds(const wf_nn_gpt_config *c)
 {
     return (unsigned)c->norm <= WF_NN_LAYERNORM && (unsigned)c->order <= WF_NN_POST_NORM &&
-           (unsigned)c->position <= WF_NN_LEARNED_POSITIONS && (unsigned)c->mlp <= WF_NN_GEGLU &&
-           (unsigned)c->router <= WF_NN_SIGMOID;
+           (unsigned)c->position <= WF_NN_LEARNED_POSITIONS &&
+           (unsigned)c->mlp <= WF_NN_GEGLU && (unsigned)c->router <= WF_NN_SIGMOID;
 }
 
 static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -42,12 +42,13 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
                        (int)c->norm, (int)c->order, (int)c->position, (int)c->mlp,
                        (int)c->router);
     if (!has_good_numbers(c))
-        return wf_fail(ctx, WF_EINVAL,
-                       "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
-                       "residuals, %g of scores and %g of experts, logits divided by %g: each is "
-                       "finite and not negative, and 0 stands for what is usual",
-                       (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
-                       c->attention_scale, c->router_factor, c->logit_divisor);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
+            "residuals, %g of scores and %g of experts, logits divided by %g: each is "
+            "finite and not negative, and 0 stands for what is usual",
+            (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
+            c->attention_scale, c->router_factor, c->logit_divisor);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -76,12 +77,12 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
             (long long)c->window, (long long)c->window_first, (long long)c->window_skip);
     if (c->experts < 0 || c->expert_ffn < 0 || c->shared_ffn < 0 ||
         (c->experts && (c->mlp != WF_NN_SWIGLU || c->mlp_bias)))
-        return wf_fail(ctx, WF_EINVAL,
-                       "a model with %lld experts of %lld features and %lld shared ones: none is "
-                       "below 0, and experts are SwiGLU MLPs without biases, as .mlp and "
-                       ".mlp_bias have to say",
-                       (long long)c->experts, (long long)c->expert_ffn,
-                       (long long)c->shared_ffn);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a model with %lld experts of %lld features and %lld shared ones: none is "
+            "below 0, and experts are SwiGLU MLPs without biases, as .mlp and "
+            ".mlp_bias have to say",
+            (long long)c->experts, (long long)c->expert_ffn, (long long)c->shared_ffn);
     if (c->order == WF_NN_POST_NORM && wf_context_fp32_residual(ctx))
         return wf_fail(
             ctx, WF_EUNSUPPORTED,

@@ -3,11 +3,11 @@
 #include <string.h>
 
 /* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no blocks. */
-const wf_par_rule wf_par_gpt_plan[] =
-    WF_RULES({"embed", WF_VOCAB}, {"?position", WF_POSITION},
-             WF_ATTENTION_RULES("?block.*.attn"), {"?block.*.attn.q_norm", WF_WIDE_NORM},
-             {"?block.*.attn.k_norm", WF_WIDE_NORM}, WF_GELU_MLP_RULES("?block.*.mlp"),
-             WF_SWIGLU_MLP_RULES("?block.*.mlp"), WF_MOE_RULES("?block.*.moe"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
+const wf_par_rule wf_par_gpt_plan[] = WF_RULES(
+    {"embed", WF_VOCAB}, {"?position", WF_POSITION}, WF_ATTENTION_RULES("?block.*.attn"),
+    {"?block.*.attn.q_norm", WF_WIDE_NORM}, {"?block.*.attn.k_norm", WF_WIDE_NORM},
+    WF_GELU_MLP_RULES("?block.*.mlp"), WF_SWIGLU_MLP_RULES("?block.*.mlp"),
+    WF_MOE_RULES("?block.*.moe"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch)
 {

@@ -153,8 +153,8 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
 
 /* Reads piece k of a place into its rows of the rank's part, where it has them; that it is there
    counts for all ranks. */
-static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p, const wf_hf_place *place,
-                            int64_t k, float *to, wf_error *error)
+static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
+                            const wf_hf_place *place, int64_t k, float *to, wf_error *error)
 {
     source s = {.error = error};
     wf_part part = wf_hf_part(place, p->tensor);
@@ -219,8 +219,8 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     wf_hf_place at;
 
     if (!w->is_gguf && place_of(w, model, p, &at, error) == WF_OK &&
-        locate(w, p, &s, &at) == WF_OK && s.nf4.nested &&
-        !at.transposed && s.nf4.numbers == wf_tensor_count(p->tensor)) {
+        locate(w, p, &s, &at) == WF_OK && s.nf4.nested && !at.transposed &&
+        s.nf4.numbers == wf_tensor_count(p->tensor)) {
         *done = true;
         wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
     }
@@ -281,8 +281,8 @@ static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config 
     return status;
 }
 
-static wf_status find_piece(wf_hf_weights *w, const wf_nn_parameter *p, const wf_hf_place *place,
-                            int64_t k, wf_error *error)
+static wf_status find_piece(wf_hf_weights *w, const wf_nn_parameter *p,
+                            const wf_hf_place *place, int64_t k, wf_error *error)
 {
     source s = {.error = error};
     wf_hf_place one;
