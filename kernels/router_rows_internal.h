@@ -1,8 +1,8 @@
 /*
  * kernels/router_rows_internal.h - one row of a router, written once for the reference in
- * double and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared. What
- * takes exponentials is the includer's: route_softmax(with, x, y, n) and route_sigmoid(with, x,
- * y, n). Scratch has n numbers.
+ * double and the CPU: T is the type of its numbers, ROUTER_LOOP how its functions are declared.
+ * The includer has what takes exponentials: route_softmax(with, x, y, n) and
+ * route_sigmoid(with, x, y, n). Scratch has n numbers.
  */
 
 /* The experts of greatest score + bias, equal ones by the lower index, then ascending. */
