@@ -17,7 +17,7 @@
 
 WF_BEGIN_DECLS
 
-enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 4, WF_MAX_ATTRIBUTES = 96, WF_SIGNATURE_TEXT = 64 };
+enum { WF_MAX_INPUTS = 8, WF_MAX_OUTPUTS = 5, WF_MAX_ATTRIBUTES = 96, WF_SIGNATURE_TEXT = 64 };
 
 /* wf_op.flags */
 enum {
@@ -53,7 +53,10 @@ enum {
     WF_OP_PASS = 4096,
     /* its gradient runs forward again on a tape of its own, in which operands may have several
        uses */
-    WF_OP_REPLAY = 8192
+    WF_OP_REPLAY = 8192,
+    /* each output sums the letters that it alone lacks: gradients of several operands, made
+       together */
+    WF_OP_OWN_SUMS = 16384
 };
 
 /* Operand i, output o, in a mask of both. */

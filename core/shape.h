@@ -35,16 +35,17 @@ static inline bool wf_dtype_is_dynamic8(wf_dtype dtype)
 
 /* The chunks in which a sum over a dim is cut (core/numerics/tree.h). */
 enum {
-    WF_CHUNKS_1 = 1,    /* one chain: the model's width, which nothing splits */
-    WF_CHUNKS_8 = 8,    /* 8 chunks: heads, ffn, vocabulary, tokens */
-    WF_CHUNKS_EACH = -1 /* one chunk per index: the batch */
+    WF_CHUNKS_1 = 1,       /* one chain: the model's width, which nothing splits */
+    WF_CHUNKS_8 = 8,       /* 8 chunks: heads, ffn, vocabulary, tokens */
+    WF_CHUNKS_EACH = -1,   /* one chunk per index: the batch */
+    WF_CHUNKS_EXPERTS = -2 /* the same for the experts of a mixture, which are no batch */
 };
 
 /** wf_dim - one dim of a shape; grain and chunks belong to the shape, not to the layout. */
 typedef struct wf_dim {
     int64_t size;
     int64_t grain; /* never cut inside a grain: head_dim where a dim is made of heads, else 1 */
-    int chunks;    /* WF_CHUNKS_1, WF_CHUNKS_8 or WF_CHUNKS_EACH */
+    int chunks;    /* WF_CHUNKS_1, WF_CHUNKS_8, WF_CHUNKS_EACH or WF_CHUNKS_EXPERTS */
 } wf_dim;
 
 static inline wf_dim wf_dim_width(int64_t size)
@@ -71,6 +72,13 @@ static inline wf_dim wf_dim_heads(int64_t heads, int64_t head_dim)
 static inline wf_dim wf_dim_batch(int64_t size)
 {
     wf_dim dim = {size, 1, WF_CHUNKS_EACH};
+
+    return dim;
+}
+
+static inline wf_dim wf_dim_experts(int64_t size)
+{
+    wf_dim dim = {size, 1, WF_CHUNKS_EXPERTS};
 
     return dim;
 }

@@ -35,11 +35,12 @@ static wf_status check_dim(wf_context *ctx, int i, const wf_dim *dim)
                        ": the size must be a multiple of the grain, and neither negative",
                        i, dim->size, dim->grain);
     if (dim->chunks != WF_CHUNKS_1 && dim->chunks != WF_CHUNKS_8 &&
-        dim->chunks != WF_CHUNKS_EACH)
+        dim->chunks != WF_CHUNKS_EACH && dim->chunks != WF_CHUNKS_EXPERTS)
         return wf_fail(ctx, WF_ESHAPE,
-                       "dim %d has %d chunks, not %d, %d or %d: make it with wf_dim_width, "
-                       "wf_dim_chunked, wf_dim_heads or wf_dim_batch",
-                       i, dim->chunks, WF_CHUNKS_1, WF_CHUNKS_8, WF_CHUNKS_EACH);
+                       "dim %d has %d chunks, not %d, %d, %d or %d: make it with wf_dim_width, "
+                       "wf_dim_chunked, wf_dim_heads, wf_dim_batch or wf_dim_experts",
+                       i, dim->chunks, WF_CHUNKS_1, WF_CHUNKS_8, WF_CHUNKS_EACH,
+                       WF_CHUNKS_EXPERTS);
     return WF_OK;
 }
 

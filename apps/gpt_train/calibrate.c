@@ -1,6 +1,7 @@
 /*
- * apps/gpt_train/calibrate.c - this machine's figures, measured: FLOP/s of products and of attention and bytes/s of all other ops, at
- * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
+ * apps/gpt_train/calibrate.c - this machine's figures, measured: FLOP/s of products and of
+ * attention and bytes/s of all other ops, at the sizes of the model, while all cores compute;
+ * seconds of an op beside its kernel; collectives between threads.
  */
 #include "apps/gpt_train/calibrate.h"
 #include "parallel/report/layout.h"

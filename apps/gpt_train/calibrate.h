@@ -1,4 +1,5 @@
-/* apps/gpt_train/calibrate.h - gpt_train --calibrate FILE: the figures of this machine, for --plan --machine. */
+/* apps/gpt_train/calibrate.h - gpt_train --calibrate FILE: the figures of this machine, for
+   --plan --machine. */
 #ifndef WF_APPS_CALIBRATE_H
 #define WF_APPS_CALIBRATE_H
 
@@ -6,8 +7,8 @@
 #include <stdio.h>
 #include <weft/weft.h>
 
-/* Run the model of the options for a few steps on every core at once, each a data-parallel rank that looks at what its ops
-   take; then collectives between them; and write a machine file. */
+/* Run the model of the options for a few steps on every core at once, each a data-parallel rank
+   that looks at what its ops take; then collectives between them; and write a machine file. */
 wf_status calibrate_run(const app_options *options, FILE *out, wf_error *error);
 
 #endif

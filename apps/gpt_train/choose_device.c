@@ -1,4 +1,5 @@
-/* apps/gpt_train/choose_device.c - what --device auto and --threads-per-rank stand for on this machine. */
+/* apps/gpt_train/choose_device.c - what --device auto and --threads-per-rank stand for on this
+   machine. */
 #include "apps/device.h"
 #include "apps/gpt_train/setup.h"
 #include <sched.h>

@@ -4,7 +4,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-/* Returns whether the numbers of a run stay what they are on this mesh, and it fits where that is known. */
+/* Returns whether the numbers of a run stay what they are on this mesh, and it fits where that
+   is known. */
 static bool serves(const wf_plan_request *o)
 {
     wf_plan run;

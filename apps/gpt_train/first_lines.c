@@ -1,4 +1,5 @@
-/* apps/gpt_train/first_lines.c - what a run says before its first step: model, mesh and data. */
+/* apps/gpt_train/first_lines.c - what a run says before its first step: model, mesh and
+   data. */
 #include "apps/gpt_train/first_lines.h"
 #include <inttypes.h>
 #include <stdlib.h>

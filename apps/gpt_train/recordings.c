@@ -24,7 +24,8 @@ static const char *temporary(void)
     return tmp && *tmp ? tmp : "/tmp";
 }
 
-/* A folder that is named may be a link of the user's, which the recorder itself would not follow. */
+/* A folder that is named may be a link of the user's, which the recorder itself would not
+   follow. */
 void app_recordings_directory(const app_options *o, char *text, size_t size)
 {
     int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());

@@ -5,7 +5,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Rows whose values change no number, or are those of a mesh that may be another one at each start. */
+/* Rows whose values change no number, or are those of a mesh that may be another one at each
+   start. */
 static bool decides(const app_option_row *row)
 {
     static const app_option_id of_mesh[] = {APP_OPTION_dtype,

@@ -36,6 +36,13 @@ static const char *const deciding[] = {
     "window_skip",
     "rotary_percent",
     "window_blocks",
+    "n_expert",
+    "moe_top_k",
+    "moe_ffn",
+    "moe_shared",
+    "moe_router",
+    "moe_normalise",
+    "moe_scale",
     "lora_rank",
     "lora_alpha",
     "lora_targets",
@@ -73,7 +80,7 @@ static const char *const deciding[] = {
     "lora_dropout",
 };
 
-enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 33 };
+enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 40 };
 
 /* No flags: what the files of --data and of --val-data weigh. */
 static const char *const weighed[] = {"data_bytes", "val_data_bytes"};

@@ -15,8 +15,9 @@ static wf_status open_engine(const app_options *o, const app_sampled *m, wf_gen_
                                                           .positions = o->seq_len});
 }
 
-/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. A text that is longer slides
-   along, and what it sees has other positions then: all of that is computed again. */
+/* The next token after ids[0 .. length), seeing at most seq_len of them; -1 on failure. A text
+   that is longer slides along, and what it sees has other positions then: all of that is
+   computed again. */
 static int64_t next_token(const app_options *o, const app_sampled *m, wf_gen_engine *e,
                           const int32_t *ids, int64_t length, float *logits,
                           wf_gen_sampling_candidate *room)

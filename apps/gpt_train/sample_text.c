@@ -6,7 +6,8 @@
 
 enum { PATH = 4096, BYTES = 256 };
 
-/* The folder beside a model that has its tokenizer: of --init-from, or what a run has kept of it. */
+/* The folder beside a model that has its tokenizer: of --init-from, or what a run has kept of
+   it. */
 static const char *beside(const app_options *o, char path[PATH])
 {
     struct stat s;

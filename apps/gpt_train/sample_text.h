@@ -14,11 +14,12 @@ typedef struct app_sample_prompt {
 } app_sample_prompt;
 
 /*
- * The tokenizer of --tokenizer; where none is given and the model has not the 256 ids of bytes, the one beside the
- * model that the run begins, or began, with; else bytes.
+ * The tokenizer of --tokenizer; where none is given and the model has not the 256 ids of bytes,
+ * the one beside the model that the run begins, or began, with; else bytes.
  * flag:    what needs it, for errors
  * Owner:   caller, wf_tok_close
- * Errors:  WF_EINVAL: no tokenizer is known, or it has more ids than the model; those of the tokenizer
+ * Errors:  WF_EINVAL: no tokenizer is known, or it has more ids than the model; those of the
+ *          tokenizer
  */
 wf_status app_train_tokenizer_open(const app_options *options, bool data_are_text,
                                    const char *flag, wf_tok **tokenizer, wf_error *error);

@@ -1,4 +1,5 @@
-/* apps/gpt_train/train_job.c - the data of --data: opened, and read by the trainer's steps; see the header. */
+/* apps/gpt_train/train_job.c - the data of --data: opened, and read by the trainer's steps; see
+   the header. */
 #include "apps/gpt_train/train_job.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include <string.h>
@@ -22,7 +23,8 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
     return WF_OK;
 }
 
-/* What ends documents in files that do not say where they begin: the tokenizer's end of text. */
+/* What ends documents in files that do not say where they begin: the tokenizer's end of
+   text. */
 static wf_status find_ends(const app_options *o, wf_dataset *data, wf_error *error)
 {
     const char *from = o->tokenizer ? o->tokenizer : o->init_from;

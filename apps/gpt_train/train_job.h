@@ -34,8 +34,8 @@ typedef struct app_train_job {
     wf_elastic *elastic;
 } app_train_job;
 
-/* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of wf_dataset_open,
-   wf_dataset_check_counts */
+/* What --data and --val-data name; NULL without steps. Owner: caller. Errors: those of
+   wf_dataset_open, wf_dataset_check_counts */
 wf_status app_job_open_data(const app_options *options, wf_dataset **data, wf_error *error);
 
 /* Returns how many batches an evaluation has; 0: there is none. */

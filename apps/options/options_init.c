@@ -161,6 +161,11 @@ static wf_status take_properties(app_options *o, const char *family, wf_nn_gpt_c
         if (!unties(o, &app_properties[i], c))
             status =
                 take_word(o, app_properties[i].id, *property_of(c, i) ? "on" : "off", error);
+    if (c->experts && status == WF_OK)
+        status = take_word(o, APP_OPTION_moe_router, app_routers[c->router], error);
+    if (c->experts && status == WF_OK)
+        status =
+            take_word(o, APP_OPTION_moe_normalise, c->router_normalised ? "on" : "off", error);
     return status;
 }
 
@@ -245,6 +250,10 @@ wf_status app_options_init_from(app_options *o, wf_error *error)
         {APP_OPTION_n_embd, &o->n_embd, &c.width},
         {APP_OPTION_head_dim, &o->head_dim, &c.head_dim},
         {APP_OPTION_ffn, &o->ffn, &c.ffn},
+        {APP_OPTION_n_expert, &o->n_expert, &c.experts},
+        {APP_OPTION_moe_top_k, &o->moe_top_k, &c.top_k},
+        {APP_OPTION_moe_ffn, &o->moe_ffn, &c.expert_ffn},
+        {APP_OPTION_moe_shared, &o->moe_shared, &c.shared_ffn},
         {APP_OPTION_vocab_size, &o->vocab_size, &c.vocabulary},
         {APP_OPTION_positions, &o->positions, &c.positions},
         {APP_OPTION_rope_skip, &o->rope_skip, &c.rope_skip},

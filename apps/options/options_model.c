@@ -62,6 +62,7 @@ const app_property app_scales[] = {
     {APP_OPTION_residual_scale, offsetof(wf_nn_gpt_config, residual_scale)},
     {APP_OPTION_attention_scale, offsetof(wf_nn_gpt_config, attention_scale)},
     {APP_OPTION_logit_divisor, offsetof(wf_nn_gpt_config, logit_divisor)},
+    {APP_OPTION_moe_scale, offsetof(wf_nn_gpt_config, router_factor)},
 };
 
 const int app_scale_count = sizeof app_scales / sizeof *app_scales;
@@ -176,6 +177,7 @@ wf_nn_gpt_config app_options_model(const app_options *o)
     c.window_first = o->window_first;
     c.window_skip = o->window_skip;
     c.rotary = o->rotary_percent;
+    app_options_experts(o, &c);
     app_blocks_parse(o->window_blocks, o->n_layer, &c); /* these are checked with the flags */
     wf_rope_scaling_parse(o->rope_scaling, &c.rope_scaling, &c.rope_factors);
     for (int i = 0; i < app_property_count; i++) {
@@ -362,8 +364,8 @@ static wf_status derive_properties(app_options *o, wf_error *error)
 wf_status app_options_check_model(app_options *o, wf_error *error)
 {
     static wf_status (*const rules[])(app_options *, wf_error *) = {
-        check_heads, check_kv_heads,  check_scaling,    check_window,
-        derive_ffn,  check_positions, derive_properties};
+        check_heads, check_kv_heads,  check_scaling,     check_window,
+        derive_ffn,  check_positions, derive_properties, app_options_check_experts};
     wf_status status = WF_OK;
 
     for (size_t i = 0; i < sizeof rules / sizeof *rules && status == WF_OK; i++)

@@ -67,6 +67,13 @@ app_family_list app_families_with(const app_option_row *row);
 /* A number that models have beside their sizes: a double of wf_nn_gpt_config, which 0 leaves as
    the family has it. */
 extern const app_property app_scales[];
+
+/* Takes what flags say of experts, beside what the family has; checks it, and fills in
+   defaults. */
+void app_options_experts(const app_options *o, wf_nn_gpt_config *c);
+wf_status app_options_check_experts(app_options *o, wf_error *error);
+
+extern const char *const app_routers[]; /* words of --moe-router, by wf_nn_router_kind */
 extern const int app_scale_count;
 
 extern const app_option_row app_option_rows[APP_OPTION_COUNT];

@@ -1,4 +1,5 @@
-/* apps/tools/gpt_check.c - the gradients, losses and updates of another trainer beside Weft's: see gpt_check --help. */
+/* apps/tools/gpt_check.c - the gradients, losses and updates of another trainer beside Weft's:
+   see gpt_check --help. */
 #include "apps/program.h"
 #include "parallel/flag_names.h"
 #include "parallel/program/flags.h"

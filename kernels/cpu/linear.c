@@ -380,6 +380,7 @@ enum {
 };
 
 const wf_kernel wf_cpu_linear1 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W1, Y1);
+const wf_kernel wf_cpu_linear1_fp32 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W1, 0);
 const wf_kernel wf_cpu_linear2 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W2, Y2);
 const wf_kernel wf_cpu_linear3 = WF_LINEAR_KERNEL(wf_cpu_linear_forward, W3, Y3);
 const wf_kernel wf_cpu_linear1_dx = {

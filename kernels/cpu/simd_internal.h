@@ -224,6 +224,8 @@ typedef struct wf_simd {
     /* the gradient of a softmax y over rows of n: dx = y * (dy - dot), dot = sum of y * dy in
        16 lanes */
     void (*softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows, int64_t n);
+    /* sum of a * b in 16 lanes, each one fma after the other */
+    float (*dot)(const float *a, const float *b, int64_t n);
 
     /* Rotate pairs (i, i + features/2) of the first features of every head of one token: y =
        rot(x); cosine and sine are [features/2] of this token's position; inverse rotates back.

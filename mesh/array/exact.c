@@ -27,6 +27,9 @@ uint32_t wf_layout_summed(const wf_call *call, const wf_signature *sig, int o)
     const uint32_t g = 1u << ('g' - 'a'), h = 1u << ('h' - 'a');
     uint32_t has = letters_of(sig, call->n_in + o), letters = sig->contracted;
 
+    if (call->op->flags & WF_OP_OWN_SUMS)
+        for (int i = 0; i < call->n_in; i++)
+            letters |= letters_of(sig, i);
     if (call->op->flags & WF_OP_GROUPS) {
         letters &= ~g;
         letters |= has & g ? h : 0; /* the gradient of a group is that of all of its heads */
@@ -80,7 +83,8 @@ static void give_chunks(const wf_call *call, int n, summed *list)
     }
     if (call->op->flags & WF_OP_TERMS)
         return;
-    if (list[0].dim == 0 && dims[0].chunks == WF_CHUNKS_EACH) {
+    if (list[0].dim == 0 &&
+        (dims[0].chunks == WF_CHUNKS_EACH || dims[0].chunks == WF_CHUNKS_EXPERTS)) {
         list[0].chunks = dims[0].size;
         return;
     }
@@ -214,6 +218,8 @@ static const char *reason(const wf_mesh *mesh, const summed *s, int n, bool term
         return NULL;
     if (s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH && t.chunks != 1)
         return "its cuts are not at the halves of the batch, and their halves";
+    if (s->operand->dim[s->dim].chunks == WF_CHUNKS_EXPERTS && t.chunks != 1)
+        return "its cuts are not at the halves of the experts, and their halves";
     if (t.chunks != 1)
         return "its cuts are not those of the dim's 8 chunks";
     return n > 1 ? "the dim is one chain inside the chunks of another one"

@@ -1,4 +1,5 @@
-/* parallel/check/batch.c - the batch of a check: token ids, which of them are predicted, documents. */
+/* parallel/check/batch.c - the batch of a check: token ids, which of them are predicted,
+   documents. */
 #include "parallel/check/check_internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ typedef struct reader {
     wf_error *error;
 } reader;
 
-/* Reads a field [sequences, tokens], or [tokens] for one sequence; *numbers NULL: there is none. */
+/* Reads a field [sequences, tokens], or [tokens] for one sequence; *numbers NULL: there is
+   none. */
 static wf_status read_field(reader *r, const char *name, int64_t **numbers)
 {
     wf_check_batch *b = r->batch;

@@ -1,7 +1,8 @@
 /*
- * parallel/check/check.h - an oracle for trainers that are not Weft's: their gradients, losses and updated weights
- * beside those that Weft computes on one rank in fp32 from the same weights and batch. Each parameter is compared by
- * its Hugging Face name, and differences that a known fault explains are named.
+ * parallel/check/check.h - an oracle for trainers that are not Weft's: their gradients, losses
+ * and updated weights beside those that Weft computes on one rank in fp32 from the same weights
+ * and batch. Each parameter is compared by its Hugging Face name, and differences that a known
+ * fault explains are named.
  */
 #ifndef WF_PARALLEL_CHECK_CHECK_H
 #define WF_PARALLEL_CHECK_CHECK_H
@@ -32,8 +33,8 @@ typedef struct wf_check_options {
     const char *optimizer; /* "adamw" or "sgd", for updated; NULL: adamw */
     double lr, beta1, beta2, eps, weight_decay;
     wf_check_decay decay;
-    double
-        clip; /* bound of the gradients' norm that they have been clipped to; 0: not clipped */
+    /* bound of the gradients' norm that they have been clipped to; 0: not clipped */
+    double clip;
     /* the numbers of their ranks and micro-batches, by which factors are named; 0: not known */
     int64_t tp, dp, micro_batches;
     double tolerance; /* relative error of a parameter that counts as equal */
@@ -86,17 +87,18 @@ typedef struct wf_check_report {
 } wf_check_report;
 
 /**
- * wf_check_run - computes losses and gradients of a model and a batch, compares a trainer's with them, and looks for
- * the causes of differences
+ * wf_check_run - computes losses and gradients of a model and a batch, compares a trainer's
+ * with them, and looks for the causes of differences
  *
- * The update is that of a first step, whose moments are zero: it is made of their gradients, so that a fault of
- * those is not counted twice.
+ * The update is that of a first step, whose moments are zero: it is made of their gradients, so
+ * that a fault of those is not counted twice.
  *
  * @param report  filled in; what differs is no error
  * Collective:    no; it launches a rank of its own
  * Owner:         the caller, wf_check_free, also after an error
- * Errors:        WF_EIO, WF_EDATA (a damaged file; a name or a shape that is not the model's, a parameter that is
- *                missing: by name), WF_EINVAL (options, a batch that the model cannot take), WF_EUNSUPPORTED, WF_ENOMEM
+ * Errors:        WF_EIO, WF_EDATA (a damaged file; a name or a shape that is not the model's, a
+ *                parameter that is missing: by name), WF_EINVAL (options, a batch that the
+ *                model cannot take), WF_EUNSUPPORTED, WF_ENOMEM
  */
 WF_API wf_status wf_check_run(const wf_check_options *options, wf_check_report *report,
                               wf_error *error);
@@ -104,10 +106,12 @@ WF_API wf_status wf_check_run(const wf_check_options *options, wf_check_report *
 /** wf_check_free - frees what a report has */
 WF_API void wf_check_free(wf_check_report *report);
 
-/** wf_check_print - writes losses, findings and a table of parameters; `all`: those that are equal, too */
+/** wf_check_print - writes losses, findings and a table of parameters; `all`: those that are
+ * equal, too */
 WF_API void wf_check_print(FILE *out, const wf_check_report *report, bool all);
 
-/** wf_check_json - writes a report as an object of JSON, in a line. Errors: WF_EIO, WF_ENOMEM */
+/** wf_check_json - writes a report as an object of JSON, in a line. Errors: WF_EIO,
+ * WF_ENOMEM */
 WF_API wf_status wf_check_json(FILE *out, const wf_check_report *report, wf_error *error);
 
 WF_END_DECLS

@@ -1,5 +1,6 @@
 /*
- * parallel/check/check_internal.h - the parts of a check: batch, reference, files of theirs, fits, causes. Not installed.
+ * parallel/check/check_internal.h - the parts of a check: batch, reference, files of theirs,
+ * fits, causes. Not installed.
  */
 #ifndef WF_PARALLEL_CHECK_CHECK_INTERNAL_H
 #define WF_PARALLEL_CHECK_CHECK_INTERNAL_H
@@ -33,7 +34,7 @@ void wf_check_batch_free(wf_check_batch *batch);
 /* Fill [tokens] targets of a sequence, -1 where none counts; returns how many count. */
 int64_t wf_check_targets(const wf_check_batch *batch, wf_check_reading reading,
                          int64_t sequence, int32_t *target);
-/* Whether a reading is another one for this batch. */
+/* Returns true where a reading is another one for this batch. */
 bool wf_check_reading_differs(const wf_check_batch *batch, wf_check_reading reading);
 
 /* The safetensors of a file or a folder. */
@@ -54,7 +55,8 @@ void wf_check_files_close(wf_check_files *files);
 /* Returns the entry of a name, marks it as used; NULL: there is none. */
 const wf_safetensors_entry *wf_check_files_find(wf_check_files *files, const char *name,
                                                 int64_t *file);
-/* Read a whole tensor as floats or as integers. Owner: caller, free. WF_EDATA for another type. */
+/* Read a whole tensor as floats or as integers. Owner: caller, free. WF_EDATA for another
+   type. */
 wf_status wf_check_files_floats(const wf_check_files *files, const wf_safetensors_entry *entry,
                                 int64_t file, float **numbers, wf_error *error);
 wf_status wf_check_files_integers(const wf_check_files *files,
@@ -80,7 +82,7 @@ enum {
     WF_CHECK_MIXED = 256 /* several linears in one tensor */
 };
 
-/* How a gradient comes of the right one. */
+/* Relations of a gradient to the right one. */
 typedef enum wf_check_kind {
     WF_CHECK_EQUAL,
     WF_CHECK_MISSING,
@@ -140,7 +142,8 @@ typedef struct wf_check_reference {
 
 typedef struct wf_check_source wf_check_source;
 
-/* Open a rank with the model in fp32; its parameters and their weights are put into *reference. */
+/* Open a rank with the model in fp32; its parameters and their weights are put into
+   *reference. */
 wf_status wf_check_with_model(const wf_check_options *options,
                               wf_status (*work)(wf_check_source *source, void *arg), void *arg,
                               wf_error *error);
@@ -150,8 +153,8 @@ wf_status wf_check_reference_open(wf_check_source *source, wf_check_reference *r
 void wf_check_source_sizes(const wf_check_source *source, int64_t *vocabulary,
                            int64_t *positions);
 /*
- * Compute losses and gradients of a batch as it is read so; each sequence counts `weight` times, NULL: once.
- * by_sequence is filled where it is not NULL.
+ * Compute losses and gradients of a batch as it is read so; each sequence counts `weight`
+ * times, NULL: once. by_sequence is filled where it is not NULL.
  */
 wf_status wf_check_reference_compute(wf_check_source *source, wf_check_reference *reference,
                                      const wf_check_batch *batch, wf_check_reading reading,
@@ -178,7 +181,8 @@ void wf_check_find_fit(wf_check_tensor *t, const wf_check_reference *all, double
 bool wf_check_fit_lines(wf_check_tensor *t, double tolerance);
 bool wf_check_fit_order(wf_check_tensor *t, double tolerance);
 
-/* The weights that sequences must have had: [sequences]; false: no weights explain their vectors. */
+/* The weights that sequences must have had: [sequences]; false: no weights explain their
+   vectors. */
 bool wf_check_fit_sequences(const wf_check_reference *r, const wf_check_batch *batch,
                             double tolerance, double *weight);
 void wf_check_name_sequences(const wf_check_reference *r, const wf_check_batch *batch,
@@ -204,7 +208,8 @@ wf_status wf_check_updates(wf_check_report *report, wf_check_reference *r,
                            const wf_check_options *o, wf_error *error);
 /* A new finding. Owner: report; NULL: no memory. */
 wf_check_finding *wf_check_add(wf_check_report *report, const char *id, wf_error *error);
-/* Write "model.layers.*.mlp.up_proj.weight (4), .." of the tensors that `is` accepts; returns how many. */
+/* Write "model.layers.*.mlp.up_proj.weight (4), .." of the tensors that `is` accepts; returns
+   how many. */
 typedef bool wf_check_is(const wf_check_tensor *t, const void *arg);
 int64_t wf_check_name_set(const wf_check_reference *r, wf_check_is *is, const void *arg,
                           char *text, size_t size);

@@ -1,4 +1,5 @@
-/* parallel/check/compare.c - error, cosine and ratio of two tensors; the fit of one that differs, by one factor or two. */
+/* parallel/check/compare.c - error, cosine and ratio of two tensors; the fit of one that
+   differs, by one factor or two. */
 #include "parallel/check/check_internal.h"
 #include <math.h>
 #include <string.h>
@@ -94,7 +95,7 @@ static bool solve_two(const float *x, const float *p, const float *q, int64_t n,
     return true;
 }
 
-/* What a second vector adds has to be seen above what is rounding. */
+/* Fits a multiple of the weight beside the gradient; it has to stand out of rounding. */
 static bool fit_decay(wf_check_tensor *t, double tolerance)
 {
     double a, b, rest;

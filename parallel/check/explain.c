@@ -1,6 +1,6 @@
 /*
- * parallel/check/explain.c - fits of single gradients as findings: those that are alike become one, with the cause that
- * is known for its kind, factor and parameters.
+ * parallel/check/explain.c - fits of single gradients as findings: those that are alike become
+ * one, with the cause that is known for its kind, factor and parameters.
  */
 #include "parallel/check/check_internal.h"
 #include <math.h>
@@ -8,7 +8,8 @@
 
 enum { ANY = 0, LESS = -1, MORE = 1, NONE = 2 /* a factor of zero */ };
 
-/* Causes: the first row that fits. `roles`: each parameter has one of them; `all`: every parameter has this fit. */
+/* Causes: the first row that fits. `roles`: each parameter has one of them; `all`: every
+   parameter has this fit. */
 static const struct cause {
     wf_check_kind kind;
     int sign; /* the factor's, against 1 */
@@ -153,7 +154,7 @@ static const char *clip_cause(const wf_check_reference *r, double norm)
 {
     static const struct {
         unsigned leave; /* parameters that are not in it */
-        double copies;  /* how often those that ranks have copies of count */
+        double copies;  /* times that parameters with copies on several ranks count */
         const char *text;
     } tries[] = {
         {WF_CHECK_NORM | WF_CHECK_BIAS, 1, "the norm leaves out vectors"},
@@ -262,7 +263,7 @@ static bool is_unknown(const wf_check_tensor *t, const void *arg)
     return t->fit.kind == WF_CHECK_UNKNOWN;
 }
 
-/* Where backward goes wrong: from which parameter on towards the input. */
+/* Finds the parameter from which on, towards the input, backward goes wrong. */
 static void locate(const wf_check_report *report, const wf_check_reference *r,
                    wf_check_finding *f)
 {

@@ -1,4 +1,5 @@
-/* parallel/check/lines.c - a gradient of which runs of rows or columns are scaled apart: a rank's share, a part of a fused tensor. */
+/* parallel/check/lines.c - a gradient of which runs of rows or columns are scaled apart: a
+   rank's share, a part of a fused tensor. */
 #include "parallel/check/check_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +49,8 @@ static wf_check_sums sum_line(const lines *l, int64_t line)
     return s;
 }
 
-/* The factor of a line and how far it may be off; *known false: any factor will do. false: no factor does. */
+/* The factor of a line and how far it may be off; *known false: any factor will do. false: no
+   factor does. */
 static bool factor_of(const lines *l, int64_t line, double *factor, double *slack, bool *known)
 {
     const wf_check_sums s = sum_line(l, line);

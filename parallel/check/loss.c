@@ -1,4 +1,5 @@
-/* parallel/check/loss.c - losses of tokens and their mean beside Weft's, and what is known to make others. */
+/* parallel/check/loss.c - losses of tokens and their mean beside Weft's, and what is known to
+   make others. */
 #include "parallel/check/check_internal.h"
 #include <math.h>
 
@@ -42,7 +43,8 @@ static bool is_nearer(const wf_check_report *report, double loss, double *neares
     return true;
 }
 
-/* Means of groups of sequences: their mean is the loss, or one of them is; the nearest counts. */
+/* Means of groups of sequences: their mean is the loss, or one of them is; the nearest
+   counts. */
 static bool explain_groups(const wf_check_report *report, const wf_check_reference *r,
                            const wf_check_batch *b, double slack, wf_check_finding *f)
 {

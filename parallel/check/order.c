@@ -1,4 +1,5 @@
-/* parallel/check/order.c - a gradient whose rows or columns are the right ones in another order. */
+/* parallel/check/order.c - a gradient whose rows or columns are the right ones in another
+   order. */
 #include "parallel/check/check_internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -135,7 +136,8 @@ static bool is_halves(const int64_t *from, int64_t n)
     return n % 2 == 0;
 }
 
-/* The rotation's pairs: neighbours there, i and i + half a head here, or the other way round. */
+/* The rotation's pairs: neighbours there, i and i + half a head here, or the other way
+   round. */
 static bool is_rotation(const int64_t *from, int64_t n, int64_t head)
 {
     bool neighbours = head > 2 && head % 2 == 0 && n % head == 0, halves = neighbours;

@@ -1,6 +1,7 @@
 /*
- * parallel/check/reference.c - losses and gradients of a batch, a sequence at a time: each is a step of a trainer, so
- * that sequences can count as somebody else's trainer may have counted them.
+ * parallel/check/reference.c - losses and gradients of a batch, a sequence at a time: each is a
+ * step of a trainer, so that sequences can count as somebody else's trainer may have counted
+ * them.
  */
 #include "core/files/output.h"
 #include "core/host_data.h"

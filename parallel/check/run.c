@@ -147,7 +147,7 @@ static void scale_reference(check *c)
     }
 }
 
-/* Whether the gradients as they are now are theirs, but for a factor of all. */
+/* Returns true where the gradients as they are now are theirs, but for a factor of all. */
 static bool explains(const check *c, double *factor)
 {
     const double tolerance = 2 * c->o->tolerance;
@@ -250,7 +250,7 @@ static bool some_kind(const check *c, wf_check_kind kind)
     return false;
 }
 
-/* What is wrong with the batch explains all at once; else parameters are explained by themselves. */
+/* Explains all at once by a fault of the batch; else parameters by themselves. */
 static wf_status diagnose(check *c, wf_check_source *s)
 {
     const wf_check_report *p = c->report;

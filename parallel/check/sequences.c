@@ -1,7 +1,7 @@
 /*
- * parallel/check/sequences.c - the weights that sequences had in a gradient: the vectors' gradients are a sum over
- * sequences, and least squares tells how often each has counted. A rank's share that is missing, and a mean of
- * means, show as such weights.
+ * parallel/check/sequences.c - the weights that sequences had in a gradient: the vectors'
+ * gradients are a sum over sequences, and least squares tells how often each has counted. A
+ * rank's share that is missing, and a mean of means, show as such weights.
  */
 #include "parallel/check/check_internal.h"
 #include <math.h>
@@ -98,7 +98,8 @@ bool wf_check_fit_sequences(const wf_check_reference *r, const wf_check_batch *b
     return found && differs;
 }
 
-/* Whether each of `groups` runs of sequences has the weight that a mean of its own gives it. */
+/* Returns true where each of `groups` runs of sequences has the weight that a mean of its own
+   gives it. */
 static bool is_mean_of_means(const wf_check_reference *r, int64_t n, int64_t groups,
                              bool strided, const double *weight, double tolerance)
 {

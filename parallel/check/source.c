@@ -1,4 +1,5 @@
-/* parallel/check/source.c - the model of a check on one rank: fp32, untied, with its parameters by Hugging Face's names. */
+/* parallel/check/source.c - the model of a check on one rank: fp32, untied, with its parameters
+   by Hugging Face's names. */
 #include "parallel/check/source_internal.h"
 #include "core/host_data.h"
 #include "parallel/models/gpt/gpt.h"

@@ -1,4 +1,5 @@
-/* parallel/check/source_internal.h - the model of a check, for the files that compute with it. Not installed. */
+/* parallel/check/source_internal.h - the model of a check, for the files that compute with it.
+   Not installed. */
 #ifndef WF_PARALLEL_CHECK_SOURCE_INTERNAL_H
 #define WF_PARALLEL_CHECK_SOURCE_INTERNAL_H
 

@@ -1,6 +1,6 @@
 /*
- * parallel/check/update.c - the update of a first step, made of their gradients: AdamW (Loshchilov and Hutter 2019) or SGD,
- * beside each fault that is known of it.
+ * parallel/check/update.c - the update of a first step, made of their gradients: AdamW
+ * (Loshchilov and Hutter 2019) or SGD, beside each fault that is known of it.
  */
 #include "parallel/check/check_internal.h"
 #include <math.h>
@@ -11,7 +11,7 @@ typedef enum epsilon { OUTSIDE, INSIDE, BEFORE } epsilon;
 /* An update as somebody may have written it. */
 typedef struct recipe {
     const char *id, *what, *cause;
-    bool other_decay; /* where none belongs, or none where it does */
+    bool other_decay; /* decay of parameters that have none, or none of those that have it */
     bool l2, whole_decay, uncorrected_m, uncorrected_v;
     epsilon where;
     double eps; /* -1: as given */

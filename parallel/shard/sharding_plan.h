@@ -57,13 +57,15 @@ extern WF_API const wf_par_style wf_par_position; /* position table: its rows li
 extern WF_API const wf_par_style wf_par_groups; /* attention: key-value heads for its queries */
 extern WF_API const wf_par_style
     wf_par_wide_norm; /* norm over features that are split: whole inside, split again behind */
-extern WF_API const wf_par_style wf_par_loss; /* cross-entropy over a split vocabulary */
+extern WF_API const wf_par_style wf_par_experts; /* mixture: experts split, output summed */
+extern WF_API const wf_par_style wf_par_loss;    /* cross-entropy over a split vocabulary */
 #define WF_COLUMN    (&wf_par_column)
 #define WF_ROW       (&wf_par_row)
 #define WF_VOCAB     (&wf_par_vocab)
 #define WF_POSITION  (&wf_par_position)
 #define WF_GROUPS    (&wf_par_groups)
 #define WF_WIDE_NORM (&wf_par_wide_norm)
+#define WF_EXPERTS   (&wf_par_experts)
 #define WF_LOSS      (&wf_par_loss)
 
 typedef struct wf_par_rule {
@@ -100,6 +102,8 @@ typedef struct wf_par_rule {
     {                                                                                          \
         pattern ".down", WF_ROW                                                                \
     }
+
+#define WF_MOE_RULES(pattern) {pattern, WF_EXPERTS}, WF_SWIGLU_MLP_RULES(pattern ".shared")
 
 /**
  * wf_par_tensor - splits modules over an axis of the mesh (torch's parallelize_module): lays

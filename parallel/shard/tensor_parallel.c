@@ -46,3 +46,15 @@ const wf_par_style wf_par_loss = {
     .name = "loss",
     .borders = (const wf_par_border[]){
         {"max", WF_PAR_WHOLE, 0, false}, {"sum", WF_PAR_WHOLE, 0, false}, {NULL, 0, 0, false}}};
+
+/* Tokens are whole for experts and router. The router is whole on each rank, and so is its
+   gradient, once those of the weights, which each expert's rank has of its own choices, are
+   summed at "weights". */
+const wf_par_style wf_par_experts = {
+    .name = "experts",
+    .splits = (const wf_par_split[]){{"gate", 0}, {"up", 0}, {"down", 0}, {NULL, 0}},
+    .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
+                                       {"router", WF_PAR_HANDLE, 0, false},
+                                       {"weights", WF_PAR_WHOLE, 0, false},
+                                       {"sum", WF_PAR_RESIDUAL, 1, false},
+                                       {NULL, 0, 0, false}}};

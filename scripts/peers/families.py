@@ -68,6 +68,13 @@ FAMILIES = {
                 "residual_multiplier": 0.37, "logits_scaling": 1.9, "tie_word_embeddings": True},
     "gemma": {**COMMON, "head_dim": 10, "hidden_act": "gelu_pytorch_tanh"},
     "olmo2": {**COMMON, "hidden_size": 48, "attention_bias": True, "tie_word_embeddings": False},
+    "mixtral": {**COMMON, "hidden_size": 48, "num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 9,
+                "tie_word_embeddings": False},
+    "qwen3_moe": {**COMMON, "head_dim": 10, "moe_intermediate_size": 20, "num_experts": 7, "num_experts_per_tok": 3,
+                  "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": [],
+                  "tie_word_embeddings": False},
+    "olmoe": {**COMMON, "hidden_size": 48, "num_experts": 6, "num_experts_per_tok": 2, "norm_topk_prob": False,
+              "tie_word_embeddings": False},
     "phi3": {**COMMON, "hidden_size": 48, "sliding_window": 11, "tie_word_embeddings": False},
     "llama/longrope": {**COMMON, "hidden_size": 48, "rope_parameters": {**LONGROPE, "factor": 4.0}},
     "qwen2/layers": {**COMMON, "hidden_size": 48, "num_hidden_layers": 5, "use_sliding_window": True,
@@ -98,8 +105,24 @@ def run(*command, status=0):
 
 
 def load(folder):
+    mixture = {"experts_implementation": "eager"} if "experts" in (folder / "config.json").read_text() else {}
     return transformers.AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager").eval()
+        folder, dtype=torch.float32, attn_implementation="eager", **mixture).eval()
+
+
+def of_file(weights, name):
+    """A parameter of transformers' class as the file has it: experts are a tensor each there."""
+    if name in weights:
+        return weights[name]
+    name = name.replace(".mlp.", ".block_sparse_moe.") if not any(".mlp." in k for k in weights) else name
+    if name in weights:
+        return weights[name]
+    above, _, matrix = name.rpartition(".")
+    kinds = {"gate_up_proj": (("gate_proj", "w1"), ("up_proj", "w3")), "down_proj": (("down_proj", "w2"),)}[matrix]
+    count = 1 + max(int(m.group(1)) for k in weights if (m := re.match(rf"{re.escape(above)}\.(\d+)\.", k)))
+    parts = [[next(weights[f"{above}.{e}.{word}.weight"] for word in words if f"{above}.{e}.{word}.weight" in weights)
+              for words in kinds] for e in range(count)]
+    return torch.stack([torch.cat(p) for p in parts])
 
 
 def make(family, folder):
@@ -156,7 +179,7 @@ def check_gradients(build, folder, windows):
     after = load_file(folder.parent / "after" / "model.safetensors")
     worst = 0.0
     for name, p in model.named_parameters():
-        ours = (before[name].double() - after[name].double()) / RATE
+        ours = (of_file(before, name).double() - of_file(after, name).double()) / RATE
         distance = ((ours - p.grad.double()).norm() / p.grad.double().norm()).item()
         if not distance < 1e-4:
             raise Failure(f"the gradient of {name} is {distance:.1e} away")

@@ -27,6 +27,9 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
+exactness.py --moe [--quick] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, beside the
+choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines.
+
 All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline in turn.
 Nothing divides: 12 heads, 3 key-value heads (but of gpt2) and a vocabulary of 257. --quick takes every
 17th run, of --any-dp every 29th. The first difference ends it with status 1, and so does a comparison that proves
@@ -53,6 +56,7 @@ STEPS = 30
 QUICK_STEPS = 8 # the first ones have every kind of update
 STRATEGY_STEPS = 20
 ADAPTED_STEPS = 8
+MIXED_STEPS = 4
 BATCH = 16
 MODEL = ["--n-layer", "2", "--n-embd", "48", "--n-head", "12", "--vocab-size", "257",
          "--seq-len", "32", "--global-batch-size", str(BATCH), "--lr", "3e-3", "--eval-interval", "0",
@@ -95,6 +99,17 @@ ADAPTED |= {
     "rank": (1, 5, 8),
     "targets": ("q,v", "k,out", "all-linear"),
     "adapter": ("", "--lora-dropout 0.2", "--rslora --modules-to-save norm"),
+}
+
+
+MIXED = {name: ADAPTED[name] for name in ("strategy", "reshard", "accumulate", "tp", "micro", "sequence", "recompute", "dtype",
+                                          "dp", "group", "pp", "wrap", "prefetch")}
+MIXED |= {
+    "arch": tuple(FAMILIES),
+    "optimizer": ("adamw",),
+    "experts": ("--n-expert 8 --moe-top-k 2", "--n-expert 60 --moe-top-k 4 --moe-ffn 8 --moe-normalise off",
+                "--n-expert 12 --moe-top-k 3 --moe-router sigmoid --moe-shared 24 --moe-scale 2.5",
+                "--n-expert 4 --moe-top-k 4 --moe-router softmax-chosen", "--n-expert 3 --moe-top-k 1"),
 }
 
 
@@ -214,6 +229,17 @@ def compare_adapters(trainer, jobs, quick, part):
         print(f"{name:20}{count:5} equal runs")
 
 
+def compare_moe(trainer, jobs, quick):
+    """Mixtures of experts and their layouts, against one rank."""
+    runs = covering(MIXED, quick)
+    compare_choices(
+        trainer, jobs, runs,
+        lambda run: ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40", *DTYPES[run["dtype"]], *run["experts"].split()],
+        lambda run: (strategy_options(run) + ["--pp", str(run["pp"])], 0))
+    for name, count in collections.Counter(run["experts"] for run in runs).items():
+        print(f"{name:60}{count:5} equal runs")
+
+
 def compare_any_dp(trainer, jobs, quick):
     """Data-parallel ranks of any number, a sequence at a time, against one rank."""
     runs = [run for run in itertools.product(ARCHS, (3, 4, 5, 6, 7, 8, 10, 12), (1, 2, 3, 4, -13, -16), (None, 2, 3, 5),
@@ -309,6 +335,7 @@ def main():
                         help="compare strategies of sharded data parallelism")
     parser.add_argument("--pipeline", action="store_true", help="compare pipelines")
     parser.add_argument("--adapters", action="store_true", help="compare adapters")
+    parser.add_argument("--moe", action="store_true", help="compare mixtures of experts")
     parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
     parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
@@ -328,6 +355,9 @@ def main():
             elif arguments.adapters:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, ADAPTED_STEPS)
                 compare_adapters(trainer, arguments.jobs, arguments.quick, arguments.part)
+            elif arguments.moe:
+                trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, MIXED_STEPS)
+                compare_moe(trainer, arguments.jobs, arguments.quick)
             elif arguments.any_dp:
                 model = [word for i, word in enumerate(MODEL) if "--global-batch-size" not in MODEL[max(i - 1, 0):i + 1]]
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, model, ADAPTED_STEPS)

@@ -65,6 +65,7 @@ typedef enum op_suite {
     OP_SUITE_IN_PLACE,
     OP_SUITE_ELEMENTWISE,
     OP_SUITE_ROWS,
+    OP_SUITE_MOE,
     OP_SUITE_COMPUTED /* answers for no row */
 } op_suite;
 

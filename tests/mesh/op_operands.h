@@ -9,6 +9,7 @@
 #include "core/numerics/bits.h"
 #include "kernels/attention_internal.h"
 #include "kernels/dims_internal.h"
+#include "kernels/moe.h"
 #include "kernels/ops.h"
 #include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
@@ -34,6 +35,7 @@ typedef union op_attr {
     wf_slice_attr slice;
     wf_matmul_attr matmul;
     wf_row_attr row;
+    wf_route_options route;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -47,12 +49,13 @@ static inline bool op_is(const wf_op *op, const char *name)
 static inline wf_dim letter_dim(char letter)
 {
     static const wf_dim dims[26] = {
-        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH}, ['c' - 'a'] = {11, 1, WF_CHUNKS_1},
-        ['d' - 'a'] = {6, 1, WF_CHUNKS_1},    ['t' - 'a'] = {18, 1, WF_CHUNKS_1},
-        ['g' - 'a'] = {3, 1, WF_CHUNKS_8},    ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
-        ['k' - 'a'] = {11, 1, WF_CHUNKS_8},   ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
-        ['m' - 'a'] = {7, 1, WF_CHUNKS_8},    ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
-        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},    ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
+        ['b' - 'a'] = {5, 1, WF_CHUNKS_EACH},     ['c' - 'a'] = {11, 1, WF_CHUNKS_1},
+        ['d' - 'a'] = {6, 1, WF_CHUNKS_1},        ['t' - 'a'] = {18, 1, WF_CHUNKS_1},
+        ['e' - 'a'] = {14, 1, WF_CHUNKS_EXPERTS}, ['f' - 'a'] = {3, 1, WF_CHUNKS_1},
+        ['g' - 'a'] = {3, 1, WF_CHUNKS_8},        ['h' - 'a'] = {6, 1, WF_CHUNKS_8},
+        ['k' - 'a'] = {11, 1, WF_CHUNKS_8},       ['l' - 'a'] = {5, 1, WF_CHUNKS_8},
+        ['m' - 'a'] = {7, 1, WF_CHUNKS_8},        ['n' - 'a'] = {9, 1, WF_CHUNKS_8},
+        ['p' - 'a'] = {9, 1, WF_CHUNKS_1},        ['s' - 'a'] = {ROWS, 1, WF_CHUNKS_8},
         ['v' - 'a'] = {11, 1, WF_CHUNKS_8}};
 
     return dims[letter - 'a'];
@@ -140,6 +143,9 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->number[0] = 1.5f;
     else if (op_is(op, "clamp") || op_is(op, "clamp_grad"))
         a->number[0] = -0.5f, a->number[1] = 0.75f;
+    else if (op_is(op, "route") || op_is(op, "route_grad"))
+        a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
+                                      .normalise = true};
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -177,6 +183,13 @@ static inline bool op_is_index(const wf_op *op, int i)
            (i == 0 && op_is(op, "one_hot"));
 }
 
+/* Returns true where operand i has the experts of a token, indices that ascend in each row. */
+static inline bool op_is_choice(const wf_op *op, int i)
+{
+    return (i == 1 && op_is(op, "route_grad")) ||
+           (i == 5 && strncmp(op->name, "experts", 7) == 0);
+}
+
 /* Element `index` of operand i: a token, something positive (a sum of exps), or in [-1, 1]. */
 static inline float operand_value(const wf_op *op, int i, int64_t index)
 {
@@ -184,6 +197,9 @@ static inline float operand_value(const wf_op *op, int i, int64_t index)
 
     if (operand_type(op, i) == WF_I32)
         return (float)(bits % (uint64_t)letter_dim('v').size);
+    if (op_is_choice(op, i)) /* a row leaves out the first so many experts */
+        return (float)(index % letter_dim('k').size +
+                       (int64_t)(noise(i, index / letter_dim('k').size, 0) % 4));
     if (op_is_index(op, i))
         return (float)(bits % (uint64_t)letter_dim('n').size);
     if (op_is_positive(op, i))

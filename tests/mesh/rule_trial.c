@@ -14,6 +14,12 @@ static const struct {
     {"gather", 'k', "its gradient is scatter, a chain over them"},
     {"scatter", 'k',
      "values whose indices differ go to elements of their own; those of one are a chain"},
+    {"experts", 'f', "an expert's features are one chain: experts are split, and they are not"},
+    {"experts", 'k', "a token's choices are together, so that their experts ascend"},
+    {"experts_dx", 'f', "alike"},
+    {"experts_dx", 'k', "alike"},
+    {"experts_grad", 'f', "alike"},
+    {"experts_grad", 'k', "alike"},
     {NULL, 0, NULL},
 };
 
@@ -28,10 +34,10 @@ static const struct {
     int operand, dim;
     bool heads; /* only where there are heads behind the tokens */
 } inexact[] = {
-    {"linear_dw", 0, 1, false},   {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
-    {"embedding_dw", 1, 2, true}, {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
-    {"token_sum", 0, 1, true},    {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
-    {NULL, 0, 0, false},
+    {"linear_dw", 0, 1, false},    {"linear_dw", 0, 2, true},    {"embedding_dw", 1, 1, false},
+    {"embedding_dw", 1, 2, true},  {"bias_grad", 0, 1, true},    {"bias_gelu_grad", 0, 1, true},
+    {"token_sum", 0, 1, true},     {"layernorm_dw", 0, 1, true}, {"rmsnorm_dw", 0, 1, true},
+    {"experts_grad", 3, 1, false}, {"experts_grad", 3, 2, true}, {NULL, 0, 0, false},
 };
 
 bool reads_beyond(const trial *t, uint32_t split)
@@ -41,6 +47,8 @@ bool reads_beyond(const trial *t, uint32_t split)
     if (op_is(t->op, "slice") || op_is(t->op, "slice_grad") || op_is(t->op, "concat") ||
         op_is(t->op, "pad") || op_is(t->op, "gather") || op_is(t->op, "scatter"))
         return (split >> ('n' - 'a') | split >> ('p' - 'a')) & 1;
+    if (op_is(t->op, "route") || op_is(t->op, "route_grad"))
+        return (split >> ('n' - 'a') | split >> ('t' - 'a') | split >> ('k' - 'a')) & 1;
     return (op_is(t->op, "rows") || op_is(t->op, "rows_grad"))
                ? split >> ('p' - 'a') & 1
                : of_groups && split >> ('g' - 'a') & 1;

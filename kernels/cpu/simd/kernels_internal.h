@@ -55,6 +55,7 @@ void WF_ISA_NAME(wf_bias_chunk)(const float *dy, int64_t stride, float *dbias,
                                 wf_chunk_rows rows, int64_t d);
 void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, int64_t rows,
                                   int64_t n);
+float WF_ISA_NAME(wf_dot)(const float *a, const float *b, int64_t n);
 void WF_ISA_NAME(wf_rope)(const float *x, const float *cosine, const float *sine, bool inverse,
                           float *y, int64_t heads, int64_t dim, int64_t features);
 void WF_ISA_NAME(wf_dropout)(const float *x, float *y, int64_t n, uint64_t key,

@@ -1,4 +1,5 @@
-/* kernels/cpu/simd/softmax.c - the gradient of a softmax over rows of n. */
+/* kernels/cpu/simd/softmax.c - the gradient of a softmax over rows of n, and a row's product
+   with another. */
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/vec_internal.h"
 
@@ -18,4 +19,13 @@ void WF_ISA_NAME(wf_softmax_grad)(const float *y, const float *dy, float *dx, in
                 v16_mul(v16_load_n(y + i, n - i), v16_sub(v16_load_n(dy + i, n - i), dot)),
                 n - i);
     }
+}
+
+float WF_ISA_NAME(wf_dot)(const float *a, const float *b, int64_t n)
+{
+    v16 sum = v16_zero();
+
+    for (int64_t i = 0; i < n; i += V16)
+        sum = v16_fma(v16_load_n(a + i, n - i), v16_load_n(b + i, n - i), sum);
+    return v16_sum(sum);
 }

@@ -37,6 +37,7 @@ const wf_simd WF_ISA_NAME(wf_simd) = {
     .rmsnorm_chunk = WF_ISA_NAME(wf_rmsnorm_chunk),
     .bias_chunk = WF_ISA_NAME(wf_bias_chunk),
     .softmax_grad = WF_ISA_NAME(wf_softmax_grad),
+    .dot = WF_ISA_NAME(wf_dot),
     .rope = WF_ISA_NAME(wf_rope),
     .dropout = WF_ISA_NAME(wf_dropout),
     .fill_uniform = WF_ISA_NAME(wf_fill_uniform),

@@ -8,6 +8,11 @@ static wf_tensor *scaled(wf_tensor *x, float factor)
     return factor == 1 ? x : wf_scale(x, factor);
 }
 
+static wf_tensor *mlp_of(wf_nn_block *m, wf_tensor *x)
+{
+    return m->moe ? wf_nn_call(m->moe, x) : wf_nn_call(m->mlp, x);
+}
+
 /* Norms the branches that are added to the residual stream, which itself is normed at the end
    alone. */
 static wf_tensor *post_norm_forward(wf_nn_block *m, wf_tensor *x)
@@ -15,7 +20,7 @@ static wf_tensor *post_norm_forward(wf_nn_block *m, wf_tensor *x)
     wf_tensor *y = wf_nn_call(m->norm1, wf_nn_call(m->attn, x));
 
     x = wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site);
-    y = wf_nn_call(m->norm2, wf_nn_call(m->mlp, x));
+    y = wf_nn_call(m->norm2, mlp_of(m, x));
     return wf_dropout_add(x, scaled(y, m->scale), m->dropout, m->site + 1);
 }
 
@@ -28,7 +33,7 @@ static wf_tensor *block_forward(wf_nn_module *self, wf_tensor *x)
         return post_norm_forward(m, x);
     y = scaled(wf_nn_call(m->attn, wf_nn_call(m->norm1, x)), m->scale);
     y = wf_nn_add_norm(m->norm2, &x, y, m->dropout, m->site); /* x += y */
-    y = scaled(wf_nn_call(m->mlp, y), m->scale);
+    y = scaled(mlp_of(m, y), m->scale);
     return wf_dropout_add(x, y, m->dropout, m->site + 1);
 }
 
@@ -141,6 +146,7 @@ static const wf_nn_field block_fields[] = {
     {"attn", WF_NN_CHILD, offsetof(wf_nn_block, attn), 0},
     {"norm2", WF_NN_CHILD, offsetof(wf_nn_block, norm2), 0},
     {"mlp", WF_NN_CHILD, offsetof(wf_nn_block, mlp), 0},
+    {"moe", WF_NN_CHILD, offsetof(wf_nn_block, moe), 0},
     {NULL, 0, 0, 0}};
 
 static const wf_nn_field gpt_fields[] = {

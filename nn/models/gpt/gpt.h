@@ -8,7 +8,7 @@
  *
  * Paths: embed, position (learned ones), block.N.{norm1, attn.{qkv.{q,k,v}, q_norm, k_norm,
  * out}, norm2, mlp}, norm, head, loss; mlp is {up, down}, or with a gate {gate_up.{gate,up},
- * down}.
+ * down}; a mixture has in its place moe.{router, gate, up, down, shared}.
  */
 #ifndef WF_NN_MODELS_GPT_GPT_H
 #define WF_NN_MODELS_GPT_GPT_H
@@ -18,6 +18,7 @@
 #include "nn/layers/embedding.h"
 #include "nn/layers/loss.h"
 #include "nn/layers/mlp.h"
+#include "nn/layers/moe.h"
 #include "nn/layers/norm.h"
 
 WF_BEGIN_DECLS
@@ -27,6 +28,13 @@ typedef enum wf_nn_norm_kind { WF_NN_RMSNORM, WF_NN_LAYERNORM } wf_nn_norm_kind;
 typedef enum wf_nn_norm_order { WF_NN_PRE_NORM, WF_NN_POST_NORM } wf_nn_norm_order;
 typedef enum wf_nn_position_kind { WF_NN_ROPE, WF_NN_LEARNED_POSITIONS } wf_nn_position_kind;
 typedef enum wf_nn_mlp_kind { WF_NN_SWIGLU, WF_NN_GELU, WF_NN_GEGLU } wf_nn_mlp_kind;
+
+/* A router's weights: a softmax over all experts, over the chosen ones, or sigmoids. */
+typedef enum wf_nn_router_kind {
+    WF_NN_SOFTMAX,
+    WF_NN_SOFTMAX_CHOSEN,
+    WF_NN_SIGMOID
+} wf_nn_router_kind;
 
 enum { WF_NN_SQRT_WIDTH = -1 }; /* a scale that is the root of the width */
 
@@ -61,6 +69,12 @@ typedef struct wf_nn_gpt_config {
     bool qk_norm;      /* an RMSNorm of every head's queries and keys before they rotate */
     bool qk_norm_wide; /* in their place one of all heads' queries, and one of all keys */
     bool tied;         /* the head's weight is the embedding's table */
+    /* mixtures of SwiGLU experts in the place of MLPs: how many experts (0: MLPs), how many a
+       token chooses, features of each (0: ffn), and of one that all tokens take (0: none) */
+    int64_t experts, top_k, expert_ffn, shared_ffn;
+    wf_nn_router_kind router;
+    bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
+    double router_factor;   /* multiplies weights; 0: 1 */
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;
@@ -78,7 +92,8 @@ typedef struct wf_nn_block {
     wf_nn_module base;
     wf_nn_norm *norm1, *norm2;
     wf_nn_attention *attn;
-    wf_nn_mlp *mlp;
+    wf_nn_mlp *mlp; /* NULL in a mixture of experts */
+    wf_nn_moe *moe; /* or NULL */
     wf_nn_norm_order order;
     float dropout, scale; /* scale: of branches that join the residual stream */
     int site;

@@ -118,6 +118,15 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.embedding_scale = sqrt((double)c.width);
     if (!(c.embedding_scale > 0))
         c.embedding_scale = 1;
+    if (!c.experts)
+        c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX,
+        c.router_normalised = false;
+    if (c.experts && !c.expert_ffn)
+        c.expert_ffn = c.ffn;
+    if (c.router == WF_NN_SOFTMAX_CHOSEN)
+        c.router_normalised = false; /* they add up to 1 as they are */
+    if (!c.experts || !(c.router_factor > 0))
+        c.router_factor = 1;
     if (!(c.residual_scale > 0))
         c.residual_scale = 1;
     if (!(c.logit_divisor > 0))
@@ -181,7 +190,9 @@ bool wf_nn_gpt_alike(const wf_nn_gpt_config *a, const wf_nn_gpt_config *b)
            a->position == b->position && a->mlp == b->mlp && a->qkv_bias == b->qkv_bias &&
            a->out_bias == b->out_bias && a->mlp_bias == b->mlp_bias &&
            a->qk_norm == b->qk_norm && a->qk_norm_wide == b->qk_norm_wide &&
-           a->order == b->order && a->tied == b->tied;
+           a->order == b->order && a->tied == b->tied && !a->experts == !b->experts &&
+           !a->shared_ffn == !b->shared_ffn && a->router == b->router &&
+           a->router_normalised == b->router_normalised;
 }
 
 const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_config *other,
@@ -206,6 +217,13 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"number of key-value heads (.kv_heads)", a.kv_heads == b.kv_heads},
         {"width of a head (.head_dim)", a.head_dim == b.head_dim},
         {"width of the MLP (.ffn)", a.ffn == b.ffn},
+        {"number of experts, or of those of a token (.experts, .top_k)",
+         a.experts == b.experts && a.top_k == b.top_k},
+        {"width of experts (.expert_ffn, .shared_ffn)",
+         a.expert_ffn == b.expert_ffn && a.shared_ffn == b.shared_ffn},
+        {"weights of experts (.router, .router_normalised, .router_factor)",
+         a.router == b.router && a.router_normalised == b.router_normalised &&
+             a.router_factor == b.router_factor},
         {"vocabulary", a.vocabulary == b.vocabulary},
         {"number of positions", a.positions == b.positions},
         {"number of layers, of heads or width",

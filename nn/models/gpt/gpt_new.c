@@ -13,7 +13,8 @@ static bool has_good_numbers(const wf_nn_gpt_config *c)
                              c->embedding_scale == WF_NN_SQRT_WIDTH ? 0 : c->embedding_scale,
                              c->residual_scale,
                              c->attention_scale,
-                             c->logit_divisor};
+                             c->logit_divisor,
+                             c->router_factor};
 
     for (size_t i = 0; i < sizeof number / sizeof number[0]; i++)
         if (!isfinite((float)number[i]) || number[i] < 0)
@@ -24,7 +25,8 @@ static bool has_good_numbers(const wf_nn_gpt_config *c)
 static bool has_known_kinds(const wf_nn_gpt_config *c)
 {
     return (unsigned)c->norm <= WF_NN_LAYERNORM && (unsigned)c->order <= WF_NN_POST_NORM &&
-           (unsigned)c->position <= WF_NN_LEARNED_POSITIONS && (unsigned)c->mlp <= WF_NN_GEGLU;
+           (unsigned)c->position <= WF_NN_LEARNED_POSITIONS &&
+           (unsigned)c->mlp <= WF_NN_GEGLU && (unsigned)c->router <= WF_NN_SIGMOID;
 }
 
 static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
@@ -35,16 +37,18 @@ static wf_status check_given(wf_context *ctx, const wf_nn_gpt_config *c)
                    : wf_fail(ctx, WF_EINVAL, "a model without a config (NULL)");
     if (!has_known_kinds(c))
         return wf_fail(ctx, WF_EINVAL,
-                       "a model with norm %d, order %d, position %d and mlp %d: one of them is "
-                       "no value of its enum (nn/models/gpt/gpt.h)",
-                       (int)c->norm, (int)c->order, (int)c->position, (int)c->mlp);
+                       "a model with norm %d, order %d, position %d, mlp %d and router %d: one "
+                       "of them is no value of its enum (nn/models/gpt/gpt.h)",
+                       (int)c->norm, (int)c->order, (int)c->position, (int)c->mlp,
+                       (int)c->router);
     if (!has_good_numbers(c))
-        return wf_fail(ctx, WF_EINVAL,
-                       "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
-                       "residuals and %g of scores, logits divided by %g: each is finite and "
-                       "not negative, and 0 stands for what is usual",
-                       (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
-                       c->attention_scale, c->logit_divisor);
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a model with eps %g, RoPE base %g, factors %g of embeddings, %g of "
+            "residuals, %g of scores and %g of experts, logits divided by %g: each is "
+            "finite and not negative, and 0 stands for what is usual",
+            (double)c->eps, c->rope_base, c->embedding_scale, c->residual_scale,
+            c->attention_scale, c->router_factor, c->logit_divisor);
     if (!(c->rotary >= 0) || c->rope_skip < 0 || c->head_dim < 0)
         return wf_fail(ctx, WF_EINVAL,
                        "a model with RoPE of %g of each head's features, no positions in every "
@@ -71,6 +75,14 @@ static wf_status check(wf_context *ctx, const wf_nn_gpt_config *c)
             "a window of %lld tokens from block %lld on, but in every %lld-th: none may "
             "be below 0",
             (long long)c->window, (long long)c->window_first, (long long)c->window_skip);
+    if (c->experts < 0 || c->expert_ffn < 0 || c->shared_ffn < 0 ||
+        (c->experts && (c->mlp != WF_NN_SWIGLU || c->mlp_bias)))
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a model with %lld experts of %lld features and %lld shared ones: none is "
+            "below 0, and experts are SwiGLU MLPs without biases, as .mlp and "
+            ".mlp_bias have to say",
+            (long long)c->experts, (long long)c->expert_ffn, (long long)c->shared_ffn);
     if (c->order == WF_NN_POST_NORM && wf_context_fp32_residual(ctx))
         return wf_fail(
             ctx, WF_EUNSUPPORTED,
@@ -143,6 +155,22 @@ static wf_nn_mlp *make_mlp(wf_context *ctx, const wf_nn_gpt_config *c)
                                    : wf_nn_swiglu_mlp_new(ctx, &o);
 }
 
+static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
+{
+    return wf_nn_moe_new(
+        ctx, &(wf_nn_moe_options){.width = c->width,
+                                  .experts = c->experts,
+                                  .hidden = c->expert_ffn,
+                                  .shared = c->shared_ffn,
+                                  .route = {.k = c->top_k,
+                                            .sigmoid = c->router == WF_NN_SIGMOID,
+                                            .after = c->router == WF_NN_SOFTMAX_CHOSEN,
+                                            .normalise = c->router_normalised,
+                                            .factor = (float)c->router_factor},
+                                  .deviation = deviation,
+                                  .out_deviation = residual_deviation(c)});
+}
+
 /* Makes a block of a config that is complete. */
 static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64_t number)
 {
@@ -154,7 +182,10 @@ static wf_nn_block *make_block(wf_context *ctx, const wf_nn_gpt_config *c, int64
     m->norm1 = make_norm(ctx, c);
     m->attn = make_attention(ctx, c, number, site + 2);
     m->norm2 = make_norm(ctx, c);
-    m->mlp = make_mlp(ctx, c);
+    if (c->experts)
+        m->moe = make_moe(ctx, c);
+    else
+        m->mlp = make_mlp(ctx, c);
     m->order = c->order;
     m->dropout = c->dropout;
     m->scale = (float)c->residual_scale;

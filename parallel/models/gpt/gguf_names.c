@@ -119,7 +119,7 @@ static bool has_base_of(const wf_nn_gpt_config *m, const family *f)
 
     return m->norm == c->norm && m->position == c->position && m->mlp == c->mlp &&
            m->order == c->order && m->gain_offset == c->gain_offset &&
-           m->qk_norm_wide == c->qk_norm_wide &&
+           m->qk_norm_wide == c->qk_norm_wide && !m->experts == !c->experts &&
            (!c->rope_skip || m->rope_skip == c->rope_skip) &&
            (m->tied || !(f->words & IS_TIED));
 }

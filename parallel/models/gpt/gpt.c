@@ -4,11 +4,11 @@
 
 /* Positions and a gelu MLP are GPT-2's, a SwiGLU MLP is Llama's; and a model may have no
    blocks. */
-const wf_par_rule wf_par_gpt_plan[] =
-    WF_RULES({"embed", WF_VOCAB}, {"?position", WF_POSITION},
-             WF_ATTENTION_RULES("?block.*.attn"), {"?block.*.attn.q_norm", WF_WIDE_NORM},
-             {"?block.*.attn.k_norm", WF_WIDE_NORM}, WF_GELU_MLP_RULES("?block.*.mlp"),
-             WF_SWIGLU_MLP_RULES("?block.*.mlp"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
+const wf_par_rule wf_par_gpt_plan[] = WF_RULES(
+    {"embed", WF_VOCAB}, {"?position", WF_POSITION}, WF_ATTENTION_RULES("?block.*.attn"),
+    {"?block.*.attn.q_norm", WF_WIDE_NORM}, {"?block.*.attn.k_norm", WF_WIDE_NORM},
+    WF_GELU_MLP_RULES("?block.*.mlp"), WF_SWIGLU_MLP_RULES("?block.*.mlp"),
+    WF_MOE_RULES("?block.*.moe"), {"head", WF_COLUMN}, {"loss", WF_LOSS});
 
 wf_nn_documents wf_par_gpt_documents(const wf_par_batch *batch)
 {
@@ -53,7 +53,7 @@ wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
                           .heads = c.heads,
                           .kv_heads = c.kv_heads,
                           .head_dim = c.head_dim ? c.head_dim : c.width / c.heads,
-                          .ffn = c.ffn,
+                          .ffn = c.experts ? c.top_k * c.expert_ffn + c.shared_ffn : c.ffn,
                           .vocabulary = c.vocabulary,
                           .seq = tokens,
                           .gated = c.mlp != WF_NN_GELU,

@@ -115,17 +115,24 @@ static wf_status check_entry(const wf_hf_files *files, int64_t file,
     return WF_OK;
 }
 
-/* Finds the position of a parameter in the files. */
-static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
-                        const wf_nn_parameter *p, source *s, wf_hf_place *place)
+/* Finds where a parameter lies in the files: in one tensor, or a tensor for each expert. */
+static wf_status place_of(const wf_hf_weights *w, const wf_nn_gpt_config *model,
+                          const wf_nn_parameter *p, wf_hf_place *place, wf_error *error)
+{
+    if (wf_hf_place_of(w->config.family, model, p, place))
+        return WF_OK;
+    return wf_error_set(error, WF_EUNSUPPORTED,
+                        "parameter %s has no name in a %s of transformers", p->path,
+                        w->config.family->type);
+}
+
+/* Finds the tensor of a place. */
+static wf_status locate(wf_hf_weights *w, const wf_nn_parameter *p, source *s,
+                        const wf_hf_place *place)
 {
     int64_t file;
     wf_status status;
 
-    if (!wf_hf_place_of(w->config.family, model, p, place))
-        return wf_error_set(s->error, WF_EUNSUPPORTED,
-                            "parameter %s has no name in a %s of transformers", p->path,
-                            w->config.family->type);
     s->entry = wf_hf_weights_find(w, place, &file);
     if (!s->entry)
         return wf_error_set(s->error, WF_EDATA,
@@ -144,20 +151,43 @@ static wf_status locate(wf_hf_weights *w, const wf_nn_gpt_config *model,
     return status;
 }
 
+/* Reads piece k of a place into its rows of the rank's part, where it has them; that it is
+   there counts for all ranks. */
+static wf_status read_piece(wf_hf_weights *w, const wf_nn_parameter *p,
+                            const wf_hf_place *place, int64_t k, float *to, wf_error *error)
+{
+    source s = {.error = error};
+    wf_part part = wf_hf_part(place, p->tensor);
+    wf_hf_place one;
+
+    wf_hf_place_piece(place, k, &one);
+    if (place->pieces) {
+        int64_t row = k - part.start[0];
+
+        part.ndim--;
+        memmove(part.start, part.start + 1, (size_t)part.ndim * sizeof *part.start);
+        if (row < 0 || row >= part.local[0])
+            to = NULL;
+        memmove(part.local, part.local + 1, (size_t)part.ndim * sizeof *part.local);
+        to = to ? to + row * wf_part_count(&part) : NULL;
+    }
+    if (locate(w, p, &s, &one) == WF_OK && (to || !place->pieces))
+        read_part(&s, &one, &part, to);
+    wf_hf_nf4_close(&s.nf4);
+    return error->code;
+}
+
 wf_status wf_hf_weights_read(wf_hf_weights *w, const wf_nn_gpt_config *model,
                              const wf_nn_parameter *p, float *to, wf_error *error)
 {
-    source s = {.error = error};
     wf_hf_place place;
-    wf_part part;
 
     if (w->is_gguf)
         return wf_gguf_weights_read(&w->gguf, model, p, to, error);
-    if (locate(w, model, p, &s, &place) == WF_OK) {
-        part = wf_hf_part(&place, p->tensor);
-        read_part(&s, &place, &part, to);
-    }
-    wf_hf_nf4_close(&s.nf4);
+    if (place_of(w, model, p, &place, error) != WF_OK)
+        return error->code;
+    for (int64_t k = 0; k < (place.pieces ? place.pieces : 1) && error->code == WF_OK; k++)
+        read_piece(w, p, &place, k, to, error);
     return error->code;
 }
 
@@ -173,9 +203,11 @@ wf_safetensors_dtype wf_hf_weights_dtype(wf_hf_weights *w, const wf_nn_gpt_confi
 
         return type == WF_GGUF_F16 ? WF_ST_F16 : type == WF_GGUF_BF16 ? WF_ST_BF16 : WF_ST_F32;
     }
-    entry = wf_hf_place_of(w->config.family, model, p, &place)
-                ? wf_hf_weights_find(w, &place, &file)
-                : NULL;
+    entry = NULL;
+    if (wf_hf_place_of(w->config.family, model, p, &place)) {
+        wf_hf_place_piece(&place, 0, &place);
+        entry = wf_hf_weights_find(w, &place, &file);
+    }
     return entry && entry->dtype != WF_ST_U8 ? entry->dtype : WF_ST_F32;
 }
 
@@ -186,8 +218,9 @@ static wf_status load_stored(wf_hf_weights *w, const wf_nn_gpt_config *model,
     source s = {.error = error};
     wf_hf_place at;
 
-    if (!w->is_gguf && locate(w, model, p, &s, &at) == WF_OK && s.nf4.nested &&
-        !at.transposed && s.nf4.numbers == wf_tensor_count(p->tensor)) {
+    if (!w->is_gguf && place_of(w, model, p, &at, error) == WF_OK &&
+        locate(w, p, &s, &at) == WF_OK && s.nf4.nested && !at.transposed &&
+        s.nf4.numbers == wf_tensor_count(p->tensor)) {
         *done = true;
         wf_hf_nf4_store(&s.nf4, s.file, p->tensor, error);
     }
@@ -249,6 +282,19 @@ static wf_status load_nf4(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config 
     return status;
 }
 
+static wf_status find_piece(wf_hf_weights *w, const wf_nn_parameter *p,
+                            const wf_hf_place *place, int64_t k, wf_error *error)
+{
+    source s = {.error = error};
+    wf_hf_place one;
+
+    wf_hf_place_piece(place, k, &one);
+    if (error->code == WF_OK)
+        locate(w, p, &s, &one);
+    wf_hf_nf4_close(&s.nf4);
+    return error->code;
+}
+
 static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_config *model,
                                 wf_nn_parameter *p, wf_error *error)
 {
@@ -256,13 +302,14 @@ static wf_status load_parameter(wf_par *par, wf_hf_weights *w, const wf_nn_gpt_c
     wf_status status;
 
     if (wf_tensor_is_fake(p->tensor)) { /* another rank's: that it is there counts for all */
-        source s = {.error = error};
         wf_hf_place place;
 
         if (w->is_gguf)
             return wf_gguf_weights_find(&w->gguf, model, p, error);
-        locate(w, model, p, &s, &place);
-        wf_hf_nf4_close(&s.nf4);
+        if (place_of(w, model, p, &place, error) != WF_OK)
+            return error->code;
+        for (int64_t k = 0; k < (place.pieces ? place.pieces : 1); k++)
+            find_piece(w, p, &place, k, error);
         return error->code;
     }
     if (p->tensor->dtype == WF_NF4)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Parts of one tensor that lie one behind the other. */
-typedef enum member { WHOLE, Q, K, V, GATE, UP } member;
+typedef enum member { WHOLE, Q, K, V, GATE, UP, EACH } member;
 
 /* Ours, with N for the number of a block, and theirs. */
 typedef struct name_row {
@@ -96,7 +96,9 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
     for (int d = 0; d < t->ndim; d++)
         place->shape[d] = t->dim[row->transposed ? t->ndim - 1 - d : d].size;
     wide = row->transposed ? t->ndim - 1 : 0;
-    if (row->part != WHOLE) {
+    if (row->part == EACH) {
+        place->pieces = t->dim[0].size;
+    } else if (row->part != WHOLE) {
         const member first = row->part <= V ? Q : GATE, last = row->part <= V ? V : UP;
 
         place->shape[wide] = 0;
@@ -106,6 +108,21 @@ bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
         }
     }
     return true;
+}
+
+void wf_hf_place_piece(const wf_hf_place *place, int64_t i, wf_hf_place *one)
+{
+    const wf_hf_place from = *place;
+    const char *e = from.pieces ? strstr(from.name, ".E.") : NULL;
+
+    *one = from;
+    if (!e)
+        return;
+    snprintf(one->name, WF_HF_NAME, "%.*s.%lld.%s", (int)(e - from.name), from.name,
+             (long long)i, e + 3);
+    one->pieces = 0;
+    one->ndim--;
+    memmove(one->shape, one->shape + 1, (size_t)one->ndim * sizeof *one->shape);
 }
 
 bool wf_hf_name_of(const wf_hf_family *family, const char *path, char name[WF_HF_NAME])

@@ -20,6 +20,9 @@ typedef struct wf_hf_place {
         *base; /* the beginning of name that a model saved without its head leaves away */
     bool transposed;
     int64_t offset;
+    /* 0, or one tensor for each index of dim 0, whose number is E in the name: they lie one
+       behind the other where Weft writes them */
+    int64_t pieces;
     int ndim;
     int64_t shape[WF_MAX_DIMS]; /* the shape of theirs */
 } wf_hf_place;
@@ -27,6 +30,9 @@ typedef struct wf_hf_place {
 /* False where models of the family have no such parameter. */
 bool wf_hf_place_of(const wf_hf_family *family, const wf_nn_gpt_config *model,
                     const wf_nn_parameter *parameter, wf_hf_place *place);
+
+/* The tensor of one index of dim 0; the place itself where there is one tensor. */
+void wf_hf_place_piece(const wf_hf_place *place, int64_t i, wf_hf_place *one);
 
 /* The name of the tensor that a parameter without a block's number lies in; false: the family
    has none. */

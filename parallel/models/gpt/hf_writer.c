@@ -87,12 +87,18 @@ static wf_status add_entry(wf_hf_writer *w, int64_t i)
         w->entries += WF_HF_NF4_ENTRIES;
         return wf_hf_nf4_describe(place->name, place->shape[0], place->shape[1], e, &w->error);
     }
-    *e = (wf_safetensors_entry){
-        .name = strdup(place->name), .dtype = w->dtype, .ndim = place->ndim};
-    memcpy(e->shape, place->shape, (size_t)place->ndim * sizeof *e->shape);
-    w->entries++;
-    return e->name ? WF_OK
-                   : wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
+    for (int64_t k = 0; k < (place->pieces ? place->pieces : 1); k++, e++) {
+        wf_hf_place one;
+
+        wf_hf_place_piece(place, k, &one);
+        *e = (wf_safetensors_entry){
+            .name = strdup(one.name), .dtype = w->dtype, .ndim = one.ndim};
+        memcpy(e->shape, one.shape, (size_t)one.ndim * sizeof *e->shape);
+        w->entries++;
+        if (!e->name)
+            return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");
+    }
+    return WF_OK;
 }
 
 /* The tensors of the file, in the order of parameters; three that lie side by side are one. */
@@ -179,6 +185,19 @@ static wf_status refuse_dtype(wf_hf_writer *w, const char *dtype)
                         dtype, known);
 }
 
+/* The most tensors that parameters can be: several of 4 bits each, or one for each expert. */
+static size_t most_entries(const wf_hf_writer *w)
+{
+    size_t most = 1;
+
+    for (int64_t i = 0; i < w->count; i++) {
+        const wf_tensor *t = w->parameter[i]->tensor;
+
+        most += t->ndim == 3 ? (size_t)t->dim[0].size : WF_HF_NF4_ENTRIES;
+    }
+    return most;
+}
+
 wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
 {
     w->nf4 = w->whole && dtype && strcmp(dtype, wf_dtype_name(WF_NF4)) == 0;
@@ -188,7 +207,7 @@ wf_status wf_hf_writer_prepare(wf_hf_writer *w, const char *dtype)
     w->parameter = wf_nn_parameters(&w->model->base, &w->count);
     leave_adapters_out(w);
     w->place = calloc((size_t)w->count + 1, sizeof *w->place);
-    w->entry = calloc((size_t)w->count * WF_HF_NF4_ENTRIES + 1, sizeof *w->entry);
+    w->entry = w->parameter ? calloc(most_entries(w), sizeof *w->entry) : NULL;
     w->entry_of = calloc((size_t)w->count + 1, sizeof *w->entry_of);
     if (!w->parameter || !w->place || !w->entry || !w->entry_of)
         return wf_error_set(&w->error, WF_ENOMEM, "no memory for a list of tensors");

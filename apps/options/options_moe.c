@@ -1,0 +1,65 @@
+/* apps/options/options_moe.c - rules of the flags of mixtures of experts. */
+#include "apps/options/options_table.h"
+#include <string.h>
+
+const char *const app_routers[] = {"softmax", "softmax-chosen", "sigmoid"};
+
+void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
+{
+    if (o->n_expert)
+        c->experts = o->n_expert;
+    if (!c->experts)
+        return;
+    c->top_k = o->moe_top_k ? o->moe_top_k : c->top_k ? c->top_k : c->experts > 1 ? 2 : 1;
+    c->expert_ffn = o->moe_ffn ? o->moe_ffn : o->ffn;
+    c->shared_ffn = o->moe_shared;
+    for (int i = 0; i <= WF_NN_SIGMOID; i++)
+        if (strcmp(o->moe_router, app_routers[i]) == 0)
+            c->router = (wf_nn_router_kind)i;
+    if (strcmp(o->moe_normalise, "auto") != 0)
+        c->router_normalised = strcmp(o->moe_normalise, "on") == 0;
+    else if (!wf_nn_gpt_family(o->arch)->experts) /* as Mixtral, where the family has none */
+        c->router_normalised = c->router != WF_NN_SOFTMAX_CHOSEN;
+}
+
+wf_status app_options_check_experts(app_options *o, wf_error *error)
+{
+    static const app_option_id flags[] = {APP_OPTION_moe_top_k,     APP_OPTION_moe_ffn,
+                                          APP_OPTION_moe_shared,    APP_OPTION_moe_router,
+                                          APP_OPTION_moe_normalise, APP_OPTION_moe_scale};
+    wf_nn_gpt_config c = app_options_model(o);
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)
+        if (o->given[flags[i]] && !o->from_config[flags[i]])
+            return wf_error_set(error, WF_EINVAL,
+                                "%s is for a mixture of experts, and --arch %s has none; add "
+                                "--n-expert N, or leave it out",
+                                app_option_flag(&app_option_rows[flags[i]]).text, o->arch);
+    if (!c.experts)
+        return WF_OK;
+    if (c.mlp != WF_NN_SWIGLU || c.mlp_bias)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--n-expert %lld: experts are SwiGLU MLPs without biases, and those of "
+            "--arch %s%s are not; use --arch llama",
+            (long long)c.experts, o->arch, c.mlp_bias ? " with --mlp-bias" : "");
+    if (c.top_k > c.experts)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--moe-top-k %lld is more than the %lld experts of --n-expert; use at "
+            "most %lld",
+            (long long)c.top_k, (long long)c.experts, (long long)c.experts);
+    if (c.router == WF_NN_SOFTMAX_CHOSEN && strcmp(o->moe_normalise, "on") == 0 &&
+        o->given[APP_OPTION_moe_normalise])
+        return wf_error_set(
+            error, WF_EINVAL,
+            "--moe-normalise on: weights of --moe-router softmax-chosen add up to 1 "
+            "as they are; leave it out");
+    o->n_expert = c.experts;
+    o->moe_top_k = c.top_k;
+    o->moe_ffn = c.expert_ffn;
+    snprintf(o->moe_router, sizeof o->moe_router, "%s", app_routers[c.router]);
+    snprintf(o->moe_normalise, sizeof o->moe_normalise, "%s",
+             c.router_normalised ? "on" : "off");
+    return WF_OK;
+}

@@ -1,0 +1,87 @@
+/*
+ * kernels/cpu/moe_internal.h - experts on the CPU, forward and backward: the tokens of each
+ * expert as a list, one expert after the other, each a few products that the thread pool
+ * shares. A product's row depends on no other row, so lists of any length give the same bits.
+ *
+ * All memory is of sizes that no routing changes: the workspace holds the rows of an expert
+ * that all tokens chose, and k rows for each token.
+ */
+#ifndef WF_KERNELS_CPU_MOE_INTERNAL_H
+#define WF_KERNELS_CPU_MOE_INTERNAL_H
+
+#include "kernels/cpu/rows_internal.h"
+#include "kernels/moe_internal.h"
+
+typedef struct wf_moe_job {
+    const wf_call *call;
+    wf_cpu *cpu;
+    wf_moe_sizes s;
+    bool bf16;     /* products are those of bf16 operands */
+    int64_t bytes; /* the size of a number that products take */
+    /* In the workspace; NULL where only its size is asked for. */
+    int64_t *begin;      /* [experts + 1]: the rows of expert e are begin[e] .. begin[e + 1] */
+    int32_t *token;      /* [tokens k]: of each row; sequences ascend in an expert's rows */
+    int32_t *choice;     /* [tokens k]: of each row, among the choices of all tokens */
+    int32_t *row;        /* [tokens k]: of each choice; -1: its expert is another rank's */
+    wf_gemm_part *parts; /* [chunks], at least 2 */
+    void *x, *gate, *up, *h; /* rows of an expert: [tokens, d] and [tokens, f] */
+    void *rows;              /* [tokens k, d]: what experts give, by row */
+    float *scratch;          /* a worker's: of scratch_size floats */
+    int64_t scratch_size;
+    void *gemm;
+    size_t gemm_bytes;
+    /* backward alone: rows of dy, of w dy and of c (floats); dgate and dup; a row's dw */
+    void *dy, *wdy, *dgate, *dup;
+    float *c;
+    int64_t expert; /* the one whose rows are at work */
+} wf_moe_job;
+
+/* Lays a job's parts out in the workspace; *used: its bytes. */
+wf_moe_job wf_moe_job_of(const wf_call *call, void *workspace, size_t *used);
+
+/* Checks the indices and lists each expert's rows. */
+wf_status wf_moe_list(wf_moe_job *j);
+
+static inline int64_t wf_moe_rows(const wf_moe_job *j)
+{
+    return j->begin[j->expert + 1] - j->begin[j->expert];
+}
+
+/* Copies the rows of x, or dy, that the expert at work has. */
+void wf_moe_take(wf_moe_job *j, const wf_tensor *from, void *to);
+
+/* Computes gate, up and h of the expert at work from its rows of x. */
+void wf_moe_up(wf_moe_job *j);
+
+/* c[m, n] = a[m, k] b, whose element (p, j) is b[p b_k + j b_col]; to c added where `add`; c is
+   floats or of the type of products. */
+typedef struct wf_moe_product {
+    int64_t m, n, k;
+    const void *a, *b;
+    int64_t b_k, b_col;
+    const void *a2, *b2; /* NULL, or a second pair, in the same chain */
+    void *c;
+    bool floats;
+} wf_moe_product;
+
+void wf_moe_multiply(wf_moe_job *j, const wf_moe_product *p);
+
+/* Runs a product in the room of the workspace, in pieces where all of it needs more. */
+void wf_moe_gemm(wf_moe_job *j, wf_gemm *g);
+
+/* y of a token = tree over its experts of weight * row; weights NULL: of rows. */
+void wf_moe_combine(wf_moe_job *j, const float *weights, wf_tensor *y);
+
+/* The matrix of the expert at work. */
+static inline const void *wf_moe_matrix(const wf_moe_job *j, int operand)
+{
+    return (const char *)j->call->in[operand]->data + j->expert * j->s.d * j->s.f * j->bytes;
+}
+
+/* Row r of rows that have n numbers of the products' type. */
+static inline void *wf_moe_row(const wf_moe_job *j, const void *rows, int64_t r, int64_t n)
+{
+    return (char *)rows + r * n * j->bytes;
+}
+
+#endif

@@ -1,0 +1,207 @@
+/*
+ * kernels/moe.c - what experts make of the tokens that chose them (kernels/moe.h): SwiGLU
+ * experts gate, up [e, f, d] and down [e, d, f], grouped by a table of indices.
+ *
+ *     experts       y[t] = sum over chosen e of w_e down_e h_e, h = silu(gate_e x) * up_e x
+ *     experts_dx    dx and dw: with c = down_e^T dy, dw_e = c . h, dh = w_e c
+ *     experts_grad  these, and dgate_e, dup_e, ddown_e, a chunk per sequence
+ *
+ * Nothing of forward is kept: gradients compute gate, up and h again from x. The CPU's kernels
+ * are in kernels/cpu/moe.c and kernels/cpu/moe_grad.c.
+ */
+#include "kernels/moe_internal.h"
+#include "core/numerics/math.h"
+#include <inttypes.h>
+
+wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
+                      wf_tensor *weights, wf_tensor *index)
+{
+    return wf_apply(&wf_op_experts, NULL, 0, 6, gate, up, down, x, weights, index);
+}
+
+wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e))
+{
+    const wf_tensor *index = call->in[WF_MOE_INDEX];
+    const wf_moe_sizes s = wf_moe_sizes_of(call);
+
+    if (s.k > WF_ROUTE_MOST)
+        return wf_fail(call->ctx, WF_ESHAPE, "%s: %" PRId64 " experts of a token, at most %d",
+                       call->op->name, s.k, WF_ROUTE_MOST);
+    for (int64_t i = 0; i < s.tokens * s.k; i++) {
+        double e = at(index->data, i), before = i % s.k ? at(index->data, i - 1) : -1;
+
+        if (!(e > before && e < (double)s.all && e == (double)(int64_t)e))
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "%s: choice %" PRId64 " of token %" PRId64 " is %g behind %g, of "
+                           "%" PRId64 " experts: give it whole numbers that ascend, as "
+                           "wf_route makes them",
+                           call->op->name, i % s.k, i / s.k, e, before, s.all);
+    }
+    return WF_OK;
+}
+
+/* Leaves' gradients are made with those of tokens, in the walk that needs the first of them: to
+   make gate, up and h once more costs more. */
+static void backward(wf_gradient *g)
+{
+    bool all = g->in[WF_MOE_GATE]->requires_grad || g->in[WF_MOE_UP]->requires_grad ||
+               g->in[WF_MOE_DOWN]->requires_grad;
+    wf_call call = {
+        .op = all ? &wf_op_experts_grad : &wf_op_experts_dx, .n_in = 7, .n_out = all ? 5 : 2};
+
+    for (int i = 0; i < WF_MOE_DY; i++)
+        call.in[i] = g->in[i];
+    call.in[WF_MOE_DY] = g->dout[0];
+    wf_dispatch(&call);
+    for (int o = 0; o < call.n_out; o++)
+        g->din[all ? o : WF_MOE_X + o] = call.out[o];
+}
+
+static double as_double(const void *data, int64_t e)
+{
+    return ((const double *)data)[e];
+}
+
+/* An expert at work on one token: gate x, up x and h, which its gradient needs. */
+typedef struct one {
+    const double *gate, *up, *down, *x;
+    double *g, *u, *h; /* [f] */
+} one;
+
+static size_t workspace(const wf_call *call)
+{
+    return (size_t)wf_moe_sizes_of(call).f * 3 * sizeof(double);
+}
+
+/* Sets up choice i of a token; false where another rank has its expert. */
+static bool choose(const wf_call *call, const wf_moe_sizes *s, int64_t choice, double *room,
+                   one *at)
+{
+    int64_t e = (int64_t)as_double(call->in[WF_MOE_INDEX]->data, choice) - s->first;
+
+    if (e < 0 || e >= s->experts)
+        return false;
+    *at = (one){.gate = (const double *)call->in[WF_MOE_GATE]->data + e * s->f * s->d,
+                .up = (const double *)call->in[WF_MOE_UP]->data + e * s->f * s->d,
+                .down = (const double *)call->in[WF_MOE_DOWN]->data + e * s->d * s->f,
+                .x = (const double *)call->in[WF_MOE_X]->data + choice / s->k * s->d,
+                .g = room,
+                .u = room + s->f,
+                .h = room + 2 * s->f};
+    for (int64_t j = 0; j < s->f; j++) {
+        at->g[j] = at->u[j] = 0;
+        for (int64_t i = 0; i < s->d; i++) {
+            at->g[j] += at->gate[j * s->d + i] * at->x[i];
+            at->u[j] += at->up[j * s->d + i] * at->x[i];
+        }
+        at->h[j] = at->g[j] / (1 + wf_expd(-at->g[j])) * at->u[j];
+    }
+    return true;
+}
+
+static wf_status reference(const wf_call *call, void *room)
+{
+    const wf_moe_sizes s = wf_moe_sizes_of(call);
+    double *y = call->out[0]->data;
+    one at;
+
+    if (wf_moe_check(call, as_double) != WF_OK)
+        return WF_EINVAL;
+    for (int64_t i = 0; i < s.tokens * s.d; i++)
+        y[i] = 0;
+    for (int64_t c = 0; c < s.tokens * s.k; c++) {
+        double w = ((const double *)call->in[WF_MOE_WEIGHTS]->data)[c];
+
+        if (!choose(call, &s, c, room, &at))
+            continue;
+        for (int64_t i = 0; i < s.d; i++)
+            for (int64_t j = 0; j < s.f; j++)
+                y[c / s.k * s.d + i] += w * at.down[i * s.f + j] * at.h[j];
+    }
+    return WF_OK;
+}
+
+/* Adds the gradients of one choice; dgate, dup and ddown of its expert may be NULL. */
+static void add_gradient(const one *at, const wf_moe_sizes *s, double w, const double *dy,
+                         double *dx, double *dw, double *const *dweight)
+{
+    for (int64_t j = 0; j < s->f; j++) {
+        double sigmoid = 1 / (1 + wf_expd(-at->g[j])), c = 0, dg, du;
+
+        for (int64_t i = 0; i < s->d; i++)
+            c += at->down[i * s->f + j] * dy[i];
+        *dw += c * at->h[j];
+        dg = w * c * at->u[j] * sigmoid * (1 + at->g[j] * (1 - sigmoid));
+        du = w * c * at->g[j] * sigmoid;
+        for (int64_t i = 0; i < s->d; i++)
+            dx[i] += dg * at->gate[j * s->d + i] + du * at->up[j * s->d + i];
+        for (int64_t i = 0; i < s->d && dweight[0]; i++) {
+            dweight[0][j * s->d + i] += dg * at->x[i];
+            dweight[1][j * s->d + i] += du * at->x[i];
+            dweight[2][i * s->f + j] += w * dy[i] * at->h[j];
+        }
+    }
+}
+
+static wf_status reference_grad(const wf_call *call, void *room)
+{
+    const wf_moe_sizes s = wf_moe_sizes_of(call);
+    const int first = call->n_out - 2; /* the output that is dx */
+    double *dx = call->out[first]->data, *dw = call->out[first + 1]->data;
+
+    if (wf_moe_check(call, as_double) != WF_OK)
+        return WF_EINVAL;
+    for (int o = 0; o < call->n_out; o++)
+        for (int64_t i = 0; i < wf_tensor_local_count(call->out[o]); i++)
+            ((double *)call->out[o]->data)[i] = 0;
+    for (int64_t c = 0; c < s.tokens * s.k; c++) {
+        double w = ((const double *)call->in[WF_MOE_WEIGHTS]->data)[c], *dweight[3] = {NULL};
+        const double *dy = (const double *)call->in[WF_MOE_DY]->data + c / s.k * s.d;
+        one at;
+
+        if (!choose(call, &s, c, room, &at))
+            continue;
+        for (int o = 0; o < first; o++)
+            dweight[o] = (double *)call->out[o]->data +
+                         (at.gate - (const double *)call->in[WF_MOE_GATE]->data);
+        add_gradient(&at, &s, w, dy, dx + c / s.k * s.d, dw + c, dweight);
+    }
+    return WF_OK;
+}
+
+/* A product and a sum for each element of three matrices; experts take tokens alike, as far as
+   a plan knows. */
+static double products(const wf_call *call, double count)
+{
+    const wf_moe_sizes s = wf_moe_sizes_of(call);
+    double share = s.all ? (double)s.experts / (double)s.all : 0;
+
+    return 2 * count * (double)s.tokens * (double)s.k * share * (double)s.d * (double)s.f;
+}
+
+static double forward_flops(const wf_call *call)
+{
+    return products(call, 3);
+}
+
+static double dx_flops(const wf_call *call)
+{
+    return products(call, 5);
+}
+
+static double grad_flops(const wf_call *call)
+{
+    return products(call, 8);
+}
+
+enum { EVERY = WF_SAVE_IN(6) - 1 };
+
+const wf_op wf_op_experts = {WF_OP_ROW(experts), .save = EVERY, .backward = backward,
+                             .reference = {.run = reference, .workspace = workspace},
+                             .flops = forward_flops};
+const wf_op wf_op_experts_dx = {WF_OP_ROW(experts_dx), .keep_fp32 = 1 << 1,
+                                .reference = {.run = reference_grad, .workspace = workspace},
+                                .flops = dx_flops, .repeats = 2.0 / 5};
+const wf_op wf_op_experts_grad = {WF_OP_ROW(experts_grad), .keep_fp32 = 7 | 1 << 4,
+                                  .reference = {.run = reference_grad, .workspace = workspace},
+                                  .flops = grad_flops, .repeats = 2.0 / 8};

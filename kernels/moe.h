@@ -1,0 +1,74 @@
+/*
+ * kernels/moe.h - mixtures of experts: logits that are never rounded, the choice of k experts
+ * for each token, and what the chosen experts make of it.
+ *
+ * A token's experts come in ascending order, so that sums over them have one order. Experts are
+ * a dim of their own (wf_dim_experts), one chunk each: an axis that splits it leaves a partial
+ * sum, whose nodes are those of one rank.
+ */
+#ifndef WF_KERNELS_MOE_H
+#define WF_KERNELS_MOE_H
+
+#include "core/op.h"
+
+WF_BEGIN_DECLS
+
+enum { WF_ROUTE_MOST = 64 }; /* the most experts of a token */
+
+/** wf_route_options - the scores made of logits, and the weights of the chosen ones. */
+typedef struct wf_route_options {
+    int64_t k;      /* experts of a token: 1 to WF_ROUTE_MOST */
+    bool sigmoid;   /* scores are sigmoids of logits, in place of a softmax over all experts */
+    bool after;     /* scores are logits; weights are a softmax over the chosen ones */
+    bool normalise; /* weights are divided by their sum */
+    float factor;   /* multiplies weights; 0: 1 */
+} wf_route_options;
+
+/**
+ * wf_linear_fp32 - y = x W^T, never rounded to bf16: logits of a router
+ *
+ * Layout:      "b...k,nk->b...n"
+ * Gradient:    to x and weight, as of wf_linear
+ */
+WF_API wf_tensor *wf_linear_fp32(wf_tensor *x, wf_tensor *weight);
+
+/**
+ * wf_route - chooses the k experts of greatest score + bias, equal ones by the lower index, and
+ * gives them weights, which the bias is not in
+ *
+ * @param logits          [.., experts]
+ * @param bias            [experts], takes no gradient; or NULL
+ * @param weights, index  filled with [.., k], by ascending index; never rounded. Indices are
+ *                        whole numbers in a tensor of floats
+ * Layout:      "...n!,n!->...k!,...k!"
+ * Errors:      WF_ESHAPE: a k that experts have not; WF_EINVAL: both sigmoid and after, a score
+ *              that is NaN
+ * Gradient:    to logits, by the weights
+ */
+WF_API void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *options,
+                     wf_tensor **weights, wf_tensor **index);
+
+/**
+ * wf_experts - y[b, s] = sum over its k experts e of weight * down[e] (silu(gate[e] x) * up[e]
+ * x), the SwiGLU of Shazeer 2020 for each
+ *
+ * The sum is the midpoint tree over all experts' indices, in which experts without this token
+ * are left out. What experts make of a token is rounded to the type of x before it is summed,
+ * and the sum once. A row depends on no other row. Gradients of gate, up and down are sums over
+ * the batch of one chain for each sequence, through those of its tokens that chose the expert.
+ *
+ * @param gate, up  [e, f, d]; e is wf_dim_experts
+ * @param down      [e, d, f]
+ * @param x         [b, .., d]
+ * @param weights   [b, .., k], and
+ * @param index     [b, .., k], of wf_route
+ * Layout:      "ef!d!,ef!d!,ed!f!,b...d!,b...k!,b...k!->b...d!": a split e leaves a partial sum
+ * Errors:      also WF_EINVAL: indices that are not whole, of experts, and ascending
+ * Gradient:    to gate, up, down, x and weights; forward is computed again for them
+ */
+WF_API wf_tensor *wf_experts(wf_tensor *gate, wf_tensor *up, wf_tensor *down, wf_tensor *x,
+                             wf_tensor *weights, wf_tensor *index);
+
+WF_END_DECLS
+
+#endif

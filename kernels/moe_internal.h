@@ -1,0 +1,48 @@
+/*
+ * kernels/moe_internal.h - what the ops of kernels/moe.h and their kernels have in common: the
+ * attributes of a router, and the sizes of a call of experts.
+ */
+#ifndef WF_KERNELS_MOE_INTERNAL_H
+#define WF_KERNELS_MOE_INTERNAL_H
+
+#include "kernels/moe.h"
+#include "kernels/op_table_internal.h"
+
+/* Operands of experts, experts_grad and experts_dx, which have dy behind them; outputs of
+   experts_grad. experts_dx has the last two of them. */
+enum { WF_MOE_GATE, WF_MOE_UP, WF_MOE_DOWN, WF_MOE_X, WF_MOE_WEIGHTS, WF_MOE_INDEX, WF_MOE_DY };
+
+/* Sizes of a call on this rank. */
+typedef struct wf_moe_sizes {
+    int64_t tokens, k, d, f;
+    int64_t experts, first, all; /* this rank's experts, the first one of them; all */
+    int64_t chunks, each;        /* sequences whose tokens are a chain each, and their tokens */
+} wf_moe_sizes;
+
+static inline wf_moe_sizes wf_moe_sizes_of(const wf_call *call)
+{
+    const wf_tensor *gate = call->in[WF_MOE_GATE], *x = call->in[WF_MOE_X];
+    const wf_tensor *index = call->in[WF_MOE_INDEX];
+    wf_moe_sizes s = {.tokens = wf_extent(x, 0, x->ndim - 1),
+                      .k = index->local[index->ndim - 1],
+                      .d = x->local[x->ndim - 1],
+                      .f = gate->local[1],
+                      .experts = gate->local[0],
+                      .first = gate->start[0],
+                      .all = gate->dim[0].size,
+                      .chunks = 1};
+
+    if (x->dim[0].chunks == WF_CHUNKS_EACH && wf_context_exact(call->ctx))
+        s.chunks = x->local[0];
+    s.each = s.chunks > 0 ? s.tokens / s.chunks : 0;
+    return s;
+}
+
+/* WF_EINVAL, naming it, where an index is no whole number of an expert, or does not ascend in
+   its row. `at` gives index e of the operand. */
+wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64_t e));
+
+/* WF_EINVAL, naming its row and expert, for a NaN among the scores of row `row`. */
+wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert);
+
+#endif

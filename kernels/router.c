@@ -1,0 +1,191 @@
+/*
+ * kernels/router.c - the router of a mixture of experts (kernels/moe.h): logits, the choice of
+ * experts, their weights and the gradient of these.
+ *
+ *     linear1_fp32  y[r, n] = sum_k x[r, k] W[n, k], never rounded to bf16
+ *     route         the k experts of greatest score, ascending, and their weights
+ *     route_grad    dlogits from the weights' gradients
+ *
+ * The CPU's kernels are in kernels/cpu/linear.c and kernels/cpu/router.c.
+ */
+#include "core/numerics/math.h"
+#include "kernels/moe_internal.h"
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+wf_tensor *wf_linear_fp32(wf_tensor *x, wf_tensor *weight)
+{
+    return wf_apply(&wf_op_linear1_fp32, NULL, 0, 2, x, weight);
+}
+
+static void linear_backward(wf_gradient *g)
+{
+    if (g->want[0])
+        g->din[0] = wf_linear_dx(1, g->dout, &g->in[1]);
+    if (g->want[1])
+        g->din[1] = wf_linear_dw(g->dout[0], g->in[0]);
+}
+
+static wf_status linear_reference(const wf_call *call, void *workspace)
+{
+    return wf_op_linear1.reference.run(call, workspace);
+}
+
+static double linear_flops(const wf_call *call)
+{
+    return wf_op_linear1.flops(call);
+}
+
+void wf_route(wf_tensor *logits, wf_tensor *bias, const wf_route_options *options,
+              wf_tensor **weights, wf_tensor **index)
+{
+    wf_call call = {.op = &wf_op_route,
+                    .n_in = bias ? 2 : 1,
+                    .in = {logits, bias},
+                    .n_out = 2,
+                    .attr = options,
+                    .attr_size = sizeof *options};
+
+    wf_dispatch(&call);
+    *weights = call.out[0];
+    *index = call.out[1];
+}
+
+static const char *route_spell(const wf_call *call, char *text)
+{
+    (void)text;
+    return call->n_in > 1 ? "...n!,n!->...n!,...n!" : "...n!->...n!,...n!";
+}
+
+static wf_status route_shape(const wf_call *call, int out, int *ndim, wf_dim *dims)
+{
+    const wf_route_options *o = call->attr;
+    const wf_tensor *x = call->in[0];
+    int64_t n = x->dim[x->ndim - 1].size;
+
+    (void)out;
+    if (o->k < 1 || o->k > n || o->k > WF_ROUTE_MOST || n > 1 << 24)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "route: %" PRId64 " of %" PRId64
+                       " experts; choose 1 to all of them, and at most %d",
+                       o->k, n, WF_ROUTE_MOST);
+    if (o->sigmoid && o->after)
+        return wf_fail(call->ctx, WF_EINVAL,
+                       "route: weights that are a softmax over the chosen experts are made of "
+                       "logits, not of sigmoids; set one of sigmoid and after");
+    *ndim = x->ndim;
+    for (int d = 0; d < x->ndim; d++)
+        dims[d] = x->dim[d];
+    dims[x->ndim - 1] = wf_dim_width(o->k);
+    return WF_OK;
+}
+
+wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert)
+{
+    const wf_tensor *x = call->in[0];
+    int64_t each = x->ndim > 1 ? wf_extent(x, 1, x->ndim - 1) : 1;
+
+    return wf_fail(call->ctx, WF_EINVAL,
+                   "route: the score of expert %" PRId64 " for row %" PRId64
+                   " of sequence %" PRId64 " is NaN, so no expert can be chosen: look for the "
+                   "op in front of it whose result is not finite (.anomaly finds it)",
+                   expert, each ? row % each : 0, x->start[0] + (each ? row / each : 0));
+}
+
+static void route_backward(wf_gradient *g)
+{
+    if (g->want[0] && g->dout[0]) {
+        const wf_route_options *o = g->attr;
+
+        g->din[0] =
+            wf_apply(&wf_op_route_grad, o, sizeof *o, 3, g->in[0], g->out[1], g->dout[0]);
+    }
+}
+
+static void route_softmax(const void *with, const double *x, double *y, int64_t n)
+{
+    double max = -INFINITY, sum = 0;
+
+    (void)with;
+    for (int64_t i = 0; i < n; i++)
+        max = x[i] > max ? x[i] : max;
+    for (int64_t i = 0; i < n; i++)
+        sum += wf_expd(x[i] - max);
+    for (int64_t i = 0; i < n; i++)
+        y[i] = wf_expd(x[i] - max) / sum;
+}
+
+static void route_sigmoid(const void *with, const double *x, double *y, int64_t n)
+{
+    (void)with;
+    for (int64_t i = 0; i < n; i++)
+        y[i] = 1 / (1 + wf_expd(-x[i]));
+}
+
+#define T           double
+#define ROUTER_LOOP static
+#include "kernels/router_rows_internal.h"
+#undef ROUTER_LOOP
+#undef T
+
+static int64_t row_width(const wf_tensor *t)
+{
+    return t->local[t->ndim - 1];
+}
+
+static size_t route_workspace(const wf_call *call)
+{
+    return (size_t)row_width(call->in[0]) * sizeof(double);
+}
+
+static wf_status route_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    const double *bias = call->n_in > 1 ? call->in[1]->data : NULL;
+    const wf_route_options *o = call->attr;
+    int64_t n = row_width(x), rows = wf_extent(x, 0, x->ndim - 1);
+
+    for (int64_t r = 0; r < rows; r++) {
+        const double *logits = (const double *)x->data + r * n;
+
+        for (int64_t e = 0; e < n; e++)
+            if (isnan(logits[e] + (bias ? bias[e] : 0)))
+                return wf_route_is_nan(call, r, e);
+        route_row(o, NULL, logits, bias, n, workspace, (double *)call->out[0]->data + r * o->k,
+                  (double *)call->out[1]->data + r * o->k);
+    }
+    return WF_OK;
+}
+
+static wf_status route_grad_reference(const wf_call *call, void *workspace)
+{
+    const wf_tensor *x = call->in[0];
+    const wf_route_options *o = call->attr;
+    int64_t n = row_width(x), rows = wf_extent(x, 0, x->ndim - 1);
+
+    for (int64_t r = 0; r < rows; r++)
+        route_grad_row(o, NULL, (const double *)x->data + r * n,
+                       (const double *)call->in[1]->data + r * o->k,
+                       (const double *)call->in[2]->data + r * o->k, n, workspace,
+                       (double *)call->out[0]->data + r * n);
+    return WF_OK;
+}
+
+const wf_op wf_op_linear1_fp32 = {WF_OP_ROW(linear1_fp32),
+                                  .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
+                                  .weights = WF_SAVE_IN(1),
+                                  .keep_fp32 = 1,
+                                  .reference = {.run = linear_reference},
+                                  .backward = linear_backward,
+                                  .flops = linear_flops};
+const wf_op wf_op_route = {WF_OP_ROW(route),
+                           .write_signature = route_spell,
+                           .save = WF_SAVE_IN(0) | WF_SAVE_OUT(1),
+                           .keep_fp32 = 3,
+                           .shape = route_shape,
+                           .reference = {.run = route_reference, .workspace = route_workspace},
+                           .backward = route_backward};
+const wf_op wf_op_route_grad = {
+    WF_OP_ROW(route_grad), .keep_fp32 = 1,
+    .reference = {.run = route_grad_reference, .workspace = route_workspace}};

@@ -1,0 +1,93 @@
+/* nn/layers/moe.c - a mixture of experts: router, experts, a shared one. */
+#include "nn/layers/moe.h"
+#include "kernels/ops.h"
+
+/* x behind "in" as the router takes it: its gradient is complete on each rank, that of experts
+   a part of a sum. */
+static wf_tensor *for_router(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
+{
+    wf_tensor *pair[] = {x, in};
+
+    wf_nn_at_many(m, "router", 2, pair);
+    return pair[1];
+}
+
+static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
+{
+    wf_nn_moe *m = (wf_nn_moe *)self;
+    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *y;
+
+    logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
+    wf_route(logits, NULL, &m->route, &weights, &index);
+    weights = wf_nn_at(m, "weights", weights);
+    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), in,
+                   weights, index);
+    y = wf_nn_at(m, "sum", y);
+    return m->shared ? wf_add(y, wf_nn_call(m->shared, x)) : y;
+}
+
+static const wf_nn_field fields[] = {
+    {"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
+    {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
+    {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
+    {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
+    {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
+    {NULL, 0, 0, 0}};
+
+static const wf_nn_type moe_type = {"moe", sizeof(wf_nn_moe),      fields, forward,
+                                    NULL,  "in router weights sum"};
+
+static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
+{
+    if (o->width < 1 || o->hidden < 1 || o->experts < 1 || o->shared < 0)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a mixture of width %lld with %lld experts of %lld features and %lld "
+                       "shared ones: each must be at least 1, the last 0",
+                       (long long)o->width, (long long)o->experts, (long long)o->hidden,
+                       (long long)o->shared);
+    if (o->route.k < 1 || o->route.k > o->experts || o->route.k > WF_ROUTE_MOST)
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
+            "all of them, and at most %d",
+            (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
+    if (o->route.sigmoid && o->route.after)
+        return wf_fail(ctx, WF_EINVAL,
+                       "a mixture whose weights are a softmax over the chosen experts' logits "
+                       "has no sigmoids; set one of route.sigmoid and route.after");
+    return wf_context_status(ctx);
+}
+
+/* A parameter [experts, a, b] that starts from normal numbers. */
+static wf_nn_parameter *matrices(wf_context *ctx, const wf_nn_moe_options *o, int64_t a,
+                                 int64_t b, float deviation)
+{
+    const wf_dim dims[] = {wf_dim_experts(o->experts), wf_dim_width(a), wf_dim_width(b)};
+    wf_nn_parameter *p = wf_nn_parameter_new(ctx, 3, dims, true);
+
+    wf_nn_init_normal(p, 0, deviation);
+    return p;
+}
+
+wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
+{
+    float deviation = o->deviation > 0 ? o->deviation : 0.02f;
+    float out = o->out_deviation > 0 ? o->out_deviation : deviation;
+    const wf_dim router[] = {wf_dim_width(o->experts), wf_dim_width(o->width)};
+    wf_nn_moe *m = check(ctx, o) == WF_OK ? wf_nn_new(ctx, &moe_type) : NULL;
+
+    if (!m)
+        return NULL;
+    m->route = o->route;
+    m->router = wf_nn_parameter_new(ctx, 2, router, true);
+    wf_nn_init_normal(m->router, 0, deviation);
+    m->gate = matrices(ctx, o, o->hidden, o->width, deviation);
+    m->up = matrices(ctx, o, o->hidden, o->width, deviation);
+    m->down = matrices(ctx, o, o->width, o->hidden, out);
+    if (o->shared)
+        m->shared = wf_nn_swiglu_mlp_new(ctx, &(wf_nn_mlp_options){.width = o->width,
+                                                                   .hidden = o->shared,
+                                                                   .deviation = deviation,
+                                                                   .out_deviation = out});
+    return m;
+}

@@ -1,0 +1,46 @@
+/* nn/layers/moe.h - a mixture of SwiGLU experts in the place of an MLP. */
+#ifndef WF_NN_LAYERS_MOE_H
+#define WF_NN_LAYERS_MOE_H
+
+#include "kernels/moe.h"
+#include "nn/layers/mlp.h"
+
+WF_BEGIN_DECLS
+
+/** wf_nn_moe_options - sizes, and what zeros mean. */
+typedef struct wf_nn_moe_options {
+    int64_t width;          /* the input's and the output's */
+    int64_t experts;        /* their number */
+    int64_t hidden;         /* features of each */
+    int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
+    wf_route_options route; /* the choice of experts */
+    float deviation, out_deviation; /* as in wf_nn_mlp_options */
+} wf_nn_moe_options;
+
+typedef struct wf_nn_moe {
+    wf_nn_module base;
+    wf_nn_parameter *router;           /* [experts, width] */
+    wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], the last of it turned */
+    wf_nn_mlp *shared;                 /* NULL: there is none */
+    wf_route_options route;
+} wf_nn_moe;
+
+/**
+ * wf_nn_moe_new - makes y = sum over the k chosen experts of weight * down(silu(gate(x)) *
+ * up(x)), and that of the shared expert, which is added last (Shazeer et al. 2017; Dai et al.
+ * 2024)
+ *
+ * No token is dropped. Expert parallel by WF_MOE_RULES: experts are split, tokens gathered, and
+ * the sum over experts is the tree of one rank. Every rank has the router whole.
+ *
+ * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
+ *         "weights" (of the chosen experts), "sum" (over experts)
+ * Owner:  its parent
+ * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not), WF_ENOMEM;
+ *         result is then NULL
+ */
+WF_API wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *options);
+
+WF_END_DECLS
+
+#endif
