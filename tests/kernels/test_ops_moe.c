@@ -141,8 +141,7 @@ static void readable(void)
     IS(weights, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F);
     wf_route(x, NULL, &(wf_route_options){.k = 3, .after = true}, &weights, &index);
     IS(index, 1, 2, 3, 0, 1, 2, 0, 2, 3);
-    x = rows_of(ctx, 1, 4,
-                (const float[]){3, 3, 5, 0}); /* of two equal ones the later one goes */
+    x = rows_of(ctx, 1, 4, (const float[]){3, 3, 5, 0}); /* the later one of two equals goes */
     wf_route(x, NULL, &(wf_route_options){.k = 2, .after = true}, &weights, &index);
     IS(index, 0, 2);
     x = rows_of(ctx, 1, 3, (const float[]){0, 0, 0});
