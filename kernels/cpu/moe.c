@@ -48,17 +48,22 @@ static size_t rows_bytes(const wf_moe_job *j, int64_t n, int64_t k, int pairs, i
     return most;
 }
 
-/* Returns what a gradient of weights needs that all tokens of all sequences make. */
+/* Returns what a gradient of weights needs: of sequences so long that blocks of the long
+   dimension are as long as they become, since a routing may fill any of them. */
 static size_t weights_bytes(const wf_moe_job *j, int64_t m, int64_t n)
 {
-    enum { SOME = 64 };
+    enum { SOME = 64, LONG = 1024 };
     wf_gemm_part parts[SOME];
     wf_gemm g = {.m = m, .n = n, .c_row = n, .bf16 = j->bf16, .parts = parts};
 
     g.n_parts = wf_least(SOME, j->s.chunks);
     for (int64_t i = 0; i < g.n_parts; i++)
-        parts[i] = (wf_gemm_part){
-            .a_row = 1, .a_k = m, .b_k = n, .b_col = 1, .k = j->s.each, .chunk = true};
+        parts[i] = (wf_gemm_part){.a_row = 1,
+                                  .a_k = m,
+                                  .b_k = n,
+                                  .b_col = 1,
+                                  .k = wf_least(LONG, j->s.tokens),
+                                  .chunk = true};
     return j->cpu->simd->gemm_workspace(&g, wf_thread_pool_size(j->cpu->pool));
 }
 

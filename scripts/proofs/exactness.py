@@ -27,7 +27,7 @@ which single sequences are added: dp 3 to 8, 10 and 12 with 1, 2, 3 and 4 micro-
 strategies that split and those that do not, groups of 2, 3 and 5 ranks, tp 1, 2 and 8, and some in a process of mpirun for each
 rank.
 
-exactness.py --moe [--quick] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, beside the
+exactness.py --moe [--quick] [--part K/N] - the same over mixtures of experts: routers, numbers of experts that ranks cut evenly or not, beside the
 choices of --strategies, on tp 1 to 8, dp 1 to 4 and pipelines.
 
 All of them run every family of models (training_runs.FAMILIES), with --quick, --any-dp and --pipeline in turn.
@@ -229,9 +229,10 @@ def compare_adapters(trainer, jobs, quick, part):
         print(f"{name:20}{count:5} equal runs")
 
 
-def compare_moe(trainer, jobs, quick):
+def compare_moe(trainer, jobs, quick, part):
     """Mixtures of experts and their layouts, against one rank."""
     runs = covering(MIXED, quick)
+    runs = runs[len(runs) * (part[0] - 1) // part[1]:len(runs) * part[0] // part[1]]
     compare_choices(
         trainer, jobs, runs,
         lambda run: ["--arch", "llama", "--n-kv-head", "3", "--ffn", "40", *DTYPES[run["dtype"]], *run["experts"].split()],
@@ -337,7 +338,7 @@ def main():
     parser.add_argument("--adapters", action="store_true", help="compare adapters")
     parser.add_argument("--moe", action="store_true", help="compare mixtures of experts")
     parser.add_argument("--any-dp", action="store_true", help="compare numbers of ranks that are no power of two")
-    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters: part K of N")
+    parser.add_argument("--part", type=part_of, default=(1, 1), metavar="K/N", help="of --adapters and --moe: part K of N")
     parser.add_argument("--gpt-train", type=pathlib.Path, default=ROOT / "build/apps/gpt_train",
                         help="default: build/apps/gpt_train")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=2, help="runs at a time")
@@ -357,7 +358,7 @@ def main():
                 compare_adapters(trainer, arguments.jobs, arguments.quick, arguments.part)
             elif arguments.moe:
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, MODEL, MIXED_STEPS)
-                compare_moe(trainer, arguments.jobs, arguments.quick)
+                compare_moe(trainer, arguments.jobs, arguments.quick, arguments.part)
             elif arguments.any_dp:
                 model = [word for i, word in enumerate(MODEL) if "--global-batch-size" not in MODEL[max(i - 1, 0):i + 1]]
                 trainer = Trainer(arguments.gpt_train.resolve(), folder, model, ADAPTED_STEPS)

@@ -143,6 +143,9 @@ static void readable(void)
     IS(weights, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F, 0.5F);
     wf_route(x, NULL, &(wf_route_options){.k = 3, .after = true}, &weights, &index);
     IS(index, 1, 2, 3, 0, 1, 2, 0, 2, 3);
+    x = rows_of(ctx, 1, 4, (const float[]){3, 3, 5, 0}); /* the later one of two equals goes */
+    wf_route(x, NULL, &(wf_route_options){.k = 2, .after = true}, &weights, &index);
+    IS(index, 0, 2);
     x = rows_of(ctx, 1, 3, (const float[]){0, 0, 0});
     bias = tensor_of(ctx, 1, (const wf_dim[]){wf_dim_width(3)}, (const float[]){0, 9, 8});
     wf_route(x, bias, &(wf_route_options){.k = 2, .sigmoid = true}, &weights, &index);
