@@ -11,6 +11,10 @@ WF_BEGIN_DECLS
  * without one there is nothing to read. Owner: the caller, fclose. Errors: NULL, in errno */
 WF_API FILE *wf_input_open(const char *path);
 
+/** wf_input_pointer - returns, of the first bytes of a file, what it is where it is the pointer
+ * that Git LFS leaves in place of a file, and how that comes; NULL: it is none */
+WF_API const char *wf_input_pointer(const void *begin, size_t bytes);
+
 WF_END_DECLS
 
 #endif

@@ -1,5 +1,6 @@
 /* nn/dataset/file_kind.c - see the header. */
 #include "nn/dataset/file_kind.h"
+#include "core/files/input.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -30,9 +31,6 @@ static const struct {
      "datasets.Dataset.from_file(FILE).to_json(..)"},
     {"SQLite format 3", 15, "is a database of SQLite: give its texts as .jsonl"},
     {"\x89HDF", 4, "is an HDF5 file: give its texts as .jsonl"},
-    {"version https://git-lfs", 23,
-     "is the pointer that Git LFS left in place of a file: git lfs pull brings the file "
-     "itself"},
     {"\x93NUMPY", 6, "is an array of NumPy: give token ids as .bin (docs/data.md)"},
 };
 
@@ -97,7 +95,9 @@ wf_dataset_file_kind wf_dataset_file_look(int fd, const char *name, const char *
                                     ? WF_DATASET_FILE_ROWS
                                     : WF_DATASET_FILE_TEXT;
 
-    *advice = NULL;
+    *advice = n > 0 ? wf_input_pointer(head, (size_t)n) : NULL;
+    if (*advice)
+        kind = WF_DATASET_FILE_OTHER;
     for (size_t i = 0; n > 0 && !*advice && i < sizeof known / sizeof *known; i++)
         if ((size_t)n >= known[i].bytes && memcmp(head, known[i].magic, known[i].bytes) == 0) {
             *advice = known[i].advice;

@@ -2,6 +2,7 @@
    no copy. */
 #include "nn/dataset/token_file.h"
 #include "nn/dataset/file_kind.h"
+#include "core/files/input.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -174,12 +175,16 @@ static wf_status open_bin(wf_token_file *file, const char *flag, wf_token_count 
 {
     int32_t header[LLMC_HEADER / 4] = {0};
     int64_t size;
+    ssize_t got;
 
     if (open_regular(file->name, flag, &file->descriptor, &size, error) != WF_OK)
         return error->code;
     if (idx >= 0)
         return open_megatron(file, idx, idx_name, size, error);
-    if (pread(file->descriptor, header, sizeof header, 0) == sizeof header)
+    got = pread(file->descriptor, header, sizeof header, 0);
+    if (got > 0 && wf_input_pointer(header, (size_t)got))
+        return open_text(file, size, error);
+    if (got == sizeof header)
         for (size_t k = 0; k < sizeof llmc_kinds / sizeof *llmc_kinds; k++)
             if (header[0] == llmc_kinds[k].magic)
                 return open_llmc(file, &llmc_kinds[k], header, size, error);

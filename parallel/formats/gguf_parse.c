@@ -1,6 +1,7 @@
 /* parallel/formats/gguf_parse.c - the header of a GGUF file, checked; see the internal
    header. */
 #include "parallel/formats/gguf_internal.h"
+#include "core/files/input.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -363,14 +364,15 @@ static bool check_tensors(reader *r, wf_par_gguf *g)
 
 static bool parse(reader *r, wf_par_gguf *g)
 {
-    const char *magic = take(r, 4);
+    const char *magic = take(r, 4), *pointer;
     uint32_t version;
     uint64_t tensors, keys;
 
     if (!magic)
         return false;
+    pointer = wf_input_pointer(magic, r->have);
     if (memcmp(magic, "GGUF", 4) != 0)
-        return wrong(r, WF_EDATA, "it is no GGUF file");
+        return wrong(r, WF_EDATA, "it %s", pointer ? pointer : "is no GGUF file");
     if (!take_u32(r, &version))
         return false;
     if (version != 2 && version != 3)

@@ -1,6 +1,7 @@
 /* parallel/formats/json.c - JSON from strangers; see the header. */
 #include "parallel/formats/json_internal.h"
 #include "core/files/checksum_internal.h"
+#include "core/files/input.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,7 +55,9 @@ wf_status wf_json_parse(json_t **object, const char *name, const char *text, siz
                         int depth, wf_error *error)
 {
     json_error_t why;
-    wf_status status = measure(name, text, bytes, depth, error);
+    const char *pointer = wf_input_pointer(text, bytes);
+    wf_status status = pointer ? wf_error_set(error, WF_EDATA, "%s %s", name, pointer)
+                               : measure(name, text, bytes, depth, error);
 
     *object = NULL;
     if (status != WF_OK)

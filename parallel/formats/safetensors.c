@@ -1,6 +1,7 @@
 /* parallel/formats/safetensors.c - headers of safetensors files; see the header. */
 #include "parallel/formats/safetensors_internal.h"
 #include "parallel/formats/json_internal.h"
+#include "core/files/input.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,6 +256,7 @@ wf_status wf_safetensors_read(wf_safetensors *h, const wf_file *file, wf_error *
 {
     source s = {.file = file->path, .error = error};
     unsigned char length[8];
+    char begin[32] = "";
     uint64_t n = 0;
     wf_status status;
     char *json;
@@ -265,9 +267,10 @@ wf_status wf_safetensors_read(wf_safetensors *h, const wf_file *file, wf_error *
     status = wf_file_read(file, length, sizeof length, 0, error);
     if (status != WF_OK)
         return status;
-    if (memcmp(length, "version ", sizeof length) == 0)
-        return wrong(&s, "it is the pointer that Git LFS left in place of it: git lfs pull "
-                         "brings the file itself");
+    if (memcmp(length, "version ", sizeof length) == 0 && file->bytes >= (int64_t)sizeof begin)
+        status = wf_file_read(file, begin, sizeof begin, 0, error);
+    if (status != WF_OK || wf_input_pointer(begin, sizeof begin))
+        return status != WF_OK ? status : wrong(&s, wf_input_pointer(begin, sizeof begin));
     for (int i = 7; i >= 0; i--)
         n = n << 8 | length[i];
     if (n > WF_SAFETENSORS_HEADER || n > (uint64_t)(file->bytes - 8))

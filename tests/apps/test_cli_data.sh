@@ -47,6 +47,13 @@ gzip -c a.txt >a.jsonl.gz
 refuse "a file of gzip" 2 "a.jsonl.gz is compressed by gzip: give what gzip -dc" --data a.jsonl.gz --steps 1
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n' >pointer.txt
 refuse "a pointer of Git LFS" 2 "pointer.txt is the pointer that Git LFS left.*git lfs pull" --data pointer.txt --steps 1
+# It has an even number of bytes: without a look at it they would be trained on as token ids.
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9999\n' >pointer.bin
+refuse "named as token ids" 2 "pointer.bin is the pointer that Git LFS left" --data pointer.bin --vocab-size 65536 --seq-len 4 --steps 1
+mkdir -p pointed
+cp pointer.txt pointed/config.json
+refuse "in place of a config" 3 "config.json is the pointer that Git LFS left" --data text.txt --init-from pointed --steps 1
+refuse "in place of a tokenizer" 3 "config.json is the pointer that Git LFS left" "${model[@]}" --data raw.bin --tokenizer pointed/config.json --sample 1 --steps 1
 printf 'PAR1 and so on' >a.parquet
 refuse "a file of columns" 2 "a.parquet is a Parquet file" --data a.parquet --steps 1
 run "ids of u16" "${model[@]}" --data raw.bin --steps 3 --log-jsonl raw.jsonl

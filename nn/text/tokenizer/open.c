@@ -1,5 +1,6 @@
 /* nn/text/tokenizer/open.c - which kind of file a path is, by its content. */
 #include "nn/text/tokenizer/load_internal.h"
+#include "core/files/input.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <dirent.h>
@@ -121,7 +122,9 @@ static wf_status load_file(wf_tok *t, const char *path, wf_error *error)
         status = wf_tok_file_read(beside, &text, &bytes, error);
         return status == WF_OK ? load_json(t, beside, text, bytes, error) : status;
     }
-    if (is_ranks(text))
+    if (wf_input_pointer(text, bytes))
+        status = wf_error_set(error, WF_EDATA, "%s %s", path, wf_input_pointer(text, bytes));
+    else if (is_ranks(text))
         status = wf_tok_load_tiktoken(t, path, text, bytes, error);
     else if (bytes > 2 && text[0] == '\n')
         status = wf_tok_load_sentencepiece(t, path, text, bytes, error);
