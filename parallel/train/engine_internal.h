@@ -1,13 +1,16 @@
 /*
- * parallel/train/engine_internal.h - the ways to run the parts of a step, a row each. step.c, evaluate.c and anomaly.c
- * know which part comes when; a row knows how it is run. Not installed.
+ * parallel/train/engine_internal.h - the ways to run the parts of a step, a row each. step.c,
+ * evaluate.c and anomaly.c know which part comes when; a row knows how it is run. Not
+ * installed.
  *
- *     eager    op by op, micro-step by micro-step; every rank has all of the model (eager_step.c)
- *     graph    the same captured once as two graphs of the device, which are run from then on (graph_step.c)
+ *     eager    op by op, micro-step by micro-step; every rank has all of the model
+ *              (eager_step.c)
+ *     graph    the same captured once as two graphs of the device, which are run from then on
+ *              (graph_step.c)
  *     stages   action by action, as the schedule of a pipeline says (parallel/stages/stages.c)
  *
- * A row comes to the trainer with what it is opened with: the last one with its pipeline, so that parallel/stages
- * includes parallel/train, and not the other way round.
+ * A row comes to the trainer with what it is opened with: the last one with its pipeline, so
+ * that parallel/stages includes parallel/train, and not the other way round.
  */
 #ifndef WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H
 #define WF_PARALLEL_TRAIN_ENGINE_INTERNAL_H
@@ -15,27 +18,31 @@
 #include "parallel/train/train_internal.h"
 
 struct wf_par_engine {
-    /* A schedule runs the micro-steps, with a loss of its own, so that none can be begun from outside. */
+    /* A schedule runs the micro-steps, with a loss of its own, so that none can be begun from
+       outside. */
     bool scheduled;
 
-    /* Makes what the engine needs beside a trainer's other parts, in t->own. Collective: over the world */
+    /* Makes what the engine needs beside a trainer's other parts, in t->own. Collective: over
+       the world */
     wf_status (*open)(wf_par_trainer *t);
 
     /* Runs all micro-steps of a step. Collective: over the mesh */
     wf_status (*forward_backward)(wf_par_trainer *t, const wf_par_data *data);
 
-    /* Sums over ranks and micro-steps: gradients to step.grad, and the mean loss, on all ranks, where it is not NULL.
-       Collective: over the mesh */
+    /* Sums over ranks and micro-steps: gradients to step.grad, and the mean loss, on all ranks,
+       where it is not NULL. Collective: over the mesh */
     wf_status (*reduce)(wf_par_trainer *t, float *mean);
 
-    /* Takes the mean of the metric, or with NULL of the loss, over one global batch, on all ranks. Collective: over the mesh */
+    /* Takes the mean of the metric, or with NULL of the loss, over one global batch, on all
+       ranks. Collective: over the mesh */
     wf_status (*evaluate)(wf_par_trainer *t, int64_t number, const wf_par_data *data,
                           wf_par_loss_function *metric, float *mean);
 
     /* Updates parameters with the gradients of step.grad. Collective: over the mesh */
     wf_status (*update)(wf_par_trainer *t, float lr, float scale);
 
-    /* Forgets what of a step is under way, after an error too, when other ranks may never come. NULL: nothing is */
+    /* Forgets what of a step is under way, after an error too, when other ranks may never come.
+       NULL: nothing is */
     void (*drop)(wf_par_trainer *t);
 
     /* Frees t->own, of an opening that failed in the middle too. */
@@ -70,7 +77,8 @@ wf_status wf_par_eager_evaluate(wf_par_trainer *t, int64_t number, const wf_par_
 wf_status wf_par_eager_update(wf_par_trainer *t, float lr, float scale);
 void wf_par_eager_close(wf_par_trainer *t);
 
-/* wf_par_eager_reduce up to what the host reads: gradients to step.grad; returns the sum of the losses, retained. */
+/* wf_par_eager_reduce up to what the host reads: gradients to step.grad; returns the sum of the
+   losses, retained. */
 wf_tensor *wf_par_eager_sums(wf_par_trainer *t);
 
 #endif

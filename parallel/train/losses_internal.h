@@ -1,9 +1,10 @@
 /*
- * parallel/train/losses_internal.h - from the losses of micro-steps to their mean over the global
- * batch. Not installed.
+ * parallel/train/losses_internal.h - from the losses of micro-steps to their mean over the
+ * global batch. Not installed.
  *
- * A loss [batch, ..] is summed, and each of its elements counts 1 / (elements of the global batch). A
- * scalar is a mean that the model has taken itself over a micro-step, and counts 1 / micro-steps.
+ * A loss [batch, ..] is summed, and each of its elements counts 1 / (elements of the global
+ * batch). A scalar is a mean that the model has taken itself over a micro-step, and counts 1 /
+ * micro-steps.
  */
 #ifndef WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
 #define WF_PARALLEL_TRAIN_LOSSES_INTERNAL_H
@@ -13,12 +14,14 @@
 wf_status wf_par_losses_open(wf_par_trainer *t);
 void wf_par_losses_close(wf_par_trainer *t);
 
-/* Keep the sum of the loss of micro-step k. WF_EINVAL (NULL), WF_ESHAPE (neither of the two). */
+/* Keep the sum of the loss of micro-step k. WF_EINVAL (NULL), WF_ESHAPE (neither of the
+   two). */
 wf_status wf_par_losses_put(wf_par_trainer *t, const wf_par_batch *batch, int64_t k,
                             wf_tensor *loss);
 
-/* Returns the sum over all, retained, on every rank that has losses, and forgets those of the micro-steps; NULL on ranks
-   that were given none, as those of a pipeline's first stages. Collective: over the former */
+/* Returns the sum over all, retained, on every rank that has losses, and forgets those of the
+   micro-steps; NULL on ranks that were given none, as those of a pipeline's first stages.
+   Collective: over the former */
 wf_tensor *wf_par_losses_total(wf_par_trainer *t);
 
 /* Forget what was put. */

@@ -34,7 +34,8 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const 
 WF_API wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                                const wf_nn_optimizer *optimizer, uint64_t *digest);
 
-/** wf_par_tensor_digest - the digest of a parameter (kind 0) or of what is kept of it (wf_nn_kept_words). */
+/** wf_par_tensor_digest - the digest of a parameter (kind 0) or of what is kept of it
+ * (wf_nn_kept_words). */
 enum { WF_PAR_KINDS = 1 + WF_NN_KEPT };
 typedef struct wf_par_tensor_digest {
     const char *path; /* the parameter's own */

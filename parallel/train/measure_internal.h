@@ -1,10 +1,12 @@
-/* parallel/train/measure_internal.h - what files that measure a trainer's tensors share. Not installed. */
+/* parallel/train/measure_internal.h - what files that measure a trainer's tensors share. Not
+   installed. */
 #ifndef WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
 #define WF_PARALLEL_TRAIN_MEASURE_INTERNAL_H
 
 #include "parallel/train/measure.h"
 
-/* wf_par_norm, in whose message a number goes along: *beside becomes its sum over the ranks, mod 2^64. */
+/* wf_par_norm, in whose message a number goes along: *beside becomes its sum over the ranks,
+   mod 2^64. */
 wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                              wf_tensor *const *tensor, uint64_t *beside, double *norm);
 
@@ -12,7 +14,8 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
 wf_tensor *wf_par_kept(const wf_nn_parameter *parameter, const wf_nn_optimizer *optimizer,
                        int64_t i, int kind);
 
-/* The digest of the part of a tensor that is here, taken where it lies; 0 of one that is fake. */
+/* The digest of the part of a tensor that is here, taken where it lies; 0 of one that is
+   fake. */
 uint64_t wf_par_digest_held(const wf_tensor *t, const char *path, uint32_t kind);
 
 #endif

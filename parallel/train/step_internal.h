@@ -10,8 +10,8 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part);
 /* options.loss, or WF_EINVAL where it is NULL. */
 wf_par_loss_function *wf_par_loss_of(wf_par_trainer *t);
 
-/* Warns once of parameters that no use of the step has reached, and refuses a step that reaches none; for engines whose ranks have
-   all of the model. */
+/* Warns once of parameters that no use of the step has reached, and refuses a step that reaches
+   none; for engines whose ranks have all of the model. */
 wf_status wf_par_check_unused(wf_par_trainer *t);
 
 /* Refuses a bound of the gradients' norm that is negative or not finite. */
@@ -25,10 +25,12 @@ wf_status wf_par_micro_step(wf_par_trainer *t, const wf_par_data *data,
 wf_status wf_par_run_micro_steps(wf_par_trainer *t, const wf_par_data *data,
                                  const wf_par_batch *given);
 
-/* Ends the action of a schedule that is under way, for traces, the flight recorder and what counts a model's work. */
+/* Ends the action of a schedule that is under way, for traces, the flight recorder and what
+   counts a model's work. */
 void wf_par_action_end(const wf_par_trainer *t);
 
-/* The gradient of a loss, of what ops compute in: what tensors are weighted with is not rounded. */
+/* The gradient of a loss, of what ops compute in: what tensors are weighted with is not
+   rounded. */
 wf_tensor *wf_par_seed_of(const wf_par_trainer *t, wf_tensor *loss);
 
 /* Forget what the step holds, with nobody else: what is under way between ranks stays so. */

@@ -1,6 +1,6 @@
 /*
- * parallel/train/train_internal.h - a trainer, and the step that it is in: what the files here and parallel/stages
- * share.
+ * parallel/train/train_internal.h - a trainer, and the step that it is in: what the files here
+ * and parallel/stages share.
  */
 #ifndef WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
 #define WF_PARALLEL_TRAIN_TRAIN_INTERNAL_H
@@ -43,9 +43,9 @@ typedef struct wf_par_step_state {
     struct {
         const char *name; /* the action of a schedule that runs; NULL: none */
         int stage;
-        int64_t
-            order; /* its position among those of its micro-batch on all ranks: forward goes up the
-                          stages, backward comes down, gradients of weights are last */
+        /* its position among those of its micro-batch on all ranks: forward goes up the stages,
+           backward comes down, gradients of weights are last */
+        int64_t order;
     } action;
 } wf_par_step_state;
 
@@ -62,8 +62,10 @@ typedef struct wf_par_alike {
 typedef struct wf_par_committed {
     int64_t step; /* 0: none yet; or where it went on from */
     float lr, scale;
-    bool
-        under_way; /* the next one has begun: what is updated and what is not, nobody can tell */
+    bool skip;       /* the step was skipped, and has no update */
+    int64_t skipped; /* steps that were, until then */
+    /* the next one has begun: what is updated and what is not, nobody can tell */
+    bool under_way;
 } wf_par_committed;
 
 typedef struct wf_par_engine wf_par_engine;
@@ -76,8 +78,8 @@ struct wf_par_trainer {
     int64_t count, micros;
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
     int64_t sequences; /* what such ranks have among them in a step */
-    /* the same, where each is a term of the step's sums of its own, since a micro-step's are no node of the tree, or fewer
-       than ranks; else 0 */
+    /* the same, where each is a term of the step's sums of its own, since a micro-step's are no
+       node of the tree, or fewer than ranks; else 0 */
     int64_t per_sequence;
     wf_nn_parameter **parameter;
     int64_t held; /* parameters whose tensors are retained, so that they stay real */
@@ -94,7 +96,17 @@ struct wf_par_trainer {
     void *own;                   /* what it needs beside all this; NULL: nothing */
 };
 
-/* The trainer has been given the state after `steps` steps. */
-void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps);
+/* The trainer has been given the state after `steps` steps, of which `skipped` were. */
+void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped);
+
+/* Ends a step: the next one may begin. */
+wf_status wf_par_step_end(wf_par_trainer *trainer);
+
+/* Returns true where the options say that a step is skipped, and says why. */
+bool wf_par_skips(const wf_par_trainer *trainer, float loss, double norm, char *why,
+                  size_t size);
+
+/* Returns true where loss and norm are finite, or nothing of the batch counts. */
+bool wf_par_is_finite(const wf_par_trainer *trainer, float loss, double norm);
 
 #endif

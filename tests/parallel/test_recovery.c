@@ -1,7 +1,8 @@
 /*
  * tests/parallel/test_recovery.c - a run that loses a rank goes on with what the others hold
- * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with the digest of a run that
- * lost none. Without a buddy, what only that rank had is missed, and named.
+ * (parallel/recovery/snapshot.h): on another mesh, wherever in a step the rank was lost, with
+ * the digest of a run that lost none. Without a buddy, what only that rank had is missed, and
+ * named.
  */
 #include "mesh/comm/collective.h"
 #include "parallel/recovery/snapshot.h"
@@ -63,7 +64,10 @@ static wf_status failing_step(part *p, wf_par_trainer *trainer, const wf_par_dat
         return lose(p);
     GOOD(wf_par_clip(trainer, d->t.options.clip, &norm));
     if (d->when == AFTER || (d->when == HALF && p->rank->index % 2))
-        GOOD(wf_par_optimizer_step(trainer, wf_nn_schedule_at(&d->t.options.schedule, FAILS)));
+        GOOD(d->t.options.skip.loss_above > 0
+                 ? wf_par_skip_step(trainer, "the drill's loss")
+                 : wf_par_optimizer_step(trainer,
+                                         wf_nn_schedule_at(&d->t.options.schedule, FAILS)));
     GOOD(meet(p)); /* nobody is lost while another is still in its norm */
     if (mine)
         return lose(p);
@@ -211,7 +215,8 @@ static uint64_t uninterrupted(training t)
     return t.digest;
 }
 
-/* Every moment, and every rank or the first and last (for ThreadSanitizer one of them in turn); from one mesh to another. */
+/* Every moment, and every rank or the first and last (for ThreadSanitizer one of them in turn);
+   from one mesh to another. */
 static void survives(const training *t, const wf_par_options *first,
                      const wf_par_options *second)
 {
@@ -284,6 +289,8 @@ static void other_updates(void)
     survives(&t, &shards, &two_shards);
     t.options.optimizer.method = WF_NN_LION8BIT;
     t.options.optimizer.ema = 0.9f;
+    survives(&t, &shards, &two_shards);
+    t.options.skip.loss_above = 1; /* each step */
     survives(&t, &shards, &two_shards);
     t = new_drill(WF_PAR_REDUNDANCY_BUDDY);
     t.frozen = "block.0.mlp";
