@@ -349,24 +349,6 @@ bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
     return o->row->captured && !o->row->matrix;
 }
 
-static const struct {
-    const char *suffix, *words;
-} kept[1 + WF_NN_KEPT] = {{"", "value"},
-                          {"m", "first moment"},
-                          {"v", "second moment"},
-                          {"s", "third state"},
-                          {"ema", "moving average"}};
-
-const char *wf_nn_kept_suffix(int kind)
-{
-    return kept[kind].suffix;
-}
-
-const char *wf_nn_kept_words(int kind)
-{
-    return kept[kind].words;
-}
-
 double wf_nn_optimizer_least_bytes(const wf_nn_optimizer_options *o)
 {
     const wf_nn_method_row *row = wf_nn_method_row_of(o->method);
