@@ -52,6 +52,18 @@ static wf_status spend(const wf_call *call)
     return WF_OK;
 }
 
+/* Returns the bytes that a call reads and writes at least, on this rank. */
+static int64_t bytes_of_call(const wf_call *call)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < call->n_in; i++)
+        bytes += call->in[i] ? wf_tensor_bytes(call->in[i]) : 0;
+    for (int o = 0; o < call->n_out; o++)
+        bytes += call->out[o] ? wf_tensor_bytes(call->out[o]) : 0;
+    return (int64_t)bytes;
+}
+
 static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *workspace)
 {
     wf_trace *trace = call->ctx->trace;
@@ -61,11 +73,14 @@ static wf_status run_traced(const wf_call *call, const wf_kernel *kernel, void *
     if (status == WF_OK)
         status = spend(call);
     if (trace)
-        wf_trace_add(trace, &(wf_trace_event){.kind = WF_TRACE_OP,
-                                              .name = call->op->name,
-                                              .place = call->ctx->failure.path,
-                                              .start = start,
-                                              .end = wf_trace_now()});
+        wf_trace_add(trace,
+                     &(wf_trace_event){.kind = WF_TRACE_OP,
+                                       .name = call->op->name,
+                                       .place = call->ctx->failure.path,
+                                       .bytes = bytes_of_call(call),
+                                       .flops = call->op->flops ? call->op->flops(call) : 0,
+                                       .start = start,
+                                       .end = wf_trace_now()});
     return status;
 }
 

@@ -26,7 +26,8 @@ typedef struct wf_trace_event {
     const char *name;  /* the op's, the phase's, the transfer's */
     const char *place; /* the module of an op, the group of a transfer; NULL: none */
     int64_t start, end;
-    int64_t bytes;    /* transfers: received by this rank */
+    int64_t bytes;    /* transfers: received by this rank; ops: of all operands and results */
+    double flops;     /* ops that declare theirs (wf_op.flops); else 0 */
     uint64_t message; /* waits for messages: its number, equal at both ends; else 0 */
     int64_t begun;    /* the time at which this rank had begun that message */
 } wf_trace_event;

@@ -70,6 +70,7 @@ static const char *const deciding[] = {
     "eps",
     "val_fraction",
     "clip_grad",
+    "skip_steps",
     "dtype",
     "compute",
     "fp32_residual_connection",

@@ -100,6 +100,7 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 wf_par_train_options app_setup_training(const app_options *o)
 {
     const wf_par_field documents[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(o->seq_len);
+    wf_error read = {WF_OK, ""};
     wf_par_train_options t = {
         .global_batch = o->global_batch_size,
         .micro_batch = o->micro_batch_size,
@@ -119,6 +120,8 @@ wf_par_train_options app_setup_training(const app_options *o)
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 
+    if (o->skip_steps) /* it was read before */
+        wf_par_skip_read(o->skip_steps, &t.skip, &read);
     if (app_options_masks_documents(o))
         memcpy(t.field, documents, sizeof t.field);
     return t;

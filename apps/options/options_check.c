@@ -225,6 +225,13 @@ static wf_status check_batch(app_options *o, wf_error *error)
     return WF_OK;
 }
 
+static wf_status check_skipping(app_options *o, wf_error *error)
+{
+    wf_par_skip skip;
+
+    return o->skip_steps ? wf_par_skip_read(o->skip_steps, &skip, error) : WF_OK;
+}
+
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
     if (o->eval_requests && (!o->eval_interval || (o->val_fraction <= 0 && !o->val_data.count)))
@@ -365,6 +372,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_batch,
         app_options_check_schedule,
         check_evaluation,
+        check_skipping,
         check_sample,
         check_unread,
         check_transport,

@@ -74,3 +74,21 @@ char *wf_nn_method_names(char *text, size_t size)
     pthread_mutex_unlock(&lock);
     return text;
 }
+
+static const struct {
+    const char *suffix, *words;
+} kept[1 + WF_NN_KEPT] = {{"", "value"},
+                          {"m", "first moment"},
+                          {"v", "second moment"},
+                          {"s", "third state"},
+                          {"ema", "moving average"}};
+
+const char *wf_nn_kept_suffix(int kind)
+{
+    return kept[kind].suffix;
+}
+
+const char *wf_nn_kept_words(int kind)
+{
+    return kept[kind].words;
+}

@@ -13,7 +13,7 @@ struct wf_nn_optimizer {
     wf_context *ctx;
     wf_nn_optimizer_options options;
     const wf_nn_method_row *row;
-    int64_t count, steps, began;
+    int64_t count, steps, skipped, began;
     wf_nn_parameter *const *parameter;
     wf_tensor *(*state)[WF_NN_KEPT];
     wf_nn_group *group;
@@ -297,11 +297,12 @@ wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf
     return update_with(o, i, t, o->state[i], grad);
 }
 
-/* e = e + (1 - ema) (t - e); the first step's is a copy. */
+/* e = e + (1 - ema) (t - e); that of the first update is a copy. */
 static wf_status average(const wf_nn_optimizer *o, wf_tensor *t, wf_tensor *e)
 {
-    const wf_update u = {
-        .lr = o->steps == 1 ? 1 : 1 - o->options.ema, .weight_decay = 1, .grad_scale = -1};
+    const wf_update u = {.lr = o->steps - o->skipped == 1 ? 1 : 1 - o->options.ema,
+                         .weight_decay = 1,
+                         .grad_scale = -1};
 
     return t && e ? wf_sgd(e, t, t, &u) : wf_context_status(o->ctx);
 }
@@ -348,24 +349,6 @@ bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
     return o->row->captured && !o->row->matrix;
 }
 
-static const struct {
-    const char *suffix, *words;
-} kept[1 + WF_NN_KEPT] = {{"", "value"},
-                          {"m", "first moment"},
-                          {"v", "second moment"},
-                          {"s", "third state"},
-                          {"ema", "moving average"}};
-
-const char *wf_nn_kept_suffix(int kind)
-{
-    return kept[kind].suffix;
-}
-
-const char *wf_nn_kept_words(int kind)
-{
-    return kept[kind].words;
-}
-
 double wf_nn_optimizer_least_bytes(const wf_nn_optimizer_options *o)
 {
     const wf_nn_method_row *row = wf_nn_method_row_of(o->method);
@@ -378,9 +361,21 @@ double wf_nn_optimizer_least_bytes(const wf_nn_optimizer_options *o)
     return (row && row->matrix && matrix < all ? matrix : all) + (o->ema > 0 ? 4 : 0);
 }
 
-void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps)
+void wf_nn_optimizer_skip(wf_nn_optimizer *o)
+{
+    o->steps++;
+    o->skipped++;
+}
+
+int64_t wf_nn_optimizer_skipped(const wf_nn_optimizer *o)
+{
+    return o->skipped;
+}
+
+void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps, int64_t skipped)
 {
     o->steps = o->began = steps;
+    o->skipped = skipped;
 }
 
 int64_t wf_nn_optimizer_began(const wf_nn_optimizer *o)

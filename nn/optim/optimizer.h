@@ -136,9 +136,15 @@ WF_API const char *wf_nn_kept_words(int kind);
 WF_API wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *optimizer, int64_t i,
                                          int which);
 
-/** wf_nn_optimizer_resume - sets the number of completed steps, for the bias correction;
- * wf_nn_optimizer_began - returns it, 0 where the optimizer was not resumed. */
-WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps);
+/** wf_nn_optimizer_skip - counts a step that updates nothing, for bias correction alike;
+ * wf_nn_optimizer_skipped - returns how many were counted so. */
+WF_API void wf_nn_optimizer_skip(wf_nn_optimizer *optimizer);
+WF_API int64_t wf_nn_optimizer_skipped(const wf_nn_optimizer *optimizer);
+
+/** wf_nn_optimizer_resume - sets the number of completed steps, for the bias correction, and
+ * how many of them were skipped; wf_nn_optimizer_began - returns the first, 0 where the
+ * optimizer was not resumed. */
+WF_API void wf_nn_optimizer_resume(wf_nn_optimizer *optimizer, int64_t steps, int64_t skipped);
 WF_API int64_t wf_nn_optimizer_began(const wf_nn_optimizer *optimizer);
 
 WF_END_DECLS

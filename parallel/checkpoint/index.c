@@ -259,11 +259,14 @@ static wf_status parse_kind(const wf_json_source *s, wf_index *index)
 
 static wf_status parse_numbers(const wf_json_source *s, wf_index *index)
 {
+    const int64_t none = 0;
     const char *strategy;
     wf_status status = parse_kind(s, index);
 
     if (status == WF_OK)
         status = wf_json_int(s, "step", 0, most_steps, NULL, &index->step);
+    if (status == WF_OK)
+        status = wf_json_int(s, "skipped", 0, index->step, &none, &index->skipped);
     if (status == WF_OK)
         status = wf_json_int(s, "sequences", 0, most_bytes, NULL, &index->sequences);
     if (status == WF_OK)

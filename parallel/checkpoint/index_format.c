@@ -86,21 +86,24 @@ static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
 
 static json_t *describe(const wf_index *index)
 {
-    json_t *options = json_object(), *tensors = json_array();
+    json_t *options = json_object(), *tensors = json_array(), *object;
 
     for (int64_t i = 0; i < index->option_count; i++)
         json_object_set_new(options, index->option[2 * i],
                             json_string(index->option[2 * i + 1]));
     for (int64_t i = 0; i < index->count; i++)
         json_array_append_new(tensors, describe_tensor(index, &index->tensor[i]));
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:s, s:o, s:o, s:o}",
-                     "format", index->mesh.nested ? WF_INDEX_FORMAT_NESTED : WF_INDEX_FORMAT,
-                     "checksum", zeros, "kind", wf_index_kind_name(index->kind), "step",
-                     (json_int_t)index->step, "sequences", (json_int_t)index->sequences,
-                     "digest", number_text(index->digest), "files", (json_int_t)index->files,
-                     "bytes", (json_int_t)index->bytes, "files_checksum",
-                     number_text(index->files_checksum), "strategy", index->strategy, "mesh",
-                     describe_mesh(&index->mesh), "options", options, "tensors", tensors);
+    object = json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:s, s:o, s:o, s:o}",
+                       "format", index->mesh.nested ? WF_INDEX_FORMAT_NESTED : WF_INDEX_FORMAT,
+                       "checksum", zeros, "kind", wf_index_kind_name(index->kind), "step",
+                       (json_int_t)index->step, "sequences", (json_int_t)index->sequences,
+                       "digest", number_text(index->digest), "files", (json_int_t)index->files,
+                       "bytes", (json_int_t)index->bytes, "files_checksum",
+                       number_text(index->files_checksum), "strategy", index->strategy, "mesh",
+                       describe_mesh(&index->mesh), "options", options, "tensors", tensors);
+    if (index->skipped)
+        json_object_set_new(object, "skipped", json_integer(index->skipped));
+    return object;
 }
 
 /* Returns true where the object is complete: jansson drops entries that it has no memory

@@ -39,7 +39,7 @@ typedef struct wf_services {
         fit_nodes;
     double exit_minutes, ema;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir, *lr_schedule;
+        *elastic_text, *redundancy, *recovery_dir, *lr_schedule, *skip_steps;
     bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
         schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];

@@ -26,6 +26,8 @@ void wf_services_list_training(wf_services *s, wf_flag *flags, int *n, int most)
          "STEP,RATE"},
         {"lr-decay-steps", WF_FLAG_COUNT, &t->schedule.decay, 0, 1e12, NULL, NULL,
          "N last steps of wsd, over which the rate falls; 0: a tenth of all"},
+        {"skip-steps", WF_FLAG_TEXT, &s->skip_steps, 0, 0, NULL, NULL,
+         "nonfinite,loss>X steps that change no parameter, and are reported"},
         {"param-groups", WF_FLAG_TEXT, &t->optimizer.groups, 0, 0, NULL, NULL,
          "PATTERN:lr=X,wd=Y;.. rates and weight decays of parameters by path"},
         {"ema", WF_FLAG_REAL, &s->ema, 0, 1, NULL, NULL,
@@ -45,6 +47,8 @@ wf_status wf_services_take_training(wf_services *s, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "--ema %g: it is below 1, and 0 for none",
                             s->ema);
     t->optimizer.ema = (float)s->ema;
+    if (s->skip_steps && wf_par_skip_read(s->skip_steps, &t->skip, error) != WF_OK)
+        return error->code;
     if (!s->lr_schedule)
         return WF_OK;
     if (wf_nn_schedule_read(s->lr_schedule, &t->schedule, error) != WF_OK)

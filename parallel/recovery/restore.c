@@ -83,14 +83,19 @@ static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
     wf_error error = {WF_OK, ""};
     int64_t i;
 
-    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1);
+    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1, k->last.skipped - k->last.skip);
     wf_nn_optimizer_begin(t->optimizer, k->last.lr, k->last.scale);
     while ((i = atomic_fetch_add(&k->next_pending, 1)) < k->count) {
         wf_kept *kept = &k->kept[i];
 
-        if (kept->state == KEPT_PENDING && kept->step == k->last.step - 1 &&
-            finish(t, kept) != WF_OK)
+        if (kept->state != KEPT_PENDING || kept->step != k->last.step - 1)
+            continue;
+        if (k->last.skip) { /* there was no update */
+            kept->step++;
+            kept->state = KEPT_SETTLED;
+        } else if (finish(t, kept) != WF_OK) {
             break;
+        }
     }
     if (wf_context_status(t->par->ctx) != WF_OK)
         error = *wf_context_error(t->par->ctx);
@@ -218,6 +223,6 @@ wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t
     }
     if (error.code != WF_OK && wf_context_status(ctx) == WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
-    wf_par_trainer_restored(t, k->last.step);
+    wf_par_trainer_restored(t, k->last.step, k->last.skipped);
     return wf_context_status(ctx);
 }

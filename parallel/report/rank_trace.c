@@ -1,8 +1,12 @@
 /* parallel/report/rank_trace.c - see the header. */
 #include "parallel/report/rank_trace.h"
+#include "parallel/report/profile.h"
 #include <stdlib.h>
 
-enum { TRACE_EVENTS = 1 << 17 }; /* a rank keeps so many */
+enum {
+    TRACE_EVENTS = 1 << 17, /* a rank keeps so many */
+    DEAREST = 20            /* ops of a profile */
+};
 
 /* The rows of ranks in other processes come to rank 0, which has the file. */
 static wf_status collect_rows(wf_rank_trace *t, const int64_t *here, wf_error *error)
@@ -63,12 +67,22 @@ wf_status wf_rank_trace_close(wf_rank_trace *t)
     wf_error error = {WF_OK, ""};
     wf_trace *trace = t->trace;
     bool well = wf_context_status(ctx) == WF_OK;
+    const wf_profile_sums *sums = NULL;
 
     t->trace = NULL;
     if (trace && hand_in_rows(t, trace, well, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
+    if (trace && wf_context_status(ctx) == WF_OK) {
+        const wf_profile_sums mine = wf_profile_sum(trace, t->spent);
+
+        sums = wf_mesh_gather(wf_par_mesh(t->par), &mine, sizeof mine);
+    }
     if (trace && t->out && wf_context_status(ctx) == WF_OK) {
         wf_timeline_summary(t->out, trace);
+        if (wf_profile_print(t->out, trace, t->spent, 0, DEAREST, &error) != WF_OK)
+            wf_fail(ctx, error.code, "%s", error.text);
+        if (sums)
+            wf_profile_print_ranks(t->out, sums, t->rank->size);
         fprintf(t->out, "  (of rank %d, in steps %lld to %lld; %lld events found no room)\n",
                 t->rank->index, (long long)t->first, (long long)t->last,
                 (long long)wf_trace_lost(trace));
@@ -96,12 +110,16 @@ wf_status wf_rank_trace_step(wf_rank_trace *t, wf_par_trainer *trainer, int64_t 
                              const wf_par_data *data, wf_par_step *result)
 {
     wf_status status;
+    int64_t begin;
 
     if (t->trace && step >= t->first)
         wf_mesh_trace(wf_par_mesh(t->par), t->trace);
+    begin = wf_trace_now();
     status = wf_par_train_step(trainer, step, data, result);
-    if (t->trace)
+    if (t->trace) {
         wf_mesh_trace(wf_par_mesh(t->par), NULL);
+        t->spent += step >= t->first ? wf_trace_now() - begin : 0;
+    }
     if (status == WF_OK && step == t->last)
         status = wf_rank_trace_close(t);
     return status;

@@ -17,6 +17,7 @@ typedef struct wf_rank_trace {
     FILE *out;             /* for this rank's summary; NULL: none */
     wf_trace *trace;       /* NULL: none is kept, or it is written already */
     int64_t zero;          /* the common time 0 of all ranks */
+    int64_t spent;         /* nanoseconds of traced steps */
 } wf_rank_trace;
 
 /** wf_rank_trace_open - begins to count from rank 0's clock. Collective over the world. Errors:

@@ -182,6 +182,11 @@ static wf_status check_modes(const wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
 
+    if (!(o->skip.loss_above >= 0))
+        return wf_fail(
+            t->par->ctx, WF_EINVAL,
+            "steps are skipped whose loss is above %g: it is above 0, or 0 for never",
+            (double)o->skip.loss_above);
     if ((unsigned)o->redundancy > WF_PAR_REDUNDANCY_BUDDY)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "redundancy %d is none of wf_par_redundancy, 0 to %d",
@@ -310,6 +315,11 @@ int64_t wf_par_trainer_steps(const wf_par_trainer *t)
     return t ? t->committed.step : 0;
 }
 
+int64_t wf_par_trainer_skipped(const wf_par_trainer *t)
+{
+    return t ? t->committed.skipped : 0;
+}
+
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
     return t ? wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest) : WF_EINVAL;
@@ -323,10 +333,10 @@ wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list,
              : WF_EINVAL;
 }
 
-void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps)
+void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped)
 {
-    wf_nn_optimizer_resume(t->optimizer, steps);
-    t->committed = (wf_par_committed){.step = steps};
+    wf_nn_optimizer_resume(t->optimizer, steps, skipped);
+    t->committed = (wf_par_committed){.step = steps, .skipped = skipped};
     t->mirrored = false;
 }
 

@@ -95,6 +95,8 @@ static void put_training(walk *w, const wf_par_train_options *o)
     for (int i = 0; i < WF_PAR_FIELDS && o->field[i].name; i++)
         put_field(w, &o->field[i], i);
     put(w, "clip", (double)o->clip);
+    put(w, "skip.nonfinite", o->skip.nonfinite);
+    put(w, "skip.loss_above", (double)o->skip.loss_above);
     put_text(w, "optimizer.method", row ? row->name : "unknown");
     put(w, "optimizer.beta1", (double)optimizer->beta1);
     put(w, "optimizer.beta2", (double)optimizer->beta2);
