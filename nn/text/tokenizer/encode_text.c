@@ -1,4 +1,5 @@
-/* nn/text/tokenizer/encode_text.c - a text, or a file of it, as ids in one call; see tokenizer.h. */
+/* nn/text/tokenizer/encode_text.c - a text, or a file of it, as ids in one call; see
+   tokenizer.h. */
 #include "nn/text/tokenizer/tokenizer.h"
 #include "core/files/input.h"
 #include <errno.h>
