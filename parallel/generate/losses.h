@@ -28,9 +28,9 @@ WF_API int64_t wf_gen_windows_end(const wf_gen_windows *w, int64_t window);
 typedef struct wf_gen_losses_options {
     wf_rank *rank;
     wf_par *par;
-    wf_nn_gpt
-        *model; /* materialised; data-parallel ranks have copies, which share out the windows */
-    int64_t copies; /* of the model */
+    /* materialised; data-parallel ranks have copies, which share out the windows */
+    wf_nn_gpt *model;
+    int64_t copies; /* copies of the model among the ranks */
     wf_gen_windows windows;
     const int32_t *ids;     /* [windows.tokens] */
     const int32_t *counted; /* [windows.tokens], 1 or 0; NULL: all count */

@@ -32,7 +32,7 @@ typedef struct sums {
 } sums;
 
 typedef struct calibration {
-    wf_par_job job; /* that of the ranks */
+    wf_par_job job; /* trained by the ranks */
     sums found;
 } calibration;
 
@@ -185,7 +185,8 @@ static wf_status measure_links(const wf_rank *rank, sums *found, wf_error *error
             &(wf_collective){.kind = WF_ALL_GATHER, .n_buffers = 1, .buffers = &large}, LARGE,
             &many, error) == WF_OK) {
         found->latency = few / 2 / steps;
-        many -= found->latency * steps;
+        if (many > found->latency * steps) /* else something else ran meanwhile */
+            many -= found->latency * steps;
         found->bandwidth = 4.0 * LARGE_FLOATS * (double)(n - 1) / (double)n / many;
     }
     free(memory);
