@@ -2,7 +2,7 @@
 #include "apps/options/options.h"
 #include "apps/gpt_eval/perplexity.h"
 #include "parallel/formats/json_number.h"
-#include "parallel/gather.h"
+#include "parallel/generate/losses.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,132 +19,33 @@ typedef struct job {
     wf_gen_model source;
     wf_tok *tokenizer;
     app_perplexity_data data;
-    app_windows windows;
+    wf_gen_windows windows;
     float *
         loss; /* [tokens], of each token that counts: written by the rank that has its window */
 } job;
 
-/* A batch of windows, begun with the window's tokens; -1 is a target that does not count. */
-static void fill(const job *j, int64_t first, int64_t count, int32_t *tokens, int32_t *targets)
+static void show(void *arg, int64_t done, int64_t windows)
 {
-    const app_windows *w = &j->windows;
-    const app_perplexity_data *d = &j->data;
-
-    for (int64_t i = 0; i < count; i++) {
-        int64_t begin = app_windows_begin(w, first + i), end = app_windows_end(w, first + i);
-
-        for (int64_t t = 0; t < w->length; t++) {
-            int64_t at = (first + i) * w->stride + t;
-            bool counts =
-                at + 1 >= begin && at + 1 < end && (!d->counted || d->counted[at + 1]);
-
-            tokens[i * w->length + t] = at < d->tokens ? d->ids[at] : 0;
-            targets[i * w->length + t] = counts ? d->ids[at + 1] : -1;
-        }
-    }
-}
-
-/* Takes the losses to the places of their tokens. */
-static void take(const job *j, int64_t first, int64_t count, const int32_t *targets,
-                 const float *loss)
-{
-    const app_windows *w = &j->windows;
-
-    for (int64_t i = 0; i < count; i++)
-        for (int64_t t = 0; t < w->length; t++)
-            if (targets[i * w->length + t] >= 0)
-                j->loss[(first + i) * w->stride + t + 1] = loss[i * w->length + t];
-}
-
-static wf_tensor *tensor_of(wf_context *ctx, int64_t batch, int64_t length, const int32_t *ids)
-{
-    const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(length)};
-    wf_tensor *t = wf_tensor_new(ctx, WF_I32, 2, dims, NULL, WF_MEMORY_ACTIVATION);
-    wf_host_data view;
-    int32_t *to = t ? wf_data_write(t, false, &view) : NULL;
-
-    for (int64_t i = 0; to && i < batch * length; i++)
-        to[i] = ids[i];
-    if (t)
-        wf_data_close(&view);
-    return t;
-}
-
-static void run_batch(const job *j, wf_par *par, wf_nn_gpt *model, int64_t first, int64_t count,
-                      int32_t *ids, float *loss, bool keeps)
-{
-    const app_windows *w = &j->windows;
-    wf_context *ctx = wf_par_context(par);
-    wf_dtype storage = wf_context_storage(ctx, wf_par_dtype(par)); /* as in training */
-    int32_t *targets = ids + count * w->length;
-    wf_tensor *t;
-
-    fill(j, first, count, ids, targets);
-    wf_scope_open(ctx);
-    t = wf_nn_gpt_loss(model, tensor_of(ctx, count, w->length, ids),
-                       tensor_of(ctx, count, w->length, targets), 1);
-    t = wf_whole(t);
-    if (t && keeps) {
-        wf_data_get(t, 0, count * w->length, loss);
-        take(j, first, count, targets, loss);
-    }
-    wf_scope_close(ctx);
-    wf_context_storage(ctx, storage);
-}
-
-static void show(const job *j, int64_t done)
-{
+    (void)arg;
     if (isatty(STDERR_FILENO))
-        fprintf(stderr, "\r%lld of %lld windows%s", (long long)done,
-                (long long)j->windows.count, done < j->windows.count ? "" : "\n");
+        fprintf(stderr, "\r%lld of %lld windows%s", (long long)done, (long long)windows,
+                done < windows ? "" : "\n");
 }
 
-/* An wf_par_gather_take: the losses of the windows that a copy of the model has had. */
-static void take_losses(void *arg, wf_par *par, int from, const char *data, size_t bytes)
-{
-    const job *j = arg;
-    const app_windows *w = &j->windows;
-    const int64_t batch = j->q->batch, copies = j->q->run.dp;
-
-    (void)par;
-    for (int64_t i = 0; i < w->count && bytes; i++) {
-        int64_t begin = app_windows_begin(w, i), end = app_windows_end(w, i);
-
-        if (i / batch % copies == from / j->q->run.tp && begin < end)
-            memcpy(j->loss + begin, (const float *)data + begin,
-                   (size_t)(end - begin) * sizeof(float));
-    }
-}
-
-/* The batches of windows go around the copies of the model. */
 static void run_windows(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
 {
     job *j = arg;
-    const app_windows *w = &j->windows;
-    wf_context *ctx = wf_par_context(par);
-    int64_t batch = j->q->batch, copies = j->q->run.dp, room = batch * w->length;
-    int32_t *ids = malloc(2 * (size_t)room * sizeof *ids);
-    float *loss = malloc((size_t)room * sizeof *loss);
-    bool keeps = rank->index % (int)j->q->run.tp == 0;
 
-    if (!ids || !loss)
-        wf_fail(ctx, WF_ENOMEM, "no memory for %lld windows", (long long)batch);
-    wf_context_training(ctx, false);
-    for (int64_t i = wf_par_dp_rank(par) * batch;
-         i < w->count && wf_context_status(ctx) == WF_OK; i += copies * batch) {
-        int64_t count = w->count - i < batch ? w->count - i : batch;
-
-        run_batch(j, par, model, i, count, ids, loss, keeps);
-        if (rank->index == 0)
-            show(j, i + copies * batch < w->count ? i + count : w->count);
-    }
-    if (wf_par_gather_needed(rank) && wf_context_status(ctx) == WF_OK)
-        wf_par_gather(
-            rank, par, j->loss,
-            keeps && wf_par_gather_from(rank) ? (size_t)j->data.tokens * sizeof *j->loss : 0,
-            take_losses, j);
-    free(ids);
-    free(loss);
+    wf_gen_losses(&(wf_gen_losses_options){.rank = rank,
+                                           .par = par,
+                                           .model = model,
+                                           .copies = j->q->run.dp,
+                                           .windows = j->windows,
+                                           .ids = j->data.ids,
+                                           .counted = j->data.counted,
+                                           .batch = j->q->batch,
+                                           .progress = show},
+                  j->loss);
 }
 
 static wf_status eval_rank(wf_rank *rank, void *arg)
@@ -217,7 +118,7 @@ static wf_status choose_windows(job *j, app_perplexity_request *q, wf_error *err
                             "--stride %lld is more than --seq-length %lld, and tokens between "
                             "windows would not count",
                             (long long)q->stride, (long long)q->seq_length);
-    j->windows = app_windows_of(j->data.tokens, q->seq_length, q->stride);
+    j->windows = wf_gen_windows_of(j->data.tokens, q->seq_length, q->stride);
     j->loss = calloc((size_t)j->data.tokens, sizeof *j->loss);
     return j->loss ? WF_OK
                    : wf_error_set(error, WF_ENOMEM, "no memory for the losses of %lld tokens",

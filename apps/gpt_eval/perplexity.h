@@ -27,20 +27,6 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                                    wf_error *error);
 void app_perplexity_data_free(app_perplexity_data *data);
 
-/*
- * Window w has tokens w x stride .. + seq_length - 1, which foretell those behind them; of these the ones count that no
- * window before has had. So each token but the first counts once, with at least seq_length - stride tokens before it, or all.
- */
-typedef struct app_windows {
-    int64_t tokens, length, stride, count;
-} app_windows;
-
-app_windows app_windows_of(int64_t tokens, int64_t length, int64_t stride);
-
-/* The first target of a window, and the one behind its last, as places in the text. */
-int64_t app_windows_begin(const app_windows *w, int64_t window);
-int64_t app_windows_end(const app_windows *w, int64_t window);
-
 /* Evaluate, and print what came out. */
 wf_status app_perplexity(app_perplexity_request *request, wf_error *error);
 

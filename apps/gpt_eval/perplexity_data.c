@@ -123,26 +123,3 @@ void app_perplexity_data_free(app_perplexity_data *d)
     free(d->ids);
     free(d->counted);
 }
-
-app_windows app_windows_of(int64_t tokens, int64_t length, int64_t stride)
-{
-    app_windows w = {tokens, length, stride, 1};
-
-    if (w.length > tokens - 1)
-        w.length = tokens - 1;
-    if (tokens - 1 > w.length)
-        w.count += (tokens - 1 - w.length + stride - 1) / stride;
-    return w;
-}
-
-int64_t app_windows_begin(const app_windows *w, int64_t window)
-{
-    return window ? (window - 1) * w->stride + w->length + 1 : 1;
-}
-
-int64_t app_windows_end(const app_windows *w, int64_t window)
-{
-    int64_t end = window * w->stride + w->length + 1;
-
-    return end < w->tokens ? end : w->tokens;
-}

@@ -41,7 +41,4 @@ wf_status app_job_open_data(const app_options *options, wf_dataset **data, wf_er
 /* Returns how many batches an evaluation has; 0: there is none. */
 int64_t app_job_evaluations(const app_options *options, const wf_dataset *data);
 
-/* A part of it as the trainer's steps read it; the job stays where it is. */
-wf_par_data app_job_data(const app_train_job *job, wf_dataset_part part);
-
 #endif

@@ -108,8 +108,8 @@ static void describe_job(app_launch *l)
     t->model = make_model;
     t->arg = l;
     if (l->job->data) { /* else there are no steps, or the launch is to fail */
-        t->data = app_job_data(l->job, WF_DATASET_TRAIN);
-        t->eval_data = app_job_data(l->job, WF_DATASET_VALIDATION);
+        t->data = wf_par_dataset(l->job->data, WF_DATASET_TRAIN);
+        t->eval_data = wf_par_dataset(l->job->data, WF_DATASET_VALIDATION);
         t->eval_batches = app_job_evaluations(o, l->job->data);
     }
     t->begin = NULL;

@@ -1,6 +1,7 @@
 /* apps/options/options_mesh.c - rules of the mesh: how many ranks there are, and which flags
    belong to a pipeline. */
 #include "apps/options/options_table.h"
+#include "parallel/plan/request.h"
 #include <string.h>
 
 typedef struct text {
@@ -28,10 +29,12 @@ int64_t app_options_idle(const app_options *o)
 
 bool app_options_pipelined(const app_options *o)
 {
-    return o->pp > 1 ||
-           strcmp(o->pp_schedule, app_option_rows[APP_OPTION_pp_schedule].standard) ||
-           o->pp_virtual > 1 || strcmp(o->pp_split, "auto") || o->pp_resident ||
-           !strcmp(o->recompute, "stage");
+    const wf_par_pipeline_options stages = {.schedule = o->pp_schedule,
+                                            .stages_per_rank = (int)o->pp_virtual,
+                                            .split = o->pp_split,
+                                            .resident = (int)o->pp_resident};
+
+    return wf_plan_pipelined(o->pp, &stages, o->recompute);
 }
 
 /* "--tp 2 x --dp 4", behind "--pp 2 x " where there is a pipeline. */

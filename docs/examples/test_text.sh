@@ -35,6 +35,8 @@ echo '{"steps": 6, "eval_interval": 0}' >config.json
 [ "$(run --config config.json | grep -c '^step')" = 6 ] || fail "the config is not taken"
 run --nosuch 1 2>error && fail "a flag that is none is taken"
 grep -q -- '--nosuch is no flag' error || fail "another error"
+run --a nosuch.txt 2>error && fail "a file that is not there is taken"
+grep -q 'nosuch.txt: No such file' error || fail "another error of a file"
 echo '{"nosuch": 3}' >config.json
 run --config config.json 2>error && fail "a key that is no flag is taken"
 grep -q '"nosuch" is no flag' error || fail "another error of a config"

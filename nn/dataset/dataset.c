@@ -214,6 +214,11 @@ wf_status wf_dataset_documents(const wf_dataset *data, wf_dataset_part part, int
     return read_each(data, part, batch, first, count, lay_out_one, begin, positions, error);
 }
 
+bool wf_dataset_masks_documents(const wf_dataset *data)
+{
+    return data->options.documents;
+}
+
 bool wf_dataset_has_documents(const wf_dataset *data)
 {
     bool tells = true;

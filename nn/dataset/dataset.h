@@ -105,6 +105,9 @@ WF_API wf_status wf_dataset_read(const wf_dataset *data, wf_dataset_part part, i
                                  int64_t first, int64_t count, int32_t *tokens,
                                  int32_t *targets, wf_error *error);
 
+/** wf_dataset_masks_documents - returns options.documents. */
+WF_API bool wf_dataset_masks_documents(const wf_dataset *data);
+
 /** wf_dataset_has_documents - returns true where all files have the bounds of documents. */
 WF_API bool wf_dataset_has_documents(const wf_dataset *data);
 

@@ -99,6 +99,11 @@ WF_API int64_t wf_megatron_writer_documents(const wf_megatron_writer *writer);
 WF_API wf_status wf_megatron_writer_finish(wf_megatron_writer *writer, wf_megatron_writer *mask,
                                            wf_error *error);
 
+/** wf_megatron_write - writes a pair of files with one document. Errors: those of opening,
+ * adding and finishing */
+WF_API wf_status wf_megatron_write(const char *prefix, int64_t vocabulary, const int32_t *ids,
+                                   int64_t count, wf_error *error);
+
 /** wf_megatron_writer_discard - removes what was written, and frees the writer; NULL is
  * allowed. */
 WF_API void wf_megatron_writer_discard(wf_megatron_writer *writer);

@@ -76,6 +76,17 @@ WF_API wf_status wf_gen_run(wf_gen_engine *e, const wf_gen_options *o,
                             const wf_gen_prompt *prompts, int64_t count, int64_t first,
                             int64_t step, const wf_gen_events *events);
 
+/**
+ * wf_gen_continue - continues one prompt by a model that is not trained meanwhile (no dropout)
+ *
+ * @param engine   its par, model, positions; slots are 1
+ * @param o        its tokenizer encodes the prompt; size 0: all ids of that
+ * @param text     owner: the caller, wf_gen_text_free, also after errors
+ * Collective over the mesh: every rank has the text. Errors: in the context
+ */
+WF_API wf_status wf_gen_continue(const wf_gen_engine_options *engine, const wf_gen_options *o,
+                                 const char *prompt, wf_gen_text *text);
+
 WF_END_DECLS
 
 #endif

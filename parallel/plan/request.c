@@ -241,17 +241,12 @@ static void give_mesh(const wf_plan_request *r, wf_plan_job *made)
     o->threads = (int)r->threads_per_rank;
 }
 
-/* Returns whether a schedule runs the steps: over several ranks, or where one rank has stages,
-   a schedule or a cut of its own. */
-static bool is_pipelined(const wf_plan_request *r)
+bool wf_plan_pipelined(int64_t pp, const wf_par_pipeline_options *stages, const char *recompute)
 {
-    const wf_par_pipeline_options *base = r->job.pipeline;
-
-    if (!base)
-        return false;
-    return r->pp > 1 || strcmp(r->pp_schedule, WF_PIPE_SCHEDULE) != 0 || r->pp_virtual > 1 ||
-           (base->split && strcmp(base->split, "auto") != 0) || base->resident ||
-           strcmp(r->recompute, "stage") == 0 || !r->job.train.loss;
+    return pp > 1 || (stages->schedule && strcmp(stages->schedule, WF_PIPE_SCHEDULE) != 0) ||
+           stages->stages_per_rank > 1 ||
+           (stages->split && strcmp(stages->split, "auto") != 0) || stages->resident ||
+           strcmp(recompute, "stage") == 0;
 }
 
 const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *made)
@@ -267,13 +262,14 @@ const wf_par_job *wf_plan_request_job(const wf_plan_request *r, wf_plan_job *mad
         (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, r->optimizer);
     made->job.async_save = r->async_save;
     made->job.pipeline = NULL;
-    if (!is_pipelined(r))
+    if (!r->job.pipeline)
         return &made->job;
     made->pipeline = *r->job.pipeline;
     made->pipeline.schedule = r->pp_schedule;
     made->pipeline.stages_per_rank = (int)r->pp_virtual;
     made->pipeline.recompute = stages;
-    made->job.pipeline = &made->pipeline;
+    if (wf_plan_pipelined(r->pp, &made->pipeline, r->recompute) || !r->job.train.loss)
+        made->job.pipeline = &made->pipeline;
     return &made->job;
 }
 

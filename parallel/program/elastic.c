@@ -1,7 +1,7 @@
 /* parallel/program/elastic.c - a program's launches, on meshes for the ranks that there are;
    see services_internal.h. */
 #include "mesh/transport/launcher.h"
-#include "parallel/plan/plan.h"
+#include "parallel/plan/request.h"
 #include "parallel/program/services_internal.h"
 #include "parallel/recovery/elastic_files.h"
 #include "parallel/recovery/signal_requests.h"
@@ -79,44 +79,36 @@ typedef struct shrinking {
     wf_services_shape *shape; /* the one that was tried last */
 } shrinking;
 
-/* Returns whether the numbers of the run stay what they are, and it fits where there is a
-   limit. */
-static bool serves(const wf_services_shape *shape)
+/* Returns whether the numbers of the run stay what they are, and it fits where there is a limit. */
+static bool serves(const wf_plan_request *r)
 {
-    wf_services_launch l;
-    wf_error error = {WF_OK, ""};
-    wf_plan plan;
+    size_t most = r->job.mesh.memory_limit;
+    wf_plan run;
 
-    wf_services_shaped(shape, &l);
-    return wf_plan_step(&l.job, 0, NULL, &plan, &error) == WF_OK &&
-           (!*plan.inexact || l.job.mesh.exact_off) &&
-           (!l.job.mesh.memory_limit || plan.report.memory.peak <= l.job.mesh.memory_limit);
+    return wf_plan_request_serves(r, &run) && (!most || run.report.memory.peak <= most);
 }
 
 /* Tries micro-batches of one sequence as well, with which any number of ranks has the numbers
    of one. */
 static bool shape_serves(void *arg, const wf_elastic_shape *shape)
 {
-    static const wf_par_accumulate ways[] = {WF_PAR_REDUCED, WF_PAR_GROUP};
     const shrinking *s = arg;
     wf_services_shape *p = s->shape;
+    wf_services_launch l;
+    wf_plan_request r;
 
     *p = *s->asked;
     p->dp = (int)shape->dp;
     p->dp_replicate = (int)shape->dp_replicate;
     p->micro_batch = shape->micro_batch;
-    if (serves(p))
-        return true;
-    p->micro_batch = 1;
-    if (p->accumulate != WF_PAR_AUTO)
-        return serves(p);
-    for (int i = 0; i < 2; i++) {
-        p->accumulate = ways[i];
-        p->accumulate_group = 1;
-        if (serves(p))
-            return true;
-    }
-    return false;
+    wf_services_shaped(p, &l);
+    wf_plan_request_of(&l.job, &r);
+    if (!serves(&r) && !wf_plan_choose_single(&r, serves))
+        return false;
+    p->micro_batch = r.micro_batch_size;
+    p->accumulate = (wf_par_accumulate)wf_plan_word_value(WF_SETTING_accumulate, r.accumulate);
+    p->accumulate_group = wf_plan_group(r.accumulate);
+    return true;
 }
 
 static wf_status shrink(void *shape, int64_t ranks, wf_error *error)

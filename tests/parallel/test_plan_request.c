@@ -1,5 +1,5 @@
-/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and
-   settings as words. */
+/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and settings as words. */
+#include "parallel/plan/calibrate.h"
 #include "parallel/plan/search_internal.h"
 #include "tests/harness.h"
 #include "tests/parallel/gpt_request.h"
@@ -128,6 +128,35 @@ static void list_of_layouts(void)
     wf_plan_list_free(&list);
 }
 
+/* Figures of this machine are those of a device that computes; a search takes them as it does a file's. */
+static void figures(void)
+{
+    gpt_request made;
+    wf_plan_request *r = gpt_request_make("llama", 2, 64, 32, 4, &made);
+    wf_error error = {WF_OK, ""};
+    wf_sim_machine m = {.devices = 0};
+
+    CU_ASSERT_EQUAL(wf_plan_calibrate(&r->job, &m, &error), WF_OK);
+    if (error.code != WF_OK)
+        printf("\n    %s", error.text);
+    CU_ASSERT(m.devices > 0 && m.rate[WF_F32] > 0 && m.bandwidth > 0);
+    CU_ASSERT(m.products > 0 && m.products <= 1 && m.attention > 0 && m.attention <= 1);
+    CU_ASSERT(m.inside.bandwidth > 0 && m.inside.latency >= 0 && m.launch >= 0);
+    CU_ASSERT_PTR_NOT_NULL(strstr(m.name, "this machine"));
+}
+
+/* One rank has stages where anything of them is its own. */
+static void which_pipelined(void)
+{
+    CU_ASSERT(!wf_plan_pipelined(1, &(wf_par_pipeline_options){.split = "auto"}, "none"));
+    CU_ASSERT(wf_plan_pipelined(2, &(wf_par_pipeline_options){.split = "auto"}, "none"));
+    CU_ASSERT(wf_plan_pipelined(1, &(wf_par_pipeline_options){.split = "1,2"}, "none"));
+    CU_ASSERT(wf_plan_pipelined(1, &(wf_par_pipeline_options){.stages_per_rank = 2}, "none"));
+    CU_ASSERT(wf_plan_pipelined(1, &(wf_par_pipeline_options){.schedule = "zb-v"}, "none"));
+    CU_ASSERT(wf_plan_pipelined(1, &(wf_par_pipeline_options){.resident = 2}, "none"));
+    CU_ASSERT(wf_plan_pipelined(1, &(wf_par_pipeline_options){.resident = 0}, "stage"));
+}
+
 int main(void)
 {
     static const wf_test tests[] = {
@@ -135,6 +164,8 @@ int main(void)
         {"axes that split the batch", which_split},
         {"settings as words", words},
         {"a search gives back layouts", list_of_layouts},
+        {"figures of this machine", figures},
+        {"which requests have stages", which_pipelined},
         {NULL, NULL},
     };
 

@@ -107,6 +107,16 @@ enum {
 WF_API wf_status wf_tok_encode(wf_tok_encoder *encoder, const char *text, size_t bytes,
                                int flags, wf_tok_ids *ids, wf_error *error);
 
+/** wf_tok_encode_text - appends the ids of one text, with an encoder of its own. Errors: as of
+ * wf_tok_encode */
+WF_API wf_status wf_tok_encode_text(const wf_tok *tokenizer, const char *text, size_t bytes,
+                                    int flags, wf_tok_ids *ids, wf_error *error);
+
+/** wf_tok_encode_file - appends the ids of all text of a file. Errors: WF_EIO (path and
+ * reason), as of wf_tok_encode */
+WF_API wf_status wf_tok_encode_file(const wf_tok *tokenizer, const char *path, int flags,
+                                    wf_tok_ids *ids, wf_error *error);
+
 /**
  * wf_tok_cut - finds the last position where a long text may be cut so that its parts, encoded
  * one by one, have its ids

@@ -44,6 +44,16 @@ wf_tensor *wf_par_gpt_head_loss(wf_nn_module *model, wf_tensor *x, const wf_par_
                                wf_par_batch_weight(batch, targets));
 }
 
+wf_nn_module *wf_par_gpt_make(wf_par *par, void *config)
+{
+    wf_nn_gpt *model = wf_nn_gpt_new(wf_par_context(par), config);
+
+    if (!model)
+        return NULL;
+    wf_par_plan(par, &model->base, wf_par_gpt_plan);
+    return &model->base;
+}
+
 wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens)
 {
     const wf_nn_gpt_config c = wf_nn_gpt_complete(config);
