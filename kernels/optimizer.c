@@ -4,11 +4,13 @@
  *     adamw   m = beta1 m + (1 - beta1) g,  v = beta2 v + (1 - beta2) g^2
  *             p = p - lr (m bias1 / (sqrt(v bias2) + eps) + weight_decay p)
  *     sgd     m = beta1 m + g + weight_decay p,  p = p - lr m
+ *     update_elements   a function of the user's, of a run of elements at a time
  *
  * with g = grad_scale * gradient. Where beta1 is 0, sgd neither reads nor writes m. The CPU's
  * kernels are in kernels/cpu/optimizer.c.
  */
 #include "kernels/op_table_internal.h"
+#include "kernels/shared_internal.h"
 #include <math.h>
 
 wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_tensor *v,
@@ -36,6 +38,26 @@ wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m, const wf_updat
                     .attr = update,
                     .attr_size = sizeof *update};
 
+    return wf_dispatch(&call);
+}
+
+wf_status wf_update_elements(wf_tensor *param, wf_tensor *grad, int states,
+                             wf_tensor *const *state, wf_update_run *run,
+                             const wf_update *update)
+{
+    const wf_update_attr attr = {.update = *update, .run = run, .states = states};
+    wf_call call = {.op = &wf_op_update_elements,
+                    .n_in = 2 + WF_UPDATE_STATES,
+                    .in = {param, grad},
+                    .attr = &attr,
+                    .attr_size = sizeof attr};
+
+    if (param && (states < 0 || states > WF_UPDATE_STATES))
+        return wf_fail(param->ctx, WF_EINVAL,
+                       "update_elements with %d states: a parameter has 0 to %d", states,
+                       WF_UPDATE_STATES);
+    for (int k = 0; k < WF_UPDATE_STATES; k++) /* the places of others are not looked at */
+        call.in[2 + k] = k < states ? state[k] : grad;
     return wf_dispatch(&call);
 }
 
@@ -77,7 +99,35 @@ static wf_status sgd_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* The function is of floats, which doubles are rounded to for it. */
+static wf_status elements_reference(const wf_call *call, void *workspace)
+{
+    const wf_update_attr *attr = call->attr;
+    const double *grad = call->in[1]->data;
+    double *p = call->in[0]->data;
+    int64_t n = wf_tensor_local_count(call->in[0]);
+
+    (void)workspace;
+    for (int64_t i = 0; i < n; i++) {
+        float x = (float)p[i], g = (float)grad[i] * attr->update.grad_scale;
+        float value[WF_UPDATE_STATES], *state[WF_UPDATE_STATES] = {NULL};
+
+        for (int k = 0; k < attr->states; k++) {
+            value[k] = (float)((double *)call->in[2 + k]->data)[i];
+            state[k] = &value[k];
+        }
+        attr->run(&attr->update, 1, &x, &g, state);
+        for (int k = 0; k < attr->states; k++)
+            ((double *)call->in[2 + k]->data)[i] = (double)value[k];
+        p[i] = (double)x;
+    }
+    return WF_OK;
+}
+
 const wf_op wf_op_adamw = {WF_OP_ROW(adamw), .writes = WF_IN(2) | WF_IN(3),
                            .reference = {.run = adamw_reference}};
 const wf_op wf_op_sgd = {WF_OP_ROW(sgd), .writes = WF_IN(2),
                          .reference = {.run = sgd_reference}};
+const wf_op wf_op_update_elements = {WF_OP_ROW(update_elements),
+                                     .writes = WF_IN(2) | WF_IN(3) | WF_IN(4),
+                                     .reference = {.run = elements_reference}};

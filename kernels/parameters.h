@@ -54,6 +54,8 @@ WF_API wf_status wf_init_elements(wf_tensor *t, wf_init_run *run, const float ar
 WF_API wf_status wf_init_whole(wf_tensor *t, wf_init_all *all, const float arg[WF_INIT_ARGS],
                                uint64_t stream);
 
+enum { WF_UPDATE_OWN = 4, WF_UPDATE_STATES = 3 };
+
 typedef struct wf_update {
     float lr, beta1, beta2, eps, weight_decay;
     float bias1, bias2; /* 1 / (1 - beta^t) */
@@ -61,7 +63,21 @@ typedef struct wf_update {
     /* lr, bias1, bias2 and grad_scale are those of the training step: a captured graph takes
        them from wf_now (kernels/now.h) whenever it runs */
     bool of_step;
+    int64_t step;             /* 1, 2, ..: of wf_update_elements */
+    float own[WF_UPDATE_OWN]; /* numbers of an optimizer of one's own */
 } wf_update;
+
+/**
+ * wf_update_run - updates elements of a parameter and of its states, each alone: the bounds of
+ * runs depend on the layout and on threads
+ *
+ * @param u      the step's numbers
+ * @param p      [n] the parameter, in place
+ * @param g      [n] its gradient, times u->grad_scale
+ * @param state  [WF_UPDATE_STATES][n], in place; NULL after the last one
+ */
+typedef void wf_update_run(const wf_update *u, int64_t n, float *p, const float *g,
+                           float *const *state);
 
 /**
  * wf_adamw - makes one step of AdamW (Loshchilov & Hutter 2019) on param, m and v, in place:
@@ -86,6 +102,23 @@ WF_API wf_status wf_adamw(wf_tensor *param, wf_tensor *grad, wf_tensor *m, wf_te
                           const wf_update *update);
 WF_API wf_status wf_sgd(wf_tensor *param, wf_tensor *grad, wf_tensor *m,
                         const wf_update *update);
+
+/**
+ * wf_update_elements - makes one step of an optimizer of one's own, in place, by a function of
+ * elements
+ *
+ * On the CPU by all threads of the rank; on a GPU on the host, to which what it reads is copied
+ * and from which what it writes comes back.
+ *
+ * @param states  those there are, 0 to WF_UPDATE_STATES
+ * @param state   [states] each like param, or on the CPU a matrix in 8 bits, which is widened,
+ *                updated and stored again
+ * Layout:        all alike, any but partial
+ * Errors:        WF_EINVAL: more states than there may be
+ */
+WF_API wf_status wf_update_elements(wf_tensor *param, wf_tensor *grad, int states,
+                                    wf_tensor *const *state, wf_update_run *run,
+                                    const wf_update *update);
 
 WF_END_DECLS
 

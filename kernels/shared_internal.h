@@ -105,6 +105,13 @@ static inline wf_init_site wf_init_site_of(const wf_init_attr *attr)
     return site;
 }
 
+/* An optimizer of one's own: `states` of the operands behind the gradient are states. */
+typedef struct wf_update_attr {
+    wf_update update;
+    wf_update_run *run;
+    int states;
+} wf_update_attr;
+
 /*
  * wf_global_index - index of local element e in the whole, both counted over the dims [from,
  * ndim) alone. *run: as many elements from e on are neighbours in the whole too.

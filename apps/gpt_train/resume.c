@@ -53,12 +53,17 @@ static const char *const deciding[] = {
     "lr",
     "min_lr",
     "warmup_steps",
+    "lr_schedule",
+    "lr_decay_steps",
+    "param_groups",
+    "ema",
     "beta1",
     "beta2",
     "weight_decay",
     "eps",
     "val_fraction",
     "clip_grad",
+    "skip_steps",
     "dtype",
     "compute",
     "fp32_residual_connection",
@@ -218,7 +223,7 @@ void app_resume_tell(const app_options *options, const wf_par_checkpoint *checkp
 static wf_status explain(const wf_par_checkpoint *c, const char *key, const char *mine,
                          const char *saved, wf_error *error)
 {
-    static const char *const keys[] = {"optimizer", "freeze", "param_dtype"};
+    static const char *const keys[] = {"optimizer", "freeze", "param_dtype", "ema"};
     size_t used = strlen(error->text);
     char flag[64];
 
@@ -243,8 +248,8 @@ typedef struct shapes {
     const wf_par_checkpoint *checkpoint;
 } shapes;
 
-/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is compared
-   with the tensors before anything of it is made. */
+/* What is built of a size that a checkpoint speaks of can be larger than any machine: it is
+   compared with the tensors before anything of it is made. */
 static wf_status compare_shapes(wf_rank *rank, void *arg)
 {
     const shapes *s = arg;

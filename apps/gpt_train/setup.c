@@ -100,6 +100,7 @@ wf_nn_gpt *app_setup_model(const app_options *o, wf_context *ctx)
 wf_par_train_options app_setup_training(const app_options *o)
 {
     const wf_par_field documents[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(o->seq_len);
+    wf_error read = {WF_OK, ""};
     wf_par_train_options t = {
         .global_batch = o->global_batch_size,
         .micro_batch = o->micro_batch_size,
@@ -110,16 +111,17 @@ wf_par_train_options app_setup_training(const app_options *o)
                       .beta1 = (float)o->beta1,
                       .beta2 = (float)o->beta2,
                       .eps = (float)o->eps,
-                      .weight_decay = (float)o->weight_decay},
-        .schedule = {.lr = o->lr,
-                     .min_lr = o->min_lr,
-                     .warmup = o->warmup_steps,
-                     .steps = o->steps},
+                      .weight_decay = (float)o->weight_decay,
+                      .groups = o->param_groups,
+                      .ema = (float)o->ema},
+        .schedule = o->schedule,
         .redundancy = strcmp(o->redundancy, "buddy") == 0 ? WF_PAR_REDUNDANCY_BUDDY
                                                           : WF_PAR_REDUNDANCY_NONE,
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 
+    if (o->skip_steps) /* it was read before */
+        wf_par_skip_read(o->skip_steps, &t.skip, &read);
     if (app_options_masks_documents(o))
         memcpy(t.field, documents, sizeof t.field);
     return t;

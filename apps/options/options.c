@@ -158,4 +158,5 @@ void app_options_free(app_options *options)
 {
     for (int i = 0; i < APP_OPTION_COUNT; i++)
         app_option_clear(options, &app_option_rows[i]);
+    wf_nn_schedule_free(&options->schedule);
 }

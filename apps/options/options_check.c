@@ -225,25 +225,11 @@ static wf_status check_batch(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_schedule(app_options *o, wf_error *error)
+static wf_status check_skipping(app_options *o, wf_error *error)
 {
-    if (!o->given[APP_OPTION_min_lr])
-        o->min_lr = o->lr / 10;
-    if (!o->given[APP_OPTION_warmup_steps])
-        o->warmup_steps = o->steps / 10 < 100 ? o->steps / 10 : 100;
-    if (o->min_lr > o->lr)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--min-lr %g is above --lr %g, where the rate starts to fall; use a --min-lr of at "
-            "most %g",
-            o->min_lr, o->lr, o->lr);
-    if (o->warmup_steps > o->steps)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--warmup-steps %lld is more than --steps %lld; use --warmup-steps %lld or more "
-            "--steps",
-            (long long)o->warmup_steps, (long long)o->steps, (long long)(o->steps / 10));
-    return WF_OK;
+    wf_par_skip skip;
+
+    return o->skip_steps ? wf_par_skip_read(o->skip_steps, &skip, error) : WF_OK;
 }
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
@@ -280,13 +266,24 @@ static wf_status check_sample(app_options *o, wf_error *error)
    made ids of --data. */
 static wf_status check_unread(app_options *o, wf_error *error)
 {
-    bool sgd = strcmp(o->optimizer, "sgd") == 0;
+    const wf_nn_method_row *row = wf_nn_method_row_of(wf_nn_method_find(o->optimizer));
+    unsigned uses = row ? row->uses : 0;
     bool text = o->sample || o->eval_requests || strcmp(o->documents, "mask") == 0;
+    bool points = o->schedule.kind == WF_NN_POINTS;
+    bool falls = !points && o->schedule.kind != WF_NN_CONSTANT;
     const struct {
         app_option_id id;
         bool read;
         const char *flag, *why;
     } rows[] = {
+        {APP_OPTION_lr, !points, "--lr",
+         "is not read beside --lr-schedule FILE, which has rates"},
+        {APP_OPTION_warmup_steps, !points, "--warmup-steps",
+         "is not read beside --lr-schedule FILE, which has rates"},
+        {APP_OPTION_min_lr, falls, "--min-lr",
+         "is where schedules fall to, and --lr-schedule constant and a file do not"},
+        {APP_OPTION_lr_decay_steps, o->schedule.kind == WF_NN_WSD, "--lr-decay-steps",
+         "is of --lr-schedule wsd"},
         {APP_OPTION_tokenizer, text, "--tokenizer",
          "is of --sample N, --eval-requests FILE and --documents mask; ids of --data are made "
          "by gpt_data"},
@@ -297,8 +294,10 @@ static wf_status check_unread(app_options *o, wf_error *error)
         {APP_OPTION_checkpoint, o->save || o->replay, "--checkpoint", "belongs to --save DIR"},
         {APP_OPTION_eval_iters, o->eval_interval, "--eval-iters",
          "is of evaluations, and there are none (--eval-interval 0, or no validation data)"},
-        {APP_OPTION_beta2, !sgd, "--beta2", "is of adamw and muon, and --optimizer is sgd"},
-        {APP_OPTION_eps, !sgd, "--eps", "is of adamw and muon, and --optimizer is sgd"},
+        {APP_OPTION_beta2, uses & WF_NN_USES_BETA2, "--beta2",
+         "is of adamw, muon and lion, and --optimizer is another"},
+        {APP_OPTION_eps, uses & WF_NN_USES_EPS, "--eps",
+         "is of adamw and muon, and --optimizer is another"},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
@@ -371,8 +370,9 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_wrap,
         check_plan,
         check_batch,
-        check_schedule,
+        app_options_check_schedule,
         check_evaluation,
+        check_skipping,
         check_sample,
         check_unread,
         check_transport,

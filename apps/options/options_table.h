@@ -156,6 +156,9 @@ wf_status app_options_check_model(app_options *options, wf_error *error);
 /* The rules of the mesh: its ranks, and the flags of a pipeline. */
 wf_status app_options_check_mesh(app_options *options, wf_error *error);
 
+/* Rates and steps of the learning rate, made a schedule; points of a file are read. */
+wf_status app_options_check_schedule(app_options *options, wf_error *error);
+
 /* Derives the source of validation data, and the steps of --epochs. */
 wf_status app_options_derive_from_data(app_options *options, wf_error *error);
 

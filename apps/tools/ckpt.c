@@ -143,9 +143,10 @@ static void print_tensor(const wf_par_checkpoint_summary *s, const wf_par_saved_
         for (int i = 0; i < t->n_axes[d]; i++)
             printf("%s%s", i ? "/" : "", s->axis_name[t->axis[d][i]]);
     }
-    printf("]%s", t->states >> WF_PAR_SAVED_V & 1   ? " with m, v"
-                  : t->states >> WF_PAR_SAVED_M & 1 ? " with m"
-                                                    : "");
+    printf("]");
+    for (int k = 1, n = 0; k < WF_PAR_SAVED_STATES; k++)
+        if (t->states >> k & 1)
+            printf("%s%s", n++ ? ", " : " with ", wf_nn_kept_suffix(k));
     if (t->pp >= 0)
         printf(" on pp %d", t->pp);
     printf("\n");

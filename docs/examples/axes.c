@@ -160,11 +160,12 @@ static void loop(wf_par_trainer *trainer, wf_nn_module *model, float *loss)
 static wf_status train(wf_par *par, void *arg)
 {
     run *r = arg;
-    const wf_par_train_options options = {
-        .global_batch = 8,
-        .micro_batch = 1,
-        .field = WF_PAR_GPT_FIELDS(TOKENS),
-        .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.01f}};
+    const wf_par_train_options options = {.global_batch = 8,
+                                          .micro_batch = 1,
+                                          .field = WF_PAR_GPT_FIELDS(TOKENS),
+                                          .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f,
+                                                        .beta2 = 0.95f, .eps = 1e-8f,
+                                                        .weight_decay = 0.01f}};
     const wf_par_shard_options blocks = {.strategy = r->strategy, .prefetch = 1};
     wf_context *ctx = wf_par_context(par);
     wf_nn_module *model = model_new(ctx);

@@ -196,7 +196,8 @@ int main(int argc, char **argv)
                 .field = {{"image", WF_F32, {wf_dim_chunked(PATCHES), wf_dim_width(PIXELS)}},
                           {"label", WF_I32, {{0, 0, 0}}}},
                 .clip = 1,
-                .optimizer = {WF_NN_ADAMW, 0.9f, 0.99f, 1e-8f, 0.1f},
+                .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.99f, .eps = 1e-8f,
+                              .weight_decay = 0.1f},
                 .schedule = {.lr = 3e-3, .min_lr = 1e-4, .warmup = 20, .steps = STEPS},
                 .loss = image_loss}}};
 

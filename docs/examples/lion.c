@@ -10,67 +10,21 @@
  * Weft's SGD without momentum, which takes sign(c) as the gradient.
  */
 #include <stdio.h>
-#include <stdlib.h>
 #include <weft/weft.h>
 
 enum { VOCABULARY = 67, TOKENS = 16, WIDTH = 32, STEPS = 60 };
 
-/* Momenta by parameter, each of this rank's part of its gradient; NULL before its first one. */
-typedef struct lion {
-    int64_t count;
-    wf_nn_parameter **parameter;
-    float **momentum;
-} lion;
-
-static const float beta1 = 0.9f, beta2 = 0.99f;
-
-/* Makes the state of an optimizer; lion_close takes one that could not be made. */
-static bool lion_open(lion *l, wf_nn_module *model)
+static void lion(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
 {
-    l->parameter = wf_nn_parameters(model, &l->count);
-    l->momentum = l->parameter ? calloc((size_t)l->count, sizeof *l->momentum) : NULL;
-    return l->momentum != NULL;
-}
+    for (int64_t i = 0; i < n; i++) {
+        const float c = u->beta1 * state[0][i] + (1 - u->beta1) * g[i];
 
-static void lion_close(lion *l)
-{
-    for (int64_t i = 0; l->momentum && i < l->count; i++)
-        free(l->momentum[i]);
-    free(l->momentum);
-    free(l->parameter);
-}
-
-/* Replaces a gradient by the direction of its parameter, and updates the momentum. */
-static bool direct(float **momentum, wf_tensor *gradient)
-{
-    const int64_t n = wf_tensor_local_count(gradient);
-    wf_host_data view;
-    float *g = wf_data_write(gradient, true, &view), *m;
-
-    if (!*momentum)
-        *momentum = calloc(n > 0 ? (size_t)n : 1, sizeof **momentum);
-    m = *momentum;
-    for (int64_t i = 0; g && m && i < n; i++) {
-        const float c = beta1 * m[i] + (1 - beta1) * g[i];
-
-        m[i] = beta2 * m[i] + (1 - beta2) * g[i];
-        g[i] = (float)((c > 0) - (c < 0));
+        p[i] -= u->lr * ((float)((c > 0) - (c < 0)) + u->weight_decay * p[i]);
+        state[0][i] = u->beta2 * state[0][i] + (1 - u->beta2) * g[i];
     }
-    wf_data_close(&view);
-    return g && m;
 }
 
-/* Updates all parameters; nothing is communicated. */
-static bool lion_step(lion *l, wf_par_trainer *trainer, float lr)
-{
-    for (int64_t i = 0; i < l->count; i++) {
-        wf_tensor *gradient = wf_par_gradient(trainer, l->parameter[i]);
-
-        if (gradient && !direct(&l->momentum[i], gradient))
-            return false;
-    }
-    return wf_par_optimizer_step(trainer, lr) == WF_OK;
-}
+static const wf_nn_method_row lion_row = {"my-lion", .states = 1, .elements = lion};
 
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
@@ -119,37 +73,29 @@ static wf_nn_module *model_new(wf_context *ctx)
 
 static wf_status train(wf_par *par, void *unused)
 {
-    const wf_par_train_options training = {.global_batch = 8,
-                                           .field = WF_PAR_GPT_FIELDS(TOKENS),
-                                           .optimizer = {WF_NN_SGD, .weight_decay = 0.01f}};
+    const wf_par_train_options training = {
+        .global_batch = 8,
+        .field = WF_PAR_GPT_FIELDS(TOKENS),
+        .loss = cross_entropy,
+        .optimizer = {wf_nn_method_of(&lion_row), .beta1 = 0.9f, .beta2 = 0.99f,
+                      .weight_decay = 0.01f},
+        .schedule = {.lr = 3e-3, .min_lr = 3e-3, .steps = STEPS}};
     const wf_par_data data = {.read = read_data};
     wf_context *ctx = wf_par_context(par);
     wf_nn_module *model = model_new(ctx);
     wf_par_trainer *trainer;
-    lion optimizer = {0};
+    wf_par_step result = {0};
     uint64_t digest = 0;
-    float loss = 0;
-    bool ok = true;
 
     (void)unused;
     wf_par_tensor(par, model, "tp", rules);
     wf_par_shard(par, model, "", "dp", NULL);
     wf_par_materialize(par, model);
     trainer = wf_par_trainer_open(par, model, &training);
-    ok = trainer && lion_open(&optimizer, model);
-    for (int step = 1; ok && step <= STEPS; step++) {
-        wf_par_step_begin(trainer, step);
-        for (int64_t k = 0; k < wf_par_micro_steps(trainer); k++)
-            wf_par_backward(trainer,
-                            cross_entropy(model, wf_par_micro_step_begin(trainer, &data)));
-        wf_par_reduce(trainer, &loss);
-        ok = lion_step(&optimizer, trainer, 3e-3f);
-    }
-    if (!ok)
-        wf_fail(ctx, WF_ENOMEM, "lion: the optimizer's state");
+    for (int step = 1; step <= STEPS && wf_context_status(ctx) == WF_OK; step++)
+        wf_par_train_step(trainer, step, &data, &result);
     if (wf_par_trainer_digest(trainer, &digest) == WF_OK && wf_context_rank(ctx) == 0)
-        printf("loss %.6f, digest %016llx\n", (double)loss, (unsigned long long)digest);
-    lion_close(&optimizer);
+        printf("loss %.6f, digest %016llx\n", (double)result.loss, (unsigned long long)digest);
     wf_par_trainer_close(trainer);
     wf_nn_free(model);
     return wf_context_status(ctx);

@@ -3,6 +3,7 @@
 #include "core/dynamic8_tensor.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
+#include "kernels/shared_internal.h"
 
 static wf_adamw_constants constants(const wf_update *u)
 {
@@ -86,5 +87,79 @@ static wf_status sgd(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+/* States of n elements from element i on, whose codes, where they are stored in 8 bits, are at
+   `bytes`. */
+static void update_run(const wf_call *call, int64_t i, int64_t n, uint8_t *const *bytes)
+{
+    const wf_update_attr *attr = call->attr;
+    const wf_dynamic8_map *map = wf_cpu_of(call)->dynamic8;
+    float wide[WF_UPDATE_STATES][WF_DYNAMIC8_BLOCK], g[WF_DYNAMIC8_BLOCK];
+    float *state[WF_UPDATE_STATES] = {NULL}, *grad = at(call->in[1], i);
+
+    for (int64_t k = 0; k < n; k++)
+        g[k] = grad[k] * attr->update.grad_scale;
+    for (int k = 0; k < attr->states; k++) {
+        const wf_tensor *t = call->in[2 + k];
+
+        state[k] = wf_dtype_is_dynamic8(t->dtype) ? wide[k] : at(t, i);
+        if (state[k] == wide[k])
+            wf_dynamic8_widen_block(wf_dynamic8_levels(t->dtype), bytes[k], n, wide[k]);
+    }
+    attr->run(&attr->update, n, at(call->in[0], i), g, state);
+    for (int k = 0; k < attr->states; k++)
+        if (state[k] == wide[k])
+            wf_dynamic8_pack_block(&map[call->in[2 + k]->dtype == WF_DYNAMIC8U], wide[k], n,
+                                   bytes[k]);
+}
+
+static void update_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    uint8_t *const none[WF_UPDATE_STATES] = {NULL};
+
+    (void)worker;
+    for (int64_t i = begin; i < end; i += WF_DYNAMIC8_BLOCK)
+        update_run(arg, i, wf_least(end - i, WF_DYNAMIC8_BLOCK), none);
+}
+
+/* Rows of a matrix that has states in 8 bits. */
+static void update8_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const wf_call *call = arg;
+    const wf_dynamic8_row row = wf_dynamic8_row_of_tensor(call->in[0]);
+    const size_t first = (size_t)begin * wf_dynamic8_row_bytes(&row);
+    uint8_t *bytes[WF_UPDATE_STATES];
+    int64_t i = begin * call->in[0]->local[1];
+
+    (void)worker;
+    for (int k = 0; k < WF_UPDATE_STATES; k++)
+        bytes[k] = (uint8_t *)call->in[2 + k]->data + first;
+    for (int64_t r = begin; r < end; r++)
+        for (int64_t column = 0, n; (n = wf_dynamic8_block(&row, column)) > 0; column += n) {
+            update_run(call, i, n, bytes);
+            for (int k = 0; k < WF_UPDATE_STATES; k++)
+                bytes[k] += WF_DYNAMIC8_SCALE + n;
+            i += n;
+        }
+}
+
+static wf_status update_elements(const wf_call *call, void *workspace)
+{
+    const wf_update_attr *attr = call->attr;
+    bool narrow = false;
+
+    (void)workspace;
+    for (int k = 0; k < attr->states; k++)
+        narrow = narrow || wf_dtype_is_dynamic8(call->in[2 + k]->dtype);
+    if (narrow)
+        wf_thread_pool_run(wf_cpu_of(call)->pool, call->in[0]->local[0],
+                           wf_task_rows(call->in[0]->local[1]), update8_task, (void *)call);
+    else
+        wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(call->in[0]),
+                           WF_TASK_ELEMENTS, update_task, (void *)call);
+    return WF_OK;
+}
+
 const wf_kernel wf_cpu_adamw = {.run = adamw, .dynamic8_ok = WF_IN(2) | WF_IN(3)};
 const wf_kernel wf_cpu_sgd = {.run = sgd};
+const wf_kernel wf_cpu_update_elements = {.run = update_elements,
+                                          .dynamic8_ok = WF_IN(2) | WF_IN(3) | WF_IN(4)};

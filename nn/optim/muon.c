@@ -4,6 +4,7 @@
 #include "core/numerics/squares.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
+#include "nn/optim/method_internal.h"
 #include <math.h>
 #include <string.h>
 
@@ -60,3 +61,36 @@ wf_status wf_nn_orthogonalize(wf_tensor *x)
     wf_scope_close(ctx);
     return wf_context_status(ctx);
 }
+
+/* m = beta1 m + g; direction = g + beta1 m (Nesterov) */
+static wf_status direct(const wf_update *u, wf_tensor *grad, wf_tensor *const *state,
+                        wf_tensor *direction)
+{
+    wf_update change = {.lr = -u->beta1, .beta1 = u->beta1, .grad_scale = u->grad_scale};
+    wf_update add = {.lr = -1, .grad_scale = u->grad_scale};
+    wf_status status = wf_init_fill(direction, 0);
+
+    if (status == WF_OK && state[0])
+        status = wf_sgd(direction, grad, state[0], &change); /* m, and direction = beta1 m */
+    return status == WF_OK ? wf_sgd(direction, grad, grad, &add) : status;
+}
+
+/* p = p - lr (0.2 sqrt(max(rows, columns)) direction + weight_decay p) */
+static wf_status apply(const wf_update *u, wf_tensor *t, wf_tensor *direction)
+{
+    int64_t rows = t->dim[0].size, columns = t->dim[1].size;
+    wf_update change = {.lr = u->lr, .weight_decay = u->weight_decay};
+
+    change.grad_scale = (float)(0.2 * sqrt((double)(rows > columns ? rows : columns)));
+    return wf_sgd(t, direction, direction, &change);
+}
+
+static const wf_nn_matrix_update matrices = {.states = 1,
+                                             .needs_beta1 = true,
+                                             .direction = direct,
+                                             .whole = wf_nn_orthogonalize,
+                                             .apply = apply};
+
+const wf_nn_method_row wf_nn_muon = {
+    "muon", .states = 2, .uses = WF_NN_USES_BETA1 | WF_NN_USES_BETA2 | WF_NN_USES_EPS,
+    .update = wf_nn_adamw_update, .matrix = &matrices};

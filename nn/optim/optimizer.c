@@ -1,20 +1,24 @@
-/* nn/optim/optimizer.c - optimizer state and steps. */
+/* nn/optim/optimizer.c - optimizer state and steps, by the row of a method. */
 #include "nn/optim/optimizer.h"
 #include "core/host_data.h"
 #include "core/numerics/math.h"
 #include "kernels/ops.h"
-#include "kernels/parameters.h"
-#include "nn/optim/muon.h"
+#include "nn/optim/method_internal.h"
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct wf_nn_optimizer {
     wf_context *ctx;
     wf_nn_optimizer_options options;
-    int64_t count, steps, began;
+    const wf_nn_method_row *row;
+    int64_t count, steps, skipped, began;
     wf_nn_parameter *const *parameter;
-    wf_tensor *(*moment)[2];
+    wf_tensor *(*state)[WF_NN_KEPT];
+    wf_nn_group *group;
+    int groups;
+    int *group_of;    /* [count] -1: none */
     wf_update update; /* the step that was begun */
 };
 
@@ -22,25 +26,27 @@ void wf_nn_optimizer_free(wf_nn_optimizer *o)
 {
     if (!o)
         return;
-    for (int64_t i = 0; o->moment && i < o->count; i++) {
-        wf_tensor_release(o->moment[i][0]);
-        wf_tensor_release(o->moment[i][1]);
-    }
-    free(o->moment);
+    for (int64_t i = 0; o->state && i < o->count; i++)
+        for (int k = 0; k < WF_NN_KEPT; k++)
+            wf_tensor_release(o->state[i][k]);
+    free(o->state);
+    free(o->group);
+    free(o->group_of);
     free(o);
 }
 
 enum { LEAST_COLUMNS = 16 }; /* in shorter rows scales would take what codes save */
 
-/* The type that a moment is stored as: of matrices 8 bits may do. */
+/* Returns the type that a state is stored as: of matrices 8 bits may do. */
 static wf_dtype dtype_of(const wf_nn_optimizer *o, const wf_tensor *t, int k)
 {
-    if (o->options.method != WF_NN_ADAMW8BIT || t->ndim != 2 || t->dim[1].size < LEAST_COLUMNS)
-        return t->dtype;
-    return k ? WF_DYNAMIC8U : WF_DYNAMIC8;
+    const bool narrow = k < WF_NN_STATES && wf_dtype_is_dynamic8(o->row->state[k]);
+
+    return narrow && t->ndim == 2 && t->dim[1].size >= LEAST_COLUMNS ? o->row->state[k]
+                                                                     : t->dtype;
 }
 
-/* Zeros, of any type of storage. */
+/* Sets zeros, of any type of storage. */
 static wf_status clear(wf_tensor *t)
 {
     wf_host_data view;
@@ -57,7 +63,7 @@ static wf_status clear(wf_tensor *t)
     return wf_context_status(t->ctx);
 }
 
-/* Fake as the parameter is. */
+/* Makes a tensor of zeros, fake as the parameter is. */
 static wf_tensor *zeros_like(wf_tensor *t, wf_dtype dtype, const wf_layout *layout)
 {
     wf_tensor *zero;
@@ -75,48 +81,79 @@ static wf_tensor *zeros_like(wf_tensor *t, wf_dtype dtype, const wf_layout *layo
     return zero;
 }
 
-static wf_status check(wf_context *ctx, const wf_nn_optimizer_options *o)
-{
-    bool adamw = o->method != WF_NN_SGD;
-    const wf_device *device = wf_context_device(ctx);
-    const wf_kernel *adamw_kernel = device->kernel(device, &wf_op_adamw);
-
-    if ((unsigned)o->method > WF_NN_ADAMW8BIT)
-        return wf_fail(ctx, WF_EINVAL,
-                       "an optimizer of method %d: it is none of wf_nn_method, 0 to %d",
-                       (int)o->method, (int)WF_NN_ADAMW8BIT);
-    if (!(o->beta1 >= 0 && o->beta1 < 1) || (adamw && !(o->beta2 >= 0 && o->beta2 < 1)) ||
-        (adamw && !(o->eps > 0 && isfinite(o->eps))) ||
-        !(o->weight_decay >= 0 && isfinite(o->weight_decay)))
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "an optimizer with beta1 %g, beta2 %g, eps %g, weight decay %g: betas are "
-            "at least 0 and below 1, eps is positive, decay is not negative, both are finite",
-            (double)o->beta1, (double)o->beta2, (double)o->eps, (double)o->weight_decay);
-    if (o->method == WF_NN_ADAMW8BIT && !(adamw_kernel && adamw_kernel->dynamic8_ok))
-        return wf_fail(
-            ctx, WF_EUNSUPPORTED,
-            "device %s has no AdamW with moments in 8 bits (adamw8bit): use adamw, or "
-            "device cpu",
-            device->name);
-    return WF_OK;
-}
-
 bool wf_nn_optimizer_is_matrix(const wf_nn_optimizer *o, int64_t i)
 {
     const wf_nn_parameter *p = o->parameter[i];
 
-    return o->options.method == WF_NN_MUON && p->matrix && p->tensor->ndim == 2;
+    return o->row->matrix && p->matrix && p->tensor->ndim == 2;
 }
 
-static bool is_adamw(const wf_nn_optimizer *o, int64_t i)
+static bool keeps(const wf_nn_optimizer *o, int64_t i, int k)
 {
-    return o->options.method != WF_NN_SGD && !wf_nn_optimizer_is_matrix(o, i);
+    const wf_nn_method_row *row = o->row;
+    bool matrix = wf_nn_optimizer_is_matrix(o, i);
+    int states = matrix ? row->matrix->states : row->states;
+
+    if (o->parameter[i]->frozen)
+        return false;
+    if (k == WF_NN_STATES)
+        return o->options.ema > 0;
+    return k < states &&
+           (o->options.beta1 > 0 || !(matrix ? row->matrix->needs_beta1 : row->needs_beta1));
 }
 
-static int moments_of(const wf_nn_optimizer *o, int64_t i)
+static bool make_states(wf_nn_optimizer *o, const wf_layout *const *layout)
 {
-    return is_adamw(o, i) ? 2 : o->options.beta1 > 0 ? 1 : 0;
+    for (int64_t i = 0; i < o->count; i++)
+        for (int k = 0; k < WF_NN_KEPT; k++) {
+            wf_tensor *p = o->parameter[i]->tensor;
+
+            if (!keeps(o, i, k))
+                continue;
+            o->state[i][k] = zeros_like(p, dtype_of(o, p, k), layout ? layout[i] : p->layout);
+            if (!o->state[i][k])
+                return false;
+        }
+    return true;
+}
+
+/* Puts parameters into groups; each group has one that is trained. */
+static bool find_groups(wf_nn_optimizer *o)
+{
+    wf_error error = {WF_OK, ""};
+
+    if (wf_nn_groups_parse(o->options.groups, &o->group, &o->groups, &error) != WF_OK)
+        wf_fail(o->ctx, error.code, "%s", error.text);
+    for (int64_t i = 0; i < o->count; i++)
+        o->group_of[i] = wf_nn_groups_find(o->group, o->groups, o->parameter[i]->path);
+    for (int k = 0; k < o->groups; k++) {
+        int64_t i = 0;
+
+        while (i < o->count && (o->parameter[i]->frozen || o->group_of[i] != k))
+            i++;
+        if (i == o->count)
+            wf_fail(
+                o->ctx, WF_EINVAL,
+                "the group of parameters %s meets none that is trained and in no later "
+                "group: a pattern is a path like block.0.attn.out.weight or that of a module "
+                "above it, and * stands for one name",
+                o->group[k].pattern);
+    }
+    return wf_context_status(o->ctx) == WF_OK;
+}
+
+const wf_nn_group *wf_nn_optimizer_group(const wf_nn_optimizer *o, int k, int64_t *parameters,
+                                         int64_t *elements)
+{
+    *parameters = *elements = 0;
+    if (k < 0 || k >= o->groups)
+        return NULL;
+    for (int64_t i = 0; i < o->count; i++)
+        if (o->group_of[i] == k && !o->parameter[i]->frozen) {
+            ++*parameters;
+            *elements += wf_tensor_count(o->parameter[i]->tensor);
+        }
+    return &o->group[k];
 }
 
 wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_options *options,
@@ -125,32 +162,28 @@ wf_nn_optimizer *wf_nn_optimizer_new(wf_context *ctx, const wf_nn_optimizer_opti
 {
     wf_nn_optimizer *o;
 
-    if (check(ctx, options) != WF_OK)
+    if (wf_nn_optimizer_check(ctx, options) != WF_OK)
         return NULL;
     o = calloc(1, sizeof *o);
-    if (o)
-        o->moment = calloc((size_t)count + 1, sizeof *o->moment);
-    if (!o || !o->moment) {
-        free(o);
+    if (o) {
+        o->state = calloc((size_t)count + 1, sizeof *o->state);
+        o->group_of = calloc((size_t)count + 1, sizeof *o->group_of);
+    }
+    if (!o || !o->state || !o->group_of) {
+        wf_nn_optimizer_free(o);
         wf_fail(ctx, WF_ENOMEM, "no memory for an optimizer of %lld parameters",
                 (long long)count);
         return NULL;
     }
     o->ctx = ctx;
     o->options = *options;
+    o->row = wf_nn_method_row_of(options->method);
     o->count = count;
     o->parameter = parameter;
-    for (int64_t i = 0; i < count; i++)
-        for (int k = 0; k < moments_of(o, i) && !parameter[i]->frozen; k++) {
-            wf_tensor *p = parameter[i]->tensor;
-
-            o->moment[i][k] = zeros_like(p, dtype_of(o, p, k), layout ? layout[i] : p->layout);
-            if (!o->moment[i][k]) {
-                wf_nn_optimizer_free(o);
-                return NULL;
-            }
-        }
-    return o;
+    if (find_groups(o) && make_states(o, layout))
+        return o;
+    wf_nn_optimizer_free(o);
+    return NULL;
 }
 
 const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale)
@@ -163,50 +196,55 @@ const wf_update *wf_nn_optimizer_begin(wf_nn_optimizer *o, float lr, float scale
                             .beta2 = c->beta2,
                             .eps = c->eps,
                             .grad_scale = scale,
-                            .of_step = true};
-    if (c->method != WF_NN_SGD) {
+                            .of_step = true,
+                            .step = o->steps};
+    memcpy(o->update.own, c->own, sizeof c->own);
+    if (o->row->uses & WF_NN_USES_BETA2) {
         o->update.bias1 = (float)(1 / (1 - wf_powd((double)c->beta1, step)));
         o->update.bias2 = (float)(1 / (1 - wf_powd((double)c->beta2, step)));
     }
     return &o->update;
 }
 
-/* y = y + factor x */
-static wf_status add_multiple(wf_tensor *y, wf_tensor *x, float factor)
+/* Returns the numbers of the step for parameter i. */
+static wf_update update_of(const wf_nn_optimizer *o, int64_t i)
 {
-    wf_update u = {.lr = -1, .grad_scale = factor};
+    wf_update u = o->update;
 
-    return wf_sgd(y, x, x, &u);
-}
+    const wf_nn_group *g = o->group_of[i] >= 0 ? &o->group[o->group_of[i]] : NULL;
 
-static wf_status direct(wf_nn_optimizer *o, int64_t i, wf_tensor *grad, wf_tensor *direction)
-{
-    wf_update u = {
-        .lr = -o->options.beta1, .beta1 = o->options.beta1, .grad_scale = o->update.grad_scale};
-
-    if (wf_init_fill(direction, 0) == WF_OK && o->moment[i][0])
-        wf_sgd(direction, grad, o->moment[i][0], &u); /* m, and direction = beta1 m */
-    return add_multiple(direction, grad, o->update.grad_scale);
+    u.weight_decay = g && g->has_decay        ? g->decay
+                     : o->parameter[i]->decay ? o->options.weight_decay
+                                              : 0;
+    if (g && g->has_lr) {
+        u.lr *= g->lr;
+        u.of_step = false; /* a rate of its own */
+    }
+    return u;
 }
 
 wf_status wf_nn_optimizer_direction(wf_nn_optimizer *o, int64_t i, wf_tensor *grad,
                                     wf_tensor *direction)
 {
+    const wf_update u = update_of(o, i);
+
     if (grad && direction && grad->dtype != direction->dtype)
         grad = wf_cast(grad, direction->dtype);
-    return grad && direction ? direct(o, i, grad, direction) : wf_context_status(o->ctx);
+    return grad && direction ? o->row->matrix->direction(&u, grad, o->state[i], direction)
+                             : wf_context_status(o->ctx);
+}
+
+wf_status wf_nn_optimizer_whole(const wf_nn_optimizer *o, wf_tensor *direction)
+{
+    return o->row->matrix->whole(direction);
 }
 
 wf_status wf_nn_optimizer_apply(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
                                 wf_tensor *direction)
 {
-    const wf_tensor *p = o->parameter[i]->tensor;
-    int64_t rows = p->dim[0].size, columns = p->dim[1].size;
-    wf_update u = {.lr = o->update.lr,
-                   .weight_decay = o->parameter[i]->decay ? o->options.weight_decay : 0};
+    const wf_update u = update_of(o, i);
 
-    u.grad_scale = (float)(0.2 * sqrt((double)(rows > columns ? rows : columns)));
-    return t && direction ? wf_sgd(t, direction, direction, &u) : wf_context_status(o->ctx);
+    return t && direction ? o->row->matrix->apply(&u, t, direction) : wf_context_status(o->ctx);
 }
 
 static wf_status update_matrix(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
@@ -214,27 +252,30 @@ static wf_status update_matrix(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_t
     wf_tensor *direction =
         wf_tensor_new(o->ctx, t->dtype, t->ndim, t->dim, t->layout, WF_MEMORY_WORKSPACE);
 
-    if (!direction || direct(o, i, grad, direction) != WF_OK ||
-        wf_nn_orthogonalize(direction) != WF_OK)
+    if (!direction || wf_nn_optimizer_direction(o, i, grad, direction) != WF_OK ||
+        wf_nn_optimizer_whole(o, direction) != WF_OK)
         return wf_context_status(o->ctx);
     return wf_nn_optimizer_apply(o, i, t, direction);
 }
 
-static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *const *moment,
+static wf_status update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *const *state,
                         wf_tensor *grad)
 {
-    const wf_nn_optimizer_options *c = &o->options;
+    const wf_update u = update_of(o, i);
+    int states = 0;
 
-    o->update.weight_decay = o->parameter[i]->decay ? c->weight_decay : 0;
     if (wf_nn_optimizer_is_matrix(o, i))
         return update_matrix(o, i, t, grad);
-    return is_adamw(o, i) ? wf_adamw(t, grad, moment[0], moment[1], &o->update)
-                          : wf_sgd(t, grad, moment[0] ? moment[0] : grad, &o->update);
+    if (o->row->update)
+        return o->row->update(&u, t, grad, state);
+    while (states < o->row->states && state[states])
+        states++;
+    return wf_update_elements(t, grad, states, state, o->row->elements, &u);
 }
 
-/* In a scope of its own, with a gradient of any type that is stored. */
+/* Updates in a scope of its own, with a gradient of any type that is stored. */
 static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
-                             wf_tensor *const *moment, wf_tensor *grad)
+                             wf_tensor *const *state, wf_tensor *grad)
 {
     wf_memory_kind kind;
 
@@ -245,7 +286,7 @@ static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
     if (grad->dtype != t->dtype)
         grad = wf_cast(grad, t->dtype);
     if (grad)
-        update(o, i, t, moment, grad);
+        update(o, i, t, state, grad);
     wf_scope_close(o->ctx);
     wf_context_memory_kind(o->ctx, kind);
     return wf_context_status(o->ctx);
@@ -253,74 +294,91 @@ static wf_status update_with(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
 
 wf_status wf_nn_optimizer_update(wf_nn_optimizer *o, int64_t i, wf_tensor *t, wf_tensor *grad)
 {
-    return update_with(o, i, t, o->moment[i], grad);
+    return update_with(o, i, t, o->state[i], grad);
+}
+
+/* e = e + (1 - ema) (t - e); that of the first update is a copy. */
+static wf_status average(const wf_nn_optimizer *o, wf_tensor *t, wf_tensor *e)
+{
+    const wf_update u = {.lr = o->steps - o->skipped == 1 ? 1 : 1 - o->options.ema,
+                         .weight_decay = 1,
+                         .grad_scale = -1};
+
+    return t && e ? wf_sgd(e, t, t, &u) : wf_context_status(o->ctx);
+}
+
+wf_status wf_nn_optimizer_average(wf_nn_optimizer *o, int64_t i, wf_tensor *t)
+{
+    return average(o, t, o->state[i][WF_NN_STATES]);
 }
 
 wf_status wf_nn_optimizer_update_copy(wf_nn_optimizer *o, int64_t i, wf_tensor *t,
-                                      wf_tensor *const moment[2], wf_tensor *grad)
+                                      wf_tensor *const state[WF_NN_KEPT], wf_tensor *grad)
 {
     if (wf_nn_optimizer_is_matrix(o, i))
         return wf_fail(o->ctx, WF_EUNSUPPORTED,
-                       "parameter %s is a matrix that Muon updates as a whole: no part of it "
+                       "parameter %s is a matrix that %s updates as a whole: no part of it "
                        "has an update of its own",
-                       o->parameter[i]->path);
-    return update_with(o, i, t, moment, grad);
+                       o->parameter[i]->path, o->row->name);
+    if (update_with(o, i, t, state, grad) != WF_OK)
+        return wf_context_status(o->ctx);
+    return average(o, t, state[WF_NN_STATES]);
 }
 
 wf_status wf_nn_optimizer_step(wf_nn_optimizer *o, wf_tensor *const *grad, float lr,
                                float scale)
 {
     wf_nn_optimizer_begin(o, lr, scale);
-    for (int64_t i = 0; i < o->count; i++)
+    for (int64_t i = 0; i < o->count; i++) {
         wf_nn_optimizer_update(o, i, o->parameter[i]->tensor, grad[i]);
+        wf_nn_optimizer_average(o, i, o->parameter[i]->tensor);
+    }
     return wf_context_status(o->ctx);
 }
 
 wf_tensor *wf_nn_optimizer_moment(const wf_nn_optimizer *o, int64_t i, int which)
 {
-    return o->moment[i][which];
+    return o->state[i][which];
 }
 
-void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps)
+bool wf_nn_optimizer_is_captured(const wf_nn_optimizer *o)
+{
+    for (int k = 0; k < o->groups; k++) /* a graph reads one rate for all */
+        if (o->group[k].has_lr)
+            return false;
+    return o->row->captured && !o->row->matrix;
+}
+
+double wf_nn_optimizer_least_bytes(const wf_nn_optimizer_options *o)
+{
+    const wf_nn_method_row *row = wf_nn_method_row_of(o->method);
+    double all = 0, matrix = 0;
+
+    for (int k = 0; row && k < row->states && (o->beta1 > 0 || !row->needs_beta1); k++)
+        all += row->state[k] == WF_F32 ? 4 : 1;
+    if (row && row->matrix)
+        matrix = o->beta1 > 0 || !row->matrix->needs_beta1 ? 4 * row->matrix->states : 0;
+    return (row && row->matrix && matrix < all ? matrix : all) + (o->ema > 0 ? 4 : 0);
+}
+
+void wf_nn_optimizer_skip(wf_nn_optimizer *o)
+{
+    o->steps++;
+    o->skipped++;
+}
+
+int64_t wf_nn_optimizer_skipped(const wf_nn_optimizer *o)
+{
+    return o->skipped;
+}
+
+void wf_nn_optimizer_resume(wf_nn_optimizer *o, int64_t steps, int64_t skipped)
 {
     o->steps = o->began = steps;
+    o->skipped = skipped;
 }
 
 int64_t wf_nn_optimizer_began(const wf_nn_optimizer *o)
 {
     return o->began;
-}
-
-static bool is_rate(double lr)
-{
-    return lr >= 0 && isfinite((float)lr) && (lr == 0) == ((float)lr == 0);
-}
-
-wf_status wf_nn_schedule_check(wf_context *ctx, const wf_nn_schedule *s)
-{
-    if (!is_rate(s->lr) || !is_rate(s->min_lr))
-        return wf_fail(ctx, WF_EINVAL,
-                       "a schedule with learning rate %g and least rate %g: both are finite as "
-                       "floats and at least 0",
-                       s->lr, s->min_lr);
-    if (s->warmup < 0 || s->steps < 0 || s->warmup > s->steps)
-        return wf_fail(
-            ctx, WF_EINVAL,
-            "a schedule of %lld steps with %lld of warm-up: neither is negative, and "
-            "warm-up is not longer than the whole",
-            (long long)s->steps, (long long)s->warmup);
-    return wf_context_status(ctx);
-}
-
-float wf_nn_schedule_at(const wf_nn_schedule *s, int64_t step)
-{
-    const double pi = 3.14159265358979323846;
-    double at;
-
-    if (step <= s->warmup)
-        return (float)(s->lr * (double)step / (double)s->warmup);
-    if (step >= s->steps)
-        return (float)s->min_lr;
-    at = (double)(step - s->warmup) / (double)(s->steps - s->warmup);
-    return (float)(s->min_lr + (s->lr - s->min_lr) * 0.5 * (1 + wf_cos(pi * at)));
 }

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 
 _Static_assert((int)WF_PAR_SAVED_STATES == (int)WF_INDEX_KINDS &&
-                   WF_INDEX_M == 1 << WF_PAR_SAVED_M && WF_INDEX_V == 1 << WF_PAR_SAVED_V,
+                   WF_INDEX_M == 1 << WF_PAR_SAVED_M && WF_INDEX_V == 1 << WF_PAR_SAVED_V &&
+                   (int)WF_PAR_SAVED_EMA == 1 + WF_NN_STATES,
                "states are the kinds of the index");
 
 struct wf_par_checkpoint_reader {
@@ -111,7 +112,7 @@ wf_status wf_par_checkpoint_reader_read(wf_par_checkpoint_reader *r, int64_t i,
 char *wf_par_saved_tensor_name(const wf_par_saved_tensor *tensor, wf_par_saved_state state,
                                char *text, size_t size)
 {
-    const char *suffix = wf_index_suffix((int)state);
+    const char *suffix = wf_nn_kept_suffix((int)state);
 
     snprintf(text, size, "%s%s%s", tensor->path, *suffix ? "." : "", suffix);
     return text;

@@ -35,12 +35,14 @@ WF_API void wf_par_checkpoint_option_at(const wf_par_checkpoint *checkpoint, int
 typedef enum wf_par_saved_state {
     WF_PAR_SAVED_VALUE,
     WF_PAR_SAVED_M,
-    WF_PAR_SAVED_V
+    WF_PAR_SAVED_V,
+    WF_PAR_SAVED_S,  /* a third state of an optimizer */
+    WF_PAR_SAVED_EMA /* the moving average of the weights */
 } wf_par_saved_state;
-enum { WF_PAR_SAVED_STATES = 3 };
+enum { WF_PAR_SAVED_STATES = 5 };
 
-/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without its
- * moments. */
+/** wf_par_saved_tensor - one parameter of a checkpoint: float32, with or without what an
+ * optimizer keeps of it. */
 typedef struct wf_par_saved_tensor {
     const char *path; /* "block.0.attn.qkv.weight" */
     unsigned states;  /* a bit per wf_par_saved_state that is there */
@@ -90,7 +92,7 @@ WF_API wf_status wf_par_checkpoint_reader_read(wf_par_checkpoint_reader *reader,
                                                wf_error *error);
 
 /** wf_par_saved_tensor_name - writes the name of one state of a parameter in the files, PATH,
- * PATH.m or PATH.v; returns text. */
+ * PATH.m, PATH.v, PATH.s or PATH.ema; returns text. */
 WF_API char *wf_par_saved_tensor_name(const wf_par_saved_tensor *tensor,
                                       wf_par_saved_state state, char *text, size_t size);
 

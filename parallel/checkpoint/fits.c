@@ -46,7 +46,10 @@ static wf_status check_tensor(const wf_par_checkpoint *from, const wf_index_tens
 
     if (status == WF_OK && wf_index_find(&from->index, mine->path)->kinds != mine->kinds)
         return differs(from, mine->path,
-                       "has the state of another optimizer in it, or is frozen", error);
+                       "has the state of another optimizer in it, or is frozen, or one of the "
+                       "two keeps a moving "
+                       "average",
+                       error);
     return status;
 }
 

@@ -113,10 +113,10 @@ static wf_status parse_kinds(const wf_json_source *s, wf_index_tensor *t)
         unsigned bit = 0;
 
         for (int k = 0; text && k < WF_INDEX_KINDS; k++)
-            bit |= strcmp(text, wf_index_suffix(k)) == 0 ? 1u << k : 0;
+            bit |= strcmp(text, wf_nn_kept_suffix(k)) == 0 ? 1u << k : 0;
         if (!bit || (t->kinds & bit))
-            return wrong(
-                s, "the kinds of a tensor are not among \"\", \"m\" and \"v\", each once");
+            return wrong(s, "the kinds of a tensor are not among \"\", \"m\", \"v\", \"s\" and "
+                            "\"ema\", each once");
         t->kinds |= bit;
     }
     if (status == WF_OK && !(t->kinds & WF_INDEX_VALUE))
@@ -259,11 +259,14 @@ static wf_status parse_kind(const wf_json_source *s, wf_index *index)
 
 static wf_status parse_numbers(const wf_json_source *s, wf_index *index)
 {
+    const int64_t none = 0;
     const char *strategy;
     wf_status status = parse_kind(s, index);
 
     if (status == WF_OK)
         status = wf_json_int(s, "step", 0, most_steps, NULL, &index->step);
+    if (status == WF_OK)
+        status = wf_json_int(s, "skipped", 0, index->step, &none, &index->skipped);
     if (status == WF_OK)
         status = wf_json_int(s, "sequences", 0, most_bytes, NULL, &index->sequences);
     if (status == WF_OK)

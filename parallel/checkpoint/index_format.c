@@ -15,16 +15,9 @@ const char *wf_index_kind_name(wf_index_kind kind)
     return name[kind];
 }
 
-const char *wf_index_suffix(int bit)
+char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME])
 {
-    static const char *const suffix[WF_INDEX_KINDS] = {"", "m", "v"};
-
-    return suffix[bit];
-}
-
-char *wf_index_name(const char *path, int bit, char name[WF_INDEX_NAME + 2])
-{
-    snprintf(name, WF_INDEX_NAME + 2, "%s%s%s", path, bit ? "." : "", wf_index_suffix(bit));
+    snprintf(name, WF_INDEX_FULL_NAME, "%s%s%s", path, bit ? "." : "", wf_nn_kept_suffix(bit));
     return name;
 }
 
@@ -74,7 +67,7 @@ static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
 
     for (int k = 0; k < WF_INDEX_KINDS; k++)
         if (t->kinds >> k & 1)
-            json_array_append_new(kinds, json_string(wf_index_suffix(k)));
+            json_array_append_new(kinds, json_string(wf_nn_kept_suffix(k)));
     for (int d = 0; d < t->ndim; d++) {
         json_t *axes = json_array();
 
@@ -93,21 +86,24 @@ static json_t *describe_tensor(const wf_index *index, const wf_index_tensor *t)
 
 static json_t *describe(const wf_index *index)
 {
-    json_t *options = json_object(), *tensors = json_array();
+    json_t *options = json_object(), *tensors = json_array(), *object;
 
     for (int64_t i = 0; i < index->option_count; i++)
         json_object_set_new(options, index->option[2 * i],
                             json_string(index->option[2 * i + 1]));
     for (int64_t i = 0; i < index->count; i++)
         json_array_append_new(tensors, describe_tensor(index, &index->tensor[i]));
-    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:s, s:o, s:o, s:o}",
-                     "format", index->mesh.nested ? WF_INDEX_FORMAT_NESTED : WF_INDEX_FORMAT,
-                     "checksum", zeros, "kind", wf_index_kind_name(index->kind), "step",
-                     (json_int_t)index->step, "sequences", (json_int_t)index->sequences,
-                     "digest", number_text(index->digest), "files", (json_int_t)index->files,
-                     "bytes", (json_int_t)index->bytes, "files_checksum",
-                     number_text(index->files_checksum), "strategy", index->strategy, "mesh",
-                     describe_mesh(&index->mesh), "options", options, "tensors", tensors);
+    object = json_pack("{s:s, s:s, s:s, s:I, s:I, s:o, s:I, s:I, s:o, s:s, s:o, s:o, s:o}",
+                       "format", index->mesh.nested ? WF_INDEX_FORMAT_NESTED : WF_INDEX_FORMAT,
+                       "checksum", zeros, "kind", wf_index_kind_name(index->kind), "step",
+                       (json_int_t)index->step, "sequences", (json_int_t)index->sequences,
+                       "digest", number_text(index->digest), "files", (json_int_t)index->files,
+                       "bytes", (json_int_t)index->bytes, "files_checksum",
+                       number_text(index->files_checksum), "strategy", index->strategy, "mesh",
+                       describe_mesh(&index->mesh), "options", options, "tensors", tensors);
+    if (index->skipped)
+        json_object_set_new(object, "skipped", json_integer(index->skipped));
+    return object;
 }
 
 /* Returns true where the object is complete: jansson drops entries that it has no memory

@@ -22,6 +22,7 @@
 #define WF_PARALLEL_CHECKPOINT_INDEX_INTERNAL_H
 
 #include "core/files/folder_internal.h"
+#include "nn/optim/optimizer.h"
 #include "parallel/checkpoint/parts_internal.h"
 
 /* In format 1 the axes of a dim cut it one after the other (wf_saved_mesh.nested). */
@@ -51,6 +52,7 @@ typedef struct wf_index_tensor {
 typedef struct wf_index {
     wf_index_kind kind;
     int64_t step;      /* the last one that is done */
+    int64_t skipped;   /* steps among them without an update */
     int64_t sequences; /* so many of the data are done: the position to go on from */
     uint64_t digest;
     int64_t files, bytes;    /* data files, and what they weigh together */
@@ -66,10 +68,9 @@ typedef struct wf_index {
 /* "sharded", "full", "local". */
 const char *wf_index_kind_name(wf_index_kind kind);
 
-/* The name of a tensor in the data files: PATH, PATH.m or PATH.v for bit 0, 1 or 2 of kinds. */
-enum { WF_INDEX_KINDS = 3 };
-const char *wf_index_suffix(int bit); /* "", "m", "v" */
-char *wf_index_name(const char *path, int bit, char name[WF_INDEX_NAME + 2]);
+/* The name of a tensor in the data files: PATH, or PATH.m, PATH.v, .. by a bit of kinds. */
+enum { WF_INDEX_KINDS = 1 + WF_NN_KEPT, WF_INDEX_FULL_NAME = WF_INDEX_NAME + 8 };
+char *wf_index_name(const char *path, int bit, char name[WF_INDEX_FULL_NAME]);
 
 /* Returns where the 16 digits of a text's own checksum begin, 0: nowhere; the checksum of the
    text with zeros in their place. */

@@ -252,7 +252,7 @@ wf_status wf_par_checkpoint_load(wf_par_trainer *trainer, const wf_par_checkpoin
     if (status == WF_OK && !l.as_saved)
         status = check_digest(&l, digest);
     if (status == WF_OK)
-        wf_par_trainer_restored(trainer, checkpoint->index.step);
+        wf_par_trainer_restored(trainer, checkpoint->index.step, checkpoint->index.skipped);
     wf_state_close(&state);
     return status == WF_OK ? WF_OK : wf_error_set(error, mine.code, "%s", mine.text);
 }

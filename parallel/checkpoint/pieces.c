@@ -166,7 +166,7 @@ wf_status wf_piece_sum(const wf_piece *piece, const wf_state *s, const char *dat
 static bool add_entry(wf_header *h, const char *path, int bit, int ndim)
 {
     wf_safetensors_entry *e = &h->entry[h->count];
-    char name[WF_INDEX_NAME + 2];
+    char name[WF_INDEX_FULL_NAME];
     char **pair = h->metadata + 2 * h->count;
 
     wf_index_name(path, bit, name);

@@ -170,7 +170,7 @@ static int64_t file_of(const reading *l, const int *coordinate)
 static wf_status read_part(void *arg, const int *coordinate, const wf_part *part)
 {
     reading *l = arg;
-    char name[WF_INDEX_NAME + 2];
+    char name[WF_INDEX_FULL_NAME];
     const wf_safetensors_entry *e;
     int64_t file = file_of(l, coordinate);
     transfer t = {.l = l, .from = source_of(l, file)};

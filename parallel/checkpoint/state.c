@@ -21,8 +21,8 @@ static bool describe(wf_state *s, int64_t at, int64_t i)
 
     s->parameter[at] = t->parameter[i];
     s->tensor[at][0] = master;
-    s->tensor[at][1] = wf_nn_optimizer_moment(t->optimizer, i, 0);
-    s->tensor[at][2] = wf_nn_optimizer_moment(t->optimizer, i, 1);
+    for (int k = 0; k < WF_NN_KEPT; k++)
+        s->tensor[at][1 + k] = wf_nn_optimizer_moment(t->optimizer, i, k);
     for (int k = 0; k < WF_INDEX_KINDS; k++)
         entry->kinds |= s->tensor[at][k] ? 1u << k : 0;
     entry->path = strdup(t->parameter[i]->path);
@@ -53,7 +53,7 @@ wf_status wf_state_open(wf_state *s, const wf_par_trainer *trainer, wf_error *er
     bool adapted = wf_par_is_adapted(t.count, t.parameter);
     int64_t kept = 0;
 
-    *s = (wf_state){.trained = t};
+    *s = (wf_state){.trained = t, .index.skipped = wf_par_trainer_skipped(trainer)};
     s->tensor = calloc((size_t)t.count + 1, sizeof *s->tensor);
     s->index.tensor = calloc((size_t)t.count + 1, sizeof *s->index.tensor);
     s->parameter = calloc((size_t)t.count + 1, sizeof *s->parameter);

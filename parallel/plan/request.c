@@ -11,10 +11,6 @@ static const char *const reshards[] = {[WF_PAR_RESHARD_DEFAULT] = "default",
                                        [WF_PAR_RESHARD_NEVER] = "never"};
 static const char *const accumulates[] = {
     [WF_PAR_AUTO] = "auto", [WF_PAR_LOCAL] = "local", [WF_PAR_REDUCED] = "reduced"};
-static const char *const methods[] = {[WF_NN_ADAMW] = "adamw",
-                                      [WF_NN_SGD] = "sgd",
-                                      [WF_NN_MUON] = "muon",
-                                      [WF_NN_ADAMW8BIT] = "adamw8bit"};
 #define LIST(list, text)                                                                       \
     (words)                                                                                    \
     {                                                                                          \
@@ -36,8 +32,6 @@ static words words_of(wf_setting s)
         return LIST(reshards, "default, always or never");
     case WF_SETTING_accumulate:
         return LIST(accumulates, "auto, local, reduced or group:N, N a power of two");
-    case WF_SETTING_optimizer:
-        return LIST(methods, "adamw, adamw8bit, sgd or muon");
     case WF_SETTING_dtype:
     case WF_SETTING_compute:
     case WF_SETTING_param_dtype:
@@ -67,16 +61,19 @@ int wf_plan_group(const char *word)
 int wf_plan_word_value(wf_setting s, const char *word)
 {
     const words w = words_of(s);
-    int i = index_of(&w, word);
+    int i = s == WF_SETTING_optimizer ? (int)wf_nn_method_find(word) : index_of(&w, word);
 
     if (s == WF_SETTING_accumulate && wf_plan_group(word))
         return WF_PAR_GROUP;
     return i < 0 ? 0 : i;
 }
 
-const char *wf_plan_words(wf_setting s)
+const char *wf_plan_words(wf_setting s, char *text, size_t size)
 {
-    return words_of(s).text;
+    if (s == WF_SETTING_optimizer)
+        return wf_nn_method_names(text, size);
+    snprintf(text, size, "%s", words_of(s).text);
+    return text;
 }
 
 bool wf_plan_has_word(wf_setting s, const char *word)
@@ -85,6 +82,8 @@ bool wf_plan_has_word(wf_setting s, const char *word)
 
     if (strlen(word) >= WF_WORD)
         return false;
+    if (s == WF_SETTING_optimizer)
+        return wf_nn_method_find(word) != WF_NN_NO_METHOD;
     if (w.word)
         return index_of(&w, word) >= 0 || (s == WF_SETTING_accumulate && wf_plan_group(word));
     return !w.count ||
@@ -194,6 +193,7 @@ static void take_mesh(const wf_par_options *o, wf_plan_request *r)
 void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
 {
     const wf_par_pipeline_options *pipeline = job->pipeline;
+    const wf_nn_method_row *optimizer;
 
     *r = (wf_plan_request){.job = *job, .planned = true};
     take_mesh(&job->mesh, r);
@@ -208,7 +208,8 @@ void wf_plan_request_of(const wf_par_job *job, wf_plan_request *r)
                               ? job->train.micro_batch
                               : job->train.global_batch / wf_plan_data_ranks(r);
     r->whole_batches = !job->train.micro_batch;
-    set_word(r->optimizer, methods[job->train.optimizer.method]);
+    optimizer = wf_nn_method_row_of(job->train.optimizer.method);
+    set_word(r->optimizer, optimizer ? optimizer->name : "");
     r->async_save = job->async_save;
     set_word(r->search, "off");
     r->rank = wf_plan_ranks(r) - 1;

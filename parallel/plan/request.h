@@ -107,10 +107,10 @@ WF_API const char *wf_plan_flag_name(wf_setting setting, char name[WF_PLAN_FLAG]
 WF_API int wf_plan_word_value(wf_setting setting, const char *word);
 WF_API int wf_plan_group(const char *word);
 
-/** wf_plan_words - returns the words that a setting takes, for people, "always, never or
- * default"; wf_plan_has_word - returns whether a word is one of them: true for settings whose
- * words are of other tables, or the model's */
-WF_API const char *wf_plan_words(wf_setting setting);
+/** wf_plan_words - writes the words that a setting takes, for people, "always, never or
+ * default"; returns text; wf_plan_has_word - returns whether a word is one of them: true for
+ * settings whose words are of other tables, or the model's */
+WF_API const char *wf_plan_words(wf_setting setting, char *text, size_t size);
 WF_API bool wf_plan_has_word(wf_setting setting, const char *word);
 
 /**

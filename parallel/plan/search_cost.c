@@ -160,17 +160,14 @@ double wf_search_memory_bound(const wf_search *s, const wf_search_candidate *c)
     double blocks = (double)(s->model.layers / c->pp);
     double parameters = blocks * wf_sim_block_weights(&s->model) / c->tp;
     double split = l.sharded ? c->shard : 1, update = l.split_update ? c->shard : split;
-    double state = l.parameter_bytes == 2 ? 12 : 8, weights = l.parameter_bytes, gradients = 4,
-           activations;
+    double state = wf_search_state_bytes(s) + (l.parameter_bytes == 2 ? 4 : 0);
+    double weights = l.parameter_bytes, gradients = 4, activations;
 
     if (l.sharded)
         weights = (l.parameter_bytes == 2 ? 0 : 4 / split) +
                   (l.gather == WF_SIM_ONCE ? l.parameter_bytes : 0);
     if (l.sharded && l.reduce == WF_SIM_EACH)
         gradients = l.group == 1 ? 4 / split : 4;
-    if (strcmp(s->options->optimizer, "adamw") != 0)
-        state = (l.parameter_bytes == 2 ? 4 : 0) +
-                (strcmp(s->options->optimizer, "adamw8bit") == 0 ? 2 : 0);
     activations =
         kept(s, c) * wf_search_least_live(c) * blocks * (double)(c->micro * s->model.seq);
     gradients *= parameters / (c->per_rank > 1 ? c->per_rank : 1);

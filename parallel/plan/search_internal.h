@@ -138,6 +138,10 @@ double wf_search_least_memory(wf_search *s, const wf_search_candidate *c);
 bool wf_search_may_fit(const wf_search *s, double bytes);
 bool wf_search_may_fit_in(double bytes, size_t limit);
 
+/* Returns the bytes of what the optimizer keeps of a parameter, at least: of 8 bits without the
+   scales, which follow from the length of rows. */
+double wf_search_state_bytes(const wf_search *s);
+
 /* Blocks of a stage; the first and the last step are none. */
 double wf_search_blocks(const wf_search *s, const int64_t *first, int stage);
 

@@ -45,11 +45,12 @@ static double gradient_bytes(const wf_search_candidate *c, const wf_sim_layout *
     return 4 * open_sums(done);
 }
 
-/* Bytes of a parameter's moments, at least: of 8 bits without the scales, which follow from the
-   length of rows. */
-static double moment_bytes(const char *optimizer)
+double wf_search_state_bytes(const wf_search *s)
 {
-    return strcmp(optimizer, "adamw") == 0 ? 8 : strcmp(optimizer, "adamw8bit") == 0 ? 2 : 0;
+    wf_nn_optimizer_options o = s->options->job.train.optimizer;
+
+    o.method = (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, s->options->optimizer);
+    return wf_nn_optimizer_least_bytes(&o);
 }
 
 /* Bytes of a parameter: its state, and itself as it is computed with. */
@@ -57,7 +58,7 @@ static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
                               const wf_sim_layout *l)
 {
     double split = l->sharded ? c->shard : 1, update = l->split_update ? c->shard : split;
-    double state = moment_bytes(s->options->optimizer);
+    double state = wf_search_state_bytes(s);
     double weights = l->parameter_bytes == 2 ? 2 : 4;
 
     if (l->parameter_bytes == 2)

@@ -1,4 +1,5 @@
-/* parallel/program/elastic.c - a program's launches, on meshes for the ranks that there are; see services_internal.h. */
+/* parallel/program/elastic.c - a program's launches, on meshes for the ranks that there are;
+   see services_internal.h. */
 #include "mesh/transport/launcher.h"
 #include "parallel/plan/plan.h"
 #include "parallel/program/services_internal.h"
@@ -12,7 +13,8 @@ static const double GRACE = 0.7; /* s, in which ranks leave their state */
 
 /* ---- the mesh ---- */
 
-/* Returns the outermost axis of the program's own that splits the batch; -1: there is none. inner: ranks of the others. */
+/* Returns the outermost axis of the program's own that splits the batch; -1: there is none.
+   inner: ranks of the others. */
 static int dp_axis(const wf_services *s, int64_t *inner)
 {
     int found = -1;
@@ -77,7 +79,8 @@ typedef struct shrinking {
     wf_services_shape *shape; /* the one that was tried last */
 } shrinking;
 
-/* Returns whether the numbers of the run stay what they are, and it fits where there is a limit. */
+/* Returns whether the numbers of the run stay what they are, and it fits where there is a
+   limit. */
 static bool serves(const wf_services_shape *shape)
 {
     wf_services_launch l;
@@ -90,7 +93,8 @@ static bool serves(const wf_services_shape *shape)
            (!l.job.mesh.memory_limit || plan.report.memory.peak <= l.job.mesh.memory_limit);
 }
 
-/* Tries micro-batches of one sequence as well, with which any number of ranks has the numbers of one. */
+/* Tries micro-batches of one sequence as well, with which any number of ranks has the numbers
+   of one. */
 static bool shape_serves(void *arg, const wf_elastic_shape *shape)
 {
     static const wf_par_accumulate ways[] = {WF_PAR_REDUCED, WF_PAR_GROUP};
@@ -153,8 +157,8 @@ wf_status wf_services_fit(wf_services *s, int *processes, wf_error *error)
 
 /* ---- the flags ---- */
 
-/* Returns whether a data-parallel rank that is lost takes a part of the state along; of axes of the program's own only the
-   model knows. */
+/* Returns whether a data-parallel rank that is lost takes a part of the state along; of axes of
+   the program's own only the model knows. */
 static bool is_alone(const wf_services *s)
 {
     const wf_par_options *o = &s->start.options;
@@ -244,7 +248,8 @@ wf_status wf_services_check_elastic(wf_services *s, wf_error *error)
 
 /* ---- launches ---- */
 
-/* Reports a failure of the ranks, in one process of all, unless another launch of this process may follow. */
+/* Reports a failure of the ranks, in one process of all, unless another launch of this process
+   may follow. */
 static void report(const wf_error *error, void *launch)
 {
     wf_services *s = ((wf_services_launch *)launch)->services;

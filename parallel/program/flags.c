@@ -118,7 +118,8 @@ static const wf_flag *find(const wf_flag *flags, const char *key)
     return NULL;
 }
 
-/* Takes a value of JSON as the text that a command line would have; a switch is true or false. */
+/* Takes a value of JSON as the text that a command line would have; a switch is true or
+   false. */
 static wf_status take_json(const wf_flag *f, const char *path, const char *key,
                            const json_t *value, wf_error *error)
 {

@@ -1,4 +1,5 @@
-/* parallel/program/plan_flags.c - flags of a job's settings, and of what is planned with them; see services_internal.h. */
+/* parallel/program/plan_flags.c - flags of a job's settings, and of what is planned with them;
+   see services_internal.h. */
 #include "parallel/program/services_internal.h"
 #include "parallel/report/layout.h"
 #include <string.h>
@@ -105,12 +106,13 @@ static wf_status take_word(wf_plan_flags *p, wf_setting s, wf_setting_WORD field
                            wf_error *error)
 {
     const char *text = p->word[s];
+    char words[256];
 
     if (!text || !p->request.given[s])
         return WF_OK;
     if (!wf_plan_has_word(s, text))
         return wf_error_set(error, WF_EINVAL, "--%s %s: it takes %s", p->name[s], text,
-                            wf_plan_words(s));
+                            wf_plan_words(s, words, sizeof words));
     snprintf(field, WF_WORD, "%s", text);
     return WF_OK;
 }
@@ -135,7 +137,8 @@ static wf_status take_words(wf_plan_flags *p, wf_error *error)
     return WF_OK;
 }
 
-/* Puts the settings that were given into the job; all else of it stays as the program has it. */
+/* Puts the settings that were given into the job; all else of it stays as the program has
+   it. */
 static void give_settings(wf_services *s)
 {
     wf_plan_flags *p = &s->planning;

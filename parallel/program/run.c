@@ -18,7 +18,8 @@ static wf_status print_fit(wf_services *s, wf_error *error)
     return error->code;
 }
 
-/* Answers flags that end the program without ranks. Returns whether one was given; its status is in the error. */
+/* Answers flags that end the program without ranks. Returns whether one was given; its status
+   is in the error. */
 static bool answers(wf_services *s, wf_error *error)
 {
     if (!s->help && !s->plan && !s->fit_nodes)

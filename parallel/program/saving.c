@@ -95,7 +95,8 @@ void wf_saving_close(wf_saving *s)
     *s = (wf_saving){.saver = NULL};
 }
 
-/* Reports another build, device or type of storage: the state is the same, later bits are not what they would have been. */
+/* Reports another build, device or type of storage: the state is the same, later bits are not
+   what they would have been. */
 static void report_numerics(const wf_saving *s, const wf_par_checkpoint *c)
 {
     const char *saved = wf_par_checkpoint_option(c, numerics_key);
@@ -139,7 +140,8 @@ static wf_status load(wf_saving *s, const wf_par_checkpoint *c, wf_error *error)
                       : wf_par_checkpoint_load_model(s->par, s->model, c, error);
 }
 
-/* Checkpoints that a rank's process has opened: not all need to see the same files, and one may fail to read one. */
+/* Checkpoints that a rank's process has opened: not all need to see the same files, and one may
+   fail to read one. */
 typedef struct opened {
     int64_t count, step[WF_RESUME_MOST];
     bool lacks; /* one whose error is not reported */
@@ -153,7 +155,8 @@ static bool has_opened(const opened *o, int64_t step)
     return false;
 }
 
-/* Leaves out checkpoints that another rank has not; the lowest rank that could not open one reports why. */
+/* Leaves out checkpoints that another rank has not; the lowest rank that could not open one
+   reports why. */
 static wf_status take_common(const wf_saving *s, wf_resume *r)
 {
     wf_mesh *mesh = wf_par_mesh(s->par);

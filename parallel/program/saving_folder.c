@@ -1,4 +1,5 @@
-/* parallel/program/saving_folder.c - the folder of checkpoints while a run goes: seen by all, moved, removed; see saving.h. */
+/* parallel/program/saving_folder.c - the folder of checkpoints while a run goes: seen by all,
+   moved, removed; see saving.h. */
 #include "core/files/prepare.h"
 #include "parallel/checkpoint/folder_lock.h"
 #include "parallel/main.h"

@@ -1,4 +1,5 @@
-/* parallel/program/service_flags.c - flags of wf_par_run: listed, read, checked, printed; see services_internal.h. */
+/* parallel/program/service_flags.c - flags of wf_par_run: listed, read, checked, printed; see
+   services_internal.h. */
 #include "parallel/program/services_internal.h"
 #include <string.h>
 
@@ -130,6 +131,7 @@ static void list_flags(wf_services *s)
         add_flag(s, &n, *own);
     add_axes(s, &n);
     add_flags(s, &n, mine, sizeof mine / sizeof *mine);
+    wf_services_list_training(s, s->flags, &n, WF_FLAGS);
     list_saving(s, &n);
     list_elastic(s, &n);
     list_reports(s, &n);
@@ -177,7 +179,8 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
     if (job->train.schedule.steps == steps)
         job->train.schedule.steps = job->steps;
     job->mesh = *o;
-    if (wf_services_take_settings(s, error) != WF_OK)
+    if (wf_services_take_settings(s, error) != WF_OK ||
+        wf_services_take_training(s, error) != WF_OK)
         return error->code;
     *o = job->mesh;
     s->start.stall_timeout = (double)s->stall_timeout;
@@ -223,6 +226,7 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
     s->trace_first = 2;
     s->trace_last = 3;
     s->keep = 3;
+    s->ema = (double)s->program->job.train.optimizer.ema;
     s->min_dp = 1;
     s->elastic_text = s->async_text = "off";
     s->redundancy =

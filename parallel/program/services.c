@@ -1,4 +1,5 @@
-/* parallel/program/services.c - what a process has open for the flags of wf_par_run; see the header. */
+/* parallel/program/services.c - what a process has open for the flags of wf_par_run; see the
+   header. */
 #include "parallel/program/services_internal.h"
 #include "mesh/transport/launcher.h"
 #include "parallel/main.h"
@@ -118,6 +119,7 @@ wf_status wf_services_close(wf_services *s, wf_error *error)
         wf_error_set(error, log.code, "%s", log.text);
     wf_par_snapshot_close(s->elastic.from); /* left by a start that failed */
     wf_resume_close(&s->resume_from);
+    wf_services_close_training(s);
     free(s->elastic.job);
     free(s->settings);
     return error->code;

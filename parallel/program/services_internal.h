@@ -1,4 +1,5 @@
-/* parallel/program/services_internal.h - what the flags of wf_par_run ask for, and what a process has open for them. */
+/* parallel/program/services_internal.h - what the flags of wf_par_run ask for, and what a
+   process has open for them. */
 #ifndef WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 #define WF_PARALLEL_PROGRAM_SERVICES_INTERNAL_H
 
@@ -10,7 +11,8 @@
 #include "parallel/report/run_log.h"
 #include "parallel/report/timeline.h"
 
-/* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of several, and the micro-batches. */
+/* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of
+   several, and the micro-batches. */
 typedef struct wf_services_shape {
     struct wf_services *services;
     int dp, dp_replicate;
@@ -38,10 +40,11 @@ typedef struct wf_services {
     /* values of flags */
     int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
         fit_nodes;
-    double exit_minutes;
+    double exit_minutes, ema;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir;
-    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic;
+        *elastic_text, *redundancy, *recovery_dir, *lr_schedule, *skip_steps;
+    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
+        schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
     /* shared by the ranks of a process */
     FILE *out;
@@ -53,7 +56,8 @@ typedef struct wf_services {
     wf_timeline *timeline; /* likewise, with --trace */
 } wf_services;
 
-/* A launch of the ranks: of an elastic run there may be several. It stays where ranks of it are stuck. */
+/* A launch of the ranks: of an elastic run there may be several. It stays where ranks of it are
+   stuck. */
 typedef struct wf_services_launch {
     wf_services *services;
     wf_services_shape shape;
@@ -62,8 +66,8 @@ typedef struct wf_services_launch {
     wf_par_pipeline *pipeline; /* NULL: there is none */
 } wf_services_launch;
 
-/* Sets the flags to the program's values, and reads the command line and --config. Errors: WF_EINVAL, those of
-   wf_flags_config */
+/* Sets the flags to the program's values, and reads the command line and --config. Errors:
+   WF_EINVAL, those of wf_flags_config */
 wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *error);
 
 /* Notes that a flag was given, in a bool; wf_flag.taken. */
@@ -82,11 +86,13 @@ wf_status wf_services_plan(const wf_services *s, wf_error *error);
 wf_status wf_services_open(wf_services *s, wf_error *error);
 wf_status wf_services_close(wf_services *s, wf_error *error);
 
-/* Opens the checkpoints to continue from; and the log, behind rows that it has where `continues`. */
+/* Opens the checkpoints to continue from; and the log, behind rows that it has where
+   `continues`. */
 wf_status wf_services_open_checkpoints(wf_services *s, wf_error *error);
 wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error);
 
-/* Launches the ranks; of an elastic run until it has ended. error: of this process, or WF_OK. */
+/* Launches the ranks; of an elastic run until it has ended. error: of this process, or
+   WF_OK. */
 void wf_services_run(wf_services *s, wf_launch_end *end, wf_error *error);
 
 /* ---- elastic.c ---- */
@@ -94,8 +100,8 @@ void wf_services_run(wf_services *s, wf_launch_end *end, wf_error *error);
 /* Checks the flags of elastic runs, and sets the shape. Errors: WF_EINVAL */
 wf_status wf_services_check_elastic(wf_services *s, wf_error *error);
 
-/* Changes the shape to that of a run that is started with `processes` processes, as many of which are used. Errors: those of
-   wf_elastic_processes */
+/* Changes the shape to that of a run that is started with `processes` processes, as many of
+   which are used. Errors: those of wf_elastic_processes */
 wf_status wf_services_fit(wf_services *s, int *processes, wf_error *error);
 
 /* Sets start and job of a launch. */
@@ -114,12 +120,25 @@ void wf_services_list_plan(wf_services *s, wf_flag *flags, int *n, int most);
 /* Checks them, and puts settings that were given into the job. Errors: WF_EINVAL */
 wf_status wf_services_take_settings(wf_services *s, wf_error *error);
 
+/* ---- training_flags.c ---- */
+
+/* Lists flags of rates, groups of parameters and averages, but for those that the program has
+   itself. */
+void wf_services_list_training(wf_services *s, wf_flag *flags, int *n, int most);
+
+/* Puts them into the job; reads a schedule's file, which wf_services_close_training frees.
+   Errors: WF_EINVAL, those of wf_nn_schedule_read */
+wf_status wf_services_take_training(wf_services *s, wf_error *error);
+void wf_services_close_training(wf_services *s);
+
 /* ---- settings.c ---- */
 
-/* Returns the program's own flags and the steps as a JSON object. Owner: the caller, free; NULL: no memory */
-char *wf_services_settings(const wf_services *s);
+/* Returns the program's own flags, those of training and the steps as a JSON object. Owner: the
+   caller, free; NULL: no memory */
+char *wf_services_settings(wf_services *s);
 
-/* Reports settings that differ from those of a checkpoint; wf_saving_options.loaded, of a wf_services. */
+/* Reports settings that differ from those of a checkpoint; wf_saving_options.loaded, of a
+   wf_services. */
 void wf_services_report_settings(void *services, const wf_par_checkpoint *checkpoint);
 
 /* ---- train.c ---- */

@@ -1,17 +1,19 @@
-/* parallel/program/settings.c - settings of a run that checkpoints keep; see services_internal.h. */
+/* parallel/program/settings.c - settings of a run that checkpoints keep; see
+   services_internal.h. */
 #include "core/status.h"
 #include "parallel/program/services_internal.h"
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-char *wf_services_settings(const wf_services *s)
+char *wf_services_settings(wf_services *s)
 {
     wf_flag flags[WF_FLAGS + 1] = {{NULL, 0, NULL, 0, 0, NULL, NULL, NULL}};
     int n = 0;
 
     for (const wf_flag *own = s->program->flags; own && own->name && n < WF_FLAGS - 1; own++)
         flags[n++] = *own;
+    wf_services_list_training(s, flags, &n, WF_FLAGS - 1);
     flags[n++] =
         (wf_flag){.name = "steps", .kind = WF_FLAG_COUNT, .value = &s->program->job.steps};
     return wf_flags_json(flags);

@@ -1,4 +1,5 @@
-/* parallel/program/train.c - a rank of a job: model, trainer, steps, evaluations, logs, checkpoints; what lost ranks were doing. */
+/* parallel/program/train.c - a rank of a job: model, trainer, steps, evaluations, logs,
+   checkpoints; what lost ranks were doing. */
 #include "core/numerics/bits.h"
 #include "parallel/parallel_internal.h"
 #include "parallel/program/services_internal.h"
@@ -133,7 +134,8 @@ static void save_step(rank_run *r, int64_t step)
         wf_elastic_saved(&r->s->elastic, step, r->saving.best_loss);
 }
 
-/* Measures, evaluates and logs a step: after it or, where ranks were lost in that, in the next launch. */
+/* Measures, evaluates and logs a step: after it or, where ranks were lost in that, in the next
+   launch. */
 static wf_status end_step(rank_run *r, const wf_elastic_step *made, double flops)
 {
     const wf_par_train_options *train = &r->job->train;
@@ -209,8 +211,8 @@ static wf_status open_saving(rank_run *r)
                : wf_context_status(r->ctx);
 }
 
-/* Restores the state that ranks of the launch before have left, with what of its last step they had not come to; or loads a
-   checkpoint, or begins. */
+/* Restores the state that ranks of the launch before have left, with what of its last step they
+   had not come to; or loads a checkpoint, or begins. */
 static wf_status restore(rank_run *r, int64_t *step)
 {
     float best_loss = r->saving.best_loss;

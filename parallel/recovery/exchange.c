@@ -96,7 +96,7 @@ static int kinds_of(const wf_kept *kept)
 
 static int count_kinds(int kinds)
 {
-    return (kinds & 1) + (kinds >> 1 & 1) + (kinds >> 2 & 1);
+    return __builtin_popcount((unsigned)kinds);
 }
 
 /* All offers, on every rank. */

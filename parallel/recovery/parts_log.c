@@ -6,8 +6,7 @@
 
 wf_status wf_flip_read(const char *text, wf_flip *flip, wf_error *error)
 {
-    char end;
-    size_t length;
+    char end, *dot;
 
     *flip = (wf_flip){.kind = 0};
     if (sscanf(text, "%" SCNd64 ":%d:%511[^:]:%" SCNd64 ":%d%c", &flip->step, &flip->rank,
@@ -16,12 +15,12 @@ wf_status wf_flip_read(const char *text, wf_flip *flip, wf_error *error)
                             ".flip_bit %s is no STEP:RANK:TENSOR:ELEMENT:BIT, for instance "
                             "5:3:block.0.attn.qkv.weight:17:22",
                             text);
-    length = strlen(flip->path);
-    if (length > 2 && flip->path[length - 2] == '.' &&
-        (flip->path[length - 1] == 'm' || flip->path[length - 1] == 'v')) {
-        flip->kind = flip->path[length - 1] == 'm' ? 1 : 2;
-        flip->path[length - 2] = '\0';
-    }
+    dot = strrchr(flip->path, '.');
+    for (int kind = 1; dot && kind < WF_PAR_KINDS; kind++)
+        if (strcmp(dot + 1, wf_nn_kept_suffix(kind)) == 0)
+            flip->kind = kind;
+    if (flip->kind)
+        *dot = '\0';
     return WF_OK;
 }
 

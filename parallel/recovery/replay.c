@@ -16,8 +16,6 @@ struct wf_replay {
     int files; /* those that are here */
 };
 
-static const char *const kinds[] = {"", ", first moment", ", second moment"};
-
 static wf_status read_file(wf_replay *r, const char *path, const char *numerics,
                            wf_error *error)
 {
@@ -96,9 +94,10 @@ static void compare(wf_context *ctx, int64_t step, int64_t n, const wf_par_held_
         first = differ++ ? first : i;
         if (out && differ <= TOLD)
             fprintf(out,
-                    "replay: step %" PRId64 ": rank %d had another %s%s: digest %016" PRIx64
+                    "replay: step %" PRId64 ": rank %d had another %s%s%s: digest %016" PRIx64
                     ", made again %016" PRIx64 "\n",
-                    step, rank[i], had[i].path, kinds[had[i].kind], had[i].digest,
+                    step, rank[i], had[i].path, had[i].kind ? ", " : "",
+                    had[i].kind ? wf_nn_kept_words(had[i].kind) : "", had[i].digest,
                     again[i].digest);
     }
     if (out && differ > TOLD)
@@ -106,8 +105,9 @@ static void compare(wf_context *ctx, int64_t step, int64_t n, const wf_par_held_
     if (differ)
         wf_fail(ctx, WF_EDATA,
                 "replay: step %" PRId64 " is not the run's: %" PRId64 " of %" PRId64
-                " parts differ, the first is rank %d's %s%s",
-                step, differ, n, rank[first], had[first].path, kinds[had[first].kind]);
+                " parts differ, the first is rank %d's %s%s%s",
+                step, differ, n, rank[first], had[first].path, had[first].kind ? ", " : "",
+                had[first].kind ? wf_nn_kept_words(had[first].kind) : "");
 }
 
 wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *trainer, int64_t step,

@@ -24,8 +24,9 @@ static int64_t parameter_of(const wf_par_trainer *t, const char *path)
    are. */
 static wf_tensor *tensor_of(wf_par_trainer *t, int64_t i, const wf_kept *kept, int kind)
 {
-    const wf_tensor *moment =
-        kind == 1 || kind == 2 ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1) : NULL;
+    const wf_tensor *moment = kind > 0 && kind < WF_PAR_BUDDY_GRADIENT
+                                  ? wf_nn_optimizer_moment(t->optimizer, i, kind - 1)
+                                  : NULL;
     wf_host_data view;
     wf_tensor *x = wf_par_shard_tensor(t->parameter[i]->tensor, kept->part.local,
                                        moment ? moment->dtype : WF_F32, WF_MEMORY_BUFFER);
@@ -82,14 +83,19 @@ static wf_status finish_all(wf_par_snapshot *k, wf_par_trainer *t)
     wf_error error = {WF_OK, ""};
     int64_t i;
 
-    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1);
+    wf_nn_optimizer_resume(t->optimizer, k->last.step - 1, k->last.skipped - k->last.skip);
     wf_nn_optimizer_begin(t->optimizer, k->last.lr, k->last.scale);
     while ((i = atomic_fetch_add(&k->next_pending, 1)) < k->count) {
         wf_kept *kept = &k->kept[i];
 
-        if (kept->state == KEPT_PENDING && kept->step == k->last.step - 1 &&
-            finish(t, kept) != WF_OK)
+        if (kept->state != KEPT_PENDING || kept->step != k->last.step - 1)
+            continue;
+        if (k->last.skip) { /* there was no update */
+            kept->step++;
+            kept->state = KEPT_SETTLED;
+        } else if (finish(t, kept) != WF_OK) {
             break;
+        }
     }
     if (wf_context_status(t->par->ctx) != WF_OK)
         error = *wf_context_error(t->par->ctx);
@@ -127,7 +133,6 @@ static bool take_shard(const wf_kept *kept, int kind, const wf_part *part, wf_mi
 static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path, int kind,
                              wf_error *error)
 {
-    static const char *const of[] = {"", "first moment of ", "second moment of "};
     wf_part part = wf_part_of_tensor(t);
     wf_missing m = {0};
     wf_host_data view;
@@ -145,11 +150,11 @@ static wf_status take_tensor(wf_par_snapshot *k, wf_tensor *t, const char *path,
         wf_error_set(error, WF_ENOMEM, "no memory to take up %s", path);
     else if (m.n)
         wf_error_set(error, WF_EDATA,
-                     "no rank that is left has the %s%s after step %" PRId64
+                     "no rank that is left has the %s%s%s after step %" PRId64
                      ", elements %" PRId64 " to %" PRId64 " of its dim 0: it was lost with "
                      "the ranks that held it; with .redundancy buddy others hold it too",
-                     of[kind], path, k->last.step, m.part[0].start[0],
-                     m.part[0].start[0] + m.part[0].local[0] - 1);
+                     kind ? wf_nn_kept_words(kind) : "", kind ? " of " : "", path, k->last.step,
+                     m.part[0].start[0], m.part[0].start[0] + m.part[0].local[0] - 1);
     free(m.part);
     return error->code;
 }
@@ -218,6 +223,6 @@ wf_status wf_par_snapshot_restore(wf_par_snapshot *k, wf_par_trainer *t, int64_t
     }
     if (error.code != WF_OK && wf_context_status(ctx) == WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
-    wf_par_trainer_restored(t, k->last.step);
+    wf_par_trainer_restored(t, k->last.step, k->last.skipped);
     return wf_context_status(ctx);
 }

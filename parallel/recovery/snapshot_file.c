@@ -73,8 +73,9 @@ static bool collect(writing *w, const wf_par_snapshot *k, const char *const *tex
     w->entry = calloc(room, sizeof *w->entry);
     w->data = calloc(room, sizeof *w->data);
     w->text = calloc(2 * ((size_t)k->count + (size_t)n + 2), sizeof *w->text);
-    snprintf(value, sizeof value, "%" PRId64 " %08" PRIx32 " %08" PRIx32, k->last.step,
-             bits_of(k->last.lr), bits_of(k->last.scale));
+    snprintf(value, sizeof value, "%" PRId64 " %08" PRIx32 " %08" PRIx32 " %d %" PRId64,
+             k->last.step, bits_of(k->last.lr), bits_of(k->last.scale), k->last.skip,
+             k->last.skipped);
     good = w->entry && w->data && w->text && add_text(w, "last", value);
     for (int64_t i = 0; good && i < n; i++)
         good = add_text(w, texts[2 * i], texts[2 * i + 1]);
@@ -205,12 +206,15 @@ static wf_status read_all(wf_par_snapshot *k, const wf_safetensors *header, cons
     const char *last = wf_safetensors_metadata(header, "last"), *text;
     wf_par_committed of = {.step = -1};
     uint32_t lr, scale;
+    int skip;
     char key[32];
 
-    if (!last || sscanf(last, "%" SCNd64 " %" SCNx32 " %" SCNx32, &of.step, &lr, &scale) != 3)
+    if (!last || sscanf(last, "%" SCNd64 " %" SCNx32 " %" SCNx32 " %d %" SCNd64, &of.step, &lr,
+                        &scale, &skip, &of.skipped) != 5)
         return wf_error_set(error, WF_EDATA, "%s is no snapshot of a run", file->path);
     of.lr = of_bits(lr);
     of.scale = of_bits(scale);
+    of.skip = skip != 0;
     if (of.step > k->last.step)
         k->last = of;
     k->ranks++;

@@ -200,7 +200,7 @@ static void warn_of_nothing(wf_run_log *log, const wf_step_log *r)
 {
     char text[256];
 
-    if (!isnan(r->loss) || log->nothing)
+    if (!isnan(r->loss) || !isfinite(r->grad_norm) || log->nothing)
         return;
     log->nothing = true;
     wf_run_log_clear(log);

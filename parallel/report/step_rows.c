@@ -155,12 +155,10 @@ static const char *number(char out[32], double value, int digits)
 /* Paths are made of letters, digits, dots and underscores. */
 static void write_digests(FILE *row, const wf_step_log *r)
 {
-    static const char *const suffix[] = {"", ".m", ".v"};
-
     fputs(", \"digests\": {", row);
     for (int64_t i = 0; i < r->tensors; i++)
-        fprintf(row, "%s\"%s%s\": \"%016" PRIx64 "\"", i ? ", " : "", r->of[i].path,
-                suffix[r->of[i].kind], r->of[i].digest);
+        fprintf(row, "%s\"%s%s%s\": \"%016" PRIx64 "\"", i ? ", " : "", r->of[i].path,
+                r->of[i].kind ? "." : "", wf_nn_kept_suffix(r->of[i].kind), r->of[i].digest);
     fputc('}', row);
 }
 

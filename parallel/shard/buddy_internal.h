@@ -21,9 +21,9 @@
 
 typedef struct wf_par_buddies wf_par_buddies;
 
-/* The kinds of state of a parameter: its value, two moments, and between reduction and update
-   its gradient. */
-enum { WF_PAR_BUDDY_GRADIENT = 3, WF_PAR_BUDDY_KINDS };
+/* The kinds of a parameter's tensors: its value, kept averages, and between reduction and
+   update its gradient. */
+enum { WF_PAR_BUDDY_GRADIENT = 1 + WF_NN_KEPT, WF_PAR_BUDDY_KINDS };
 
 /* A copied shard: of parameter i elements [start, start + local) of each dim, as tensors of
    that shape alone. */

@@ -9,7 +9,6 @@
  */
 #include "parallel/shard/muon_internal.h"
 #include "kernels/ops.h"
-#include "nn/optim/muon.h"
 #include <string.h>
 
 typedef struct stack {
@@ -115,7 +114,7 @@ static wf_status step(const stack *s)
     for (int64_t k = 0; mine && k < mine->local[0]; k++) {
         wf_tensor *matrix = matrix_of(mine, k, dims, NULL);
 
-        if (!matrix || wf_nn_orthogonalize(matrix) != WF_OK)
+        if (!matrix || wf_nn_optimizer_whole(s->optimizer, matrix) != WF_OK)
             break;
     }
     if (mine && wf_context_status(ctx) == WF_OK)

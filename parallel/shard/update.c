@@ -102,6 +102,26 @@ static void flush(bucket *b)
     b->bytes = 0;
 }
 
+/* Updates the moving averages of weights, each from this rank's part, which cutting out moves
+   nothing for. */
+static void average(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
+                    wf_nn_parameter *const *parameter)
+{
+    for (int64_t i = 0; i < count && wf_context_status(par->ctx) == WF_OK; i++) {
+        const wf_par_parameter_state *h = wf_par_state_of(parameter[i]);
+        wf_tensor *e = wf_nn_optimizer_moment(optimizer, i, WF_NN_STATES);
+        wf_tensor *t = parameter[i]->tensor;
+
+        if (!e || wf_tensor_is_fake(e))
+            continue;
+        wf_scope_open(par->ctx);
+        if (h->optimizer != h->shard_layout)
+            wf_par_move_run(par, WF_MEMORY_BUFFER, 1, &t, &h->optimizer, &t);
+        wf_nn_optimizer_average(optimizer, i, t);
+        wf_scope_close(par->ctx);
+    }
+}
+
 wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int64_t count,
                                    wf_nn_parameter *const *parameter, wf_tensor *const *grad)
 {
@@ -125,6 +145,7 @@ wf_status wf_par_update_parameters(wf_par *par, wf_nn_optimizer *optimizer, int6
         }
         flush(&b);
         wf_par_muon_update(par, optimizer, count, parameter, grad);
+        average(par, optimizer, count, parameter);
     }
     bucket_close(&b, count);
     return wf_context_status(par->ctx);

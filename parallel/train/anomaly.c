@@ -184,6 +184,13 @@ static void find_beginning(wf_par_trainer *t, const wf_par_data *data, char *tex
         snprintf(text, size, "no op makes it, but a sum over micro-steps or ranks");
 }
 
+bool wf_par_is_finite(const wf_par_trainer *t, float loss, double norm)
+{
+    bool none = t->step.at != WF_PAR_AT_NONE && t->step.counted == 0;
+
+    return (isfinite(loss) || none) && isfinite(norm);
+}
+
 wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
                               const wf_par_data *data)
 {
@@ -194,9 +201,7 @@ wf_status wf_par_check_finite(wf_par_trainer *t, float loss, double norm,
     if (!t)
         return WF_EINVAL;
     ctx = t->par->ctx;
-    if (wf_context_status(ctx) != WF_OK ||
-        ((isfinite(loss) || (t->step.at != WF_PAR_AT_NONE && t->step.counted == 0)) &&
-         isfinite(norm)))
+    if (wf_context_status(ctx) != WF_OK || wf_par_is_finite(t, loss, norm))
         return wf_context_status(ctx);
     if (t->step.at != WF_PAR_AT_REDUCED)
         return wf_par_misplaced(t, "wf_par_check_finite");

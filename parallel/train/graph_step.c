@@ -147,7 +147,7 @@ static wf_status update(wf_par_trainer *t, float lr, float scale)
     const wf_update *u;
     wf_now now;
 
-    if (!t->step.of_graph || t->options.optimizer.method == WF_NN_MUON)
+    if (!t->step.of_graph || !wf_nn_optimizer_is_captured(t->optimizer))
         return wf_par_eager_update(t, lr, scale);
     u = wf_nn_optimizer_begin(t->optimizer, lr, scale);
     now = (wf_now){.step = wf_context_step(ctx),

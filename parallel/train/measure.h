@@ -25,7 +25,7 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const 
 
 /**
  * wf_par_digest - computes the sum mod 2^64 of a mix of (path, kind, global index, bits) of all
- * parameters (kind 0) and of the optimizer's moments (kinds 1, 2); ties and copies count once,
+ * parameters (kind 0) and of what is kept of them (kinds 1, 2, ..); ties and copies count once,
  * and a parameter that is fake adds 0
  *
  * @param optimizer  NULL: parameters alone
@@ -34,8 +34,9 @@ WF_API wf_status wf_par_norm(wf_par *par, int64_t count, wf_nn_parameter *const 
 WF_API wf_status wf_par_digest(wf_par *par, int64_t count, wf_nn_parameter *const *parameter,
                                const wf_nn_optimizer *optimizer, uint64_t *digest);
 
-/** wf_par_tensor_digest - the digest of a parameter (kind 0) or a moment of it (1, 2). */
-enum { WF_PAR_KINDS = 3 };
+/** wf_par_tensor_digest - the digest of a parameter (kind 0) or of what is kept of it
+ * (wf_nn_kept_words). */
+enum { WF_PAR_KINDS = 1 + WF_NN_KEPT };
 typedef struct wf_par_tensor_digest {
     const char *path; /* the parameter's own */
     int kind;

@@ -1,4 +1,5 @@
 /* parallel/train/open.c - opening and closing a trainer. */
+#include "parallel/main.h"
 #include "parallel/shard/update_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
@@ -8,6 +9,7 @@
 #include "parallel/train/trainer_job_internal.h"
 #include <inttypes.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 static const int64_t MOST_SEQUENCES = (int64_t)1
@@ -180,6 +182,11 @@ static wf_status check_modes(const wf_par_trainer *t)
 {
     const wf_par_train_options *o = &t->options;
 
+    if (!(o->skip.loss_above >= 0))
+        return wf_fail(
+            t->par->ctx, WF_EINVAL,
+            "steps are skipped whose loss is above %g: it is above 0, or 0 for never",
+            (double)o->skip.loss_above);
     if ((unsigned)o->redundancy > WF_PAR_REDUNDANCY_BUDDY)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "redundancy %d is none of wf_par_redundancy, 0 to %d",
@@ -217,6 +224,26 @@ static wf_status make_parts(wf_par_trainer *t)
         wf_tensor_retain(t->parameter[t->held]->tensor);
     wf_context_phase(par->ctx, phase);
     return wf_context_status(par->ctx);
+}
+
+/* Reports the groups of parameters, on the first rank. */
+static void report_groups(const wf_par_trainer *t)
+{
+    int64_t parameters, elements;
+    const wf_nn_group *g;
+
+    if (wf_context_dry_run(t->par->ctx) || wf_context_rank(t->par->ctx) != 0)
+        return;
+    for (int k = 0; (g = wf_nn_optimizer_group(t->optimizer, k, &parameters, &elements)); k++) {
+        char decay[64] = "the optimizer's";
+
+        if (g->has_decay)
+            snprintf(decay, sizeof decay, "%g", (double)g->decay);
+        wf_par_report_line(NULL,
+                           "group %s: %" PRId64 " tensors, %" PRId64
+                           " parameters, rate x %g, weight decay %s",
+                           g->pattern, parameters, elements, (double)g->lr, decay);
+    }
 }
 
 wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
@@ -261,6 +288,7 @@ wf_par_trainer *wf_par_trainer_open(wf_par *par, wf_nn_module *model,
         return NULL;
     }
     wf_par_report_inexact(par);
+    report_groups(t);
     return t;
 }
 
@@ -287,6 +315,11 @@ int64_t wf_par_trainer_steps(const wf_par_trainer *t)
     return t ? t->committed.step : 0;
 }
 
+int64_t wf_par_trainer_skipped(const wf_par_trainer *t)
+{
+    return t ? t->committed.skipped : 0;
+}
+
 wf_status wf_par_trainer_digest(wf_par_trainer *t, uint64_t *digest)
 {
     return t ? wf_par_digest(t->par, t->count, t->parameter, t->optimizer, digest) : WF_EINVAL;
@@ -300,10 +333,10 @@ wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list,
              : WF_EINVAL;
 }
 
-void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps)
+void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped)
 {
-    wf_nn_optimizer_resume(t->optimizer, steps);
-    t->committed = (wf_par_committed){.step = steps};
+    wf_nn_optimizer_resume(t->optimizer, steps, skipped);
+    t->committed = (wf_par_committed){.step = steps, .skipped = skipped};
     t->mirrored = false;
 }
 

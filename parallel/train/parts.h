@@ -10,7 +10,8 @@
 WF_BEGIN_DECLS
 
 /** wf_par_held_part - elements [start, start + local) of each dim of a parameter (kind 0) or of
- * a moment of it (1, 2), and their digest: that of core/numerics/digest.h over them alone. */
+ * what is kept of it (1, 2, ..), and their digest: that of core/numerics/digest.h over them
+ * alone. */
 typedef struct wf_par_held_part {
     const char *path; /* the parameter's */
     int kind, ndim;

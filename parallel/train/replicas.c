@@ -74,7 +74,6 @@ static uint64_t digest_of(const check *c, int64_t i, int kind)
 /* Name the first two ranks that hold part of a tensor alike, and other bits. */
 static wf_status name_ranks(const check *c, int64_t i, int kind)
 {
-    static const char *const of[] = {"", "first moment of ", "second moment of "};
     typedef struct part {
         uint64_t digest, split_at; /* the first rank that has this part, plus 1; 0: none */
         wf_par_party party;
@@ -106,12 +105,12 @@ static wf_status name_ranks(const check *c, int64_t i, int kind)
     if (!b)
         return wf_context_status(ctx);
     snprintf(message, sizeof message,
-             "%s and %s hold %s%s alike, and not the same bits after step %" PRId64
+             "%s and %s hold %s%s%s alike, and not the same bits after step %" PRId64
              ": digests %016" PRIx64 " and %016" PRIx64 "%s; replicas have parted: memory or "
              "arithmetic of one of them is wrong, or a program has changed one alone",
-             a->party.text, b->party.text, of[kind], c->t->parameter[i]->path,
-             c->t->committed.step, a->digest, b->digest,
-             others ? "; other ranks differ too" : "");
+             a->party.text, b->party.text, kind ? wf_nn_kept_words(kind) : "",
+             kind ? " of " : "", c->t->parameter[i]->path, c->t->committed.step, a->digest,
+             b->digest, others ? "; other ranks differ too" : "");
     return wf_par_fail_as(c->t->par, (int)(b - all), WF_EMISMATCH, message);
 }
 

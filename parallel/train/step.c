@@ -377,7 +377,15 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
         wf_par_buddies_update(t->buddies);
     wf_context_model_share(ctx, share);
     if (wf_context_status(ctx) == WF_OK)
-        t->committed = (wf_par_committed){t->step.number, lr, scale, false};
+        t->committed = (wf_par_committed){t->step.number, lr, scale,
+                                          .skipped = wf_nn_optimizer_skipped(t->optimizer)};
+    return wf_par_step_end(t);
+}
+
+wf_status wf_par_step_end(wf_par_trainer *t)
+{
+    wf_context *ctx = t->par->ctx;
+
     wf_par_zero_grad(t);
     wf_par_report_inexact(t->par);
     if (t->options.check_replicas && t->step.number % t->options.check_replicas == 0)

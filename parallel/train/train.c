@@ -6,6 +6,7 @@ wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_
 {
     const wf_par_train_options *o;
     wf_par_step unread;
+    char why[96];
     wf_status status;
 
     if (!result)
@@ -24,8 +25,13 @@ wf_status wf_par_train_step(wf_par_trainer *trainer, int64_t step, const wf_par_
     wf_par_forward_backward(trainer, data);
     wf_par_reduce(trainer, &result->loss);
     wf_par_clip(trainer, o->clip, &result->grad_norm);
-    wf_par_check_finite(trainer, result->loss, result->grad_norm, data);
-    status = wf_par_optimizer_step(trainer, result->lr);
+    result->skipped = wf_par_skips(trainer, result->loss, result->grad_norm, why, sizeof why);
+    if (result->skipped) {
+        status = wf_par_skip_step(trainer, why);
+    } else {
+        wf_par_check_finite(trainer, result->loss, result->grad_norm, data);
+        status = wf_par_optimizer_step(trainer, result->lr);
+    }
     if (status != WF_ELOST) /* state of a failed step; where a rank was lost it may be of use */
         wf_par_zero_grad(trainer);
     return status;

@@ -47,6 +47,20 @@ typedef enum wf_par_redundancy {
     WF_PAR_REDUNDANCY_BUDDY
 } wf_par_redundancy;
 
+/** wf_par_skip - which steps change nothing: the gradients are dropped, and the step counts all
+ * the same, for rates, data, bias correction and checkpoints. All zeros: none. */
+typedef struct wf_par_skip {
+    bool nonfinite;   /* those whose loss or norm is not finite, which else end the run */
+    float loss_above; /* those whose loss is above it; 0: whatever it is */
+} wf_par_skip;
+
+/**
+ * wf_par_skip_read - reads "nonfinite", "loss>X" or both with a comma in between
+ *
+ * Errors:  WF_EINVAL with the part that is neither
+ */
+WF_API wf_status wf_par_skip_read(const char *text, wf_par_skip *skip, wf_error *error);
+
 typedef struct wf_par_pipeline wf_par_pipeline;
 typedef struct wf_par_profile wf_par_profile;
 
@@ -58,6 +72,7 @@ typedef struct wf_par_train_options {
     int64_t micro_batch;
     wf_par_field field[WF_PAR_FIELDS]; /* the tensors of a batch */
     float clip;                        /* bounds the gradients' global norm; 0: never */
+    wf_par_skip skip;                  /* steps without an update */
     wf_nn_optimizer_options optimizer;
     wf_nn_schedule schedule;
     wf_par_loss_function
@@ -79,6 +94,7 @@ typedef struct wf_par_step {
     float loss;
     float lr;
     double grad_norm; /* before clipping */
+    bool skipped;     /* it has changed no parameter (wf_par_train_options.skip) */
 } wf_par_step;
 
 typedef struct wf_par_trainer wf_par_trainer;
@@ -261,6 +277,22 @@ WF_API wf_status wf_par_check_finite(wf_par_trainer *trainer, float loss, double
  *              steps of options.check_replicas
  */
 WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
+
+/**
+ * wf_par_skip_step - ends a step without its update, in place of wf_par_optimizer_step
+ *
+ * Parameters and what is kept of them stay as they are; the first rank reports the step. Every
+ * rank decides alike, by loss and norm, which are the same on all.
+ *
+ * @param why  for the report: "loss 9.5 is above 8"
+ * Collective:  over the mesh
+ * Errors:      those of wf_par_optimizer_step
+ */
+WF_API wf_status wf_par_skip_step(wf_par_trainer *trainer, const char *why);
+
+/** wf_par_trainer_skipped - returns the steps that were skipped, those before a resume
+ * included. */
+WF_API int64_t wf_par_trainer_skipped(const wf_par_trainer *trainer);
 
 /** wf_par_trainer_steps - returns the steps whose update this rank has made, those before a
  * resume included. */

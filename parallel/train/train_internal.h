@@ -62,7 +62,9 @@ typedef struct wf_par_alike {
 typedef struct wf_par_committed {
     int64_t step; /* 0: none yet; or where it went on from */
     float lr, scale;
-    /* the next one has begun: which parameters are updated is not known */
+    bool skip;       /* the step was skipped, and has no update */
+    int64_t skipped; /* steps that were, until then */
+    /* the next one has begun: what is updated and what is not, nobody can tell */
     bool under_way;
 } wf_par_committed;
 
@@ -94,7 +96,17 @@ struct wf_par_trainer {
     void *own;                   /* the engine's own state; NULL: none */
 };
 
-/* The trainer has been given the state after `steps` steps. */
-void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps);
+/* The trainer has been given the state after `steps` steps, of which `skipped` were. */
+void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped);
+
+/* Ends a step: the next one may begin. */
+wf_status wf_par_step_end(wf_par_trainer *trainer);
+
+/* Returns true where the options say that a step is skipped, and says why. */
+bool wf_par_skips(const wf_par_trainer *trainer, float loss, double norm, char *why,
+                  size_t size);
+
+/* Returns true where loss and norm are finite, or nothing of the batch counts. */
+bool wf_par_is_finite(const wf_par_trainer *trainer, float loss, double norm);
 
 #endif

@@ -88,17 +88,34 @@ static void put_field(walk *w, const wf_par_field *field, int number)
 static void put_training(walk *w, const wf_par_train_options *o)
 {
     const wf_nn_optimizer_options *optimizer = &o->optimizer;
+    const wf_nn_method_row *row = wf_nn_method_row_of(optimizer->method);
 
     put(w, "global_batch", (double)o->global_batch);
     put(w, "micro_batch", (double)o->micro_batch);
     for (int i = 0; i < WF_PAR_FIELDS && o->field[i].name; i++)
         put_field(w, &o->field[i], i);
     put(w, "clip", (double)o->clip);
-    put(w, "optimizer.method", optimizer->method);
+    put(w, "skip.nonfinite", o->skip.nonfinite);
+    put(w, "skip.loss_above", (double)o->skip.loss_above);
+    put_text(w, "optimizer.method", row ? row->name : "unknown");
     put(w, "optimizer.beta1", (double)optimizer->beta1);
     put(w, "optimizer.beta2", (double)optimizer->beta2);
     put(w, "optimizer.eps", (double)optimizer->eps);
     put(w, "optimizer.weight_decay", (double)optimizer->weight_decay);
+    for (int i = 0; i < WF_UPDATE_OWN; i++) {
+        char name[32];
+
+        snprintf(name, sizeof name, "optimizer.own[%d]", i);
+        put(w, name, (double)optimizer->own[i]);
+    }
+    put(w, "optimizer.ema", (double)optimizer->ema);
+    put_text(w, "optimizer.groups", optimizer->groups ? optimizer->groups : "none");
+    put_text(w, "schedule", wf_nn_schedule_name(o->schedule.kind));
+    put(w, "schedule.decay", (double)o->schedule.decay);
+    for (int64_t i = 0; o->schedule.kind == WF_NN_POINTS && i < o->schedule.points; i++) {
+        put(w, "schedule.point.step", (double)o->schedule.point[i].step);
+        put(w, "schedule.point.lr", o->schedule.point[i].lr);
+    }
     put(w, "schedule.lr", o->schedule.lr);
     put(w, "schedule.min_lr", o->schedule.min_lr);
     put(w, "schedule.warmup", (double)o->schedule.warmup);

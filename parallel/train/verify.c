@@ -28,7 +28,6 @@ static uint64_t digest_copy(const wf_nn_parameter *p, const wf_par_buddy *copy, 
 static wf_status compare(wf_par_trainer *t, int axis, uint64_t *mine, uint64_t *before,
                          wf_error *error)
 {
-    static const char *const of[] = {"", "first moment of ", "second moment of "};
     int64_t n;
     const wf_par_buddy *list = wf_par_buddies_list(t->buddies, &n);
 
@@ -55,12 +54,13 @@ static wf_status compare(wf_par_trainer *t, int axis, uint64_t *mine, uint64_t *
             if (copied != theirs)
                 wf_error_set(
                     error, WF_EDATA,
-                    "rank %d and its buddy, rank %d, do not hold the same %s%s after "
+                    "rank %d and its buddy, rank %d, do not hold the same %s%s%s after "
                     "step %" PRId64 ": digests %016" PRIx64 " and %016" PRIx64
                     "; memory or arithmetic of one of them is wrong, and a replay from "
                     "an earlier checkpoint tells which",
                     wf_par_buddies_before(t->buddies, axis), wf_context_rank(t->par->ctx),
-                    of[kind], p->path, t->committed.step, theirs, copied);
+                    kind ? wf_nn_kept_words(kind) : "", kind ? " of " : "", p->path,
+                    t->committed.step, theirs, copied);
         }
     return error->code;
 }

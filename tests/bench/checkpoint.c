@@ -169,7 +169,8 @@ static wf_status bench_rank(wf_rank *rank, void *arg)
             par, &model->base,
             &(wf_par_train_options){.global_batch = 1,
                                     .field = WF_PAR_GPT_FIELDS(64),
-                                    .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+                                    .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
+                                                  .eps = 1e-8f, .weight_decay = 0.1f},
                                     .schedule = {.lr = 1e-3, .steps = 1},
                                     .loss = wf_par_gpt_loss});
     if (trainer)

@@ -116,7 +116,8 @@ wf_par_train_options bench_training(const bench_model *model)
                                   .micro_batch = model->micro,
                                   .field = WF_PAR_GPT_FIELDS(model->seq),
                                   .clip = 1,
-                                  .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+                                  .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
+                                                .eps = 1e-8f, .weight_decay = 0.1f},
                                   .schedule = {.lr = 1e-4, .min_lr = 1e-5, .steps = 1 << 20},
                                   .loss = wf_par_gpt_loss};
 }

@@ -198,6 +198,35 @@ static void sgd_plain(op_case *c, const op_shape *s)
     c->apply = apply_sgd_plain;
 }
 
+/* Reads and writes all that there is, each number for itself. */
+static void mix(const wf_update *u, int64_t n, float *p, const float *g, float *const *state)
+{
+    for (int64_t i = 0; i < n; i++) {
+        state[0][i] = u->beta1 * state[0][i] + g[i];
+        state[1][i] += u->own[1] * state[0][i] * p[i];
+        p[i] -= u->lr * (state[1][i] + (float)u->step * u->weight_decay * p[i]);
+    }
+}
+
+static void apply_update_elements(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_update numbers = update;
+
+    numbers.step = 3;
+    numbers.own[1] = 0.3F;
+    wf_update_elements(in[0], in[1], 2, in + 2, mix, &numbers);
+    out[0] = in[0];
+    out[1] = in[2];
+    out[2] = in[3];
+}
+
+static void update_elements(op_case *c, const op_shape *s)
+{
+    *c = (op_case){.n_in = 4, .n_out = 3, .apply = apply_update_elements};
+    for (int i = 0; i < 4; i++)
+        c->in[i] = unwanted(s);
+}
+
 static const op_entry cases[] = {
     {"cache_write", cache_write},
     {"init_fill", init_fill},
@@ -210,6 +239,7 @@ static const op_entry cases[] = {
     {"adamw", adamw},
     {"sgd", sgd},
     {"sgd without momentum", sgd_plain},
+    {"update_elements", update_elements},
     {NULL, NULL},
 };
 

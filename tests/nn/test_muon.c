@@ -141,7 +141,8 @@ static void update_is_the_formula(void)
 {
     enum { ROWS = 6, COLUMNS = 10 };
     const double lr = 0.02, beta = 0.9, decay = 0.1, scale = 0.5;
-    const wf_nn_optimizer_options options = {WF_NN_MUON, 0.9f, 0.95f, 1e-8f, 0.1f};
+    const wf_nn_optimizer_options options = {WF_NN_MUON, .beta1 = 0.9f, .beta2 = 0.95f,
+                                             .eps = 1e-8f, .weight_decay = 0.1f};
     wf_context *ctx = lone_context(1);
     matrix p = matrix_like(ROWS, COLUMNS), m = {.rows = ROWS, .columns = COLUMNS};
     wf_dim dims[] = {wf_dim_chunked(ROWS), wf_dim_width(COLUMNS)};

@@ -1,52 +1,12 @@
 /*
- * tests/nn/test_optimizer.c - learning-rate schedules, AdamW and SGD, against plain double
- * arithmetic written from the papers' formulas.
+ * tests/nn/test_optimizer.c - AdamW, SGD and rows of others, groups of parameters and moving
+ * averages, against plain double arithmetic written from the papers' formulas.
  */
 #include "nn/optim/optimizer.h"
 #include "kernels/ops.h"
 #include "tests/nn/model_ranks.h"
 #include <math.h>
-
-static double cosine_schedule(const wf_nn_schedule *s, int64_t step)
-{
-    double warm = (double)s->warmup, done = ((double)step - warm) / ((double)s->steps - warm);
-
-    if (step <= s->warmup)
-        return s->lr * (double)step / warm;
-    return s->min_lr + (s->lr - s->min_lr) * (1 + cos(acos(-1) * fmin(done, 1))) / 2;
-}
-
-static void schedules(void)
-{
-    static const wf_nn_schedule list[] = {
-        {6e-4, 6e-5, 10, 100}, {1, 0, 0, 7}, {1e-3, 1e-3, 3, 20}, {0.5, 0.1, 20, 21}};
-
-    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
-        const wf_nn_schedule *s = &list[i];
-
-        for (int64_t step = 1; step <= s->steps + 3; step++) {
-            double want = cosine_schedule(s, step), got = (double)wf_nn_schedule_at(s, step);
-
-            CU_ASSERT(fabs(got - want) <= 1e-7 * s->lr);
-        }
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->steps), (float)s->min_lr);
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->steps + 1000), (float)s->min_lr);
-        if (s->warmup)
-            CU_ASSERT_EQUAL(wf_nn_schedule_at(s, s->warmup), (float)s->lr);
-    }
-}
-
-/* A warm-up as long as the run, or longer, never comes down. */
-static void only_warming_up(void)
-{
-    const wf_nn_schedule full = {2, 1, 8, 8}, longer = {2, 1, 16, 8};
-
-    for (int64_t step = 1; step <= 8; step++) {
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(&full, step), 0.25f * (float)step);
-        CU_ASSERT_EQUAL(wf_nn_schedule_at(&longer, step), 0.125f * (float)step);
-    }
-    CU_ASSERT_EQUAL(wf_nn_schedule_at(&full, 9), 1);
-}
+#include <string.h>
 
 typedef struct trial {
     wf_nn_optimizer_options options;
@@ -65,6 +25,13 @@ static void plain_step(element *e, double g, const trial *t, bool decays, int st
     double decay = decays ? (double)t->options.weight_decay : 0;
 
     g *= t->scale;
+    if (t->options.method != WF_NN_SGD && t->options.method != WF_NN_ADAMW) {
+        double c = beta1 * e->m + (1 - beta1) * g;
+
+        e->p -= t->lr * ((c > 0) - (c < 0) + decay * e->p);
+        e->m = beta2 * e->m + (1 - beta2) * g;
+        return;
+    }
     if (t->options.method == WF_NN_SGD) {
         g += decay * e->p;
         e->m = beta1 * e->m + g;
@@ -119,7 +86,7 @@ static wf_status compare(model_rank *r, const trial *t, const wf_nn_optimizer *o
     wf_rank *rank = r->rank;
 
     NEED((v != NULL) == adamw);
-    NEED((m != NULL) == (adamw || t->options.beta1 > 0));
+    NEED((m != NULL) == (t->options.method != WF_NN_SGD || t->options.beta1 > 0));
     for (int64_t k = 0; k < wf_tensor_local_count(p->tensor); k++) {
         int64_t index = whole_index(p->tensor, k);
         element e = {(double)arbitrary(i, 0, index), 0, 0};
@@ -165,12 +132,19 @@ static const wf_nn_gpt_config tiny = {WF_NN_GPT2, .vocabulary = 11, .positions =
 /* Large rates and decays, so that no term of a formula could be left out or moved unseen. */
 static void by_the_formula(void)
 {
-    static const trial list[] = {{{WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f}, 40, 0.01, 1},
-                                 {{WF_NN_ADAMW, 0.8f, 0.999f, 0.1f, 0.5f}, 40, 0.02, 0.25},
-                                 {{WF_NN_ADAMW, 0, 0.9f, 1e-3f, 0}, 10, 0.01, 2},
-                                 {{WF_NN_SGD, 0, 0, 0, 0}, 20, 0.05, 1},
-                                 {{WF_NN_SGD, 0, 0, 0, 0.3f}, 20, 0.05, 0.5},
-                                 {{WF_NN_SGD, 0.9f, 0, 0, 0.3f}, 20, 0.02, 0.5}};
+    static const trial list[] = {
+        {{WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f},
+         40,
+         0.01,
+         1},
+        {{WF_NN_ADAMW, .beta1 = 0.8f, .beta2 = 0.999f, .eps = 0.1f, .weight_decay = 0.5f},
+         40,
+         0.02,
+         0.25},
+        {{WF_NN_ADAMW, .beta2 = 0.9f, .eps = 1e-3f}, 10, 0.01, 2},
+        {{.method = WF_NN_SGD}, 20, 0.05, 1},
+        {{WF_NN_SGD, .weight_decay = 0.3f}, 20, 0.05, 0.5},
+        {{WF_NN_SGD, .beta1 = 0.9f, .weight_decay = 0.3f}, 20, 0.02, 0.5}};
     static const int tp[] = {1, 3};
 
     for (size_t i = 0; i < sizeof list / sizeof *list; i++)
@@ -181,10 +155,131 @@ static void by_the_formula(void)
                                          .arg = (void *)&list[i]});
 }
 
+/* Lion once more, as a program registers an optimizer. */
+static void own_lion(const wf_update *u, int64_t n, float *p, const float *g, float *const *s)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float c = u->beta1 * s[0][i] + (1 - u->beta1) * g[i];
+
+        p[i] -= u->lr * ((float)((c > 0) - (c < 0)) + u->weight_decay * p[i]);
+        s[0][i] = u->own[2] * s[0][i] + (1 - u->own[2]) * g[i];
+    }
+}
+
+static const wf_nn_method_row own_row = {"own-lion", .states = 1, .elements = own_lion};
+
+static void by_rows(void)
+{
+    static const wf_nn_method_row taken = {"lion", .states = 1, .elements = own_lion};
+    static const wf_nn_method_row unnamed = {NULL, .states = 1, .elements = own_lion};
+    const wf_nn_method own = wf_nn_method_of(&own_row);
+    trial list[] = {
+        {{WF_NN_LION, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f}, 40, 0.01, 0.5},
+        {{WF_NN_LION, .beta1 = 0.5f, .beta2 = 0.6f}, 20, 0.01, 1},
+        {{own, .beta1 = 0.9f, .beta2 = 0.99f, .weight_decay = 0.1f, .own = {0, 0, 0.99f}},
+         40,
+         0.01,
+         0.5}};
+    char text[256];
+
+    CU_ASSERT(own >= WF_NN_METHODS && own == wf_nn_method_of(&own_row));
+    CU_ASSERT_EQUAL(wf_nn_method_find("own-lion"), own);
+    CU_ASSERT_EQUAL(wf_nn_method_find("lion"), WF_NN_LION);
+    CU_ASSERT_EQUAL(wf_nn_method_find("nothing"), WF_NN_NO_METHOD);
+    CU_ASSERT_EQUAL(wf_nn_method_of(&taken), WF_NN_NO_METHOD);
+    CU_ASSERT_EQUAL(wf_nn_method_of(&unnamed), WF_NN_NO_METHOD);
+    CU_ASSERT_STRING_EQUAL(wf_nn_method_names(text, sizeof text),
+                           "adamw, sgd, muon, adamw8bit, lion, lion8bit or own-lion");
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        for (int tp = 1; tp <= 3; tp += 2)
+            on_model_ranks(&(model_test){
+                .options = {.tp = tp}, .config = tiny, .body = run_trial, .arg = &list[i]});
+}
+
+/* The average of the weights of all steps, the first of which is a copy. */
+static wf_status follow(model_rank *r, void *arg)
+{
+    const wf_nn_optimizer_options options = {WF_NN_SGD, .weight_decay = 0, .ema = 0.75f};
+    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
+    wf_rank *rank = r->rank;
+    double want = 0;
+
+    (void)arg;
+    NEED(o && grad && !wf_nn_optimizer_moment(o, 0, 0));
+    for (int step = 1; step <= 5; step++) {
+        wf_scope_open(r->ctx);
+        make_gradients(r, step, grad);
+        GOOD(wf_nn_optimizer_step(o, grad, 0.3f, 1));
+        wf_scope_close(r->ctx);
+        want +=
+            (step == 1 ? 1 : 0.25) * ((double)*(float *)r->parameter[0]->tensor->data - want);
+    }
+    NEED(fabs((double)*(float *)wf_nn_optimizer_moment(o, 0, WF_NN_STATES)->data - want) <
+         1e-6);
+    wf_nn_optimizer_free(o);
+    free(grad);
+    return WF_OK;
+}
+
+/* Rates and decays by path: of two groups that meet a parameter the last counts. */
+static wf_status group(model_rank *r, void *arg)
+{
+    const wf_nn_optimizer_options options = {.method = WF_NN_SGD,
+                                             .weight_decay = 0.5f,
+                                             .groups =
+                                                 "block:lr=0.5; block.*.norm1:lr=2,wd=0.25"};
+    wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
+    wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
+    wf_rank *rank = r->rank;
+    int64_t n, elements;
+
+    (void)arg;
+    NEED(o && grad);
+    NEED(wf_nn_optimizer_group(o, 1, &n, &elements) && n == 2 && elements == 12);
+    NEED(!wf_nn_optimizer_group(o, 2, &n, &elements) && !wf_nn_optimizer_is_captured(o));
+    wf_scope_open(r->ctx);
+    for (int64_t i = 0; i < r->count; i++) {
+        grad[i] = wf_scale(r->parameter[i]->tensor, 0);
+        fill(r->parameter[i]->tensor, i, 0);
+        wf_init_fill(grad[i], 1);
+    }
+    GOOD(wf_nn_optimizer_step(o, grad, 0.125f, 1));
+    wf_scope_close(r->ctx);
+    for (int64_t i = 0; i < r->count; i++) {
+        const wf_nn_parameter *p = r->parameter[i];
+        bool norm = strstr(p->path, ".norm1.") != NULL, block = !strncmp(p->path, "block", 5);
+        double before = (double)arbitrary(i, 0, whole_index(p->tensor, 0));
+        double decay = norm       ? 0.25
+                       : p->decay ? 0.5
+                                  : 0,
+               lr = norm    ? 0.25
+                    : block ? 0.0625
+                            : 0.125;
+
+        NEED(fabs((double)*(float *)p->tensor->data - (before - lr * (1 + decay * before))) <
+             1e-6);
+    }
+    wf_nn_optimizer_free(o);
+    free(grad);
+    return WF_OK;
+}
+
+static void groups(void)
+{
+    on_model_ranks(&(model_test){.config = tiny, .body = group});
+}
+
+static void moving_average(void)
+{
+    on_model_ranks(&(model_test){.config = tiny, .body = follow});
+}
+
 /* A frozen parameter has no state. */
 static wf_status freeze_one(model_rank *r, void *arg)
 {
-    const wf_nn_optimizer_options options = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f};
+    const wf_nn_optimizer_options options = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
+                                             .eps = 1e-8f, .weight_decay = 0.1f};
     size_t all, less, table = (size_t)wf_tensor_count(r->parameter[0]->tensor) * sizeof(float);
     wf_nn_optimizer *o;
     wf_rank *rank = r->rank;
@@ -215,7 +310,8 @@ static void frozen_has_no_state(void)
    the run, as of apex's FusedAdam and optax, and not by its own count, as of torch. */
 static wf_status first_used_late(model_rank *r, void *arg)
 {
-    const wf_nn_optimizer_options options = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0};
+    const wf_nn_optimizer_options options = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
+                                             .eps = 1e-8f};
     wf_tensor **grad = calloc((size_t)r->count, sizeof *grad);
     wf_nn_optimizer *o = wf_nn_optimizer_new(r->ctx, &options, r->count, r->parameter, NULL);
     wf_tensor *t = r->parameter[0]->tensor, *g = wf_scale(t, 0);
@@ -243,9 +339,10 @@ static void bias_of_the_first_use(void)
 
 int main(void)
 {
-    static const wf_test tests[] = {{"schedules", schedules},
-                                    {"only warming up", only_warming_up},
-                                    {"AdamW and SGD by the formula", by_the_formula},
+    static const wf_test tests[] = {{"AdamW and SGD by the formula", by_the_formula},
+                                    {"rows: Lion, and one that is registered", by_rows},
+                                    {"moving average of the weights", moving_average},
+                                    {"groups of parameters", groups},
                                     {"bias of a first use in step 6", bias_of_the_first_use},
                                     {"what is frozen has no state", frozen_has_no_state},
                                     {NULL, NULL}};

@@ -80,7 +80,8 @@ static inline wf_par_train_options training_of(const trial *t, int64_t length)
         .micro_batch = 1,
         .field = WF_PAR_GPT_FIELDS(length),
         .clip = 1,
-        .optimizer = {t->qlora ? WF_NN_ADAMW8BIT : WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+        .optimizer = {t->qlora ? WF_NN_ADAMW8BIT : WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f,
+                      .eps = 1e-8f, .weight_decay = 0.1f},
         .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 1, .steps = 10},
         .loss = t->loss ? t->loss : wf_par_gpt_loss,
         .pipeline = t->pipeline};

@@ -91,7 +91,8 @@ static inline training new_training(model_kind kind, int64_t kv_heads, int64_t g
         .options = {.global_batch = global_batch,
                     .field = WF_PAR_GPT_FIELDS(TOKENS),
                     .clip = 1,
-                    .optimizer = {WF_NN_ADAMW, 0.9f, 0.95f, 1e-8f, 0.1f},
+                    .optimizer = {WF_NN_ADAMW, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f,
+                                  .weight_decay = 0.1f},
                     .schedule = {.lr = 1e-2, .min_lr = 1e-3, .warmup = 3, .steps = MAX_STEPS},
                     .loss = wf_par_gpt_loss},
         .steps = 1};

@@ -37,6 +37,9 @@ CHANGE(other_decay, t->options.optimizer.weight_decay = 0.2f)
 CHANGE(other_beta1, t->options.optimizer.beta1 = 0.8f)
 CHANGE(other_beta2, t->options.optimizer.beta2 = 0.9f)
 CHANGE(other_eps, t->options.optimizer.eps = 1e-6f)
+CHANGE(other_groups, t->options.optimizer.groups = "embed:lr=0.5")
+CHANGE(other_schedule, t->options.schedule.kind = WF_NN_WSD)
+CHANGE(other_average, t->options.optimizer.ema = 0.5f)
 CHANGE(other_method, t->options.optimizer.method = WF_NN_SGD)
 CHANGE(other_batch, t->options.global_batch = 16)
 CHANGE(other_micro, t->options.micro_batch = 1)
@@ -72,7 +75,10 @@ static void other_options(void)
         {other_beta1, "optimizer.beta1 is 0.89999"},
         {other_beta2, "optimizer.beta2 is 0.949999"},
         {other_eps, "optimizer.eps is "},
-        {other_method, "optimizer.method is 0 in rank 0 ("},
+        {other_groups, "optimizer.groups is none in rank 0 ("},
+        {other_schedule, "schedule is cosine in rank 0 ("},
+        {other_average, "optimizer.ema is 0 in rank 0 ("},
+        {other_method, "optimizer.method is adamw in rank 0 ("},
         {other_batch, "global_batch is 8 in rank 0 ("},
         {other_micro, "micro_batch is 0 in rank 0 ("},
         {other_check, "check_replicas is 0 in rank 0 ("},

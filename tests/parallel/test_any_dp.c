@@ -159,8 +159,9 @@ static void llama(void)
 
 static void optimizers(void)
 {
-    static const wf_nn_optimizer_options of[] = {{WF_NN_MUON, 0.95f, 0.95f, 1e-8f, 0.1f},
-                                                 {WF_NN_ADAMW8BIT, 0.9f, 0.95f, 1e-8f, 0.1f}};
+    static const wf_nn_optimizer_options of[] = {
+        {WF_NN_MUON, .beta1 = 0.95f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f},
+        {WF_NN_ADAMW8BIT, .beta1 = 0.9f, .beta2 = 0.95f, .eps = 1e-8f, .weight_decay = 0.1f}};
 
     for (int k = 0; k < 2 * SOME; k++) {
         training one = make_training(LLAMA, some[k / 2].batch);

@@ -101,6 +101,10 @@ static void frozen_bf16(void)
 
         a.layout.param_dtype = WF_BF16;
         a.frozen = "block.*.mlp";
+        if (i % 2) {
+            a.options.optimizer.method = WF_NN_LION8BIT;
+            a.options.optimizer.ema = 0.9f;
+        }
         whole = b = a;
         settle(&whole, &places[0]);
         settle(&a, from);
@@ -118,6 +122,51 @@ static void frozen_bf16(void)
             CU_ASSERT_EQUAL(b.digest, whole.digest);
         remove_directory(dir);
     }
+}
+
+/* Steps of a large loss are skipped, on any mesh and after a resume alike; what is kept counts
+   them. */
+static void skipped(void)
+{
+    training all = make_training(false), whole;
+
+    all.options.optimizer.ema = 0.9f;
+    settle(&all, &places[0]);
+    if (!train(&all))
+        return;
+    whole = all;
+    whole.options.skip.loss_above = (all.loss[0] + all.loss[SAVED]) / 2;
+    if (!train(&whole))
+        return;
+    CU_ASSERT_NOT_EQUAL(whole.digest, all.digest);
+    for (int i = 0; i < 3; i++) {
+        training a = whole, b = whole;
+        char dir[64];
+
+        settle(&a, &places[2 * i + 1]);
+        settle(&b, &places[2 * i + 2]);
+        a.steps = SAVED;
+        fresh_directory(dir);
+        if (save_run(&a, &(wf_par_save_options){.dir = dir, .async = i == 1}, SAVED) &&
+            resume_run(&b, dir, SAVED))
+            CU_ASSERT_EQUAL(b.digest, whole.digest);
+        remove_directory(dir);
+    }
+}
+
+static void skips_are_read(void)
+{
+    wf_par_skip skip;
+    wf_error error;
+
+    CU_ASSERT(wf_par_skip_read("nonfinite", &skip, &error) == WF_OK && skip.nonfinite);
+    CU_ASSERT(skip.loss_above == 0);
+    CU_ASSERT(wf_par_skip_read("loss>9.5,nonfinite", &skip, &error) == WF_OK);
+    CU_ASSERT(skip.nonfinite && skip.loss_above == 9.5f);
+    CU_ASSERT_EQUAL(wf_par_skip_read("loss>0", &skip, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_par_skip_read("loss>2x", &skip, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_par_skip_read("nonfinite,", &skip, &error), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_par_skip_read("all", &skip, &error), WF_EINVAL);
 }
 
 static void sgd_async(void)
@@ -301,6 +350,8 @@ int main(void)
         {"layouts that do not nest load the same values", inexact},
         {"what does not fit is refused", refused},
         {"a program reads the elements of the digest", contents},
+        {"skipped steps", skipped},
+        {"words of skipped steps", skips_are_read},
         {NULL, NULL},
     };
 

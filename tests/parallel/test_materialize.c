@@ -186,7 +186,7 @@ static wf_status held(part *p)
 {
     static const wf_par_train_options options = {.global_batch = 4,
                                                  .field = WF_PAR_GPT_FIELDS(8),
-                                                 .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
+                                                 .optimizer = {.method = WF_NN_SGD},
                                                  .schedule = {.lr = 1, .steps = 9},
                                                  .loss = wf_par_gpt_loss};
     wf_rank *rank = p->rank;

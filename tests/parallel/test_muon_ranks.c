@@ -52,6 +52,34 @@ static void one_digest(model_kind kind, wf_dtype dtype)
     check_rows(&one, rows, ROWS, 1);
 }
 
+/* The moving average of what Muon updates whole, and others by elements. */
+static void averages(void)
+{
+    training one = make_training(GPT2, WF_F32), none = one;
+
+    one.options.optimizer.ema = 0.9f;
+    one.options.optimizer.groups = none.options.optimizer.groups = "block.1:lr=0.5";
+    if (!train(&one) || !train(&none))
+        return;
+    CU_ASSERT_NOT_EQUAL(one.digest, none.digest); /* it counts */
+    CU_ASSERT_EQUAL(one.loss[STEPS - 1], none.loss[STEPS - 1]);
+    check_rows(&one, rows, ROWS, 1);
+}
+
+/* Momenta of Lion in floats and in 8 bits. */
+static void lion(void)
+{
+    training one = make_training(LLAMA, WF_BF16);
+
+    for (int narrow = 0; narrow < 2; narrow++) {
+        one.options.optimizer.method = narrow ? WF_NN_LION8BIT : WF_NN_LION;
+        one.options.optimizer.ema = narrow ? 0.9f : 0;
+        one.options.optimizer.groups = narrow ? "embed:lr=0.5,wd=0; block.*.attn:wd=0.3" : NULL;
+        if (train(&one))
+            check_rows(&one, rows, ROWS, 1);
+    }
+}
+
 static void gpt2(void)
 {
     one_digest(GPT2, WF_F32);
@@ -110,7 +138,8 @@ static void dealt_out(void)
 static wf_status look_at_state(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                                int step)
 {
-    static const wf_nn_optimizer_options options = {WF_NN_MUON, 0.9f, 0.95f, 1e-8f, 0.1f};
+    static const wf_nn_optimizer_options options = {WF_NN_MUON, .beta1 = 0.9f, .beta2 = 0.95f,
+                                                    .eps = 1e-8f, .weight_decay = 0.1f};
     int64_t count = 0, matrices = 0;
     wf_nn_parameter **p = wf_nn_parameters(&model->base, &count);
     wf_nn_optimizer *o;
@@ -151,6 +180,8 @@ int main(void)
         {"f32 masters of bf16", masters},
         {"matrices are dealt out", dealt_out},
         {"which parameters are matrices", which_are_matrices},
+        {"moving averages", averages},
+        {"Lion", lion},
         {NULL, NULL},
     };
 

@@ -136,7 +136,8 @@ static void choices(void)
     t = run_of(GPT2, 4);
     t.options.optimizer.method = WF_NN_MUON;
     over_layouts(t, "muon");
-    t.options.optimizer = (wf_nn_optimizer_options){WF_NN_SGD, 0.9f, 0, 0, 0.1f};
+    t.options.optimizer =
+        (wf_nn_optimizer_options){WF_NN_SGD, .beta1 = 0.9f, .weight_decay = 0.1f};
     over_layouts(t, "sgd");
     t = run_of(LLAMA, 4);
     t.layout.sequence_parallel = true;

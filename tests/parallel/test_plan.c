@@ -137,7 +137,7 @@ static wf_status trainers(part *p)
 {
     wf_par_train_options o = {.global_batch = 2,
                               .field = WF_PAR_GPT_FIELDS(LENGTH),
-                              .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
+                              .optimizer = {.method = WF_NN_SGD},
                               .schedule = {.lr = 1, .steps = 9},
                               .loss = wf_par_gpt_loss};
     wf_par_data data = {.read = zeros}, silent = {.read = zeros, .self = p};

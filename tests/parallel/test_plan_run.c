@@ -11,7 +11,7 @@ typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
-    bool llama, sequence_parallel, sgd, muon, eight, buddy, exact_off, bf16, rounded,
+    bool llama, sequence_parallel, sgd, muon, eight, lion, buddy, exact_off, bf16, rounded,
         activations;
     float dropout;
     const char *recompute;
@@ -73,6 +73,9 @@ static const row rows[] = {
     {"Muon, dp 4, bf16", .tp = 1, .dp = 4, .muon = true, .bf16 = true, .llama = true},
     {"AdamW in 8 bits", .tp = 1, .dp = 1, .eight = true},
     {"AdamW in 8 bits, 4 x 2", .tp = 4, .dp = 2, .eight = true, .sequence_parallel = true},
+    {"Lion in 8 bits, moving average, 2 x 4", .tp = 2, .dp = 4, .lion = true},
+    {"Lion in 8 bits, moving average, dp 4, bf16", .tp = 1, .dp = 4, .lion = true,
+     .bf16 = true},
     {"AdamW in 8 bits, dp 4, bf16", .tp = 1, .dp = 4, .eight = true, .bf16 = true,
      .llama = true},
     {"gradients in bf16, dp 4, micro-batches", .tp = 1, .dp = 4, .micro = 2, .rounded = true},
@@ -118,6 +121,10 @@ static training training_of(const row *r, const char *strategy)
         t.options.optimizer.method = WF_NN_MUON;
     if (r->eight)
         t.options.optimizer.method = WF_NN_ADAMW8BIT;
+    if (r->lion) {
+        t.options.optimizer.method = WF_NN_LION8BIT;
+        t.options.optimizer.ema = 0.9f;
+    }
     if (r->sgd)
         t.options.optimizer.method = WF_NN_SGD;
     return t;

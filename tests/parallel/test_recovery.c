@@ -64,7 +64,10 @@ static wf_status failing_step(part *p, wf_par_trainer *trainer, const wf_par_dat
         return lose(p);
     GOOD(wf_par_clip(trainer, d->t.options.clip, &norm));
     if (d->when == AFTER || (d->when == HALF && p->rank->index % 2))
-        GOOD(wf_par_optimizer_step(trainer, wf_nn_schedule_at(&d->t.options.schedule, FAILS)));
+        GOOD(d->t.options.skip.loss_above > 0
+                 ? wf_par_skip_step(trainer, "the drill's loss")
+                 : wf_par_optimizer_step(trainer,
+                                         wf_nn_schedule_at(&d->t.options.schedule, FAILS)));
     GOOD(meet(p)); /* nobody is lost while another is still in its norm */
     if (mine)
         return lose(p);
@@ -283,6 +286,11 @@ static void other_updates(void)
     t.options.optimizer.method = WF_NN_SGD;
     survives(&t, &shards, &two_shards);
     t.options.optimizer.method = WF_NN_ADAMW8BIT;
+    survives(&t, &shards, &two_shards);
+    t.options.optimizer.method = WF_NN_LION8BIT;
+    t.options.optimizer.ema = 0.9f;
+    survives(&t, &shards, &two_shards);
+    t.options.skip.loss_above = 1; /* each step */
     survives(&t, &shards, &two_shards);
     t = new_drill(WF_PAR_REDUNDANCY_BUDDY);
     t.frozen = "block.0.mlp";

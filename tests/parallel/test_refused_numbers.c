@@ -111,8 +111,21 @@ static wf_status opened_in_vain(part *p)
 {
     const training usual = new_training(LLAMA, 3, BATCH);
     const wf_nn_schedule wrong[] = {
-        {NAN, 0, 1, 2}, {1, NAN, 1, 2}, {-1, 0, 1, 2},  {1e300, 0, 1, 2},
-        {1, 0, 3, 2},   {1, 0, -1, 2},  {1, 0, -2, -1}, {1e-60, 0, 1, 2},
+        {NAN, 0, 1, .steps = 2},
+        {1, NAN, 1, .steps = 2},
+        {-1, 0, 1, .steps = 2},
+        {1e300, 0, 1, .steps = 2},
+        {1, 0, 3, .steps = 2},
+        {1, 0, -1, .steps = 2},
+        {1, 0, -2, .steps = -1},
+        {1e-60, 0, 1, .steps = 2},
+        {1, 0, 1, 2, .kind = WF_NN_WSD, .decay = 2},
+        {1, 0, 1, 9, .decay = 2},
+        {1, 0, 1, 9, .kind = WF_NN_WSD, .decay = -1},
+        {1, 0, 1, 9, .kind = WF_NN_POINTS + 1},
+        {1, 0, 1, 9, .kind = WF_NN_POINTS},
+        {.kind = WF_NN_POINTS, .points = 2, .point = (wf_nn_schedule_point[]){{4, 1}, {4, 2}}},
+        {.kind = WF_NN_POINTS, .points = 1, .point = (wf_nn_schedule_point[]){{4, -1}}},
     };
     wf_rank *rank = p->rank;
 
@@ -124,6 +137,16 @@ static wf_status opened_in_vain(part *p)
         o.schedule = wrong[i];
         NEED(!wf_par_trainer_open(p->par, p->model, &o));
         GOOD(refused(rank, p->ctx, NULL, WF_EINVAL, "a schedule "));
+    }
+    for (int i = 0; i < 5; i++) {
+        static const char *const texts[] = {"nothing:lr=2", "embed", "embed:lr=-1",
+                                            "embed:lr=1,lr=2", "embed:lr=2; :wd=1"};
+        wf_par_train_options o = usual.options;
+
+        o.optimizer.groups = texts[i];
+        NEED(!wf_par_trainer_open(p->par, p->model, &o));
+        GOOD(refused(rank, p->ctx, NULL, WF_EINVAL,
+                     i ? "a group of parameters '" : "the group of parameters nothing"));
     }
     for (int i = 0; i < 3; i++) {
         wf_par_train_options o = usual.options;

@@ -105,7 +105,7 @@ static void clipping(void)
         double scale;
 
         t.options.clip = clips[i];
-        t.options.optimizer = (wf_nn_optimizer_options){WF_NN_SGD, 0, 0, 0, 0};
+        t.options.optimizer = (wf_nn_optimizer_options){.method = WF_NN_SGD};
         t.options.schedule = (wf_nn_schedule){.lr = 1, .min_lr = 1, .steps = 1};
         t.watch = keep_zeros;
         t.arg = &z[i];

@@ -132,7 +132,7 @@ static wf_status read_zeros(void *self, int64_t step, int64_t first, int64_t cou
 static const wf_par_train_options training = {.global_batch = 4,
                                               .micro_batch = 1,
                                               .field = WF_PAR_GPT_FIELDS(TOKENS),
-                                              .optimizer = {WF_NN_SGD, 0, 0, 0, 0},
+                                              .optimizer = {.method = WF_NN_SGD},
                                               .schedule = {.lr = 1, .steps = 9},
                                               .loss = wf_par_gpt_loss};
 

@@ -1,0 +1,93 @@
+/*
+ * nn/optim/method.h - an optimizer as a row: what it keeps of each parameter, and its update.
+ * Weft's own rows are in methods.def; wf_nn_method_of registers one of yours, which then has a
+ * number and a word like them: for options, plans, checkpoints, redundancy and --optimizer.
+ *
+ *     static void lion(const wf_update *u, int64_t n, float *p, const float *g, float *const
+ *     *s) ...
+ *     static const wf_nn_method_row row = {"my-lion", .states = 1, .elements = lion};
+ *     options.optimizer = (wf_nn_optimizer_options){wf_nn_method_of(&row), 0.9f, 0.99f};
+ */
+#ifndef WF_NN_OPTIM_METHOD_H
+#define WF_NN_OPTIM_METHOD_H
+
+#include "kernels/parameters.h"
+
+WF_BEGIN_DECLS
+
+typedef enum wf_nn_method {
+    WF_NN_ADAMW,
+    WF_NN_SGD,
+    WF_NN_MUON, /* matrices along orthogonalised momenta (nn/optim/muon.h), all else AdamW */
+    /* AdamW, whose moments of matrices are stored in 8 bits (core/numerics/dynamic8.h) */
+    WF_NN_ADAMW8BIT,
+    WF_NN_LION,     /* along the sign of a momentum (Chen et al. 2023) */
+    WF_NN_LION8BIT, /* the same, with momenta of matrices in 8 bits */
+    WF_NN_METHODS,  /* rows of Weft's own; those that are registered come after them */
+    WF_NN_NO_METHOD = -1
+} wf_nn_method;
+
+enum {
+    WF_NN_STATES =
+        WF_UPDATE_STATES, /* tensors that an optimizer keeps of a parameter, at most */
+    WF_NN_MOST_METHODS = 64
+};
+
+/* Hyper-parameters that a row reads, which are then checked. */
+enum { WF_NN_USES_BETA1 = 1, WF_NN_USES_BETA2 = 2, WF_NN_USES_EPS = 4 };
+
+/** wf_nn_matrix_update - the update of matrices that an optimizer needs whole: parameters with
+ * .matrix, whatever ranks hold of them. Each part of a direction is made where it is, whole
+ * ones go to one rank each, and come back. */
+typedef struct wf_nn_matrix_update {
+    int states;       /* tensors that are kept of a matrix, 0 to WF_NN_STATES */
+    bool needs_beta1; /* without momentum it keeps none */
+    /* Fills the direction of any part from its gradient, and updates its states, if it has
+       any. */
+    wf_status (*direction)(const wf_update *u, wf_tensor *grad, wf_tensor *const *state,
+                           wf_tensor *direction);
+    /* Changes a whole direction in place, on one rank alone; `direction` has no layout. */
+    wf_status (*whole)(wf_tensor *direction);
+    /* Updates any part of a matrix, by that part of what became of its direction. */
+    wf_status (*apply)(const wf_update *u, wf_tensor *t, wf_tensor *direction);
+} wf_nn_matrix_update;
+
+/** wf_nn_method_row - an optimizer. An update is by elements, so that any layout has the same
+ * bits: one of `elements` and `update`. */
+typedef struct wf_nn_method_row {
+    const char *name; /* as users write it */
+    /* tensors that it keeps of a parameter, of its shape; they begin as zeros */
+    int states;
+    /* their types: WF_F32, which is 0, or of matrices with rows of at least 16 elements
+       WF_DYNAMIC8 or WF_DYNAMIC8U (numbers without signs), 8 bits a number */
+    wf_dtype state[WF_NN_STATES];
+    unsigned uses;    /* WF_NN_USES_BETA1, .. */
+    bool needs_beta1; /* without momentum, beta1 = 0, it keeps no states */
+    wf_update_run *elements;
+    wf_status (*update)(const wf_update *u, wf_tensor *t, wf_tensor *grad,
+                        wf_tensor *const *state);
+    const wf_nn_matrix_update *matrix; /* NULL: matrices are updated like all else */
+    bool captured; /* its ops may be run by a CUDA graph; not those of `elements` */
+} wf_nn_method_row;
+
+/**
+ * wf_nn_method_of - registers an optimizer, in a process once
+ *
+ * @param row  kept, not copied: static
+ * Returns: its number, the same for the same row; WF_NN_NO_METHOD where it has no name or that
+ *          of another row, or where WF_NN_MOST_METHODS are registered. Any thread may call it
+ */
+WF_API wf_nn_method wf_nn_method_of(const wf_nn_method_row *row);
+
+/** wf_nn_method_find - returns the number of the row of this name, or WF_NN_NO_METHOD. */
+WF_API wf_nn_method wf_nn_method_find(const char *name);
+
+/** wf_nn_method_row_of - returns a row by its number; NULL: there is none. */
+WF_API const wf_nn_method_row *wf_nn_method_row_of(wf_nn_method method);
+
+/** wf_nn_method_names - writes the names of all rows, "adamw, sgd or muon"; returns text. */
+WF_API char *wf_nn_method_names(char *text, size_t size);
+
+WF_END_DECLS
+
+#endif
