@@ -63,7 +63,7 @@ typedef struct app_options {
     bool from_config[APP_OPTION_COUNT]; /* by the config file alone */
     /* tokens of the longest text of eval_requests, once they are read; else 0 */
     int64_t exam_tokens;
-    wf_nn_schedule schedule; /* by lr_schedule and the flags beside it */
+    wf_nn_schedule schedule; /* decided by lr_schedule and the flags beside it */
     bool whole_batches; /* micro_batch_size is not asked for: as many sequences as a rank has */
     bool bad_checkpoint; /* after a failure: it is the checkpoint's to go on from */
 } app_options;

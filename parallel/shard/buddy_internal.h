@@ -21,8 +21,8 @@
 
 typedef struct wf_par_buddies wf_par_buddies;
 
-/* The kinds of a parameter's tensors: its value, kept averages, and between reduction and
-   update its gradient. */
+/* The kinds of a parameter's tensors: its value, its optimizer state and average (WF_NN_KEPT),
+   and between reduction and update its gradient. */
 enum { WF_PAR_BUDDY_GRADIENT = 1 + WF_NN_KEPT, WF_PAR_BUDDY_KINDS };
 
 /* A copied shard: of parameter i elements [start, start + local) of each dim, as tensors of
