@@ -78,8 +78,8 @@ static bool is_gemv(const wf_call *call, int m)
 {
     const wf_tensor *x = call->in[0];
 
-    return wf_extent(x, 0, x->ndim - 1) <= WF_SKINNY_ROWS &&
-           call->in[m + 1]->local[0] >= WF_SKINNY_COLUMNS;
+    return wf_extent(x, 0, x->ndim - 1) <= WF_GEMV_ROWS &&
+           call->in[m + 1]->local[0] >= WF_GEMV_COLUMNS;
 }
 
 static void narrow(const wf_call *call, const float *from, wf_tensor *to)

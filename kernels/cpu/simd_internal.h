@@ -68,20 +68,19 @@ typedef struct wf_gemm {
    wf_gemm: of decoding. Where x is bf16, too, it is the product of bf16 operands, a chunk one
    part. */
 enum {
-    WF_SKINNY_ROWS = 8,
-    WF_SKINNY_COLUMNS = 16,
+    WF_GEMV_ROWS = 8,
+    WF_GEMV_COLUMNS = 16,
     WF_GEMV_MEMBERS = 4 /* products of one x that are one job of a thread pool */
 };
 
 typedef struct wf_gemv {
-    int64_t m, n,
-        k;         /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
-    const void *x; /* floats, or bf16 (x_bf16) */
-    const void *w; /* floats, or bf16 */
-    bool bf16;     /* w */
-    bool x_bf16;   /* only where w is bf16 */
-    bool y_bf16;   /* y is bf16, each result rounded once; only where x_bf16 */
-    void *y;       /* floats, or bf16 */
+    int64_t m, n, k; /* n >= WF_GEMV_COLUMNS; up to WF_GEMV_ROWS rows read the weights once */
+    const void *x;   /* floats, or bf16 (x_bf16) */
+    const void *w;   /* floats, or bf16 */
+    bool bf16;       /* w */
+    bool x_bf16;     /* only where w is bf16 */
+    bool y_bf16;     /* y is bf16, each result rounded once; only where x_bf16 */
+    void *y;         /* floats, or bf16 */
     int64_t chunks;
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
 } wf_gemv;

@@ -278,11 +278,11 @@ static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
         char more;
 
         if (sscanf(word, "%lldx%lldx%lld%c", &m, &k, &n, &more) != 3 || m < 1 || k < 1 ||
-            n < WF_SKINNY_COLUMNS || m > WF_SKINNY_ROWS || k > 1 << 20 || n > 1 << 20)
+            n < WF_GEMV_COLUMNS || m > WF_GEMV_ROWS || k > 1 << 20 || n > 1 << 20)
             return wf_error_set(error, WF_EINVAL,
                                 "shape %s is not MxKxN with M up to %d and N from %d, like "
                                 "1x2048x8192",
-                                word, WF_SKINNY_ROWS, WF_SKINNY_COLUMNS),
+                                word, WF_GEMV_ROWS, WF_GEMV_COLUMNS),
                    0;
         shapes[count++] = (shape){m, k, n};
     }

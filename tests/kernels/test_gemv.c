@@ -118,10 +118,10 @@ static void wide_product(const wf_simd *simd, problem *p, const float *weights)
 static void check_members(const wf_simd *simd, const problem *p, bool bf16,
                           const uint16_t *half_x)
 {
-    const int members = p->n < 3 * WF_SKINNY_COLUMNS ? 1 : 3;
-    const int64_t room = p->n - members * WF_SKINNY_COLUMNS;
-    const int64_t first = WF_SKINNY_COLUMNS + below(room + 1);
-    const int64_t cut[] = {0, first, members == 1 ? 0 : first + WF_SKINNY_COLUMNS, p->n};
+    const int members = p->n < 3 * WF_GEMV_COLUMNS ? 1 : 3;
+    const int64_t room = p->n - members * WF_GEMV_COLUMNS;
+    const int64_t first = WF_GEMV_COLUMNS + below(room + 1);
+    const int64_t cut[] = {0, first, members == 1 ? 0 : first + WF_GEMV_COLUMNS, p->n};
     const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
     wf_gemv s[3];
 
@@ -251,7 +251,7 @@ static void check_both(int64_t m, int64_t n, int64_t k, int64_t chunks)
 static void both_bf16(void)
 {
     for (int round = 0; round < 60; round++)
-        check_both(1 + below(MOST_ROWS), WF_SKINNY_COLUMNS + below(round % 2 ? 60 : 150),
+        check_both(1 + below(MOST_ROWS), WF_GEMV_COLUMNS + below(round % 2 ? 60 : 150),
                    below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
     for (int round = 0; round < 60; round++) { /* one row, and chunks of whole blocks */
         wholes = 32;
@@ -282,7 +282,7 @@ static void check(int64_t m, int64_t n, int64_t k, int64_t chunks)
 static void random_products(void)
 {
     for (int round = 0; round < 300; round++)
-        check(1 + below(MOST_ROWS), WF_SKINNY_COLUMNS + below(round % 2 ? 60 : 300),
+        check(1 + below(MOST_ROWS), WF_GEMV_COLUMNS + below(round % 2 ? 60 : 300),
               below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
 }
 

@@ -22,4 +22,10 @@ VOCABULARY = {
     r"wf_node_add": "wf_partial_add",
     r"WF_LEAF_\w+": "WF_CHUNKS_x: a leaf is autograd's",
     r"(reduction|sum) leaf|leaf of (a|the) sum|leaves of (a|the) sum": "reduction chunk",
+    r"wf_teams?\w*": "wf_thread_pool",
+    r"wf_journal\w*": "wf_oplog",
+    r"wf_ledger\w*": "wf_comm_counters",
+    r"wf_muster\w*|musters?": "process registry, wf_registry",
+    r"wf_verdict\w*|culprits?": "failure cause, failed rank",
+    r"(wf_|gemm_)?skinny|gemm_few\w*": "GEMV, gemm_small_m",
 }

@@ -26,7 +26,7 @@ static int64_t chunks_of(const wf_gemm *g)
 
 bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g)
 {
-    return g->bf16 && g->n_parts > 0 && g->m <= WF_SKINNY_ROWS && g->n > WF_SKINNY_ROWS &&
+    return g->bf16 && g->n_parts > 0 && g->m <= WF_GEMV_ROWS && g->n > WF_GEMV_ROWS &&
            chunks_of(g) <= MOST_CHUNKS;
 }
 
