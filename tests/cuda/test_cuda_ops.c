@@ -128,6 +128,8 @@ static void named_dims(void)
                                   {"sum", "a:bsn", "f:bs", "bsn", WITH(last)},
                                   {"sum", "a:bsn", "f:sn", "bsn", WITH(first)},
                                   {"sum_expand", "a:bn a:bsn", "a:bsn", "bsn", WITH(second)},
+                                  {"broadcast", "a:sn a:bsn", "a:bsn", "bsn", NULL, 0},
+                                  {"broadcast", "a:s1 a:bsn", "a:bsn", "bsn", NULL, 0},
                                   {"softmax", "a:bsd", "a:bsd", "bs", NULL, 0},
                                   {"softmax_grad", "a:bsd a:bsd", "a:bsd", "bs", NULL, 0},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};
