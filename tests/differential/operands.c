@@ -315,6 +315,11 @@ static void draw_attributes(maker *m, step *s)
     op_attributes(s->op, x, &s->attr);
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
+    if (op_is(s->op, "patches"))
+        s->attr.patch = (wf_patch_attr){{1, 1 + draw_below(&m->d, 3)},
+                                        {1, 1 + draw_below(&m->d, 3)},
+                                        {0, draw_below(&m->d, 3)},
+                                        {1, 1 + draw_below(&m->d, 2)}};
     if (op_is(s->op, "reshape"))
         s->attr.reshape = draw_reshape(&m->d, x);
     if (op_is(s->op, "rows"))

@@ -8,6 +8,7 @@
 
 #include "core/numerics/bits.h"
 #include "kernels/attention_internal.h"
+#include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/ops.h"
 #include "kernels/row_ops_internal.h"
@@ -34,6 +35,7 @@ typedef union op_attr {
     wf_slice_attr slice;
     wf_matmul_attr matmul;
     wf_reshape_attr reshape;
+    wf_patch_attr patch;
     wf_row_attr row;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
@@ -97,6 +99,11 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
     if (op_is(op, "slice_grad"))
         o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].chunks};
+    if (op_is(op, "patches_grad")) { /* kernels of 3, every second index, one of padding */
+        o[1].dim[1].size = (ROWS + 1) / 2;
+        o[1].dim[1].chunks = o[0].dim[1].chunks;
+        o[1].dim[3] = wf_dim_width(3);
+    }
     if (op_is(op, "concat"))
         o[1].dim[1].chunks = o[0].dim[1].chunks;
     return n + 1;
@@ -171,6 +178,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
         a->count = HEAD_DIM;
+    else if (op_is(op, "patches") || op_is(op, "patches_grad"))
+        a->patch = (wf_patch_attr){{1, 3}, {1, 2}, {0, 1}, {1, 1}};
     else if (op_is(op, "reshape"))
         a->reshape = reshape_heads(x);
     else if (op_is(op, "merge_heads"))
