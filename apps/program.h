@@ -36,7 +36,7 @@ void app_program_error(const char *name, const wf_error *error);
 void app_program_flags(void);
 
 /* The same of a text; returns to, of `size` bytes. */
-char *app_program_spell(const char *text, char *to, size_t size);
+char *app_program_format(const char *text, char *to, size_t size);
 
 /* What was printed comes before the line that tells of a failure; but where nobody reads the console, or another thread
    waits in it, that line does not wait. */

@@ -1,7 +1,7 @@
 /* apps/program_error.c - errors of the library with fields of options as flags; see apps/program.h. */
 #include "apps/options/options_table.h"
 #include "apps/program.h"
-#include "parallel/spell.h"
+#include "parallel/flag_names.h"
 #include <string.h>
 
 /* Fields whose flag has another name, and flags that gpt_train has not. */
@@ -41,14 +41,14 @@ void app_program_flags(void)
     wf_flags_report(write_flag, NULL);
 }
 
-char *app_program_spell(const char *text, char *to, size_t size)
+char *app_program_format(const char *text, char *to, size_t size)
 {
-    return wf_flags_spell(text, write_flag, NULL, to, size);
+    return wf_flags_format(text, write_flag, NULL, to, size);
 }
 
 void app_program_error(const char *name, const wf_error *error)
 {
     char text[2 * sizeof error->text];
 
-    fprintf(stderr, "%s: %s\n", name, app_program_spell(error->text, text, sizeof text));
+    fprintf(stderr, "%s: %s\n", name, app_program_format(error->text, text, sizeof text));
 }

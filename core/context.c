@@ -152,7 +152,7 @@ void wf_context_inexact_clear(wf_context *ctx)
     ctx->inexact[0] = 0;
 }
 
-void wf_context_tell_inexact(wf_context *ctx, const char *format, ...)
+void wf_context_report_inexact(wf_context *ctx, const char *format, ...)
 {
     va_list args;
 
@@ -184,14 +184,14 @@ void wf_context_micro_steps(wf_context *ctx, int64_t count)
     ctx->micro_steps = count;
 }
 
-void wf_context_rows_apart(wf_context *ctx, bool apart)
+void wf_context_rows_unreduced(wf_context *ctx, bool unreduced)
 {
-    ctx->rows_apart = apart;
+    ctx->rows_unreduced = unreduced;
 }
 
-bool wf_context_has_rows_apart(const wf_context *ctx)
+bool wf_context_has_rows_unreduced(const wf_context *ctx)
 {
-    return ctx->rows_apart;
+    return ctx->rows_unreduced;
 }
 
 int64_t wf_context_step(const wf_context *ctx)
@@ -321,9 +321,9 @@ const char *wf_context_action_now(const wf_context *ctx)
     return ctx->action;
 }
 
-void wf_context_journal(wf_context *ctx, const wf_journal *journal)
+void wf_context_oplog(wf_context *ctx, const wf_oplog *oplog)
 {
-    ctx->journal = journal;
+    ctx->oplog = oplog;
 }
 
 void wf_context_pace(wf_context *ctx, wf_pace *pace)

@@ -10,7 +10,7 @@
 
 #include "core/device.h"
 #include "core/memory/blocks.h"
-#include "core/journal.h"
+#include "core/oplog.h"
 #include "core/pace.h"
 #include "core/tensor.h"
 #include "core/trace.h"
@@ -111,8 +111,8 @@ WF_API const char *wf_context_inexact(const wf_context *ctx);
 /** wf_context_inexact_clear - clears the reason, so that only later ops are judged. Called on
  * every rank of a mesh at the same point. */
 WF_API void wf_context_inexact_clear(wf_context *ctx);
-/** wf_context_tell_inexact - records a reason, unless one is recorded already. */
-WF_API void wf_context_tell_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
+/** wf_context_report_inexact - records a reason, unless one is recorded already. */
+WF_API void wf_context_report_inexact(wf_context *ctx, const char *format, ...) WF_PRINTF(2, 3);
 
 /** wf_sequences - numbers the global sequences of a batch's rows: runs of `run` neighbours, the
  * first of which begins with sequence `first` and every next one `stride` sequences later; run
@@ -157,7 +157,7 @@ WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
 /**
- * wf_context_rows_apart - makes ranks with one row of a batch each keep their gradients
+ * wf_context_rows_unreduced - makes ranks with one row of a batch each keep their gradients
  * unreduced from now on, one term per sequence that is added by its number; false at the start
  *
  * No sum over these ranks is taken then, so their order in the mesh need not be that of a tree,
@@ -166,9 +166,9 @@ WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
  * No sum over these ranks is taken then, so that their order in the mesh need not be that of a
  * tree, and wf_context_inexact does not tell of it.
  */
-WF_API void wf_context_rows_apart(wf_context *ctx, bool apart);
-/** wf_context_has_rows_apart - returns what wf_context_rows_apart was given last. */
-WF_API bool wf_context_has_rows_apart(const wf_context *ctx);
+WF_API void wf_context_rows_unreduced(wf_context *ctx, bool unreduced);
+/** wf_context_has_rows_unreduced - returns what wf_context_rows_unreduced was given last. */
+WF_API bool wf_context_has_rows_unreduced(const wf_context *ctx);
 
 /** wf_context_training - switches between training and evaluation (false), which makes dropout
  * the identity; true at the start. wf_context_is_training - returns which it is. */
@@ -271,9 +271,9 @@ WF_API void wf_context_run(const wf_context *ctx);
 WF_API void wf_context_pace(wf_context *ctx, wf_pace *pace);
 WF_API wf_pace *wf_context_pace_of(const wf_context *ctx);
 
-/** wf_context_journal - logs every op from now on, those of a plan too; NULL ends it. On a mesh
- * see wf_mesh_journal. The journal is the caller's, and outlives its use. */
-WF_API void wf_context_journal(wf_context *ctx, const wf_journal *journal);
+/** wf_context_oplog - logs every op from now on, those of a plan too; NULL ends it. On a mesh
+ * see wf_mesh_oplog. The op log is the caller's, and outlives its use. */
+WF_API void wf_context_oplog(wf_context *ctx, const wf_oplog *oplog);
 
 /** wf_op_observer - observes a call of an op that has just been made. */
 typedef void wf_op_observer(void *arg, const wf_call *call);

@@ -49,13 +49,13 @@ struct wf_context {
     int64_t step;
     wf_sequences sequences;
     int64_t micro_steps;
-    bool rows_apart;
+    bool rows_unreduced;
     bool evaluating;
     double flops, model_flops;
-    double repeated;           /* 1 - wf_context_model_share */
-    wf_trace *trace;           /* NULL: none is kept */
-    wf_pace *pace;             /* NULL: ops take what they take */
-    const wf_journal *journal; /* NULL: nobody writes down what is done */
+    double repeated;       /* 1 - wf_context_model_share */
+    wf_trace *trace;       /* NULL: none is kept */
+    wf_pace *pace;         /* NULL: ops take what they take */
+    const wf_oplog *oplog; /* NULL: nobody writes down what is done */
     int64_t phase_start, action_start;
     struct wf_handles
         *handles;            /* NULL: ends of tensors are not kept (core/handles_internal.h) */

@@ -68,12 +68,12 @@ typedef struct wf_graphs {
     void (*free)(struct wf_device *device, void *graph);
 } wf_graphs;
 
-/** wf_device_place - the device of its kind that a rank has. */
-typedef struct wf_device_place {
+/** wf_device_location - the device of its kind that a rank has. */
+typedef struct wf_device_location {
     int ordinal,
         devices; /* this one of `devices` that the process sees, by their driver's numbers */
     int ranks;   /* ranks in the process: more than devices share them */
-} wf_device_place;
+} wf_device_location;
 
 /** wf_device - the device on which tensors live and ops run; one per context, owned by it. */
 typedef struct wf_device {
@@ -82,7 +82,7 @@ typedef struct wf_device {
     wf_allocator allocator;
     const wf_device_memory *memory; /* NULL: tensors are in host memory */
     const wf_graphs *graphs;        /* NULL: no graph capture */
-    wf_device_place place; /* devices is 0 where there is one alone: on a CPU, in a plan */
+    wf_device_location place; /* devices is 0 where there is one alone: on a CPU, in a plan */
     void *queue; /* the device's queue of work, of its own kind: on CUDA a cudaStream_t */
     /* required: the kernel of an op on this device, or NULL (the call is then an error) */
     const wf_kernel *(*kernel)(const struct wf_device *device, const wf_op *op);

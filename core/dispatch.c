@@ -321,7 +321,8 @@ wf_status wf_dispatch(wf_call *call)
         return status;
     wf_context_run(call->ctx);
     call->ctx->op = call->op->name;
-    call->signature = call->op->spell ? call->op->spell(call, text) : call->op->signature;
+    call->signature =
+        call->op->write_signature ? call->op->write_signature(call, text) : call->op->signature;
     status = wf_signature_match(call, &sig);
     if (status == WF_OK && !(call->op->flags & WF_OP_VIEW))
         status = check_dtypes(call);

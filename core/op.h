@@ -144,7 +144,7 @@ struct wf_op {
     /* NULL, or writes the signature of a call into text and returns it: for an op whose
        attributes say which dims it works on (the dim of a sum, the order of a permutation).
        `signature` is then an example, the one of the generated tests. */
-    const char *(*spell)(const wf_call *call, char text[WF_SIGNATURE_TEXT]);
+    const char *(*write_signature)(const wf_call *call, char text[WF_SIGNATURE_TEXT]);
     unsigned flags;
     unsigned save;        /* operands and outputs that its gradient reads: WF_SAVE_IN, .. */
     unsigned save_others; /* inputs that only the gradients of other inputs read: WF_SAVE_IN */

@@ -211,8 +211,8 @@ wf_status wf_run_kernel(const wf_call *asked, wf_share_role role)
     status = ctx->failure.error.code; /* a failure in workspace() */
     if (status == WF_OK && !ctx->options.plan)
         status = compute(asked, call, &s, kernel, workspace, role);
-    if (status == WF_OK && ctx->journal)
-        ctx->journal->op(ctx->journal->self, call);
+    if (status == WF_OK && ctx->oplog)
+        ctx->oplog->op(ctx->oplog->self, call);
     if (asked->op->flops)
         count_work(asked);
     wf_pool_give(ctx->pool, workspace, bytes, WF_MEMORY_WORKSPACE);

@@ -155,7 +155,7 @@ void wf_tape_tell_computed(const wf_call *call, const wf_signature *sig)
         for (int d = 0; d < t->ndim; d++)
             has |= 1u << sig->letter[i][d];
         if (t->requires_grad && (batch & ~has) && !is_moved_leaf(t, ctx->tape->serial))
-            wf_context_tell_inexact(
+            wf_context_report_inexact(
                 ctx,
                 "not layout-exact: %s%s%s: operand %d, %s, is computed from parameters, and "
                 "its gradient goes back through that in each of %" PRId64

@@ -154,7 +154,7 @@ void wf_broadcast_all(int n, wf_tensor **x)
 }
 
 const wf_op wf_op_broadcast = {WF_OP_ROW(broadcast),
-                               .spell = broadcast_spell,
+                               .write_signature = broadcast_spell,
                                .shapes = 1 << 1,
                                .save_shape = WF_SAVE_IN(0),
                                .reference = {.run = broadcast_reference},

@@ -178,8 +178,8 @@ static wf_status patches_grad_reference(const wf_call *call, void *workspace)
 
 /* ---- products ---- */
 
-/* y[b, g, o, n] = sum over k of patches[b, g, o, k] weight[g, n, k], a product for each b and g;
-   k runs over the channels of a group and the taps. */
+/* y[b, g, o, n] = sum over k of patches[b, g, o, k] weight[g, n, k], a product for each b and
+   g; k runs over the channels of a group and the taps. */
 static wf_tensor *grouped(wf_tensor *p, wf_tensor *weight, int64_t groups)
 {
     const wf_matmul_options turned = {.transpose_b = true};
@@ -252,13 +252,13 @@ wf_tensor *wf_conv(wf_tensor *x, wf_tensor *weight, const wf_conv_options *optio
 }
 
 const wf_op wf_op_patches = {WF_OP_ROW(patches),
-                             .spell = patches_spell,
+                             .write_signature = patches_spell,
                              .save_shape = WF_SAVE_IN(0),
                              .shape = patches_shape,
                              .reference = {.run = patches_reference},
                              .backward = patches_backward};
 const wf_op wf_op_patches_grad = {WF_OP_ROW(patches_grad),
-                                  .spell = patches_grad_spell,
+                                  .write_signature = patches_grad_spell,
                                   .shape = patches_grad_shape,
                                   .shapes = 1,
                                   .reference = {.run = patches_grad_reference},

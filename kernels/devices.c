@@ -21,7 +21,7 @@ static wf_device *open_cpu(const wf_device_options *options, wf_error *error)
    there are as many, whether processes see all of the host's or only their own. */
 static wf_device *open_cuda(const wf_device_options *options, wf_error *error)
 {
-    wf_device_place place = {.ranks = options->local_size};
+    wf_device_location place = {.ranks = options->local_size};
     wf_cuda_options cuda = {.plan = options->plan, .tf32 = options->tf32};
     wf_device *device;
 

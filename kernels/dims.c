@@ -81,7 +81,7 @@ wf_tensor *wf_transpose(wf_tensor *x, int dim0, int dim1)
     return wf_permute(x, order);
 }
 
-static const char *permute_spell(const wf_call *call, char *text)
+static const char *permute_signature(const wf_call *call, char *text)
 {
     const wf_permute_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
@@ -157,7 +157,7 @@ static wf_status check_slice(const wf_call *call, const wf_tensor *whole, int64_
 }
 
 /* "bi!j->bi!j" */
-static const char *slice_spell(const wf_call *call, char *text)
+static const char *slice_signature(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
@@ -168,7 +168,7 @@ static const char *slice_spell(const wf_call *call, char *text)
 }
 
 /* "bi!j,bz!j->bi!j" */
-static const char *slice_grad_spell(const wf_call *call, char *text)
+static const char *slice_grad_signature(const wf_call *call, char *text)
 {
     const wf_slice_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
@@ -291,7 +291,7 @@ static char *spell_without(char *text, int ndim, int at)
     return text;
 }
 
-static const char *sum_spell(const wf_call *call, char *text)
+static const char *sum_signature(const wf_call *call, char *text)
 {
     const wf_dim_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
@@ -300,7 +300,7 @@ static const char *sum_spell(const wf_call *call, char *text)
     return text;
 }
 
-static const char *sum_expand_spell(const wf_call *call, char *text)
+static const char *sum_expand_signature(const wf_call *call, char *text)
 {
     const wf_dim_attr *a = call->attr;
     int ndim = call->in[1]->ndim;
@@ -354,24 +354,22 @@ static wf_status sum_expand_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-const wf_op wf_op_permute = {WF_OP_ROW(permute), .spell = permute_spell,
+const wf_op wf_op_permute = {WF_OP_ROW(permute), .write_signature = permute_signature,
                              .reference = {.run = permute_reference},
                              .backward = permute_backward};
-const wf_op wf_op_slice = {WF_OP_ROW(slice),
-                           .spell = slice_spell,
-                           .save_shape = WF_SAVE_IN(0),
-                           .shape = slice_shape,
-                           .reference = {.run = slice_reference},
-                           .backward = slice_backward};
+const wf_op wf_op_slice = {
+    WF_OP_ROW(slice),     .write_signature = slice_signature,    .save_shape = WF_SAVE_IN(0),
+    .shape = slice_shape, .reference = {.run = slice_reference}, .backward = slice_backward};
 const wf_op wf_op_slice_grad = {WF_OP_ROW(slice_grad),
-                                .spell = slice_grad_spell,
+                                .write_signature = slice_grad_signature,
                                 .shape = slice_grad_shape,
                                 .save_shape = WF_SAVE_IN(1),
                                 .shapes = 1,
                                 .reference = {.run = slice_grad_reference},
                                 .backward = slice_grad_backward};
-const wf_op wf_op_sum = {WF_OP_ROW(sum), .spell = sum_spell, .save_shape = WF_SAVE_IN(0),
-                         .reference = {.run = sum_reference}, .backward = sum_backward};
-const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand), .spell = sum_expand_spell,
+const wf_op wf_op_sum = {WF_OP_ROW(sum), .write_signature = sum_signature,
+                         .save_shape = WF_SAVE_IN(0), .reference = {.run = sum_reference},
+                         .backward = sum_backward};
+const wf_op wf_op_sum_expand = {WF_OP_ROW(sum_expand), .write_signature = sum_expand_signature,
                                 .shapes = 1 << 1, .reference = {.run = sum_expand_reference},
                                 .backward = sum_expand_backward};

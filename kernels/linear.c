@@ -151,7 +151,7 @@ static void backward_joined(int passes, wf_gradient *const *g)
 }
 
 /* A pair of operands for each pass. */
-static const char *dw_spell(const wf_call *call, char *text)
+static const char *dw_signature(const wf_call *call, char *text)
 {
     char *at = text;
 
@@ -280,5 +280,6 @@ const wf_op wf_op_linear2_dx = {WF_OP_ROW(linear2_dx), .reference = {.run = refe
                                 .flops = dx_flops};
 const wf_op wf_op_linear3_dx = {WF_OP_ROW(linear3_dx), .reference = {.run = reference_dx},
                                 .flops = dx_flops};
-const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .spell = dw_spell, .keep_fp32 = 1,
-                               .reference = {.run = reference_dw}, .flops = dw_flops};
+const wf_op wf_op_linear_dw = {WF_OP_ROW(linear_dw), .write_signature = dw_signature,
+                               .keep_fp32 = 1, .reference = {.run = reference_dw},
+                               .flops = dw_flops};

@@ -16,7 +16,7 @@ wf_tensor *wf_matmul(wf_tensor *a, wf_tensor *b, const wf_matmul_options *option
     return wf_apply(&wf_op_matmul, &attr, sizeof attr, 2, a, b);
 }
 
-static const char *spell(const wf_call *call, char *text)
+static const char *write_signature(const wf_call *call, char *text)
 {
     static const char *const signature[2][2] = {{"...mk,...kn->...mn", "...mk,...nk->...mn"},
                                                 {"...km,...kn->...mn", "...km,...nk->...mn"}};
@@ -77,7 +77,7 @@ static double flops(const wf_call *call)
 }
 
 const wf_op wf_op_matmul = {WF_OP_ROW(matmul),
-                            .spell = spell,
+                            .write_signature = write_signature,
                             .save_others = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                             .reference = {.run = reference},
                             .backward = backward,

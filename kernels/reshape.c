@@ -3,9 +3,9 @@
  *
  * From the left, dims of both shapes are taken together until their products are equal. Such a
  * group shares nothing with the others. Inside of it the first dim of x and the first dim of y
- * that are not 1 run over the same elements, so an axis may split both where they are cut at the
- * same ones: grain * (product of the dims behind it) is alike. All other dims of a group are
- * whole on each rank.
+ * that are not 1 run over the same elements, so an axis may split both where they are cut at
+ * the same ones: grain * (product of the dims behind it) is alike. All other dims of a group
+ * are whole on each rank.
  */
 #include "kernels/reshape.h"
 #include "kernels/dims_internal.h"
@@ -252,6 +252,6 @@ wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim)
     return y;
 }
 
-const wf_op wf_op_reshape = {WF_OP_ROW(reshape), .spell = reshape_spell,
+const wf_op wf_op_reshape = {WF_OP_ROW(reshape), .write_signature = reshape_spell,
                              .save_shape = WF_SAVE_IN(0), .shape = reshape_shape,
                              .backward = reshape_backward};

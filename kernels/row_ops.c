@@ -176,7 +176,7 @@ static wf_status pad_shape(const wf_call *call, int out, int *ndim, wf_dim *dims
 }
 
 /* "bi!j,bz!j->bi!j" for two operands and dim 1, "bi!j->bi!j" for one. */
-static const char *dim_spell(const wf_call *call, char *text)
+static const char *dim_signature(const wf_call *call, char *text)
 {
     const wf_row_attr *a = call->attr;
     int ndim = call->in[0]->ndim;
@@ -274,10 +274,10 @@ const wf_op wf_op_cumsum = {WF_OP_ROW(cumsum), .reference = {.run = cumsum_refer
 const wf_op wf_op_triangle = {WF_OP_ROW(triangle), .reference = {.run = triangle_reference},
                               .backward = triangle_backward};
 const wf_op wf_op_concat = {WF_OP_ROW(concat),
-                            .spell = dim_spell,
+                            .write_signature = dim_signature,
                             .shape = concat_shape,
                             .save_shape = WF_SAVE_IN(0) | WF_SAVE_IN(1),
                             .reference = {.run = concat_reference},
                             .backward = concat_backward};
-const wf_op wf_op_pad = {WF_OP_ROW(pad), .spell = dim_spell, .shape = pad_shape,
+const wf_op wf_op_pad = {WF_OP_ROW(pad), .write_signature = dim_signature, .shape = pad_shape,
                          .reference = {.run = pad_reference}, .backward = pad_backward};

@@ -85,7 +85,7 @@ wf_tensor *wf_nn_cache_positions(const wf_nn_cache *c)
 }
 
 static wf_status check_places(const wf_nn_cache *c, int64_t batch, int64_t tokens,
-                              const wf_nn_cache_place *place)
+                              const wf_nn_cache_position *place)
 {
     for (int64_t b = 0; b < batch; b++)
         if (place[b].slot < 0 || place[b].slot >= c->slots || place[b].first < 0 ||
@@ -108,7 +108,7 @@ static wf_tensor *numbers(wf_context *ctx, int ndim, const wf_dim *dims)
 }
 
 wf_status wf_nn_cache_at(wf_nn_cache *c, int64_t batch, int64_t tokens,
-                         const wf_nn_cache_place *place)
+                         const wf_nn_cache_position *place)
 {
     const wf_dim dims[] = {wf_dim_batch(batch), wf_dim_chunked(tokens)};
     wf_host_data at[3];

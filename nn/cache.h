@@ -10,7 +10,7 @@
  *
  *     wf_nn_cache *cache = wf_nn_cache_open(ctx, 1, 128);
  *
- *     wf_nn_cache_at(cache, 1, n, &(wf_nn_cache_place){.slot = 0, .first = 0});
+ *     wf_nn_cache_at(cache, 1, n, &(wf_nn_cache_position){.slot = 0, .first = 0});
  *     wf_nn_cache_switch(ctx, cache);
  *     logits = wf_nn_gpt_logits(model, tokens);
  *     wf_nn_cache_switch(ctx, NULL);
@@ -24,13 +24,13 @@ WF_BEGIN_DECLS
 
 typedef struct wf_nn_cache wf_nn_cache;
 
-/** wf_nn_cache_place - the slot and position of the tokens of one sequence of a batch. */
-typedef struct wf_nn_cache_place {
+/** wf_nn_cache_position - the slot and position of the tokens of one sequence of a batch. */
+typedef struct wf_nn_cache_position {
     int64_t slot, first; /* the sequence's slot, and the position of its first token here */
     /* the sequence is longer than the original length of WF_ROPE_LONG, and uses its factors for
        long texts, as all tokens before it in the slot */
     bool is_long;
-} wf_nn_cache_place;
+} wf_nn_cache_position;
 
 /**
  * wf_nn_cache_open - opens a cache without keys and values; each attention module allocates its
@@ -65,7 +65,7 @@ WF_API wf_nn_cache *wf_nn_cache_switch(wf_context *ctx, wf_nn_cache *cache);
  * Errors:       WF_EINVAL (a slot or position that the cache has not), WF_ENOMEM
  */
 WF_API wf_status wf_nn_cache_at(wf_nn_cache *cache, int64_t batch, int64_t tokens,
-                                const wf_nn_cache_place *place);
+                                const wf_nn_cache_position *place);
 
 /** wf_nn_cache_now - returns the cache that is switched to, or NULL. For modules. */
 WF_API wf_nn_cache *wf_nn_cache_now(wf_context *ctx);

@@ -3,7 +3,7 @@
 #include "mesh/health/flight_recorder.h"
 #include "mesh/transport/launcher.h"
 #include "parallel/parallel_internal.h"
-#include "parallel/spell.h"
+#include "parallel/flag_names.h"
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -12,9 +12,9 @@ void wf_par_tell_axis(wf_par *par, int axis)
     int size = wf_mesh_size(par->mesh, axis);
 
     if (size != 1 && size != 2 && size != 4 && size != 8)
-        wf_context_tell_inexact(par->ctx,
-                                "not layout-exact: %s %d does not nest in the 8 chunks",
-                                wf_mesh_axis_name(par->mesh, axis), size);
+        wf_context_report_inexact(par->ctx,
+                                  "not layout-exact: %s %d does not nest in the 8 chunks",
+                                  wf_mesh_axis_name(par->mesh, axis), size);
 }
 
 /* What is known without a batch: how that is dealt out is a trainer's to judge. */
@@ -23,9 +23,9 @@ static void find_inexact(wf_par *par)
     const wf_par_options *o = &par->options;
 
     if (o->exact_off)
-        wf_context_tell_inexact(par->ctx, "not layout-exact: exact is off");
+        wf_context_report_inexact(par->ctx, "not layout-exact: exact is off");
     else if (wf_dtype_is_narrow(o->reduce_dtype))
-        wf_context_tell_inexact(
+        wf_context_report_inexact(
             par->ctx, "not layout-exact: gradients are rounded to %s before ranks sum them",
             wf_dtype_name(o->reduce_dtype));
     if (!o->axes)

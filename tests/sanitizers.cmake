@@ -25,10 +25,10 @@ set(weft_not_address
 # ThreadSanitizer runs these alone, as patterns: ranks that meet, the transport's and the savers' own threads, teams,
 # the tokenizer's threads. What computes on one thread is AddressSanitizer's.
 set(weft_thread
-    "^mesh[.]test_(axes|border|comm|comm_faults|comm_groups|comm_ledger|comm_mismatch|comm_rows|computed|distribute)$"
+    "^mesh[.]test_(axes|border|comm|comm_faults|comm_groups|comm_counters|comm_mismatch|comm_rows|computed|distribute)$"
     "^mesh[.]test_(exchange_stress|failure_detector|failure_detector_meet|gradients|job_compare|last_word|launch|rendezvous)$"
     "^mesh[.]test_(progress|recorder|redistribute|sharing|sum_bf16|sums|topology)$"
-    "^kernels[.]test_(linear_joined|team)$"
+    "^kernels[.]test_(linear_joined|thread_pool)$"
     "^core[.]test_(memory|ranges|trace)$"
     "^nn[.]test_(fan_in|module)$"
     "^parallel[.]test_(alike|anomaly|borders|checkpoint|checkpoint_folder|checkpoint_kept|checkpoint_ranks)$"

@@ -1,7 +1,7 @@
 /* apps/gpt_generate/main.c - text that goes on from prompts: see gpt_generate --help. */
 #include "apps/options/options.h"
 #include "parallel/report/layout.h"
-#include "apps/gpt_generate/hand_over.h"
+#include "apps/gpt_generate/gather_texts.h"
 #include "apps/gpt_generate/output.h"
 #include "parallel/generate/model.h"
 #include "apps/program.h"
@@ -144,7 +144,7 @@ static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
                    prints ? &print : &quiet);
     wf_gen_engine_close(&e);
     if (!j->q.plan)
-        app_hand_over(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
+        app_gather_texts(&j->output, rank, par, j->q.run.tp, j->q.run.dp);
     if (j->q.plan)
         wf_pool_report(wf_context_pool(wf_par_context(par)), &j->memory);
 }

@@ -13,7 +13,7 @@ typedef struct app_output {
     const app_generate_request *request;
     const app_prompts *prompts;
     const wf_gen_options *options;
-    FILE *out;         /* NULL: texts are kept, for app_hand_over */
+    FILE *out;         /* NULL: texts are kept, for app_gather_texts */
     wf_gen_text *text; /* [count], zeros where one is not whole */
     int64_t count, printed, tokens;
     int64_t full; /* texts that ended as the model's context was full */

@@ -149,7 +149,7 @@ wf_status dry_run_axes(const app_options *o, wf_place_axis axis[DRY_RUN_AXES], w
     for (int a = 0; a < DRY_RUN_AXES; a++) {
         const wf_par_traffic *t = &plan.report.traffic[a];
 
-        axis[a] = (wf_place_axis){names[a], t->ranks, wf_ledger_received(&t->ledger)};
+        axis[a] = (wf_place_axis){names[a], t->ranks, wf_comm_counters_received(&t->counters)};
     }
     return WF_OK;
 }

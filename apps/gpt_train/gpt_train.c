@@ -88,7 +88,8 @@ static void report(const wf_error *error, void *arg)
     if (told.code == WF_ENOMEM)
         app_plan_explain(job->options, &told);
     app_program_flush();
-    fprintf(stderr, "gpt_train: %s%s\n", app_program_spell(told.text, text, sizeof text), more);
+    fprintf(stderr, "gpt_train: %s%s\n", app_program_format(told.text, text, sizeof text),
+            more);
 }
 
 /* Where other processes do not come to their end. */

@@ -76,7 +76,7 @@ wf_status rank_parts_tell(const rank_parts *p, int64_t first, int64_t last)
             "%lld: --resume an earlier one",
             (long long)first - 1, (long long)last);
     if (p->rank->index == 0) {
-        wf_replay_tell(p->replay, first, last, stdout);
+        wf_replay_report(p->replay, first, last, stdout);
         fflush(stdout);
     }
     return WF_OK;

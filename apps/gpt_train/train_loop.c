@@ -11,7 +11,7 @@
 static void tell_shared_devices(const app_loop *l)
 {
     const wf_device *device = wf_context_device(wf_par_context(l->par));
-    const wf_device_place *place = &device->place;
+    const wf_device_location *place = &device->place;
 
     if (place->devices && place->ranks > place->devices && l->rank->index == 0)
         fprintf(stderr,
@@ -22,7 +22,7 @@ static void tell_shared_devices(const app_loop *l)
 /* Once, and not by those who go on. */
 static void introduce(app_loop *l)
 {
-    if (l->elastic.again)
+    if (l->elastic.restarted)
         return;
     tell_shared_devices(l);
     if (l->rank->warning && l->rank->index == 0)

@@ -222,7 +222,7 @@ static void begin_steps(app_loop *l, int64_t step)
 {
     char mesh[96];
 
-    if (l->rank->index == 0 && l->elastic.again)
+    if (l->rank->index == 0 && l->elastic.restarted)
         wf_run_log_clear(l->job->log);
     app_elastic_name(l->o, mesh, sizeof mesh);
     wf_elastic_rank_begin(&l->elastic, step, mesh);
@@ -233,7 +233,7 @@ static void know_logged(app_loop *l)
 {
     wf_elastic *e = l->job->elastic;
 
-    if (l->rank->index == 0 && (l->elastic.again || wf_elastic_files_restarts()) &&
+    if (l->rank->index == 0 && (l->elastic.restarted || wf_elastic_files_restarts()) &&
         wf_run_log_logged(l->job->log) > e->logged)
         e->logged = wf_run_log_logged(l->job->log);
 }
@@ -246,7 +246,7 @@ static wf_status begin_outputs(app_loop *l, int64_t step)
     wf_elastic *e = l->job->elastic;
     wf_error error = {WF_OK, ""};
 
-    rank_parts_begin(&l->parts, l->elastic.again || app_resume_continues(l->o));
+    rank_parts_begin(&l->parts, l->elastic.restarted || app_resume_continues(l->o));
     if (l->o->log_digests) /* every rank is through before the first one begins */
         wf_mesh_gather(wf_par_mesh(l->par), &(const char){1}, 1);
     if (wf_context_status(ctx) != WF_OK || l->rank->index != 0)
@@ -268,7 +268,7 @@ wf_status app_loop_train(app_loop *l)
     if (app_saving_open(&l->saving, l->o, l->par, l->model, l->trainer, l->job->numerics,
                         l->job->saved) == WF_OK &&
         wf_saving_check(&l->saving.saving) == WF_OK && l->rank->index == 0 &&
-        !l->elastic.again) {
+        !l->elastic.restarted) {
         wf_comm_at_files(l->rank->world, true);
         app_first_lines(stdout, l->o, &l->model->base, l->job->pipeline, l->job->data);
         wf_comm_at_files(l->rank->world, false);

@@ -21,8 +21,8 @@ wf_dataset_options app_options_data(const app_options *o)
                                 .global_batch = o->global_batch_size,
                                 .vocabulary = {.size = o->vocab_size,
                                                /* 256 is what nobody has said */
-                                               .told = o->given[APP_OPTION_vocab_size] ||
-                                                       o->init_from || o->vocab_size != 256},
+                                               .given = o->given[APP_OPTION_vocab_size] ||
+                                                        o->init_from || o->vocab_size != 256},
                                 .seed = (uint64_t)o->seed,
                                 .documents = app_options_masks_documents(o)};
 }

@@ -35,17 +35,17 @@ typedef struct wf_allocator {
     void *self;
 } wf_allocator;
 
-enum { WF_MEMORY_PHASE = 32, WF_MEMORY_PLACE = 128 };
+enum { WF_MEMORY_PHASE = 32, WF_MEMORY_MODULE = 128 };
 
 typedef struct wf_memory_report {
     size_t now[WF_MEMORY_KINDS];     /* bytes in use by kind */
     size_t most[WF_MEMORY_KINDS];    /* peak of each kind by itself */
     size_t at_peak[WF_MEMORY_KINDS]; /* bytes by kind at the moment of the peak */
     size_t in_use, peak;
-    size_t cached;               /* held beyond what is in use */
-    char phase[WF_MEMORY_PHASE]; /* phase at the peak, "" where none was named */
-    char place[WF_MEMORY_PLACE]; /* the module at the peak */
-    int64_t system_allocations;  /* calls of the allocator so far */
+    size_t cached;                /* held beyond what is in use */
+    char phase[WF_MEMORY_PHASE];  /* phase at the peak, "" where none was named */
+    char place[WF_MEMORY_MODULE]; /* the module at the peak */
+    int64_t system_allocations;   /* calls of the allocator so far */
 } wf_memory_report;
 
 typedef struct wf_pool wf_pool;

@@ -126,7 +126,7 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
 {
     wf_context *ctx = model->base.ctx;
     uint64_t key = wf_random_key(7, WF_RANDOM_SAMPLE);
-    wf_nn_cache_place place[BATCH];
+    wf_nn_cache_position place[BATCH];
 
     for (int b = 0; b < BATCH; b++)
         r->token[b][0] = b % VOCABULARY;
@@ -136,7 +136,7 @@ static void generate(wf_nn_gpt *model, wf_nn_cache *cache, int64_t step, rollout
         wf_tensor *y;
 
         for (int b = 0; b < BATCH; b++)
-            place[b] = (wf_nn_cache_place){.slot = b, .first = t};
+            place[b] = (wf_nn_cache_position){.slot = b, .first = t};
         wf_scope_open(ctx);
         wf_nn_cache_at(cache, BATCH, 1, place);
         y = wf_nn_gpt_logits(model, tokens_at(ctx, r, t));

@@ -59,7 +59,7 @@ static wf_status prepare(wf_par_program *p, wf_error *error)
                                         .seq_len = TOKENS,
                                         .seed = 1,
                                         .global_batch = p->job.train.global_batch,
-                                        .vocabulary = {.size = TABLE, .told = true}};
+                                        .vocabulary = {.size = TABLE, .given = true}};
 
     for (int i = 0; i < 2; i++) {
         snprintf(names[i], sizeof names[i], "text-%c.%d", "ab"[i],

@@ -176,17 +176,17 @@ static void heads_of(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status run(job *j, int64_t tasks, void (*fn)(void *, int64_t, int64_t, int))
 {
-    wf_team *team = wf_cpu_of(j->call)->team;
+    wf_thread_pool *pool = wf_cpu_of(j->call)->pool;
     double scores = (double)j->call->in[0]->local[0] * (double)j->heads * (double)j->tokens *
                     (double)j->tokens / 2;
 
-    wf_team_run(scores < SMALL ? NULL : team, tasks, 1, fn, j);
+    wf_thread_pool_run(scores < SMALL ? NULL : pool, tasks, 1, fn, j);
     return WF_OK;
 }
 
 static size_t workspace_bytes(const wf_call *call)
 {
-    return plan(call, false, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+    return plan(call, false, NULL).bytes * (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
 }
 
 static wf_status attention(const wf_call *call, void *workspace)
@@ -282,7 +282,7 @@ static void groups_of(void *arg, int64_t begin, int64_t end, int worker)
 
 static size_t grad_workspace_bytes(const wf_call *call)
 {
-    return plan(call, true, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+    return plan(call, true, NULL).bytes * (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
 }
 
 static wf_status attention_grad(const wf_call *call, void *workspace)

@@ -140,7 +140,7 @@ static void blocks_of(void *arg, int64_t begin, int64_t end, int worker)
 
 static size_t workspace_bytes(const wf_call *call)
 {
-    return plan(call, NULL).bytes * (size_t)wf_team_size(wf_cpu_of(call)->team);
+    return plan(call, NULL).bytes * (size_t)wf_thread_pool_size(wf_cpu_of(call)->pool);
 }
 
 static wf_status attention_cached(const wf_call *call, void *workspace)
@@ -155,9 +155,9 @@ static wf_status attention_cached(const wf_call *call, void *workspace)
     for (int64_t b = 0; b < call->in[0]->local[0]; b++)
         scores += (double)(j.heads * j.tokens) *
                   (double)(at[b] + j.tokens - wf_attention_from(NULL, j.window, at[b]));
-    wf_team_run(scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->team,
-                call->in[0]->local[0] * (few ? j.groups : j.heads), 1,
-                few ? rows_of : blocks_of, &j);
+    wf_thread_pool_run(scores * (double)j.dim < SMALL ? NULL : wf_cpu_of(call)->pool,
+                       call->in[0]->local[0] * (few ? j.groups : j.heads), 1,
+                       few ? rows_of : blocks_of, &j);
     return WF_OK;
 }
 

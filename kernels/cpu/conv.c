@@ -1,5 +1,5 @@
-/* kernels/cpu/conv.c - patches of sequences and images on the CPU, and their gradient: the team
-   shares places and pixels. Products over them are kernels/cpu/linear.c's. */
+/* kernels/cpu/conv.c - patches of sequences and images on the CPU, and their gradient: the
+   thread pool shares places and pixels. Products over them are kernels/cpu/linear.c's. */
 #include "kernels/conv_internal.h"
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
@@ -43,8 +43,8 @@ static wf_status patches(const wf_call *call, void *workspace)
               call->out[0]->data};
 
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, w.j.batch * w.j.out[0] * w.j.out[1],
-                wf_task_rows(w.j.channels * w.j.taps), patches_task, &w);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, w.j.batch * w.j.out[0] * w.j.out[1],
+                       wf_task_rows(w.j.channels * w.j.taps), patches_task, &w);
     return WF_OK;
 }
 
@@ -54,8 +54,8 @@ static wf_status patches_grad(const wf_call *call, void *workspace)
               call->out[0]->data};
 
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, w.j.batch * w.j.in[0] * w.j.in[1],
-                wf_task_rows(w.j.channels * w.j.taps), patches_grad_task, &w);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, w.j.batch * w.j.in[0] * w.j.in[1],
+                       wf_task_rows(w.j.channels * w.j.taps), patches_grad_task, &w);
     return WF_OK;
 }
 

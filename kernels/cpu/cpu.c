@@ -49,7 +49,7 @@ static void add(const wf_tensor *a, const wf_tensor *b, wf_tensor *out)
     wf_cpu *cpu = wf_context_device(a->ctx)->self;
     sum_of_two j = {cpu->simd, a, b, out};
 
-    wf_team_run(cpu->team, wf_tensor_local_count(a), WF_TASK_ELEMENTS, add_task, &j);
+    wf_thread_pool_run(cpu->pool, wf_tensor_local_count(a), WF_TASK_ELEMENTS, add_task, &j);
 }
 
 typedef struct change {
@@ -79,7 +79,7 @@ static void narrow(const wf_device *device, const void *from, uint16_t *to, int6
     wf_cpu *cpu = device->self;
     change j = {cpu->simd, from, to};
 
-    wf_team_run(cpu->team, n, WF_TASK_ELEMENTS, narrow_task, &j);
+    wf_thread_pool_run(cpu->pool, n, WF_TASK_ELEMENTS, narrow_task, &j);
 }
 
 static void widen(const wf_device *device, const uint16_t *from, void *to, int64_t n)
@@ -87,7 +87,7 @@ static void widen(const wf_device *device, const uint16_t *from, void *to, int64
     wf_cpu *cpu = device->self;
     change j = {cpu->simd, from, to};
 
-    wf_team_run(cpu->team, n, WF_TASK_ELEMENTS, widen_task, &j);
+    wf_thread_pool_run(cpu->pool, n, WF_TASK_ELEMENTS, widen_task, &j);
 }
 
 typedef struct squares {
@@ -115,8 +115,8 @@ static void sum_squares(const wf_tensor *t, wf_exact_sum *sum)
     wf_cpu *cpu = wf_context_device(t->ctx)->self;
     squares j = {.simd = cpu->simd, .t = t, .sum = sum, .lock = PTHREAD_MUTEX_INITIALIZER};
 
-    wf_team_run(cpu->team, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
-                wf_task_rows(wf_extent(t, 1, t->ndim)), squares_task, &j);
+    wf_thread_pool_run(cpu->pool, wf_extent(t, 0, t->ndim < 1 ? 0 : 1),
+                       wf_task_rows(wf_extent(t, 1, t->ndim)), squares_task, &j);
     pthread_mutex_destroy(&j.lock);
 }
 
@@ -124,7 +124,7 @@ static void close_device(wf_device *device)
 {
     wf_cpu *cpu = device->self;
 
-    wf_team_close(cpu->team);
+    wf_thread_pool_close(cpu->pool);
     free(cpu);
 }
 
@@ -164,8 +164,8 @@ wf_device *wf_cpu_device(int threads, wf_error *error)
                               .close = close_device,
                               .self = cpu};
     if (threads > 1) {
-        cpu->team = wf_team_open(threads, error);
-        if (!cpu->team) {
+        cpu->pool = wf_thread_pool_open(threads, error);
+        if (!cpu->pool) {
             free(cpu);
             return NULL;
         }

@@ -1,17 +1,17 @@
 /* kernels/cpu/cpu_internal.h - what the CPU's kernels have at hand: the inner loops and the
-   team. */
+   thread pool. */
 #ifndef WF_KERNELS_CPU_CPU_INTERNAL_H
 #define WF_KERNELS_CPU_CPU_INTERNAL_H
 
 #include "core/numerics/dynamic8.h"
 #include "kernels/cpu/simd_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "kernels/op_table_internal.h"
 
 typedef struct wf_cpu {
     wf_device device;
     const wf_simd *simd;
-    wf_team *team;
+    wf_thread_pool *pool;
     wf_dynamic8_map dynamic8[2]; /* tables of moments of 8 bits: with signs, and without */
 } wf_cpu;
 

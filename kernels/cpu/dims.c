@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/dims.c - permutations, repeated dims, slices and softmax on the CPU; sums over a named dim are
- * in kernels/cpu/sums.c.
+ * kernels/cpu/dims.c - permutations, repeated dims, slices and softmax on the CPU; sums over a
+ * named dim are in kernels/cpu/sums.c.
  *
  *     softmax        m = greatest x, y = exp(x - m) * (1 / (sum of exp(x - m) in 16 lanes))
  *     softmax_grad   dx = y * (dy - (sum of y * dy in 16 lanes, each one fma after the other))
@@ -94,7 +94,8 @@ static wf_status permute(const wf_call *call, void *workspace)
     matrix = j.y->local[j.y->ndim - 1];
     if (j.across != j.y->ndim - 1)
         matrix *= j.y->local[j.across];
-    wf_team_run(wf_cpu_of(call)->team, count / matrix, wf_task_rows(matrix), permute_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, count / matrix, wf_task_rows(matrix),
+                       permute_task, &j);
     return WF_OK;
 }
 
@@ -138,7 +139,8 @@ static wf_status broadcast(const wf_call *call, void *workspace)
     wf_broadcast_steps(j.x, j.y, j.step);
     if (j.y->ndim > 0)
         j.n = j.y->local[j.y->ndim - 1];
-    wf_team_run(wf_cpu_of(call)->team, count / j.n, wf_task_rows(j.n), broadcast_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, count / j.n, wf_task_rows(j.n), broadcast_task,
+                       &j);
     return WF_OK;
 }
 
@@ -166,8 +168,8 @@ static wf_status slice(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.part > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.part), slice_task,
-                    &j);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows.outer, wf_task_rows(j.rows.part),
+                           slice_task, &j);
     return WF_OK;
 }
 
@@ -195,8 +197,8 @@ static wf_status slice_grad(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (j.rows.whole > 0)
-        wf_team_run(wf_cpu_of(call)->team, j.rows.outer, wf_task_rows(j.rows.whole),
-                    slice_grad_task, &j);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows.outer, wf_task_rows(j.rows.whole),
+                           slice_grad_task, &j);
     return WF_OK;
 }
 
@@ -239,8 +241,8 @@ static wf_status run_rows(const wf_call *call,
     const wf_tensor *y = call->out[0];
 
     if (row_length(call) > 0)
-        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, y->ndim - 1),
-                    wf_task_rows(row_length(call)), task, (void *)call);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, wf_extent(y, 0, y->ndim - 1),
+                           wf_task_rows(row_length(call)), task, (void *)call);
     return WF_OK;
 }
 

@@ -281,8 +281,9 @@ static int64_t group_of(const wf_gemm_limits *limits, int64_t threads,
 }
 
 /*
- * The members of a team stand side by side along the columns, as many as have a whole part of
- * them, and others behind, along the rows: packed rows are then used for the most columns.
+ * The members of a thread pool stand side by side along the columns, as many as have a whole
+ * part of them, and others behind, along the rows: packed rows are then used for the most
+ * columns.
  */
 static void cut_blocks(const wf_gemm_limits *limits, int64_t threads,
                        wf_gemm_blocking *blocking)

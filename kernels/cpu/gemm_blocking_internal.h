@@ -2,12 +2,12 @@
  * kernels/cpu/gemm_blocking_internal.h - how a product of matrices is cut, the same for every
  * instruction set but for the sizes in wf_gemm_limits. No cut can be seen in the result.
  *
- * C is cut in blocks, one after the other, and a team shares each of them; a block is cut in
- * tiles of mr rows and nr columns, which live in registers. The long dimension is cut in KC
- * blocks of at most kc elements, which may hold many short chunks or a run of a long one. The
- * microkernel takes a tile through all steps of a KC block with its running chain in registers.
- * What it leaves for the next KC block, an open chain and the open nodes of its tree, are
- * spilled partial sums: they wait in the block's scratch, one level per node.
+ * C is cut in blocks, one after the other, and a thread pool shares each of them; a block is
+ * cut in tiles of mr rows and nr columns, which live in registers. The long dimension is cut in
+ * KC blocks of at most kc elements, which may hold many short chunks or a run of a long one.
+ * The microkernel takes a tile through all steps of a KC block with its running chain in
+ * registers. What it leaves for the next KC block, an open chain and the open nodes of its
+ * tree, are spilled partial sums: they wait in the block's scratch, one level per node.
  *
  * The rows (A) and the columns (B) of a tile come from panels packed in the order in which it
  * reads them, or, where too few tiles would share a panel to pay for it, from where they lie.

@@ -44,7 +44,8 @@ static job job_of(const wf_call *call, neighbours *make)
 
 static wf_status run_job(const wf_call *call, job j)
 {
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(j.t), WF_TASK_ELEMENTS, task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(j.t), WF_TASK_ELEMENTS,
+                       task, &j);
     return WF_OK;
 }
 

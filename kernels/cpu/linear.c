@@ -74,7 +74,7 @@ static wf_gemm dx_product(const wf_call *call, wf_gemm_part *parts)
 }
 
 /* Few rows read the weights as they are stored, at the speed of memory. */
-static bool is_skinny(const wf_call *call, int m)
+static bool is_gemv(const wf_call *call, int m)
 {
     const wf_tensor *x = call->in[0];
 
@@ -103,23 +103,23 @@ static size_t float_bytes(const wf_tensor *t)
 
 /* Returns the output of a member's small-M product (GEMV for one row), and its part of the
    workspace. */
-static wf_skinny skinny_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS + 1],
-                                char **room)
+static wf_gemv gemv_product(const wf_call *call, int m, int64_t at[WF_MAX_CHUNKS + 1],
+                            char **room)
 {
     const wf_tensor *x = call->in[0], *w = call->in[m + 1];
     wf_tensor *y = call->out[m];
     int last = x->ndim - 1;
-    wf_skinny s = {.m = wf_extent(x, 0, last),
-                   .n = w->local[0],
-                   .k = x->local[last],
-                   .x = x->data,
-                   .w = w->data,
-                   .bf16 = wf_linear_is_bf16(w),
-                   .x_bf16 = wf_linear_is_bf16(x),
-                   .y_bf16 = wf_linear_is_bf16(x) && wf_linear_is_bf16(y),
-                   .y = y->data,
-                   .chunks = wf_chunk_cuts(x, last, at),
-                   .at = at};
+    wf_gemv s = {.m = wf_extent(x, 0, last),
+                 .n = w->local[0],
+                 .k = x->local[last],
+                 .x = x->data,
+                 .w = w->data,
+                 .bf16 = wf_linear_is_bf16(w),
+                 .x_bf16 = wf_linear_is_bf16(x),
+                 .y_bf16 = wf_linear_is_bf16(x) && wf_linear_is_bf16(y),
+                 .y = y->data,
+                 .chunks = wf_chunk_cuts(x, last, at),
+                 .at = at};
 
     if (has_float_results(call, m)) {
         s.y = *room;
@@ -129,21 +129,21 @@ static wf_skinny skinny_product(const wf_call *call, int m, int64_t at[WF_MAX_CH
 }
 
 /* All members that have few rows, as one job. */
-static void run_skinny(const wf_call *call, char *room)
+static void run_gemv(const wf_call *call, char *room)
 {
-    wf_skinny s[MEMBERS];
+    wf_gemv s[MEMBERS];
     int64_t at[WF_MAX_CHUNKS + 1];
     int n = 0;
 
     for (int m = 0; m < call->n_out; m++)
-        if (is_skinny(call, m))
-            s[n++] = skinny_product(call, m, at, &room);
+        if (is_gemv(call, m))
+            s[n++] = gemv_product(call, m, at, &room);
     if (n > 0)
-        wf_cpu_of(call)->simd->gemm_skinny(wf_cpu_of(call)->team, s, n);
+        wf_cpu_of(call)->simd->gemv(wf_cpu_of(call)->pool, s, n);
     n = 0;
     for (int m = 0; m < call->n_out; m++) {
-        n += is_skinny(call, m);
-        if (is_skinny(call, m) && has_float_results(call, m))
+        n += is_gemv(call, m);
+        if (is_gemv(call, m) && has_float_results(call, m))
             narrow(call, s[n - 1].y, call->out[m]);
     }
 }
@@ -154,7 +154,7 @@ static size_t wide_bytes(const wf_call *call, int m)
 {
     const wf_tensor *w = call->in[m + 1];
 
-    if (is_skinny(call, m))
+    if (is_gemv(call, m))
         return has_float_results(call, m) ? float_bytes(call->out[m]) : 0;
     return wf_linear_is_bf16(w) && !wf_linear_is_bf16(call->in[0]) ? float_bytes(w) : 0;
 }
@@ -163,7 +163,7 @@ static wf_status run(const wf_call *call, const wf_gemm *g, void *workspace)
 {
     wf_cpu *cpu = wf_cpu_of(call);
 
-    cpu->simd->gemm(cpu->team, g, workspace);
+    cpu->simd->gemm(cpu->pool, g, workspace);
     return WF_OK;
 }
 
@@ -171,7 +171,7 @@ static size_t bytes_for(const wf_call *call, const wf_gemm *g)
 {
     wf_cpu *cpu = wf_cpu_of(call);
 
-    return cpu->simd->gemm_workspace(g, wf_team_size(cpu->team));
+    return cpu->simd->gemm_workspace(g, wf_thread_pool_size(cpu->pool));
 }
 
 size_t wf_cpu_linear_forward_workspace(const wf_call *call)
@@ -183,7 +183,7 @@ size_t wf_cpu_linear_forward_workspace(const wf_call *call)
         size_t bytes = wide_bytes(call, m);
         wf_gemm g;
 
-        if (is_skinny(call, m)) {
+        if (is_gemv(call, m)) {
             few += bytes;
             continue;
         }
@@ -199,13 +199,13 @@ wf_status wf_cpu_linear_forward(const wf_call *call, void *workspace)
     const wf_device *device = wf_context_device(call->ctx);
     wf_gemm_part parts[MAX_PARTS];
 
-    run_skinny(call, workspace);
+    run_gemv(call, workspace);
     for (int m = 0; m < call->n_out; m++) {
         wf_tensor *w = call->in[m + 1], floats = *w;
         size_t wide = wide_bytes(call, m);
         wf_gemm g;
 
-        if (is_skinny(call, m))
+        if (is_gemv(call, m))
             continue;
         if (wide) {
             floats.dtype = device->dtype;

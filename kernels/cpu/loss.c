@@ -16,7 +16,7 @@ enum {
     SUM_GRAD = LOGITS | WF_IN(1) | WF_IN(2) | WF_IN(3) | WF_IN(4) | WF_OUT(0)
 };
 
-/* Rows of the vocabulary over the team. */
+/* Rows of the vocabulary over the thread pool. */
 static wf_status over_rows(const wf_call *call, void *workspace, unsigned by_rows,
                            wf_row_loop *loop)
 {
@@ -118,8 +118,8 @@ static wf_status cross_entropy(const wf_call *call, void *workspace)
     int64_t n = wf_tensor_local_count(call->out[0]);
 
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, n, wf_task_rows(LOG_COST), cross_entropy_tokens,
-                (void *)call);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, n, wf_task_rows(LOG_COST), cross_entropy_tokens,
+                       (void *)call);
     return WF_OK;
 }
 

@@ -80,7 +80,7 @@ static size_t workspace_bytes(const wf_call *call)
         return 0;
     }
     g = product(call, &c, 0, parts);
-    more = cpu->simd->gemm_workspace(&g, wf_team_size(cpu->team));
+    more = cpu->simd->gemm_workspace(&g, wf_thread_pool_size(cpu->pool));
     free(parts);
     return list + more;
 }
@@ -94,7 +94,7 @@ static wf_status run(const wf_call *call, void *workspace)
     for (int64_t i = 0; i < batch; i++) {
         wf_gemm g = product(call, &c, i, workspace);
 
-        cpu->simd->gemm(cpu->team, &g, (char *)workspace + parts_bytes(&c));
+        cpu->simd->gemm(cpu->pool, &g, (char *)workspace + parts_bytes(&c));
     }
     return WF_OK;
 }

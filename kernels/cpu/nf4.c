@@ -29,5 +29,5 @@ void wf_cpu_widen_nf4(const wf_device *device, const wf_tensor *t, wf_dtype as, 
     const wf_cpu *cpu = device->self;
     job j = {t, as, to};
 
-    wf_team_run(cpu->team, t->local[0], wf_task_rows(t->local[1]), widen_rows, &j);
+    wf_thread_pool_run(cpu->pool, t->local[0], wf_task_rows(t->local[1]), widen_rows, &j);
 }

@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/norm.c - norms on the CPU: rows over the team, each by one call of the inner
- * loops.
+ * kernels/cpu/norm.c - norms on the CPU: rows over the thread pool, each by one call of the
+ * inner loops.
  *
  * A sequence's gradient of gain and bias is a midpoint tree over the 8 chunks of its tokens, or
  * of its heads (wf_chunk_dim). A chunk is one chain over its rows, an empty one +0. A chunk may
@@ -174,7 +174,8 @@ static wf_status dw(const wf_call *call, void *workspace)
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(cpu->team, s.sequences * s.sum.chunks, wf_task_rows(rows * s.d), chunks_of, &s);
+    wf_thread_pool_run(cpu->pool, s.sequences * s.sum.chunks, wf_task_rows(rows * s.d),
+                       chunks_of, &s);
     for (int64_t b = 0; b < s.sequences; b++)
         for (int o = 0; o < call->n_out; o++) {
             const float *chunk[WF_MAX_CHUNKS];
@@ -192,8 +193,9 @@ static wf_status dw(const wf_call *call, void *workspace)
 static size_t dw_workspace(const wf_call *call)
 {
     vector_sums s = plan(call, NULL);
-    int64_t room =
-        needs_room(call) ? 2 * wf_few_elements(s.d) * wf_team_size(wf_cpu_of(call)->team) : 0;
+    int64_t room = needs_room(call)
+                       ? 2 * wf_few_elements(s.d) * wf_thread_pool_size(wf_cpu_of(call)->pool)
+                       : 0;
 
     return (size_t)(chunk_floats(&s) + room) * sizeof(float);
 }

@@ -69,20 +69,20 @@ static wf_status adamw(const wf_call *call, void *workspace)
 {
     (void)workspace;
     if (wf_dtype_is_dynamic8(call->in[2]->dtype)) {
-        wf_team_run(wf_cpu_of(call)->team, call->in[0]->local[0],
-                    wf_task_rows(call->in[0]->local[1]), adamw8_task, (void *)call);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, call->in[0]->local[0],
+                           wf_task_rows(call->in[0]->local[1]), adamw8_task, (void *)call);
         return WF_OK;
     }
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
-                adamw_task, (void *)call);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(call->in[0]),
+                       WF_TASK_ELEMENTS, adamw_task, (void *)call);
     return WF_OK;
 }
 
 static wf_status sgd(const wf_call *call, void *workspace)
 {
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, wf_tensor_local_count(call->in[0]), WF_TASK_ELEMENTS,
-                sgd_task, (void *)call);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, wf_tensor_local_count(call->in[0]),
+                       WF_TASK_ELEMENTS, sgd_task, (void *)call);
     return WF_OK;
 }
 

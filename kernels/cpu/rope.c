@@ -86,7 +86,7 @@ static void make_tables(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
+static void rotate_rows(void *arg, int64_t begin, int64_t end, int worker)
 {
     const job *j = arg;
     const wf_rope_attr *a = j->call->attr;
@@ -106,7 +106,7 @@ static void turn_rows(void *arg, int64_t begin, int64_t end, int worker)
 
 static wf_status rope(const wf_call *call, void *workspace)
 {
-    wf_team *team = wf_cpu_of(call)->team;
+    wf_thread_pool *pool = wf_cpu_of(call)->pool;
     job j = plan(call, workspace);
     int64_t rows = call->in[0]->local[0] * call->in[0]->local[1];
     const wf_rope_table *table = NULL;
@@ -121,9 +121,9 @@ static wf_status rope(const wf_call *call, void *workspace)
         j.cosine = table->cosine;
         j.sine = table->sine;
     } else {
-        wf_team_run(team, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
+        wf_thread_pool_run(pool, j.tokens, wf_task_rows(SINE_COST * j.half), make_tables, &j);
     }
-    wf_team_run(team, rows, wf_task_rows(j.dim * j.heads), turn_rows, &j);
+    wf_thread_pool_run(pool, rows, wf_task_rows(j.dim * j.heads), rotate_rows, &j);
     if (table)
         wf_rope_table_give(table);
     return WF_OK;

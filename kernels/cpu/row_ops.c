@@ -1,4 +1,4 @@
-/* kernels/cpu/row_ops.c - the rows of kernels/row_ops.c on the CPU: the team shares the
+/* kernels/cpu/row_ops.c - the rows of kernels/row_ops.c on the CPU: the thread pool shares the
    rows. */
 #include "kernels/cpu/cpu_internal.h"
 #include "kernels/cpu/task_size_internal.h"
@@ -47,7 +47,7 @@ static wf_status run(const wf_call *call, bool indices,
 
     if (indices && wf_check_indices(call, as_float) != WF_OK)
         return WF_EINVAL;
-    wf_team_run(wf_cpu_of(call)->team, w.j.rows, wf_task_rows(width), task, &w);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, w.j.rows, wf_task_rows(width), task, &w);
     return WF_OK;
 }
 

@@ -93,7 +93,7 @@ wf_status wf_cpu_run_rows_with(const wf_call *call, void *workspace, int64_t row
         widest = j.width[i] > widest ? j.width[i] : widest;
     }
     j.step = wf_few_rows(widest);
-    wf_team_run(wf_cpu_of(call)->team, rows, wf_task_rows(widest), task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, rows, wf_task_rows(widest), task, &j);
     return WF_OK;
 }
 
@@ -103,7 +103,8 @@ size_t wf_cpu_rows_bytes(const wf_call *call, int64_t width)
 
     for (int i = 0; i < OPERANDS; i++)
         stored += is_given(call, i) && operand(call, i)->dtype == WF_BF16;
-    return (size_t)(stored * of_one * wf_team_size(wf_cpu_of(call)->team)) * sizeof(float);
+    return (size_t)(stored * of_one * wf_thread_pool_size(wf_cpu_of(call)->pool)) *
+           sizeof(float);
 }
 
 size_t wf_cpu_rows_workspace(const wf_call *call)

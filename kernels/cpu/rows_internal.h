@@ -28,7 +28,8 @@ typedef struct wf_row_run {
 typedef void wf_row_loop(const wf_row_run *rows);
 
 /*
- * wf_cpu_run_rows - runs the loop over all rows of a call, some at a time, over the team.
+ * wf_cpu_run_rows - runs the loop over all rows of a call, some at a time, over the thread
+ * pool.
  *
  * @param by_rows  WF_IN, WF_OUT: operands that are cut in `rows` equal parts. Those alone may
  *                 be stored as bf16: the kernel's mixed_ok is a part of them

@@ -4,10 +4,10 @@
  * and AVX-512.
  *
  * Every function computes each output element by one fixed expression, so the three builds give
- * the same bits. A function does not divide its work; callers give row ranges to a team
- * (kernels/cpu/team_internal.h). "Chain" means ascending order from +0; "16 lanes" means lane l
- * takes the elements i = l, l+16, ... in ascending order from +0, and the lanes are then added
- * as ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
+ * the same bits. A function does not divide its work; callers give row ranges to a thread pool
+ * (kernels/cpu/thread_pool_internal.h). "Chain" means ascending order from +0; "16 lanes" means
+ * lane l takes the elements i = l, l+16, ... in ascending order from +0, and the lanes are then
+ * added as ((l + (l+8)) + ((l+4) + (l+12))) and so on down: l with l+8, then l+4, l+2, l+1.
  */
 #ifndef WF_KERNELS_CPU_SIMD_INTERNAL_H
 #define WF_KERNELS_CPU_SIMD_INTERNAL_H
@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 struct block_product;
-struct wf_team;
+struct wf_thread_pool;
 struct wf_truncated;
 
 /* One part of a chunk's chain: A is [m, k] and B is [k, n], both with any strides, which count
@@ -70,10 +70,10 @@ typedef struct wf_gemm {
 enum {
     WF_SKINNY_ROWS = 8,
     WF_SKINNY_COLUMNS = 16,
-    WF_SKINNY_MEMBERS = 4 /* products of one x that are one job of a team */
+    WF_GEMV_MEMBERS = 4 /* products of one x that are one job of a thread pool */
 };
 
-typedef struct wf_skinny {
+typedef struct wf_gemv {
     int64_t m, n,
         k;         /* n >= WF_SKINNY_COLUMNS; up to WF_SKINNY_ROWS rows read the weights once */
     const void *x; /* floats, or bf16 (x_bf16) */
@@ -84,7 +84,7 @@ typedef struct wf_skinny {
     void *y;       /* floats, or bf16 */
     int64_t chunks;
     const int64_t *at; /* [chunks + 1] where they begin in k, and the end */
-} wf_skinny;
+} wf_gemv;
 
 /* The rows that a head reads and writes, one of each for every token, and where those of the
    head after it begin (NULL: there is none): they are prefetched a block of tokens ahead. */
@@ -152,13 +152,14 @@ typedef struct wf_simd {
     const char *name;
     int lanes; /* Index of its loops of an op by expression (wf_elementwise.lanes). */
 
-    /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the team. */
+    /* Scratch bytes for wf_gemm over `threads` threads; gemm itself runs over the thread
+       pool. */
     size_t (*gemm_workspace)(const wf_gemm *g, int threads);
-    void (*gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
+    void (*gemm)(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace);
     /* The same bits as gemm of these operands; with an x in floats, of weights that are bf16
        widened (core/numerics/bf16.h). */
-    /* Up to WF_SKINNY_MEMBERS products, whose m, k, x and chunks are those of the first. */
-    void (*gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members);
+    /* Up to WF_GEMV_MEMBERS products, whose m, k, x and chunks are those of the first. */
+    void (*gemv)(struct wf_thread_pool *pool, const wf_gemv *s, int members);
 
     /* y = a + b, y = a - b, y = a * b, y = s * a; y may alias a or b. */
     void (*add)(const float *a, const float *b, float *y, int64_t n);

@@ -88,8 +88,8 @@ static wf_status run_sum(const wf_call *call, sum_job *j, int64_t outer)
     j->simd = wf_cpu_of(call)->simd;
     j->x = call->in[0];
     j->y = call->out[0]->data;
-    wf_team_run(wf_cpu_of(call)->team, outer * ((j->n + COLUMNS - 1) / COLUMNS),
-                wf_task_rows(j->rows * wf_least(j->n, COLUMNS)), sum_task, j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, outer * ((j->n + COLUMNS - 1) / COLUMNS),
+                       wf_task_rows(j->rows * wf_least(j->n, COLUMNS)), sum_task, j);
     return WF_OK;
 }
 
@@ -231,8 +231,8 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 
     if (!workspace)
         return WF_OK; /* no output either */
-    wf_team_run(wf_cpu_of(call)->team, outer * c->sum.chunks,
-                wf_task_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, outer * c->sum.chunks,
+                       wf_task_rows(c->rows / c->sum.chunks * c->n), gelu_chunks, &j);
     for (int64_t o = 0; o < outer; o++) {
         const float *chunk[WF_MAX_CHUNKS];
 
@@ -247,7 +247,7 @@ static wf_status bias_gelu_grad(const wf_call *call, void *workspace)
 static size_t bias_gelu_grad_workspace(const wf_call *call)
 {
     gelu_job j = plan_gelu(call, NULL);
-    int64_t room = 3 * j.cuts.n * wf_team_size(wf_cpu_of(call)->team);
+    int64_t room = 3 * j.cuts.n * wf_thread_pool_size(wf_cpu_of(call)->pool);
 
     return (size_t)(gelu_chunk_floats(&j) + room) * sizeof(float);
 }
@@ -267,9 +267,9 @@ static wf_status batch_expand(const wf_call *call, void *workspace)
 {
     (void)workspace;
     if (wf_tensor_local_count(call->in[0]))
-        wf_team_run(wf_cpu_of(call)->team, call->out[0]->local[0],
-                    wf_task_rows(wf_tensor_local_count(call->in[0])), batch_expand_task,
-                    (void *)call);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, call->out[0]->local[0],
+                           wf_task_rows(wf_tensor_local_count(call->in[0])), batch_expand_task,
+                           (void *)call);
     return WF_OK;
 }
 
@@ -291,8 +291,9 @@ static wf_status token_expand(const wf_call *call, void *workspace)
     const wf_tensor *out = call->out[0];
 
     (void)workspace;
-    wf_team_run(wf_cpu_of(call)->team, out->local[0],
-                wf_task_rows(wf_extent(out, 1, out->ndim)), token_expand_task, (void *)call);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, out->local[0],
+                       wf_task_rows(wf_extent(out, 1, out->ndim)), token_expand_task,
+                       (void *)call);
     return WF_OK;
 }
 
@@ -318,8 +319,8 @@ static wf_status sum_expand(const wf_call *call, void *workspace)
 
     (void)workspace;
     if (n > 0)
-        wf_team_run(wf_cpu_of(call)->team, wf_extent(y, 0, dim + 1), wf_task_rows(n),
-                    sum_expand_task, (void *)call);
+        wf_thread_pool_run(wf_cpu_of(call)->pool, wf_extent(y, 0, dim + 1), wf_task_rows(n),
+                           sum_expand_task, (void *)call);
     return WF_OK;
 }
 

@@ -108,7 +108,7 @@ static dw_job dw_job_of(const wf_call *call, void *workspace)
 static size_t dw_workspace(const wf_call *call)
 {
     dw_job j = dw_job_of(call, NULL);
-    int64_t scratch = wf_team_size(wf_cpu_of(call)->team) * (j.depth + 1) * j.d;
+    int64_t scratch = wf_thread_pool_size(wf_cpu_of(call)->pool) * (j.depth + 1) * j.d;
 
     return (size_t)(j.rows + 1 + j.tokens) * sizeof(int64_t) + (size_t)scratch * sizeof(float);
 }
@@ -187,7 +187,7 @@ static wf_status embedding_dw(const wf_call *call, void *workspace)
     if (status != WF_OK)
         return status;
     sort_tokens(&j, call->in[1]->data, call->out[0]->start[0]);
-    wf_team_run(wf_cpu_of(call)->team, j.rows, wf_task_rows(per_row), dw_task, &j);
+    wf_thread_pool_run(wf_cpu_of(call)->pool, j.rows, wf_task_rows(per_row), dw_task, &j);
     return WF_OK;
 }
 

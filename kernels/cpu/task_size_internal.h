@@ -10,7 +10,7 @@
 
 enum { WF_TASK_ELEMENTS = 16384 };
 
-/* The grain for wf_team_run over rows of `width` elements. */
+/* The grain for wf_thread_pool_run over rows of `width` elements. */
 static inline int64_t wf_task_rows(int64_t width)
 {
     return width >= WF_TASK_ELEMENTS ? 1 : WF_TASK_ELEMENTS / (width > 0 ? width : 1);

@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(WF_BLOCK)
 
 /* A thread turns a pack of the first half of what turns with that of its second, or copies a
    pack of what does not. */
-template <class T> __global__ void __launch_bounds__(WF_BLOCK) turn_kernel(job a)
+template <class T> __global__ void __launch_bounds__(WF_BLOCK) rotate_kernel(job a)
 {
     constexpr int PACK = wf_pack<T>::N;
     const int64_t turning = (a.half + PACK - 1) / PACK, rest = a.dim - 2 * a.half;
@@ -142,7 +142,7 @@ wf_status rope(const wf_call *call, void *workspace)
         a.wide = wf_wide((const T *)a.x, a.half) && wf_wide((const T *)a.y, a.half) &&
                  wf_wide((const T *)a.x, a.dim);
         return error != cudaSuccess ? error
-                                    : wf_launch(turn_kernel<T>, wf_grid(packs, WF_BLOCK),
+                                    : wf_launch(rotate_kernel<T>, wf_grid(packs, WF_BLOCK),
                                                 WF_BLOCK, 0, stream, a);
     });
 }

@@ -193,7 +193,7 @@ static char *print_axes(const wf_mesh *mesh, const summed *s, char *text, size_t
 static bool comes_apart(const summed *s)
 {
     return s->operand->dim[s->dim].chunks == WF_CHUNKS_EACH &&
-           wf_context_has_rows_apart(s->operand->ctx);
+           wf_context_has_rows_unreduced(s->operand->ctx);
 }
 
 /* Returns the reason why one of n summed dims is not what one rank adds; NULL: exact. Of
@@ -225,11 +225,11 @@ static void tell(const wf_call *call, const summed *s, const char *why)
     const char *path = wf_context_path(call->ctx);
     char tensor[192], axes[96];
 
-    wf_context_tell_inexact(call->ctx,
-                            "not layout-exact: %s%s%s sums dim %d of %s, which %s splits: %s",
-                            call->op->name, path && *path ? " in " : "", path ? path : "",
-                            s->dim, wf_tensor_describe(s->operand, tensor, sizeof tensor),
-                            print_axes(wf_mesh_of(call->ctx), s, axes, sizeof axes), why);
+    wf_context_report_inexact(call->ctx,
+                              "not layout-exact: %s%s%s sums dim %d of %s, which %s splits: %s",
+                              call->op->name, path && *path ? " in " : "", path ? path : "",
+                              s->dim, wf_tensor_describe(s->operand, tensor, sizeof tensor),
+                              print_axes(wf_mesh_of(call->ctx), s, axes, sizeof axes), why);
 }
 
 void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,

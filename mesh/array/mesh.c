@@ -148,12 +148,12 @@ void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace)
         wf_comm_trace(mesh->comm[i], trace);
 }
 
-void wf_mesh_journal(wf_mesh *mesh, const wf_journal *journal)
+void wf_mesh_oplog(wf_mesh *mesh, const wf_oplog *oplog)
 {
-    wf_context_journal(mesh->ctx, journal);
-    wf_comm_journal(mesh->world, journal);
+    wf_context_oplog(mesh->ctx, oplog);
+    wf_comm_oplog(mesh->world, oplog);
     for (int i = 0; i < mesh->n_axes; i++)
-        wf_comm_journal(mesh->comm[i], journal);
+        wf_comm_oplog(mesh->comm[i], oplog);
 }
 
 wf_mesh *wf_mesh_of(const wf_context *ctx)

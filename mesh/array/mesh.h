@@ -204,8 +204,8 @@ WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_la
                            wf_tensor **y);
 
 /**
- * wf_border_again - makes a second handle on the result y of a border on `axis` of x: y's data,
- * with a gradient of its own
+ * wf_border_handle - makes a second handle on the result y of a border on `axis` of x: y's
+ * data, with a gradient of its own
  *
  * Where y is whole on each rank and a rank's gradient of y is partial for some of its uses and
  * complete for others, the two cannot be added: uses of the second kind take this handle, and
@@ -213,7 +213,7 @@ WF_API wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_la
  *
  * Gradient:    to x, on that axis alone
  */
-WF_API wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y);
+WF_API wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y);
 
 /** wf_keep_origin - declares that y was redistributed from x: where the gradient of a parameter
  * needs y, the tape keeps x and redistributes it again then: less memory for one more
@@ -293,9 +293,9 @@ WF_API wf_tensor *wf_whole(wf_tensor *x);
  */
 WF_API void wf_mesh_trace(wf_mesh *mesh, wf_trace *trace);
 
-/** wf_mesh_journal - logs ops of the mesh's context, and collectives and messages of its groups
- * (core/journal.h). NULL ends it. */
-WF_API void wf_mesh_journal(wf_mesh *mesh, const wf_journal *journal);
+/** wf_mesh_oplog - logs ops of the mesh's context, and collectives and messages of its groups
+ * (core/oplog.h). NULL ends it. */
+WF_API void wf_mesh_oplog(wf_mesh *mesh, const wf_oplog *oplog);
 
 WF_END_DECLS
 

@@ -31,7 +31,7 @@ static wf_message *begin(wf_tensor *t, wf_collective_kind kind, int axis, int pe
         wf_fail(ctx, WF_ENOMEM, "no memory for a message");
         return NULL;
     }
-    wf_comm_place(mesh->comm[axis], wf_context_step(ctx), wf_context_path(ctx));
+    wf_comm_position(mesh->comm[axis], wf_context_step(ctx), wf_context_path(ctx));
     if (wf_collective_begin(mesh->comm[axis], &what, &m->pending, &error) != WF_OK) {
         wf_fail(ctx, error.code, "%s", error.text);
         wf_blocks_give(wf_context_blocks(ctx), m, sizeof *m);

@@ -241,8 +241,8 @@ static wf_status post(wf_move *move, item *first)
     for (int64_t i = 0; i < move->count && status == WF_OK; i++)
         if (move->items[i].step.kind >= 0 && same_step(first, &move->items[i]))
             status = prepare(move, &move->items[i], what.element, &buffers[what.n_buffers++]);
-    wf_comm_place(mesh->comm[first->step.axis], wf_context_step(move->ctx),
-                  wf_context_path(move->ctx));
+    wf_comm_position(mesh->comm[first->step.axis], wf_context_step(move->ctx),
+                     wf_context_path(move->ctx));
     if (status == WF_OK && wf_collective_begin(mesh->comm[first->step.axis], &what,
                                                &move->pending, &error) != WF_OK)
         status = wf_fail(move->ctx, error.code, "%s", error.text);

@@ -215,7 +215,7 @@ wf_status wf_border(int axis, int count, wf_tensor *const *x, const wf_layout *c
     return redistribute(axis, axis >= 0, count, x, to, y);
 }
 
-wf_tensor *wf_border_again(int axis, wf_tensor *x, wf_tensor *y)
+wf_tensor *wf_border_handle(int axis, wf_tensor *x, wf_tensor *y)
 {
     border b = {.axis = axis};
     wf_call call = {

@@ -2,7 +2,7 @@
 #include "mesh/health/crash_internal.h"
 #include "core/futex.h"
 #include "mesh/cluster/launch_internal.h"
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/observe_internal.h"
 #include "mesh/transport/launcher.h"
 #include <stdlib.h>
@@ -16,7 +16,7 @@ enum {
     GRACE_STUCK_MS = 600,
     GRACE_LOST_MS = 300,
     AWAIT_LOST_MS = 700,
-    VERDICT_MS = 1000 * (WF_DETECTOR_SILENCE + 3)
+    FAILURE_MS = 1000 * (WF_DETECTOR_SILENCE + 3)
 };
 
 enum { GATE_SHUT, GATE_OPEN, GATE_CANCELLED };
@@ -111,13 +111,13 @@ static int64_t now_ms(void)
 }
 
 /* Returns true where the world has failed, with the cause. */
-static bool verdict(const launch *l, int wait_ms, wf_verdict *v)
+static bool failure(const launch *l, int wait_ms, wf_failure *v)
 {
-    return l->detector ? wf_detector_verdict(l->detector, wait_ms, v)
+    return l->detector ? wf_detector_failure(l->detector, wait_ms, v)
                        : wf_detector_look(&l->detection, v);
 }
 
-static int grace_ms(const wf_launch_options *o, const wf_verdict *v)
+static int grace_ms(const wf_launch_options *o, const wf_failure *v)
 {
     int lost = o->grace > 0 ? (int)(o->grace * 1e3) : GRACE_LOST_MS;
 
@@ -146,7 +146,7 @@ typedef struct ending {
 } ending;
 
 /* A world that failed is reported by one process, for which the others wait. */
-static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, ending *e)
+static void report(launch *l, const wf_launch_options *o, const wf_failure *v, ending *e)
 {
     bool mine = v->reporter == l->detection.process && !wf_detector_crashed(l->detector);
 
@@ -154,7 +154,7 @@ static void report(launch *l, const wf_launch_options *o, const wf_verdict *v, e
     wf_error_set(e->error, (wf_status)v->code, "%s", v->text);
     if (!mine) /* the reporter is lost as well: the first to claim the report makes it */
         mine = !wf_detector_await_reported(l->detector, v->ended ? AWAIT_LOST_MS : GRACE_MS);
-    e->end.reported = !mine || !wf_muster_claim();
+    e->end.reported = !mine || !wf_registry_claim();
     if (!e->end.reported && o->report) {
         o->report(e->error, l->arg);
         e->end.reported = true;
@@ -169,11 +169,11 @@ static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
     int64_t failed = 0;
     uint32_t left;
-    wf_verdict v;
+    wf_failure v;
 
     while ((left = atomic_load(&l->running)) > 0) {
         wf_futex_wait(&l->running, left, LOOK_MS);
-        if (!verdict(l, 0, &v))
+        if (!failure(l, 0, &v))
             continue;
         if (!failed && v.stuck && v.code == WF_ELOST) {
             wf_recorder_write_all();
@@ -194,7 +194,7 @@ static int await_ranks(launch *l, const wf_launch_options *o, ending *e)
 static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
 {
     wf_status status = start_threads(l, e->error);
-    wf_verdict v;
+    wf_failure v;
 
     for (int i = 0; status != WF_OK && l->detector && i < l->n;
          i++) /* the others are notified */
@@ -205,12 +205,12 @@ static wf_status run_ranks(launch *l, const wf_launch_options *o, ending *e)
         wf_recorder_write_all();
     else if (status == WF_OK && l->transport->settle)
         l->transport->settle(l->world);
-    if (!e->failed && verdict(l, wf_detector_look(&l->detection, &v) ? VERDICT_MS : 0, &v) &&
+    if (!e->failed && failure(l, wf_detector_look(&l->detection, &v) ? FAILURE_MS : 0, &v) &&
         status == WF_OK)
         report(l, o, &v, e);
     if (l->detector)
         wf_detector_leave(l->detector);
-    if (!e->failed && status == WF_OK && verdict(l, 0, &v)) /* while the others left */
+    if (!e->failed && status == WF_OK && failure(l, 0, &v)) /* while the others left */
         report(l, o, &v, e);
     if (e->failed)
         return e->error->code;
@@ -261,7 +261,7 @@ wf_status wf_launch(const wf_launch_options *options,
         l->arg = arg;
         status = run_world(l, options, error);
     }
-    if (!wf_muster_claimed()) /* else its fd holder keeps that name a little longer */
+    if (!wf_registry_claimed()) /* else its fd holder keeps that name a little longer */
         wf_fd_holder_stop();
     return status;
 }

@@ -7,7 +7,7 @@
 #include "mesh/cluster/launch_internal.h"
 #include "mesh/transport/launcher.h"
 #include "mesh/transport/registry_internal.h"
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/observe_internal.h"
 #include <errno.h>
 #include <signal.h>
@@ -29,7 +29,7 @@ static wf_status attach(launch *l, const wf_launch_options *o, wf_error *error)
         rank->size = o->ranks;
         rank->local_rank = l->map.local_rank[i];
         rank->local_size = l->n;
-        rank->warning = l->map.warning ? l->map.warning : wf_muster_warning();
+        rank->warning = l->map.warning ? l->map.warning : wf_registry_warning();
         status = l->transport->attach(l->world, rank->index, &l->comm[i], error);
         rank->world = l->comm[i];
         if (status == WF_OK)
@@ -142,7 +142,8 @@ static void prepare_process(const wf_launch_options *o)
     wf_launcher l = wf_launcher_detected();
 
     prctl(PR_SET_PDEATHSIG, o->grace > 0 ? SIGTERM : SIGKILL);
-    if (l.processes > 1) /* two connections more: what the muster and process 0 listen to */
+    /* two connections more: what the process registry and process 0 listen to */
+    if (l.processes > 1)
         wf_fd_holder_start((l.process == 0 ? l.processes - 1 : 1) + 2);
 }
 
@@ -173,7 +174,7 @@ static wf_status meet(const wf_transport *t, void *world, const wf_launch_option
 static wf_status open_world(const wf_transport *t, const wf_launch_options *o, launch **out,
                             meeting *met, wf_error *error)
 {
-    wf_world_options options = {.ranks = o->ranks, .leave = wf_muster_leave};
+    wf_world_options options = {.ranks = o->ranks, .leave = wf_registry_leave};
     wf_processes all = {.n = 1};
     wf_rank_map map = {.n = 0};
     wf_affinity *affinity = NULL;
@@ -201,7 +202,7 @@ static wf_status open_world(const wf_transport *t, const wf_launch_options *o, l
         (*out)->affinity = affinity;
         (*out)->process = all.mine;
         (*out)->compares = all.n > 1 && !t->gather;
-        wf_muster_name_ranks(o->ranks, map.process);
+        wf_registry_name_ranks(o->ranks, map.process);
         return WF_OK;
     }
     t->close(world);
@@ -291,12 +292,12 @@ static bool await_opening(opening *p, wf_error *error)
 {
     bool failed = false;
 
-    wf_muster_listen(true);
+    wf_registry_listen(true);
     while (!atomic_load(&p->done) && !failed) {
         wf_futex_wait(&p->done, 0, 25);
-        failed = !atomic_load(&p->done) && wf_muster_look(error);
+        failed = !atomic_load(&p->done) && wf_registry_look(error);
     }
-    wf_muster_listen(false);
+    wf_registry_listen(false);
     return !failed;
 }
 
@@ -320,7 +321,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     }
     if (!await_opening(p, error)) {
         end->stuck = 1;
-        end->reported = !wf_muster_claim();
+        end->reported = !wf_registry_claim();
         pthread_detach(thread);
         p->next = atomic_exchange(&left_behind, p);
         return error->code;
@@ -331,7 +332,7 @@ static wf_status open_together(const wf_transport *t, const wf_launch_options *o
     if (status != WF_OK)
         *error = p->error;
     if (wf_launch_is_own(status) && !p->met.alike)
-        end->reported = !wf_muster_claim();
+        end->reported = !wf_registry_claim();
     else if (status != WF_OK && p->met.of.n > 1) /* the environment may say something else */
         end->reported = p->met.of.mine > 0;
     free(p->axis);
@@ -372,7 +373,7 @@ wf_status wf_launch_open(const wf_transport *t, const wf_launch_options *o, laun
         return status;
     if (t->processes)
         prepare_process(o);
-    wf_muster_open(t->processes != NULL, o->stall_timeout, o->exit_now);
+    wf_registry_open(t->processes != NULL, o->stall_timeout, o->exit_now);
     with_job.job = job = t->processes ? make_job(t, o) : NULL;
     if (t->processes && !job)
         return wf_error_set(error, WF_ENOMEM, "no memory for what processes compare");

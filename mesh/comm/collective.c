@@ -245,18 +245,18 @@ static void write_down(wf_pending *p)
     const wf_comm *c = p->comm;
     bool one = is_message(p) || p->what.kind == WF_BROADCAST;
 
-    if (c->journal && c->size > 1)
-        p->written = c->journal->begin(
-            c->journal->self,
-            &(wf_journal_move){.op = names[p->what.kind],
-                               .group = c->name,
-                               .size = c->size,
-                               .whole = total_bytes(p),
-                               .brings = brought_bytes(p),
-                               .element = p->what.element,
-                               .receives = received_bytes(p),
-                               .peer = one ? wf_comm_world_rank(c, p->what.peer) : -1,
-                               .tag = p->what.tag});
+    if (c->oplog && c->size > 1)
+        p->written = c->oplog->begin(
+            c->oplog->self,
+            &(wf_oplog_move){.op = names[p->what.kind],
+                             .group = c->name,
+                             .size = c->size,
+                             .whole = total_bytes(p),
+                             .brings = brought_bytes(p),
+                             .element = p->what.element,
+                             .receives = received_bytes(p),
+                             .peer = one ? wf_comm_world_rank(c, p->what.peer) : -1,
+                             .tag = p->what.tag});
 }
 
 static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
@@ -273,8 +273,8 @@ static wf_status post(wf_comm *comm, const wf_collective *what, bool background,
     if (!p)
         return wf_error_set(error, WF_ENOMEM, "no memory to begin %s over %s",
                             names[what->kind], comm->name);
-    comm->ledger.of[what->kind].calls++;
-    comm->ledger.of[what->kind].bytes += received_bytes(p);
+    comm->counters.of[what->kind].calls++;
+    comm->counters.of[what->kind].bytes += received_bytes(p);
     write_down(p);
     if (t->moves) {
         p->sequence = wf_comm_begins(comm, &p->what, total_bytes(p));
@@ -366,8 +366,8 @@ wf_status wf_collective_end(wf_pending *p, wf_error *error)
     if (p->posted && p->comm->trace && p->comm->size > 1)
         trace(p, start);
     wf_comm_ends(p->comm, &p->what, p->sequence, status != WF_OK);
-    if (p->written && p->comm->journal)
-        p->comm->journal->end(p->comm->journal->self, p->written);
+    if (p->written && p->comm->oplog)
+        p->comm->oplog->end(p->comm->oplog->self, p->written);
     for (link = &p->comm->in_flight; *link != p; link = &(*link)->next)
         ;
     *link = p->next;

@@ -19,7 +19,7 @@
 #ifndef WF_MESH_COMM_COLLECTIVE_H
 #define WF_MESH_COMM_COLLECTIVE_H
 
-#include "core/journal.h"
+#include "core/oplog.h"
 #include "core/pace.h"
 #include "core/trace.h"
 #include <stdbool.h>
@@ -102,11 +102,11 @@ typedef struct wf_collective {
 
 /* Communication counters of a group: calls, and the bytes that this rank received from other
    members. */
-typedef struct wf_ledger {
+typedef struct wf_comm_counters {
     struct {
         int64_t calls, bytes;
     } of[WF_COLLECTIVE_KINDS];
-} wf_ledger;
+} wf_comm_counters;
 
 /** wf_comm_rank - returns this rank's number in the group, 0 .. size - 1. */
 WF_API int wf_comm_rank(const wf_comm *comm);
@@ -153,10 +153,10 @@ WF_API void wf_comm_set_reduce(wf_comm *comm, const wf_reduce_ops *ops);
  */
 WF_API void wf_comm_trace(wf_comm *comm, wf_trace *trace);
 
-/** wf_comm_journal - logs collectives and messages that are begun over this handle from now on,
- * those of a plan too, and their ends. The journal is the caller's, and outlives its use; NULL
+/** wf_comm_oplog - logs collectives and messages that are begun over this handle from now on,
+ * those of a plan too, and their ends. The op log is the caller's, and outlives its use; NULL
  * ends it. */
-WF_API void wf_comm_journal(wf_comm *comm, const wf_journal *journal);
+WF_API void wf_comm_oplog(wf_comm *comm, const wf_oplog *oplog);
 
 /**
  * wf_comm_pace - throttles this handle's collectives, on transport threads (core/pace.h);
@@ -168,13 +168,13 @@ WF_API void wf_comm_journal(wf_comm *comm, const wf_journal *journal);
 WF_API wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error);
 
 /**
- * wf_comm_place - records the rank's position in training for the flight recorder: the step and
- * the module
+ * wf_comm_position - records the rank's position in training for the flight recorder: the step
+ * and the module
  *
  * @param step   0 where there is none
  * @param place  copied; NULL for none
  */
-WF_API void wf_comm_place(wf_comm *comm, int64_t step, const char *place);
+WF_API void wf_comm_position(wf_comm *comm, int64_t step, const char *place);
 
 /**
  * wf_comm_action - records the action of a pipeline schedule that the rank is in from now on,
@@ -199,12 +199,12 @@ WF_API void wf_comm_at_files(wf_comm *comm, bool at_files);
  * in the mesh, step and collective. Nothing where the text has it already. */
 WF_API void wf_comm_locate(wf_comm *comm, wf_error *error);
 
-/** wf_comm_ledger - returns the counters of this rank's communication over the group since the
- * last reset. Owner: the group. */
-WF_API const wf_ledger *wf_comm_ledger(const wf_comm *comm);
+/** wf_comm_counters_of - returns the counters of this rank's communication over the group since
+ * the last reset. Owner: the group. */
+WF_API const wf_comm_counters *wf_comm_counters_of(const wf_comm *comm);
 
-/** wf_comm_ledger_reset - sets the counters to zero. */
-WF_API void wf_comm_ledger_reset(wf_comm *comm);
+/** wf_comm_counters_reset - sets the counters to zero. */
+WF_API void wf_comm_counters_reset(wf_comm *comm);
 
 /** wf_collective_name - returns "all_reduce" and so on. Owner: static string. */
 WF_API const char *wf_collective_name(wf_collective_kind kind);

@@ -23,7 +23,7 @@ struct wf_pending {
     const wf_collective_path *path;
     wf_collective what;
     uint64_t sequence;      /* the observer's */
-    uint64_t written;       /* the journal's, or 0 */
+    uint64_t written;       /* the op log's, or 0 */
     wf_comm_buffer *buffer; /* [n_buffers] */
     int64_t *cuts;          /* [n_buffers][size + 1]: whose part is what, of any kind */
     int64_t *out_cuts;      /* all_to_all: of out; else the same as cuts */

@@ -56,9 +56,9 @@ void wf_comm_trace(wf_comm *comm, wf_trace *trace)
     comm->trace = trace;
 }
 
-void wf_comm_journal(wf_comm *comm, const wf_journal *journal)
+void wf_comm_oplog(wf_comm *comm, const wf_oplog *oplog)
 {
-    comm->journal = journal;
+    comm->oplog = oplog;
 }
 
 wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error)
@@ -71,14 +71,14 @@ wf_status wf_comm_pace(wf_comm *comm, wf_pace *pace, wf_error *error)
     return WF_OK;
 }
 
-const wf_ledger *wf_comm_ledger(const wf_comm *comm)
+const wf_comm_counters *wf_comm_counters_of(const wf_comm *comm)
 {
-    return &comm->ledger;
+    return &comm->counters;
 }
 
-void wf_comm_ledger_reset(wf_comm *comm)
+void wf_comm_counters_reset(wf_comm *comm)
 {
-    comm->ledger = (wf_ledger){0};
+    comm->counters = (wf_comm_counters){0};
 }
 
 static wf_status check_members(const wf_comm *parent, const char *name, const int *members,

@@ -8,7 +8,7 @@ void wf_comm_coordinates(wf_comm *comm, const char *text)
         comm->observer->coordinates(comm, text);
 }
 
-void wf_comm_place(wf_comm *comm, int64_t step, const char *place)
+void wf_comm_position(wf_comm *comm, int64_t step, const char *place)
 {
     if (comm->observer)
         comm->observer->place(comm, step, place);

@@ -143,11 +143,11 @@ typedef struct wf_transport {
     void (*settle)(void *world);
     /* Why the world has failed as far as is known here, and by which rank, or WF_OK. From any
        thread. */
-    wf_status (*cause)(void *world, int *culprit, wf_error *error);
+    wf_status (*cause)(void *world, int *failed_rank, wf_error *error);
     /* The world has failed somewhere: all ranks here shall return. Lost: some other rank will
        never answer again; then a cause without a text says just that, and a second call has the
        text. From any thread. */
-    void (*fail)(void *world, int culprit, const wf_error *cause, bool lost);
+    void (*fail)(void *world, int failed_rank, const wf_error *cause, bool lost);
     wf_status (*attach)(void *world, int rank, wf_comm **out, wf_error *error);
     wf_status (*split)(wf_comm *parent, const char *name, const int *members, int n,
                        wf_comm **out, wf_error *error);
@@ -174,12 +174,12 @@ struct wf_comm {
     int rank, size;
     const int *members; /* [size], ranks of the world; the transport's; NULL: 0, 1, 2, .. */
     char name[32];
-    wf_ledger ledger;
+    wf_comm_counters counters;
     wf_pending *in_flight;
     wf_blocks blocks;                        /* memory of collectives in flight */
     wf_trace *trace;                         /* trace of this rank, or NULL */
     wf_pace *pace;                           /* the rank's pace, or NULL */
-    const wf_journal *journal;               /* the rank's journal, or NULL */
+    const wf_oplog *oplog;                   /* the rank's op log, or NULL */
     int64_t through;                         /* when the last one that was traced was over */
     const struct wf_comm_observer *observer; /* or NULL */
     void *observed;                          /* the observer's notes on this handle */

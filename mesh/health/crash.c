@@ -5,7 +5,7 @@
  */
 #include "mesh/health/crash_internal.h"
 #include "core/context.h"
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/observe_internal.h"
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_internal.h"
@@ -143,15 +143,15 @@ static void report(const char *signal)
         add_op(line, ctx);
     if (mine)
         wf_recorder_cause(mine, text);
-    here = wf_detector_crash_notice(rank, text) && wf_muster_claim();
+    here = wf_detector_crash_notice(rank, text) && wf_registry_claim();
     if (here) {
         size_t length;
 
         add(line, "\n");
         length = strlen(line);
         if (report_fd >= 0 && write(report_fd, line, length) != (ssize_t)length)
-            add(line, "");     /* nobody hears it */
-        if (wf_muster_early()) /* others crash alike, and have to see that this one reports */
+            add(line, "");       /* nobody hears it */
+        if (wf_registry_early()) /* others crash alike, and have to see that this one reports */
             nanosleep(&(struct timespec){.tv_nsec = EARLY_MS * 1000000L}, NULL);
     }
     wf_detector_crash_told(here);
@@ -192,7 +192,7 @@ void wf_recorder_crashes(int fd)
     struct sigaction action = {.sa_handler = on_crash, .sa_flags = SA_ONSTACK};
 
     report_fd = fd;
-    wf_muster_prepare();
+    wf_registry_prepare();
     take_stack();
     sigemptyset(&action.sa_mask);
     for (int i = 0; i < DEADLY; i++) {

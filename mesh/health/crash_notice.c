@@ -1,6 +1,6 @@
 /*
- * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's verdict.
- * Called by a signal: it stores, wakes the detector's thread and sleeps.
+ * mesh/health/crash_notice.c - a crash in this process becomes the failure detector's failure
+ * cause. Called by a signal: it stores, wakes the detector's thread and sleeps.
  */
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <string.h>
@@ -38,7 +38,7 @@ bool wf_detector_crash_notice(int rank, const char *text)
 
     if (!d || !d->n_peers)
         return true;
-    d->crash = (wf_verdict){.culprit = rank >= 0 ? rank : d->o.rank[0],
+    d->crash = (wf_failure){.failed_rank = rank >= 0 ? rank : d->o.rank[0],
                             .reporter = d->o.process,
                             .code = WF_ELOST,
                             .stuck = true};

@@ -36,15 +36,15 @@ static void tick(wf_detector *d, int64_t passed)
         if (p->silent_ms > WF_DETECTOR_SILENCE * 1000)
             wf_detector_lose(d, p, "has been silent for 10 s", false);
     }
-    if (wf_detector_is_head(d) && d->o.limit > 0 && !wf_detector_has_verdict(d))
+    if (wf_detector_is_head(d) && d->o.limit > 0 && !wf_detector_has_failure(d))
         wf_detector_find_stall(d);
 }
 
 /* ---- the thread ---- */
 
 /* This process or another has reported to the user. A process that was lost because it was
-   stopped may go on, and has the verdict: it hears of this too, or it would report the verdict
-   again. */
+   stopped may go on, and has the failure cause: it hears of this too, or it would report the
+   failure cause again. */
 static void pass_report_on(wf_detector *d)
 {
     pthread_mutex_lock(&d->lock);
@@ -88,12 +88,12 @@ static void take_status(wf_detector *d, const detector_peer *p, const char *data
 static void take(wf_detector *d, detector_peer *p, const detector_head *h, const void *data)
 {
     size_t status = (size_t)d->o.local_size * sizeof *d->rank;
-    wf_verdict v;
+    wf_failure v;
 
     p->silent_ms = 0;
     if (h->kind == DETECTOR_STATUS && h->bytes == status)
         take_status(d, p, data);
-    if ((h->kind == DETECTOR_CAUSE || h->kind == DETECTOR_VERDICT) && h->bytes == sizeof v) {
+    if ((h->kind == DETECTOR_CAUSE || h->kind == DETECTOR_FAILURE) && h->bytes == sizeof v) {
         memcpy(&v, data, sizeof v);
         v.text[sizeof v.text - 1] = '\0';
         wf_detector_decide(d, &v);
@@ -111,7 +111,7 @@ static void take(wf_detector *d, detector_peer *p, const detector_head *h, const
 static void orphan(wf_detector *d, const detector_peer *p)
 {
     pthread_mutex_lock(&d->lock);
-    if (p->process == 0 || p->process == d->verdict.reporter)
+    if (p->process == 0 || p->process == d->failure.reporter)
         atomic_store(&d->orphaned, true);
     pthread_cond_broadcast(&d->heard);
     pthread_mutex_unlock(&d->lock);
@@ -138,9 +138,9 @@ static void hear(wf_detector *d, struct pollfd *set, int wait_ms)
         pthread_mutex_lock(&d->lock);
         closing = d->closing && !wf_detector_is_head(d);
         pthread_mutex_unlock(&d->lock);
-        if (wf_detector_has_verdict(d))
+        if (wf_detector_has_failure(d))
             orphan(d, p);
-        if (closing || wf_detector_has_verdict(d))
+        if (closing || wf_detector_has_failure(d))
             p->state = PEER_LEFT;
         else
             wf_detector_lose(d, p, "has ended", true);
@@ -164,8 +164,8 @@ static bool may_leave(wf_detector *d, int64_t *since)
     }
     for (int i = 0; i < d->n_peers; i++)
         connected = connected || d->peer[i].state == PEER_HERE;
-    return (!connected && (!d->lost || wf_detector_has_verdict(d))) ||
-           (wf_detector_has_verdict(d) && wf_detector_now() - *since > LINGER_MS);
+    return (!connected && (!d->lost || wf_detector_has_failure(d))) ||
+           (wf_detector_has_failure(d) && wf_detector_now() - *since > LINGER_MS);
 }
 
 static void *run(void *arg)
@@ -317,18 +317,18 @@ static struct timespec in_a_while(int milliseconds)
     return t;
 }
 
-bool wf_detector_verdict(wf_detector *d, int milliseconds, wf_verdict *verdict)
+bool wf_detector_failure(wf_detector *d, int milliseconds, wf_failure *failure)
 {
     const struct timespec until = in_a_while(milliseconds);
     bool has;
 
     pthread_mutex_lock(&d->lock);
-    while (!d->has_verdict && !atomic_load(&d->stop) && milliseconds > 0 &&
+    while (!d->has_failure && !atomic_load(&d->stop) && milliseconds > 0 &&
            pthread_cond_timedwait(&d->heard, &d->lock, &until) == 0)
         ;
-    has = d->has_verdict;
+    has = d->has_failure;
     if (has)
-        *verdict = d->verdict;
+        *failure = d->failure;
     pthread_mutex_unlock(&d->lock);
     return has;
 }
@@ -351,7 +351,7 @@ bool wf_detector_await_reported(wf_detector *d, int milliseconds)
            pthread_cond_timedwait(&d->heard, &d->lock, &until) == 0)
         ;
     reported =
-        d->reported || d->verdict.reporter == WF_DETECTOR_NONE || wf_detector_given_up(d);
+        d->reported || d->failure.reporter == WF_DETECTOR_NONE || wf_detector_given_up(d);
     pthread_mutex_unlock(&d->lock);
     return reported;
 }

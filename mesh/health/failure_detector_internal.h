@@ -6,9 +6,9 @@
  * whose host or network is gone, when it has been silent for WF_DETECTOR_SILENCE seconds.
  *
  * Whatever goes wrong with a world, process 0 decides what it was: the first cause that reaches
- * it is the verdict, and every process gets the same one. Where process 0 is lost, that is it,
- * and whoever is left on its deputy's host reports: the first to claim it
- * (mesh/health/muster_internal.h).
+ * it is the failure cause, and every process gets the same one. Where process 0 is lost, that
+ * is it, and whoever is left on its backup coordinator's host reports: the first to claim it
+ * (mesh/health/process_registry_internal.h).
  */
 #ifndef WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
 #define WF_MESH_HEALTH_FAILURE_DETECTOR_INTERNAL_H
@@ -18,15 +18,15 @@
 enum { WF_DETECTOR_SILENCE = 10, WF_DETECTOR_TEXT = 1024, WF_DETECTOR_NONE = -1 };
 
 /* The cause and end of a world that failed. */
-typedef struct wf_verdict {
-    int32_t culprit; /* rank of the world */
+typedef struct wf_failure {
+    int32_t failed_rank; /* rank of the world */
     /* the process that says so to the user; WF_DETECTOR_NONE: one of another host */
     int32_t reporter;
     int32_t code;  /* wf_status */
     int32_t stuck; /* ranks do not come back: lost, or stuck in what they do */
     int32_t ended; /* a process has: its launcher ends the others within a second */
     char text[WF_DETECTOR_TEXT];
-} wf_verdict;
+} wf_failure;
 
 typedef struct wf_detector wf_detector;
 
@@ -57,8 +57,8 @@ wf_status wf_detector_open(const wf_detector_options *options, wf_detector **det
 /* The world has failed here: look why. From any thread; NULL is allowed. */
 void wf_detector_wake(wf_detector *detector);
 
-/* The verdict, waiting for it at most so long; false: there is none. */
-bool wf_detector_verdict(wf_detector *detector, int milliseconds, wf_verdict *verdict);
+/* The failure cause, waiting for it at most so long; false: there is none. */
+bool wf_detector_failure(wf_detector *detector, int milliseconds, wf_failure *failure);
 
 /* Notes that the reporter has notified the user; the others wait for that, since launchers end
    all processes when one has ended. False: not yet, and a waiting process has to report. */
@@ -69,12 +69,12 @@ bool wf_detector_await_reported(wf_detector *detector, int milliseconds);
 void wf_detector_finished(wf_detector *detector, int i);
 
 /* All ranks here have ended, or are given up; waits until the other processes know. They may be
-   lost even now: ask for the verdict afterwards. */
+   lost even now: ask for the failure cause afterwards. */
 void wf_detector_leave(wf_detector *detector);
 void wf_detector_close(wf_detector *detector);
 
 /* The cause that the transport has here, and where its rank was. */
-bool wf_detector_look(const wf_detector_options *o, wf_verdict *verdict);
+bool wf_detector_look(const wf_detector_options *o, wf_failure *failure);
 
 /* From a signal that ends the process: the other processes hear of it. True where this one is
    to report to the user, once that is decided. */

@@ -17,13 +17,13 @@ enum {
     WF_DETECTOR_HOST = 64
 };
 
-/* Messages between process 0 and another. A cause is a verdict that is proposed. */
+/* Messages between process 0 and another. A cause is a failure cause that is proposed. */
 typedef enum wf_detector_kind {
     DETECTOR_HELLO,
     DETECTOR_WELCOME,
     DETECTOR_STATUS,
     DETECTOR_CAUSE,
-    DETECTOR_VERDICT,
+    DETECTOR_FAILURE,
     DETECTOR_REPORTED,
     DETECTOR_BYE
 } wf_detector_kind;
@@ -71,8 +71,8 @@ struct wf_detector {
     wf_detector_options o;
     int n_peers; /* process 0: all others; else process 0 alone */
     detector_peer *peer;
-    int deputy;             /* who reports where process 0 is lost, or another of its host: */
-    bool with_deputy;       /* this one is there */
+    int backup;             /* who reports where process 0 is lost, or another of its host: */
+    bool with_backup;       /* this one is there */
     detector_rank *rank;    /* [ranks] as last heard of */
     detector_rank *mine;    /* [local_size] the same of those here */
     uint64_t *pulse;        /* [local_size] */
@@ -87,7 +87,7 @@ struct wf_detector {
     int wake;               /* an eventfd */
     bool proposed;          /* a failure here was sent to process 0 */
     int64_t doubted;        /* since when it is known, in milliseconds */
-    wf_verdict crash;       /* crash of a rank here, from the signal that ends the process: */
+    wf_failure crash;       /* crash of a rank here, from the signal that ends the process: */
     _Atomic bool crashed;   /* it is there */
     bool crash_heard;
     _Atomic bool notified;  /* the process that crashes has notified the user */
@@ -98,15 +98,15 @@ struct wf_detector {
     pthread_t thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t heard;
-    bool has_verdict, reports, reported, closing;
-    wf_verdict verdict;
+    bool has_failure, reports, reported, closing;
+    wf_failure failure;
 };
 
 static inline size_t wf_detector_room(const wf_detector *d)
 {
     size_t status = (size_t)d->o.local_size * sizeof(detector_rank);
 
-    return sizeof(detector_head) + (status > sizeof(wf_verdict) ? status : sizeof(wf_verdict));
+    return sizeof(detector_head) + (status > sizeof(wf_failure) ? status : sizeof(wf_failure));
 }
 
 static inline bool wf_detector_is_head(const wf_detector *d)
@@ -114,12 +114,12 @@ static inline bool wf_detector_is_head(const wf_detector *d)
     return d->o.process == 0;
 }
 
-/* ---- verdict.c, all by the failure detector's own thread ---- */
+/* ---- failure.c, all by the failure detector's own thread ---- */
 
 int64_t wf_detector_now(void); /* in milliseconds */
 int wf_detector_period(const wf_detector *d);
-bool wf_detector_has_verdict(wf_detector *d);
-void wf_detector_decide(wf_detector *d, const wf_verdict *v);
+bool wf_detector_has_failure(wf_detector *d);
+void wf_detector_decide(wf_detector *d, const wf_failure *v);
 
 /* This process was stopped for long: not its peers are lost, but they have left without it. */
 bool wf_detector_given_up(const wf_detector *d);
@@ -133,7 +133,7 @@ void wf_detector_look_here(wf_detector *d);
 void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
 void wf_detector_find_stall(wf_detector *d);
 
-/* A peer is gone; when it is known where it is missed, the verdict is that. */
+/* A peer is gone; when it is known where it is missed, the failure cause is that. */
 void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended);
 void wf_detector_decide_loss(wf_detector *d);
 
@@ -153,7 +153,7 @@ void wf_fd_holder_keep(int lock);
 /* ---- rendezvous.c ---- */
 
 /* Returns the milliseconds that processes may take to meet: as long as the start may
-   (mesh/health/muster_internal.h, which sees more). */
+   (mesh/health/process_registry_internal.h, which sees more). */
 int wf_detector_meet_ms(const wf_detector *d);
 
 /* All others come to the door, or an error names who has not. */

@@ -5,7 +5,7 @@
  * is no such name, it is addresses, which are tried in turn. WEFT_DETECTOR_ADDRESS names the
  * one to be used where others than the listed ones work.
  */
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -41,8 +41,8 @@ typedef struct meeting {
 
 typedef struct welcome {
     detector_hello head; /* process 0 */
-    int32_t deputy;
-    char deputy_host[WF_DETECTOR_HOST];
+    int32_t backup;
+    char backup_host[WF_DETECTOR_HOST];
 } welcome;
 
 /* All of it, or false: it has not come in time. Signals, a debugger, SIGSTOP change nothing. */
@@ -164,7 +164,7 @@ static void list_addresses(meeting *m, bool alone)
 }
 
 /* Who reports the loss of process 0: the first that would not be lost with its host. */
-static int choose_deputy(const wf_detector *d, const char *host)
+static int choose_backup(const wf_detector *d, const char *host)
 {
     for (int i = 0; i < d->n_peers; i++)
         if (strcmp(d->peer[i].hello.host, host) != 0)
@@ -218,8 +218,8 @@ static wf_status host_all(wf_detector *d, wf_error *error)
     }
     if (*m.at.name)
         wf_names_remove(m.at.name);
-    reply.deputy = d->deputy = choose_deputy(d, m.at.host);
-    memcpy(reply.deputy_host, d->peer[d->deputy - 1].hello.host, sizeof reply.deputy_host);
+    reply.backup = d->backup = choose_backup(d, m.at.host);
+    memcpy(reply.backup_host, d->peer[d->backup - 1].hello.host, sizeof reply.backup_host);
     for (int i = 0; status == WF_OK && i < d->n_peers; i++)
         if (!wf_detector_send(&d->peer[i], DETECTOR_WELCOME, &reply, sizeof reply))
             status = wf_error_set(error, WF_ELOST, "process %d cannot be answered: %s", i + 1,
@@ -337,8 +337,8 @@ static wf_status join(wf_detector *d, wf_error *error)
     }
     wf_fd_holder_add(p->fd);
     p->hello = reply.head;
-    d->deputy = reply.deputy;
-    d->with_deputy = strcmp(reply.deputy_host, mine.host) == 0;
+    d->backup = reply.backup;
+    d->with_backup = strcmp(reply.backup_host, mine.host) == 0;
     return WF_OK;
 }
 
@@ -347,6 +347,6 @@ wf_status wf_detector_meet(wf_detector *d, wf_error *error)
     wf_status status = d->o.process == 0 ? host_all(d, error) : join(d, error);
 
     if (status == WF_OK)
-        wf_muster_met();
+        wf_registry_met();
     return status;
 }

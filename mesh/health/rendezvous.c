@@ -4,7 +4,7 @@
  * process, and notices when one that has come is gone again. Connections are read before any is
  * dismissed for want of room, and a process whose connection was dismissed connects again.
  */
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <netinet/in.h>
@@ -25,17 +25,17 @@ enum {
     SEND_BYTES = 4 << 20
 };
 
-/* As long as the start may take (mesh/health/muster_internal.h, which sees more): here of all
-   hosts. */
+/* As long as the start may take (mesh/health/process_registry_internal.h, which sees more):
+   here of all hosts. */
 int wf_detector_meet_ms(const wf_detector *d)
 {
     double limit = d->o.limit;
 
     if (limit <= 0)
-        return WF_MUSTER_MOST_S * 1000;
-    return (int)(1e3 * (limit < WF_MUSTER_LEAST_S ? WF_MUSTER_LEAST_S
-                        : limit > 1e5             ? 1e5
-                                                  : limit));
+        return WF_REGISTRY_MOST_S * 1000;
+    return (int)(1e3 * (limit < WF_REGISTRY_LEAST_S ? WF_REGISTRY_LEAST_S
+                        : limit > 1e5               ? 1e5
+                                                    : limit));
 }
 
 void wf_detector_set_socket(int fd)

@@ -23,9 +23,9 @@ static wf_status open_world(const wf_world_options *options, void **world, wf_er
     return WF_OK;
 }
 
-static wf_status no_cause(void *world, int *culprit, wf_error *error)
+static wf_status no_cause(void *world, int *failed_rank, wf_error *error)
 {
-    (void)world, (void)culprit;
+    (void)world, (void)failed_rank;
     (void)error;
     return WF_OK;
 }

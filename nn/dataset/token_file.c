@@ -128,7 +128,7 @@ static wf_status open_megatron(wf_token_file *file, int idx, const char *idx_nam
 static wf_status open_headerless(wf_token_file *file, wf_token_count vocabulary, int64_t size,
                                  wf_error *error)
 {
-    if (!vocabulary.told)
+    if (!vocabulary.given)
         return wf_error_set(
             error, WF_EINVAL,
             "data file %s does not say what it has: there is no header of llm.c in it and no "

@@ -43,7 +43,7 @@ typedef struct wf_token_file {
 /** wf_token_count - a model's vocabulary, and whether it is known or a default. */
 typedef struct wf_token_count {
     int64_t size;
-    bool told; /* else it is a default, which does not say what a file without header holds */
+    bool given; /* else it is a default, which does not say what a file without header holds */
 } wf_token_count;
 
 /** wf_dataset_file_open - returns a descriptor to read from; -1 with the reason in errno. It

@@ -91,7 +91,7 @@ static void share(wf_gen_engine *e, wf_tensor *t, int64_t count, float *to)
 
 /* Tokens of each of these places go through the model, stored as in training. `wanted`: logits are. */
 static wf_status run(wf_gen_engine *e, int64_t batch, int64_t count, const int32_t *ids,
-                     const wf_nn_cache_place *place, bool wanted, float *logits,
+                     const wf_nn_cache_position *place, bool wanted, float *logits,
                      float *logsumexp)
 {
     wf_nn_gpt *m = e->o.model;
@@ -127,7 +127,7 @@ wf_status wf_gen_engine_prefill(wf_gen_engine *e, int64_t slot, int64_t length, 
     e->is_long[slot] = is_long(e, length);
     for (int64_t at = 0; at < count && status == WF_OK; at += e->o.chunk) {
         int64_t n = count - at < e->o.chunk ? count - at : e->o.chunk;
-        const wf_nn_cache_place place = {slot, first + at, e->is_long[slot]};
+        const wf_nn_cache_position place = {slot, first + at, e->is_long[slot]};
 
         status =
             run(e, 1, n, ids ? ids + at : NULL, &place, logits != NULL,
@@ -140,7 +140,7 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
                                          const wf_gen_engine_part *part, int64_t count,
                                          bool wanted, float *logits, float *logsumexp)
 {
-    wf_nn_cache_place *place = calloc((size_t)parts + 1, sizeof *place);
+    wf_nn_cache_position *place = calloc((size_t)parts + 1, sizeof *place);
     int32_t *ids = calloc((size_t)(parts * count) + 1, sizeof *ids);
     wf_status status = wf_context_status(e->ctx);
 
@@ -148,7 +148,7 @@ wf_status wf_gen_engine_prefill_together(wf_gen_engine *e, int64_t parts,
         for (int64_t i = 0; i < parts; i++) {
             e->is_long[part[i].slot] = is_long(e, part[i].length);
             place[i] =
-                (wf_nn_cache_place){part[i].slot, part[i].first, e->is_long[part[i].slot]};
+                (wf_nn_cache_position){part[i].slot, part[i].first, e->is_long[part[i].slot]};
             if (part[i].ids)
                 memcpy(ids + i * count, part[i].ids, (size_t)count * sizeof *ids);
         }
@@ -179,7 +179,7 @@ static wf_status renew(wf_gen_engine *e, const wf_gen_engine_row *row)
 wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine_row *row,
                              float *logits, float *logsumexp)
 {
-    wf_nn_cache_place *place = calloc((size_t)rows + 1, sizeof *place);
+    wf_nn_cache_position *place = calloc((size_t)rows + 1, sizeof *place);
     int32_t *ids = calloc((size_t)rows + 1, sizeof *ids);
     wf_status status = wf_context_status(e->ctx);
 
@@ -187,7 +187,7 @@ wf_status wf_gen_engine_next(wf_gen_engine *e, int64_t rows, const wf_gen_engine
         for (int64_t i = 0; i < rows && status == WF_OK; i++) {
             status = renew(e, &row[i]);
             place[i] =
-                (wf_nn_cache_place){row[i].slot, row[i].position, e->is_long[row[i].slot]};
+                (wf_nn_cache_position){row[i].slot, row[i].position, e->is_long[row[i].slot]};
             ids[i] = row[i].id;
         }
         if (status == WF_OK)

@@ -7,7 +7,7 @@
 #ifndef WF_PARALLEL_PLAN_PLAN_H
 #define WF_PARALLEL_PLAN_PLAN_H
 
-#include "core/journal.h"
+#include "core/oplog.h"
 #include "parallel/plan/job.h"
 #include "parallel/train/report.h"
 
@@ -25,8 +25,8 @@ typedef struct wf_plan_options {
         start; /* the first step alone, and the memory of an evaluation and of the job's `after` */
     size_t
         limit; /* WF_ENOMEM as soon as the rank takes more bytes: faster where it does not fit; 0: none */
-    const wf_journal *
-        journal; /* NULL, or what writes down the ops, collectives and messages of the last step */
+    const wf_oplog *
+        oplog; /* NULL, or what writes down the ops, collectives and messages of the last step */
 } wf_plan_options;
 
 /**
@@ -60,8 +60,8 @@ WF_API wf_status wf_plan_peaks(const wf_par_job *job, size_t limit, wf_plan_peak
 /** wf_plan_traffic - returns the bytes that the rank receives in the step, over all axes */
 WF_API double wf_plan_traffic(const wf_plan *plan);
 
-/** wf_ledger_received - returns the bytes that a rank has received, over all kinds of collectives */
-WF_API double wf_ledger_received(const wf_ledger *ledger);
+/** wf_comm_counters_received - returns the bytes that a rank has received, over all kinds of collectives */
+WF_API double wf_comm_counters_received(const wf_comm_counters *counters);
 
 WF_END_DECLS
 

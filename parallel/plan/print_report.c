@@ -43,11 +43,11 @@ static void print_setting(FILE *out, const wf_plan_request *o, const wf_par_repo
 
 static void print_part(FILE *out, const char *name, const wf_par_part *part)
 {
-    char rest[32];
+    char stored[32];
 
     if (part->parameters)
         fprintf(out, "  %-24s %14" PRId64 " %14" PRId64 " %14s\n", name, part->parameters,
-                part->share, wf_size_text(rest, (double)part->rest));
+                part->share, wf_size_text(stored, (double)part->stored));
 }
 
 /* What is trained and what is not, where that differs. */
@@ -92,7 +92,7 @@ static void print_memory(FILE *out, const wf_par_report *r)
 static void print_units(FILE *out, const wf_par_report *r)
 {
     int64_t shown = 0;
-    char rest[32], use[32];
+    char stored[32], use[32];
 
     fprintf(out, "  %-18s %6s %18s %14s %14s\n", "units", "count", "parameters each", "at rest",
             "gathered");
@@ -104,7 +104,8 @@ static void print_units(FILE *out, const wf_par_report *r)
             continue; /* other stages' */
         wf_size_text(use, (double)g->at_use);
         fprintf(out, "  %-18s %6" PRId64 " %18" PRId64 " %14s %14s\n", g->type, g->count,
-                g->parameters, wf_size_text(rest, (double)g->rest), g->gathered ? use : "-");
+                g->parameters, wf_size_text(stored, (double)g->stored),
+                g->gathered ? use : "-");
     }
     if (shown < r->units)
         fprintf(out, "  and %" PRId64 " others\n", r->units - shown);
@@ -114,18 +115,18 @@ static void print_units(FILE *out, const wf_par_report *r)
    parameters are not split. */
 static double above_the_mean(const wf_plan_request *o, const wf_par_report *r)
 {
-    double gathered = (double)wf_dtype_size(wf_dtype_find(o->param_dtype)), rest = 0,
+    double gathered = (double)wf_dtype_size(wf_dtype_find(o->param_dtype)), stored = 0,
            shards = 1;
     double whole = (4 - gathered) * (double)r->trained.share; /* masters; the rest follows */
 
     for (int i = 0; i < r->n_groups; i++) {
-        rest += (double)r->group[i].count * (double)r->group[i].rest;
+        stored += (double)r->group[i].count * (double)r->group[i].stored;
         whole += (double)r->group[i].count * (double)r->group[i].at_use;
     }
     for (int i = 0; i < r->n_traffic; i++)
         if (strcmp(r->traffic[i].axis, "shard") == 0)
             shards = r->traffic[i].ranks;
-    return shards > 1 && rest < whole ? rest * shards / whole - 1 : 0;
+    return shards > 1 && stored < whole ? stored * shards / whole - 1 : 0;
 }
 
 /* What the table of units does not explain by itself. */

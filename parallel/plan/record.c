@@ -130,7 +130,7 @@ static int axis_of(const wf_step_record *r, const char *group)
     return axis;
 }
 
-static double time_of(const writer *w, const wf_journal_move *what, const wf_step_node *n)
+static double time_of(const writer *w, const wf_oplog_move *what, const wf_step_node *n)
 {
     const wf_step_record *r = w->record;
     int members[2], stride = 1, first = 0;
@@ -147,7 +147,7 @@ static double time_of(const writer *w, const wf_journal_move *what, const wf_ste
     return takes + latency;
 }
 
-static wf_step_node_kind kind_of(const wf_step_record *r, const wf_journal_move *what)
+static wf_step_node_kind kind_of(const wf_step_record *r, const wf_oplog_move *what)
 {
     bool sends = strcmp(what->op, "send") == 0;
 
@@ -158,7 +158,7 @@ static wf_step_node_kind kind_of(const wf_step_record *r, const wf_journal_move 
     return sends ? WF_STEP_SEND : WF_STEP_RECV;
 }
 
-static uint64_t note_begin(void *self, const wf_journal_move *what)
+static uint64_t note_begin(void *self, const wf_oplog_move *what)
 {
     writer *w = self;
     int64_t number = w->record->count;
@@ -203,7 +203,7 @@ static wf_status note_mesh(const wf_plan_request *o, int rank, wf_step_record *r
 {
     wf_plan run;
 
-    if (wf_plan_request_journal(o, rank, NULL, &run, error) != WF_OK)
+    if (wf_plan_request_oplog(o, rank, NULL, &run, error) != WF_OK)
         return error->code;
     r->axes = run.report.n_traffic - 1;
     r->ranks = run.report.traffic[r->axes].ranks;
@@ -220,7 +220,7 @@ wf_status wf_step_record_make(const wf_plan_request *o, const wf_sim_machine *ma
 {
     wf_sim_paced paced;
     writer w = {.record = record, .paced = machine ? &paced : NULL};
-    const wf_journal journal = {note_op, note_begin, note_end, &w};
+    const wf_oplog oplog = {note_op, note_begin, note_end, &w};
     wf_plan run;
 
     *record = mesh->axes ? *mesh : (wf_step_record){.axes = 0};
@@ -234,7 +234,7 @@ wf_status wf_step_record_make(const wf_plan_request *o, const wf_sim_machine *ma
         wf_sim_pace(machine, 1, &paced);
     for (int a = 0; a <= WF_MAX_AXES; a++)
         w.last[a] = -1;
-    wf_plan_request_journal(o, rank, &journal, &run, error);
+    wf_plan_request_oplog(o, rank, &oplog, &run, error);
     free(w.front);
     free(w.seen);
     if (error->code == WF_OK && w.full)

@@ -22,7 +22,7 @@ typedef struct wf_step_node {
     double seconds;           /* on the machine; 0 without one */
     int axis;                 /* the mesh's, whose group it is; the number of axes: the world */
     int peer;                 /* a message's, or a broadcast's: a rank of the world */
-    int64_t brings, receives; /* bytes, as core/journal.h has them */
+    int64_t brings, receives; /* bytes, as core/oplog.h has them */
     size_t element;           /* bytes of one */
     uint64_t tag;             /* a message has one */
     int64_t

@@ -5,8 +5,8 @@
 #include "parallel/plan/request.h"
 
 /* Plans the step of any rank, whose ops, collectives and messages are written down. Errors: those of wf_plan_step */
-wf_status wf_plan_request_journal(const wf_plan_request *request, int rank,
-                                  const wf_journal *journal, wf_plan *plan, wf_error *error);
+wf_status wf_plan_request_oplog(const wf_plan_request *request, int rank, const wf_oplog *oplog,
+                                wf_plan *plan, wf_error *error);
 
 /* Plans the first step of any rank, with the memory of an evaluation and of the job's `after`. */
 wf_status wf_plan_request_start(const wf_plan_request *request, int rank, wf_plan *plan,

@@ -23,10 +23,10 @@ bool wf_plan_request_serves(const wf_plan_request *r, wf_plan *plan)
            (!*plan->inexact || r->job.mesh.exact_off);
 }
 
-wf_status wf_plan_request_journal(const wf_plan_request *r, int rank, const wf_journal *journal,
-                                  wf_plan *plan, wf_error *error)
+wf_status wf_plan_request_oplog(const wf_plan_request *r, int rank, const wf_oplog *oplog,
+                                wf_plan *plan, wf_error *error)
 {
-    return plan_with(r, rank, &(wf_plan_options){.journal = journal}, plan, error);
+    return plan_with(r, rank, &(wf_plan_options){.oplog = oplog}, plan, error);
 }
 
 wf_status wf_plan_request_within(const wf_plan_request *r, bool start, size_t limit,

@@ -30,9 +30,9 @@ wf_sim_layout wf_search_layout(const wf_search *s, const wf_search_candidate *c)
                        .sharded = sharded,
                        .split_update = strategy->split_optimizer &&
                                        !strategy->split_parameters && c->shard > 1,
-                       .gather_again = !keeps,
+                       .regather = !keeps,
                        .group = 1,
-                       .again = (wf_sim_again)c->recompute};
+                       .recompute = (wf_sim_recompute)c->recompute};
 
     if (s->options->given[WF_SETTING_param_dtype])
         l.parameter_bytes = bytes_of(s->options->param_dtype);
@@ -57,9 +57,9 @@ bool wf_search_split(const wf_search *s, const wf_search_candidate *c, int stage
     double *cost = calloc((size_t)chain.steps, sizeof *cost);
     wf_error ignored = {WF_OK, ""};
 
-    if (c->recompute == WF_SIM_AGAIN_BLOCK)
+    if (c->recompute == WF_SIM_RECOMPUTE_BLOCK)
         block += 2 * wf_sim_block_weights(m) + 2 * attention;
-    else if (c->recompute == WF_SIM_AGAIN_ATTENTION)
+    else if (c->recompute == WF_SIM_RECOMPUTE_ATTENTION)
         block += 2 * attention;
     for (int64_t i = 1; cost && i <= m->layers; i++)
         cost[i] = block;
@@ -121,7 +121,7 @@ double wf_search_time_bound(const wf_search *s, const wf_search_candidate *c)
     if (joined < 0 || c->pp == 1 ||
         wf_search_schedule(c).whole) /* some tables have both ways */
         weights += joined;
-    if (c->recompute == WF_SIM_AGAIN_STAGE)
+    if (c->recompute == WF_SIM_RECOMPUTE_STAGE)
         inputs += forward;
     if (c->pp > 1)
         return pipeline_bound(c, forward, inputs, weights) + all.update / c->pp;
@@ -136,9 +136,9 @@ static double kept(const wf_search *s, const wf_search_candidate *c)
     double heads = (double)(m->heads * m->head_dim), keys = (double)(m->kv_heads * m->head_dim);
     double residual = a * d / (c->sequence_parallel ? c->tp : 1);
 
-    if (c->recompute == WF_SIM_AGAIN_BLOCK)
+    if (c->recompute == WF_SIM_RECOMPUTE_BLOCK)
         return residual;
-    if (c->recompute == WF_SIM_AGAIN_STAGE)
+    if (c->recompute == WF_SIM_RECOMPUTE_STAGE)
         return 0;
     return 2 * residual +
            a / c->tp * (heads + 2 * keys + (m->gated ? 2.0 : 1.0) * (double)m->ffn);
@@ -183,7 +183,7 @@ static wf_pipe_table *make_table(const wf_search_table *t)
     const wf_pipe_shape shape = {t->pp, t->pp * t->per_rank, t->micros, 0};
     const wf_pipe_costs costs = {100, 100, 100, .message = 5, false};
     wf_pipe_lowering how = {.ahead = 1,
-                            .recompute = t->again,
+                            .recompute = t->recompute,
                             .tied = t->tied,
                             .group = t->group,
                             .resident = t->resident,
@@ -209,7 +209,7 @@ static const wf_pipe_table *table_of(wf_search *s, const wf_search_candidate *c,
                                           .pp = c->pp,
                                           .per_rank = c->pp == 1 ? 1 : c->per_rank,
                                           .micros = c->micros,
-                                          .again = c->recompute == WF_SIM_AGAIN_STAGE,
+                                          .recompute = c->recompute == WF_SIM_RECOMPUTE_STAGE,
                                           .tied = c->pp > 1 && s->model.tied};
     int i = 0;
 
@@ -221,7 +221,7 @@ static const wf_pipe_table *table_of(wf_search *s, const wf_search_candidate *c,
         if (t[i].schedule == key.schedule && t[i].pp == key.pp &&
             t[i].per_rank == key.per_rank && t[i].micros == key.micros &&
             t[i].group == key.group && t[i].resident == key.resident &&
-            t[i].again == key.again && t[i].tied == key.tied)
+            t[i].recompute == key.recompute && t[i].tied == key.tied)
             return t[i].table;
     if (i == WF_SEARCH_TABLES) {
         i = 0; /* the oldest one goes */

@@ -51,7 +51,7 @@ typedef struct wf_search_found {
 typedef struct wf_search_table {
     const char *schedule;
     int pp, per_rank, micros, group, resident;
-    bool again, tied;
+    bool recompute, tied;
     wf_pipe_table *table; /* NULL: it cannot be made */
 } wf_search_table;
 

@@ -21,7 +21,7 @@ static wf_search_candidate key_of(const wf_search_candidate *c)
                                  .strategy = (int8_t)wf_strategy_place("full_shard"),
                                  .accumulate = REDUCED,
                                  .recompute =
-                                     c->recompute == WF_SIM_AGAIN_STAGE ? 0 : c->recompute,
+                                     c->recompute == WF_SIM_RECOMPUTE_STAGE ? 0 : c->recompute,
                                  .dtype = c->dtype,
                                  .sequence_parallel = c->sequence_parallel};
 }
@@ -61,8 +61,8 @@ static double parameter_bytes(const wf_search *s, const wf_search_candidate *c,
     if (l->parameter_bytes == 2)
         state += 4; /* fp32 masters */
     if (l->sharded)
-        weights = (l->parameter_bytes == 2 ? 0 : 4 / split) +
-                  (l->gather_again ? 0 : l->parameter_bytes);
+        weights =
+            (l->parameter_bytes == 2 ? 0 : 4 / split) + (l->regather ? 0 : l->parameter_bytes);
     return state / update + weights;
 }
 
@@ -127,7 +127,7 @@ static double of_stage(const holding *h, int stage, double blocks)
 
 static void replay(holding *h, const wf_pipe_action *a, double blocks)
 {
-    bool again = h->c->recompute == WF_SIM_AGAIN_STAGE;
+    bool again = h->c->recompute == WF_SIM_RECOMPUTE_STAGE;
     double whole = blocks * h->kept, count = a->last - a->micro + 1;
 
     h->gradients -= of_stage(h, a->stage, blocks);
@@ -209,7 +209,7 @@ double wf_search_least_memory(wf_search *s, const wf_search_candidate *c)
     double live = wf_search_least_live(c) * blocks * m->kept;
     double end = parameters * gradient_bytes(c, &l, c->micros);
 
-    if (c->recompute == WF_SIM_AGAIN_STAGE)
+    if (c->recompute == WF_SIM_RECOMPUTE_STAGE)
         live = 0;
     if (c->per_rank > 1) /* sums of stages that are done may be in shards by then */
         end /= c->per_rank;

@@ -99,7 +99,7 @@ static void note_op(void *self, const wf_call *call)
     spend(t, term, (seconds - launch) * t->shared);
 }
 
-static wf_sim_term term_of(const wf_journal_move *what)
+static wf_sim_term term_of(const wf_oplog_move *what)
 {
     if (strcmp(what->group, "tp") == 0)
         return WF_SIM_TENSOR;
@@ -137,7 +137,7 @@ static int stride_of(const wf_axis *axes, const char *group)
     return stride;
 }
 
-static uint64_t note_begin(void *self, const wf_journal_move *what)
+static uint64_t note_begin(void *self, const wf_oplog_move *what)
 {
     timer *t = self;
     const wf_pace_machine *pace = &t->paced.pace;
@@ -170,12 +170,12 @@ static void note_end(void *self, uint64_t number)
    Returns model FLOPs of all ranks. */
 static double time_ranks(timer *t, wf_planned *p, wf_search_found *found, wf_error *error)
 {
-    const wf_journal journal = {note_op, note_begin, note_end, t};
+    const wf_oplog oplog = {note_op, note_begin, note_end, t};
     int64_t each = wf_plan_ranks(t->request) / t->request->pp;
     const wf_par_report *report = &p->plan->report;
     double flops = 0;
 
-    p->options.journal = &journal;
+    p->options.oplog = &oplog;
     for (int64_t pp = 0; pp < t->request->pp; pp++) {
         t->now = t->lane = 0;
         t->ctx = NULL;

@@ -45,7 +45,7 @@ enum { COLUMNS = sizeof columns / sizeof *columns };
 static void print_plan(FILE *out, const wf_plan_request *o, const wf_stage_plans *plans, int pp)
 {
     const wf_memory_report *m = &plans->run[pp].report.memory;
-    char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    char text[32], moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
     size_t others = m->peak;
 
     fprintf(out, "  %-4d", pp);
@@ -84,7 +84,7 @@ json_t *wf_stage_plans_json(const wf_stage_plans *plans)
 
     for (int pp = 0; list && pp < plans->count; pp++) {
         const wf_par_report *r = &plans->run[pp].report;
-        char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+        char moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
 
         json_array_append_new(
             list, json_pack("{s:i, s:i, s:I, s:s, s:I, s:o?, s:o?}", "pp", pp, "rank", r->rank,

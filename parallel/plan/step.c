@@ -34,15 +34,15 @@ static void take_steps(wf_planned *p, wf_par_running *r)
         wf_par_step result;
 
         wf_par_report_begin(r->par, report);
-        if (step == p->steps && p->options.journal)
-            wf_mesh_journal(wf_par_mesh(r->par), p->options.journal);
+        if (step == p->steps && p->options.oplog)
+            wf_mesh_oplog(wf_par_mesh(r->par), p->options.oplog);
         if (wf_par_train_step(r->trainer, step, &none, &result) == WF_OK)
             wf_par_report_end(r->par, r->model, report);
         if (step < p->steps && wf_par_job_evaluates(job, step))
             wf_par_evaluate(r->trainer, 1, &none, NULL, &loss); /* every batch gathers alike */
     }
-    if (p->options.journal)
-        wf_mesh_journal(wf_par_mesh(r->par), NULL);
+    if (p->options.oplog)
+        wf_mesh_oplog(wf_par_mesh(r->par), NULL);
     if (p->options.start && wf_context_status(ctx) == WF_OK)
         take_rest(job, r, report);
 }
@@ -131,12 +131,12 @@ wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *o
     return error->code;
 }
 
-double wf_ledger_received(const wf_ledger *ledger)
+double wf_comm_counters_received(const wf_comm_counters *counters)
 {
     double bytes = 0;
 
     for (int k = 0; k < WF_COLLECTIVE_KINDS; k++)
-        bytes += (double)ledger->of[k].bytes;
+        bytes += (double)counters->of[k].bytes;
     return bytes;
 }
 
@@ -145,6 +145,6 @@ double wf_plan_traffic(const wf_plan *plan)
     double bytes = 0;
 
     for (int i = 0; i < plan->report.n_traffic; i++)
-        bytes += wf_ledger_received(&plan->report.traffic[i].ledger);
+        bytes += wf_comm_counters_received(&plan->report.traffic[i].counters);
     return bytes;
 }

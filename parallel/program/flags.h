@@ -3,7 +3,7 @@
 #define WF_PARALLEL_PROGRAM_FLAGS_H
 
 #include "core/job.h"
-#include "parallel/spell.h"
+#include "parallel/flag_names.h"
 #include <stdio.h>
 
 WF_BEGIN_DECLS

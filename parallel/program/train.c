@@ -269,7 +269,7 @@ static wf_status take_steps(rank_run *r)
     wf_elastic *e = &r->s->elastic;
     int64_t step = 0;
 
-    if (r->first && (r->elastic.again || wf_elastic_files_restarts()) &&
+    if (r->first && (r->elastic.restarted || wf_elastic_files_restarts()) &&
         wf_run_log_logged(r->s->log) > e->logged)
         e->logged = wf_run_log_logged(r->s->log); /* rows of a start before */
     if (restore(r, &step) != WF_OK || begin_steps(r, step) != WF_OK)
@@ -330,7 +330,7 @@ wf_status wf_services_train(wf_par *par, void *launch)
                               .out = r.rank.index == s->rank ? s->out : NULL};
     if (wf_elastic_rank_before(&r.elastic) == WF_OK)
         r.r.model = wf_par_job_model(par, (void *)(uintptr_t)r.job); /* only read */
-    if (r.r.model && s->show_layout && r.first && !r.elastic.again)
+    if (r.r.model && s->show_layout && r.first && !r.elastic.restarted)
         wf_par_print_layout(s->out, par, r.r.model, l->pipeline);
     if (r.r.model)
         train(&r);

@@ -37,13 +37,13 @@ wf_status wf_elastic_rank_before(wf_elastic_rank *r)
     const before *all, *last = &mine;
 
     mine.ago = wf_elastic_ago(e, &mine.step);
-    r->again = *e->report != 0;
+    r->restarted = *e->report != 0;
     r->checkpoint = -1; /* it matters where hosts have kept states */
     if (!e->recovery_dir || !e->from)
         return WF_OK;
     all = wf_mesh_gather(wf_par_mesh(r->par), &mine, sizeof mine);
     for (int k = 0; all && k < wf_mesh_ranks(wf_par_mesh(r->par)); k++) {
-        r->again = r->again || all[k].kept;
+        r->restarted = r->restarted || all[k].kept;
         r->kept = all[k].kept_step > r->kept ? all[k].kept_step : r->kept;
         if (all[k].kept && all[k].step >= last->step)
             last = &all[k];
@@ -116,7 +116,7 @@ wf_status wf_elastic_rank_restore(wf_elastic_rank *r, int64_t *step, wf_elastic_
                      (long long)r->kept);
         return give_up(r);
     }
-    if (!e->from || !r->again)
+    if (!e->from || !r->restarted)
         return wf_context_status(ctx);
     if (wf_par_snapshot_restore(e->from, r->trainer, step, &r->missing) != WF_OK)
         return r->missing.code != WF_OK ? give_up(r) : wf_context_status(ctx);
@@ -130,7 +130,7 @@ void wf_elastic_rank_begin(wf_elastic_rank *r, int64_t step, const char *mesh)
     wf_elastic *e = r->elastic;
     double ago = wf_elastic_began(e, step, is_first(r));
 
-    if (is_first(r) && r->again) {
+    if (is_first(r) && r->restarted) {
         if (*e->report)
             wf_par_report_line(e->program, "%s, %.2f s later", e->report, ago);
         else if (r->missing.code != WF_OK)

@@ -26,7 +26,7 @@ typedef struct wf_elastic_rank {
     wf_par *par;
     wf_par_trainer *trainer;
     wf_par_snapshot *into; /* where the rank leaves its state; NULL: nowhere */
-    bool again;            /* launches or starts were before this one */
+    bool restarted;        /* launches or starts were before this one */
     int64_t kept,
         checkpoint; /* steps of the state that there is, and of the newest checkpoint; -1: none */
     wf_error missing; /* why that state is not restored; code WF_OK: it is, or there is none */

@@ -86,8 +86,8 @@ WF_API wf_status wf_replay_step(const wf_replay *replay, wf_par *par, wf_par_tra
 /** wf_replay_last - returns the last step that any file has */
 WF_API int64_t wf_replay_last(const wf_replay *replay);
 
-/** wf_replay_tell - prints the range of replayed steps, as a line */
-WF_API void wf_replay_tell(const wf_replay *replay, int64_t first, int64_t last, FILE *out);
+/** wf_replay_report - prints the range of replayed steps, as a line */
+WF_API void wf_replay_report(const wf_replay *replay, int64_t first, int64_t last, FILE *out);
 
 WF_END_DECLS
 

@@ -132,7 +132,7 @@ wf_status wf_replay_step(const wf_replay *r, wf_par *par, wf_par_trainer *traine
     else {
         parts_of(r, step, had, rank);
         memcpy(again, had, (size_t)n * sizeof *had);
-        if (wf_par_trainer_parts_again(trainer, again, n) == WF_OK)
+        if (wf_par_trainer_digest_parts(trainer, again, n) == WF_OK)
             compare(ctx, step, n, had, again, rank, out);
     }
     free(had);
@@ -150,7 +150,7 @@ int64_t wf_replay_last(const wf_replay *r)
     return last;
 }
 
-void wf_replay_tell(const wf_replay *r, int64_t first, int64_t last, FILE *out)
+void wf_replay_report(const wf_replay *r, int64_t first, int64_t last, FILE *out)
 {
     fprintf(out,
             "replay: steps %" PRId64 " to %" PRId64

@@ -1,6 +1,6 @@
 /* parallel/report/event_file.c - scalars of a run for TensorBoard: one file of events per run. */
 #include "parallel/report/event_file.h"
-#include "parallel/report/whole_write_internal.h"
+#include "parallel/report/atomic_write_internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>

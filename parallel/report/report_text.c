@@ -36,16 +36,16 @@ void wf_par_print_traffic(FILE *out, const wf_par_report *r)
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             const wf_par_traffic *t = &r->traffic[i];
 
-            if (t->ranks > 1 && t->ledger.of[k].calls)
+            if (t->ranks > 1 && t->counters.of[k].calls)
                 fprintf(out, "  %-10s %6d %-16s %10" PRId64 " %18" PRId64 "\n", t->axis,
                         t->ranks, wf_collective_name((wf_collective_kind)k),
-                        t->ledger.of[k].calls, t->ledger.of[k].bytes);
+                        t->counters.of[k].calls, t->counters.of[k].bytes);
         }
 }
 
 void wf_par_print_memory(FILE *out, const wf_memory_report *m)
 {
-    char a[32], b[32], moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    char a[32], b[32], moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
 
     fprintf(out, "  %-24s %14s %14s\n", "memory", "at the peak", "at most");
     for (int k = 0; k < WF_MEMORY_KINDS; k++)

@@ -1,6 +1,6 @@
 /* parallel/report/row_file.c - rows appended to what a file has; see the header. */
 #include "parallel/report/row_file.h"
-#include "parallel/report/whole_write_internal.h"
+#include "parallel/report/atomic_write_internal.h"
 #include "core/files/prepare.h"
 #include <errno.h>
 #include <jansson.h>

@@ -64,12 +64,12 @@ static json_t *collectives_json(const wf_par_report *r)
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             const wf_par_traffic *t = &r->traffic[i];
 
-            if (t->ranks > 1 && t->ledger.of[k].calls)
+            if (t->ranks > 1 && t->counters.of[k].calls)
                 json_array_append_new(
                     list, json_pack("{s:s, s:i, s:s, s:I, s:I}", "axis", t->axis, "ranks",
                                     t->ranks, "kind", wf_collective_name((wf_collective_kind)k),
-                                    "calls", (json_int_t)t->ledger.of[k].calls, "bytes",
-                                    (json_int_t)t->ledger.of[k].bytes));
+                                    "calls", (json_int_t)t->counters.of[k].calls, "bytes",
+                                    (json_int_t)t->counters.of[k].bytes));
         }
     return list;
 }
@@ -84,7 +84,7 @@ static json_t *units_json(const wf_par_report *r)
         json_array_append_new(list, json_pack("{s:s, s:I, s:I, s:I, s:I}", "type", g->type,
                                               "count", (json_int_t)g->count, "parameters",
                                               (json_int_t)g->parameters, "at_rest",
-                                              (json_int_t)g->rest, "gathered",
+                                              (json_int_t)g->stored, "gathered",
                                               (json_int_t)(g->gathered ? g->at_use : 0)));
     }
     return list;
@@ -106,7 +106,7 @@ static json_t *model_json(const char *facts, const wf_par_report *r)
 static json_t *part_json(const wf_par_part *part)
 {
     return json_pack("{s:I, s:I, s:I}", "count", (json_int_t)part->parameters, "share",
-                     (json_int_t)part->share, "at_rest", (json_int_t)part->rest);
+                     (json_int_t)part->share, "at_rest", (json_int_t)part->stored);
 }
 
 static json_t *parts_json(const wf_par_report *r)
@@ -117,7 +117,7 @@ static json_t *parts_json(const wf_par_report *r)
 
 json_t *wf_step_report_json(const wf_step_report *run, const wf_par_report *r)
 {
-    char moment[WF_MEMORY_PHASE + WF_MEMORY_PLACE + 8];
+    char moment[WF_MEMORY_PHASE + WF_MEMORY_MODULE + 8];
 
     return json_pack(
         "{s:o?, s:i, s:s, s:o?, s:o?, s:o?, s:{s:I, s:I, s:I}, s:{s:I, s:s, s:o?, s:o?}, "

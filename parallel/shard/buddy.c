@@ -258,7 +258,7 @@ static wf_status shift_run(shift *s, wf_device *device)
 
     if (s->n == 0 || wf_context_status(ctx) != WF_OK)
         return wf_context_status(ctx);
-    wf_comm_place(s->comm, wf_context_step(ctx), "buddies");
+    wf_comm_position(s->comm, wf_context_step(ctx), "buddies");
     if (wf_collective_run(s->comm, &what, &error) != WF_OK)
         wf_fail(ctx, error.code, "%s", error.text);
     return wf_context_status(ctx);

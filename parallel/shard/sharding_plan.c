@@ -51,8 +51,8 @@ static void at_point(void *self, wf_nn_module *module, const char *point, int n,
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
         if (strcmp(b->point, point) != 0)
             continue;
-        if (b->state == WF_PAR_AGAIN)
-            x[1] = wf_border_again(p->axis, x[0], x[1]);
+        if (b->state == WF_PAR_HANDLE)
+            x[1] = wf_border_handle(p->axis, x[0], x[1]);
         else if (b->state != WF_PAR_GROUPS)
             pass(p, b, n, x);
         else if (n > 1 && !wf_layout_groups_agree(x[0], x[1]))
@@ -351,7 +351,7 @@ wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const char *patt
                            *pattern ? pattern : "the root");
 }
 
-wf_status wf_par_rest(wf_par *par, wf_nn_module *model)
+wf_status wf_par_reshard_all(wf_par *par, wf_nn_module *model)
 {
     wf_par_units_change(wf_par_units_of(par, model));
     return wf_context_status(par->ctx);

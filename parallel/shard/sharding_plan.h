@@ -24,7 +24,7 @@ typedef enum wf_par_state {
     WF_PAR_RESIDUAL, /* `dim` split with sequence parallelism, else whole */
     WF_PAR_SPLIT,    /* `dim` split */
     /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
-    WF_PAR_AGAIN,
+    WF_PAR_HANDLE,
     WF_PAR_GROUPS /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
 } wf_par_state;
 
@@ -193,13 +193,13 @@ WF_API wf_status wf_par_reshard_unit(wf_par *par, wf_nn_module *model, const cha
                                      bool reshard);
 
 /**
- * wf_par_rest - reshards a model: frees all gathered parameters
+ * wf_par_reshard_all - reshards a model: frees all gathered parameters
  *
  * A trainer does it. A custom loop needs it after a forward pass on a tape that no backward
  * followed, before parameters change; where they are stored as bf16, before every change, since
  * only then they are made anew from the masters. Collective: over shard.
  */
-WF_API wf_status wf_par_rest(wf_par *par, wf_nn_module *model);
+WF_API wf_status wf_par_reshard_all(wf_par *par, wf_nn_module *model);
 
 WF_END_DECLS
 

@@ -7,7 +7,7 @@ const wf_par_style wf_par_column = {
     .name = "column",
     .splits = (const wf_par_split[]){{"weight", 0}, {"?bias", 0}, {"?lora_b", 0}, {NULL, 0}},
     .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
-                                       {"lora_in", WF_PAR_AGAIN, 0, false},
+                                       {"lora_in", WF_PAR_HANDLE, 0, false},
                                        {"lora", WF_PAR_WHOLE, 0, false},
                                        {NULL, 0, 0, false}}};
 

@@ -147,9 +147,9 @@ static void add_again(const wf_sim_costing *c, wf_sim_step *block)
 {
     wf_sim_cost attention = attention_again(c, block);
 
-    if (c->layout->again == WF_SIM_AGAIN_BLOCK)
+    if (c->layout->recompute == WF_SIM_RECOMPUTE_BLOCK)
         add(&block->inputs, &block->forward, 1);
-    else if (c->layout->again == WF_SIM_AGAIN_ATTENTION)
+    else if (c->layout->recompute == WF_SIM_RECOMPUTE_ATTENTION)
         add(&block->inputs, &attention, 1);
 }
 

@@ -30,13 +30,13 @@ typedef enum wf_sim_when {
     WF_SIM_EACH  /* unit by unit, in every micro-batch */
 } wf_sim_when;
 
-typedef enum wf_sim_again {
+typedef enum wf_sim_recompute {
     WF_SIM_KEEP_ALL,
-    WF_SIM_AGAIN_ATTENTION,
+    WF_SIM_RECOMPUTE_ATTENTION,
     /* activation checkpointing: a block's forward pass runs again in its backward pass */
-    WF_SIM_AGAIN_BLOCK,
-    WF_SIM_AGAIN_STAGE /* by R of a table, so that backward costs no more */
-} wf_sim_again;
+    WF_SIM_RECOMPUTE_BLOCK,
+    WF_SIM_RECOMPUTE_STAGE /* by R of a table, so that backward costs no more */
+} wf_sim_recompute;
 
 /** wf_sim_layout - the layout of a model on ranks. */
 typedef struct wf_sim_layout {
@@ -47,12 +47,12 @@ typedef struct wf_sim_layout {
     /* bytes of parameters as they are gathered, and of gradients as they are moved: 2 or 4 */
     int parameter_bytes, gradient_bytes;
     wf_sim_when gather, reduce;
-    bool gather_again; /* unit by unit for backward, too */
-    int64_t group;     /* WF_SIM_EACH: micro-batches whose gradients are reduced together */
+    bool regather; /* unit by unit for backward, too */
+    int64_t group; /* WF_SIM_EACH: micro-batches whose gradients are reduced together */
     /* each rank of `shard` updates its part, and the parts are gathered (ZeRO-1) */
     bool split_update;
     bool sharded; /* parameters lie split over `shard` */
-    wf_sim_again again;
+    wf_sim_recompute recompute;
     /* one rank has the first and the last stage, and gathers the parameters of both outside of
        blocks together */
     bool folded;

@@ -83,7 +83,7 @@ void wf_sim_units(const wf_sim_costing *c, const wf_sim_step *block, double bloc
     double root = l->gather == WF_SIM_EACH ? gather_time(c, gathered) : 0;
     double reduce = l->reduce == WF_SIM_EACH ? sum_time(c, block->parameters) : 0;
     double root_reduce = l->reduce == WF_SIM_EACH ? sum_time(c, others) : 0;
-    double again = l->gather_again ? gather : 0;
+    double again = l->regather ? gather : 0;
     double back = l->pp > 1 ? root : 0; /* it stays where one rank has all */
     bool each = l->group == 1;          /* else in the action that completes a group alone */
     double across = each || l->reduce != WF_SIM_EACH ? 0 : replicas_time(c, block->parameters);

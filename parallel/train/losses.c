@@ -96,12 +96,12 @@ static wf_status tell_scalar(const wf_par_trainer *t)
             "has fewer sequences than ranks: return a loss per sequence, [batch, ..], "
             "or take a global batch that is a multiple of dp");
     if (t->micros > 1)
-        wf_context_tell_inexact(t->par->ctx,
-                                "not layout-exact: the loss is a mean of its own over each of "
-                                "%" PRId64
-                                " micro-steps, which has other bits than one over all: return "
-                                "a loss per sequence, [batch, ..], or use one micro-step",
-                                t->micros);
+        wf_context_report_inexact(
+            t->par->ctx,
+            "not layout-exact: the loss is a mean of its own over each of "
+            "%" PRId64 " micro-steps, which has other bits than one over all: return "
+            "a loss per sequence, [batch, ..], or use one micro-step",
+            t->micros);
     return WF_OK;
 }
 

@@ -82,7 +82,7 @@ static void tell_order(const wf_par_trainer *t)
         int64_t count = l[n].count;
 
         if (inside > 1 && (count & (count - 1)) && l[n].axis)
-            wf_context_tell_inexact(
+            wf_context_report_inexact(
                 par->ctx,
                 "not layout-exact: %s %" PRId64
                 " is not a power of two, and adds sums of %" PRId64
@@ -90,11 +90,11 @@ static void tell_order(const wf_par_trainer *t)
                 "gradients that are reduced in each micro-step",
                 l[n].axis, count, inside);
         else if (inside > 1 && (count & (count - 1)))
-            wf_context_tell_inexact(par->ctx,
-                                    "not layout-exact: %" PRId64
-                                    " micro-steps are not a power of two, and have %" PRId64
-                                    " sequences each",
-                                    count, inside);
+            wf_context_report_inexact(par->ctx,
+                                      "not layout-exact: %" PRId64
+                                      " micro-steps are not a power of two, and have %" PRId64
+                                      " sequences each",
+                                      count, inside);
         inside *= count;
     }
 }

@@ -124,7 +124,8 @@ static bool is_of(const wf_par_held_part *part, const wf_nn_parameter *parameter
     return same;
 }
 
-wf_status wf_par_trainer_parts_again(wf_par_trainer *trainer, wf_par_held_part *list, int64_t n)
+wf_status wf_par_trainer_digest_parts(wf_par_trainer *trainer, wf_par_held_part *list,
+                                      int64_t n)
 {
     wf_par_train_state s;
     wf_error error = {WF_OK, ""};

@@ -30,7 +30,7 @@ WF_API wf_status wf_par_trainer_parts(wf_par_trainer *trainer, wf_par_held_part 
                                       int64_t *n);
 
 /**
- * wf_par_trainer_parts_again - computes the digests of given parts from the state of this
+ * wf_par_trainer_digest_parts - computes the digests of given parts from the state of this
  * trainer's ranks, in whatever layout they hold it
  *
  * @param list  [n], the same on all ranks: digest is set. A part of an unknown tensor, or of
@@ -38,8 +38,8 @@ WF_API wf_status wf_par_trainer_parts(wf_par_trainer *trainer, wf_par_held_part 
  * Collective:  over the world
  * Errors:      WF_EINVAL, WF_ENOMEM, and those of reading and communication, in the context
  */
-WF_API wf_status wf_par_trainer_parts_again(wf_par_trainer *trainer, wf_par_held_part *list,
-                                            int64_t n);
+WF_API wf_status wf_par_trainer_digest_parts(wf_par_trainer *trainer, wf_par_held_part *list,
+                                             int64_t n);
 
 /**
  * wf_par_trainer_flip_bit - flips a bit of this rank's state, as failing hardware does: for

@@ -18,7 +18,7 @@ void wf_par_report_begin(wf_par *par, wf_par_report *report)
                               .model_flops = wf_context_model_flops(par->ctx),
                               .n_traffic = wf_mesh_axes(par->mesh) + 1};
     for (int i = 0; i < report->n_traffic; i++)
-        wf_comm_ledger_reset(group_of(par->mesh, i));
+        wf_comm_counters_reset(group_of(par->mesh, i));
 }
 
 static size_t bytes_at_rest(const wf_par *par, const wf_nn_parameter *p)
@@ -55,7 +55,7 @@ static int64_t share_of(const wf_par *par, const wf_nn_parameter *p)
 static bool alike(const wf_par_unit_group *a, const wf_par_unit_group *b)
 {
     return strcmp(a->type, b->type) == 0 && a->parameters == b->parameters &&
-           a->rest == b->rest && a->at_use == b->at_use;
+           a->stored == b->stored && a->at_use == b->at_use;
 }
 
 static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_report *report)
@@ -66,7 +66,7 @@ static void count_units(const wf_par *par, const wf_nn_module *model, wf_par_rep
         const wf_par_unit_info u = wf_par_unit_at(par, model, i);
         wf_par_unit_group one = {.count = 1,
                                  .parameters = u.elements,
-                                 .rest = u.shard_bytes,
+                                 .stored = u.shard_bytes,
                                  .at_use = u.compute_bytes,
                                  .gathered = u.gathered > 0};
         int g = 0;
@@ -87,7 +87,7 @@ static void add_to_part(const wf_par *par, const wf_nn_parameter *p, int64_t sha
 {
     part->parameters += wf_tensor_count(p->tensor);
     part->share += share;
-    part->rest += share ? bytes_at_rest(par, p) : 0;
+    part->stored += share ? bytes_at_rest(par, p) : 0;
 }
 
 static void count_parameter(const wf_par *par, const wf_nn_parameter *p, wf_par_report *report)
@@ -122,6 +122,6 @@ void wf_par_report_end(wf_par *par, wf_nn_module *model, wf_par_report *report)
 
         snprintf(t->axis, sizeof t->axis, "%s", wf_comm_name(group));
         t->ranks = wf_comm_size(group);
-        t->ledger = *wf_comm_ledger(group);
+        t->counters = *wf_comm_counters_of(group);
     }
 }

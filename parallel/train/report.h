@@ -20,16 +20,16 @@ WF_BEGIN_DECLS
 typedef struct wf_par_traffic {
     char axis[WF_AXIS_NAME];
     int ranks;
-    wf_ledger ledger;
+    wf_comm_counters counters;
 } wf_par_traffic;
 
 /* Units that are alike, as the blocks of a transformer are. */
 typedef struct wf_par_unit_group {
-    char type[32];       /* the type of their modules; "root" for a model's root */
-    int64_t count;       /* how many there are */
-    int64_t parameters;  /* elements of one, before it is split in any way */
-    size_t rest, at_use; /* bytes of one on this rank: stored, and while it computes */
-    bool gathered;       /* at_use is memory of its own beside the stored shards */
+    char type[32];         /* the type of their modules; "root" for a model's root */
+    int64_t count;         /* how many there are */
+    int64_t parameters;    /* elements of one, before it is split in any way */
+    size_t stored, at_use; /* bytes of one on this rank: stored, and while it computes */
+    bool gathered;         /* at_use is memory of its own beside the stored shards */
 } wf_par_unit_group;
 
 enum { WF_PAR_UNIT_GROUPS = 16 };
@@ -38,7 +38,7 @@ enum { WF_PAR_UNIT_GROUPS = 16 };
 typedef struct wf_par_part {
     int64_t parameters; /* elements of the model, ties once */
     int64_t share;      /* those that this rank would hold if data parallelism split none */
-    size_t rest;        /* bytes stored on this rank */
+    size_t stored;      /* bytes stored on this rank */
 } wf_par_part;
 
 typedef struct wf_par_report {

@@ -63,7 +63,7 @@ static void close_tape(wf_par_trainer *t)
 
 static void end_micro_step(wf_par_trainer *t)
 {
-    wf_context_rows_apart(t->par->ctx, false);
+    wf_context_rows_unreduced(t->par->ctx, false);
     wf_context_model_share(t->par->ctx, 1);
     wf_scope_close(t->par->ctx);
 }
@@ -125,7 +125,7 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
-    wf_comm_place(wf_mesh_world(t->par->mesh), step, NULL);
+    wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
     wf_par_units_reshard(t->units); /* what a step that failed has left under way */
@@ -151,7 +151,8 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_scope_open(ctx);
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
-    wf_context_rows_apart(ctx, t->per_sequence > 0); /* gradients of heads come in forward */
+    wf_context_rows_unreduced(ctx,
+                              t->per_sequence > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");
     wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)

@@ -184,11 +184,11 @@ static void values_and_defaults(void)
     CU_ASSERT_EQUAL_FATAL(parse("--data a --val-data b", &o, &error), WF_OK);
     CU_ASSERT_EQUAL(o.val_fraction, 0);
     CU_ASSERT_EQUAL(o.eval_interval, 100);
-    CU_ASSERT_FALSE(app_options_data(&o).vocabulary.told);
+    CU_ASSERT_FALSE(app_options_data(&o).vocabulary.given);
     app_options_free(&o);
     CU_ASSERT_EQUAL_FATAL(parse("--data a --vocab-size 256 --eval-iters 0", &o, &error), WF_OK);
     CU_ASSERT_EQUAL(o.val_fraction, 0.1);
-    CU_ASSERT_TRUE(app_options_data(&o).vocabulary.told && app_options_data(&o).every_window);
+    CU_ASSERT_TRUE(app_options_data(&o).vocabulary.given && app_options_data(&o).every_window);
     app_options_free(&o);
 }
 

@@ -17,11 +17,11 @@ static void fields_are_flags(void)
     char to[128];
 
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        CU_ASSERT_STRING_EQUAL(app_program_spell(texts[i][0], to, sizeof to),
+        CU_ASSERT_STRING_EQUAL(app_program_format(texts[i][0], to, sizeof to),
                                texts[i][1] ? texts[i][1] : texts[i][0]);
     for (size_t size = 1; size < 30; size++) { /* cut, and ended */
         memset(to, 'x', sizeof to);
-        app_program_spell("see .val_fraction, .data", to, size);
+        app_program_format("see .val_fraction, .data", to, size);
         CU_ASSERT(strlen(to) < size);
         CU_ASSERT(strncmp(to, "see --val-fraction, --data", strlen(to)) == 0);
     }

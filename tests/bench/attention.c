@@ -128,9 +128,9 @@ static void report_pass(bench_report *report, const bench *b, const shape *s, co
 
 /* b: of each type, fp32 first */
 static wf_status run_shape(const bench_options *o, bench_report *report, bench *b,
-                           bench_crew *crew, const shape *s)
+                           bench_workers *workers, const shape *s)
 {
-    bench_entrant entrants[1 + 2 * TYPES] = {bench_fma(crew)};
+    bench_entrant entrants[1 + 2 * TYPES] = {bench_fma(workers)};
     bool good = true;
 
     for (int i = 0; i < TYPES; i++) {
@@ -140,7 +140,7 @@ static wf_status run_shape(const bench_options *o, bench_report *report, bench *
         good = good && prepare(&b[i], s) == WF_OK;
     }
     if (good && bench_race(o, 1 + 2 * TYPES, entrants)) {
-        double peak = bench_fma_flops(crew) * 1e-9 / entrants[0].seconds;
+        double peak = bench_fma_flops(workers) * 1e-9 / entrants[0].seconds;
 
         for (int back = 0; back < 2; back++)
             for (int i = 0; i < TYPES; i++)
@@ -181,20 +181,21 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
 {
     static const wf_dtype types[TYPES] = {WF_F32, WF_BF16};
     bench b[TYPES];
-    bench_crew *crew = bench_crew_open(threads, error);
+    bench_workers *workers = bench_workers_open(threads, error);
 
     for (int t = 0; t < TYPES; t++)
-        b[t] = (bench){
-            .ctx = crew && error->code == WF_OK ? open_context(threads, types[t], error) : NULL,
-            .dtype = types[t],
-            .threads = threads};
+        b[t] = (bench){.ctx = workers && error->code == WF_OK
+                                  ? open_context(threads, types[t], error)
+                                  : NULL,
+                       .dtype = types[t],
+                       .threads = threads};
     for (int i = 0; i < n_shapes && error->code == WF_OK; i++)
-        if (run_shape(o, report, b, crew, &shapes[i]) != WF_OK)
+        if (run_shape(o, report, b, workers, &shapes[i]) != WF_OK)
             for (int t = TYPES; t-- > 0;)
                 if (wf_context_status(b[t].ctx) != WF_OK)
                     wf_error_set(error, wf_context_status(b[t].ctx), "%s",
                                  wf_context_error(b[t].ctx)->text);
-    bench_crew_close(crew);
+    bench_workers_close(workers);
     for (int t = 0; t < TYPES; t++)
         wf_context_close(b[t].ctx);
     return error->code;

@@ -109,17 +109,17 @@ double bench_now(int threads);
 
 double bench_median(double *values, int count);
 
-/* ---- threads at once (crew.c) ---- */
+/* ---- threads at once (workers.c) ---- */
 
-typedef struct bench_crew bench_crew;
+typedef struct bench_workers bench_workers;
 
 /* Members of which the caller is the first; NULL and a text where they can't be had. */
-bench_crew *bench_crew_open(int members, wf_error *error);
-void bench_crew_close(bench_crew *crew);
-int bench_crew_size(const bench_crew *crew);
+bench_workers *bench_workers_open(int members, wf_error *error);
+void bench_workers_close(bench_workers *workers);
+int bench_workers_size(const bench_workers *workers);
 
 /* fn(arg, member) on all members at once; seconds from the first start to the last end. */
-double bench_crew_run(bench_crew *crew, void (*fn)(void *arg, int member), void *arg);
+double bench_workers_run(bench_workers *workers, void (*fn)(void *arg, int member), void *arg);
 
 /* ---- worlds of ranks (world.c) ---- */
 
@@ -141,19 +141,19 @@ void bench_world_close(bench_world *world);
 /* The name of the widest instructions for multiply-add that are here: "AVX-512", ... */
 const char *bench_fma_name(void);
 
-/* An entrant whose run is `bench_fma_flops(crew)` operations of independent chains. */
-bench_entrant bench_fma(bench_crew *crew);
-double bench_fma_flops(const bench_crew *crew);
+/* An entrant whose run is `bench_fma_flops(workers)` operations of independent chains. */
+bench_entrant bench_fma(bench_workers *workers);
+double bench_fma_flops(const bench_workers *workers);
 
 /* The same chains by one member while the others are idle: a member's share of those operations. */
-bench_entrant bench_fma_alone(bench_crew *crew);
+bench_entrant bench_fma_alone(bench_workers *workers);
 
 /* How a copy stores: as memcpy does, or non-temporal. */
 typedef enum bench_store { BENCH_STORE_PLAIN, BENCH_STORE_STREAM, BENCH_STORES } bench_store;
 
-/* A copy of `bytes` (a multiple of 64 per member) shared out among a crew. */
+/* A copy of `bytes` (a multiple of 64 per member) shared out among a workers. */
 typedef struct bench_copy {
-    bench_crew *crew;
+    bench_workers *workers;
     const void *from;
     void *to;
     size_t bytes;
@@ -163,9 +163,9 @@ typedef struct bench_copy {
 
 bench_entrant bench_copier(bench_copy *copy);
 
-/* A word that goes from the first member of a crew to the second and back; both wait by looking, or sleep. */
+/* A word that goes from the first member of a workers to the second and back; both wait by looking, or sleep. */
 typedef struct bench_handover {
-    bench_crew *crew; /* two members at least, each with a core */
+    bench_workers *workers; /* two members at least, each with a core */
     bool sleeps;
     _Atomic uint32_t turn;
     int64_t repeat;

@@ -37,7 +37,7 @@ typedef struct bench {
     size_t sizes[SIZES], most;
     /* The world that is measured */
     bench_world *world;
-    bench_crew *crew;
+    bench_workers *workers;
     int ranks;
     float **in, **out; /* [ranks] */
     size_t bytes;
@@ -103,7 +103,7 @@ static void copy_part(void *arg, int index)
 {
     const runner *r = arg;
     const bench *b = r->b;
-    size_t members = (size_t)bench_crew_size(b->crew), lines = b->bytes / 64;
+    size_t members = (size_t)bench_workers_size(b->workers), lines = b->bytes / 64;
     size_t begin = lines * (size_t)index / members * 64;
     size_t end = lines * ((size_t)index + 1) / members * 64;
 
@@ -119,7 +119,7 @@ static double run_copy(void *arg, int64_t repeat)
     runner *r = arg;
 
     r->repeat = repeat;
-    return bench_crew_run(r->b->crew, copy_part, r);
+    return bench_workers_run(r->b->workers, copy_part, r);
 }
 
 /* A rank's own memory, which it touches first. */
@@ -174,8 +174,8 @@ static wf_status race_size(bench *b, size_t bytes, double mpi)
     enum { COUNT = KINDS + 2 * BENCH_STORES };
     runner runners[COUNT];
     bench_entrant entrants[COUNT + 1];
-    bench_handover word = {.crew = b->crew, .sleeps = b->ranks > b->o->cores};
-    bool hands = bench_crew_size(b->crew) > 1;
+    bench_handover word = {.workers = b->workers, .sleeps = b->ranks > b->o->cores};
+    bool hands = bench_workers_size(b->workers) > 1;
     int64_t floats = (int64_t)(bytes / sizeof(float));
 
     b->bytes = bytes;
@@ -228,13 +228,13 @@ static wf_status run_world(bench *b, int ranks)
     b->out = calloc((size_t)ranks, sizeof *b->out);
     b->cuts = calloc((size_t)ranks + 1, sizeof *b->cuts);
     b->world = b->in && b->out && b->cuts ? bench_world_open(ranks, 1, b->error) : NULL;
-    b->crew = b->world ? bench_crew_open(b->o->cores, b->error) : NULL;
-    if (!b->crew)
+    b->workers = b->world ? bench_workers_open(b->o->cores, b->error) : NULL;
+    if (!b->workers)
         wf_error_set(b->error, WF_ENOMEM, "no memory for %d ranks", ranks);
     else if (bench_world_run(b->world, open_rank, b, b->error) == WF_OK)
         for (int i = 0; i < n_sizes && b->error->code == WF_OK; i++)
             race_size(b, b->sizes[i], mpi[i]);
-    bench_crew_close(b->crew);
+    bench_workers_close(b->workers);
     bench_world_close(b->world);
     for (int i = 0; i < ranks && b->in && b->out; i++) {
         free(b->in[i]);

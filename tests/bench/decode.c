@@ -7,7 +7,7 @@
  */
 #include "tests/bench/blas.h"
 #include "kernels/cpu/simd_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ typedef struct bench {
     const wf_simd *simd;
     bench_blas blas[BENCH_BLAS];
     int n_blas;
-    wf_team *team;
-    bench_crew *crew; /* who reads: as many as the team has members */
+    wf_thread_pool *pool;
+    bench_workers *workers; /* who reads: as many as the thread pool has members */
     shape s;
     int64_t copies;
     float *x, *y, *weights;
@@ -45,7 +45,8 @@ enum { READ, FP32, BF16, MANY, LIBRARIES };
 static void read_part(void *arg, int index)
 {
     bench *b = arg;
-    int64_t words = (int64_t)(b->bytes / sizeof(uint64_t)), size = bench_crew_size(b->crew);
+    int64_t words = (int64_t)(b->bytes / sizeof(uint64_t)),
+            size = bench_workers_size(b->workers);
     const uint64_t *word = (const uint64_t *)(const void *)b->weights;
 
     for (int64_t r = 0; r < b->repeat; r++) {
@@ -66,7 +67,7 @@ static double run_read(void *arg, int64_t repeat)
     bench *b = arg;
 
     b->repeat = repeat;
-    return bench_crew_run(b->crew, read_part, b);
+    return bench_workers_run(b->workers, read_part, b);
 }
 
 /* A sum over a model's width is one chunk, one over what plans split has eight. */
@@ -109,44 +110,44 @@ static double run_many(void *arg, int64_t repeat)
         wf_gemm_part parts[CHUNKS];
         wf_gemm g = product(b, i % b->copies, parts);
 
-        b->simd->gemm(b->team, &g, b->workspace);
+        b->simd->gemm(b->pool, &g, b->workspace);
     }
     return bench_now(TEAMS) - start;
 }
 
-static double run_skinny(bench *b, int64_t repeat, bool bf16)
+static double run_gemv(bench *b, int64_t repeat, bool bf16)
 {
     double start = bench_now(TEAMS);
     int64_t at[CHUNKS + 1], size = b->s.k * b->s.n, chunks = cuts(b, at);
 
     for (int64_t i = 0; i < repeat * b->copies; i++) {
         int64_t copy = i % b->copies;
-        const wf_skinny s = {.m = b->s.m,
-                             .n = b->s.n,
-                             .k = b->s.k,
-                             .x = bf16 ? (const void *)b->half_x : b->x,
-                             .w = bf16 ? (const void *)(b->half + copy * size)
-                                       : b->weights + copy * size,
-                             .bf16 = bf16,
-                             .x_bf16 = bf16,
-                             .y_bf16 = bf16,
-                             .y = b->y,
-                             .chunks = chunks,
-                             .at = at};
+        const wf_gemv s = {.m = b->s.m,
+                           .n = b->s.n,
+                           .k = b->s.k,
+                           .x = bf16 ? (const void *)b->half_x : b->x,
+                           .w = bf16 ? (const void *)(b->half + copy * size)
+                                     : b->weights + copy * size,
+                           .bf16 = bf16,
+                           .x_bf16 = bf16,
+                           .y_bf16 = bf16,
+                           .y = b->y,
+                           .chunks = chunks,
+                           .at = at};
 
-        b->simd->gemm_skinny(b->team, &s, 1);
+        b->simd->gemv(b->pool, &s, 1);
     }
     return bench_now(TEAMS) - start;
 }
 
 static double run_fp32(void *arg, int64_t repeat)
 {
-    return run_skinny(arg, repeat, false);
+    return run_gemv(arg, repeat, false);
 }
 
 static double run_bf16(void *arg, int64_t repeat)
 {
-    return run_skinny(arg, repeat, true);
+    return run_gemv(arg, repeat, true);
 }
 
 typedef struct peer {
@@ -200,7 +201,7 @@ static wf_status prepare(bench *b)
     b->simd->narrow(b->weights, b->half, (int64_t)(b->bytes / sizeof(float)));
     g = product(b, 0, parts);
     b->workspace = bench_memory_new(
-        b->simd->gemm_workspace(&g, wf_team_size(b->team)) + sizeof(float), b->error);
+        b->simd->gemm_workspace(&g, wf_thread_pool_size(b->pool)) + sizeof(float), b->error);
     return b->workspace ? WF_OK : WF_ENOMEM;
 }
 
@@ -222,7 +223,7 @@ static void report(bench *b, const bench_entrant *e)
     double gb = 1e-9 * (double)b->bytes, best = 0;
     bench_cell cells[16 + BENCH_BLAS], *cell = cells;
 
-    *cell++ = bench_number("threads", wf_team_size(b->team), 0);
+    *cell++ = bench_number("threads", wf_thread_pool_size(b->pool), 0);
     *cell++ = bench_number("m", (double)b->s.m, 0);
     *cell++ = bench_number("k", (double)b->s.k, 0);
     *cell++ = bench_number("n", (double)b->s.n, 0);
@@ -253,7 +254,7 @@ static wf_status race(bench *b)
 
     for (int i = 0; i < b->n_blas; i++) {
         peers[i] = (peer){b, i};
-        b->blas[i].set_threads(wf_team_size(b->team));
+        b->blas[i].set_threads(wf_thread_pool_size(b->pool));
         entrants[LIBRARIES + i] = (bench_entrant){.run = run_peer, .arg = &peers[i]};
     }
     if (!bench_race(b->o, LIBRARIES + b->n_blas, entrants))
@@ -289,16 +290,16 @@ static int list_shapes(const bench_options *o, shape *shapes, wf_error *error)
 
 static wf_status run_threads(bench *b, int threads, const shape *shapes, int count)
 {
-    b->team = threads > 1 ? wf_team_open(threads, b->error) : NULL;
-    b->crew = bench_crew_open(threads, b->error);
+    b->pool = threads > 1 ? wf_thread_pool_open(threads, b->error) : NULL;
+    b->workers = bench_workers_open(threads, b->error);
     for (int i = 0; i < count && b->error->code == WF_OK; i++) {
         b->s = shapes[i];
         if (prepare(b) == WF_OK)
             race(b);
         forget(b);
     }
-    bench_crew_close(b->crew);
-    wf_team_close(b->team);
+    bench_workers_close(b->workers);
+    wf_thread_pool_close(b->pool);
     return b->error->code;
 }
 

@@ -2,7 +2,7 @@
  * tests/bench/gemm.c - bench gemm: products in all forms, with one chunk and with eight, beside
  * the peak of multiply-add and the BLAS libraries that are here.
  *
- * Three settings: one thread; a team of all cores; and as many callers as there are cores, each
+ * Three settings: one thread; a thread pool of all cores; and as many callers as there are cores, each
  * alone with a product of its own, as ranks are. GFLOP/s are of all callers together. `kept`
  * says what a caller among others keeps of the speed that it has alone, and `fma_kept` the same of
  * multiply-adds that touch no memory: cores that share more than memory keep less.
@@ -10,7 +10,7 @@
 #include "tests/bench/blas.h"
 #include "tests/bench/gemm.h"
 #include "kernels/cpu/simd_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,9 +34,9 @@ typedef struct bench {
     const wf_simd *simd;
     bench_blas blas[BENCH_BLAS];
     int n_blas;
-    wf_team *team;    /* NULL: every caller is alone */
-    bench_crew *crew; /* the callers */
-    bench_crew *peak; /* as many as threads work */
+    wf_thread_pool *pool;   /* NULL: every caller is alone */
+    bench_workers *workers; /* the callers */
+    bench_workers *peak;    /* as many as threads work */
     int callers;
     caller caller[CALLERS];
     double ratio_log, ratio_least; /* over the rows of a setting */
@@ -65,7 +65,7 @@ static void run_caller(void *arg, int index)
         if (r->chunks == 0)
             r->failed = r->failed || !b->blas[r->blas].multiply(&c->peer[r->blas]);
         else
-            b->simd->gemm(b->team, &c->gemm, c->workspace);
+            b->simd->gemm(b->pool, &c->gemm, c->workspace);
     }
 }
 
@@ -100,11 +100,11 @@ static double run(void *arg, int64_t repeat)
         cut(&b->caller[i], r->chunks);
     r->repeat = repeat;
     if (b->callers > 1) {
-        seconds = bench_crew_run(b->crew, run_caller, r);
+        seconds = bench_workers_run(b->workers, run_caller, r);
     } else {
-        start = bench_now(wf_team_size(b->team));
+        start = bench_now(wf_thread_pool_size(b->pool));
         run_caller(r, 0);
-        seconds = bench_now(wf_team_size(b->team)) - start;
+        seconds = bench_now(wf_thread_pool_size(b->pool)) - start;
     }
     return r->failed ? NAN : seconds;
 }
@@ -128,7 +128,7 @@ static wf_status prepare(bench *b, const bench_shape *s)
                 c->product.a_trans = form & 1;
                 c->product.b_trans = form & 2;
                 cut(c, chunks);
-                need = b->simd->gemm_workspace(&c->gemm, wf_team_size(b->team));
+                need = b->simd->gemm_workspace(&c->gemm, wf_thread_pool_size(b->pool));
                 workspace = need > workspace ? need : workspace;
             }
         }
@@ -242,7 +242,7 @@ static void set_threads(void *arg, int index)
 
     (void)index;
     for (int i = 0; i < b->n_blas; i++)
-        b->blas[i].set_threads(wf_team_size(b->team));
+        b->blas[i].set_threads(wf_thread_pool_size(b->pool));
 }
 
 static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape *shapes,
@@ -252,13 +252,13 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     char form[8];
 
     b->callers = s->callers;
-    b->team = s->threads > 1 ? wf_team_open(s->threads, b->error) : NULL;
-    b->crew = bench_crew_open(s->callers, b->error);
-    b->peak = bench_crew_open(s->threads * s->callers, b->error);
+    b->pool = s->threads > 1 ? wf_thread_pool_open(s->threads, b->error) : NULL;
+    b->workers = bench_workers_open(s->callers, b->error);
+    b->peak = bench_workers_open(s->threads * s->callers, b->error);
     b->ratio_log = b->rows = 0;
-    if ((s->threads > 1 && !b->team) || !b->crew || !b->peak)
+    if ((s->threads > 1 && !b->pool) || !b->workers || !b->peak)
         return b->error->code;
-    bench_crew_run(b->crew, set_threads, b);
+    bench_workers_run(b->workers, set_threads, b);
     for (int i = 0; i < n_shapes && b->error->code == WF_OK; i++) {
         forms = b->o->forms ? b->o->forms : b->o->quick ? "NN,TN" : "NN,NT,TN,TT";
         if (prepare(b, &shapes[i]) == WF_OK) {
@@ -270,9 +270,9 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     if (b->rows)
         bench_note(b->report, "%s, eight chunks of the best library: mean %.3f, least %.3f",
                    s->name, exp(b->ratio_log / b->rows), b->ratio_least);
-    wf_team_close(b->team);
-    bench_crew_close(b->crew);
-    bench_crew_close(b->peak);
+    wf_thread_pool_close(b->pool);
+    bench_workers_close(b->workers);
+    bench_workers_close(b->peak);
     return b->error->code;
 }
 
@@ -367,7 +367,7 @@ const bench_command bench_gemm = {
         "Products C = A B in fp32. The limit is the peak of multiply-adds that wait for\n"
         "nothing; the peers are OpenBLAS, oneDNN and BLIS, where they are installed. A form\n"
         "says which of A and B lies transposed. Without --threads: one thread, all cores as\n"
-        "one team, and a rank per core, each with a product of its own.\n\n"
+        "one thread pool, and a rank per core, each with a product of its own.\n\n"
         "  bench gemm                                            all shapes: half an hour\n"
         "  bench gemm --shapes 1024x768x3072,256x768x768 --forms NN,NT --threads 1\n\n"
         "With --dtype bf16, products of bf16 operands and those in fp32 take turns, and the "

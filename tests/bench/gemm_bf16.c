@@ -1,14 +1,14 @@
 /*
  * tests/bench/gemm_bf16.c - bench gemm --dtype bf16: products of bf16 operands beside the same ones in fp32, which take
  * turns, with one chunk and with eight. Limits are the peak of multiply-adds of this thread, or of the
- * team's, and the peak of a tile unit where products go there; the peer is oneDNN's matmul. GFLOP/s.
+ * thread pool's, and the peak of a tile unit where products go there; the peer is oneDNN's matmul. GFLOP/s.
  * A turn begins with a product that is not timed: after 30 ms of others' turns a tile unit is slow for half a millisecond.
  */
 #include "tests/bench/blas.h"
 #include "tests/bench/gemm.h"
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/simd_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ typedef struct bench {
     bench_report *report;
     wf_error *error;
     const wf_simd *simd;
-    wf_team *team;
-    bench_crew *peak;
+    wf_thread_pool *pool;
+    bench_workers *peak;
     bench_shape shape;
     float *a, *b, *c;
     uint16_t *half_a, *half_b;
@@ -64,13 +64,13 @@ static double run_peer(void *arg, int64_t repeat)
 static double run(void *arg, int64_t repeat)
 {
     const runner *r = arg;
-    int threads = wf_team_size(r->b->team);
+    int threads = wf_thread_pool_size(r->b->pool);
     double start;
 
-    r->b->simd->gemm(r->b->team, &r->gemm, r->b->workspace);
+    r->b->simd->gemm(r->b->pool, &r->gemm, r->b->workspace);
     start = bench_now(threads);
     for (int64_t i = 0; i < repeat; i++)
-        r->b->simd->gemm(r->b->team, &r->gemm, r->b->workspace);
+        r->b->simd->gemm(r->b->pool, &r->gemm, r->b->workspace);
     return bench_now(threads) - start;
 }
 
@@ -165,7 +165,7 @@ static int others(bench *b, const char *form, peer *onednn, bench_entrant *entra
                                           .a = b->half_a,
                                           .b = b->half_b,
                                           .c = b->c}},
-                     .threads = wf_team_size(b->team)};
+                     .threads = wf_thread_pool_size(b->pool)};
     entrants[count++] = (bench_entrant){.run = run_peer, .arg = onednn};
     return count;
 }
@@ -181,7 +181,7 @@ static void report_race(bench *b, const char *setting, const char *form, int cou
                  .entrants = e};
 
     if (bench_tiles().run) {
-        double flops = wf_team_size(b->team) * bench_tile_flops() * 1e-9;
+        double flops = wf_thread_pool_size(b->pool) * bench_tile_flops() * 1e-9;
 
         f.tile_peak = flops / e[OTHERS].seconds;
         f.tiles_loaded = flops / e[OTHERS + 1].seconds;
@@ -206,7 +206,7 @@ static wf_status race_form(bench *b, const char *setting, const char *form)
         make_product(&runners[i], b, form, i == BF16_ONE || i == BF16_EIGHT,
                      i < F32_EIGHT ? 1 : CHUNKS);
         entrants[i] = (bench_entrant){.run = run, .arg = &runners[i]};
-        bytes = b->simd->gemm_workspace(&runners[i].gemm, wf_team_size(b->team));
+        bytes = b->simd->gemm_workspace(&runners[i].gemm, wf_thread_pool_size(b->pool));
         need = bytes > need ? bytes : need;
     }
     b->workspace = bench_memory_new(need > 0 ? need : 1, b->error);
@@ -259,10 +259,10 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     const char *forms;
     char form[8];
 
-    b->team = s->threads > 1 ? wf_team_open(s->threads, b->error) : NULL;
-    b->peak = bench_crew_open(s->threads, b->error);
+    b->pool = s->threads > 1 ? wf_thread_pool_open(s->threads, b->error) : NULL;
+    b->peak = bench_workers_open(s->threads, b->error);
     b->fp32_log = b->onednn_log = b->rows = 0;
-    if ((s->threads > 1 && !b->team) || !b->peak)
+    if ((s->threads > 1 && !b->pool) || !b->peak)
         return b->error->code;
     for (int i = 0; i < n_shapes && b->error->code == WF_OK; i++) {
         forms = b->o->forms ? b->o->forms : b->o->quick ? "NN,TN" : "NN,NT,TN,TT";
@@ -279,8 +279,8 @@ static wf_status run_setting(bench *b, const bench_setting *s, const bench_shape
     if (b->rows && b->n_onednn > 0)
         bench_note(b->report, "%s, eight chunks of oneDNN's bf16: mean %.3f", s->name,
                    exp(b->onednn_log / b->rows));
-    wf_team_close(b->team);
-    bench_crew_close(b->peak);
+    wf_thread_pool_close(b->pool);
+    bench_workers_close(b->peak);
     return b->error->code;
 }
 

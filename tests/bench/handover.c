@@ -43,7 +43,7 @@ static double run(void *arg, int64_t repeat)
 
     h->repeat = repeat;
     atomic_store(&h->turn, 0);
-    return bench_crew_run(h->crew, pass, h) / 2; /* there and back */
+    return bench_workers_run(h->workers, pass, h) / 2; /* there and back */
 }
 
 bench_entrant bench_hand_over(bench_handover *h)

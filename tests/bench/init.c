@@ -13,7 +13,7 @@ typedef struct bench {
     int threads;
     wf_context *ctx;
     wf_tensor *t;
-    bench_crew *crew;
+    bench_workers *workers;
     double normal; /* bytes a second of init_normal */
     /* models */
     wf_par *par;
@@ -61,7 +61,7 @@ static double run_init(void *arg, int64_t repeat)
 static void fill_part(void *arg, int index)
 {
     const runner *r = arg;
-    int64_t n = wf_tensor_local_count(r->b->t), members = bench_crew_size(r->b->crew);
+    int64_t n = wf_tensor_local_count(r->b->t), members = bench_workers_size(r->b->workers);
     int64_t begin = n * index / members, end = n * (index + 1) / members;
     float *x = r->b->t->data;
 
@@ -76,7 +76,7 @@ static double run_memset(void *arg, int64_t repeat)
     runner *r = arg;
 
     r->repeat = repeat;
-    return bench_crew_run(r->b->crew, fill_part, r);
+    return bench_workers_run(r->b->workers, fill_part, r);
 }
 
 static const struct {
@@ -124,8 +124,8 @@ static wf_status run_inits(bench *b)
                            wf_dim_width(1 << 11)};
 
     b->ctx = bench_context(b->threads, b->error);
-    b->crew = b->ctx ? bench_crew_open(b->threads, b->error) : NULL;
-    if (b->crew) {
+    b->workers = b->ctx ? bench_workers_open(b->threads, b->error) : NULL;
+    if (b->workers) {
         wf_scope_open(b->ctx);
         b->t = wf_tensor_new(b->ctx, WF_F32, 2, dims, NULL, WF_MEMORY_PARAMETER);
         init_fill(b->t); /* so that its pages are there */
@@ -136,7 +136,7 @@ static wf_status run_inits(bench *b)
             wf_error_set(b->error, wf_context_status(b->ctx), "%s",
                          wf_context_error(b->ctx)->text);
     }
-    bench_crew_close(b->crew);
+    bench_workers_close(b->workers);
     wf_context_close(b->ctx);
     return b->error->code;
 }

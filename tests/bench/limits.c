@@ -118,9 +118,9 @@ const char *bench_fma_name(void)
     return fma_here()->name;
 }
 
-double bench_fma_flops(const bench_crew *crew)
+double bench_fma_flops(const bench_workers *workers)
 {
-    return fma_here()->flops * ROUNDS * bench_crew_size(crew);
+    return fma_here()->flops * ROUNDS * bench_workers_size(workers);
 }
 
 static void run_chains(void *arg, int index)
@@ -137,11 +137,12 @@ static void run_chains_alone(void *arg, int index)
         run_chains(arg, index);
 }
 
-static double run_on(bench_crew *crew, void (*chains)(void *arg, int index), int64_t repeat)
+static double run_on(bench_workers *workers, void (*chains)(void *arg, int index),
+                     int64_t repeat)
 {
     int64_t rounds = ROUNDS * repeat;
 
-    return bench_crew_run(crew, chains, &rounds);
+    return bench_workers_run(workers, chains, &rounds);
 }
 
 static double run_fma(void *arg, int64_t repeat)
@@ -154,14 +155,14 @@ static double run_fma_alone(void *arg, int64_t repeat)
     return run_on(arg, run_chains_alone, repeat);
 }
 
-bench_entrant bench_fma_alone(bench_crew *crew)
+bench_entrant bench_fma_alone(bench_workers *workers)
 {
-    return (bench_entrant){.run = run_fma_alone, .arg = crew};
+    return (bench_entrant){.run = run_fma_alone, .arg = workers};
 }
 
-bench_entrant bench_fma(bench_crew *crew)
+bench_entrant bench_fma(bench_workers *workers)
 {
-    return (bench_entrant){.run = run_fma, .arg = crew};
+    return (bench_entrant){.run = run_fma, .arg = workers};
 }
 
 /* Stores that do not fetch what they overwrite; bytes are a multiple of 64. */
@@ -198,7 +199,7 @@ void bench_copy_bytes(bench_store store, void *to, const void *from, size_t byte
 static void copy_part(void *arg, int index)
 {
     const bench_copy *c = arg;
-    size_t n = (size_t)bench_crew_size(c->crew), lines = c->bytes / 64;
+    size_t n = (size_t)bench_workers_size(c->workers), lines = c->bytes / 64;
     size_t begin = lines * (size_t)index / n * 64, end = lines * (size_t)(index + 1) / n * 64;
     const char *from = c->from;
     char *to = c->to;
@@ -213,7 +214,7 @@ static double run_copy(void *arg, int64_t repeat)
     bench_copy *c = arg;
 
     c->repeat = repeat;
-    return bench_crew_run(c->crew, copy_part, c);
+    return bench_workers_run(c->workers, copy_part, c);
 }
 
 bench_entrant bench_copier(bench_copy *copy)

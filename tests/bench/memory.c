@@ -183,7 +183,7 @@ static void report_row(bench_report *report, const bench *b, const char *name, d
                                            {.name = NULL}});
 }
 
-static void run_race(bench_report *report, bench *b, bench_crew *crew)
+static void run_race(bench_report *report, bench *b, bench_workers *workers)
 {
     bench_entrant entrants[BENCH_STORES + OPS];
     bench_copy copies[BENCH_STORES];
@@ -192,7 +192,7 @@ static void run_race(bench_report *report, bench *b, bench_crew *crew)
     double limit = 0, size = (double)bytes;
 
     for (int i = 0; i < BENCH_STORES; i++) {
-        copies[i] = (bench_copy){.crew = crew,
+        copies[i] = (bench_copy){.workers = workers,
                                  .from = b->y->data,
                                  .to = b->m->data,
                                  .bytes = bytes,
@@ -255,18 +255,18 @@ static wf_status run_threads(const bench_options *o, bench_report *report, int t
                              wf_error *error)
 {
     bench b = {.o = o, .ctx = bench_context(threads, error), .threads = threads};
-    bench_crew *crew = b.ctx ? bench_crew_open(threads, error) : NULL;
+    bench_workers *workers = b.ctx ? bench_workers_open(threads, error) : NULL;
 
-    if (crew) {
+    if (workers) {
         wf_scope_open(b.ctx);
         prepare(&b);
         if (wf_context_status(b.ctx) == WF_OK)
-            run_race(report, &b, crew);
+            run_race(report, &b, workers);
         wf_scope_close(b.ctx);
         if (wf_context_status(b.ctx) != WF_OK)
             wf_error_set(error, wf_context_status(b.ctx), "%s", wf_context_error(b.ctx)->text);
     }
-    bench_crew_close(crew);
+    bench_workers_close(workers);
     wf_context_close(b.ctx);
     return error->code;
 }

@@ -39,7 +39,7 @@ typedef struct bench {
     wf_error *error;
     int n;
     layout layout[LAYOUTS];
-    bench_crew
+    bench_workers
         *peak[LAYOUTS]; /* one for each layout's busy threads; layouts with as many share it */
     bench_ceiling *ceiling; /* NULL: without libraries */
 } bench;
@@ -210,7 +210,7 @@ static wf_status open_layouts(bench *b)
             b->peak[i] = shared ? b->peak[j] : NULL;
         }
         if (!shared)
-            b->peak[i] = bench_crew_open(l->busy, b->error);
+            b->peak[i] = bench_workers_open(l->busy, b->error);
         l->peak = calloc((size_t)l->ranks, sizeof *l->peak);
         l->world = b->peak[i] && l->peak
                        ? bench_world_open(l->ranks, l->options.threads, b->error)
@@ -237,7 +237,7 @@ static void close_layouts(bench *b)
         for (int j = 0; j < i; j++)
             shared |= b->peak[j] == b->peak[i];
         if (!shared)
-            bench_crew_close(b->peak[i]);
+            bench_workers_close(b->peak[i]);
     }
 }
 

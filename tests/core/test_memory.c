@@ -103,7 +103,7 @@ static void moment_of_the_peak(void)
 {
     ledger l = {.room = SIZE_MAX, .real = true};
     wf_pool *pool = open_pool(&l, 0);
-    char place[2 * WF_MEMORY_PLACE] = "block.7.mlp";
+    char place[2 * WF_MEMORY_MODULE] = "block.7.mlp";
     void *block;
 
     CU_ASSERT_STRING_EQUAL(report_of(pool).phase, "");
@@ -122,7 +122,7 @@ static void moment_of_the_peak(void)
     wf_pool_give(pool, block, 640, WF_MEMORY_GRADIENT);
     wf_pool_moment(pool, "forward", place);
     block = wf_pool_take(pool, 1280, WF_MEMORY_GRADIENT, NULL);
-    CU_ASSERT_EQUAL(strlen(report_of(pool).place), WF_MEMORY_PLACE - 1); /* cut */
+    CU_ASSERT_EQUAL(strlen(report_of(pool).place), WF_MEMORY_MODULE - 1); /* cut */
     wf_pool_give(pool, block, 1280, WF_MEMORY_GRADIENT);
     close_pool(pool, &l);
 }

@@ -160,7 +160,7 @@ static void checkpoints(void)
 static wf_status look_at_gpu(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                              int step)
 {
-    const wf_device_place *place = &wf_context_device(wf_par_context(par))->place;
+    const wf_device_location *place = &wf_context_device(wf_par_context(par))->place;
 
     (void)t, (void)model, (void)step;
     NEED(place->devices == 3 && place->ranks == rank->size);

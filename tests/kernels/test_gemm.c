@@ -1,22 +1,22 @@
 /*
  * tests/kernels/test_gemm.c - products of matrices against their definition, written as plainly
  * as it can be: a recursion over chunks, each of them a chain of fmaf. Every bit must agree,
- * for every instruction set, any size of team, any strides, and any cut in parts and chunks.
+ * for every instruction set, any size of thread pool, any strides, and any cut in parts and chunks.
  */
 #include "core/numerics/tree.h"
 #include "kernels/cpu/gemm_blocking_internal.h"
 #include "kernels/cpu/isa_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/rank_chunks.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PARTS = 600, TEAMS = 3, GUARD = 64 };
+enum { MAX_PARTS = 600, POOLS = 3, GUARD = 64 };
 
 static uint64_t state = 20240607;
-static wf_team *teams[TEAMS + 1];
+static wf_thread_pool *pools[POOLS + 1];
 
 static uint64_t next(void)
 {
@@ -107,7 +107,7 @@ static int same(const wf_gemm *g, const float *c, const float *want, const float
     return 1;
 }
 
-/* One product on every instruction set that the machine has, by teams of 1 to 3. */
+/* One product on every instruction set that the machine has, by thread pools of 1 to 3. */
 static void check(wf_gemm *g)
 {
     static const char *const names[] = {"portable", "avx2", "avx512"};
@@ -127,14 +127,14 @@ static void check(wf_gemm *g)
     for (int isa = 0; isa < 3; isa++) {
         const wf_simd *simd = wf_cpu_simd_named(names[isa], NULL);
 
-        for (int team = 1; simd && team <= TEAMS; team++) {
-            size_t bytes = simd->gemm_workspace(g, team);
+        for (int pool = 1; simd && pool <= POOLS; pool++) {
+            size_t bytes = simd->gemm_workspace(g, pool);
             unsigned char *workspace = malloc(bytes + GUARD);
 
             memset(workspace, 0xff, bytes + GUARD); /* reads as NaN */
             memcpy(c, poison, (size_t)floats * sizeof *c);
             g->c = c + GUARD;
-            simd->gemm(teams[team], g, workspace);
+            simd->gemm(pools[pool], g, workspace);
             CU_ASSERT_TRUE(same(g, c, want, poison, floats));
             for (int i = 0; i < GUARD; i++)
                 CU_ASSERT_EQUAL(workspace[bytes + (size_t)i], 0xff);
@@ -233,7 +233,7 @@ static void chunks_of_a_rank(void)
         check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts);
 }
 
-/* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
+/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to share. */
 static void many_blocks(void)
 {
     wf_gemm_part parts[3] = {{.k = 5, .chunk = true}, {.k = 40}, {.k = 9, .chunk = true}};
@@ -381,10 +381,10 @@ int main(void)
     };
     int failed;
 
-    for (int i = 1; i <= TEAMS; i++)
-        teams[i] = wf_team_open(i, NULL);
+    for (int i = 1; i <= POOLS; i++)
+        pools[i] = wf_thread_pool_open(i, NULL);
     failed = wf_test_main("gemm", tests);
-    for (int i = 1; i <= TEAMS; i++)
-        wf_team_close(teams[i]);
+    for (int i = 1; i <= POOLS; i++)
+        wf_thread_pool_close(pools[i]);
     return failed;
 }

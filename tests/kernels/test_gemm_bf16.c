@@ -1,11 +1,11 @@
 /*
  * tests/kernels/test_gemm_bf16.c - products of bf16 operands against their definition in kernels/cpu/simd_internal.h, written
- * as plainly as it can be. Every bit must agree, for every instruction set, any size of team, any
+ * as plainly as it can be. Every bit must agree, for every instruction set, any size of thread pool, any
  * strides, any cut in parts and chunks, and for numbers that underflow, overflow and cancel.
  */
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/isa_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include "tests/kernels/gemm_tiles.h"
@@ -18,9 +18,9 @@
 #include <xmmintrin.h>
 #endif
 
-enum { MAX_PARTS = 600, TEAMS = 4, GUARD = 64 };
+enum { MAX_PARTS = 600, POOLS = 4, GUARD = 64 };
 
-static wf_team *teams[TEAMS + 1];
+static wf_thread_pool *pools[POOLS + 1];
 
 /* The same bits, or two NaNs. */
 static bool agree(const wf_gemm *g, const void *c, const float *want, int64_t at, int64_t i)
@@ -61,14 +61,14 @@ static void check_on(const wf_simd *simd, wf_gemm *g, const float *want, const v
     size_t size = g->c_bf16 ? sizeof(uint16_t) : sizeof(float);
     char *c = malloc((size_t)count * size);
 
-    for (int team = 1; team <= TEAMS; team += more) {
-        size_t bytes = simd->gemm_workspace(g, team);
+    for (int pool = 1; pool <= POOLS; pool += more) {
+        size_t bytes = simd->gemm_workspace(g, pool);
         unsigned char *workspace = malloc(bytes + GUARD);
 
         memset(workspace, 0xff, bytes + GUARD); /* reads as NaN */
         memcpy(c, poison, (size_t)count * size);
         g->c = c + GUARD * size;
-        simd->gemm(teams[team], g, workspace);
+        simd->gemm(pools[pool], g, workspace);
         CU_ASSERT_TRUE(same(g, c, want, poison, count));
         for (int i = 0; i < GUARD; i++)
             CU_ASSERT_EQUAL(workspace[bytes + (size_t)i], 0xff);
@@ -77,7 +77,7 @@ static void check_on(const wf_simd *simd, wf_gemm *g, const float *want, const v
     free(c);
 }
 
-/* One product on every instruction set that the machine has, by teams of 1 to 4. */
+/* One product on every instruction set that the machine has, by thread pools of 1 to 4. */
 static void check(wf_gemm *g)
 {
     static const char *const names[] = {"portable", "avx2", "avx512", "amx"};
@@ -101,7 +101,7 @@ static void check(wf_gemm *g)
         if (simd)
             check_on(simd, g, want, poison, count, 1);
     }
-    check_on(gemm_tiles_emulated(), g, want, poison, count, TEAMS - 1);
+    check_on(gemm_tiles_emulated(), g, want, poison, count, POOLS - 1);
     free(want);
     free(poison);
 }
@@ -225,7 +225,7 @@ static void chunks_of_a_rank(void)
         check_parts(17 + i % 3 * 9, 33 + i, parts, n_parts, (bf16_numbers)(i % BF16_NUMBERS));
 }
 
-/* Large enough for several blocks of rows, and of columns, and for members of a team to share. */
+/* Large enough for several blocks of rows, and of columns, and for members of a thread pool to share. */
 static void many_blocks(void)
 {
     wf_gemm_part parts[3] = {{.k = 5, .chunk = true}, {.k = 40}, {.k = 9, .chunk = true}};
@@ -265,10 +265,10 @@ static void denormal_nodes(void)
 typedef struct modes_job {
     const wf_simd *simd;
     const wf_gemm *g;
-    _Atomic int seen[TEAMS], changed;
+    _Atomic int seen[POOLS], changed;
 } modes_job;
 
-/* A product of its own by a member of a team. */
+/* A product of its own by a member of a thread pool. */
 static void run_alone(void *arg, int64_t begin, int64_t end, int worker)
 {
     enum { SUMMARY = 0x3f }; /* what has happened so far */
@@ -302,8 +302,8 @@ static void modes_stay(void)
             unsigned before = _mm_getcsr();
 
             _mm_setcsr(before | modes * 0x8040);
-            for (int tries = 0; tries < 1000 && !job.seen[TEAMS - 1]; tries++)
-                wf_team_run(teams[TEAMS], 400, 1, run_alone, &job);
+            for (int tries = 0; tries < 1000 && !job.seen[POOLS - 1]; tries++)
+                wf_thread_pool_run(pools[POOLS], 400, 1, run_alone, &job);
             CU_ASSERT_EQUAL(job.changed, 0);
             _mm_setcsr(before);
         }
@@ -331,10 +331,10 @@ int main(void)
     };
     int failed;
 
-    for (int i = 1; i <= TEAMS; i++)
-        teams[i] = wf_team_open(i, NULL);
+    for (int i = 1; i <= POOLS; i++)
+        pools[i] = wf_thread_pool_open(i, NULL);
     failed = wf_test_main("gemm_bf16", tests);
-    for (int i = 1; i <= TEAMS; i++)
-        wf_team_close(teams[i]);
+    for (int i = 1; i <= POOLS; i++)
+        wf_thread_pool_close(pools[i]);
     return failed;
 }

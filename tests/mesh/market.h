@@ -43,18 +43,18 @@ static inline wf_status share(void *world, void *data, size_t bytes, wf_error *e
     return WF_OK;
 }
 
-static inline wf_status no_cause(void *world, int *culprit, wf_error *error)
+static inline wf_status no_cause(void *world, int *failed_rank, wf_error *error)
 {
     (void)world;
-    (void)culprit;
+    (void)failed_rank;
     (void)error;
     return WF_OK;
 }
 
-static inline void no_failure(void *world, int culprit, const wf_error *cause, bool lost)
+static inline void no_failure(void *world, int failed_rank, const wf_error *cause, bool lost)
 {
     (void)world;
-    (void)culprit;
+    (void)failed_rank;
     (void)cause;
     (void)lost;
 }

@@ -1,6 +1,6 @@
 /*
  * tests/mesh/test_connections_outlive.c - what becomes of a process's connections when it is killed: those of the failure
- * detector stay open for as long as the verdict takes, and no others.
+ * detector stay open for as long as the failure cause takes, and no others.
  */
 #include "tests/mesh/market.h"
 #include <sys/wait.h>

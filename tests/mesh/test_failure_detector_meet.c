@@ -8,7 +8,7 @@
 typedef struct host_of_one {
     pthread_t thread;
     bool decided;
-    wf_verdict verdict;
+    wf_failure failure;
     int peer; /* the other's end of the connection */
     bool crashes,
         sent; /* it reports as a crash does; that has been sent when wf_detector_crash_told returns */
@@ -17,7 +17,7 @@ typedef struct host_of_one {
 /* Whether a message of this kind comes before the connection ends. */
 static bool hears(int fd, wf_detector_kind kind)
 {
-    char data[sizeof(wf_verdict) + sizeof(detector_rank)];
+    char data[sizeof(wf_failure) + sizeof(detector_rank)];
     detector_head h = {0};
 
     while (recv(fd, &h, sizeof h, MSG_WAITALL) == sizeof h && h.bytes <= sizeof data)
@@ -47,7 +47,7 @@ static void *report_a_loss(void *arg)
 
     if (wf_detector_open(&o, &w, &error) != WF_OK)
         return NULL;
-    h->decided = wf_detector_verdict(w, 5000, &h->verdict);
+    h->decided = wf_detector_failure(w, 5000, &h->failure);
     if (h->crashes) {
         double start = wf_test_clock(CLOCK_MONOTONIC);
 
@@ -83,13 +83,13 @@ static void lose_process_1(host_of_one *head)
     shutdown(head->peer, SHUT_WR);
 }
 
-/* A process that was given up may go on: it hears the verdict, and that it has been reported. */
+/* A process that was given up may go on: it hears the failure cause, and that it has been reported. */
 static void who_was_lost_hears_of_the_report(void)
 {
     host_of_one head = {.decided = false};
 
     lose_process_1(&head);
-    CU_ASSERT(hears(head.peer, DETECTOR_VERDICT));
+    CU_ASSERT(hears(head.peer, DETECTOR_FAILURE));
     CU_ASSERT(hears(head.peer, DETECTOR_REPORTED));
     pthread_join(head.thread, NULL);
     close(head.peer);

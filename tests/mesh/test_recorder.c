@@ -111,7 +111,7 @@ static wf_status exchange(wf_rank *rank, void *arg)
 
     (void)arg;
     GOOD(wf_comm_split(rank->world, "all", all, RANKS, &group, &rank->error));
-    wf_comm_place(rank->world, 5, NULL);
+    wf_comm_position(rank->world, 5, NULL);
     wf_comm_action(rank->world, "SEND_F123.456789012345", 2, 7);
     for (int i = 0; i < 2 && rank->index < 2; i++) {
         wf_comm_buffer buffer = {.in = &x, .out = &x, .count = 1};
@@ -283,7 +283,7 @@ static wf_status unobserved(wf_rank *rank, void *arg)
     (void)arg;
     rank->world->observer = NULL;
     GOOD(wf_comm_split(rank->world, "all", all, RANKS, &group, &rank->error));
-    wf_comm_place(group, 3, "nowhere");
+    wf_comm_position(group, 3, "nowhere");
     wf_comm_at_files(group, true);
     GOOD(wf_barrier(group, &rank->error));
     wf_comm_close(group);

@@ -233,12 +233,12 @@ static wf_status pay(wf_rank *rank, wf_mesh *mesh, const cost *c)
 
     wf_scope_open(mesh->ctx);
     for (int axis = 0; axis < 2; axis++)
-        wf_comm_ledger_reset(wf_mesh_comm(mesh, axis));
+        wf_comm_counters_reset(wf_mesh_comm(mesh, axis));
     y = wf_redistribute(make_tensor(mesh->ctx, WF_F32, 0, 2, dims, c->from), c->to);
     GOOD(check_tensor(rank, y, 0, c->from, c->to));
     for (int axis = 0; axis < 2; axis++)
         for (int kind = 0; kind < WF_COLLECTIVE_KINDS; kind++) {
-            const wf_ledger *ledger = wf_comm_ledger(wf_mesh_comm(mesh, axis));
+            const wf_comm_counters *counters = wf_comm_counters_of(wf_mesh_comm(mesh, axis));
             int64_t calls = 0, bytes = 0;
 
             for (int i = 0; i < c->n_paid; i++)
@@ -246,13 +246,13 @@ static wf_status pay(wf_rank *rank, wf_mesh *mesh, const cost *c)
                     calls++;
                     bytes += c->paid[i].bytes;
                 }
-            if (ledger->of[kind].calls != calls || ledger->of[kind].bytes != bytes)
+            if (counters->of[kind].calls != calls || counters->of[kind].bytes != bytes)
                 return wf_error_set(&rank->error, WF_EINTERNAL,
                                     "%s: %" PRId64 " %s over %s of %" PRId64
                                     " bytes, not %" PRId64 " of %" PRId64,
-                                    c->what, ledger->of[kind].calls,
+                                    c->what, counters->of[kind].calls,
                                     wf_collective_name((wf_collective_kind)kind),
-                                    wf_mesh_axis_name(mesh, axis), ledger->of[kind].bytes,
+                                    wf_mesh_axis_name(mesh, axis), counters->of[kind].bytes,
                                     calls, bytes);
         }
     wf_scope_close(mesh->ctx);

@@ -22,17 +22,17 @@ static wf_tensor *product(wf_mesh *mesh, const wf_layout *layout)
     return wf_linear(matrix(mesh, 1, ROWS, layout), matrix(mesh, 2, COLUMNS, layout));
 }
 
-/* The collectives over the axis since its ledger was reset: calls, and bytes received. */
+/* The collectives over the axis since its counters was reset: calls, and bytes received. */
 static wf_status paid(wf_rank *rank, wf_mesh *mesh, wf_collective_kind kind, int64_t bytes)
 {
-    const wf_ledger *ledger = wf_comm_ledger(wf_mesh_comm(mesh, 0));
-    bool right = ledger->of[kind].calls == (bytes > 0) && ledger->of[kind].bytes == bytes;
+    const wf_comm_counters *counters = wf_comm_counters_of(wf_mesh_comm(mesh, 0));
+    bool right = counters->of[kind].calls == (bytes > 0) && counters->of[kind].bytes == bytes;
 
     if (right)
         return WF_OK;
     return wf_error_set(
         &rank->error, WF_EINTERNAL, "%" PRId64 " %s of %" PRId64 " bytes, not of %" PRId64,
-        ledger->of[kind].calls, wf_collective_name(kind), ledger->of[kind].bytes, bytes);
+        counters->of[kind].calls, wf_collective_name(kind), counters->of[kind].bytes, bytes);
 }
 
 static wf_status rounded(wf_rank *rank, wf_mesh *mesh, void *arg)
@@ -48,14 +48,14 @@ static wf_status rounded(wf_rank *rank, wf_mesh *mesh, void *arg)
     whole = product(mesh, NULL);
     partial = product(mesh, terms);
     NEED(whole && partial && whole->dtype == WF_BF16 && partial->dtype == WF_F32);
-    wf_comm_ledger_reset(wf_mesh_comm(mesh, 0));
+    wf_comm_counters_reset(wf_mesh_comm(mesh, 0));
     y = wf_redistribute(partial, NULL);
     NEED(y && y->dtype == WF_BF16 && y->layout == NULL);
     GOOD(paid(rank, mesh, WF_REDUCE_SCATTER, exact ? others * 4 : 0));
     GOOD(paid(rank, mesh, WF_ALL_GATHER, exact ? others * 2 : 0));
     GOOD(paid(rank, mesh, WF_ALL_REDUCE, exact ? 0 : 2 * others * 4));
     NEED(!exact || memcmp(y->data, whole->data, ROWS * COLUMNS * sizeof(uint16_t)) == 0);
-    wf_comm_ledger_reset(wf_mesh_comm(mesh, 0));
+    wf_comm_counters_reset(wf_mesh_comm(mesh, 0));
     y = wf_redistribute(partial, columns);
     NEED(y && y->dtype == WF_BF16 && y->layout == columns);
     GOOD(paid(rank, mesh, WF_REDUCE_SCATTER, others * 4));
@@ -64,7 +64,7 @@ static wf_status rounded(wf_rank *rank, wf_mesh *mesh, void *arg)
     NEED(!exact || memcmp(y->data, whole->data, ROWS * COLUMNS * sizeof(uint16_t)) == 0);
     wf_context_storage(mesh->ctx, WF_F32); /* nothing is rounded, nothing taken apart */
     partial = product(mesh, terms);
-    wf_comm_ledger_reset(wf_mesh_comm(mesh, 0));
+    wf_comm_counters_reset(wf_mesh_comm(mesh, 0));
     y = wf_redistribute(partial, NULL);
     NEED(y && y->dtype == WF_F32);
     GOOD(paid(rank, mesh, WF_ALL_REDUCE, 2 * others * 4));

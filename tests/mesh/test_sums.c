@@ -255,7 +255,7 @@ static wf_status told_once(wf_rank *rank, wf_mesh *mesh, void *arg)
         NEED(strncmp(wf_context_inexact(mesh->ctx),
                      "not layout-exact: linear1 in block.3.mlp sums dim 1 of f32 [3,24]",
                      65) == 0);
-    wf_context_tell_inexact(mesh->ctx, "not layout-exact: %d", 7);
+    wf_context_report_inexact(mesh->ctx, "not layout-exact: %d", 7);
     NEED(!strstr(wf_context_inexact(mesh->ctx), "7") == wf_context_exact(mesh->ctx));
     return WF_OK;
 }

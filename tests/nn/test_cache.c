@@ -112,15 +112,15 @@ static wf_status go_on(model_rank *r, wf_nn_cache *cache, int64_t batch, int64_t
 {
     wf_rank *rank = r->rank;
     static const int64_t slots[SEQUENCES] = {2, 0, 3};
-    wf_nn_cache_place place[SEQUENCES];
+    wf_nn_cache_position place[SEQUENCES];
     size_t row = VOCABULARY * (size_t)tokens;
     bool same = true;
     float *got;
     wf_tensor *y;
 
     for (int64_t b = 0; b < batch; b++)
-        place[b] = (wf_nn_cache_place){slots[pieces[b].sequence], pieces[b].first,
-                                       r->model->config.rope_scaling.kind == WF_ROPE_LONG};
+        place[b] = (wf_nn_cache_position){slots[pieces[b].sequence], pieces[b].first,
+                                          r->model->config.rope_scaling.kind == WF_ROPE_LONG};
     GOOD(wf_nn_cache_at(cache, batch, tokens, place));
     wf_scope_open(r->ctx);
     wf_nn_cache_switch(r->ctx, cache);
@@ -291,10 +291,11 @@ static wf_status no_place(model_rank *r, void *arg)
 
     (void)arg;
     NEED(cache);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = SLOTS}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_position){.slot = SLOTS}) == WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "slot 4: the cache has 4 slots"));
     wf_context_clear(r->ctx);
-    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.first = TOKENS - 1}) == WF_EINVAL);
+    NEED(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_position){.first = TOKENS - 1}) ==
+         WF_EINVAL);
     NEED(strstr(wf_context_error(r->ctx)->text, "room for 140 tokens"));
     wf_context_clear(r->ctx);
     NEED(!wf_nn_cache_open(r->ctx, 0, 5));
@@ -314,7 +315,7 @@ static wf_status not_causal(model_rank *r, void *arg)
 
     (void)arg;
     NEED(m && cache && x);
-    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_place){.slot = 0}));
+    GOOD(wf_nn_cache_at(cache, 1, 2, &(wf_nn_cache_position){.slot = 0}));
     wf_nn_cache_switch(r->ctx, cache);
     NEED(!wf_nn_call(m, x));
     NEED(wf_context_status(r->ctx) == WF_EUNSUPPORTED);

@@ -86,7 +86,7 @@ static wf_dataset *make(const set *s)
                             .data_count = s->sources,
                             .seq_len = SEQ,
                             .global_batch = BATCH,
-                            .vocabulary = {.size = INT32_MAX, .told = true},
+                            .vocabulary = {.size = INT32_MAX, .given = true},
                             .seed = 17};
 
     for (int i = 0; i < s->sources; i++) {

@@ -85,10 +85,10 @@ static inline bool same_traffic(int rank, const wf_par_report *p, const wf_par_r
         for (int k = 0; k < WF_COLLECTIVE_KINDS; k++) {
             const char *kind = wf_collective_name((wf_collective_kind)k);
 
-            alike &= same(kind, rank, (double)p->traffic[i].ledger.of[k].calls,
-                          (double)r->traffic[i].ledger.of[k].calls);
-            alike &= same(kind, rank, (double)p->traffic[i].ledger.of[k].bytes,
-                          (double)r->traffic[i].ledger.of[k].bytes);
+            alike &= same(kind, rank, (double)p->traffic[i].counters.of[k].calls,
+                          (double)r->traffic[i].counters.of[k].calls);
+            alike &= same(kind, rank, (double)p->traffic[i].counters.of[k].bytes,
+                          (double)r->traffic[i].counters.of[k].bytes);
         }
     }
     return alike;

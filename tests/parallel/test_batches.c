@@ -249,13 +249,13 @@ static wf_status loss_beside(part *p, wf_par_trainer *trainer, wf_tensor *t, int
     for (int64_t i = 0; i < wf_tensor_local_count(t); i++)
         if (whole_index(t, i) == e)
             mine = i;
-    GOOD(wf_par_rest(p->par, p->model));
+    GOOD(wf_par_reshard_all(p->par, p->model));
     if (mine >= 0) {
         before = ((float *)t->data)[mine];
         ((float *)t->data)[mine] = before + by;
     }
     GOOD(wf_par_evaluate(trainer, 1, &data, NULL, loss));
-    GOOD(wf_par_rest(p->par, p->model));
+    GOOD(wf_par_reshard_all(p->par, p->model));
     if (mine >= 0)
         ((float *)t->data)[mine] = before;
     return WF_OK;

@@ -25,8 +25,8 @@ static wf_status measure(part *p, wf_par_saver *saver)
 {
     wf_rank *rank = p->rank;
     work *w = p->arg;
-    wf_ledger before = *wf_comm_ledger(rank->world);
-    const wf_ledger *after = wf_comm_ledger(rank->world);
+    wf_comm_counters before = *wf_comm_counters_of(rank->world);
+    const wf_comm_counters *after = wf_comm_counters_of(rank->world);
     char *text;
     size_t n;
 

@@ -52,14 +52,14 @@ static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
 
     model->loss->chunk = c->chunks;
     for (int g = 0; g < 5; g++) {
-        const wf_ledger *ledger = wf_comm_ledger(group[g]);
-        wf_ledger *sum = &c->n.of[rank->index][g < OTHERS ? g : OTHERS];
+        const wf_comm_counters *counters = wf_comm_counters_of(group[g]);
+        wf_comm_counters *sum = &c->n.of[rank->index][g < OTHERS ? g : OTHERS];
 
         if (step == 0)
-            wf_comm_ledger_reset(group[g]);
+            wf_comm_counters_reset(group[g]);
         for (int k = 0; step == 1 && k < WF_COLLECTIVE_KINDS; k++) {
-            sum->of[k].calls += ledger->of[k].calls;
-            sum->of[k].bytes += ledger->of[k].bytes;
+            sum->of[k].calls += counters->of[k].calls;
+            sum->of[k].bytes += counters->of[k].bytes;
         }
     }
     return WF_OK;

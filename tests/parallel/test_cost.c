@@ -60,7 +60,7 @@ static void products_are(const wf_sim_layout *layout, double forward, double inp
     CU_ASSERT_DOUBLE_EQUAL(stage.forward.of[WF_SIM_PRODUCTS], forward / 500, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(stage.inputs.of[WF_SIM_PRODUCTS], inputs / 500, 1e-12);
     CU_ASSERT_DOUBLE_EQUAL(stage.weights.of[WF_SIM_PRODUCTS], weights / 500, 1e-12);
-    if (layout->again == WF_SIM_KEEP_ALL) {
+    if (layout->recompute == WF_SIM_KEEP_ALL) {
         double scores =
             2 * 4.0 * 4 * 4 / (double)layout->tp; /* two blocks, tokens, seq, features */
 
@@ -89,9 +89,9 @@ static void stages(void)
     l.tp = 2;
     products_are(&l, blocks / 2, (blocks + head) / 2, blocks / 2);
     l.tp = 1;
-    l.again = WF_SIM_AGAIN_BLOCK;
+    l.recompute = WF_SIM_RECOMPUTE_BLOCK;
     products_are(&l, blocks, 2 * blocks + head, blocks);
-    l.again = WF_SIM_AGAIN_ATTENTION;
+    l.recompute = WF_SIM_RECOMPUTE_ATTENTION;
     products_are(&l, blocks, blocks + head + attention, blocks);
 }
 

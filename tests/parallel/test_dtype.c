@@ -109,7 +109,7 @@ static int64_t moved(const wf_par_report *r, wf_collective_kind kind)
 {
     for (int i = 0; i < r->n_traffic; i++)
         if (strcmp(r->traffic[i].axis, "tp") == 0)
-            return r->traffic[i].ledger.of[kind].bytes;
+            return r->traffic[i].counters.of[kind].bytes;
     return 0;
 }
 

@@ -131,7 +131,7 @@ static void check_bytes(const char *strategy, const char *frozen, wf_dtype dtype
         const wf_par_report *r = &planned.of[rank];
 
         CU_ASSERT_EQUAL(r->frozen.share + r->trained.share, r->share);
-        CU_ASSERT(r->memory.now[WF_MEMORY_FROZEN] >= r->frozen.rest);
+        CU_ASSERT(r->memory.now[WF_MEMORY_FROZEN] >= r->frozen.stored);
         CU_ASSERT_EQUAL(r->memory.now[WF_MEMORY_FROZEN], r->memory.most[WF_MEMORY_FROZEN]);
         CU_ASSERT(r->memory.most[WF_MEMORY_OPTIMIZER] <= 13 * (size_t)r->trained.share);
         elements = (double)r->frozen.share;

@@ -56,7 +56,7 @@ static wf_status again(part *p, wf_par_trainer *trainer)
         wf_status status;
 
         memcpy(list, h->list[r], (size_t)h->n[r] * sizeof *list);
-        status = wf_par_trainer_parts_again(trainer, list, h->n[r]);
+        status = wf_par_trainer_digest_parts(trainer, list, h->n[r]);
         for (int64_t i = 0; i < h->n[r] && p->rank->index == 0; i++) {
             bool turned = h->flipped && r == h->rank && list[i].kind == h->kind &&
                           strcmp(list[i].path, h->flipped) == 0;
@@ -127,7 +127,7 @@ static wf_status wrong(part *p, wf_par_trainer *trainer)
     int64_t n;
 
     CU_ASSERT_EQUAL(wf_par_trainer_parts(NULL, &list, &n), WF_EINVAL);
-    CU_ASSERT_EQUAL(wf_par_trainer_parts_again(NULL, &unknown, 1), WF_EINVAL);
+    CU_ASSERT_EQUAL(wf_par_trainer_digest_parts(NULL, &unknown, 1), WF_EINVAL);
     CU_ASSERT_EQUAL(wf_par_trainer_flip_bit(NULL, "embed.table", 0, 0, 0), WF_EINVAL);
     switch (*(const int *)p->arg) {
     case 0:
@@ -139,7 +139,7 @@ static wf_status wrong(part *p, wf_par_trainer *trainer)
     case 3:
         return wf_par_trainer_flip_bit(trainer, "embed.table", 0, 0, 32);
     default:
-        return wf_par_trainer_parts_again(trainer, &unknown, 1);
+        return wf_par_trainer_digest_parts(trainer, &unknown, 1);
     }
 }
 

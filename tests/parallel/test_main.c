@@ -174,7 +174,7 @@ static wf_status crash_in_op(wf_par *par, void *arg)
     wf_tensor *x = wf_tensor_new(ctx, WF_F32, 1, dims, NULL, WF_MEMORY_ACTIVATION);
 
     (void)arg;
-    wf_comm_place(wf_mesh_world(wf_par_mesh(par)), 3, NULL);
+    wf_comm_position(wf_mesh_world(wf_par_mesh(par)), 3, NULL);
     wf_context_enter(ctx, "block.1.mlp");
     wf_context_phase(ctx, "forward");
     wf_apply(&boom, NULL, 0, 1, x);

@@ -122,8 +122,8 @@ static count counted(const wf_par_report *r, const char *axis, wf_collective_kin
 {
     for (int i = 0; i < r->n_traffic; i++)
         if (strcmp(r->traffic[i].axis, axis) == 0)
-            return (count){r->traffic[i].ledger.of[kind].calls,
-                           r->traffic[i].ledger.of[kind].bytes};
+            return (count){r->traffic[i].counters.of[kind].calls,
+                           r->traffic[i].counters.of[kind].bytes};
     return (count){0, 0};
 }
 

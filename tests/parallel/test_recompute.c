@@ -113,15 +113,15 @@ static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
     wf_mesh *mesh = wf_par_mesh(par);
     wf_comm *shard = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "shard"));
     wf_comm *tp = wf_mesh_comm(mesh, wf_mesh_axis(mesh, "tp"));
-    const wf_ledger *s = wf_comm_ledger(shard), *p = wf_comm_ledger(tp);
+    const wf_comm_counters *s = wf_comm_counters_of(shard), *p = wf_comm_counters_of(tp);
     cost *c = t->arg;
     wf_memory_report m;
 
     (void)model;
     wf_pool_report(wf_context_pool(wf_par_context(par)), &m);
     if (step == 1) {
-        wf_comm_ledger_reset(shard);
-        wf_comm_ledger_reset(tp);
+        wf_comm_counters_reset(shard);
+        wf_comm_counters_reset(tp);
     }
     if (step == 2)
         c[rank->index] = (cost){m.most[WF_MEMORY_ACTIVATION], s->of[WF_ALL_GATHER].calls,

@@ -35,9 +35,9 @@ static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *
         wf_comm *comm = wf_mesh_comm(mesh, wf_mesh_axis(mesh, axis_names[a]));
 
         if (step == 0)
-            wf_comm_ledger_reset(comm);
+            wf_comm_counters_reset(comm);
         else
-            n->of[rank->index][a] = *wf_comm_ledger(comm);
+            n->of[rank->index][a] = *wf_comm_counters_of(comm);
     }
     return WF_OK;
 }

@@ -87,7 +87,7 @@ static void stages(void)
     wf_sim_layout l = layout_of(1, 1, 1, 1, 1);
     wf_sim_stage one[1], three[3];
     wf_sim_costs costs;
-    double all, again;
+    double all, recompute;
 
     wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
     wf_sim_stages(&machine, &gpt2, &l, cut, 3, three, &costs);
@@ -97,14 +97,14 @@ static void stages(void)
         CU_ASSERT_DOUBLE_EQUAL(work(one, 1, (wf_sim_term)t), work(three, 3, (wf_sim_term)t),
                                1e-12);
     CU_ASSERT_EQUAL(work(three + 1, 1, WF_SIM_PRODUCTS), 0); /* it has no step */
-    again = one[0].forward.of[WF_SIM_PRODUCTS];
+    recompute = one[0].forward.of[WF_SIM_PRODUCTS];
     all = work(one, 1, WF_SIM_PRODUCTS);
-    l.again = WF_SIM_AGAIN_BLOCK;
+    l.recompute = WF_SIM_RECOMPUTE_BLOCK;
     wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
-    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), all + again, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), all + recompute, 1e-12);
     l.tp = 2;
     wf_sim_stages(&machine, &gpt2, &l, whole, 1, one, &costs);
-    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), (all + again) / 2, 1e-12);
+    CU_ASSERT_DOUBLE_EQUAL(work(one, 1, WF_SIM_PRODUCTS), (all + recompute) / 2, 1e-12);
     CU_ASSERT(work(one, 1, WF_SIM_TENSOR) > 0);
 }
 
@@ -119,10 +119,10 @@ static void attention_again(void)
 
     for (int sp = 0; sp < 2; sp++) {
         l.sequence_parallel = sp;
-        l.again = WF_SIM_KEEP_ALL;
+        l.recompute = WF_SIM_KEEP_ALL;
         wf_sim_stages(&machine, &gpt2, &l, whole, 1, &stage, &costs);
         more[sp] = -work(&stage, 1, WF_SIM_TENSOR);
-        l.again = WF_SIM_AGAIN_ATTENTION;
+        l.recompute = WF_SIM_RECOMPUTE_ATTENTION;
         wf_sim_stages(&machine, &gpt2, &l, whole, 1, &stage, &costs);
         more[sp] += work(&stage, 1, WF_SIM_TENSOR);
     }

@@ -287,7 +287,7 @@ static wf_status outside_of_a_unit(part *p)
                    "parameter block.0.mlp.up.weight is used outside of the module");
 }
 
-/* On a tape, what a forward pass has kept is given back by wf_par_rest, or by backward. */
+/* On a tape, what a forward pass has kept is given back by wf_par_reshard_all, or by backward. */
 static wf_status loop_of_ones_own(part *p)
 {
     wf_rank *rank = p->rank;
@@ -310,7 +310,7 @@ static wf_status loop_of_ones_own(part *p)
     memset(seed->data, 0, (size_t)wf_tensor_local_count(seed) * sizeof(float));
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == gathered_bytes(p, 0));
-    GOOD(wf_par_rest(p->par, p->model));
+    GOOD(wf_par_reshard_all(p->par, p->model));
     wf_pool_report(wf_context_pool(p->ctx), &memory);
     NEED(memory.now[WF_MEMORY_GATHERED] == 0);
     GOOD(wf_backward(loss, seed, true)); /* gathers again what it needs */

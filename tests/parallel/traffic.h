@@ -17,7 +17,7 @@ typedef struct traffic {
 
 /* What was counted on every rank, over every group that it is in. */
 typedef struct counted {
-    wf_ledger of[MAX_RANKS][MAX_GROUPS];
+    wf_comm_counters of[MAX_RANKS][MAX_GROUPS];
 } counted;
 
 static inline int64_t expected_calls(const traffic *expected, int kind, int rank, int ranks)

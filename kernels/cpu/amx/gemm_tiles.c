@@ -133,7 +133,7 @@ INLINE void add_first_block(const int high, const char *a, const char *b, const 
     }
 }
 
-static void turn_tiles(int high, const float *from, float *to)
+static void transpose_tiles(int high, const float *from, float *to)
 {
     TURN(0, 0);
     TURN(1, RIGHT);
@@ -158,7 +158,7 @@ static void settle(void *arg)
     state *s = arg;
 
     if (s->high > 0)
-        turn_tiles(s->high, NULL, s->to);
+        transpose_tiles(s->high, NULL, s->to);
     s->high = 0;
     go_on_beside(s, HIGH);
 }
@@ -246,7 +246,7 @@ INLINE void add_run(const int high, state *s, chores *x, way *w, const run_plan 
         blocks--;
     } else if (run->begins) {
         settle(s);
-        turn_tiles(high, from, NULL);
+        transpose_tiles(high, from, NULL);
     }
     add_blocks(high, s, x, w, blocks, run->rows);
     if (run->ends)
@@ -336,12 +336,12 @@ static size_t workspace_bytes(const wf_gemm *g, int threads)
     return WF_ISA_NAME(wf_gemm_workspace_of)(&tiles, g, threads);
 }
 
-static void multiply(struct wf_team *team, const wf_gemm *g, void *workspace)
+static void multiply(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace)
 {
     if (g->bf16 && !WF_ISA_NAME(wf_gemm_is_few)(g))
-        WF_ISA_NAME(wf_gemm_run)(&tiles, team, g, workspace);
+        WF_ISA_NAME(wf_gemm_run)(&tiles, pool, g, workspace);
     else
-        WF_ISA_NAME(wf_gemm)(team, g, workspace);
+        WF_ISA_NAME(wf_gemm)(pool, g, workspace);
 }
 
 const wf_simd WF_ISA_NAME(wf_simd_tiles) = {

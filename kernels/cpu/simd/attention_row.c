@@ -69,8 +69,8 @@ static row_state begin_row(const wf_attention_head *head, int64_t heads, void *w
 
 /* The features [d, d + 16) of `count` <= 16 keys from `key` on, those of a key in one lane of
    all vectors */
-ALWAYS_INLINE void turn_keys(const wf_attention_head *head, const bool bf16, int64_t key,
-                             int64_t count, int64_t d, v16 x[GRAIN])
+ALWAYS_INLINE void transpose_keys(const wf_attention_head *head, const bool bf16, int64_t key,
+                                  int64_t count, int64_t d, v16 x[GRAIN])
 {
     int64_t stride = head->k_stride, at = key * stride + d, features = head->dim - d;
 
@@ -107,7 +107,7 @@ ALWAYS_INLINE void score_keys(const row_state *f, const bool bf16, int64_t key, 
         const float *q = f->q + first * f->width + d;
         v16 x[GRAIN];
 
-        turn_keys(head, bf16, key, count, d, x);
+        transpose_keys(head, bf16, key, count, d, x);
         if (!bf16) {
             add_features(f, q, n, x, 0, 1, features, sum);
             continue;

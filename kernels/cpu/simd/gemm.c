@@ -1,10 +1,10 @@
 /*
- * kernels/cpu/simd/gemm.c - products of matrices by a team (GEMM). Blocks of C come one after
- * the other. For each KC block of a block of C the team runs a macro-kernel: it packs the rows
- * of A (level 2 cache), then shares the columns, NR micro-panels of B of GEMM_NR columns each,
- * whose rows are cut in a few tasks. Every member has a range of tasks, takes them from the
- * front, and packs its next micro-panel while it computes (double buffering). A member that is
- * done takes tasks from the back of others' ranges (work stealing).
+ * kernels/cpu/simd/gemm.c - products of matrices by a thread pool (GEMM). Blocks of C come one
+ * after the other. For each KC block of a block of C the thread pool runs a macro-kernel: it
+ * packs the rows of A (level 2 cache), then shares the columns, NR micro-panels of B of GEMM_NR
+ * columns each, whose rows are cut in a few tasks. Every member has a range of tasks, takes
+ * them from the front, and packs its next micro-panel while it computes (double buffering). A
+ * member that is done takes tasks from the back of others' ranges (work stealing).
  *
  * What the blocking says is better read in place gets no panel, but for tiles at the edges,
  * which a panel fills up with zeros.
@@ -12,7 +12,7 @@
 #include "kernels/cpu/simd/gemm_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include <stdatomic.h>
 #include <string.h>
 
@@ -60,7 +60,7 @@ typedef struct member {
 
 /* Scratch, in bytes; each part begins at a cache line. */
 typedef struct scratch {
-    size_t a, spill; /* the team's: packed rows of a KC block; spilled partial sums */
+    size_t a, spill; /* the thread pool's: packed rows of a KC block; spilled partial sums */
     size_t member, b, edge, state; /* a member's: its struct; two panels; a tile; its kind's */
     size_t panel;                  /* from one panel of b to the next */
 } scratch;
@@ -213,7 +213,7 @@ static void pack_rows(void *arg, int64_t begin, int64_t end, int worker)
     WF_ISA_NAME(wf_gemm_pack_a)(&x->product, x->now, begin, end);
 }
 
-static void run_macrokernel(job *x, struct wf_team *team)
+static void run_macrokernel(job *x, struct wf_thread_pool *pool)
 {
     int64_t panels =
         gemm_tiles(x->now->rows - x->now->first_packed, x->product.kind->limits.mr);
@@ -224,8 +224,8 @@ static void run_macrokernel(job *x, struct wf_team *team)
 
         atomic_store_explicit(&member_of(x, i)->left, first << 32 | end, memory_order_relaxed);
     }
-    wf_team_run(team, panels, gemm_tiles(panels, x->members), pack_rows, x);
-    wf_team_run(team, x->members, 1, run_ranges, x);
+    wf_thread_pool_run(pool, panels, gemm_tiles(panels, x->members), pack_rows, x);
+    wf_thread_pool_run(pool, x->members, 1, run_ranges, x);
 }
 
 /* `next` is the macro-kernel after `now`: the next KC block of its block of C, or the first one
@@ -305,8 +305,8 @@ static void add_nothing(const wf_gemm *g)
     }
 }
 
-void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
-                              void *workspace)
+void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_thread_pool *pool,
+                              const wf_gemm *g, void *workspace)
 {
     char *line = (char *)(((uintptr_t)workspace + LINE - 1) / LINE * LINE);
     job x;
@@ -317,7 +317,7 @@ void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const
         add_nothing(g);
         return;
     }
-    measure(&x, kind, g, wf_team_size(team));
+    measure(&x, kind, g, wf_thread_pool_size(pool));
     x.now = x.next = NULL;
     x.block = x.before = 0;
     x.macrokernel[0].a = x.macrokernel[1].a = line;
@@ -328,7 +328,7 @@ void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const
     for (follow(&x); x.next;) {
         x.now = x.next;
         follow(&x);
-        run_macrokernel(&x, x.members > 1 ? team : NULL);
+        run_macrokernel(&x, x.members > 1 ? pool : NULL);
         x.before += micropanels(&x, x.now);
     }
 }
@@ -345,10 +345,10 @@ size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads)
                : WF_ISA_NAME(wf_gemm_workspace_of)(kind_of(g), g, threads);
 }
 
-void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace)
+void WF_ISA_NAME(wf_gemm)(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace)
 {
     if (WF_ISA_NAME(wf_gemm_is_few)(g))
-        WF_ISA_NAME(wf_gemm_few)(team, g, 1);
+        WF_ISA_NAME(wf_gemm_small_m)(pool, g, 1);
     else
-        WF_ISA_NAME(wf_gemm_run)(kind_of(g), team, g, workspace);
+        WF_ISA_NAME(wf_gemm_run)(kind_of(g), pool, g, workspace);
 }

@@ -101,8 +101,8 @@ extern const gemm_kind WF_ISA_NAME(wf_gemm_f32), WF_ISA_NAME(wf_gemm_bf16);
 
 /* simd->gemm and its workspace of that kind. */
 size_t WF_ISA_NAME(wf_gemm_workspace_of)(const gemm_kind *kind, const wf_gemm *g, int threads);
-void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_team *team, const wf_gemm *g,
-                              void *workspace);
+void WF_ISA_NAME(wf_gemm_run)(const gemm_kind *kind, struct wf_thread_pool *pool,
+                              const wf_gemm *g, void *workspace);
 
 /* The functions in the tables of kinds. */
 void WF_ISA_NAME(wf_gemm_pack_rows)(void *panel, int height, const wf_gemm_operand *x,
@@ -171,15 +171,15 @@ void WF_ISA_NAME(wf_gemm_put_edge)(const wf_gemm *g, const float *edge, int64_t 
                                    int64_t c_col);
 
 /* Products of bf16 operands with few rows, which pack nothing and need no workspace: up to
-   WF_SKINNY_MEMBERS, whose m, A and parts' lengths are those of the first. */
+   WF_GEMV_MEMBERS, whose m, A and parts' lengths are those of the first. */
 bool WF_ISA_NAME(wf_gemm_is_few)(const wf_gemm *g);
-void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int members);
+void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g, int members);
 
 /* Groups of columns of several products, as one job: those of product i are first[i] to first[i
    + 1]. */
 typedef struct gemm_groups {
     int members;
-    int64_t first[WF_SKINNY_MEMBERS + 1];
+    int64_t first[WF_GEMV_MEMBERS + 1];
 } gemm_groups;
 
 /* Whose group it is; the next one's may be another's. */

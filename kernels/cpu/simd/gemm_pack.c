@@ -45,7 +45,8 @@ INLINE __m512 four_rows(const float *from, int64_t across, int i, const int last
 }
 
 /* to[p * width + i] = from[i * across + p] for p < 4 and i < rows, 9 .. 16 of them */
-INLINE void turn_rows(float *to, int width, const float *from, int64_t across, const int rows)
+INLINE void transpose_rows(float *to, int width, const float *from, int64_t across,
+                           const int rows)
 {
     __m512 r0 = four_rows(from, across, 0, rows - 1), r1 = four_rows(from, across, 1, rows - 1);
     __m512 r2 = four_rows(from, across, 2, rows - 1), r3 = four_rows(from, across, 3, rows - 1);
@@ -85,8 +86,8 @@ INLINE void pack(float *panel, const int width, const float *x, int64_t across, 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
             if (width > 12) {
                 for (int i = 0; i < width; i += V16)
-                    turn_rows(to + i, width, x + i * across + p, across,
-                              width < V16 ? width : V16);
+                    transpose_rows(to + i, width, x + i * across + p, across,
+                                   width < V16 ? width : V16);
                 continue;
             }
 #endif

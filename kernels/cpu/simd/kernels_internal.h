@@ -10,8 +10,8 @@
 #include "kernels/cpu/isa_level_internal.h"
 
 size_t WF_ISA_NAME(wf_gemm_workspace)(const wf_gemm *g, int threads);
-void WF_ISA_NAME(wf_gemm)(struct wf_team *team, const wf_gemm *g, void *workspace);
-void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members);
+void WF_ISA_NAME(wf_gemm)(struct wf_thread_pool *pool, const wf_gemm *g, void *workspace);
+void WF_ISA_NAME(wf_gemv_run)(struct wf_thread_pool *pool, const wf_gemv *s, int members);
 void WF_ISA_NAME(wf_add)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_sub)(const float *a, const float *b, float *y, int64_t n);
 void WF_ISA_NAME(wf_mul)(const float *a, const float *b, float *y, int64_t n);

@@ -18,10 +18,10 @@ static wf_status check(const mpi_comm *c, const char *op, uint64_t call, wf_erro
         return wf_mpi_host.error_set(error, WF_EMISMATCH, "%s", c->mismatch.text);
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    text = wf_mpi_host.error_behind_rank(&w->cause, w->culprit, &colon);
+    text = wf_mpi_host.error_behind_rank(&w->cause, w->failed_rank, &colon);
     return wf_mpi_host.error_set(
         error, WF_ELOST, "rank %d failed%s%.1200s; rank %d was in %s over %s (call %llu)",
-        w->culprit, colon, text, c->ranks[c->base.rank], op, c->base.name,
+        w->failed_rank, colon, text, c->ranks[c->base.rank], op, c->base.name,
         (unsigned long long)call + 1);
 }
 

@@ -79,14 +79,14 @@ void wf_mpi_tell_finished(mpi_world *w, int rank)
     w->notices = n;
 }
 
-void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause)
+void wf_mpi_abort(mpi_world *w, int failed_rank, const wf_error *cause)
 {
     if (atomic_load(&w->aborted))
         return;
-    w->culprit = culprit;
+    w->failed_rank = failed_rank;
     w->cause = *cause;
     atomic_store(&w->aborted, true);
-    wf_mpi_host.threads_abort(w->threads, culprit, cause); /* wakes the ranks here */
+    wf_mpi_host.threads_abort(w->threads, failed_rank, cause); /* wakes the ranks here */
 }
 
 static void keep(mpi_world *w, const head *h, size_t bytes)

@@ -34,7 +34,7 @@ static void finalise(void)
 }
 
 /* More ranks than cores are usual. On one host processes wait for each other before MPI ends
-   (wf_muster_leave); where some are killed while others wait in there, OpenMPI's mpirun, told
+   (wf_registry_leave); where some are killed while others wait in there, OpenMPI's mpirun, told
    to end the rest, may never end itself. */
 static void set_defaults(void)
 {
@@ -209,17 +209,17 @@ static void settle(void *opaque)
     }
 }
 
-static wf_status cause(void *opaque, int *culprit, wf_error *error)
+static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
 {
     mpi_world *w = opaque;
     const char *colon, *text;
 
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    *culprit = w->culprit;
-    text = wf_mpi_host.error_behind_rank(&w->cause, w->culprit, &colon);
-    return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon,
-                                 text);
+    *failed_rank = w->failed_rank;
+    text = wf_mpi_host.error_behind_rank(&w->cause, w->failed_rank, &colon);
+    return wf_mpi_host.error_set(error, w->cause.code, "rank %d%s%.1400s", w->failed_rank,
+                                 colon, text);
 }
 
 /* False: a process is lost, and who holds the lock is in MPI, which waits for it: the ranks
@@ -237,7 +237,7 @@ static bool lock_for_abort(mpi_world *w, bool lost)
     return pthread_mutex_timedlock(&w->lock, &until) == 0;
 }
 
-static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
+static void fail(void *opaque, int failed_rank, const wf_error *why, bool lost)
 {
     mpi_world *w = opaque;
 
@@ -247,7 +247,7 @@ static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
     }
     if (!*why->text || !lock_for_abort(w, lost))
         return;
-    wf_mpi_abort(w, culprit, why);
+    wf_mpi_abort(w, failed_rank, why);
     pthread_mutex_unlock(&w->lock);
 }
 

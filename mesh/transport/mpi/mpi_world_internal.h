@@ -84,7 +84,7 @@ typedef struct mpi_world {
     int n_finished;
     /* until then with what is abandoned, in milliseconds; 0: nothing is */
     int64_t patient_until;
-    int culprit; /* set before `aborted` */
+    int failed_rank; /* set before `aborted` */
     wf_error cause;
     _Atomic bool aborted;
     _Atomic bool lost; /* a process is: MPI might wait for it, and is not called any more */
@@ -177,7 +177,7 @@ void wf_mpi_progress(mpi_world *w);
 /* The world has failed, here or elsewhere: all ranks here shall return. The first cause stays;
    the host's failure detector brings it to the other processes
    (mesh/health/failure_detector_internal.h). */
-void wf_mpi_abort(mpi_world *w, int culprit, const wf_error *cause);
+void wf_mpi_abort(mpi_world *w, int failed_rank, const wf_error *cause);
 
 void wf_mpi_tell_finished(mpi_world *w, int rank);
 

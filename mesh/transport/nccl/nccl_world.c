@@ -210,7 +210,7 @@ static wf_status place(void *opaque, const wf_local_ranks *ranks, wf_error *erro
 
 /* Returns the cause of a failure; without a control transport, each process reports its own
    rank, and torchrun ends the others. */
-static wf_status cause(void *opaque, int *culprit, wf_error *error)
+static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
 {
     nccl_world *w = opaque;
     nccl_rank *r = w->rank;
@@ -218,24 +218,24 @@ static wf_status cause(void *opaque, int *culprit, wf_error *error)
     bool stopped;
 
     if (w->below)
-        return w->below->cause(w->below_world, culprit, error);
+        return w->below->cause(w->below_world, failed_rank, error);
     pthread_mutex_lock(&r->lock);
     stopped = r->stopped; /* `why` stays from then on */
     pthread_mutex_unlock(&r->lock);
     if (!stopped)
         return WF_OK;
-    *culprit = r->index;
+    *failed_rank = r->index;
     text = wf_nccl_host.error_behind_rank(&r->why, r->index, &colon);
     return wf_nccl_host.error_set(error, r->why.code, "rank %d%s%.1400s", r->index, colon,
                                   text);
 }
 
-static void fail(void *opaque, int culprit, const wf_error *why, bool lost)
+static void fail(void *opaque, int failed_rank, const wf_error *why, bool lost)
 {
     nccl_world *w = opaque;
 
     if (w->below)
-        w->below->fail(w->below_world, culprit, why, lost);
+        w->below->fail(w->below_world, failed_rank, why, lost);
     if (!*why->text)
         return;
     for (int i = 0; i < w->local_size; i++) {

@@ -108,16 +108,16 @@ static void close_world(void *w)
     wf_threads_world_free(w);
 }
 
-static wf_status cause(void *opaque, int *culprit, wf_error *error)
+static wf_status cause(void *opaque, int *failed_rank, wf_error *error)
 {
     const world *w = opaque;
     const char *colon, *text;
 
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    *culprit = w->culprit;
-    text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
-    return wf_error_set(error, w->cause.code, "rank %d%s%.1400s", w->culprit, colon, text);
+    *failed_rank = w->failed_rank;
+    text = wf_error_behind_rank(&w->cause, w->failed_rank, &colon);
+    return wf_error_set(error, w->cause.code, "rank %d%s%.1400s", w->failed_rank, colon, text);
 }
 
 static wf_status join(world *w, const group *parent, uint64_t ordinal, const char *name,
@@ -189,11 +189,11 @@ static void finish(wf_comm *comm)
     wf_threads_finish(wf_threads_of(comm)->group->world, wf_threads_of(comm)->world_rank);
 }
 
-static void fail(void *w, int culprit, const wf_error *why, bool lost)
+static void fail(void *w, int failed_rank, const wf_error *why, bool lost)
 {
     (void)lost; /* a rank here that does not return touches no other's memory */
     if (*why->text)
-        wf_threads_abort(w, culprit, why);
+        wf_threads_abort(w, failed_rank, why);
 }
 
 static void abort_world(wf_comm *comm, const wf_error *why)

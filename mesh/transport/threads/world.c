@@ -97,7 +97,7 @@ void wf_threads_abort(world *w, int rank, const wf_error *cause)
 {
     pthread_mutex_lock(&w->lock);
     if (!atomic_load(&w->aborted)) {
-        w->culprit = rank;
+        w->failed_rank = rank;
         w->cause = *cause;
         atomic_store(&w->aborted, true);
     }
@@ -141,10 +141,10 @@ wf_status wf_threads_check(const threads_comm *c, const char *op, uint64_t call,
         return wf_error_set(error, c->group->mismatch.code, "%s", c->group->mismatch.text);
     if (!atomic_load(&w->aborted))
         return WF_OK;
-    text = wf_error_behind_rank(&w->cause, w->culprit, &colon);
+    text = wf_error_behind_rank(&w->cause, w->failed_rank, &colon);
     return wf_error_set(error, WF_ELOST,
                         "rank %d failed%s%.1200s; rank %d was in %s over %s (call %llu)",
-                        w->culprit, colon, text, c->world_rank, op, c->group->name,
+                        w->failed_rank, colon, text, c->world_rank, op, c->group->name,
                         (unsigned long long)call + 1);
 }
 

@@ -133,7 +133,7 @@ typedef struct world {
     group *groups; /* newest first; freed with the world */
     _Atomic int waiting, finished;
     _Atomic bool aborted;
-    int culprit; /* set before `aborted` */
+    int failed_rank; /* set before `aborted` */
     wf_error cause;
     rank_state rank[];
 } world;

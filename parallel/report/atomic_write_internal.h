@@ -1,6 +1,6 @@
-/* parallel/report/whole_write_internal.h - rows and records of logs, which are in a file whole or not at all. */
-#ifndef WF_PARALLEL_REPORT_WHOLE_WRITE_INTERNAL_H
-#define WF_PARALLEL_REPORT_WHOLE_WRITE_INTERNAL_H
+/* parallel/report/atomic_write_internal.h - rows and records of logs, which are in a file whole or not at all. */
+#ifndef WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
+#define WF_PARALLEL_REPORT_ATOMIC_WRITE_INTERNAL_H
 
 #include "core/status.h"
 #include <stddef.h>

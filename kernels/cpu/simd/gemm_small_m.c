@@ -1,14 +1,14 @@
 /*
- * kernels/cpu/simd/gemm_few.c - products of bf16 operands with few rows, of decoding above all:
- * B is read once, where it lies, at the speed of memory. Some columns at a time go through all
- * parts: by lines (gemm_few_lines.c), or a block of their terms is packed on the stack, and its
- * rows of A beside it.
+ * kernels/cpu/simd/gemm_small_m.c - products of bf16 operands with few rows, of decoding above
+ * all: B is read once, where it lies, at the speed of memory. Some columns at a time go through
+ * all parts: by lines (gemm_small_m_lines.c), or a block of their terms is packed on the stack,
+ * and its rows of A beside it.
  */
 #include "core/numerics/tree.h"
-#include "kernels/cpu/simd/gemm_few_internal.h"
+#include "kernels/cpu/simd/gemm_small_m_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
 #include "kernels/cpu/task_size_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 
 enum { MOST_CHUNKS = 64 }; /* their open nodes are WF_GEMM_LOCAL at most */
 
@@ -70,7 +70,7 @@ INLINE void pack(float *to, const wf_gemm_operand *b, int64_t cols, int64_t term
     for (int v = 0; v < GEMM_NR; v += V16) {
         v16 word[V16];
 
-        turn_line(word, wf_gemm_from(*b, v, 0).at, b->across * b->size);
+        transpose_line(word, wf_gemm_from(*b, v, 0).at, b->across * b->size);
         UNROLL
         for (int q = 0; q < GEMM_PAIRS; q++) {
             v16_store(to + q * GEMM_NR + v, gemm_even(v16u_of(word[q])));
@@ -159,7 +159,7 @@ static void tile_8(const few *x, int64_t row, int64_t col)
 
 /* Products that are one job. */
 typedef struct job {
-    few x[WF_SKINNY_MEMBERS];
+    few x[WF_GEMV_MEMBERS];
     gemm_groups groups;
 } job;
 
@@ -183,7 +183,7 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 
         if (x->lined && col + GEMM_NR <= x->g->n) {
             for (int v = 0; v < GEMM_NR; v += V16)
-                WF_ISA_NAME(wf_gemm_few_lines)(x, col + v);
+                WF_ISA_NAME(wf_gemm_small_m_lines)(x, col + v);
             continue;
         }
         for (int64_t row = 0, step; row < x->g->m; row += step) {
@@ -193,13 +193,13 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
     }
 }
 
-void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int members)
+void WF_ISA_NAME(wf_gemm_small_m)(struct wf_thread_pool *pool, const wf_gemm *g, int members)
 {
     enum {
         TASK = 1 << 16, /* elements of B */
         TASKS = 4       /* each worker has so many: within one, what comes next is prefetched */
     };
-    int64_t workers = team ? wf_team_size(team) : 1, k = 0, columns = 0, groups, grain;
+    int64_t workers = pool ? wf_thread_pool_size(pool) : 1, k = 0, columns = 0, groups, grain;
     _Alignas(LINE) float row[MOST_LINED];
     job j = {.groups = {.members = members}};
     bool any = false;
@@ -207,7 +207,7 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int member
     for (int64_t i = 0; i < g->n_parts; i++)
         k += g->parts[i].k;
     for (int i = 0; i < members; i++) {
-        bool lined = WF_ISA_NAME(wf_gemm_few_by_lines)(&g[i], k);
+        bool lined = WF_ISA_NAME(wf_gemm_small_m_by_lines)(&g[i], k);
 
         any |= lined;
         j.x[i] = (few){&g[i], chunks_of(&g[i]), lined ? row : NULL};
@@ -215,15 +215,15 @@ void WF_ISA_NAME(wf_gemm_few)(struct wf_team *team, const wf_gemm *g, int member
         columns += g[i].n;
     }
     if (any)
-        WF_ISA_NAME(wf_gemm_few_line_up)(g, row);
+        WF_ISA_NAME(wf_gemm_small_m_line_up)(g, row);
     groups = j.groups.first[members];
     grain = k > 0 ? TASK / (GEMM_NR * k) : groups;
     grain = grain < groups / (TASKS * workers) ? groups / (TASKS * workers) : grain;
     grain = grain > 0 ? grain : 1;
     if (columns * k < alone)
-        team = NULL;
+        pool = NULL;
     if (g->n_parts > 0)
-        wf_team_streams(team, g->parts[0].b,
-                        (const uint16_t *)g->parts[0].b + grain * GEMM_NR * k);
-    wf_team_run(team, groups, grain, run, &j);
+        wf_thread_pool_streams(pool, g->parts[0].b,
+                               (const uint16_t *)g->parts[0].b + grain * GEMM_NR * k);
+    wf_thread_pool_run(pool, groups, grain, run, &j);
 }

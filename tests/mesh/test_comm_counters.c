@@ -1,11 +1,11 @@
 /*
- * tests/mesh/test_comm_ledger.c - what collectives count: every byte once, where it arrives,
+ * tests/mesh/test_comm_counters.c - what collectives count: every byte once, where it arrives,
  * and the same on both paths and on the fake transport.
  */
 #include "tests/mesh/ranks.h"
 
 typedef struct counted {
-    wf_ledger of[4];
+    wf_comm_counters of[4];
     const wf_transport *transport;
 } counted;
 
@@ -27,7 +27,7 @@ static wf_status traffic(wf_rank *rank, void *arg)
     if (n->transport)
         c->transport = n->transport;
     GOOD(wf_barrier(c, &rank->error));
-    wf_comm_ledger_reset(c);
+    wf_comm_counters_reset(c);
     GOOD(wf_all_reduce(c, WF_REDUCE_SUM, in[r], out[r], 1003, &rank->error));
     GOOD(wf_all_reduce(c, WF_REDUCE_SUM, in[r], out[r], 1, &rank->error));
     GOOD(wf_reduce_scatter(c, WF_REDUCE_MAX, in[r], out[r], cuts, &rank->error));
@@ -38,7 +38,7 @@ static wf_status traffic(wf_rank *rank, void *arg)
         GOOD(wf_send(c, 4, 3, in[r], 5, &rank->error));
     if (r == 3)
         GOOD(wf_recv(c, 4, 0, in[r], 5, &rank->error));
-    n->of[r] = *wf_comm_ledger(c);
+    n->of[r] = *wf_comm_counters_of(c);
     return WF_OK;
 }
 
@@ -52,7 +52,7 @@ static int64_t sum_over_ranks(const counted *n, wf_collective_kind kind)
 }
 
 /* Every byte is counted once, where it arrives; the path and the fake transport count alike. */
-static void ledger(void)
+static void counters(void)
 {
     counted real = {.transport = NULL}, packed = {.transport = staged_threads()}, fake = {0};
 
@@ -80,9 +80,9 @@ static void ledger(void)
 int main(void)
 {
     static const wf_test tests[] = {
-        {"ledger", ledger},
+        {"counters", counters},
         {NULL, NULL},
     };
 
-    return wf_test_main("comm_ledger", tests);
+    return wf_test_main("comm_counters", tests);
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """
-finetuning_ways.py BUILD TEXT - all of a model, LoRA and QLoRA on one task, beside each other: validation losses and memory.
+finetuning_methods.py BUILD TEXT - all of a model, LoRA and QLoRA on one task, beside each other: validation losses and memory.
 
 The model is a Llama of 0.9 million parameters that learns the bytes of TEXT (English prose; scripts/corpus.sh makes some) for 600
 steps here. The task is another text: questions of sums, and a pirate's answers, of which a tenth is held out. Every way has the rate
@@ -25,7 +25,7 @@ RATES = ("1e-3", "3e-3", "1e-2")
 def run(folder, program, flags):
     done = subprocess.run([APPS / program, *flags.split()], capture_output=True, text=True, cwd=folder, check=False)
     if done.returncode:
-        sys.exit(f"finetuning_ways.py: {program} {flags}: {done.stderr}")
+        sys.exit(f"finetuning_methods.py: {program} {flags}: {done.stderr}")
     return done.stdout
 
 

@@ -1,12 +1,12 @@
 /*
- * kernels/cpu/simd/gemm_few_internal.h - what the two files of a product of bf16 operands with
- * few rows share.
+ * kernels/cpu/simd/gemm_small_m_internal.h - what the two files of a product of bf16 operands
+ * with few rows share.
  */
-#ifndef WF_KERNELS_CPU_SIMD_GEMM_FEW_INTERNAL_H
-#define WF_KERNELS_CPU_SIMD_GEMM_FEW_INTERNAL_H
+#ifndef WF_KERNELS_CPU_SIMD_GEMM_SMALL_M_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_GEMM_SMALL_M_INTERNAL_H
 
 #include "kernels/cpu/simd/gemm_bf16_block_internal.h"
-#include "kernels/cpu/simd/gemm_skinny_internal.h"
+#include "kernels/cpu/simd/gemv_internal.h"
 #include <string.h>
 
 enum {
@@ -62,13 +62,13 @@ INLINE void merge(float *sum, const float *older, int64_t floats)
 
 /* Returns true where a product of k terms in all is computed by lines: B's terms are
    neighbours, in whole blocks. */
-bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k);
+bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k);
 
 /* Blocks of terms, in each of them a row of A behind the other, at the end copies of the last
    one: `lined` of few. */
-void WF_ISA_NAME(wf_gemm_few_line_up)(const wf_gemm *g, float *to);
+void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to);
 
 /* All rows of columns col .. col + 15. */
-void WF_ISA_NAME(wf_gemm_few_lines)(const few *x, int64_t col);
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col);
 
 #endif

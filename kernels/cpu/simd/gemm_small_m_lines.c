@@ -1,14 +1,14 @@
 /*
- * kernels/cpu/simd/gemm_few_lines.c - products of bf16 operands with few rows whose columns of
- * B are cache lines: sixteen of them are turned in registers and multiplied there, by all rows,
- * so that B passes no other memory. AVX-512 alone has the registers.
+ * kernels/cpu/simd/gemm_small_m_lines.c - products of bf16 operands with few rows whose columns
+ * of B are cache lines: sixteen of them are turned in registers and multiplied there, by all
+ * rows, so that B passes no other memory. AVX-512 alone has the registers.
  */
 #include "core/numerics/tree.h"
-#include "kernels/cpu/simd/gemm_few_internal.h"
+#include "kernels/cpu/simd/gemm_small_m_internal.h"
 #include "kernels/cpu/task_size_internal.h"
 
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
-bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k)
+bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k)
 {
     for (int64_t i = 0; i < g->n_parts; i++)
         if (g->parts[i].b_k != 1 || g->parts[i].k % WF_GEMM_TERMS)
@@ -16,7 +16,7 @@ bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k)
     return k * rows_of_tile(g->m) <= MOST_LINED;
 }
 
-void WF_ISA_NAME(wf_gemm_few_line_up)(const wf_gemm *g, float *to)
+void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to)
 {
     for (int64_t i = 0; i < g->n_parts; i++) {
         const wf_gemm_part *part = &g->parts[i];
@@ -39,7 +39,7 @@ INLINE void add_line(const int rows, v16 *sum, const float *a, const char *b, in
     const int some = rows < ROWS_BESIDE ? rows : ROWS_BESIDE;
     v16 word[V16];
 
-    turn_line_ahead(word, b, column, ahead);
+    transpose_line_ahead(word, b, column, ahead);
     UNROLL
     for (int r = 0; r < rows; r += some, a += some * WF_GEMM_TERMS) {
         v16 even[ROWS_BESIDE], odd[ROWS_BESIDE];
@@ -117,7 +117,7 @@ INLINE void tile(const int rows, const few *x, int64_t col)
      g->c_bf16 ? (void *)((uint16_t *)g->c + col) : (void *)((float *)g->c + col), g->c_row, 1);
 }
 
-void WF_ISA_NAME(wf_gemm_few_lines)(const few *x, int64_t col)
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col)
 {
     switch (rows_of_tile(x->g->m)) {
     case 1:
@@ -134,18 +134,18 @@ void WF_ISA_NAME(wf_gemm_few_lines)(const few *x, int64_t col)
     }
 }
 #else
-bool WF_ISA_NAME(wf_gemm_few_by_lines)(const wf_gemm *g, int64_t k)
+bool WF_ISA_NAME(wf_gemm_small_m_by_lines)(const wf_gemm *g, int64_t k)
 {
     (void)g, (void)k;
     return false;
 }
 
-void WF_ISA_NAME(wf_gemm_few_line_up)(const wf_gemm *g, float *to)
+void WF_ISA_NAME(wf_gemm_small_m_line_up)(const wf_gemm *g, float *to)
 {
     (void)g, (void)to;
 }
 
-void WF_ISA_NAME(wf_gemm_few_lines)(const few *x, int64_t col)
+void WF_ISA_NAME(wf_gemm_small_m_lines)(const few *x, int64_t col)
 {
     (void)x, (void)col;
 }

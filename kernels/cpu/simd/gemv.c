@@ -1,5 +1,5 @@
 /*
- * kernels/cpu/simd/gemm_skinny.c - small-M products (GEMV for one row): a few rows times a
+ * kernels/cpu/simd/gemv.c - small-M products (GEMV for one row): a few rows times a
  * matrix of weights, which is read once, as it is stored, at the speed of memory: decoding of a
  * token.
  *
@@ -10,9 +10,9 @@
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
 #include "kernels/cpu/simd/gemm_internal.h"
-#include "kernels/cpu/simd/gemm_skinny_internal.h"
+#include "kernels/cpu/simd/gemv_internal.h"
 #include "kernels/cpu/simd/kernels_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "kernels/cpu/vec_internal.h"
 #include <string.h>
 
@@ -150,7 +150,7 @@ INLINE int64_t add_few_lines(const int rows, v16 acc[], const float *x[], int64_
     v16 w[V16];
 
     for (; p + V16 <= end; p += V16, r->ahead += V16 * LINE) {
-        turn_line_ahead(w, r->weights + p * (int64_t)sizeof(float), r->row, r->ahead);
+        transpose_line_ahead(w, r->weights + p * (int64_t)sizeof(float), r->row, r->ahead);
         UNROLL
         for (int q = 0; q < V16; q++) {
             add(rows, acc, x, p + q, w[q]);
@@ -194,7 +194,7 @@ INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], 
     p = add_lines(rows, bf16, acc, x, p, end, r);
     if (p < end && p + line <= r->k) {
         prefetch(r);
-        turn_line(r->word, r->weights + p * size, r->row);
+        transpose_line(r->word, r->weights + p * size, r->row);
         r->end = p + line;
         p = add_held(rows, bf16, acc, x, p, end, r);
     }
@@ -206,7 +206,7 @@ INLINE void chain(const int rows, const bool bf16, v16 acc[], const float *x[], 
 
 /* Sixteen columns of some rows: the trees of their chunks. Columns before `from` are another
    tile's; `ahead`: the weights that the worker goes on with, or NULL. */
-INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t row, int64_t col,
+INLINE void tile(const int rows, const bool bf16, const wf_gemv *s, int64_t row, int64_t col,
                  int64_t from, const char *ahead)
 {
     const int64_t bytes = s->k * (int64_t)(bf16 ? sizeof(uint16_t) : sizeof(float));
@@ -252,12 +252,12 @@ INLINE void tile(const int rows, const bool bf16, const wf_skinny *s, int64_t ro
 /* One function for each number of rows and each type, in which loops over rows are straight
    lines. */
 #define TILE(rows)                                                                             \
-    static void f32_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,         \
+    static void f32_##rows(const wf_gemv *s, int64_t row, int64_t col, int64_t from,           \
                            const char *ahead)                                                  \
     {                                                                                          \
         tile(rows, false, s, row, col, from, ahead);                                           \
     }                                                                                          \
-    static void bf16_##rows(const wf_skinny *s, int64_t row, int64_t col, int64_t from,        \
+    static void bf16_##rows(const wf_gemv *s, int64_t row, int64_t col, int64_t from,          \
                             const char *ahead)                                                 \
     {                                                                                          \
         tile(rows, true, s, row, col, from, ahead);                                            \
@@ -273,24 +273,24 @@ TILE(8)
 
 /* Products that are one job. */
 typedef struct job {
-    const wf_skinny *s;
+    const wf_gemv *s;
     gemm_groups groups;
 } job;
 
-static int64_t bytes_of(const wf_skinny *s)
+static int64_t bytes_of(const wf_gemv *s)
 {
     return s->k * (int64_t)(s->bf16 ? sizeof(uint16_t) : sizeof(float));
 }
 
 /* The first column of a group's sixteen: those of the last group are the last ones. */
-static int64_t column_of(const wf_skinny *s, int64_t group)
+static int64_t column_of(const wf_gemv *s, int64_t group)
 {
     return group * V16 + V16 <= s->n ? group * V16 : s->n - V16;
 }
 
 static void run(void *arg, int64_t begin, int64_t end, int worker)
 {
-    static void (*const tiles[2][4])(const wf_skinny *s, int64_t row, int64_t col, int64_t from,
+    static void (*const tiles[2][4])(const wf_gemv *s, int64_t row, int64_t col, int64_t from,
                                      const char *ahead) = {
 #if WF_ISA_LEVEL == WF_ISA_LEVEL_avx512
         {f32_1, f32_2, f32_4, f32_8},
@@ -308,7 +308,7 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
     (void)worker;
     for (int64_t at = begin; at < end; at++) {
         int member = gemm_member(&j->groups, at), next = gemm_member(&j->groups, at + 1);
-        const wf_skinny *s = &j->s[member], *n = &j->s[next];
+        const wf_gemv *s = &j->s[member], *n = &j->s[next];
         int64_t group = at - j->groups.first[member], then = at + 1 - j->groups.first[next];
         const char *ahead =
             at + 1 < end ? (const char *)n->w + column_of(n, then) * bytes_of(n) : NULL;
@@ -324,10 +324,10 @@ static void run(void *arg, int64_t begin, int64_t end, int worker)
 }
 
 /* Both operands are bf16. */
-static void run_bf16(struct wf_team *team, const wf_skinny *s, int members)
+static void run_bf16(struct wf_thread_pool *pool, const wf_gemv *s, int members)
 {
-    wf_gemm_part parts[WF_SKINNY_MEMBERS][WF_MAX_CHUNKS];
-    wf_gemm g[WF_SKINNY_MEMBERS];
+    wf_gemm_part parts[WF_GEMV_MEMBERS][WF_MAX_CHUNKS];
+    wf_gemm g[WF_GEMV_MEMBERS];
 
     for (int i = 0; i < members; i++, s++) {
         g[i] = (wf_gemm){.m = s->m,
@@ -348,22 +348,22 @@ static void run_bf16(struct wf_team *team, const wf_skinny *s, int members)
                                          .k = s->at[l + 1] - s->at[l],
                                          .chunk = true};
     }
-    WF_ISA_NAME(wf_gemm_few)(team, g, members);
+    WF_ISA_NAME(wf_gemm_small_m)(pool, g, members);
 }
 
-void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int members)
+void WF_ISA_NAME(wf_gemv_run)(struct wf_thread_pool *pool, const wf_gemv *s, int members)
 {
     enum {
         TASK_BYTES = 1 << 17,
         TASKS = 4 /* each worker has so many: within one, what comes next is prefetched */
     };
-    int64_t group = V16 * bytes_of(s), workers = team ? wf_team_size(team) : 1, groups,
+    int64_t group = V16 * bytes_of(s), workers = pool ? wf_thread_pool_size(pool) : 1, groups,
             bytes = 0;
     int64_t grain = group < TASK_BYTES ? TASK_BYTES / (group > 0 ? group : 1) : 1;
     job j = {s, {.members = members}};
 
     if (s->x_bf16) {
-        run_bf16(team, s, members);
+        run_bf16(pool, s, members);
         return;
     }
     for (int i = 0; i < members; i++) {
@@ -374,7 +374,7 @@ void WF_ISA_NAME(wf_gemm_skinny)(struct wf_team *team, const wf_skinny *s, int m
     if (grain < groups / (TASKS * workers))
         grain = groups / (TASKS * workers);
     if (bytes < alone)
-        team = NULL;
-    wf_team_streams(team, s->w, (const char *)s->w + grain * group);
-    wf_team_run(team, groups, grain, run, &j);
+        pool = NULL;
+    wf_thread_pool_streams(pool, s->w, (const char *)s->w + grain * group);
+    wf_thread_pool_run(pool, groups, grain, run, &j);
 }

@@ -1,16 +1,16 @@
-/* mesh/health/muster_parts_internal.h - what the muster's names and its looks share. Not
-   installed. */
-#ifndef WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
-#define WF_MESH_HEALTH_MUSTER_PARTS_INTERNAL_H
+/* mesh/health/process_registry_parts_internal.h - what the process registry's names and its
+   looks share. Not installed. */
+#ifndef WF_MESH_HEALTH_PROCESS_REGISTRY_PARTS_INTERNAL_H
+#define WF_MESH_HEALTH_PROCESS_REGISTRY_PARTS_INTERNAL_H
 
-#include "mesh/health/muster_internal.h"
+#include "mesh/health/process_registry_internal.h"
 #include "mesh/health/private_names_internal.h"
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/types.h>
 
 /* This process among those of its host. */
-typedef struct wf_muster_state {
+typedef struct wf_registry_state {
     bool joins;  /* a world of several processes, which has limits for its start and its end; */
     bool named;  /* its processes have names; */
     bool active; /* this one can be reached, too */
@@ -38,37 +38,37 @@ typedef struct wf_muster_state {
     int64_t begun, stopped, gone; /* since when, in milliseconds; 0: it is not */
     int64_t limit, end_limit;     /* in milliseconds */
     void (*exit_now)(wf_status status);
-} wf_muster_state;
+} wf_registry_state;
 
-extern wf_muster_state wf_muster;
+extern wf_registry_state wf_registry;
 
-/* ---- muster.c ---- */
+/* ---- process_registry.c ---- */
 
 /* A connection to a process of this host, by its number there; -1: it has not come, or is
    gone. */
-int wf_muster_reach(int number, pid_t *pid);
+int wf_registry_reach(int number, pid_t *pid);
 
 /* Notes which of this host can be reached. */
-void wf_muster_note_here(void);
+void wf_registry_note_here(void);
 
 /* Reads messages of others: that they end normally, or that they report. */
-void wf_muster_hear(void);
+void wf_registry_hear(void);
 
 /* This one ends, and is not lost: to the one that looks at it. Also from a signal. */
-void wf_muster_say_farewell(void);
+void wf_registry_say_farewell(void);
 
 /* This one is at the end of the run; whether all of this host are, as the first of them hears
    and says. What is said stays to be heard when who said it has ended. */
-void wf_muster_come_to_the_end(void);
-bool wf_muster_all_are_at_the_end(void);
+void wf_registry_come_to_the_end(void);
+bool wf_registry_all_are_at_the_end(void);
 
 /* Returns true where a process of this host has come to the end, as far as this one has to
    know: the first knows of all, the others of the first. */
-bool wf_muster_is_at_the_end(int number, pid_t pid);
+bool wf_registry_is_at_the_end(int number, pid_t pid);
 
-/* ---- muster_look.c ---- */
+/* ---- process_registry_look.c ---- */
 
 /* MPI has ended here: should the process itself not end, it says so and is ended. */
-void wf_muster_watch_exit(void);
+void wf_registry_watch_exit(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* parallel/report/whole_write.c - rows and records of logs, which are in a file whole or not at all. */
-#include "parallel/report/whole_write_internal.h"
+/* parallel/report/atomic_write.c - rows and records of logs, which are in a file whole or not at all. */
+#include "parallel/report/atomic_write_internal.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,22 +1,22 @@
 /*
- * tests/kernels/test_gemm_skinny.c - a few rows times weights, in floats and in bf16: the bits of the wide product of
+ * tests/kernels/test_gemv.c - a few rows times weights, in floats and in bf16: the bits of the wide product of
  * the same operands, for every instruction set, any number of rows, columns, chunks and threads. Where both operands
  * are bf16, the bits are those of their definition.
  */
 #include "core/numerics/bf16.h"
 #include "core/numerics/tree.h"
 #include "kernels/cpu/isa_internal.h"
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include "tests/kernels/gemm_bf16_reference.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEAMS = 3, GUARD = 16, MOST_ROWS = 11 };
+enum { POOLS = 3, GUARD = 16, MOST_ROWS = 11 };
 
 static uint64_t state = 99991;
-static wf_team *teams[TEAMS + 1];
+static wf_thread_pool *pools[POOLS + 1];
 
 static uint64_t next(void)
 {
@@ -122,27 +122,27 @@ static void check_members(const wf_simd *simd, const problem *p, bool bf16,
     const int64_t first = WF_SKINNY_COLUMNS + below(room + 1);
     const int64_t cut[] = {0, first, members == 1 ? 0 : first + WF_SKINNY_COLUMNS, p->n};
     const size_t size = bf16 ? sizeof(uint16_t) : sizeof(float);
-    wf_skinny s[3];
+    wf_gemv s[3];
 
     if (members == 1)
         return;
     for (int i = 0; i < members; i++) {
         const char *w = bf16 ? (const char *)p->half : (const char *)p->w;
 
-        s[i] = (wf_skinny){.m = p->m,
-                           .n = cut[i + 1] - cut[i],
-                           .k = p->k,
-                           .x = half_x ? (const void *)half_x : p->x,
-                           .w = w + (size_t)(cut[i] * p->k) * size,
-                           .bf16 = bf16,
-                           .x_bf16 = half_x != NULL,
-                           .y = p->y + cut[i] * p->m,
-                           .chunks = p->chunks,
-                           .at = p->at};
+        s[i] = (wf_gemv){.m = p->m,
+                         .n = cut[i + 1] - cut[i],
+                         .k = p->k,
+                         .x = half_x ? (const void *)half_x : p->x,
+                         .w = w + (size_t)(cut[i] * p->k) * size,
+                         .bf16 = bf16,
+                         .x_bf16 = half_x != NULL,
+                         .y = p->y + cut[i] * p->m,
+                         .chunks = p->chunks,
+                         .at = p->at};
     }
-    for (int team = 1; team <= TEAMS; team++) {
+    for (int pool = 1; pool <= POOLS; pool++) {
         memset(p->y, 0xff, (size_t)(p->m * p->n) * sizeof *p->y);
-        simd->gemm_skinny(teams[team], s, members);
+        simd->gemv(pools[pool], s, members);
         for (int i = 0; i < members; i++)
             for (int64_t r = 0; r < p->m; r++)
                 CU_ASSERT_EQUAL(memcmp((float *)s[i].y + r * s[i].n,
@@ -154,21 +154,21 @@ static void check_members(const wf_simd *simd, const problem *p, bool bf16,
 
 static void check_type(const wf_simd *simd, problem *p, bool bf16)
 {
-    const wf_skinny s = {.m = p->m,
-                         .n = p->n,
-                         .k = p->k,
-                         .x = p->x,
-                         .w = bf16 ? (const void *)p->half : p->w,
-                         .bf16 = bf16,
-                         .y = p->y,
-                         .chunks = p->chunks,
-                         .at = p->at};
+    const wf_gemv s = {.m = p->m,
+                       .n = p->n,
+                       .k = p->k,
+                       .x = p->x,
+                       .w = bf16 ? (const void *)p->half : p->w,
+                       .bf16 = bf16,
+                       .y = p->y,
+                       .chunks = p->chunks,
+                       .at = p->at};
     size_t bytes = (size_t)(p->m * p->n) * sizeof *p->y;
 
     wide_product(simd, p, bf16 ? p->wide : p->w);
-    for (int team = 1; team <= TEAMS; team++) {
+    for (int pool = 1; pool <= POOLS; pool++) {
         memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
-        simd->gemm_skinny(teams[team], &s, 1);
+        simd->gemv(pools[pool], &s, 1);
         CU_ASSERT_EQUAL(memcmp(p->y, p->want, bytes), 0);
         for (int i = 0; i < GUARD; i++)
             CU_ASSERT_TRUE(isnan(p->y[p->m * p->n + i]));
@@ -179,23 +179,23 @@ static void check_type(const wf_simd *simd, problem *p, bool bf16)
 /* x in bf16 as well, and y in either type. */
 static void check_bf16(const wf_simd *simd, const problem *p, const uint16_t *x, bool y_bf16)
 {
-    const wf_skinny s = {.m = p->m,
-                         .n = p->n,
-                         .k = p->k,
-                         .x = x,
-                         .w = p->half,
-                         .bf16 = true,
-                         .x_bf16 = true,
-                         .y_bf16 = y_bf16,
-                         .y = p->y,
-                         .chunks = p->chunks,
-                         .at = p->at};
+    const wf_gemv s = {.m = p->m,
+                       .n = p->n,
+                       .k = p->k,
+                       .x = x,
+                       .w = p->half,
+                       .bf16 = true,
+                       .x_bf16 = true,
+                       .y_bf16 = y_bf16,
+                       .y = p->y,
+                       .chunks = p->chunks,
+                       .at = p->at};
     const size_t size = y_bf16 ? sizeof(uint16_t) : sizeof(float);
     const size_t bytes = (size_t)(p->m * p->n) * size;
 
-    for (int team = 1; team <= TEAMS; team++) {
+    for (int pool = 1; pool <= POOLS; pool++) {
         memset(p->y, 0xff, bytes + GUARD * sizeof *p->y);
-        simd->gemm_skinny(teams[team], &s, 1);
+        simd->gemv(pools[pool], &s, 1);
         for (int64_t i = 0; i < p->m * p->n; i++) {
             uint16_t half = wf_bf16_of(p->want[i]);
 
@@ -285,7 +285,7 @@ static void random_products(void)
               below(round % 3 ? 300 : 40), 1 + below(WF_MAX_CHUNKS));
 }
 
-/* Those of real models, of which a team gets parts. */
+/* Those of real models, of which a thread pool gets parts. */
 static void large_products(void)
 {
     for (int64_t m = 1; m <= 8; m += m == 1 ? 2 : 5) {
@@ -314,10 +314,10 @@ int main(void)
     wf_error error = {WF_OK, ""};
     int failed;
 
-    for (int i = 2; i <= TEAMS; i++)
-        teams[i] = wf_team_open(i, &error);
-    failed = wf_test_main("gemm_skinny", tests);
-    for (int i = 2; i <= TEAMS; i++)
-        wf_team_close(teams[i]);
+    for (int i = 2; i <= POOLS; i++)
+        pools[i] = wf_thread_pool_open(i, &error);
+    failed = wf_test_main("gemv", tests);
+    for (int i = 2; i <= POOLS; i++)
+        wf_thread_pool_close(pools[i]);
     return failed;
 }

@@ -1,11 +1,11 @@
-/* parallel/spell.c - fields of options in errors as flags. */
-#include "parallel/spell.h"
+/* parallel/flag_names.c - fields of options in errors as flags. */
+#include "parallel/flag_names.h"
 #include <stdbool.h>
 #include <string.h>
 
 /* A library names the field, ".seq_len", since it has no flags; ".data/x" is a path. */
-char *wf_flags_spell(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
-                     size_t size)
+char *wf_flags_format(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
+                      size_t size)
 {
     size_t used = 0;
 
@@ -38,5 +38,5 @@ void wf_flags_report(wf_flag_of *flag_of, const void *arg)
 
 const char *wf_flags_reported(const char *text, char *to, size_t size)
 {
-    return reported_by ? wf_flags_spell(text, reported_by, reported_arg, to, size) : text;
+    return reported_by ? wf_flags_format(text, reported_by, reported_arg, to, size) : text;
 }

@@ -1,6 +1,6 @@
-/* parallel/spell.h - errors of the library as a program with flags prints them. */
-#ifndef WF_PARALLEL_SPELL_H
-#define WF_PARALLEL_SPELL_H
+/* parallel/flag_names.h - errors of the library as a program with flags prints them. */
+#ifndef WF_PARALLEL_FLAG_NAMES_H
+#define WF_PARALLEL_FLAG_NAMES_H
 
 #include "core/status.h"
 #include <stddef.h>
@@ -12,14 +12,14 @@ typedef size_t wf_flag_of(const void *arg, const char *field, size_t length, cha
                           size_t size);
 
 /**
- * wf_flags_spell - copies an error of the library, with the fields that it names by their designators, ".seq_len", as the
+ * wf_flags_format - copies an error of the library, with the fields that it names by their designators, ".seq_len", as the
  * flags that set them
  *
  * @param size  of `to`, 1 at least; what is longer is cut
  * Returns:     to
  */
-WF_API char *wf_flags_spell(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
-                            size_t size);
+WF_API char *wf_flags_format(const char *text, wf_flag_of *flag_of, const void *arg, char *to,
+                             size_t size);
 
 /** wf_flags_report - from now on wf_par_report_line prints flags for the fields of options that its texts name; NULL: fields */
 WF_API void wf_flags_report(wf_flag_of *flag_of, const void *arg);

@@ -1,9 +1,9 @@
 /*
- * kernels/cpu/simd/gemm_skinny_internal.h - sixteen rows of weights turned in registers, so
+ * kernels/cpu/simd/gemv_internal.h - sixteen rows of weights turned in registers, so
  * that lanes are rows: words of 32 bits, which are floats or pairs of bf16.
  */
-#ifndef WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
-#define WF_KERNELS_CPU_SIMD_GEMM_SKINNY_INTERNAL_H
+#ifndef WF_KERNELS_CPU_SIMD_GEMV_INTERNAL_H
+#define WF_KERNELS_CPU_SIMD_GEMV_INTERNAL_H
 
 #include "core/numerics/bf16.h"
 #include "kernels/cpu/vec_internal.h"
@@ -41,7 +41,7 @@ INLINE void turn(v16 out[4], const char *at, int64_t row)
 }
 
 /* A cache line, 16 words, of each of four rows: square[p] has word p of each four words. */
-INLINE void turn_square(v16 square[4], const char *at, int64_t row)
+INLINE void transpose_square(v16 square[4], const char *at, int64_t row)
 {
     __m512 r0 = _mm512_loadu_ps((const float *)at);
     __m512 r1 = _mm512_loadu_ps((const float *)(at + row));
@@ -74,13 +74,13 @@ INLINE void join_squares(v16 out[V16], const v16 square[V16], int p)
 
 /* The same as turn of a whole cache line: squares of four rows by four words are turned, then
    change places. */
-INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+INLINE void transpose_line(v16 out[V16], const char *at, int64_t row)
 {
     v16 square[V16];
 
     UNROLL
     for (int i = 0; i < V16; i += 4)
-        turn_square(square + i, at + i * row, row);
+        transpose_square(square + i, at + i * row, row);
     UNROLL
     for (int p = 0; p < 4; p++)
         join_squares(out, square, p);
@@ -93,16 +93,16 @@ INLINE void prefetch_after(v16 *known, const char *line)
     __asm__ volatile("prefetcht1 %1" : "+v"(*known) : "m"(*(const char(*)[LINE])line));
 }
 
-/* Transposes a line like turn_line, and prefetches twelve of the sixteen lines from `ahead` on,
-   at even distances: at once they would wait for each other, and the following ones for all.
-   prefetch_behind has the other four. */
-INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
+/* Transposes a line like transpose_line, and prefetches twelve of the sixteen lines from
+   `ahead` on, at even distances: at once they would wait for each other, and the following ones
+   for all. prefetch_behind has the other four. */
+INLINE void transpose_line_ahead(v16 out[V16], const char *at, int64_t row, const char *ahead)
 {
     v16 square[V16];
 
     UNROLL
     for (int i = 0; i < V16; i += 4) {
-        turn_square(square + i, at + i * row, row);
+        transpose_square(square + i, at + i * row, row);
         prefetch_after(&square[i], ahead + i / 2 * LINE);
         prefetch_after(&square[i + 2], ahead + (i / 2 + 1) * LINE);
     }
@@ -113,7 +113,8 @@ INLINE void turn_line_ahead(v16 out[V16], const char *at, int64_t row, const cha
     }
 }
 
-/* Prefetches the remaining lines of turn_line_ahead; its word q has been added to `sum`. */
+/* Prefetches the remaining lines of transpose_line_ahead; its word q has been added to
+   `sum`. */
 INLINE void prefetch_behind(v16 *sum, const char *ahead, int q)
 {
     if (q % 4 == 3)
@@ -146,7 +147,7 @@ INLINE __m256 two_rows(const char *at, int64_t row)
     return two_quads(at, at + 4 * row);
 }
 
-INLINE void turn_half(__m256 out[4], const char *at, int64_t row)
+INLINE void transpose_half(__m256 out[4], const char *at, int64_t row)
 {
     __m256 r0 = two_rows(at, row), r1 = two_rows(at + row, row);
     __m256 r2 = two_rows(at + 2 * row, row), r3 = two_rows(at + 3 * row, row);
@@ -165,8 +166,8 @@ INLINE void turn(v16 out[4], const char *at, int64_t row)
 {
     __m256 low[4], high[4];
 
-    turn_half(low, at, row);
-    turn_half(high, at + 8 * row, row);
+    transpose_half(low, at, row);
+    transpose_half(high, at + 8 * row, row);
     UNROLL
     for (int p = 0; p < 4; p++)
         out[p] = (v16){low[p], high[p]};
@@ -229,7 +230,7 @@ INLINE v16 high_half(v16 pair)
 #endif
 
 #if WF_ISA_LEVEL != WF_ISA_LEVEL_avx512
-INLINE void turn_line(v16 out[V16], const char *at, int64_t row)
+INLINE void transpose_line(v16 out[V16], const char *at, int64_t row)
 {
     for (int p = 0; p < V16; p += 4)
         turn(out + p, at + 4 * p, row);

@@ -1,9 +1,9 @@
-/* mesh/health/muster_look.c - who of a host's processes is there, while a run starts and while
-   it ends. */
+/* mesh/health/process_registry_look.c - who of a host's processes is there, while a run starts
+   and while it ends. */
 #include "core/thread.h"
 #include "core/futex.h"
 #include "mesh/transport/launcher_internal.h"
-#include "mesh/health/muster_parts_internal.h"
+#include "mesh/health/process_registry_parts_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -56,7 +56,7 @@ static bool has_ended(char state)
 
 static int next_number(void)
 {
-    return (wf_muster.local + 1) % wf_muster.n;
+    return (wf_registry.local + 1) % wf_registry.n;
 }
 
 /* "process 3 (pid 1234, rank 3)", or its number on the host where that is all that is known. */
@@ -64,10 +64,10 @@ static const char *name_process(int number, int process, pid_t pid, char *text, 
 {
     char by[48] = "", rank[20] = "";
 
-    if (wf_muster.n == wf_muster.processes)
+    if (wf_registry.n == wf_registry.processes)
         process = number;
-    if (wf_muster.rank && process >= 0 && process < wf_muster.processes)
-        snprintf(rank, sizeof rank, ", rank %d", wf_muster.rank[process]);
+    if (wf_registry.rank && process >= 0 && process < wf_registry.processes)
+        snprintf(rank, sizeof rank, ", rank %d", wf_registry.rank[process]);
     if (pid > 0)
         snprintf(by, sizeof by, " (pid %d%s)", (int)pid, rank);
     if (process >= 0)
@@ -90,14 +90,14 @@ static bool name_missing(int but, char *text, size_t room)
 {
     char who[80];
 
-    for (int i = 0; i < wf_muster.n; i++) {
+    for (int i = 0; i < wf_registry.n; i++) {
         pid_t pid = 0;
-        int fd = i == wf_muster.local ? -1 : wf_muster_reach(i, &pid);
+        int fd = i == wf_registry.local ? -1 : wf_registry_reach(i, &pid);
         char state = fd >= 0 ? state_of(pid) : 'X';
 
         if (fd >= 0)
             close(fd);
-        if (i == wf_muster.local || i == but || (state != 'T' && !has_ended(state)))
+        if (i == wf_registry.local || i == but || (state != 'T' && !has_ended(state)))
             continue;
         name_process(i, fd >= 0 ? wf_launcher_process_of((int)pid) : -1, fd >= 0 ? pid : 0, who,
                      sizeof who);
@@ -113,28 +113,28 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
     char host[64], who[80], missing[160] = "", state;
     int fd;
 
-    if (!wf_muster.next) {
-        fd = wf_muster_reach(next_number(), &wf_muster.next);
+    if (!wf_registry.next) {
+        fd = wf_registry_reach(next_number(), &wf_registry.next);
         if (fd < 0) {
-            wf_muster.next = 0;
+            wf_registry.next = 0;
             return false;
         }
         close(fd);
-        wf_muster.next_process = wf_launcher_process_of((int)wf_muster.next);
+        wf_registry.next_process = wf_launcher_process_of((int)wf_registry.next);
         return false;
     }
-    state = state_of(wf_muster.next);
-    wf_muster.stopped = state != 'T' ? 0 : wf_muster.stopped ? wf_muster.stopped : now;
-    wf_muster.gone = !has_ended(state) ? 0 : wf_muster.gone ? wf_muster.gone : now;
-    if (!wf_muster.gone &&
-        (!wf_muster.stopped || now - wf_muster.stopped < WF_DETECTOR_SILENCE * 1000))
+    state = state_of(wf_registry.next);
+    wf_registry.stopped = state != 'T' ? 0 : wf_registry.stopped ? wf_registry.stopped : now;
+    wf_registry.gone = !has_ended(state) ? 0 : wf_registry.gone ? wf_registry.gone : now;
+    if (!wf_registry.gone &&
+        (!wf_registry.stopped || now - wf_registry.stopped < WF_DETECTOR_SILENCE * 1000))
         return false;
-    wf_muster_hear();
-    if (wf_muster.gone && wf_muster.left && now - wf_muster.gone < FAREWELL_MS)
+    wf_registry_hear();
+    if (wf_registry.gone && wf_registry.left && now - wf_registry.gone < FAREWELL_MS)
         return false;
-    name_process(next_number(), wf_muster.next_process, wf_muster.next, who, sizeof who);
+    name_process(next_number(), wf_registry.next_process, wf_registry.next, who, sizeof who);
     wf_error_set(error, WF_ELOST, "%s on %s %s %s%s%s", who, host_name(host, sizeof host),
-                 wf_muster.gone ? "has ended" : "has been stopped for 10 s", when,
+                 wf_registry.gone ? "has ended" : "has been stopped for 10 s", when,
                  !ending && name_missing(next_number(), missing, sizeof missing) ? "; " : "",
                  ending ? "" : missing);
     return true;
@@ -145,7 +145,7 @@ static bool look_at_next(bool ending, int64_t now, wf_error *error)
 static void note_end(int number)
 {
     atomic_store(&ended, true);
-    wf_muster_say_farewell();
+    wf_registry_say_farewell();
     if (usual.sa_handler == SIG_DFL) { /* as if nobody had noted it */
         sigaction(number, &usual, NULL);
         raise(number);
@@ -154,11 +154,11 @@ static void note_end(int number)
     }
 }
 
-void wf_muster_listen(bool on)
+void wf_registry_listen(bool on)
 {
     struct sigaction action = {.sa_handler = note_end, .sa_flags = SA_RESTART};
 
-    if (!wf_muster.active)
+    if (!wf_registry.active)
         return;
     sigemptyset(&action.sa_mask);
     if (on)
@@ -173,8 +173,8 @@ static bool is_first_here(void)
     pid_t pid;
     int fd = -1;
 
-    for (int i = 0; wf_muster.active && fd < 0 && i < wf_muster.local; i++)
-        fd = wf_muster_reach(i, &pid);
+    for (int i = 0; wf_registry.active && fd < 0 && i < wf_registry.local; i++)
+        fd = wf_registry_reach(i, &pid);
     if (fd >= 0)
         close(fd);
     return fd < 0;
@@ -185,18 +185,18 @@ static void tell_of_long_start(int64_t now)
 {
     char host[64], missing[160];
 
-    wf_muster.told = true;
+    wf_registry.told = true;
     if (!is_first_here())
         return;
-    if (!wf_muster.active || !name_missing(-1, missing, sizeof missing))
-        snprintf(missing, sizeof missing, "%d processes have to come", wf_muster.processes);
+    if (!wf_registry.active || !name_missing(-1, missing, sizeof missing))
+        snprintf(missing, sizeof missing, "%d processes have to come", wf_registry.processes);
     dprintf(STDERR_FILENO,
             "%s: still waits for the run's start after %d s, seen from %s: %s. It is another "
             "program (mpirun -n 1 A : -n 1 B), has failed, or its host is not reached; %d s "
             "are left\n",
-            program_invocation_short_name, (int)((now - wf_muster.begun) / 1000),
+            program_invocation_short_name, (int)((now - wf_registry.begun) / 1000),
             host_name(host, sizeof host), missing,
-            (int)((wf_muster.limit - (now - wf_muster.begun)) / 1000));
+            (int)((wf_registry.limit - (now - wf_registry.begun)) / 1000));
 }
 
 static bool has_failed(wf_error *error)
@@ -204,40 +204,41 @@ static bool has_failed(wf_error *error)
     int64_t now = wf_detector_now();
     char host[64], missing[160];
 
-    if (wf_muster.active && wf_muster.n > 1 && look_at_next(false, now, error))
+    if (wf_registry.active && wf_registry.n > 1 && look_at_next(false, now, error))
         return true;
-    if (wf_muster.active && atomic_load(&ended) && name_missing(-1, missing, sizeof missing)) {
+    if (wf_registry.active && atomic_load(&ended) &&
+        name_missing(-1, missing, sizeof missing)) {
         wf_error_set(error, WF_ELOST, "the run has been ended while it started, on %s: %s",
                      host_name(host, sizeof host), missing);
         return true;
     }
-    if (now - wf_muster.begun < wf_muster.limit) {
-        if (!wf_muster.told && now - wf_muster.begun >= WF_MUSTER_LEAST_S * 1000)
+    if (now - wf_registry.begun < wf_registry.limit) {
+        if (!wf_registry.told && now - wf_registry.begun >= WF_REGISTRY_LEAST_S * 1000)
             tell_of_long_start(now);
         return false;
     }
-    if (!wf_muster.active)
-        snprintf(missing, sizeof missing, "%d processes have to come", wf_muster.processes);
+    if (!wf_registry.active)
+        snprintf(missing, sizeof missing, "%d processes have to come", wf_registry.processes);
     else if (!name_missing(-1, missing, sizeof missing))
         snprintf(missing, sizeof missing,
-                 "all %d processes of this host have come, and others have not", wf_muster.n);
+                 "all %d processes of this host have come, and others have not", wf_registry.n);
     wf_error_set(error, WF_ELOST, "the run has not started within %d s, seen from %s: %s" LIMIT,
-                 (int)(wf_muster.limit / 1000), host_name(host, sizeof host), missing,
-                 WF_MUSTER_LEAST_S, WF_MUSTER_MOST_S);
+                 (int)(wf_registry.limit / 1000), host_name(host, sizeof host), missing,
+                 WF_REGISTRY_LEAST_S, WF_REGISTRY_MOST_S);
     return true;
 }
 
 /* Returns true where processes were lost before all have met; a message that one sent before
    counts. */
-bool wf_muster_look(wf_error *error)
+bool wf_registry_look(wf_error *error)
 {
     wf_error found = {WF_OK, ""};
 
-    if (!wf_muster.joins || !has_failed(&found))
+    if (!wf_registry.joins || !has_failed(&found))
         return false;
-    if (wf_muster.active)
-        wf_muster_hear();
-    if (atomic_load(&wf_muster.met))
+    if (wf_registry.active)
+        wf_registry_hear();
+    if (atomic_load(&wf_registry.met))
         return false;
     *error = found;
     return true;
@@ -248,8 +249,8 @@ bool wf_muster_look(wf_error *error)
 /* With the status of the program, where that is known. */
 static void end_now(wf_status status)
 {
-    if (wf_muster.exit_now)
-        wf_muster.exit_now(status);
+    if (wf_registry.exit_now)
+        wf_registry.exit_now(status);
     signal(SIGALRM, SIG_DFL);
     kill(getpid(), SIGALRM);
 }
@@ -260,7 +261,7 @@ static void end_process(const wf_error *error)
     int length =
         snprintf(line, sizeof line, "%s: %s\n", program_invocation_short_name, error->text);
 
-    if (wf_muster_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
+    if (wf_registry_claim() && write(STDERR_FILENO, line, (size_t)length) < 0)
         length = 0; /* nobody hears it */
     nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL);
     end_now(error->code);
@@ -271,13 +272,13 @@ static void end_process(const wf_error *error)
    who looks at it is lost as well. */
 static bool find_late(int64_t waited, wf_error *error)
 {
-    bool beyond = waited > wf_muster.end_limit + MPI_MS;
+    bool beyond = waited > wf_registry.end_limit + MPI_MS;
     char host[64], who[80], state;
 
-    for (int i = 0; i < (wf_muster.local == 0 ? wf_muster.n : 1); i++) {
-        pid_t pid = wf_muster.here[i];
+    for (int i = 0; i < (wf_registry.local == 0 ? wf_registry.n : 1); i++) {
+        pid_t pid = wf_registry.here[i];
 
-        if (!pid || wf_muster_is_at_the_end(i, pid))
+        if (!pid || wf_registry_is_at_the_end(i, pid))
             continue;
         state = state_of(pid);
         if (!beyond && (state == 'T' || has_ended(state)))
@@ -286,11 +287,11 @@ static bool find_late(int64_t waited, wf_error *error)
         wf_error_set(error, WF_ETIMEOUT,
                      "%s on %s has not come to the end of the run within %d s of the others, "
                      "though its ranks have ended: %s" LIMIT,
-                     who, host_name(host, sizeof host), (int)(wf_muster.end_limit / 1000),
+                     who, host_name(host, sizeof host), (int)(wf_registry.end_limit / 1000),
                      has_ended(state) ? "it has ended"
                      : state == 'T'   ? "it is stopped"
                                       : "it hangs in what it does last",
-                     WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
+                     WF_REGISTRY_END_LEAST_S, WF_REGISTRY_MOST_S);
         return true;
     }
     return false;
@@ -306,13 +307,13 @@ static void find_mpi_late(wf_error *error)
         error, WF_ETIMEOUT,
         "MPI_Finalize has not ended within %d s, seen from %s, all %d processes of which "
         "have come to the end of the run: one of another host hangs or is lost" LIMIT,
-        (int)((wf_muster.end_limit + MPI_MS) / 1000), host_name(host, sizeof host), wf_muster.n,
-        WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
+        (int)((wf_registry.end_limit + MPI_MS) / 1000), host_name(host, sizeof host),
+        wf_registry.n, WF_REGISTRY_END_LEAST_S, WF_REGISTRY_MOST_S);
 }
 
 static void look_for_late(int64_t since, bool all, wf_error *error)
 {
-    int64_t waited = wf_detector_now() - since, limit = wf_muster.end_limit;
+    int64_t waited = wf_detector_now() - since, limit = wf_registry.end_limit;
 
     if (all && waited > limit + MPI_MS)
         find_mpi_late(error);
@@ -322,14 +323,14 @@ static void look_for_late(int64_t since, bool all, wf_error *error)
 
 static void *look_to_the_end(void *unused)
 {
-    struct pollfd words = {.fd = wf_muster.listener, .events = POLLIN};
+    struct pollfd words = {.fd = wf_registry.listener, .events = POLLIN};
     int64_t since = wf_detector_now();
     wf_error error = {WF_OK, ""};
 
     (void)unused;
-    wf_muster_come_to_the_end();
-    while (error.code == WF_OK && !atomic_load(&wf_muster.over)) {
-        bool all = wf_muster_all_are_at_the_end();
+    wf_registry_come_to_the_end();
+    while (error.code == WF_OK && !atomic_load(&wf_registry.over)) {
+        bool all = wf_registry_all_are_at_the_end();
 
         if (all && !atomic_exchange(&may_end, 1)) {
             wf_futex_wake(&may_end, 1);
@@ -337,32 +338,32 @@ static void *look_to_the_end(void *unused)
         }
         poll(&words, 1, LOOK_MS);
         look_for_late(since, all, &error);
-        if (wf_muster.n > 1)
+        if (wf_registry.n > 1)
             look_at_next(true, wf_detector_now(), &error);
     }
-    if (!atomic_load(&wf_muster.over))
+    if (!atomic_load(&wf_registry.over))
         end_process(&error);
     return NULL;
 }
 
-void wf_muster_leave(void)
+void wf_registry_leave(void)
 {
     pthread_attr_t attributes;
     pthread_t thread;
 
-    if (!wf_muster
+    if (!wf_registry
              .active) { /* nobody here waits for this process, and its own end has a limit */
-        wf_muster_watch_exit();
+        wf_registry_watch_exit();
         return;
     }
-    if (!wf_muster.noted) /* the start has failed, and some may never come */
-        wf_muster_note_here();
-    wf_muster_listen(true);
+    if (!wf_registry.noted) /* the start has failed, and some may never come */
+        wf_registry_note_here();
+    wf_registry_listen(true);
     pthread_attr_init(&attributes);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     if (wf_thread_start(&thread, &attributes, look_to_the_end, NULL) != 0) {
-        wf_muster_watch_exit(); /* without the others, then */
+        wf_registry_watch_exit(); /* without the others, then */
         atomic_store(&may_end, 1);
     }
     pthread_attr_destroy(&attributes);
@@ -375,25 +376,25 @@ static char late_line[320];
 static void end_late(int number)
 {
     (void)number;
-    if (wf_muster_claim() && write(STDERR_FILENO, late_line, strlen(late_line)) < 0)
+    if (wf_registry_claim() && write(STDERR_FILENO, late_line, strlen(late_line)) < 0)
         *late_line = '\0'; /* nobody hears it */
     end_now(WF_ETIMEOUT);
 }
 
-void wf_muster_watch_exit(void)
+void wf_registry_watch_exit(void)
 {
     const wf_launcher l = wf_launcher_detected();
     char host[64], who[80];
 
-    if (!wf_muster.joins)
+    if (!wf_registry.joins)
         return;
-    name_process(wf_muster.local, l.process, getpid(), who, sizeof who);
+    name_process(wf_registry.local, l.process, getpid(), who, sizeof who);
     snprintf(late_line, sizeof late_line,
              "%s: %s on %s has not ended within %d s of the run: it hangs in what it does "
              "last" LIMIT "\n",
              program_invocation_short_name, who, host_name(host, sizeof host),
-             (int)(wf_muster.end_limit / 1000), WF_MUSTER_END_LEAST_S, WF_MUSTER_MOST_S);
+             (int)(wf_registry.end_limit / 1000), WF_REGISTRY_END_LEAST_S, WF_REGISTRY_MOST_S);
     signal(SIGTERM, SIG_DFL); /* there is nothing left to be saved */
     signal(SIGALRM, end_late);
-    alarm((unsigned)(wf_muster.end_limit / 1000));
+    alarm((unsigned)(wf_registry.end_limit / 1000));
 }

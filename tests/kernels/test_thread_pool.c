@@ -1,9 +1,9 @@
 /*
- * tests/kernels/test_team.c - a team calls its function once for every index, whatever the
- * counts, from as many members at once as there are, with the caller's modes; teams don't mind
+ * tests/kernels/test_thread_pool.c - a thread pool calls its function once for every index, whatever the
+ * counts, from as many members at once as there are, with the caller's modes; thread pools don't mind
  * being many.
  */
-#include "kernels/cpu/team_internal.h"
+#include "kernels/cpu/thread_pool_internal.h"
 #include "tests/harness.h"
 #include <fenv.h>
 #include <pthread.h>
@@ -31,11 +31,11 @@ static void mark(void *arg, int64_t begin, int64_t end, int worker)
         v->times[i]++;
 }
 
-static void once_each(wf_team *team, int64_t count, int64_t grain)
+static void once_each(wf_thread_pool *pool, int64_t count, int64_t grain)
 {
-    visit v = {.grain = grain, .count = count, .size = wf_team_size(team)};
+    visit v = {.grain = grain, .count = count, .size = wf_thread_pool_size(pool)};
 
-    wf_team_run(team, count, grain, mark, &v);
+    wf_thread_pool_run(pool, count, grain, mark, &v);
     CU_ASSERT_EQUAL(atomic_load(&v.bad), 0);
     for (int64_t i = 0; i < MOST; i++)
         CU_ASSERT_EQUAL(v.times[i], i < count);
@@ -47,15 +47,15 @@ static void every_index_once(void)
 
     once_each(NULL, 10, 3);
     for (int size = 1; size <= 5; size++) {
-        wf_team *team = wf_team_open(size, NULL);
+        wf_thread_pool *pool = wf_thread_pool_open(size, NULL);
 
-        CU_ASSERT_PTR_NOT_NULL_FATAL(team);
-        CU_ASSERT_EQUAL(wf_team_size(team), size);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+        CU_ASSERT_EQUAL(wf_thread_pool_size(pool), size);
         for (size_t c = 0; c < sizeof counts / sizeof counts[0]; c++) {
             for (int64_t grain = 1; grain <= 20; grain += 1 + grain / 2)
-                once_each(team, counts[c], grain);
+                once_each(pool, counts[c], grain);
         }
-        wf_team_close(team);
+        wf_thread_pool_close(pool);
     }
 }
 
@@ -63,21 +63,21 @@ static void every_index_once(void)
 static void streams(void)
 {
     for (int size = 1; size <= 3; size++) {
-        wf_team *team = wf_team_open(size, NULL);
+        wf_thread_pool *pool = wf_thread_pool_open(size, NULL);
         uint64_t order = 1;
 
-        CU_ASSERT_PTR_NOT_NULL_FATAL(team);
-        wf_team_streams(NULL, team, team);
+        CU_ASSERT_PTR_NOT_NULL_FATAL(pool);
+        wf_thread_pool_streams(NULL, pool, pool);
         for (int i = 0; i < 3000; i++) {
             uintptr_t nowhere;
 
             order = order * 6364136223846793005u + 1442695040888963407u;
             nowhere = i < 1000 ? 4096 * (1 + (uintptr_t)i % 7) : (uintptr_t)(order >> 20);
-            wf_team_streams(team, (const void *)nowhere, (const void *)(nowhere + 4096));
+            wf_thread_pool_streams(pool, (const void *)nowhere, (const void *)(nowhere + 4096));
             if (i % 3)
-                once_each(team, i % 100, 1);
+                once_each(pool, i % 100, 1);
         }
-        wf_team_close(team);
+        wf_thread_pool_close(pool);
     }
 }
 
@@ -95,16 +95,16 @@ static void sum_into(void *arg, int64_t begin, int64_t end, int worker)
 static void many_runs(void)
 {
     enum { N = 32, RUNS = 3000 };
-    wf_team *team = wf_team_open(3, NULL);
+    wf_thread_pool *pool = wf_thread_pool_open(3, NULL);
     int64_t x[N] = {0};
 
     for (int run = 0; run < RUNS; run++) {
         x[run % N]++;
-        wf_team_run(team, N, 1, sum_into, x);
+        wf_thread_pool_run(pool, N, 1, sum_into, x);
     }
     for (int64_t i = 0; i < N; i++)
         CU_ASSERT_EQUAL(x[i], RUNS * i + RUNS / N + (i < RUNS % N));
-    wf_team_close(team);
+    wf_thread_pool_close(pool);
 }
 
 /* Two members must be inside at once: each of two pieces waits for the other one. */
@@ -128,33 +128,33 @@ static void meet(void *arg, int64_t begin, int64_t end, int worker)
 
 static void members_work_at_once(void)
 {
-    wf_team *team = wf_team_open(2, NULL);
+    wf_thread_pool *pool = wf_thread_pool_open(2, NULL);
     struct timespec pause = {.tv_nsec = 20000000};
     meeting awake = {0}, asleep = {0};
 
-    wf_team_run(team, 2, 1, meet, &awake);
+    wf_thread_pool_run(pool, 2, 1, meet, &awake);
     CU_ASSERT_EQUAL(atomic_load(&awake.met), 2);
     nanosleep(&pause, NULL); /* past the polls, so that the member sleeps */
-    wf_team_run(team, 2, 1, meet, &asleep);
+    wf_thread_pool_run(pool, 2, 1, meet, &asleep);
     CU_ASSERT_EQUAL(atomic_load(&asleep.met), 2);
-    wf_team_close(team);
+    wf_thread_pool_close(pool);
 }
 
 /* A pool that spins would use a core for all of this time. */
 static void idle_costs_nothing(void)
 {
-    wf_team *team = wf_team_open(4, NULL);
+    wf_thread_pool *pool = wf_thread_pool_open(4, NULL);
     struct timespec pause = {.tv_nsec = 300000000}, from, to;
     int64_t x[8] = {0};
     double used;
 
-    wf_team_run(team, 8, 1, sum_into, x);
+    wf_thread_pool_run(pool, 8, 1, sum_into, x);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &from);
     nanosleep(&pause, NULL);
     clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &to);
     used = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
     CU_ASSERT_TRUE(used < 0.1);
-    wf_team_close(team);
+    wf_thread_pool_close(pool);
 }
 
 /* Members must round as the caller does: all meet in this job, so that none is left out. */
@@ -178,27 +178,27 @@ static void look_at_modes(void *arg, int64_t begin, int64_t end, int worker)
 
 static void members_round_as_the_caller(void)
 {
-    wf_team *team = wf_team_open(3, NULL);
+    wf_thread_pool *pool = wf_thread_pool_open(3, NULL);
     modes up = {0}, nearest = {0};
     int before = fegetround();
 
     fesetround(FE_UPWARD);
-    wf_team_run(team, 3, 1, look_at_modes, &up);
+    wf_thread_pool_run(pool, 3, 1, look_at_modes, &up);
     fesetround(before);
-    wf_team_run(team, 3, 1, look_at_modes, &nearest);
+    wf_thread_pool_run(pool, 3, 1, look_at_modes, &nearest);
     CU_ASSERT_EQUAL(atomic_load(&up.upward), 3);
     CU_ASSERT_EQUAL(atomic_load(&nearest.upward), 0);
-    wf_team_close(team);
+    wf_thread_pool_close(pool);
 }
 
 static void *one_rank(void *arg)
 {
-    wf_team *team = wf_team_open(3, NULL);
+    wf_thread_pool *pool = wf_thread_pool_open(3, NULL);
     int64_t *x = arg;
 
-    for (int run = 0; team && run < 200; run++)
-        wf_team_run(team, 16, 1, sum_into, x);
-    wf_team_close(team);
+    for (int run = 0; pool && run < 200; run++)
+        wf_thread_pool_run(pool, 16, 1, sum_into, x);
+    wf_thread_pool_close(pool);
     return NULL;
 }
 
@@ -219,17 +219,17 @@ static void many_ranks(void)
 
 static void bad_sizes(void)
 {
-    static const int sizes[] = {0, -3, WF_TEAM_MAX + 1};
+    static const int sizes[] = {0, -3, WF_POOL_MAX + 1};
 
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
         wf_error error = {.code = WF_OK};
 
-        CU_ASSERT_PTR_NULL(wf_team_open(sizes[i], &error));
+        CU_ASSERT_PTR_NULL(wf_thread_pool_open(sizes[i], &error));
         CU_ASSERT_EQUAL(error.code, WF_EINVAL);
         CU_ASSERT_PTR_NOT_NULL(strstr(error.text, "1 to 1024"));
     }
-    CU_ASSERT_EQUAL(wf_team_size(NULL), 1);
-    wf_team_close(NULL);
+    CU_ASSERT_EQUAL(wf_thread_pool_size(NULL), 1);
+    wf_thread_pool_close(NULL);
 }
 
 int main(void)
@@ -246,5 +246,5 @@ int main(void)
         {NULL, NULL},
     };
 
-    return wf_test_main("team", tests);
+    return wf_test_main("thread_pool", tests);
 }

@@ -1,5 +1,5 @@
-/* apps/gpt_generate/hand_over.c - see the header. */
-#include "apps/gpt_generate/hand_over.h"
+/* apps/gpt_generate/gather_texts.c - see the header. */
+#include "apps/gpt_generate/gather_texts.h"
 #include "parallel/gather.h"
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +105,7 @@ static void take(void *arg, wf_par *par, int from, const char *data, size_t byte
     }
 }
 
-wf_status app_hand_over(app_output *o, wf_rank *rank, wf_par *par, int64_t tp, int64_t dp)
+wf_status app_gather_texts(app_output *o, wf_rank *rank, wf_par *par, int64_t tp, int64_t dp)
 {
     wf_context *ctx = wf_par_context(par);
     const bool has = wf_par_gather_from(rank) && rank->index % tp == 0;

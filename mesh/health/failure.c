@@ -1,6 +1,6 @@
 /*
- * mesh/health/verdict.c - what has become of a world: what its ranks are at, which of them
- * stalls, what is said of a process that is lost, and the one verdict.
+ * mesh/health/failure.c - what has become of a world: what its ranks are at, which of them
+ * stalls, what is said of a process that is lost, and the one failure cause.
  */
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"
@@ -11,7 +11,7 @@
 enum {
     LONGEST_PERIOD_MS = 5000,
     DOUBT_MS = 200,
-    MISSED_MS = 50 /* from a loss to the verdict */
+    MISSED_MS = 50 /* from a loss to the failure cause */
 };
 
 int64_t wf_detector_now(void)
@@ -31,53 +31,54 @@ static wf_comm *comm_of(const wf_detector_options *o, int rank)
     return NULL;
 }
 
-bool wf_detector_look(const wf_detector_options *o, wf_verdict *v)
+bool wf_detector_look(const wf_detector_options *o, wf_failure *v)
 {
     wf_error cause = {WF_OK, ""};
-    int culprit = 0;
+    int failed_rank = 0;
 
-    if (o->transport->cause(o->world, &culprit, &cause) == WF_OK)
+    if (o->transport->cause(o->world, &failed_rank, &cause) == WF_OK)
         return false;
-    if (comm_of(o, culprit))
-        wf_recorder_locate(comm_of(o, culprit), &cause);
-    *v = (wf_verdict){.culprit = culprit, .reporter = o->process, .code = (int32_t)cause.code};
+    if (comm_of(o, failed_rank))
+        wf_recorder_locate(comm_of(o, failed_rank), &cause);
+    *v = (wf_failure){
+        .failed_rank = failed_rank, .reporter = o->process, .code = (int32_t)cause.code};
     snprintf(v->text, sizeof v->text, "%s", cause.text);
     return true;
 }
 
-/* ---- the verdict ---- */
+/* ---- the failure cause ---- */
 
-bool wf_detector_has_verdict(wf_detector *d)
+bool wf_detector_has_failure(wf_detector *d)
 {
     bool has;
 
     pthread_mutex_lock(&d->lock);
-    has = d->has_verdict;
+    has = d->has_failure;
     pthread_mutex_unlock(&d->lock);
     return has;
 }
 
 /* The first one stands. Process 0 sends it to all, and here the ranks' waits end. */
-void wf_detector_decide(wf_detector *d, const wf_verdict *v)
+void wf_detector_decide(wf_detector *d, const wf_failure *v)
 {
     wf_error cause = {(wf_status)v->code, ""};
     bool first;
 
     pthread_mutex_lock(&d->lock);
-    first = !d->has_verdict;
+    first = !d->has_failure;
     if (first)
-        d->verdict = *v;
-    d->has_verdict = true;
-    atomic_store(&d->decided, d->verdict.reporter);
+        d->failure = *v;
+    d->has_failure = true;
+    atomic_store(&d->decided, d->failure.reporter);
     pthread_cond_broadcast(&d->heard);
     pthread_mutex_unlock(&d->lock);
     if (!first)
         return;
     for (int i = 0; wf_detector_is_head(d) && i < d->n_peers; i++)
         if (d->peer[i].state != PEER_LEFT) /* a stopped process may continue */
-            wf_detector_send(&d->peer[i], DETECTOR_VERDICT, v, sizeof *v);
+            wf_detector_send(&d->peer[i], DETECTOR_FAILURE, v, sizeof *v);
     snprintf(cause.text, sizeof cause.text, "%s", v->text);
-    d->o.transport->fail(d->o.world, v->culprit, &cause, v->stuck != 0);
+    d->o.transport->fail(d->o.world, v->failed_rank, &cause, v->stuck != 0);
 }
 
 void wf_detector_hear_crash(wf_detector *d)
@@ -87,7 +88,7 @@ void wf_detector_hear_crash(wf_detector *d)
     d->crash_heard = true;
     if (wf_detector_is_head(d))
         wf_detector_decide(d, &d->crash);
-    else if (!wf_detector_has_verdict(d))
+    else if (!wf_detector_has_failure(d))
         wf_detector_send(&d->peer[0], DETECTOR_CAUSE, &d->crash, sizeof d->crash);
 }
 
@@ -95,9 +96,9 @@ void wf_detector_hear_crash(wf_detector *d)
    reason, whose message may be on its way. */
 void wf_detector_look_here(wf_detector *d)
 {
-    wf_verdict v;
+    wf_failure v;
 
-    if (d->proposed || d->lost || wf_detector_has_verdict(d) || !wf_detector_look(&d->o, &v))
+    if (d->proposed || d->lost || wf_detector_has_failure(d) || !wf_detector_look(&d->o, &v))
         return;
     d->doubted = d->doubted ? d->doubted : wf_detector_now();
     if (v.code == WF_ELOST && d->n_peers && wf_detector_now() - d->doubted < DOUBT_MS)
@@ -163,27 +164,27 @@ static int quietest(const wf_detector *d, bool waits)
    other. */
 void wf_detector_find_stall(wf_detector *d)
 {
-    int busy = quietest(d, false), waiting = quietest(d, true), culprit = busy;
-    wf_verdict v = {.reporter = 0, .code = WF_ETIMEOUT, .stuck = busy >= 0};
+    int busy = quietest(d, false), waiting = quietest(d, true), failed_rank = busy;
+    wf_failure v = {.reporter = 0, .code = WF_ETIMEOUT, .stuck = busy >= 0};
     char other[WF_DETECTOR_WHERE + 64] = "";
 
     if (busy < 0 && waiting >= 0) {
         for (int i = 0; i < d->o.ranks; i++)
             if (!d->rank[i].finished && d->rank[i].quiet_ms <= limit_ms(d))
                 return;
-        culprit = waiting;
+        failed_rank = waiting;
     }
-    if (culprit < 0 || d->rank[culprit].quiet_ms <= limit_ms(d))
+    if (failed_rank < 0 || d->rank[failed_rank].quiet_ms <= limit_ms(d))
         return;
-    if (waiting >= 0 && waiting != culprit)
+    if (waiting >= 0 && waiting != failed_rank)
         snprintf(other, sizeof other, "; rank %d waits %s", waiting, d->rank[waiting].where);
-    v.culprit = culprit;
+    v.failed_rank = failed_rank;
     snprintf(v.text, sizeof v.text, "rank %d: %s for %.1f s, and %.1f are allowed; it was %s%s",
-             culprit,
+             failed_rank,
              busy < 0 ? "deadlock, every rank has waited for another"
                       : "stalled, it has done nothing",
-             (double)d->rank[culprit].quiet_ms / 1e3, d->o.limit, d->rank[culprit].where,
-             other);
+             (double)d->rank[failed_rank].quiet_ms / 1e3, d->o.limit,
+             d->rank[failed_rank].where, other);
     wf_detector_decide(d, &v);
 }
 
@@ -195,13 +196,13 @@ bool wf_detector_given_up(const wf_detector *d)
     return now - atomic_load(&d->ticked) > LONG_MS || (woken && now - woken < LONG_MS);
 }
 
-/* A peer is gone. Its ranks are missed soon, and where that is belongs to the verdict. */
+/* A peer is gone. Its ranks are missed soon, and where that is belongs to the failure cause. */
 void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended)
 {
     wf_error unknown = {WF_ELOST, ""};
 
     p->state = PEER_LOST;
-    if (d->lost || wf_detector_has_verdict(d))
+    if (d->lost || wf_detector_has_failure(d))
         return;
     d->lost = p;
     d->how = how;
@@ -211,26 +212,27 @@ void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool en
     d->o.transport->fail(d->o.world, p->hello.rank, &unknown, true);
 }
 
-/* Returns the process that reports a loss: process 0 or, where that gave up, its deputy; where
-   it is lost, a process of the deputy's host, since the deputy may be lost as well. */
+/* Returns the process that reports a loss: process 0 or, where that gave up, its backup
+   coordinator; where it is lost, a process of the backup coordinator's host, since the backup
+   coordinator may be lost as well. */
 static int who_reports_loss(const wf_detector *d)
 {
     if (wf_detector_is_head(d))
-        return wf_detector_given_up(d) ? d->deputy : 0;
-    return d->with_deputy ? d->o.process : WF_DETECTOR_NONE;
+        return wf_detector_given_up(d) ? d->backup : 0;
+    return d->with_backup ? d->o.process : WF_DETECTOR_NONE;
 }
 
 void wf_detector_decide_loss(wf_detector *d)
 {
     int rank = d->lost ? d->lost->hello.rank : 0, waiting;
-    wf_verdict v = {.culprit = rank,
+    wf_failure v = {.failed_rank = rank,
                     .reporter = who_reports_loss(d),
                     .code = WF_ELOST,
                     .stuck = true,
                     .ended = d->ended};
     char others[32] = "", where[WF_DETECTOR_WHERE + 16], other[WF_DETECTOR_WHERE + 64] = "";
 
-    if (!d->lost || wf_detector_has_verdict(d) || wf_detector_now() - d->lost_at < MISSED_MS)
+    if (!d->lost || wf_detector_has_failure(d) || wf_detector_now() - d->lost_at < MISSED_MS)
         return;
     wf_detector_look_at_ranks(d, wf_detector_now());
     for (int r = 0; r < d->o.ranks; r++) /* they wait no more */
