@@ -22,7 +22,7 @@ set(weft_not_address
     # adapters, stages and narrow storage are run by parallel.test_pipeline, apps.lora and parallel.test_no_memory_qlora
     test_lora apps.adamw8bit apps.pipeline apps.qlora)
 
-# ThreadSanitizer runs these alone, as patterns: ranks that meet, the transport's and the savers' own threads, teams,
+# ThreadSanitizer runs these alone, as patterns: ranks that meet, the transport's and the savers' own threads, thread pools,
 # the tokenizer's threads. What computes on one thread is AddressSanitizer's.
 set(weft_thread
     "^mesh[.]test_(axes|border|comm|comm_faults|comm_groups|comm_counters|comm_mismatch|comm_rows|computed|distribute)$"

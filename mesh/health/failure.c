@@ -1,6 +1,6 @@
 /*
- * mesh/health/failure.c - what has become of a world: what its ranks are at, which of them
- * stalls, what is said of a process that is lost, and the one failure cause.
+ * mesh/health/failure.c - the failure cause of a world: the states of its ranks, which of them
+ * stalls, which process is lost, and the one cause that all report.
  */
 #include "mesh/health/recorder_internal.h"
 #include "mesh/health/failure_detector_parts_internal.h"

@@ -17,7 +17,8 @@ enum {
     WF_DETECTOR_HOST = 64
 };
 
-/* Messages between process 0 and another. A cause is a failure cause that is proposed. */
+/* Messages between process 0 and another. DETECTOR_CAUSE proposes a failure cause,
+   DETECTOR_FAILURE announces the decided one. */
 typedef enum wf_detector_kind {
     DETECTOR_HELLO,
     DETECTOR_WELCOME,
@@ -133,7 +134,7 @@ void wf_detector_look_here(wf_detector *d);
 void wf_detector_look_at_ranks(wf_detector *d, int64_t now);
 void wf_detector_find_stall(wf_detector *d);
 
-/* A peer is gone; when it is known where it is missed, the failure cause is that. */
+/* A peer is gone; once the rank that misses it is known, that becomes the failure cause. */
 void wf_detector_lose(wf_detector *d, detector_peer *p, const char *how, bool ended);
 void wf_detector_decide_loss(wf_detector *d);
 

@@ -22,7 +22,7 @@ static wf_tensor *product(wf_mesh *mesh, const wf_layout *layout)
     return wf_linear(matrix(mesh, 1, ROWS, layout), matrix(mesh, 2, COLUMNS, layout));
 }
 
-/* The collectives over the axis since its counters was reset: calls, and bytes received. */
+/* The collectives over the axis since its counters were reset: calls, and bytes received. */
 static wf_status paid(wf_rank *rank, wf_mesh *mesh, wf_collective_kind kind, int64_t bytes)
 {
     const wf_comm_counters *counters = wf_comm_counters_of(wf_mesh_comm(mesh, 0));

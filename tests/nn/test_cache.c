@@ -231,7 +231,7 @@ static wf_status compare(model_rank *r, void *arg)
     return WF_OK;
 }
 
-/* A sanitizer's build takes a team, four ranks with one text among them, and four that gather weights. */
+/* A sanitizer's build takes a thread pool, four ranks with one text among them, and four that gather weights. */
 static void on_layouts(const wf_nn_gpt_config *config, wf_dtype dtype, bool fp32_residual)
 {
     static const wf_par_options layouts[] = {
