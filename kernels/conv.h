@@ -19,7 +19,7 @@ typedef struct wf_conv_options {
 } wf_conv_options;
 
 /**
- * wf_patches - what a kernel sees at each of its places: torch's unfold
+ * wf_patches - returns the numbers under a kernel at each of its places: torch's unfold
  *
  * @param x        [b, length, c] or [b, rows, columns, c]
  * @param kernel   its length, or rows and columns
@@ -35,18 +35,18 @@ WF_API wf_tensor *wf_patches_grad(wf_tensor *like, wf_tensor *dy, const int *ker
                                   const wf_conv_options *options);
 
 /**
- * wf_conv - y[b, o.., n] = sum over c and taps of x[b, o * stride - padding + tap * dilation, c]
- * weight[n, c, tap]: wf_linear over wf_patches, with its order of sums, forward and backward
+ * wf_conv - y[b, o.., n] = sum over c and taps of x[b, o * stride - padding + tap * dilation,
+ * c] weight[n, c, tap]: wf_linear over wf_patches, with its order of sums, forward and backward
  *
- * @param weight   [n, c / groups, taps] for sequences, [n, c / groups, rows, columns] for images;
- *                 n and c are made of `groups` parts alike
+ * @param weight   [n, c / groups, taps] for sequences, [n, c / groups, rows, columns] for
+ *                 images; n and c are made of `groups` parts alike
  * Layout:      as wf_patches and then wf_linear: n may be split, or c, which leaves a partial
  *              sum. With groups, where c and n are wf_dim_heads(groups, ..), whole groups
  * Gradient:    to x and weight, a chunk per sequence
  */
 WF_API wf_tensor *wf_conv(wf_tensor *x, wf_tensor *weight, const wf_conv_options *options);
 
-/** wf_conv_patched - the product of wf_conv with patches that are there, [b, o.., c, taps]. */
+/** wf_conv_patched - multiplies patches that are there, [b, o.., c, taps], as wf_conv does. */
 WF_API wf_tensor *wf_conv_patched(wf_tensor *patches, wf_tensor *weight, int groups);
 
 WF_END_DECLS

@@ -18,7 +18,7 @@ typedef struct wf_patch_job {
     int64_t in[2], out[2];         /* rows and columns of images and of places */
 } wf_patch_job;
 
-/* Of x [b, (rows,) columns, c] and patches [b, (rows,) columns, c, taps]. */
+/* Describes x [b, (rows,) columns, c] and patches [b, (rows,) columns, c, taps]. */
 static inline wf_patch_job wf_patch_job_of(const wf_call *call, const wf_tensor *x,
                                            const wf_tensor *patches)
 {

@@ -1,6 +1,6 @@
 /*
- * kernels/dims_internal.h - parameters of the ops of kernels/dims.c, reshape.c, broadcast.c and matmul.c, and where
- * their elements lie, for wrappers, reference loops and kernels.
+ * kernels/dims_internal.h - parameters of the ops of kernels/dims.c, reshape.c, broadcast.c and
+ * matmul.c, and where their elements lie, for wrappers, reference loops and kernels.
  */
 #ifndef WF_KERNELS_DIMS_INTERNAL_H
 #define WF_KERNELS_DIMS_INTERNAL_H

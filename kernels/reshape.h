@@ -35,9 +35,9 @@ WF_API wf_tensor *wf_flatten(wf_tensor *x, int first, int last);
 WF_API wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim);
 
 /**
- * wf_broadcast_like - x repeated along the dims of a partner: dims are counted from the last one, and
- * one that x lacks, or has with size 1, is the partner's. Ops of two and three operands element
- * by element do so with all of them
+ * wf_broadcast_like - repeats x along the dims of a partner: dims are counted from the last
+ * one, and one that x lacks, or has with size 1, is the partner's. Ops of two and three
+ * operands element by element do so with all of them
  *
  * @param like  for its shape, whose dims of size 1 are x's in turn
  * Layout:      "n,bsn->bsn", "s1!,bsn->bsn": each dim of the result is split as where it comes
@@ -47,8 +47,8 @@ WF_API wf_tensor *wf_stack(int count, wf_tensor *const *x, int dim);
  */
 WF_API wf_tensor *wf_broadcast_like(wf_tensor *x, wf_tensor *like);
 
-/** wf_broadcast_all - makes n operands alike by wf_broadcast_like where their shapes differ and fit;
- * leaves others as they are, for the op that takes them to refuse. */
+/** wf_broadcast_all - makes n operands alike by wf_broadcast_like where their shapes differ and
+ * fit; leaves others as they are, for the op that takes them to refuse. */
 WF_API void wf_broadcast_all(int n, wf_tensor **x);
 
 WF_END_DECLS

@@ -1,4 +1,5 @@
-/* kernels/cuda/conv.cu - the rows of kernels/conv.c: a thread for each element of the result. */
+/* kernels/cuda/conv.cu - the rows of kernels/conv.c: a thread for each element of the
+   result. */
 #include "kernels/conv_internal.h"
 #include "kernels/cuda/operands_internal.h"
 
