@@ -1,6 +1,6 @@
 /*
- * kernels/dims_internal.h - parameters of the ops of kernels/dims.c and matmul.c, and where
- * their elements lie, for wrappers, reference loops and kernels.
+ * kernels/dims_internal.h - parameters of the ops of kernels/dims.c, reshape.c, broadcast.c and
+ * matmul.c, and where their elements lie, for wrappers, reference loops and kernels.
  */
 #ifndef WF_KERNELS_DIMS_INTERNAL_H
 #define WF_KERNELS_DIMS_INTERNAL_H
@@ -14,6 +14,13 @@ typedef struct wf_dim_attr {
 typedef struct wf_permute_attr {
     int8_t order[WF_MAX_DIMS]; /* dim d of the output is dim order[d] of the operand */
 } wf_permute_attr;
+
+/* Dims of a result; their grains are below 2^31, which is checked. */
+typedef struct wf_reshape_attr {
+    int64_t size[WF_MAX_DIMS];
+    int32_t grain[WF_MAX_DIMS];
+    int8_t chunks[WF_MAX_DIMS], ndim;
+} wf_reshape_attr;
 
 typedef struct wf_slice_attr {
     int8_t dim;
@@ -41,6 +48,21 @@ WF_HOST_DEVICE static inline void wf_permute_steps(const wf_permute_attr *a, con
         step[d] = 1;
         for (int i = a->order[d] + 1; i < x->ndim; i++)
             step[d] *= x->local[i];
+    }
+}
+
+/* Computes the distance in x of neighbours along each dim of a result that x is repeated in; 0
+   along those that x lacks or has once. */
+WF_HOST_DEVICE static inline void wf_broadcast_steps(const wf_tensor *x, const wf_tensor *y,
+                                                     int64_t step[WF_MAX_DIMS])
+{
+    int64_t n = 1;
+
+    for (int d = y->ndim - 1; d >= 0; d--) {
+        int own = d - (y->ndim - x->ndim);
+
+        step[d] = own >= 0 && x->dim[own].size == y->dim[d].size ? n : 0;
+        n *= own >= 0 ? x->local[own] : 1;
     }
 }
 

@@ -5,7 +5,9 @@
  */
 #include "kernels/elementwise.h"
 #include "kernels/elementwise_ops.h"
+#include "kernels/reshape.h"
 #include "kernels/shared_internal.h"
+#include <stdarg.h>
 
 /* Gradients are operands of the next op down, so all of them go in one pass over memory. */
 void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbers)
@@ -27,19 +29,35 @@ void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbe
         g->din[o] = call.out[o];
 }
 
+wf_tensor *wf_elementwise_apply(const wf_op *op, const void *attr, size_t attr_size, int n_in,
+                                ...)
+{
+    wf_call call = {.op = op, .n_in = n_in, .n_out = 1, .attr = attr, .attr_size = attr_size};
+    va_list operands;
+
+    va_start(operands, n_in);
+    for (int i = 0; i < n_in && i < WF_MAX_INPUTS; i++)
+        call.in[i] = va_arg(operands, wf_tensor *);
+    va_end(operands);
+    if (n_in <= WF_MAX_INPUTS)
+        wf_broadcast_all(n_in, call.in);
+    wf_dispatch(&call);
+    return call.out[0];
+}
+
 wf_tensor *wf_add(wf_tensor *a, wf_tensor *b)
 {
-    return wf_apply(&wf_op_add, NULL, 0, 2, a, b);
+    return wf_elementwise_apply(&wf_op_add, NULL, 0, 2, a, b);
 }
 
 wf_tensor *wf_sub(wf_tensor *a, wf_tensor *b)
 {
-    return wf_apply(&wf_op_sub, NULL, 0, 2, a, b);
+    return wf_elementwise_apply(&wf_op_sub, NULL, 0, 2, a, b);
 }
 
 wf_tensor *wf_mul(wf_tensor *a, wf_tensor *b)
 {
-    return wf_apply(&wf_op_mul, NULL, 0, 2, a, b);
+    return wf_elementwise_apply(&wf_op_mul, NULL, 0, 2, a, b);
 }
 
 wf_tensor *wf_scale(wf_tensor *x, float factor)
@@ -71,7 +89,7 @@ wf_tensor *wf_gelu_grad(wf_tensor *x, wf_tensor *dy)
 
 wf_tensor *wf_swiglu(wf_tensor *gate, wf_tensor *up)
 {
-    return wf_apply(&wf_op_swiglu, NULL, 0, 2, gate, up);
+    return wf_elementwise_apply(&wf_op_swiglu, NULL, 0, 2, gate, up);
 }
 
 void wf_swiglu_grad(wf_tensor *gate, wf_tensor *up, wf_tensor *dy, wf_tensor **dgate,
@@ -208,8 +226,8 @@ const wf_op wf_op_equal_to = {WF_OP_ROW(equal_to), .reference = {.run = equal_to
 #define ROW_FUNCTION(name, inputs)                                                             \
     wf_tensor *wf_##name WF_X_TENSORS(inputs)                                                  \
     {                                                                                          \
-        return wf_apply(&wf_op_##name, NULL, 0,                                                \
-                        WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));                       \
+        return wf_elementwise_apply(&wf_op_##name, NULL, 0,                                    \
+                                    WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));           \
     }
 #define ROW_FUNCTION_WITH(name, inputs, numbers)                                               \
     wf_tensor *wf_##name WF_X_TENSORS_WITH(inputs, numbers)                                    \
@@ -246,7 +264,7 @@ wf_tensor *wf_neg(wf_tensor *x)
 
 wf_tensor *wf_where(wf_tensor *condition, wf_tensor *a, wf_tensor *b)
 {
-    return wf_apply(&wf_op_where, NULL, 0, 3, a, b, condition);
+    return wf_elementwise_apply(&wf_op_where, NULL, 0, 3, a, b, condition);
 }
 
 wf_tensor *wf_less(wf_tensor *a, wf_tensor *b)

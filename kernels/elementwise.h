@@ -43,6 +43,11 @@ WF_API size_t wf_elementwise_workspace(const wf_call *call);
  * gradient, whose outputs are the gradients of the first operands. */
 WF_API void wf_elementwise_backward(wf_gradient *g, const wf_op *gradients, int n_numbers);
 
+/** wf_elementwise_apply - runs an op by expression over operands that are made alike
+ * (wf_broadcast_all), as wf_apply does otherwise. */
+WF_API wf_tensor *wf_elementwise_apply(const wf_op *op, const void *attr, size_t attr_size,
+                                       int n_in, ...);
+
 WF_END_DECLS
 
 /* The numbers of a call: those of its attributes, zeros where it has none. */
@@ -190,7 +195,7 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
              .save = WF_SAVE_IN(WF_COUNT(inputs)) - 1, .backward = name##_backward)
 
 /*
- * WF_ELEMENTWISE - an op of one to three tensors, each of the same shape and layout
+ * WF_ELEMENTWISE - an op of one to three tensors, of shapes that wf_broadcast_all makes alike
  *
  * @param name        of the function, and the op's
  * @param inputs      (a, b): what the tensors are called in the text
@@ -212,7 +217,8 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
     wf_tensor *name WF_X_TENSORS(inputs);                                                      \
     wf_tensor *name WF_X_TENSORS(inputs)                                                       \
     {                                                                                          \
-        return wf_apply(&name##_op, NULL, 0, WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));  \
+        return wf_elementwise_apply(&name##_op, NULL, 0,                                       \
+                                    WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));           \
     }
 #define WF_X_FUNCTION_WITH(name, inputs, numbers)                                              \
     wf_tensor *name WF_X_TENSORS_WITH(inputs, numbers);                                        \
@@ -220,8 +226,8 @@ static inline wf_status wf_elementwise_reference(const wf_call *call, int n_in, 
     {                                                                                          \
         const float wf_number[] = {WF_OPEN numbers};                                           \
                                                                                                \
-        return wf_apply(&name##_op, wf_number, sizeof wf_number,                               \
-                        WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));                       \
+        return wf_elementwise_apply(&name##_op, wf_number, sizeof wf_number,                   \
+                                    WF_COUNT(inputs) WF_EACH(WF_X_OPERAND, inputs));           \
     }
 
 /* (wf_tensor *a, wf_tensor *b) and (wf_tensor *a, float low, float high) */

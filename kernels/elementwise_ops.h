@@ -1,8 +1,8 @@
 /*
  * kernels/elementwise_ops.h - functions of one element each, beside those of kernels/ops.h, as
- * PyTorch names them (docs/torch.md). All of one call's operands have one shape and one layout;
- * wf_expand (kernels/dim_ops.h) makes a tensor that lacks a dim like one that has it. An op of
- * one's own: kernels/elementwise.h.
+ * PyTorch names them (docs/torch.md). A call's operands have shapes that wf_broadcast_all
+ * (kernels/reshape.h) makes alike, and then one layout. An op of one's own:
+ * kernels/elementwise.h.
  */
 #ifndef WF_KERNELS_ELEMENTWISE_OPS_H
 #define WF_KERNELS_ELEMENTWISE_OPS_H

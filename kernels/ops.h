@@ -27,6 +27,7 @@ WF_API const wf_op *wf_op_find(const char *name);
 /**
  * wf_add - returns a + b; wf_sub - a - b; wf_mul - a * b; wf_scale - factor * x
  *
+ * @param a, b  of one shape, or of shapes that wf_broadcast_all makes one (kernels/reshape.h)
  * Layout:      "...,...->..."
  * Gradient:    to every operand
  */

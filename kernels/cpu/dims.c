@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/dims.c - permutations, slices and softmax on the CPU; sums over a named dim are
- * in kernels/cpu/sums.c.
+ * kernels/cpu/dims.c - permutations, repeated dims, slices and softmax on the CPU; sums over a
+ * named dim are in kernels/cpu/sums.c.
  *
  *     softmax        m = greatest x, y = exp(x - m) * (1 / (sum of exp(x - m) in 16 lanes))
  *     softmax_grad   dx = y * (dy - (sum of y * dy in 16 lanes, each one fma after the other))
@@ -96,6 +96,51 @@ static wf_status permute(const wf_call *call, void *workspace)
         matrix *= j.y->local[j.across];
     wf_thread_pool_run(wf_cpu_of(call)->pool, count / matrix, wf_task_rows(matrix),
                        permute_task, &j);
+    return WF_OK;
+}
+
+/* An operand whose dims have these distances in memory, 0 where it is repeated. */
+typedef struct broadcast_job {
+    const wf_tensor *x, *y;
+    int64_t step[WF_MAX_DIMS], n; /* elements of a row of y */
+} broadcast_job;
+
+static void broadcast_task(void *arg, int64_t begin, int64_t end, int worker)
+{
+    const broadcast_job *j = arg;
+    int last = j->y->ndim - 1;
+
+    (void)worker;
+    for (int64_t r = begin; r < end; r++) {
+        const float *x = j->x->data;
+        float *y = (float *)j->y->data + r * j->n;
+        int64_t rest = r;
+
+        for (int d = last - 1; d >= 0; d--) {
+            x += rest % j->y->local[d] * j->step[d];
+            rest /= j->y->local[d];
+        }
+        if (last >= 0 && j->step[last])
+            memcpy(y, x, (size_t)j->n * sizeof *y);
+        else
+            for (int64_t i = 0; i < j->n; i++)
+                y[i] = *x;
+    }
+}
+
+static wf_status broadcast(const wf_call *call, void *workspace)
+{
+    broadcast_job j = {.x = call->in[0], .y = call->out[0], .n = 1};
+    int64_t count = wf_tensor_local_count(j.y);
+
+    (void)workspace;
+    if (count == 0)
+        return WF_OK;
+    wf_broadcast_steps(j.x, j.y, j.step);
+    if (j.y->ndim > 0)
+        j.n = j.y->local[j.y->ndim - 1];
+    wf_thread_pool_run(wf_cpu_of(call)->pool, count / j.n, wf_task_rows(j.n), broadcast_task,
+                       &j);
     return WF_OK;
 }
 
@@ -214,6 +259,7 @@ static wf_status softmax_grad(const wf_call *call, void *workspace)
 }
 
 const wf_kernel wf_cpu_permute = {.run = permute};
+const wf_kernel wf_cpu_broadcast = {.run = broadcast};
 const wf_kernel wf_cpu_slice = {.run = slice};
 const wf_kernel wf_cpu_slice_grad = {.run = slice_grad};
 const wf_kernel wf_cpu_softmax = {.run = softmax};

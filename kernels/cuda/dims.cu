@@ -29,12 +29,11 @@ __global__ void __launch_bounds__(WF_BLOCK) permute_kernel(const T *x, T *y, per
     }
 }
 
-wf_status permute(const wf_call *call, void *)
+/* y from x, whose neighbours along each dim of y lie these steps apart. */
+wf_status copy_by_steps(const wf_call *call, permute_job a)
 {
     const wf_tensor *x = call->in[0], *y = call->out[0];
-    permute_job a = {y->ndim, wf_count(y), {}, {}};
 
-    wf_permute_steps((const wf_permute_attr *)call->attr, x, a.step);
     for (int d = 0; d < y->ndim; d++)
         a.local[d] = y->local[d];
     return wf_run(call, [&](auto zero) {
@@ -43,6 +42,24 @@ wf_status permute(const wf_call *call, void *)
         return wf_launch(permute_kernel<T>, wf_grid(a.count, WF_BLOCK), WF_BLOCK, 0,
                          wf_cuda_of(call)->stream, (const T *)x->data, (T *)y->data, a);
     });
+}
+
+wf_status permute(const wf_call *call, void *)
+{
+    const wf_tensor *y = call->out[0];
+    permute_job a = {y->ndim, wf_count(y), {}, {}};
+
+    wf_permute_steps((const wf_permute_attr *)call->attr, call->in[0], a.step);
+    return copy_by_steps(call, a);
+}
+
+wf_status broadcast(const wf_call *call, void *)
+{
+    const wf_tensor *y = call->out[0];
+    permute_job a = {y->ndim, wf_count(y), {}, {}};
+
+    wf_broadcast_steps(call->in[0], y, a.step);
+    return copy_by_steps(call, a);
 }
 
 /* y[o, i] = x[o, skip + i], i < part; or, GRAD, x[o, .] = y[o, . - skip] inside of it, 0
@@ -184,6 +201,7 @@ wf_status softmax_grad(const wf_call *call, void *)
 } // namespace
 
 const wf_kernel wf_cuda_permute = {permute, NULL, 0, WF_IN(0) | WF_OUT(0)};
+const wf_kernel wf_cuda_broadcast = {broadcast, NULL, 0, WF_IN(0) | WF_OUT(0)};
 const wf_kernel wf_cuda_slice = {slice, NULL, 0, WF_IN(0) | WF_OUT(0)};
 const wf_kernel wf_cuda_slice_grad = {slice_grad, NULL, 0, WF_IN(1) | WF_OUT(0)};
 const wf_kernel wf_cuda_sum_expand = {sum_expand, NULL, 0, WF_IN(0) | WF_OUT(0)};

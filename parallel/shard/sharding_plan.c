@@ -44,13 +44,19 @@ static void pass(const place *p, const wf_par_border *b, int n, wf_tensor **x)
     }
 }
 
+/* Returns true for a border at that point; "?" marks one that a module may lack. */
+static bool is_at(const wf_par_border *b, const char *point)
+{
+    return strcmp(b->point + (*b->point == '?'), point) == 0;
+}
+
 static void at_point(void *self, wf_nn_module *module, const char *point, int n, wf_tensor **x)
 {
     const place *p = self;
 
     (void)module;
     for (const wf_par_border *b = p->style ? p->style->borders : NULL; b && b->point; b++) {
-        if (strcmp(b->point, point) != 0)
+        if (!is_at(b, point))
             continue;
         if (b->state == WF_PAR_HANDLE)
             x[1] = wf_border_handle(p->axis, x[0], x[1]);
@@ -67,7 +73,7 @@ static bool acts_at(void *self, const char *point)
     const place *p = self;
     const wf_par_border *b = p->style ? p->style->borders : NULL;
 
-    while (b && b->point && strcmp(b->point, point) != 0)
+    while (b && b->point && !is_at(b, point))
         b++;
     return b && b->point && wf_mesh_size(p->par->mesh, p->axis) > 1;
 }
@@ -188,7 +194,7 @@ static wf_status check_points(const planner *pl, const wf_par_style *style,
     const char *points = m->type->points;
 
     for (const wf_par_border *b = style->borders; b && b->point; b++)
-        if (!wf_nn_has_point(m, b->point))
+        if (*b->point != '?' && !wf_nn_has_point(m, b->point))
             return wf_fail(pl->par->ctx, WF_EINVAL,
                            "style %s has a border at point %s, but module %s (%s) has %s%s%s",
                            style->name, b->point, m->path, m->type->name,

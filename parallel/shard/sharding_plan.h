@@ -35,7 +35,7 @@ typedef struct wf_par_split {
 } wf_par_split;
 
 typedef struct wf_par_border {
-    const char *point; /* NULL ends the list */
+    const char *point; /* NULL ends the list; with "?" in front of one that a module may lack */
     wf_par_state state;
     int dim;
     /* keep the tensor from before the border for the gradients of weights, and move it again

@@ -8,8 +8,8 @@ const wf_par_style wf_par_column = {
     .name = "column",
     .splits = (const wf_par_split[]){{"weight", 0}, {"?bias", 0}, {"?lora_b", 0}, {NULL, 0}},
     .borders = (const wf_par_border[]){{"in", WF_PAR_WHOLE, 0, true},
-                                       {"lora_in", WF_PAR_HANDLE, 0, false},
-                                       {"lora", WF_PAR_WHOLE, 0, false},
+                                       {"?lora_in", WF_PAR_HANDLE, 0, false},
+                                       {"?lora", WF_PAR_WHOLE, 0, false},
                                        {NULL, 0, 0, false}}};
 
 /* Both factors of an adapter of a row-parallel linear are split over what they sum, so that u
@@ -17,7 +17,7 @@ const wf_par_style wf_par_column = {
 const wf_par_style wf_par_row = {
     .name = "row",
     .splits = (const wf_par_split[]){{"weight", 1}, {"?lora_a", 1}, {"?lora_b", 1}, {NULL, 0}},
-    .borders = (const wf_par_border[]){{"lora", WF_PAR_SPLIT, 2, false},
+    .borders = (const wf_par_border[]){{"?lora", WF_PAR_SPLIT, 2, false},
                                        {"sum", WF_PAR_RESIDUAL, 1, false},
                                        {NULL, 0, 0, false}}};
 

@@ -32,6 +32,8 @@ static wf_dim dim_of(const row_shape *s, char letter)
         return wf_dim_width(2 * (s->s + 3));
     case '1':
         return wf_dim_width(1);
+    case '3':
+        return wf_dim_width(3);
     default:
         return wf_dim_width(s->s + 3);
     }

@@ -6,6 +6,7 @@
  */
 #include "core/numerics/bf16.h"
 #include "kernels/attention_internal.h"
+#include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
@@ -120,6 +121,7 @@ static void named_dims(void)
 {
     static const wf_permute_attr turn = {{0, 2, 1}}, far = {{3, 0, 2, 1}};
     static const wf_slice_attr third = {.dim = 1, .first = 3};
+    static const wf_patch_attr taps = {{1, 3}, {1, 1}, {0, 1}, {1, 1}};
     static const wf_dim_attr first = {0}, second = {1}, last = {2};
     static const op_row rows[] = {{"permute", "a:bsn", "a:bns", "bsn", WITH(turn)},
                                   {"permute", "a:bshe", "a:ebhs", "bsh", WITH(far)},
@@ -129,6 +131,10 @@ static void named_dims(void)
                                   {"sum", "a:bsn", "f:bs", "bsn", WITH(last)},
                                   {"sum", "a:bsn", "f:sn", "bsn", WITH(first)},
                                   {"sum_expand", "a:bn a:bsn", "a:bsn", "bsn", WITH(second)},
+                                  {"patches", "a:bsd", "a:bsd3", "bd", WITH(taps)},
+                                  {"patches_grad", "a:bsd a:bsd3", "a:bsd", "bd", WITH(taps)},
+                                  {"broadcast", "a:sn a:bsn", "a:bsn", "bsn", NULL, 0},
+                                  {"broadcast", "a:s1 a:bsn", "a:bsn", "bsn", NULL, 0},
                                   {"softmax", "a:bsd", "a:bsd", "bs", NULL, 0},
                                   {"softmax_grad", "a:bsd a:bsd", "a:bsd", "bs", NULL, 0},
                                   {NULL, NULL, NULL, NULL, NULL, 0}};

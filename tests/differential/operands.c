@@ -285,6 +285,29 @@ static bool draw_operands(maker *m, binding *b, step *s)
     return true;
 }
 
+/* [b, s, h] as heads, flat from the left, the right or both sides, turned over, or with a dim more. */
+static wf_reshape_attr draw_reshape(draw *d, const wf_tensor *x)
+{
+    const wf_dim *b = &x->dim[0], *s = &x->dim[1], *h = &x->dim[2];
+    const wf_dim left = {b->size * s->size, b->grain * (s->size ? s->size : 1), WF_CHUNKS_8},
+                 right = {s->size * h->size, s->grain * (h->size ? h->size : 1), s->chunks};
+
+    switch (draw_below(d, 6)) {
+    case 0:
+        return reshape_to(2, (wf_dim[]){left, *h});
+    case 1:
+        return reshape_to(2, (wf_dim[]){*b, right});
+    case 2:
+        return reshape_to(1, (wf_dim[]){wf_dim_chunked(b->size * s->size * h->size)});
+    case 3:
+        return reshape_to(3, (wf_dim[]){*s, *b, *h});
+    case 4:
+        return reshape_to(4, (wf_dim[]){*b, wf_dim_width(1), *s, *h});
+    default:
+        return reshape_heads(x);
+    }
+}
+
 static void draw_attributes(maker *m, step *s)
 {
     static const float factors[] = {-1, 0.5f, 1.5f, 0.3f};
@@ -293,6 +316,13 @@ static void draw_attributes(maker *m, step *s)
     op_attributes(s->op, x, &s->attr);
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
+    if (op_is(s->op, "patches"))
+        s->attr.patch = (wf_patch_attr){{1, 1 + draw_below(&m->d, 3)},
+                                        {1, 1 + draw_below(&m->d, 3)},
+                                        {0, draw_below(&m->d, 3)},
+                                        {1, 1 + draw_below(&m->d, 2)}};
+    if (op_is(s->op, "reshape"))
+        s->attr.reshape = draw_reshape(&m->d, x);
     if (op_is(s->op, "rows"))
         s->attr.count = x->dim[0].size ? 1 + draw_below(&m->d, (int)x->dim[0].size) : 0;
     if (strstr(s->op->name, "rope"))

@@ -24,9 +24,9 @@ static const char *const rows_of_b[] = {
 };
 
 /* Those of test_ops_dims.c. */
-static const char *const rows_of_dims[] = {"permute",      "slice",      "slice_grad",
-                                           "sum",          "sum_expand", "softmax",
-                                           "softmax_grad", "matmul",     NULL};
+static const char *const rows_of_dims[] = {
+    "permute", "slice",     "slice_grad", "sum",     "sum_expand",   "softmax", "softmax_grad",
+    "matmul",  "broadcast", "reshape",    "patches", "patches_grad", NULL};
 
 /* Those of test_ops_elementwise.c. */
 static const char *const rows_of_elements[] = {

@@ -2,6 +2,9 @@
  * tests/kernels/test_ops_dims.c - the ops on dims that a caller names: cases for op_harness.h,
  * and what they refuse.
  */
+#include "kernels/conv.h"
+#include "kernels/elementwise_ops.h"
+#include "kernels/reshape.h"
 #include "tests/kernels/op_harness.h"
 #include <string.h>
 
@@ -94,6 +97,59 @@ static void softmax(op_case *c, const op_shape *s)
     c->in[0] = op_activations(s, wf_dim_width(s->width));
 }
 
+/* Heads are taken apart and joined, and a matrix is turned over: a group of dims of its own. */
+static void apply_reshape(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_dim *d = in[0]->dim;
+    const wf_dim split[] = {d[0], d[1], wf_dim_chunked(d[2].size / d[2].grain),
+                            wf_dim_width(-1)};
+    const wf_dim turned[] = {d[0], wf_dim_width(d[2].size), wf_dim_width(d[1].size)};
+
+    out[0] = wf_mul(wf_flatten(wf_reshape(in[0], 4, split), 2, 3), in[0]);
+    out[1] = wf_reshape(in[0], 3, turned);
+    out[2] = wf_flatten(in[0], 0, 2);
+    out[3] = wf_squeeze(wf_unsqueeze(in[0], 1), 1);
+}
+
+static void reshape(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(1, 4, apply_reshape);
+    c->in[0] = op_activations(s, wf_dim_heads(s->heads, s->head_dim));
+}
+
+static void apply_stack(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_stack(2, in, 0);
+    out[1] = wf_stack(3, (wf_tensor *const[]){in[0], in[1], in[0]}, 3);
+}
+
+static void stack(op_case *c, const op_shape *s)
+{
+    *c = op_case_of(2, 2, apply_stack);
+    c->in[0] = c->in[1] = op_activations(s, wf_dim_width(s->width));
+}
+
+/* Operands that lack dims, and dims of size 1: of one of them, and of both. */
+static void apply_broadcast(wf_tensor *const *in, wf_tensor **out)
+{
+    out[0] = wf_mul(in[0], in[1]);
+    out[1] = wf_sub(in[2], in[0]);
+    out[2] = wf_mul(in[3], in[2]);
+    out[3] = wf_where(in[1], in[3], in[0]);
+}
+
+static void broadcast(op_case *c, const op_shape *s)
+{
+    wf_dim width = wf_dim_chunked(s->width), tokens = wf_dim_chunked(s->tokens);
+
+    *c = op_case_of(4, 4, apply_broadcast);
+    c->in[0] = op_activations(s, width);
+    c->in[1] = op_vector(width);
+    c->in[2] = (op_operand){.ndim = 2, .dim = {tokens, wf_dim_width(1)}, .wanted = true};
+    c->in[3] = (op_operand){
+        .ndim = 3, .dim = {wf_dim_batch(s->batch), wf_dim_width(1), width}, .wanted = true};
+}
+
 /* Matrices of tokens by width and the like, a batch of sequences of them. */
 static op_operand matrices(const op_shape *s, wf_dim rows, wf_dim columns)
 {
@@ -150,7 +206,60 @@ static void matmul_over_batch(op_case *c, const op_shape *s)
     c->in[1] = (op_operand){.ndim = 2, .dim = {batch, wf_dim_width(s->heads)}, .wanted = true};
 }
 
+/* Sequences: taps that overlap, that leave gaps, and channels by group. */
+static void apply_conv1d(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_conv_options overlap = {.padding = {2}},
+                          gaps = {.stride = {3}, .padding = {3}, .dilation = {2}},
+                          groups = {.groups = (int)(in[2]->dim[0].size / 2), .padding = {1}};
+
+    out[0] = wf_conv(in[0], in[1], &overlap);
+    out[1] = wf_conv(in[0], in[1], &gaps);
+    out[2] = wf_conv(in[3], in[2], &groups);
+}
+
+static void conv1d(op_case *c, const op_shape *s)
+{
+    wf_dim width = wf_dim_chunked(s->width), taps = wf_dim_width(3);
+
+    *c = op_case_of(4, 3, apply_conv1d);
+    c->in[0] = op_activations(s, width);
+    c->in[1] =
+        (op_operand){.ndim = 3, .dim = {wf_dim_chunked(s->heads), width, taps}, .wanted = true};
+    c->in[2] = (op_operand){
+        .ndim = 3, .dim = {wf_dim_heads(s->groups, 2), wf_dim_width(3), taps}, .wanted = true};
+    c->in[3] = op_activations(s, s->groups > 1 ? wf_dim_heads(s->groups, 3) : wf_dim_width(3));
+}
+
+static void apply_conv2d(wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_conv_options same = {.padding = {1, 0}},
+                          strides = {.stride = {1, 2}, .padding = {2, 1}, .dilation = {2, 1}};
+    const int kernel[] = {3, 2};
+
+    out[0] = wf_conv(in[0], in[1], &same);
+    out[1] = wf_conv(in[0], in[1], &strides);
+    out[2] = wf_patches_grad(in[0], wf_patches(in[0], kernel, &strides), kernel, &strides);
+}
+
+static void conv2d(op_case *c, const op_shape *s)
+{
+    wf_dim channels = wf_dim_width(s->groups);
+
+    *c = op_case_of(2, 3, apply_conv2d);
+    c->in[0] = (op_operand){.ndim = 4,
+                            .dim = {wf_dim_batch(s->batch), wf_dim_chunked(s->tokens),
+                                    wf_dim_width(s->head_dim), channels},
+                            .wanted = true};
+    c->in[1] = (op_operand){
+        .ndim = 4,
+        .dim = {wf_dim_chunked(s->heads), channels, wf_dim_width(3), wf_dim_width(2)},
+        .wanted = true};
+}
+
 static const op_entry cases[] = {
+    {"conv1d", conv1d},
+    {"conv2d", conv2d},
     {"permute", permute},
     {"transpose", transpose},
     {"slice", slice},
@@ -158,6 +267,9 @@ static const op_entry cases[] = {
     {"sum", sum},
     {"sum_expand", sum_expand},
     {"softmax", softmax},
+    {"reshape", reshape},
+    {"stack", stack},
+    {"broadcast", broadcast},
     {"matmul", matmul},
     {"matmul of one transposed", matmul_one_turned},
     {"matmul over a batch", matmul_over_batch},
@@ -193,7 +305,22 @@ static void refusals(void)
     refused(ctx, wf_sum(x, 3), "dim 3 of a tensor");
     refused(ctx, wf_softmax(x, 3), "dim 3 of a tensor");
     refused(ctx, wf_matmul(x, x, NULL), "has size 5, but its partner has 12");
+    refused(ctx, wf_reshape(x, 2, (wf_dim[]){wf_dim_width(7), wf_dim_width(17)}),
+            "120 elements in dims for 119");
+    refused(ctx, wf_reshape(x, 2, (wf_dim[]){wf_dim_width(-1), wf_dim_width(7)}),
+            "dim 0 would have size -1");
+    refused(ctx, wf_squeeze(x, 1), "squeeze: dim 1 has size 5");
+    refused(ctx, wf_unsqueeze(x, 4), "a new dim 4 of a tensor with 3 dims");
+    refused(ctx, wf_flatten(x, 2, 1), "flatten: dims 2 to 1");
+    refused(ctx, wf_add(x, wf_slice(x, 1, 0, 2)), "has size 2, but its partner has 5");
     CU_ASSERT_PTR_NULL(wf_sum(NULL, 0));
+    refused(ctx, wf_patches(x, (const int[]){9}, NULL), "a kernel of 9 with stride 1");
+    refused(ctx, wf_patches(wf_sum(x, 0), (const int[]){1}, NULL), "a tensor with 2 dims");
+    refused(ctx, wf_conv(x, wf_slice(x, 2, 0, 4), &(wf_conv_options){.groups = 2}), "2 groups");
+    CU_ASSERT_PTR_NULL(wf_conv(NULL, NULL, NULL));
+    CU_ASSERT_PTR_NULL(wf_reshape(NULL, 0, NULL));
+    CU_ASSERT_PTR_NULL(wf_add(NULL, NULL));
+    wf_context_clear(ctx);
     CU_ASSERT_PTR_NULL(wf_transpose(NULL, 0, 0));
     wf_scope_close(ctx);
     wf_context_close(ctx);

@@ -8,6 +8,7 @@
 
 #include "core/numerics/bits.h"
 #include "kernels/attention_internal.h"
+#include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
 #include "kernels/moe.h"
 #include "kernels/ops.h"
@@ -34,6 +35,8 @@ typedef union op_attr {
     wf_permute_attr permute;
     wf_slice_attr slice;
     wf_matmul_attr matmul;
+    wf_reshape_attr reshape;
+    wf_patch_attr patch;
     wf_row_attr row;
     wf_route_options route;
     float number[4]; /* ops by expression */
@@ -95,13 +98,44 @@ static inline int op_operands(const wf_op *op, bool heads, op_operand *o)
             o[n].dim[o[n].ndim++] = letter_dim(*s);
         }
     }
-    if (op_is(op, "split_heads"))
+    if (op_is(op, "split_heads") || op_is(op, "reshape"))
         o[0].dim[o[0].ndim - 1] = wf_dim_heads(letter_dim('h').size, HEAD_DIM);
     if (op_is(op, "slice_grad"))
         o[1].dim[1] = (wf_dim){SLICED, 1, o[0].dim[1].chunks};
+    if (op_is(op, "patches_grad")) { /* kernels of 3, every second index, one of padding */
+        o[1].dim[1].size = (ROWS + 1) / 2;
+        o[1].dim[1].chunks = o[0].dim[1].chunks;
+        o[1].dim[3] = wf_dim_width(3);
+    }
     if (op_is(op, "concat"))
         o[1].dim[1].chunks = o[0].dim[1].chunks;
     return n + 1;
+}
+
+static inline wf_reshape_attr reshape_to(int ndim, const wf_dim *dims)
+{
+    wf_reshape_attr a;
+
+    memset(&a, 0, sizeof a);
+    a.ndim = (int8_t)ndim;
+    for (int d = 0; d < ndim; d++) {
+        a.size[d] = dims[d].size;
+        a.grain[d] = (int32_t)dims[d].grain;
+        a.chunks[d] = (int8_t)dims[d].chunks;
+    }
+    return a;
+}
+
+/* Heads of the last dim, whose grain says how long they are. */
+static inline wf_reshape_attr reshape_heads(const wf_tensor *x)
+{
+    wf_dim dims[WF_MAX_DIMS];
+    const wf_dim *last = &x->dim[x->ndim - 1];
+
+    memcpy(dims, x->dim, sizeof dims);
+    dims[x->ndim - 1] = (wf_dim){last->size / last->grain, 1, last->chunks};
+    dims[x->ndim] = wf_dim_width(last->grain);
+    return reshape_to(x->ndim + 1, dims);
 }
 
 /* Returns the size; `x` is the first operand. */
@@ -150,6 +184,10 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
         a->count = HEAD_DIM;
+    else if (op_is(op, "patches") || op_is(op, "patches_grad"))
+        a->patch = (wf_patch_attr){{1, 3}, {1, 2}, {0, 1}, {1, 1}};
+    else if (op_is(op, "reshape"))
+        a->reshape = reshape_heads(x);
     else if (op_is(op, "merge_heads"))
         a->count = x->dim[x->ndim - 1].size;
     return sizeof *a;

@@ -1,0 +1,106 @@
+/*
+ * tests/parallel/test_check_shapes.c - wf_check_op over ops that change shapes: reshape, broadcasting and
+ * convolutions, on every layout of a small mesh.
+ */
+#include "kernels/conv.h"
+#include "kernels/ops.h"
+#include "kernels/reshape.h"
+#include "parallel/check_op.h"
+#include "tests/harness.h"
+#include <string.h>
+
+#define HEADS                                                                                  \
+    {                                                                                          \
+        .ndim = 3, .dim = { wf_dim_batch(4), wf_dim_chunked(6), wf_dim_heads(4, 3) }           \
+    }
+
+static void apply_heads(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    const wf_dim *d = in[0]->dim;
+
+    (void)self;
+    out[0] = wf_reshape(in[0], 4, (wf_dim[]){d[0], d[1], wf_dim_chunked(4), wf_dim_width(3)});
+    out[1] = wf_flatten(in[0], 1, 2);
+}
+
+static void apply_broadcast(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    (void)self;
+    out[0] = wf_mul(in[0], in[1]);
+}
+
+static void apply_conv(void *self, wf_tensor *const *in, wf_tensor **out)
+{
+    (void)self;
+    out[0] = wf_conv(in[0], in[1], self);
+}
+
+static void passes(const wf_op_check *check, int64_t exact)
+{
+    wf_op_check_report report;
+    wf_error error = {WF_OK, ""};
+
+    CU_ASSERT_EQUAL(wf_check_op(check, &report, &error), WF_OK);
+    CU_ASSERT(report.exact >= exact);
+    if (error.code != WF_OK || report.exact < exact)
+        printf("    %s: exact %d, inexact %d, refused %d; %s\n", check->op->name,
+               (int)report.exact, (int)report.inexact, (int)report.refused, error.text);
+}
+
+static void reshapes(void)
+{
+    const wf_op_check heads = {.op = wf_op_find("reshape"),
+                               .apply = apply_heads,
+                               .n_in = 1,
+                               .n_out = 2,
+                               .in = {HEADS}};
+    const wf_op_check broadcasts[] = {
+        {.op = wf_op_find("broadcast"),
+         .apply = apply_broadcast,
+         .n_in = 2,
+         .n_out = 1,
+         .in = {HEADS, {.ndim = 2, .dim = {wf_dim_width(1), wf_dim_heads(4, 3)}}}},
+        {.op = wf_op_find("broadcast"),
+         .apply = apply_broadcast,
+         .n_in = 2,
+         .n_out = 1,
+         .in = {{.ndim = 2, .dim = {wf_dim_batch(4), wf_dim_width(1)}},
+                {.ndim = 2, .dim = {wf_dim_width(1), wf_dim_chunked(5)}}}}};
+
+    passes(&heads, 4);
+    for (size_t i = 0; i < sizeof broadcasts / sizeof *broadcasts; i++)
+        passes(&broadcasts[i], 4);
+}
+
+static void convolutions(void)
+{
+    static const wf_conv_options options = {.stride = {2}, .padding = {1}},
+                                 groups = {.padding = {1}, .groups = 2};
+    const wf_op_check plain = {
+        .op = wf_op_find("patches"),
+        .apply = apply_conv,
+        .self = (void *)(uintptr_t)&options,
+        .n_in = 2,
+        .n_out = 1,
+        .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_chunked(5), wf_dim_chunked(3)}},
+               {.ndim = 3, .dim = {wf_dim_chunked(4), wf_dim_chunked(3), wf_dim_width(3)}}}};
+    const wf_op_check apart = {
+        .op = wf_op_find("patches"),
+        .apply = apply_conv,
+        .self = (void *)(uintptr_t)&groups,
+        .n_in = 2,
+        .n_out = 1,
+        .in = {{.ndim = 3, .dim = {wf_dim_batch(4), wf_dim_chunked(3), wf_dim_heads(2, 2)}},
+               {.ndim = 3, .dim = {wf_dim_heads(2, 3), wf_dim_width(2), wf_dim_width(3)}}}};
+
+    passes(&plain, 4);
+    passes(&apart, 3);
+}
+
+int main(void)
+{
+    static const wf_test tests[] = {
+        {"reshape and broadcasting", reshapes}, {"convolutions", convolutions}, {NULL, NULL}};
+
+    return wf_test_main("check of shapes", tests);
+}
