@@ -206,6 +206,22 @@ static void norm_waits_for_all(void)
     }
 }
 
+/* The ranks of the first and the last stage, which share a parameter, wait for each other in TIE: rank 0 is done at 6, and what
+   rank 1 takes for its update comes behind that. */
+static void tie_waits_for_both(void)
+{
+    static const wf_pipe_lowering tied = {.ahead = 1, .tied = true};
+    run r;
+
+    CU_ASSERT_FATAL(open_run(&r, "1f1b", 2, 1, 1, &tied));
+    r.stage[1].update = 10;
+    r.costs.tie = 1;
+    CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+    CU_ASSERT_EQUAL(r.result.makespan, 6 + 1 + 10);
+    CU_ASSERT_EQUAL(wf_sim_total(&r.result.path), r.result.makespan);
+    close_run(&r);
+}
+
 /* A stage whose reduction goes in buckets beside what another stage of its rank computes: what is waited for there is on the path,
    once. */
 static void buckets(void)
@@ -338,6 +354,7 @@ int main(void)
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
         {"NORM waits for all ranks", norm_waits_for_all},
+        {"TIE waits for two", tie_waits_for_both},
         {"reductions in buckets", buckets},
         {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},
