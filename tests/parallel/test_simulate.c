@@ -206,9 +206,9 @@ static void norm_waits_for_all(void)
     }
 }
 
-/* The ranks of the first and the last stage, which share a parameter, wait for each other in TIE: rank 0 is done at 6, and what
-   rank 1 takes for its update comes behind that. */
-static void tie_waits_for_both(void)
+/* The ranks of the first and the last stage sum the gradients of a parameter that they share in TIE, before NORM lets all go on:
+   rank 0 is done at 6. */
+static void tie_comes_before_norm(void)
 {
     static const wf_pipe_lowering tied = {.ahead = 1, .tied = true};
     run r;
@@ -354,7 +354,7 @@ int main(void)
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
         {"NORM waits for all ranks", norm_waits_for_all},
-        {"TIE waits for two", tie_waits_for_both},
+        {"TIE comes before NORM", tie_comes_before_norm},
         {"reductions in buckets", buckets},
         {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},
