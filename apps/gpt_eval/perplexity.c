@@ -20,8 +20,8 @@ typedef struct job {
     wf_tok *tokenizer;
     app_perplexity_data data;
     wf_gen_windows windows;
-    float *
-        loss; /* [tokens], of each token that counts: written by the rank that has its window */
+    /* [tokens], of each token that counts: written by the rank that has its window */
+    float *loss;
 } job;
 
 static void show(void *arg, int64_t done, int64_t windows)
@@ -71,7 +71,8 @@ static wf_status print_json(const job *j, double nats, int64_t count, wf_error *
         stdout, 17, "the perplexity", error);
 }
 
-/* Prints the losses' mean. They are added in the order of the text, so that the sum has no layout. */
+/* Prints the losses' mean. They are added in the order of the text, so that the sum has no
+   layout. */
 static wf_status print(const job *j, wf_error *error)
 {
     const app_perplexity_data *d = &j->data;

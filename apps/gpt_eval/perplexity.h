@@ -20,8 +20,9 @@ typedef struct app_perplexity_data {
     int64_t bytes; /* as many as the text of what counts has; 0: no tokenizer is known */
 } app_perplexity_data;
 
-/* Read --data: ids, or text, which becomes ids by the tokenizer (NULL: there is none). Owner: caller,
-   app_perplexity_data_free, also after an error. Errors: WF_EIO, WF_EDATA, WF_EINVAL, WF_ENOMEM. */
+/* Read --data: ids, or text, which becomes ids by the tokenizer (NULL: there is none). Owner:
+   caller, app_perplexity_data_free, also after an error. Errors: WF_EIO, WF_EDATA, WF_EINVAL,
+   WF_ENOMEM. */
 wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
                                    int64_t vocabulary, app_perplexity_data *data,
                                    wf_error *error);

@@ -1,4 +1,5 @@
-/* apps/gpt_eval/perplexity_data.c - the tokens that count, and how many bytes of text they are; see the header. */
+/* apps/gpt_eval/perplexity_data.c - the tokens that count, and how many bytes of text they are;
+   see the header. */
 #include "nn/dataset/source.h"
 #include "apps/gpt_eval/perplexity.h"
 #include <errno.h>

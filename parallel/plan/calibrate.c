@@ -1,6 +1,7 @@
 /*
- * parallel/plan/calibrate.c - this machine's figures, measured: FLOP/s of products and of attention and bytes/s of all other ops, at
- * the sizes of the model, while all cores compute; seconds of an op beside its kernel; collectives between threads.
+ * parallel/plan/calibrate.c - this machine's figures, measured: FLOP/s of products and of
+ * attention and bytes/s of all other ops, at the sizes of the model, while all cores compute;
+ * seconds of an op beside its kernel; collectives between threads.
  */
 #include "parallel/plan/calibrate.h"
 #include "core/dtype.h"
@@ -22,11 +23,11 @@ typedef struct watched {
     wf_sim_work work[OPS];
 } watched;
 
-/* What rank 0 has found. */
+/* Results of rank 0. */
 typedef struct sums {
-    double products, attention, elements; /* FLOPs, FLOPs, bytes */
-    double of_products, of_attention, of_elements,
-        best;           /* seconds; FLOP/s of the best kind of product */
+    double products, attention, elements;          /* FLOPs, FLOPs, bytes */
+    double of_products, of_attention, of_elements; /* seconds */
+    double best;                                   /* FLOP/s of the best kind of product */
     double beside, ops; /* seconds of steps that no kernel took; ops in them */
     double latency, bandwidth;
 } sums;

@@ -86,8 +86,8 @@ typedef struct wf_plan_job {
  */
 WF_API const wf_par_job *wf_plan_request_job(const wf_plan_request *request, wf_plan_job *made);
 
-/** wf_plan_pipelined - returns whether a schedule runs the steps: over several ranks, or where one rank has stages, a schedule or
- * a cut of its own. recompute: "stage" is one, too */
+/** wf_plan_pipelined - returns whether a schedule runs the steps: over several ranks, or where
+ * one rank has stages, a schedule or a cut of its own. recompute: "stage" is one, too */
 WF_API bool wf_plan_pipelined(int64_t pp, const wf_par_pipeline_options *stages,
                               const char *recompute);
 

@@ -79,7 +79,8 @@ typedef struct shrinking {
     wf_services_shape *shape; /* the one that was tried last */
 } shrinking;
 
-/* Returns whether the numbers of the run stay what they are, and it fits where there is a limit. */
+/* Returns whether the numbers of the run stay what they are, and it fits where there is a
+   limit. */
 static bool serves(const wf_plan_request *r)
 {
     size_t most = r->job.mesh.memory_limit;

@@ -285,7 +285,8 @@ static bool draw_operands(maker *m, binding *b, step *s)
     return true;
 }
 
-/* [b, s, h] as heads, flat from the left, the right or both sides, turned over, or with a dim more. */
+/* [b, s, h] as heads, flat from the left, the right or both sides, turned over, or with a dim
+   more. */
 static wf_reshape_attr draw_reshape(draw *d, const wf_tensor *x)
 {
     const wf_dim *b = &x->dim[0], *s = &x->dim[1], *h = &x->dim[2];

@@ -1,6 +1,6 @@
 /*
- * tests/parallel/test_check_shapes.c - wf_check_op over ops that change shapes: reshape, broadcasting and
- * convolutions, on every layout of a small mesh.
+ * tests/parallel/test_check_shapes.c - wf_check_op over ops that change shapes: reshape,
+ * broadcasting and convolutions, on every layout of a small mesh.
  */
 #include "kernels/conv.h"
 #include "kernels/ops.h"

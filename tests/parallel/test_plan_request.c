@@ -1,4 +1,5 @@
-/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and settings as words. */
+/* tests/parallel/test_plan_request.c - a job as a request: axes of a program's own, and
+   settings as words. */
 #include "parallel/plan/calibrate.h"
 #include "parallel/plan/search_internal.h"
 #include "tests/harness.h"
@@ -128,7 +129,8 @@ static void list_of_layouts(void)
     wf_plan_list_free(&list);
 }
 
-/* Figures of this machine are those of a device that computes; a search takes them as it does a file's. */
+/* Figures of this machine are those of a device that computes; a search takes them as it does a
+   file's. */
 static void figures(void)
 {
     gpt_request made;

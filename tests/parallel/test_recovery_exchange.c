@@ -74,25 +74,25 @@ static wf_status taking_rank(wf_rank *rank, void *arg)
     return on_trainer(rank, &((run *)arg)->t, take_up, arg);
 }
 
-/* A shard of the step before, with other numbers. */
-static wf_kept earlier_than(const wf_kept *last)
+/* A shard of the step before, with other numbers, or of the same step, with the same. */
+static wf_kept copy_of(const wf_kept *last, bool earlier_step)
 {
     wf_kept earlier = *last;
     size_t n = (size_t)wf_part_count(&last->part);
 
     earlier.path = strdup(last->path);
-    earlier.step--;
+    earlier.step -= earlier_step;
     for (int kind = 0; kind < WF_PAR_BUDDY_KINDS; kind++)
         if (last->data[kind]) {
             earlier.data[kind] = malloc(n * sizeof(float));
             for (size_t j = 0; j < n; j++)
-                earlier.data[kind][j] = 7;
+                earlier.data[kind][j] = earlier_step ? 7 : last->data[kind][j];
         }
     return earlier;
 }
 
-/* Adds earlier shards of all processes to what each has, some in front of those of the last
-   step. */
+/* Adds earlier shards of all processes, and the last ones of a neighbour, to what each has,
+   some in front of those of the last step. */
 static void add_earlier(const run *r)
 {
     int64_t count[RANKS];
@@ -102,10 +102,16 @@ static void add_earlier(const run *r)
     for (int p = 0; p < RANKS; p++)
         for (int to = 0; to < RANKS; to++)
             for (int64_t i = 0; i < count[p]; i++) {
-                wf_kept earlier = earlier_than(&r->of[p]->kept[i]);
+                wf_kept earlier = copy_of(&r->of[p]->kept[i], true);
 
                 CU_ASSERT_FATAL(wf_par_snapshot_append(r->of[to], &earlier));
             }
+    for (int p = 0; p < RANKS; p++)
+        for (int64_t i = 0; i < count[p]; i++) {
+            wf_kept same = copy_of(&r->of[p]->kept[i], false);
+
+            CU_ASSERT_FATAL(wf_par_snapshot_append(r->of[(p + 1) % RANKS], &same));
+        }
     for (int p = 0; p < RANKS; p++)
         for (int64_t i = 0; i < count[p]; i += 2) {
             wf_par_snapshot *k = r->of[p];

@@ -159,6 +159,26 @@ static void embedding(void)
                            1e-12);
 }
 
+/* The head's ranks sum the gradient of its input, and agree on a token's largest logit, 4
+   bytes, and on two sums, 8. */
+static void head(void)
+{
+    static const int64_t cut[] = {0, 3, 4};
+    const double all = TOKENS * WIDTH * 4;
+    wf_sim_layout l = layout_of(2, 1, 2, 1, 1);
+    wf_sim_stage stage[2];
+    wf_sim_costs costs;
+
+    wf_sim_stages(&machine, &gpt2, &l, cut, 2, stage, &costs);
+    CU_ASSERT_DOUBLE_EQUAL(
+        stage[1].inputs.of[WF_SIM_TENSOR],
+        wf_sim_collective(&machine, WF_SIM_REDUCE_SCATTER, all, 2, 1) +
+            wf_sim_collective(&machine, WF_SIM_ALL_GATHER, all, 2, 1) +
+            wf_sim_collective(&machine, WF_SIM_ALL_REDUCE, 4 * TOKENS, 2, 1) +
+            wf_sim_collective(&machine, WF_SIM_ALL_REDUCE, 8 * TOKENS, 2, 1),
+        1e-12);
+}
+
 /* Replicas sum once a step, or, where groups of micro-batches are summed, each unit of a
    group. */
 static void replicas(void)
@@ -249,6 +269,7 @@ int main(void)
         {"costs of stages", stages},
         {"attention that is made again", attention_again},
         {"the embedding's collectives", embedding},
+        {"the head's collectives", head},
         {"sums over replicas", replicas},
         {"what collectives take", collectives},
         {"machine files", files},

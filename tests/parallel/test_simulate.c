@@ -210,6 +210,22 @@ static void norm_waits_for_all(void)
     }
 }
 
+/* The ranks of the first and the last stage sum the gradients of a parameter that they share in
+   TIE, before NORM lets all go on: rank 0 is done at 6. */
+static void tie_comes_before_norm(void)
+{
+    static const wf_pipe_lowering tied = {.ahead = 1, .tied = true};
+    run r;
+
+    CU_ASSERT_FATAL(open_run(&r, "1f1b", 2, 1, 1, &tied));
+    r.stage[1].update = 10;
+    r.costs.tie = 1;
+    CU_ASSERT_FATAL(simulate(&r, WF_SIM_PATH));
+    CU_ASSERT_EQUAL(r.result.makespan, 6 + 1 + 10);
+    CU_ASSERT_EQUAL(wf_sim_total(&r.result.path), r.result.makespan);
+    close_run(&r);
+}
+
 /* A stage whose reduction goes in buckets beside what another stage of its rank computes: what
    is waited for there is on the path, once. */
 static void buckets(void)
@@ -286,8 +302,8 @@ static void shared_cores(void)
     }
 }
 
-/* The gain that the path predicts for one part in a million is the step's gain, where no other
-   path comes near. */
+/* What the path says one part in a million is worth is what the step gains by it, where no
+   other path comes near. */
 static void what_if(void)
 {
     run r;
@@ -343,6 +359,7 @@ int main(void)
         {"messages", messages},
         {"gathers, reductions, updates", collectives},
         {"NORM waits for all ranks", norm_waits_for_all},
+        {"TIE comes before NORM", tie_comes_before_norm},
         {"reductions in buckets", buckets},
         {"sums of groups of micro-batches", sums_of_groups},
         {"fewer cores than ranks", shared_cores},

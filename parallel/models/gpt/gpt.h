@@ -18,12 +18,12 @@ WF_BEGIN_DECLS
  * families. */
 extern WF_API const wf_par_rule wf_par_gpt_plan[];
 
-/** wf_par_gpt_make - makes a rank's model, planned; a wf_par_model_function whose arg is a wf_nn_gpt_config. Owner: the caller,
- * wf_nn_free; NULL: the reason is in the context */
+/** wf_par_gpt_make - makes a rank's model, planned; a wf_par_model_function whose arg is a
+ * wf_nn_gpt_config. Owner: the caller, wf_nn_free; NULL: the reason is in the context */
 WF_API wf_nn_module *wf_par_gpt_make(wf_par *par, void *config);
 
-/** wf_par_gpt_sizes - returns the sizes by which layouts of a model are simulated (wf_par_job.sizes), for sequences of so many
- * tokens */
+/** wf_par_gpt_sizes - returns the sizes by which layouts of a model are simulated
+ * (wf_par_job.sizes), for sequences of so many tokens */
 WF_API wf_sim_model wf_par_gpt_sizes(const wf_nn_gpt_config *config, int64_t tokens);
 
 /** wf_par_gpt_loss - computes the loss of wf_nn_gpt, as a wf_par_loss_function, for batches of
