@@ -302,8 +302,8 @@ static void shared_cores(void)
     }
 }
 
-/* What the path says one part in a million is worth is what the step gains by it, where no
-   other path comes near. */
+/* A step gains by one part in a million what the path says that it is worth, where no other
+   path comes near. */
 static void what_if(void)
 {
     run r;
