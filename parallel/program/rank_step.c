@@ -123,7 +123,8 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                           .ms = made->ms,
                           .loss = made->result.loss,
                           .lr = (double)made->result.lr,
-                          .grad_norm = (float)made->result.grad_norm};
+                          .grad_norm = (float)made->result.grad_norm,
+                          .skipped = made->result.skipped};
 
     record.tokens_per_s =
         (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;

@@ -20,7 +20,7 @@
  * token of the batch counts, val_loss on steps without an evaluation, as is any number that is
  * not finite; digest is there only if the record has one. With digests of tensors it is
  * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
- * PATH.m and PATH.v.
+ * PATH.m and PATH.v. "skipped": true follows val_loss in a step that changed no parameter.
  */
 #ifndef WF_PARALLEL_REPORT_RUN_LOG_H
 #define WF_PARALLEL_REPORT_RUN_LOG_H
@@ -83,6 +83,7 @@ typedef struct wf_step_log {
     double model_flops_per_s;
     size_t memory_peak; /* bytes, of the rank with most */
     bool has_val_loss, has_digest;
+    bool skipped; /* the step has changed no parameter (wf_par_train_options.skip) */
     float val_loss;
     const wf_log_scalar *scalars; /* [scalar_count]; borrowed for the call */
     int scalar_count;

@@ -182,6 +182,8 @@ wf_status wf_step_rows_write(wf_step_rows *rows, const wf_step_log *r, double mf
             number(t[2], r->lr, 9), number(t[3], r->ms, 6), number(t[4], r->tokens_per_s, 6),
             number(t[6], r->model_flops_per_s, 6), number(t[7], mfu, 6),
             number(t[5], r->has_val_loss ? r->val_loss : NAN, 9));
+    if (r->skipped)
+        fputs(", \"skipped\": true", row);
     for (int i = 0; i < r->scalar_count; i++)
         fprintf(row, ", \"%s\": %s", r->scalars[i].key,
                 number(t[0], r->scalars[i].value, r->scalars[i].digits));

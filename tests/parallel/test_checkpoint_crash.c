@@ -9,7 +9,7 @@
 #include "tests/parallel/checkpoint_harness.h"
 #include "tests/parallel/recorded_files.h"
 
-enum { BATCH = 4, STATES = UNDER_SANITIZER ? 100 : 2400 };
+enum { BATCH = 4, STATES = UNDER_SANITIZER ? 100 : 1000 };
 enum { FIRST = 1, OLD = 2, NEW = 3 };
 
 /* The digest of what a run would go on from: the first that is whole; 0: there is none. */

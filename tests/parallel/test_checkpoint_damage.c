@@ -63,7 +63,7 @@ static wf_status load_fails(trial *t, wf_rank *rank, wf_par_trainer *trainer, co
     return barrier(rank);
 }
 
-enum { DAMAGES = UNDER_SANITIZER ? 60 : 1000 };
+enum { DAMAGES = UNDER_SANITIZER ? 60 : 500 };
 
 /* A bit flips, or the file ends early, in files by turns. */
 static wf_status damage_files(trial *t, wf_rank *rank, wf_par_trainer *trainer)

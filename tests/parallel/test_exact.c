@@ -9,7 +9,7 @@
  */
 #include "tests/parallel/rows.h"
 
-enum { HEAD_SIZE = 8, BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 6 };
+enum { HEAD_SIZE = 8, BATCH = 16, STEPS = UNDER_SANITIZER ? 3 : 4 };
 
 /* The first is what the others are compared with: one rank, one micro-step. */
 static const row rows[] = {
