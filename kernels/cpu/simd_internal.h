@@ -184,13 +184,8 @@ typedef struct wf_simd {
 
     /* y[r, d] = x[r, d] + bias[d] */
     void (*bias_add)(const float *x, const float *bias, float *y, int64_t rows, int64_t d);
-    /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    void (*silu)(const float *x, float *y, int64_t n);
-    void (*silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
-    void (*gelu)(const float *x, float *y, int64_t n);
-    void (*gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
-
-    /* swiglu: y = silu(gate) * up; dgate = silu_grad(gate, dy * up), dup = dy * silu(gate) */
+    /* silu(x) = x / (1 + exp(-x)); gelu(x) = x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)));
+       swiglu: y = silu(gate) * up; dgate = silu_grad(gate, dy * up), dup = dy * silu(gate) */
     void (*swiglu)(const float *gate, const float *up, float *y, int64_t n);
     void (*swiglu_grad)(const float *gate, const float *up, const float *dy, float *dgate,
                         float *dup, int64_t n);

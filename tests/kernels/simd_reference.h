@@ -39,16 +39,28 @@ static void run_maximum(const wf_simd *simd, const data *in, float *const out[OU
     simd->maximum(in->x, in->dy, out[0], in->rows * in->d);
 }
 
+/* Rows of one number, for operands that leave an activation as it is. */
+static const float *filled(float value)
+{
+    static float memory[MOST];
+
+    for (int i = 0; i < MOST; i++)
+        memory[i] = value;
+    return memory;
+}
+
 static void run_silu(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    simd->silu(in->x, out[0], in->rows * in->d);
-    simd->silu_grad(in->x, in->dy, out[1], in->rows * in->d);
+    static float of_up[MOST];
+
+    simd->swiglu(in->x, filled(1), out[0], in->rows * in->d);
+    simd->swiglu_grad(in->x, filled(1), in->dy, out[1], of_up, in->rows * in->d);
 }
 
 static void run_gelu(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
-    simd->gelu(in->x, out[0], in->rows * in->d);
-    simd->gelu_grad(in->x, in->dy, out[1], in->rows * in->d);
+    simd->bias_gelu(in->x, filled(0), out[0], in->rows, in->d);
+    simd->bias_gelu_grad(in->x, filled(0), in->dy, out[1], in->rows, in->d);
 }
 
 static void want_elementwise(const data *in, double *const want[OUTPUTS],

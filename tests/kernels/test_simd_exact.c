@@ -213,17 +213,17 @@ static void exp_is_the_scalar(void)
 static void activations_saturate(void)
 {
     static const float x[] = {40.0f, 1e6f, 1e20f, 3e38f, -120.0f, -1e6f, -1e20f, -3e38f};
-    static const float one[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const float one[] = {1, 1, 1, 1, 1, 1, 1, 1}, zero[8] = {0};
     const wf_simd *simd[BUILDS];
     int n = builds(simd);
 
     for (int b = 0; b < n; b++) {
-        float y[4][8];
+        float y[4][8], of_up[8];
 
-        simd[b]->silu(x, y[0], 8);
-        simd[b]->gelu(x, y[1], 8);
-        simd[b]->silu_grad(x, one, y[2], 8);
-        simd[b]->gelu_grad(x, one, y[3], 8);
+        simd[b]->swiglu(x, one, y[0], 8);
+        simd[b]->bias_gelu(x, zero, y[1], 1, 8);
+        simd[b]->swiglu_grad(x, one, one, y[2], of_up, 8);
+        simd[b]->bias_gelu_grad(x, zero, one, y[3], 1, 8);
         for (int i = 0; i < 8; i++) {
             for (int k = 0; k < 4; k++)
                 CU_ASSERT_EQUAL(y[k][i], i >= 4 ? 0.0f : k < 2 ? x[i] : 1.0f);

@@ -1,5 +1,6 @@
 /*
- * kernels/cpu/simd/activation.c - silu and gelu, alone and with their neighbours. Both are x
+ * kernels/cpu/simd/activation.c - silu and gelu with their neighbours, as kernels of more than an
+ * expression take them (alone: kernels/expressions.def, with the same bits). Both are x
  * times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and
  * small values keep their relative accuracy where 1 + tanh would cancel.
  */
@@ -54,32 +55,6 @@ static inline v16 gelu_grad(v16 x, v16 dy)
     v16 t = v16_fma(square, v16_set1(GELU_3B), v16_set1(GELU_A));
 
     return v16_mul(dy, v16_fma(v16_mul(v16_mul(x, s), v16_sub(one, s)), t, s));
-}
-
-void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += V16)
-        v16_store_n(y + i, silu(v16_load_n(x + i, n - i)), n - i);
-}
-
-void WF_ISA_NAME(wf_silu_grad)(const float *x, const float *dy, float *dx, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += V16)
-        v16_store_n(dx + i, silu_grad(v16_load_n(x + i, n - i), v16_load_n(dy + i, n - i)),
-                    n - i);
-}
-
-void WF_ISA_NAME(wf_gelu)(const float *x, float *y, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += V16)
-        v16_store_n(y + i, gelu(v16_load_n(x + i, n - i)), n - i);
-}
-
-void WF_ISA_NAME(wf_gelu_grad)(const float *x, const float *dy, float *dx, int64_t n)
-{
-    for (int64_t i = 0; i < n; i += V16)
-        v16_store_n(dx + i, gelu_grad(v16_load_n(x + i, n - i), v16_load_n(dy + i, n - i)),
-                    n - i);
 }
 
 void WF_ISA_NAME(wf_swiglu)(const float *gate, const float *up, float *y, int64_t n)

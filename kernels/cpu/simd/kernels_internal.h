@@ -26,10 +26,6 @@ void WF_ISA_NAME(wf_widen)(const uint16_t *from, float *to, int64_t n);
 void WF_ISA_NAME(wf_copy_non_temporal)(const void *from, void *to, size_t bytes);
 void WF_ISA_NAME(wf_bias_add)(const float *x, const float *bias, float *y, int64_t rows,
                               int64_t d);
-void WF_ISA_NAME(wf_silu)(const float *x, float *y, int64_t n);
-void WF_ISA_NAME(wf_silu_grad)(const float *x, const float *dy, float *dx, int64_t n);
-void WF_ISA_NAME(wf_gelu)(const float *x, float *y, int64_t n);
-void WF_ISA_NAME(wf_gelu_grad)(const float *x, const float *dy, float *dx, int64_t n);
 void WF_ISA_NAME(wf_swiglu)(const float *gate, const float *up, float *y, int64_t n);
 void WF_ISA_NAME(wf_swiglu_grad)(const float *gate, const float *up, const float *dy,
                                  float *dgate, float *dup, int64_t n);
