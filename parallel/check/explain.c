@@ -86,8 +86,8 @@ static const char *order_cause(double second)
 {
     static const char *const text[] = {
         "", "two linears that lie in one tensor (gate and up) are in the other order",
-        "rows of queries and keys are in the order of the other rotary embedding: neighbours "
-        "rotate (GPT-J, Llama's own) or halves do (GPT-NeoX, transformers)",
+        ("rows of queries and keys are in the order of the other rotary embedding: neighbours "
+         "rotate (GPT-J, Llama's own) or halves do (GPT-NeoX, transformers)"),
         "parts of ranks, heads or fused linears are put together in another order",
         "a permutation is applied on one way and not undone on the other"};
 

@@ -204,8 +204,10 @@ static bool try_readings(check *c, wf_check_source *s)
     char name[96];
 
     for (int k = 1; k < WF_CHECK_READINGS && c->error.code == WF_OK; k++) {
-        if (!wf_check_reading_differs(&c->batch, k) ||
-            wf_check_reference_compute(s, &c->reference, &c->batch, k, NULL, &c->error) !=
+        const wf_check_reading reading = (wf_check_reading)k;
+
+        if (!wf_check_reading_differs(&c->batch, reading) ||
+            wf_check_reference_compute(s, &c->reference, &c->batch, reading, NULL, &c->error) !=
                 WF_OK ||
             !explains(c, &factor))
             continue;

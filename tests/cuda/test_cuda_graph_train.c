@@ -212,7 +212,7 @@ static void not_finite(void)
         t.steps = 20;
         t.options.clip = 0;
         t.options.optimizer = (wf_nn_optimizer_options){.method = WF_NN_SGD};
-        t.options.schedule = (wf_nn_schedule){1e6, 1e6, 0, 20};
+        t.options.schedule = (wf_nn_schedule){.lr = 1e6, .min_lr = 1e6, .steps = 20};
         t.layout.cuda_graph = on;
         wf_launch(&(wf_launch_options){.ranks = 1}, training_rank, &t, &error[on]);
     }

@@ -126,7 +126,8 @@ static const char *compiled(wf_tok_pattern *p, const char *text, int syntax)
 {
     bool unsupported;
 
-    return wf_tok_pattern_compile(p, text, strlen(text), syntax, &unsupported);
+    return wf_tok_pattern_compile(p, text, strlen(text), (wf_tok_pattern_syntax)syntax,
+                                  &unsupported);
 }
 
 /* Counts the matches of a text that are others in windows of `bytes`. */
