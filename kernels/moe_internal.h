@@ -45,4 +45,8 @@ wf_status wf_moe_check(const wf_call *call, double (*at)(const void *data, int64
 /* WF_EINVAL, naming its row and expert, for a NaN among the scores of row `row`. */
 wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert);
 
+/* Checks that route_grad has the options of wf_route, and indices of experts that there are;
+   at: element e of them. Errors: WF_ESHAPE, WF_EINVAL. */
+wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data, int64_t e));
+
 #endif

@@ -93,6 +93,30 @@ wf_status wf_route_is_nan(const wf_call *call, int64_t row, int64_t expert)
                    expert, each ? row % each : 0, x->start[0] + (each ? row / each : 0));
 }
 
+wf_status wf_route_grad_check(const wf_call *call, double (*at)(const void *data, int64_t e))
+{
+    const wf_tensor *index = call->in[1];
+    const wf_route_options *o = call->attr;
+    int64_t k = index->dim[index->ndim - 1].size, rows = wf_extent(index, 0, index->ndim - 1);
+    int64_t n = call->in[0]->dim[call->in[0]->ndim - 1].size;
+
+    if (!o || o->k != k || k < 1 || k > n || k > WF_ROUTE_MOST)
+        return wf_fail(call->ctx, WF_ESHAPE,
+                       "route_grad: indices of %" PRId64 " experts a row, of %" PRId64
+                       ": give it those of wf_route, with its options",
+                       k, n);
+    for (int64_t i = 0; i < rows * k; i++) {
+        double e = at(index->data, i);
+
+        if (!(e >= 0 && e < (double)n && e == (double)(int64_t)e))
+            return wf_fail(call->ctx, WF_EINVAL,
+                           "route_grad: index %g of row %" PRId64 ", of %" PRId64
+                           " experts: give it those of wf_route",
+                           e, i / k, n);
+    }
+    return WF_OK;
+}
+
 static void route_backward(wf_gradient *g)
 {
     if (g->want[0] && g->dout[0]) {
@@ -158,12 +182,19 @@ static wf_status route_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+static double as_double(const void *data, int64_t e)
+{
+    return ((const double *)data)[e];
+}
+
 static wf_status route_grad_reference(const wf_call *call, void *workspace)
 {
     const wf_tensor *x = call->in[0];
     const wf_route_options *o = call->attr;
     int64_t n = row_width(x), rows = wf_extent(x, 0, x->ndim - 1);
 
+    if (wf_route_grad_check(call, as_double) != WF_OK)
+        return wf_context_status(call->ctx);
     for (int64_t r = 0; r < rows; r++)
         route_grad_row(o, NULL, (const double *)x->data + r * n,
                        (const double *)call->in[1]->data + r * o->k,

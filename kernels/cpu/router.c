@@ -107,10 +107,17 @@ static wf_status route(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
+static double as_float(const void *data, int64_t e)
+{
+    return (double)((const float *)data)[e];
+}
+
 static wf_status route_grad(const wf_call *call, void *workspace)
 {
     job j = job_of(call, workspace);
 
+    if (wf_route_grad_check(call, as_float) != WF_OK)
+        return wf_context_status(call->ctx);
     wf_thread_pool_run(wf_cpu_of(call)->pool, rows_of(call), wf_task_rows(4 * j.n), grad_task,
                        &j);
     return WF_OK;

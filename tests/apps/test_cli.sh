@@ -293,4 +293,16 @@ run "units by number of parameters" --steps 0 --show-layout --dp 2 --n-head 4 --
 shows "which they are of" "^  block.0.mlp.up +1088 " "^  block.0.mlp.down +1040 "
 run "nothing to do" --steps 0
 
+# Steps without an update: the first losses lie above ln 256 = 5.5.
+skips=("${tiny[@]}" --eval-interval 0 --digest --skip-steps "nonfinite,loss>5")
+run "all steps are skipped" "${skips[@]}" --log-jsonl skips.jsonl
+run "on another mesh too" "${skips[@]}" --tp 2 --dp 2 --log-jsonl skips_mesh.jsonl
+run "no step is" "${tiny[@]}" --eval-interval 0 --digest --skip-steps "loss>50" --log-jsonl skips_none.jsonl
+python "rows say so" '
+import json
+a, b, c = ([json.loads(line) for line in open(name)][1:] for name in ("skips.jsonl", "skips_mesh.jsonl", "skips_none.jsonl"))
+if not a or not all(row.get("skipped") for row in a + b) or any("skipped" in row for row in c): print("skipped is wrong")
+if [r["digest"] for r in a] != [r["digest"] for r in b] or len({r["digest"] for r in a}) != 1: print("digests", a, b)'
+refuse "steps that are no steps" 2 "nonfinite, loss>X with X above 0" "${tiny[@]}" --skip-steps "loss>-1"
+
 finish

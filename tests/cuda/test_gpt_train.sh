@@ -110,7 +110,7 @@ refuse "rounded factors in exact mode" "tf32 rounds factors that exact mode mult
 run "and without" --device cuda --tf32 --exact off
 refuse "a base in 4 bits" "device cuda takes no matrices in 4 bits \(nf4\): store what is frozen as bf16, or use device cpu" \
     --device cuda --lora-rank 2 --base-dtype nf4
-refuse "moments in 8 bits" "device cuda has no AdamW with moments in 8 bits \(adamw8bit\): use adamw, or device cpu" \
+refuse "moments in 8 bits" "device cuda has no optimizer with states in 8 bits \(adamw8bit\): take one that stores floats, such as adamw, or device cpu" \
     --device cuda --optimizer adamw8bit
 WEFT_EMULATOR_DEVICES=0 refuse "a driver without a GPU" "--device cuda: no GPU .*use --device cpu" \
     --device cuda

@@ -317,6 +317,12 @@ static void draw_attributes(maker *m, step *s)
     op_attributes(s->op, x, &s->attr);
     if (op_is(s->op, "scale"))
         s->attr.scale.factor = factors[draw_below(&m->d, 4)];
+    if (op_is(s->op, "route"))
+        s->attr.route =
+            (wf_route_options){.k = 1 + draw_below(&m->d, (int)(x->dim[x->ndim - 1].size > 1
+                                                                    ? x->dim[x->ndim - 1].size
+                                                                    : 1)),
+                               .normalise = draw_one_in(&m->d, 2)};
     if (op_is(s->op, "patches"))
         s->attr.patch = (wf_patch_attr){{1, 1 + draw_below(&m->d, 3)},
                                         {1, 1 + draw_below(&m->d, 3)},

@@ -52,4 +52,14 @@ static inline data make_data(int64_t rows, int64_t d)
     return in;
 }
 
+/* Rows of one number, for operands that leave an activation as it is. */
+static inline const float *filled(float value)
+{
+    static float memory[MOST];
+
+    for (int i = 0; i < MOST; i++)
+        memory[i] = value;
+    return memory;
+}
+
 #endif

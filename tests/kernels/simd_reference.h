@@ -39,16 +39,6 @@ static void run_maximum(const wf_simd *simd, const data *in, float *const out[OU
     simd->maximum(in->x, in->dy, out[0], in->rows * in->d);
 }
 
-/* Rows of one number, for operands that leave an activation as it is. */
-static const float *filled(float value)
-{
-    static float memory[MOST];
-
-    for (int i = 0; i < MOST; i++)
-        memory[i] = value;
-    return memory;
-}
-
 static void run_silu(const wf_simd *simd, const data *in, float *const out[OUTPUTS])
 {
     static float of_up[MOST];

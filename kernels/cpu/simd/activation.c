@@ -1,6 +1,6 @@
 /*
- * kernels/cpu/simd/activation.c - silu and gelu with their neighbours, as kernels of more than an
- * expression take them (alone: kernels/expressions.def, with the same bits). Both are x
+ * kernels/cpu/simd/activation.c - silu and gelu with their neighbours, as kernels of more than
+ * an expression take them (alone: kernels/expressions.def, with the same bits). Both are x
  * times a sigmoid, since 1/2 (1 + tanh u) = 1 / (1 + exp(-2 u)): one exp and one division, and
  * small values keep their relative accuracy where 1 + tanh would cancel.
  */
