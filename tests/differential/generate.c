@@ -299,14 +299,22 @@ static void run_backward(maker *m)
     }
 }
 
+/* Returns true for ops that are drawn alone: not for those that change operands or read what
+   such an op wrote, nor for gradients of mixtures, whose indices are wf_route's own: these are
+   run by gradients of experts and route. */
+static bool is_drawn(const wf_op *op)
+{
+    return !(op->flags & WF_OP_IN_PLACE) && op != &wf_op_attention_cached &&
+           op != &wf_op_experts_dx && op != &wf_op_experts_grad && op != &wf_op_route_grad;
+}
+
 bool draw_row(maker *m)
 {
     const wf_op *op;
 
     do
         op = wf_op_at(1 + draw_below(&m->d, wf_op_count()));
-    while (op->flags & WF_OP_IN_PLACE ||
-           op == &wf_op_attention_cached); /* reads what one wrote */
+    while (!is_drawn(op));
     return draw_apply(m, op);
 }
 
