@@ -381,15 +381,9 @@ static void every_row(void)
 
 int op_main(op_suite suite, const op_entry *table, const wf_test *more)
 {
-    static const char *const title[] = {[OP_SUITE_A] = "ops a",
-                                        [OP_SUITE_B] = "ops b",
-                                        [OP_SUITE_PRODUCTS] = "products",
-                                        [OP_SUITE_DIMS] = "ops on dims",
-                                        [OP_SUITE_IN_PLACE] = "ops in place",
-                                        [OP_SUITE_ELEMENTWISE] = "ops by expression",
-                                        [OP_SUITE_ROWS] = "ops on rows",
-                                        [OP_SUITE_MOE] = "ops of mixtures",
-                                        [OP_SUITE_COMPUTED] = "ops computed"};
+    static const char *const title[] = {"ops a",       "ops b",        "products",
+                                        "ops on dims", "ops in place", "ops by expression",
+                                        "ops on rows", "mixtures",     "ops computed"};
     wf_test tests[MAX_TESTS + 1] = {
         {"gradients against central differences", gradients},
         {"fp32 against the reference in double", against_reference},
