@@ -30,6 +30,7 @@ BASE = ("--data text --n-head 4 --n-embd 32 --n-layer 2 --seq-len 32 --global-ba
 SOON = 5  # s, on a machine that does other things too
 LLAMA = "--arch llama"
 LORA = "--lora-rank 2"
+MOE = "--arch llama --n-expert 4 --moe-top-k 2"
 SAVE = "--save {folder}/save"
 PIPELINE = "--dp 1 --pp 2 --micro-batch-size 2"
 # By field: flags of both processes, then those of the second one alone; what has no row differs by the flags beside it.
@@ -50,6 +51,9 @@ CASES = {
     "attention_scale": ("--arch granite", "--attention-scale .3"), "logit_divisor": ("--arch granite", "--logit-divisor 2"),
     "init_from": ("--init-from model", "--init-from other_model"), "tie_embeddings": ("", "--tie-embeddings off"),
     "dropout": ("", "--dropout 0.1"),
+    "n_expert": (MOE, "--n-expert 8"), "moe_top_k": (MOE, "--moe-top-k 1"), "moe_ffn": (MOE, "--moe-ffn 16"),
+    "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
+    "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
     "lora_rank": (LORA, "--lora-rank 4"), "lora_alpha": (LORA, "--lora-alpha 16"),
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
@@ -73,6 +77,8 @@ CASES = {
     "stall_timeout": ("", "--stall-timeout 60"), "bind_ranks": ("", "--bind-ranks off"), "rank_order": ("", "--rank-order started"),
     "global_batch_size": ("", "--global-batch-size 16"), "micro_batch_size": ("", "--micro-batch-size 1"),
     "steps": ("", "--steps 4"), "epochs": ("", "--epochs 0.5"), "optimizer": ("", "--optimizer sgd"),
+    "lr_schedule": ("", "--lr-schedule linear"), "lr_decay_steps": ("--lr-schedule wsd", "--lr-decay-steps 2"),
+    "param_groups": ("", "--param-groups embed:lr=0.5"), "ema": ("", "--ema 0.9"), "skip_steps": ("", "--skip-steps nonfinite"),
     "freeze": ("", "--freeze embed"), "lr": ("", "--lr 2e-3"), "min_lr": ("", "--min-lr 2e-4"),
     "warmup_steps": ("", "--warmup-steps 2"), "weight_decay": ("", "--weight-decay 0.2"), "beta1": ("", "--beta1 0.8"),
     "beta2": ("", "--beta2 0.9"), "eps": ("", "--eps 1e-7"), "clip_grad": ("", "--clip-grad 2"), "seed": ("", "--seed 2"),

@@ -60,7 +60,7 @@ static void bash_completes(void)
         const char *words, *answer;
     } cases[] = {
         {"gpt_train --arch l", "llama"},
-        {"gpt_train --n-e", "--n-embd"},
+        {"gpt_train --n-em", "--n-embd"},
         {"gpt_train --strategy d", "ddp"},
         {"gpt_train --exact o", "on off"},
         {"gpt_train --data /etc/passwd /etc/hostna", "/etc/hostname"},
