@@ -111,15 +111,7 @@ static wf_status permute_reference(const wf_call *call, void *workspace)
 
     (void)workspace;
     wf_permute_steps(a, x, step);
-    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
-        int64_t rest = e, from = 0;
-
-        for (int d = y->ndim - 1; d >= 0; d--) {
-            from += rest % y->local[d] * step[d];
-            rest /= y->local[d];
-        }
-        ((double *)y->data)[e] = ((const double *)x->data)[from];
-    }
+    wf_copy_by_steps(x, y, step);
     return WF_OK;
 }
 

@@ -82,4 +82,18 @@ static inline wf_slice_rows wf_slice_rows_of(const wf_call *call, const wf_tenso
     return rows;
 }
 
+/* Copies x to y in double: step is the distance in x between neighbours along each dim of y. */
+static inline void wf_copy_by_steps(const wf_tensor *x, const wf_tensor *y, const int64_t *step)
+{
+    for (int64_t e = 0; e < wf_tensor_local_count(y); e++) {
+        int64_t rest = e, from = 0;
+
+        for (int d = y->ndim - 1; d >= 0; d--) {
+            from += rest % y->local[d] * step[d];
+            rest /= y->local[d];
+        }
+        ((double *)y->data)[e] = ((const double *)x->data)[from];
+    }
+}
+
 #endif
