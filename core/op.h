@@ -56,7 +56,10 @@ enum {
     WF_OP_REPLAY = 8192,
     /* each output sums the letters that it alone lacks: gradients of several operands, made
        together */
-    WF_OP_OWN_SUMS = 16384
+    WF_OP_OWN_SUMS = 16384,
+    /* dim 0 of the first operand, the experts of a mixture (WF_CHUNKS_EXPERTS), is summed with a
+       chunk for each index */
+    WF_OP_EXPERTS = 32768
 };
 
 /* Operand i, output o, in a mask of both. */

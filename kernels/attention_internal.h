@@ -112,7 +112,7 @@ typedef struct wf_attention_attr {
     int32_t window; /* 0: none */
     bool bidirectional;
     bool masked;      /* attention_general has a mask of keys */
-    int8_t bias_dims; /* and a bias: [h, s, t] or [b, h, s, t]; 0: none */
+    int8_t bias_dims; /* its bias is [h, s, t] or [b, h, s, t]; 0: none */
 } wf_attention_attr;
 
 /* The attributes of attention_cached. */

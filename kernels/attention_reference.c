@@ -142,10 +142,9 @@ wf_status wf_attention_reference(const wf_call *call, void *workspace)
     return WF_OK;
 }
 
-/* Of a query that sees no key, y and lse are 0, and so is p.
-
-   With p = exp(s - lse), g = keep (v_j . dy_i) and ds = p (g - y_i . dy_i): dv_j += keep p
-   dy_i, dk_j += ds q_i / sqrt(dim), dq_i += ds k_j / sqrt(dim). */
+/* With p = exp(s - lse), g = keep (v_j . dy_i) and ds = p (g - y_i . dy_i): dv_j += keep p
+   dy_i, dk_j += ds q_i / sqrt(dim), dq_i += ds k_j / sqrt(dim). A query that sees no key has y,
+   lse and p of 0. */
 static void reference_head_grad(const wf_call *call, const head_view *h)
 {
     const double *q = (const double *)call->in[0]->data + h->q_at;

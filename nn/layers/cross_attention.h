@@ -34,8 +34,8 @@ typedef struct wf_nn_cross_attention {
 } wf_nn_cross_attention;
 
 /**
- * wf_nn_cross_attention_new - makes cross attention: y = out(softmax(q k^T / sqrt(head_dim)) v),
- * q linear in x, k and v in a memory
+ * wf_nn_cross_attention_new - makes cross attention: y = out(softmax(q k^T / sqrt(head_dim))
+ * v), q linear in x, k and v in a memory
  *
  * Children: q, kv.{k,v}, out; tensor parallel by WF_CROSS_ATTENTION_RULES.
  *

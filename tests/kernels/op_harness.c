@@ -12,7 +12,7 @@
 
 enum { MAX_BACKENDS = 8, MAX_TESTS = 32 };
 
-/* Rows by their programs; linear layers are test_ops_products.c's, all others test_ops_a.c's. */
+/* Rows by program; linear layers are test_ops_products.c's, all others test_ops_a.c's. */
 static const char *const rows_of_b[] = {
     /* clang-format off */
     "add_layernorm", "add_layernorm_dx", "add_rmsnorm", "add_rmsnorm_dx", "layernorm",

@@ -273,7 +273,7 @@ static void hidden_keys(void)
     problem_close(&p);
 }
 
-/* Where no key is left, rows are zeros, and so are gradients. */
+/* Rows are zeros where no key is left, and so are gradients. */
 static void no_keys(void)
 {
     problem p = problem_open(0);

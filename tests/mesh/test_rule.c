@@ -215,15 +215,12 @@ static wf_status one(trial *t, const int *choice)
     return status;
 }
 
-/* Returns true for a layout that is left out where a row has so many operands that all of them
-   would be a million combinations: sums but for the first operand, and splits of dims that have
-   to be whole. */
+/* Returns true for a layout that is left out, as combinations of so many operands would be a
+   million: later operands' sums and splits of dims that have to be whole. */
 static bool is_left_out(const trial *t, int i, const wf_layout *layout)
 {
-    if (t->n_in > MANY && layout->max) /* sums stand for both */
-        return true;
     if (t->n_in < WF_MAX_INPUTS || i == 0)
-        return false;
+        return t->n_in > MANY && layout->max; /* sums stand for both */
     for (int d = 0; d < t->sig.ndim[i]; d++)
         if (layout->n_axes[d] && t->sig.whole >> t->sig.letter[i][d] & 1)
             return true;
@@ -234,11 +231,10 @@ static bool is_left_out(const trial *t, int i, const wf_layout *layout)
 static wf_status begin(trial *t, wf_rank *rank, wf_mesh *mesh, const wf_op *op, bool heads)
 {
     const wf_layout *all[MAX_LAYOUTS];
-    int whole[WF_MAX_INPUTS] = {0};
+    int whole[WF_MAX_INPUTS] = {0}, n_out = count_outputs(op);
     wf_call call;
 
-    *t = (trial){
-        .rank = rank, .mesh = mesh, .op = op, .n_out = count_outputs(op), .heads = heads};
+    *t = (trial){.rank = rank, .mesh = mesh, .op = op, .n_out = n_out, .heads = heads};
     t->n_in = op_operands(op, heads, t->operand);
     for (int i = 0; i < t->n_in; i++)
         t->option[i][t->n_options[i]++] = operand_in(mesh, op, i, &t->operand[i], NULL);

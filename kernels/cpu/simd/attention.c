@@ -28,10 +28,10 @@
  * key has l = 0: its out and lse are 0.
  *
  * Of bf16 numbers q is not scaled, and p[j] = exp(s[j] * scale - m) with one rounding of what
- * is in brackets, m being the maximum of s * scale; with a bias p[j] = exp(t - m), t = s * scale + bias with one
- * rounding. The chains over d and over the 64 keys of a
- * block are bf16 products (attention_product.c), with keep[j] * p[j] rounded to bf16 as a
- * factor; l is the sum of the p that are not rounded. Denormals are zeros.
+ * is in brackets, m being the maximum of s * scale; with a bias p[j] = exp(t - m), t = s *
+ * scale + bias with one rounding. The chains over d and over the 64 keys of a block are bf16
+ * products (attention_product.c), with keep[j] * p[j] rounded to bf16 as a factor; l is the sum
+ * of the p that are not rounded. Denormals are zeros.
  *
  * Keys and values are packed once for the head, keys as columns: every product then reads both
  * its operands at strides that a tile has as constants.

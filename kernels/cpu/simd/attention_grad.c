@@ -219,7 +219,7 @@ WF_OUT_OF_LINE static void gradients(grad_state f, token_rows out, const float *
     const wf_attention_head *head = f.head;
     int64_t packed = 0;
 
-    if (head->dbias) /* what no query sees is never touched */
+    if (head->dbias) /* blocks that no query sees are not touched */
         memset(head->dbias, 0, (size_t)(head->seq * head->keys) * sizeof *head->dbias);
     for (int64_t begin = 0; begin < head->seq; begin += BLOCK) {
         int64_t end;
