@@ -57,7 +57,7 @@ enum {
     /* each output sums the letters that it alone lacks: gradients of several operands, made
        together */
     WF_OP_OWN_SUMS = 16384,
-    /* dim 0 of the first operand, the experts of a mixture (WF_CHUNKS_EXPERTS), is summed with a
+    /* dim 0 of the first operand, a mixture's experts (WF_CHUNKS_EXPERTS), is summed with a
        chunk for each index */
     WF_OP_EXPERTS = 32768
 };
