@@ -56,7 +56,10 @@ enum {
     WF_OP_REPLAY = 8192,
     /* each output sums the letters that it alone lacks: gradients of several operands, made
        together */
-    WF_OP_OWN_SUMS = 16384
+    WF_OP_OWN_SUMS = 16384,
+    /* begins gradients of its own: the walk back takes it whether one comes to its outputs or
+       not, and wf_gradient.dout may be NULL */
+    WF_OP_ROOT = 32768
 };
 
 /* Operand i, output o, in a mask of both. */

@@ -1,6 +1,9 @@
 /*
  * nn/layers/loss.c - cross-entropy: loss = log sum_v exp(logit_v - max) + max - logit_target.
  *
+ * Training may smooth labels, which is part of what is picked (kernels/loss.c), and add z-loss,
+ * made of what is there for every token: neither reads the logits once more.
+ *
  * The maximum is taken over the whole vocabulary before any exponential, so that the terms are
  * the same however the vocabulary is split.
  *
@@ -13,6 +16,7 @@
 #include "core/host_data.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
+#include <math.h>
 #include <string.h>
 
 enum { SUM, PICKED };
@@ -24,13 +28,54 @@ wf_nn_loss *wf_nn_loss_new(wf_context *ctx)
     return wf_nn_new(ctx, &loss_type);
 }
 
+/* Returns what training adds and evaluation does not. */
+static float in_training(const wf_nn_loss *m, float value)
+{
+    return wf_context_is_training(m->base.ctx) ? value : 0;
+}
+
+static wf_status check_terms(const wf_nn_loss *m)
+{
+    if (m->smoothing >= 0 && m->smoothing < 1 && m->z >= 0 && isfinite(m->z))
+        return WF_OK;
+    return wf_fail(m->base.ctx, WF_EINVAL,
+                   "loss: label smoothing %g is 0 to below 1, and z-loss %g is 0 or more",
+                   (double)m->smoothing, (double)m->z);
+}
+
 /* max, and part[SUM] and part[PICKED], past their points. */
-static void reduce_logits(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targets, wf_tensor **max,
-                          wf_tensor *part[2])
+static void reduce_logits(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targets, float smoothing,
+                          wf_tensor **max, wf_tensor *part[2])
 {
     *max = wf_nn_at(m, "max", wf_logit_max(logits));
-    wf_logit_sum(logits, *max, targets, &part[SUM], &part[PICKED]);
+    wf_logit_sum(logits, *max, targets, smoothing, &part[SUM], &part[PICKED]);
     wf_nn_at_many(m, "sum", 2, part);
+}
+
+/* log(sum) + max; +0 where there is no target. */
+static wf_tensor *log_sum(wf_tensor *sum, wf_tensor *max)
+{
+    wf_tensor *zero = max ? wf_tensor_like(max, WF_MEMORY_ACTIVATION) : NULL;
+
+    return zero && wf_init_fill(zero, 0) == WF_OK ? wf_cross_entropy(sum, zero, max) : NULL;
+}
+
+/* z log(sum)^2, which is added to a loss. */
+static wf_tensor *z_loss(wf_tensor *sum, wf_tensor *max, float z)
+{
+    wf_tensor *log = log_sum(sum, max);
+
+    return wf_scale(wf_mul(log, log), z);
+}
+
+/* dsum with that of z_loss, by the ops of its gradient. */
+static wf_tensor *z_loss_grad(wf_tensor *dsum, wf_tensor *sum, wf_tensor *max, wf_tensor *dloss,
+                              float z)
+{
+    wf_tensor *half = wf_mul(wf_scale(dloss, z), log_sum(sum, max)), *more, *none;
+
+    wf_cross_entropy_grad(sum, wf_add(half, half), &more, &none);
+    return wf_add(more, dsum);
 }
 
 wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targets)
@@ -40,9 +85,13 @@ wf_tensor *wf_nn_cross_entropy(wf_nn_loss *m, wf_tensor *logits, wf_tensor *targ
 
     if (!m || !logits)
         return NULL;
+    if (check_terms(m) != WF_OK)
+        return NULL;
     outside = wf_nn_enter(m);
-    reduce_logits(m, logits, targets, &max, part);
+    reduce_logits(m, logits, targets, in_training(m, m->smoothing), &max, part);
     loss = wf_cross_entropy(part[SUM], part[PICKED], max);
+    if (in_training(m, m->z) > 0)
+        loss = wf_add(loss, z_loss(part[SUM], max, m->z));
     wf_nn_leave(m, outside, 1, &loss);
     return loss;
 }
@@ -67,15 +116,13 @@ static wf_tensor *no_targets(wf_tensor *logits)
 wf_tensor *wf_nn_logsumexp(wf_nn_loss *m, wf_tensor *logits)
 {
     const char *outside;
-    wf_tensor *max, *part[2], *zero, *y = NULL;
+    wf_tensor *max, *part[2], *y;
 
     if (!m || !logits)
         return NULL;
     outside = wf_nn_enter(m);
-    reduce_logits(m, logits, no_targets(logits), &max, part);
-    zero = max ? wf_tensor_like(max, WF_MEMORY_ACTIVATION) : NULL;
-    if (zero && wf_init_fill(zero, 0) == WF_OK)
-        y = wf_cross_entropy(part[SUM], zero, max);
+    reduce_logits(m, logits, no_targets(logits), 0, &max, part);
+    y = log_sum(part[SUM], max);
     wf_nn_leave(m, outside, 1, &y);
     return y;
 }
@@ -91,6 +138,7 @@ typedef struct pass {
     wf_tensor *dx;       /* NULL where it is not wanted */
     bool want_x, want_w; /* the gradients that are wanted */
     int64_t chunk;       /* sequences, at most */
+    float smoothing, z;
 } pass;
 
 /* The tensors of one chunk; they belong to its scope. */
@@ -176,7 +224,10 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
     wf_tensor *dsum, *dpicked, *dlogits;
 
     wf_cross_entropy_grad(c->part[SUM], seed, &dsum, &dpicked);
-    dlogits = wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, c->logits);
+    if (p->z > 0)
+        dsum = z_loss_grad(dsum, c->part[SUM], c->max, seed, p->z);
+    dlogits = wf_logit_sum_grad_into(c->logits, c->max, c->targets, dsum, dpicked, p->smoothing,
+                                     c->logits);
     if (p->want_x)
         wf_linear_dx_into(1, &dlogits, &p->weight, wf_tensor_rows(p->dx, c->first, c->count));
     return p->want_w ? wf_linear_dw_add(dlogits, c->x, older) : NULL;
@@ -185,15 +236,17 @@ static wf_tensor *gradients(const pass *p, const chunk *c, wf_tensor *older)
 static wf_tensor *run_chunk(const pass *p, int64_t first, int64_t count, wf_tensor *older)
 {
     const char *outside = wf_nn_enter(p->loss);
-    wf_tensor *dw = NULL;
+    wf_tensor *dw = NULL, *losses;
     chunk c = {.first = first, .count = count};
 
     c.x = wf_tensor_rows(p->x, first, count);
     c.targets = wf_tensor_rows(p->targets, first, count);
     c.logits = logits_of(p, c.x);
-    reduce_logits(p->loss, c.logits, c.targets, &c.max, c.part);
-    wf_cross_entropy_into(c.part[SUM], c.part[PICKED], c.max,
-                          wf_tensor_rows(p->losses, first, count));
+    reduce_logits(p->loss, c.logits, c.targets, p->smoothing, &c.max, c.part);
+    losses = wf_cross_entropy_into(c.part[SUM], c.part[PICKED], c.max,
+                                   wf_tensor_rows(p->losses, first, count));
+    if (p->z > 0)
+        wf_partial_add_to(losses, z_loss(c.part[SUM], c.max, p->z));
     if (p->seed && wf_context_status(p->ctx) == WF_OK)
         dw = gradients(p, &c, older);
     wf_nn_leave(p->loss, outside, 1, &dw);
@@ -294,6 +347,8 @@ static wf_status check(const pass *p)
 {
     char text[256];
 
+    if (check_terms(p->loss) != WF_OK)
+        return wf_context_status(p->ctx);
     if (p->head->bias)
         return wf_fail(p->ctx, WF_EUNSUPPORTED,
                        "linear_cross_entropy: the head has a bias, which a head fused with its "
@@ -336,6 +391,8 @@ wf_tensor *wf_nn_linear_cross_entropy(wf_nn_linear *head, wf_nn_loss *loss, wf_t
     if (!head || !loss || !x || !targets)
         return NULL;
     p.ctx = x->ctx;
+    p.smoothing = in_training(loss, loss->smoothing);
+    p.z = in_training(loss, loss->z);
     outside = wf_nn_enter(head);
     p.x = wf_nn_at(head, "in", x);
     p.weight = wf_nn_use(head, head->weight);
