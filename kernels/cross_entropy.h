@@ -24,8 +24,8 @@ WF_API wf_tensor *wf_logit_max(wf_tensor *logits);
  *                 row with target -1, which is not trained on, sum and picked are +0: no other
  *                 sum is less than 1
  * @param smoothing  the share e, 0 to 1, that all V logits have in what is picked: (1 - e)
- *                 logits[.., target] + e / V sum_v logits[.., v] (label smoothing, Szegedy et al.
- *                 2016, as torch's cross_entropy has it)
+ *                 logits[.., target] + e / V sum_v logits[.., v] (label smoothing, Szegedy et
+ *                 al. 2016, as torch's cross_entropy has it)
  * Layout:      "...v,...,...->...,...": partial sums where v is split
  * Gradient:    to logits: exp(logits - max) * dsum + ((1 - e) [v = target] + e / V) * dpicked
  */

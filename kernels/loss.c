@@ -10,8 +10,8 @@
  *
  * With label smoothing e, picked = (1 - e) x[target] + e / V sum_v x[v].
  *
- * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + ((1 - e) [v =
- * target] + e / V) dpicked. max has no gradient: it cancels out. The CPU's kernels are in
+ * Backward, dsum = dloss / sum and dpicked = -dloss; dx[v] = exp(x[v] - max) dsum + ((1 - e) [v
+ * = target] + e / V) dpicked. max has no gradient: it cancels out. The CPU's kernels are in
  * kernels/cpu/loss.c.
  */
 #include "core/numerics/math.h"

@@ -39,8 +39,8 @@ static wf_status logit_max(const wf_call *call, void *workspace)
     return over_rows(call, workspace, MAX, max_rows);
 }
 
-/* Midpoint tree over the chunks of one row of what is picked, the target at x[v]: each chunk has
-   its share of all logits, and one of them the target's. */
+/* Midpoint tree over the chunks of one row of what is picked, the target at x[v]: each chunk
+   has its share of all logits, and one of them the target's. */
 static float smooth_picked(const wf_simd *simd, const float *x, int64_t v,
                            wf_label_weights weight, int chunks, const int64_t *at)
 {

@@ -23,8 +23,8 @@ enum { WF_PAR_LOSS_NAME = 32 };
 typedef struct wf_par_trainer wf_par_trainer;
 
 /**
- * wf_par_add_loss - adds weight * mean(loss) to the loss of the step under way, from inside of a
- * module's forward
+ * wf_par_add_loss - adds weight * mean(loss) to the loss of the step under way, from inside of
+ * a module's forward
  *
  * The mean is over all elements of the global batch, those whose targets do not count (-1)
  * included. In evaluation and generation, and outside of a trainer's step, nothing is added.
@@ -54,9 +54,9 @@ typedef struct wf_par_step_loss {
     int modules; /* calls in a micro-step whose means are added */
 } wf_par_step_loss;
 
-/** wf_par_step_losses - returns the losses that modules added in the last step that was reduced,
- * on all ranks alike, in the order of their first calls; NULL where there are none. Owner: the
- * trainer, until the next step. */
+/** wf_par_step_losses - returns the losses that modules added in the last step that was
+ * reduced, on all ranks alike, in the order of their first calls; NULL where there are none.
+ * Owner: the trainer, until the next step. */
 WF_API const wf_par_step_loss *wf_par_step_losses(const wf_par_trainer *trainer, int *count);
 
 WF_END_DECLS

@@ -1,9 +1,9 @@
-/* parallel/train/added_loss_internal.h - losses that modules add, for the engines of a step. Not
-   installed. */
+/* parallel/train/added_loss_internal.h - losses that modules add, for the engines of a step.
+   Not installed. */
 #ifndef WF_PARALLEL_TRAIN_ADDED_LOSS_INTERNAL_H
 #define WF_PARALLEL_TRAIN_ADDED_LOSS_INTERNAL_H
 
-#include "parallel/train/train_internal.h"
+#include "parallel/train/losses_internal.h"
 
 /* Takes the losses that modules add from now on, or no longer. */
 void wf_par_added_receive(wf_par_trainer *t, bool receive);

@@ -5,7 +5,6 @@
 #include "kernels/parameters.h"
 #include "mesh/comm/collective.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"

@@ -114,7 +114,7 @@ static const row rows[] = {
 static void on_layouts(void)
 {
     for (int kind = GPT2; kind <= LLAMA; kind++) {
-        training one = make_training(kind);
+        training one = make_training((model_kind)kind);
 
         if (!train(&one))
             return;
@@ -163,8 +163,8 @@ static void in_stages(void)
 
 /* ---- what is alone with its loss ---- */
 
-/* Every module is frozen but an MLP's norm, and the last block's result is not used, so that the
-   added loss alone reaches it. */
+/* Every module is frozen but an MLP's norm, and the last block's result is not used, so that
+   the added loss alone reaches it. */
 static wf_tensor *of_embedding(wf_nn_module *model, const wf_par_batch *batch)
 {
     wf_nn_gpt *m = (wf_nn_gpt *)model;
