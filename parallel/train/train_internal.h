@@ -32,7 +32,6 @@ typedef struct wf_par_losses {
    micro-step, in the order of the calls. */
 typedef struct wf_par_added {
     char name[WF_PAR_LOSS_NAME], path[WF_NN_PATH];
-    /* with the weight of an element in its mean, not in the step's loss */
     wf_par_losses losses;
     float mean; /* over the global batch, in the last step that was reduced */
 } wf_par_added;
