@@ -249,12 +249,13 @@ void wf_node_note_versions(node *n)
         n->dout_version[o] = n->dout[o] ? wf_tensor_version(n->dout[o]) : 0;
 }
 
+/* Returns true where a gradient has come to an output, or where one begins. */
 static bool has_gradient(const node *n)
 {
     for (int o = 0; o < n->n_out; o++)
         if (n->dout[o])
             return true;
-    return false;
+    return n->op && n->op->flags & WF_OP_ROOT;
 }
 
 wf_status wf_node_call_hook(wf_tape *tape, node *n)
@@ -293,15 +294,16 @@ static wf_status visit(wf_tape *tape, node *n)
     return status;
 }
 
-/* Walks a tape from a node back; of nodes recorded after `from` it calls only the hooks. */
-static wf_status walk(wf_tape *tape, node *from)
+/* Walks a tape back; nodes that were recorded after `from` are left as they are, but for hooks
+   and what roots of their own (WF_OP_ROOT) reach. */
+static wf_status walk(wf_tape *tape, const node *from)
 {
     wf_status status = WF_OK;
-    bool later = true;
+    bool later = from != NULL;
 
     for (node *n = tape->newest; n && status == WF_OK; n = n->before) {
         later &= n != from;
-        if (n->walked || (later && !n->hook))
+        if (n->walked || (later && !n->hook && !has_gradient(n)))
             continue;
         status = visit(tape, n);
         if (!wf_node_can_wait(n) || !n->deferred)
@@ -338,10 +340,32 @@ static wf_status check_backward(wf_context *ctx, const wf_tensor *root, const wf
     return WF_OK;
 }
 
+/* Walks the current tape of a context, which records nothing meanwhile. */
+static wf_status walk_back(wf_context *ctx, const node *from, bool defer_weights)
+{
+    wf_tape *tape = wf_tape_switch(ctx, NULL);
+    wf_status status;
+
+    tape->defer = defer_weights;
+    status = walk(tape, from);
+    if (status == WF_OK)
+        status = wf_tape_settle(tape);
+    tape->defer = false;
+    wf_tape_switch(ctx, tape);
+    return status;
+}
+
+wf_status wf_backward_roots(wf_context *ctx, bool defer_weights)
+{
+    if (ctx->failure.error.code != WF_OK || !ctx->tape)
+        return ctx->failure.error.code;
+    return walk_back(ctx, NULL, defer_weights);
+}
+
 wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
 {
     wf_context *ctx;
-    wf_tape *tape, *recording;
+    wf_tape *recording;
     wf_status status;
 
     if (!root && !seed)
@@ -352,15 +376,8 @@ wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
         status = check_backward(ctx, root, seed);
     if (status != WF_OK)
         return status;
-    tape = ctx->tape;
-    tape->defer = defer_weights;
     recording = wf_tape_switch(ctx, NULL);
     status = wf_node_deliver(ctx, root->node, root->output, seed, (wf_reader){NULL, NULL});
-    if (status == WF_OK)
-        status = walk(tape, root->node);
-    if (status == WF_OK)
-        status = wf_tape_settle(tape);
-    tape->defer = false;
     wf_tape_switch(ctx, recording);
-    return status;
+    return status == WF_OK ? walk_back(ctx, root->node, defer_weights) : status;
 }

@@ -255,6 +255,7 @@ typedef struct wf_simd {
 
     float (*row_max)(const float *x, int64_t n);            /* -inf where n is 0 */
     float (*sum_exp)(const float *x, float max, int64_t n); /* 16 lanes: one chunk */
+    float (*row_sum)(const float *x, int64_t n);            /* the same of the elements */
     void (*exp_scale)(const float *x, float max, float s, float *y,
                       int64_t n); /* exp(x-max)*s */
 

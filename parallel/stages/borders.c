@@ -155,6 +155,21 @@ static wf_status list_uses(pass *p)
     return WF_OK;
 }
 
+static wf_status list_losses(pass *p)
+{
+    const wf_par_trainer *t = p->trainer;
+    wf_par_borders *b = p->borders;
+
+    b->loss = calloc((size_t)t->added_count + 1, sizeof *b->loss);
+    if (!b->loss)
+        return wf_fail(p->ctx, WF_ENOMEM, "no memory for the losses that modules add");
+    for (; b->losses < t->added_count; b->losses++) {
+        memcpy(b->loss[b->losses].path, t->added[b->losses]->path, sizeof b->loss->path);
+        memcpy(b->loss[b->losses].name, t->added[b->losses]->name, sizeof b->loss->name);
+    }
+    return WF_OK;
+}
+
 static wf_status watch(pass *p, const char *input, wf_par_head_loss_function *head_loss)
 {
     static const wf_par_data nothing = {.read = NULL}; /* a plan reads none */
@@ -166,8 +181,8 @@ static wf_status watch(pass *p, const char *input, wf_par_head_loss_function *he
     wf_par_step_begin(t, 1);
     batch = wf_par_micro_step_begin(t, &nothing);
     loss = batch ? forward(p, input, head_loss, batch) : NULL;
-    if (loss)
-        list_uses(p);
+    if (loss && list_uses(p) == WF_OK)
+        list_losses(p);
     begin = wf_context_flops(p->ctx);
     if (t->step.running)
         wf_par_backward(t, loss);
@@ -209,5 +224,6 @@ void wf_par_borders_free(wf_par_borders *borders)
 {
     free(borders->step);
     free(borders->use);
+    free(borders->loss);
     *borders = (wf_par_borders){.steps = 0};
 }

@@ -14,6 +14,7 @@
 #define WF_PARALLEL_STAGES_BORDERS_H
 
 #include "nn/chain.h"
+#include "parallel/train/added_loss.h"
 #include "parallel/train/train.h"
 
 WF_BEGIN_DECLS
@@ -62,7 +63,14 @@ typedef struct wf_par_chain_use {
     int slot; /* among the uses of this parameter: its gradients are added in this order */
 } wf_par_chain_use;
 
+/** wf_par_chain_loss - a loss that a module adds to the step's (wf_par_add_loss). */
+typedef struct wf_par_chain_loss {
+    char path[WF_NN_PATH], name[WF_PAR_LOSS_NAME];
+} wf_par_chain_loss;
+
 typedef struct wf_par_borders {
+    int64_t losses;
+    wf_par_chain_loss *loss; /* [losses], in the order of their calls in a micro-step */
     int64_t steps;
     wf_par_chain_step *step; /* [steps + 1], the head last */
     int64_t uses;

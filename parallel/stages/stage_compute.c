@@ -3,6 +3,7 @@
  * backward, or the two halves of backward apart.
  */
 #include "kernels/ops.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/losses_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/stages/stages_internal.h"
@@ -28,6 +29,7 @@ static setting enter(wf_par_stages *s, const wf_par_flight *f, int64_t micro, co
     wf_context_position(ctx, s->t->step.number, wf_par_sequences(s->t, micro));
     wf_context_micro_steps(ctx, s->t->micros);
     wf_context_rows_unreduced(ctx, s->t->per_sequence > 0);
+    wf_par_added_receive(s->t, true);
     return last;
 }
 
@@ -37,6 +39,7 @@ static void leave(wf_par_stages *s, const setting *last)
 
     wf_tape_switch(ctx, NULL);
     s->t->units->gradients = NULL;
+    wf_par_added_receive(s->t, false);
     wf_context_micro_steps(ctx, 1);
     wf_context_rows_unreduced(ctx, false);
     wf_context_phase(ctx, last->phase);
@@ -225,10 +228,11 @@ static void walk(wf_par_stages *s, wf_par_stage *stage, wf_par_flight *f, int64_
         seed = root && wf_context_status(ctx) == WF_OK ? wf_par_seed_of(s->t, root) : NULL;
     }
     wf_context_phase(ctx, "backward");
-    if (!root || !seed ||
-        wf_context_status(ctx) != WF_OK) /* without a seed nothing is trained */
+    if (!root || wf_context_status(ctx) != WF_OK)
         return;
-    if (root == f->source) /* a stage without steps */
+    if (!seed) /* nothing below is trained, but by losses of its own */
+        wf_backward_roots(ctx, defer);
+    else if (root == f->source) /* a stage without steps */
         put(&f->din, seed);
     else if (wf_backward(root, seed, defer) == WF_OK && f->source)
         put(&f->din, f->source->grad);

@@ -215,9 +215,10 @@ static wf_status forward_backward(wf_par_trainer *t, const wf_par_data *data)
 
 static wf_status reduce(wf_par_trainer *t, float *mean)
 {
-    wf_tensor *total = wf_par_losses_total(t);
+    wf_tensor *total = wf_par_losses_total(t, &t->losses);
 
     wf_par_stages_sum(t->own);
+    wf_par_stages_share_added(t);
     return wf_par_stages_mean(t, total, mean);
 }
 

@@ -175,7 +175,7 @@ wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par
                        "with a pipeline the mean of its head_loss is taken, and no other "
                        "metric: give NULL");
     run_batch(t, number, data);
-    return wf_par_stages_mean(t, wf_par_losses_total(t), mean);
+    return wf_par_stages_mean(t, wf_par_losses_total(t, &t->losses), mean);
 }
 
 wf_tensor *wf_par_pipeline_forward(wf_par_trainer *t, wf_tensor *x, wf_par_head_function *head)

@@ -93,6 +93,10 @@ bool wf_par_stages_have_loss(const wf_par_stages *s);
    ranks where it is not NULL. Collective: over axis pp */
 wf_status wf_par_stages_mean(wf_par_trainer *t, wf_tensor *total, float *mean);
 
+/* Puts the means of losses that modules add on all ranks, from the stages that have them.
+   Collective: over the mesh */
+wf_status wf_par_stages_share_added(wf_par_trainer *t);
+
 /* `evaluate` of the engine. */
 wf_status wf_par_stages_evaluate(wf_par_trainer *t, int64_t number, const wf_par_data *data,
                                  wf_par_loss_function *metric, float *mean);

@@ -1,10 +1,10 @@
 /* parallel/train/step.c - the parts of a training step, in the order in which they come. */
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "kernels/ops.h"
 #include "kernels/parameters.h"
 #include "mesh/comm/collective.h"
 #include "parallel/train/read_batch_internal.h"
-#include "parallel/train/losses_internal.h"
 #include "parallel/train/measure_internal.h"
 #include "parallel/train/step_alike_internal.h"
 #include "parallel/train/step_internal.h"
@@ -55,6 +55,7 @@ int64_t wf_par_micro_steps(const wf_par_trainer *t)
 static void close_tape(wf_par_trainer *t)
 {
     t->units->gradients = NULL;
+    wf_par_added_receive(t, false);
     wf_tape_close(t->step.tape);
     t->step.tape = NULL;
     t->step.running = false;
@@ -81,7 +82,8 @@ void wf_par_step_drop(wf_par_trainer *t)
     }
     if (t->engine->drop)
         t->engine->drop(t);
-    wf_par_losses_clear(t);
+    wf_par_losses_clear(t, &t->losses);
+    wf_par_added_clear(t);
     if (t->buddies)
         wf_par_buddies_drop(t->buddies);
     t->step.at = WF_PAR_AT_NONE;
@@ -165,6 +167,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
         wf_par_batch_read(t, &s->batch, data, s->number, s->micro);
     }
     s->tape = wf_tape_open(ctx);
+    wf_par_added_receive(t, true);
     s->running = true;
     return wf_context_status(ctx) == WF_OK ? &s->batch : NULL;
 }

@@ -55,6 +55,7 @@ CASES = {
     "moe_shared": (MOE, "--moe-shared 16"), "moe_router": (MOE, "--moe-router sigmoid"),
     "moe_normalise": (MOE, "--moe-normalise off"), "moe_scale": (MOE, "--moe-scale 2"),
     "lora_rank": (LORA, "--lora-rank 4"), "lora_alpha": (LORA, "--lora-alpha 16"),
+    "label_smoothing": ("", "--label-smoothing 0.1"), "z_loss": ("", "--z-loss 0.001"),
     "lora_dropout": (LORA, "--lora-dropout 0.1"), "lora_targets": (LORA, "--lora-targets q"), "rslora": (LORA, "--rslora"),
     "modules_to_save": (LORA, "--modules-to-save norm"), "base_dtype": (LORA, "--base-dtype nf4"),
     "lora_init": (LORA, "--lora-init model"),

@@ -192,7 +192,7 @@ static void logit_max(op_case *c, const op_shape *s)
 
 static void apply_logit_sum(wf_tensor *const *in, wf_tensor **out)
 {
-    wf_logit_sum(in[0], in[1], in[2], &out[0], &out[1]);
+    wf_logit_sum(in[0], in[1], in[2], 0, &out[0], &out[1]);
 }
 
 /* The maximum is any number here: to differences it is a constant, as it is to gradients. */
@@ -203,6 +203,17 @@ static void logit_sum(op_case *c, const op_shape *s)
     c->in[1] = op_per_token(s);
     c->in[1].wanted = false;
     c->in[2] = op_token_ids(s);
+}
+
+static void apply_smooth_sum(wf_tensor *const *in, wf_tensor **out)
+{
+    wf_logit_sum(in[0], in[1], in[2], 0.25f, &out[0], &out[1]);
+}
+
+static void logit_sum_smooth(op_case *c, const op_shape *s)
+{
+    logit_sum(c, s);
+    c->apply = apply_smooth_sum;
 }
 
 static void logit_sum_alone(op_case *c, const op_shape *s)
@@ -235,7 +246,7 @@ static void apply_loss(wf_tensor *const *in, wf_tensor **out)
 {
     wf_tensor *max = wf_logit_max(in[0]), *sum, *picked;
 
-    wf_logit_sum(in[0], max, in[1], &sum, &picked);
+    wf_logit_sum(in[0], max, in[1], 0, &sum, &picked);
     out[0] = wf_cross_entropy(sum, picked, max);
 }
 
@@ -260,6 +271,7 @@ static const op_entry entries[] = {{"layernorm", layernorm},
                                    {"rope of a part, in long texts and short ones", rope_long},
                                    {"logit_max", logit_max},
                                    {"logit_sum", logit_sum},
+                                   {"logit_sum, smoothed labels", logit_sum_smooth},
                                    {"logit_sum, picked not used", logit_sum_alone},
                                    {"logit_sum, sum not used", picked_alone},
                                    {"cross_entropy", cross_entropy},

@@ -64,6 +64,7 @@ void WF_ISA_NAME(wf_fill_truncated)(float *dst, int64_t n, const wf_random_run *
                                     const struct wf_truncated *truncated);
 float WF_ISA_NAME(wf_row_max)(const float *x, int64_t n);
 float WF_ISA_NAME(wf_sum_exp)(const float *x, float max, int64_t n);
+float WF_ISA_NAME(wf_row_sum)(const float *x, int64_t n);
 void WF_ISA_NAME(wf_exp_scale)(const float *x, float max, float s, float *y, int64_t n);
 size_t WF_ISA_NAME(wf_attention_workspace)(int64_t keys, int64_t dim);
 void WF_ISA_NAME(wf_attention)(const wf_attention_head *head, void *out, int64_t out_stride,
