@@ -23,8 +23,8 @@ enum { WF_PAR_BUCKET_BYTES = 25 << 20 }; /* about as much goes in one collective
 /* The strategy of some modules' parameters over data-parallel ranks. */
 typedef struct wf_par_policy {
     const wf_par_strategy *strategy;
-    int axis;     /* the axis that shards; the others hold copies */
-    int prefetch; /* units that are gathered ahead of the one that runs */
+    unsigned axes; /* those that shard, a bit each; the others hold copies */
+    int prefetch;  /* units that are gathered ahead of the one that runs */
     wf_par_reshard reshard;
 } wf_par_policy;
 
@@ -36,7 +36,8 @@ struct wf_par {
     wf_pace pace;                   /* set where options have a machine for it */
     int n_dp, dp_axis[WF_MAX_AXES]; /* the data-parallel axes, outermost first */
     int pp_axis;                    /* the axis of pipelines; -1: the mesh has none */
-    wf_par_policy policy;           /* the options': what wf_par_plan shards with */
+    int ep_axis;          /* the data-parallel axis that splits experts; -1: none does */
+    wf_par_policy policy; /* the options': what wf_par_plan shards with */
     /* over which gradients are summed in every micro-step, or group; 0: once a step */
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
@@ -120,6 +121,10 @@ unsigned wf_par_dp_axes(const wf_par *par);
 /* Returns the other axes but that of a pipeline: those that sharding plans may split tensors
    over. */
 unsigned wf_par_tensor_axes(const wf_par *par);
+
+/* The axes over which something is sharded that is sharded over this one: it, and ep inside of
+   it. */
+unsigned wf_par_sharding_axes(const wf_par *par, int axis);
 
 /* The axes over which gradients of this policy are summed together in a micro-step, a bit
    each. */

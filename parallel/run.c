@@ -71,11 +71,11 @@ static wf_status check(const wf_par_options *o, int ranks, wf_error *error)
             "cuda_graph records the step of a single rank, and %d ranks meet on their hosts in "
             "every step: use pp 1, tp 1 and dp 1, or leave cuda_graph off",
             ranks);
-    if (o->axes &&
-        (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->dp_replicate || o->shard_group_size))
+    if (o->axes && (o->pp > 1 || o->tp > 1 || o->dp > 1 || o->ep > 1 || o->dp_replicate ||
+                    o->shard_group_size))
         return wf_error_set(
             error, WF_EINVAL,
-            "a mesh has the axes that are given, or those of pp, tp, dp and groups of "
+            "a mesh has the axes that are given, or those of pp, tp, dp, ep and groups of "
             "dp: give one of the two");
     if (o->dp_axes && !o->axes)
         return wf_error_set(error, WF_EINVAL,
@@ -178,36 +178,20 @@ static void fill_in_defaults(wf_par_options *o)
         o->tp = 1;
     if (!o->dp)
         o->dp = 1;
+    if (!o->ep)
+        o->ep = o->tp;
     if (!o->threads)
         o->threads = 1;
     if (!o->strategy)
         o->strategy = WF_PAR_STRATEGY;
 }
 
-/* The mesh of pp, tp, dp and the strategy's groups. */
-static wf_mesh *open_usual_mesh(wf_par *par, wf_rank *rank, wf_error *error)
-{
-    int replicate, shard;
-
-    if (wf_par_axes(&par->options, &replicate, &shard, error) != WF_OK)
-        return NULL;
-    return wf_mesh_open(par->ctx, rank->world, 4,
-                        (wf_axis[]){{"pp", par->options.pp},
-                                    {"replicate", replicate},
-                                    {"shard", shard},
-                                    {"tp", par->options.tp}},
-                        error);
-}
-
 static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
 {
-    int n = 0;
+    wf_axis axes[WF_MAX_AXES];
+    int n = wf_par_mesh_axes(&par->options, axes, error);
 
-    if (!par->options.axes)
-        return open_usual_mesh(par, rank, error);
-    while (par->options.axes[n].name)
-        n++;
-    return wf_mesh_open(par->ctx, rank->world, n, par->options.axes, error);
+    return n ? wf_mesh_open(par->ctx, rank->world, n, axes, error) : NULL;
 }
 
 static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
@@ -227,17 +211,34 @@ static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
     return WF_OK;
 }
 
-/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard. */
+/* The axis ep, where it is one that splits the batch, is the innermost of these: a micro-step's
+   sequences that meet at experts have numbers side by side. */
+static wf_status find_ep_axis(wf_par *par, wf_error *error)
+{
+    int axis = wf_mesh_axis(par->mesh, "ep");
+
+    par->ep_axis = wf_par_is_dp(par, axis) && wf_mesh_size(par->mesh, axis) > 1 ? axis : -1;
+    if (par->ep_axis >= 0 && par->dp_axis[par->n_dp - 1] != axis)
+        return wf_error_set(
+            error, WF_EINVAL,
+            "axis ep splits experts and the batch, and axis %s splits the batch "
+            "inside of it: list ep behind the other axes of dp_axes",
+            wf_mesh_axis_name(par->mesh, par->dp_axis[par->n_dp - 1]));
+    return WF_OK;
+}
+
+/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
+   with these. */
 static wf_status find_dp_axes(wf_par *par, wf_error *error)
 {
-    static const char *const usual[] = {"replicate", "shard"};
+    static const char *const usual[] = {"replicate", "shard", "ep"};
     const char *at = par->options.dp_axes;
     char name[WF_AXIS_NAME];
     wf_status status = WF_OK;
 
     if (!at && wf_mesh_axis(par->mesh, "dp") >= 0)
         at = "dp";
-    for (int i = 0; !at && i < 2 && status == WF_OK; i++)
+    for (int i = 0; !at && i < (par->options.axes ? 2 : 3) && status == WF_OK; i++)
         if (wf_mesh_axis(par->mesh, usual[i]) >= 0)
             status = add_dp_axis(par, usual[i], error);
     while (at && *at && status == WF_OK) {
@@ -246,15 +247,23 @@ static wf_status find_dp_axes(wf_par *par, wf_error *error)
         at += strcspn(at, "/");
         at += *at == '/';
     }
-    return status;
+    return status == WF_OK ? find_ep_axis(par, error) : status;
 }
 
-/* Marks the axes that cut finely: of the usual mesh shard alone; of another one any
+unsigned wf_par_sharding_axes(const wf_par *par, int axis)
+{
+    bool around_ep = par->ep_axis >= 0 && par->n_dp > 1 && axis == par->dp_axis[par->n_dp - 2];
+
+    return axis < 0 ? 0 : 1u << axis | (around_ep ? 1u << par->ep_axis : 0);
+}
+
+/* Marks the axes that cut finely: of the usual mesh those that shard; of another one any
    data-parallel axis. */
 static void cut_finely(wf_par *par)
 {
-    for (int i = par->options.axes ? 0 : par->n_dp - 1; i < par->n_dp; i++)
-        wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
+    for (int i = 0; i < par->n_dp; i++)
+        if (par->options.axes || par->policy.axes >> par->dp_axis[i] & 1)
+            wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
 }
 
 /* Returns whether a list of names, with / in between, has one. */
@@ -278,7 +287,10 @@ bool wf_par_splits_batch(const wf_par_options *o, const char *name)
         return is_listed(o->dp_axes, name);
     while (a && a->name && strcmp(a->name, "dp") != 0)
         a++;
-    return is_listed(a && a->name ? "dp" : "replicate/shard", name);
+    return is_listed(a && a->name ? "dp"
+                     : o->axes    ? "replicate/shard"
+                                  : "replicate/shard/ep",
+                     name);
 }
 
 int64_t wf_par_ranks(const wf_par_options *o)
@@ -289,6 +301,15 @@ int64_t wf_par_ranks(const wf_par_options *o)
         ranks *= a->size;
     return o->axes ? ranks
                    : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
+}
+
+/* The innermost data-parallel axis, but of ep the one around it; -1: there is none. */
+static int innermost(const wf_par *par)
+{
+    int k = par->n_dp - 1;
+
+    k -= k > 0 && par->dp_axis[k] == par->ep_axis;
+    return k < 0 ? -1 : par->dp_axis[k];
 }
 
 static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
@@ -304,7 +325,7 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
     if (!par->mesh || find_dp_axes(par, error) != WF_OK)
         return WF_EINVAL;
     par->policy = (wf_par_policy){.strategy = strategy,
-                                  .axis = par->n_dp ? par->dp_axis[par->n_dp - 1] : -1,
+                                  .axes = wf_par_sharding_axes(par, innermost(par)),
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");

@@ -134,6 +134,64 @@ wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_er
     return WF_OK;
 }
 
+/* Of the ranks that shard, or hold copies where none do, some split experts. */
+static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate, int *shard,
+                              wf_error *error)
+{
+    int *from = *shard > 1 ? shard : replicate;
+
+    if (*from % part)
+        return wf_error_set(error, WF_EINVAL,
+                            ".ep %d with .tp %d splits experts over %d data-parallel ranks, "
+                            "which do not divide "
+                            "%s%d: use .tp times a number that does",
+                            o->ep, o->tp ? o->tp : 1, part,
+                            from == shard && *replicate > 1 ? "groups of " : ".dp ", *from);
+    *from /= part;
+    return WF_OK;
+}
+
+/* The axes of pp, dp, ep and tp. */
+static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
+{
+    int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = o->ep ? o->ep / tp : 1;
+
+    if (wf_par_axes(o, &replicate, &shard, error) != WF_OK)
+        return 0;
+    if (o->ep < 0 || (o->ep && o->ep % tp)) {
+        wf_error_set(
+            error, WF_EINVAL,
+            ".ep %d with .tp %d: the tokens of a sequence meet on its .tp ranks, which "
+            "all split experts (there is no tensor parallelism inside of an expert): "
+            "use .tp times a number that divides .dp",
+            o->ep, tp);
+        return 0;
+    }
+    if (part > 1 && split_off_ep(o, part, &replicate, &shard, error) != WF_OK)
+        return 0;
+    axes[n++] = (wf_axis){"pp", o->pp ? o->pp : 1};
+    axes[n++] = (wf_axis){"replicate", replicate};
+    axes[n++] = (wf_axis){"shard", shard};
+    if (part > 1)
+        axes[n++] = (wf_axis){"ep", part};
+    axes[n++] = (wf_axis){"tp", tp};
+    return n;
+}
+
+int wf_par_mesh_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
+{
+    int n = 0;
+
+    if (!o->axes)
+        return usual_axes(o, axes, error);
+    for (; o->axes[n].name && n < WF_MAX_AXES; n++)
+        axes[n] = o->axes[n];
+    if (n && !o->axes[n].name)
+        return n;
+    wf_error_set(error, WF_EINVAL, "a mesh has 1 to %d axes", WF_MAX_AXES);
+    return 0;
+}
+
 /* Elements of the largest part that any rank holds. */
 static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
 {
@@ -166,21 +224,35 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_l
     return true;
 }
 
+/* Cuts further along dim d, by those of the axes that do not cut the parameter yet: experts are
+   split over ep to compute with. The innermost axis of the mesh cuts first, so that a sum over
+   several is a reduce-scatter on each, and a gather begins with what experts gather too. */
+static const wf_layout *cut_further(const wf_par *par, const wf_layout *use, int d,
+                                    unsigned axes)
+{
+    const wf_layout *cut = use;
+
+    for (int i = par->n_dp - 1; i >= 0; i--)
+        if (axes >> par->dp_axis[i] & 1 && wf_layout_split_dim(use, par->dp_axis[i]) < 0)
+            cut = wf_layout_split(par->mesh, cut, d, par->dp_axis[i]);
+    return cut;
+}
+
 /*
- * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so
+ * Cut by the policy's axes: dim 0, whose parts need no packing on their way, unless it is so
  * small that its largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
-                                     int shard)
+                                     unsigned axes)
 {
     const wf_layout *rows, *columns;
 
-    if (t->ndim == 0 || shard < 0)
+    if (t->ndim == 0)
         return use;
-    rows = wf_layout_split(par->mesh, use, 0, shard);
+    rows = cut_further(par, use, 0, axes);
     if (rows == use || t->ndim == 1)
         return rows;
-    columns = wf_layout_split(par->mesh, use, 1, shard);
+    columns = cut_further(par, use, 1, axes);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
         keeps_norm_chunks(par->mesh, &t->dim[1], columns))
         return columns;
@@ -221,10 +293,13 @@ unsigned wf_par_tensor_axes(const wf_par *par)
 /* Split gradients of neighbours are summed by themselves, and across groups once a step. */
 unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy)
 {
-    bool innermost = par->n_dp > 0 && policy->axis == par->dp_axis[par->n_dp - 1];
+    unsigned inner = 0;
 
-    return policy->strategy->split_gradients && innermost ? 1u << policy->axis
-                                                          : wf_par_dp_axes(par);
+    for (int i = par->n_dp - 1; i >= 0 && inner != policy->axes; i--)
+        inner |= 1u << par->dp_axis[i];
+    return policy->strategy->split_gradients && inner == policy->axes && inner
+               ? inner
+               : wf_par_dp_axes(par);
 }
 
 int64_t wf_par_ranks_along(const wf_par *par, unsigned axes)
@@ -262,10 +337,10 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
     bool master = par->options.param_dtype != WF_F32 && !p->frozen;
 
     h->stored = stored_dtype(par, p);
-    if (h->stored == WF_NF4 && h->policy->axis >= 0)
-        split = wf_layout_split(par->mesh, h->compute_layout, 0, h->policy->axis);
+    if (h->stored == WF_NF4)
+        split = cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
-        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axis);
+        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;
