@@ -42,7 +42,7 @@ struct wf_par {
     unsigned reduced;
     int group; /* micro-steps whose gradients are summed together there, 1 or more */
     bool reported_inexact;                 /* wf_par_report_inexact has written its line */
-    struct place *places;                  /* the hooks and records of plans in models */
+    struct wf_par_place *places;           /* the hooks and records of plans in models */
     struct wf_par_parameter_state *states; /* one for each parameter of every planned model */
     struct wf_par_units *models;           /* the units of every planned model */
     struct wf_par_sharding_plan *plans;    /* the requests of plans, model by model */
@@ -122,9 +122,23 @@ unsigned wf_par_dp_axes(const wf_par *par);
    over. */
 unsigned wf_par_tensor_axes(const wf_par *par);
 
-/* The axes over which something is sharded that is sharded over this one: it, and ep inside of
-   it. */
+/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
+   with these; and the one that splits experts. Errors: WF_EINVAL. */
+wf_status wf_par_find_axes(wf_par *par, wf_error *error);
+
+/* Returns the innermost data-parallel axis, but of ep the one around it; -1: there is none. */
+int wf_par_innermost(const wf_par *par);
+
+/* Returns the axes that shard what is sharded over this one: it, and ep inside of it. */
 unsigned wf_par_sharding_axes(const wf_par *par, int axis);
+
+/* Marks the axes that cut finely: of the usual mesh those that shard; of another one any
+   data-parallel axis. */
+void wf_par_cut_finely(wf_par *par);
+
+/* Sets the axes over which gradients are summed in every micro-step, or group of them: `axes`
+   where `each` says so, and ep in any case. Errors: WF_EINVAL, in the context. */
+wf_status wf_par_set_reduced(wf_par *par, unsigned axes, bool each);
 
 /* The axes over which gradients of this policy are summed together in a micro-step, a bit
    each. */

@@ -194,124 +194,6 @@ static wf_mesh *open_mesh(wf_par *par, wf_rank *rank, wf_error *error)
     return n ? wf_mesh_open(par->ctx, rank->world, n, axes, error) : NULL;
 }
 
-static wf_status add_dp_axis(wf_par *par, const char *name, wf_error *error)
-{
-    int axis = wf_mesh_axis(par->mesh, name);
-
-    if (axis < 0)
-        return wf_error_set(error, WF_EINVAL, "dp_axes names %s, which is no axis of the mesh",
-                            name);
-    if (par->n_dp > 0 && axis <= par->dp_axis[par->n_dp - 1])
-        return wf_error_set(
-            error, WF_EINVAL,
-            "dp_axes names %s behind an axis that is not outside of it: name them "
-            "in the order of the mesh, each once",
-            name);
-    par->dp_axis[par->n_dp++] = axis;
-    return WF_OK;
-}
-
-/* The axis ep, where it is one that splits the batch, is the innermost of these: a micro-step's
-   sequences that meet at experts have numbers side by side. */
-static wf_status find_ep_axis(wf_par *par, wf_error *error)
-{
-    int axis = wf_mesh_axis(par->mesh, "ep");
-
-    par->ep_axis = wf_par_is_dp(par, axis) && wf_mesh_size(par->mesh, axis) > 1 ? axis : -1;
-    if (par->ep_axis >= 0 && par->dp_axis[par->n_dp - 1] != axis)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "axis ep splits experts and the batch, and axis %s splits the batch "
-            "inside of it: list ep behind the other axes of dp_axes",
-            wf_mesh_axis_name(par->mesh, par->dp_axis[par->n_dp - 1]));
-    return WF_OK;
-}
-
-/* Finds the axes that split the batch: the named ones, or dp, or replicate and shard, and ep
-   with these. */
-static wf_status find_dp_axes(wf_par *par, wf_error *error)
-{
-    static const char *const usual[] = {"replicate", "shard", "ep"};
-    const char *at = par->options.dp_axes;
-    char name[WF_AXIS_NAME];
-    wf_status status = WF_OK;
-
-    if (!at && wf_mesh_axis(par->mesh, "dp") >= 0)
-        at = "dp";
-    for (int i = 0; !at && i < (par->options.axes ? 2 : 3) && status == WF_OK; i++)
-        if (wf_mesh_axis(par->mesh, usual[i]) >= 0)
-            status = add_dp_axis(par, usual[i], error);
-    while (at && *at && status == WF_OK) {
-        snprintf(name, sizeof name, "%.*s", (int)strcspn(at, "/"), at);
-        status = add_dp_axis(par, name, error);
-        at += strcspn(at, "/");
-        at += *at == '/';
-    }
-    return status == WF_OK ? find_ep_axis(par, error) : status;
-}
-
-unsigned wf_par_sharding_axes(const wf_par *par, int axis)
-{
-    bool around_ep = par->ep_axis >= 0 && par->n_dp > 1 && axis == par->dp_axis[par->n_dp - 2];
-
-    return axis < 0 ? 0 : 1u << axis | (around_ep ? 1u << par->ep_axis : 0);
-}
-
-/* Marks the axes that cut finely: of the usual mesh those that shard; of another one any
-   data-parallel axis. */
-static void cut_finely(wf_par *par)
-{
-    for (int i = 0; i < par->n_dp; i++)
-        if (par->options.axes || par->policy.axes >> par->dp_axis[i] & 1)
-            wf_mesh_cut_finely(par->mesh, par->dp_axis[i]);
-}
-
-/* Returns whether a list of names, with / in between, has one. */
-static bool is_listed(const char *list, const char *name)
-{
-    size_t n = strlen(name), length;
-
-    for (; *list; list += length + (list[length] == '/')) {
-        length = strcspn(list, "/");
-        if (length == n && strncmp(list, name, n) == 0)
-            return true;
-    }
-    return false;
-}
-
-bool wf_par_splits_batch(const wf_par_options *o, const char *name)
-{
-    const wf_axis *a = o->axes;
-
-    if (o->dp_axes)
-        return is_listed(o->dp_axes, name);
-    while (a && a->name && strcmp(a->name, "dp") != 0)
-        a++;
-    return is_listed(a && a->name ? "dp"
-                     : o->axes    ? "replicate/shard"
-                                  : "replicate/shard/ep",
-                     name);
-}
-
-int64_t wf_par_ranks(const wf_par_options *o)
-{
-    int64_t ranks = 1;
-
-    for (const wf_axis *a = o->axes; a && a->name; a++)
-        ranks *= a->size;
-    return o->axes ? ranks
-                   : (int64_t)(o->pp ? o->pp : 1) * (o->tp ? o->tp : 1) * (o->dp ? o->dp : 1);
-}
-
-/* The innermost data-parallel axis, but of ep the one around it; -1: there is none. */
-static int innermost(const wf_par *par)
-{
-    int k = par->n_dp - 1;
-
-    k -= k > 0 && par->dp_axis[k] == par->ep_axis;
-    return k < 0 ? -1 : par->dp_axis[k];
-}
-
 static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
 {
     const wf_par_options *o = &par->options;
@@ -322,15 +204,15 @@ static wf_status open_parts(wf_par *par, wf_rank *rank, wf_error *error)
         pace_world(par, rank, error) != WF_OK)
         return WF_EINVAL;
     par->mesh = open_mesh(par, rank, error);
-    if (!par->mesh || find_dp_axes(par, error) != WF_OK)
+    if (!par->mesh || wf_par_find_axes(par, error) != WF_OK)
         return WF_EINVAL;
     par->policy = (wf_par_policy){.strategy = strategy,
-                                  .axes = wf_par_sharding_axes(par, innermost(par)),
+                                  .axes = wf_par_sharding_axes(par, wf_par_innermost(par)),
                                   .prefetch = o->prefetch,
                                   .reshard = o->reshard};
     par->pp_axis = wf_mesh_axis(par->mesh, "pp");
     par->group = 1;
-    cut_finely(par);
+    wf_par_cut_finely(par);
     for (int axis = 0; axis < wf_mesh_axes(par->mesh); axis++)
         if (axis != par->pp_axis && !wf_par_is_dp(par, axis))
             wf_mesh_shares_model(par->mesh, axis);
@@ -380,30 +262,6 @@ wf_mesh *wf_par_mesh(const wf_par *par)
 wf_dtype wf_par_dtype(const wf_par *par)
 {
     return par->options.dtype;
-}
-
-int wf_par_dp(const wf_par *par)
-{
-    return (int)wf_par_ranks_along(par, wf_par_dp_axes(par));
-}
-
-int wf_par_dp_rank(const wf_par *par)
-{
-    int rank = 0;
-
-    for (int i = 0; i < par->n_dp; i++)
-        rank = rank * wf_mesh_size(par->mesh, par->dp_axis[i]) +
-               wf_mesh_coordinate(par->mesh, par->dp_axis[i]);
-    return rank;
-}
-
-const wf_layout *wf_par_batch_layout(const wf_par *par)
-{
-    const wf_layout *layout = NULL;
-
-    for (int i = 0; i < par->n_dp; i++)
-        layout = wf_layout_split(par->mesh, layout, 0, par->dp_axis[i]);
-    return layout;
 }
 
 const char *wf_par_inexact(const wf_par *par)

@@ -75,7 +75,7 @@ static wf_status sum_rows(const border *b, int n, const int *at, wf_tensor **gra
     return WF_OK;
 }
 
-/* What is moved where, and recorded as how. */
+/* A redistribution that is asked for. */
 typedef struct request {
     unsigned axes; /* as in border */
     bool shares;   /* results may be memory that members of a group share: they are only read */
@@ -145,7 +145,7 @@ static wf_context *operands_ready(int count, wf_tensor *const *x)
     return x[0]->ctx;
 }
 
-/* Returns true where these axes are the innermost ones of each dim, in the order of the mesh. */
+/* Returns true where these axes are the innermost of each dim, in the order of the mesh. */
 static bool are_innermost(const wf_layout *layout, unsigned axes)
 {
     for (int d = 0; d < WF_MAX_DIMS; d++) {

@@ -26,8 +26,8 @@ typedef enum wf_par_state {
     /* x[1], the result of a border of x[0], for uses with a whole gradient on each rank */
     WF_PAR_HANDLE,
     WF_PAR_GROUPS, /* keys and values (x[1], x[2]): whole where their cuts miss those of x[0] */
-    /* of experts: x[1], made of x[0] by a border, and x[2], .. : all sequences of the ranks
-       that split experts over the batch's axis ep */
+    /* x[1], the result of a border of x[0], and x[2], ..: all sequences of the ranks that split
+       experts over the batch's axis ep */
     WF_PAR_DISPATCH
 } wf_par_state;
 

@@ -134,64 +134,6 @@ wf_status wf_par_axes(const wf_par_options *o, int *replicate, int *shard, wf_er
     return WF_OK;
 }
 
-/* Of the ranks that shard, or hold copies where none do, some split experts. */
-static wf_status split_off_ep(const wf_par_options *o, int part, int *replicate, int *shard,
-                              wf_error *error)
-{
-    int *from = *shard > 1 ? shard : replicate;
-
-    if (*from % part)
-        return wf_error_set(error, WF_EINVAL,
-                            ".ep %d with .tp %d splits experts over %d data-parallel ranks, "
-                            "which do not divide "
-                            "%s%d: use .tp times a number that does",
-                            o->ep, o->tp ? o->tp : 1, part,
-                            from == shard && *replicate > 1 ? "groups of " : ".dp ", *from);
-    *from /= part;
-    return WF_OK;
-}
-
-/* The axes of pp, dp, ep and tp. */
-static int usual_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
-{
-    int replicate, shard, n = 0, tp = o->tp ? o->tp : 1, part = o->ep ? o->ep / tp : 1;
-
-    if (wf_par_axes(o, &replicate, &shard, error) != WF_OK)
-        return 0;
-    if (o->ep < 0 || (o->ep && o->ep % tp)) {
-        wf_error_set(
-            error, WF_EINVAL,
-            ".ep %d with .tp %d: the tokens of a sequence meet on its .tp ranks, which "
-            "all split experts (there is no tensor parallelism inside of an expert): "
-            "use .tp times a number that divides .dp",
-            o->ep, tp);
-        return 0;
-    }
-    if (part > 1 && split_off_ep(o, part, &replicate, &shard, error) != WF_OK)
-        return 0;
-    axes[n++] = (wf_axis){"pp", o->pp ? o->pp : 1};
-    axes[n++] = (wf_axis){"replicate", replicate};
-    axes[n++] = (wf_axis){"shard", shard};
-    if (part > 1)
-        axes[n++] = (wf_axis){"ep", part};
-    axes[n++] = (wf_axis){"tp", tp};
-    return n;
-}
-
-int wf_par_mesh_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES], wf_error *error)
-{
-    int n = 0;
-
-    if (!o->axes)
-        return usual_axes(o, axes, error);
-    for (; o->axes[n].name && n < WF_MAX_AXES; n++)
-        axes[n] = o->axes[n];
-    if (n && !o->axes[n].name)
-        return n;
-    wf_error_set(error, WF_EINVAL, "a mesh has 1 to %d axes", WF_MAX_AXES);
-    return 0;
-}
-
 /* Elements of the largest part that any rank holds. */
 static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
 {
@@ -300,6 +242,39 @@ unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy)
     return policy->strategy->split_gradients && inner == policy->axes && inner
                ? inner
                : wf_par_dp_axes(par);
+}
+
+/* The sum over the sequences of ranks that share experts is taken by these, in each micro-step:
+   so are all sums over ep. */
+static wf_status choose_ep(wf_par *par, bool group, unsigned *axes)
+{
+    if (par->ep_axis < 0)
+        return WF_OK;
+    if (group)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "gradients of experts that data-parallel ranks split are summed over "
+                       "these in each micro-step, and accumulate is WF_PAR_GROUP: use another "
+                       "one");
+    *axes |= 1u << par->ep_axis;
+    return WF_OK;
+}
+
+wf_status wf_par_set_reduced(wf_par *par, unsigned axes, bool each)
+{
+    bool group = par->options.accumulate == WF_PAR_GROUP;
+
+    if (!each || wf_par_dp(par) == 1)
+        axes = 0;
+    if (choose_ep(par, group && par->options.accumulate_group > 1, &axes) != WF_OK)
+        return wf_context_status(par->ctx);
+    if (par->models && par->reduced != axes)
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the models of a run sum their gradients over the same axes in every "
+            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
+    par->reduced = axes;
+    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
+    return WF_OK;
 }
 
 int64_t wf_par_ranks_along(const wf_par *par, unsigned axes)

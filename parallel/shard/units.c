@@ -198,21 +198,6 @@ static int64_t unit_of(const tree *t, const wf_nn_parameter *p)
     return unit_entry_of(t, p)->unit;
 }
 
-/* The sum over the sequences of ranks that share experts is taken by these, in each micro-step:
-   so are all sums over ep. */
-static wf_status choose_ep(wf_par *par, bool group, unsigned *axes)
-{
-    if (par->ep_axis < 0)
-        return WF_OK;
-    if (group)
-        return wf_fail(par->ctx, WF_EINVAL,
-                       "gradients of experts that data-parallel ranks split are summed over "
-                       "these in each micro-step, and accumulate is WF_PAR_GROUP: use another "
-                       "one");
-    *axes |= 1u << par->ep_axis;
-    return WF_OK;
-}
-
 /* Chooses the axes over which gradients are summed in every micro-step, or group of them: one
    answer for all of a run, since the numbers of sequences follow from it. */
 static wf_status choose_reduced(const tree *t)
@@ -230,18 +215,7 @@ static wf_status choose_reduced(const tree *t)
         each = each || (par->options.accumulate == WF_PAR_AUTO &&
                         t->entries[i].policy->strategy->reduce_each);
     }
-    if (!each || wf_par_dp(par) == 1)
-        axes = 0;
-    if (choose_ep(par, group && par->options.accumulate_group > 1, &axes) != WF_OK)
-        return wf_context_status(par->ctx);
-    if (par->models && par->reduced != axes)
-        return wf_fail(
-            par->ctx, WF_EINVAL,
-            "the models of a run sum their gradients over the same axes in every "
-            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
-    par->reduced = axes;
-    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
-    return WF_OK;
+    return wf_par_set_reduced(par, axes, each);
 }
 
 /* Gives parameters the policy of their unit, and layouts. */

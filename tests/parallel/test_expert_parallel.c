@@ -1,7 +1,7 @@
 /*
  * tests/parallel/test_expert_parallel.c - experts that data-parallel ranks split: a run has the
- * bits of one rank, of losses, norms and state, under each strategy, and every expert is counted
- * once. What a layout cannot have is refused by name.
+ * bits of one rank, of losses, norms and state, under each strategy, and every expert is
+ * counted once. What a layout cannot have is refused by name.
  */
 #include "nn/layers/moe.h"
 #include "tests/parallel/rows.h"
@@ -75,7 +75,7 @@ static void bf16(void)
 static wf_status look_at_parts(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                                int step)
 {
-    const wf_nn_moe *moe = model->block[0]->moe;
+    const wf_nn_moe *moe = ((const wf_nn_block *)model->block[0])->moe;
     const wf_tensor *gate = moe->gate->tensor, *router = moe->router->tensor;
     const wf_mesh *mesh = wf_par_mesh(par);
     int ep = wf_mesh_coordinate(mesh, wf_mesh_axis(mesh, "ep"));

@@ -11,7 +11,7 @@ typedef struct row {
     const char *name;
     int tp, dp, micro, layers, kv_heads, threads, prefetch;
     int group, batch; /* batch 0: 16 */
-    int ep;           /* of a mixture of 8 experts; 0: an MLP */
+    int ep;           /* ranks that split the 8 experts of a mixture; 0: there is an MLP */
     bool llama, sequence_parallel, sgd, muon, eight, lion, buddy, exact_off, bf16, rounded,
         activations;
     float dropout;
