@@ -7,7 +7,8 @@
  *
  * or, from the numbers pp, dp and tp, the axes pp, replicate, shard, tp: a strategy of data
  * parallelism (DDP, ZeRO, FSDP, HSDP) says how the dp ranks are laid out over replicate and
- * shard.
+ * shard. Where experts are split over data-parallel ranks too (ep), these ranks have an axis of
+ * their own, inside of shard: pp, replicate, shard, ep, tp.
  *
  * An axis named pp is that of a pipeline (parallel/stages/pipeline.h): its ranks hold different
  * stages of a model, and nothing is split over it.
@@ -55,7 +56,10 @@ typedef struct wf_par_options {
     /* the axes that split the batch, outermost first: "replicate/shard"; NULL: dp where there
        is one, else replicate and shard */
     const char *dp_axes;
-    int pp, tp, dp;          /* without axes: 0 means 1; their product is the number of ranks */
+    int pp, tp, dp; /* without axes: 0 means 1; their product is the number of ranks */
+    /* without axes: ranks that split experts (Megatron's expert parallelism), tp times a part
+       of dp, which is a part of a group of ranks too; 0: tp alone */
+    int ep;
     const char *strategy;    /* a row of parallel/shard/strategies.def; NULL: WF_PAR_STRATEGY */
     int dp_replicate;        /* hybrid strategies: number of groups of dp ranks .. */
     int shard_group_size;    /* .. or ranks of a group; one of the two */
@@ -125,7 +129,7 @@ WF_API const wf_par_strategy *wf_par_strategy_at(int i);
 WF_API const char *wf_par_strategy_name(int i);
 
 /** wf_par_splits_batch - returns whether an axis of options.axes splits the batch: one that
- * dp_axes names, or dp where there is one, or replicate and shard */
+ * dp_axes names, or dp where there is one, or replicate and shard; without axes, also ep */
 WF_API bool wf_par_splits_batch(const wf_par_options *options, const char *axis);
 
 /** wf_par_ranks - returns the ranks of the mesh of these options. */
@@ -158,6 +162,16 @@ WF_API wf_dtype wf_par_dtype(const wf_par *par);
  */
 WF_API wf_status wf_par_axes(const wf_par_options *options, int *replicate, int *shard,
                              wf_error *error);
+
+/**
+ * wf_par_mesh_axes - lists the axes of the mesh of these options, outermost first: axes, or
+ * those of pp, dp, ep and tp; returns how many, 0 on errors
+ *
+ * Errors:  those of wf_par_axes; WF_EINVAL: an ep that is not tp times a part of a group of dp
+ *          ranks
+ */
+WF_API int wf_par_mesh_axes(const wf_par_options *options, wf_axis axes[WF_MAX_AXES],
+                            wf_error *error);
 
 /** wf_par_dp - returns the number of data-parallel ranks; wf_par_dp_rank - this one's number
  * among them. */

@@ -18,6 +18,7 @@ wf_par_options app_setup_rank(const app_options *o, bool plan)
     return (wf_par_options){.pp = (int)o->pp,
                             .tp = (int)o->tp,
                             .dp = (int)o->dp,
+                            .ep = (int)o->ep,
                             .strategy = o->strategy,
                             .dp_replicate = (int)o->dp_replicate,
                             .shard_group_size = (int)o->shard_group_size,

@@ -24,9 +24,10 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
 
 wf_status app_options_check_experts(app_options *o, wf_error *error)
 {
-    static const app_option_id flags[] = {APP_OPTION_moe_top_k,     APP_OPTION_moe_ffn,
-                                          APP_OPTION_moe_shared,    APP_OPTION_moe_router,
-                                          APP_OPTION_moe_normalise, APP_OPTION_moe_scale};
+    static const app_option_id flags[] = {
+        APP_OPTION_moe_top_k,  APP_OPTION_moe_ffn,       APP_OPTION_moe_shared,
+        APP_OPTION_moe_router, APP_OPTION_moe_normalise, APP_OPTION_moe_scale,
+        APP_OPTION_ep};
     wf_nn_gpt_config c = app_options_model(o);
 
     for (size_t i = 0; i < sizeof flags / sizeof *flags && !c.experts; i++)

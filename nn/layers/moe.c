@@ -15,13 +15,18 @@ static wf_tensor *for_router(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
 static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 {
     wf_nn_moe *m = (wf_nn_moe *)self;
-    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *y;
+    wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *y;
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
     wf_route(logits, NULL, &m->route, &weights, &index);
     weights = wf_nn_at(m, "weights", weights);
-    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), in,
-                   weights, index);
+    sent[0] = x;
+    sent[1] = in;
+    sent[2] = weights;
+    sent[3] = index;
+    wf_nn_at_many(m, "dispatch", 4, sent);
+    y = wf_experts(wf_nn_use(m, m->gate), wf_nn_use(m, m->up), wf_nn_use(m, m->down), sent[1],
+                   sent[2], sent[3]);
     y = wf_nn_at(m, "sum", y);
     return m->shared ? wf_add(y, wf_nn_call(m->shared, x)) : y;
 }
@@ -34,8 +39,8 @@ static const wf_nn_field fields[] = {
     {"shared", WF_NN_CHILD, offsetof(wf_nn_moe, shared), 0},
     {NULL, 0, 0, 0}};
 
-static const wf_nn_type moe_type = {"moe", sizeof(wf_nn_moe),      fields, forward,
-                                    NULL,  "in router weights sum"};
+static const wf_nn_type moe_type = {
+    "moe", sizeof(wf_nn_moe), fields, forward, NULL, "in router weights dispatch sum"};
 
 static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
 {

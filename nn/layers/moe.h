@@ -34,7 +34,8 @@ typedef struct wf_nn_moe {
  * the sum over experts is the tree of one rank. Every rank has the router whole.
  *
  * Points: "in" (x), "router" (x before and after "in", the second of which the router takes),
- *         "weights" (of the chosen experts), "sum" (over experts)
+ *         "weights" (of the chosen experts), "dispatch" (x before and after "in", the second of
+ *         which experts take, with weights and indices), "sum" (over experts)
  * Owner:  its parent
  * Errors: WF_EINVAL in the context (sizes below 1, a k that experts have not), WF_ENOMEM;
  *         result is then NULL

@@ -111,23 +111,6 @@ static wf_sim_term term_of(const wf_oplog_move *what)
     return WF_SIM_REDUCE;
 }
 
-/* Lists the axes of a mesh: those that are named, or the ones that stand for pp, dp and tp. */
-static wf_status list_axes(const wf_par_options *o, wf_axis axes[WF_MAX_AXES + 1],
-                           wf_error *error)
-{
-    int replicate, shard, n = 0;
-
-    for (; o->axes && o->axes[n].name; n++)
-        axes[n] = o->axes[n];
-    if (o->axes || wf_par_axes(o, &replicate, &shard, error) != WF_OK)
-        return error->code;
-    axes[0] = (wf_axis){"pp", o->pp};
-    axes[1] = (wf_axis){"replicate", replicate};
-    axes[2] = (wf_axis){"shard", shard};
-    axes[3] = (wf_axis){"tp", o->tp};
-    return WF_OK;
-}
-
 /* Returns the distance of a group's neighbours in the order of the mesh: the ranks of the axes
    inside it; the world's: 1. */
 static int stride_of(const wf_axis *axes, const char *group)
@@ -310,7 +293,7 @@ wf_status wf_search_time_plans(const wf_plan_request *r, const wf_sim_machine *m
     t->request = r;
     wf_sim_pace(machine, 1, &t->paced);
     t->shared = share_of(machine, wf_plan_ranks(r));
-    if (list_axes(&p.job->mesh, t->axes, error) == WF_OK &&
+    if (wf_par_mesh_axes(&p.job->mesh, t->axes, error) > 0 &&
         wf_par_job_pipeline(p.job, &p.pipeline, error) == WF_OK && p.pipeline) {
         t->stages = wf_par_pipeline_stages(p.pipeline);
         t->stage = calloc((size_t)t->stages, sizeof *t->stage);

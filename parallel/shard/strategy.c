@@ -166,21 +166,35 @@ static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_l
     return true;
 }
 
+/* Cuts further along dim d, by those of the axes that do not cut the parameter yet: experts are
+   split over ep to compute with. The innermost axis of the mesh cuts first, so that a sum over
+   several is a reduce-scatter on each, and a gather begins with what experts gather too. */
+static const wf_layout *cut_further(const wf_par *par, const wf_layout *use, int d,
+                                    unsigned axes)
+{
+    const wf_layout *cut = use;
+
+    for (int i = par->n_dp - 1; i >= 0; i--)
+        if (axes >> par->dp_axis[i] & 1 && wf_layout_split_dim(use, par->dp_axis[i]) < 0)
+            cut = wf_layout_split(par->mesh, cut, d, par->dp_axis[i]);
+    return cut;
+}
+
 /*
- * Cut by the policy's axis: dim 0, whose parts need no packing on their way, unless it is so
+ * Cut by the policy's axes: dim 0, whose parts need no packing on their way, unless it is so
  * small that its largest part is over 1/16 larger than dim 1's.
  */
 static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_layout *use,
-                                     int shard)
+                                     unsigned axes)
 {
     const wf_layout *rows, *columns;
 
-    if (t->ndim == 0 || shard < 0)
+    if (t->ndim == 0)
         return use;
-    rows = wf_layout_split(par->mesh, use, 0, shard);
+    rows = cut_further(par, use, 0, axes);
     if (rows == use || t->ndim == 1)
         return rows;
-    columns = wf_layout_split(par->mesh, use, 1, shard);
+    columns = cut_further(par, use, 1, axes);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
         keeps_norm_chunks(par->mesh, &t->dim[1], columns))
         return columns;
@@ -221,10 +235,46 @@ unsigned wf_par_tensor_axes(const wf_par *par)
 /* Split gradients of neighbours are summed by themselves, and across groups once a step. */
 unsigned wf_par_policy_reduces(const wf_par *par, const wf_par_policy *policy)
 {
-    bool innermost = par->n_dp > 0 && policy->axis == par->dp_axis[par->n_dp - 1];
+    unsigned inner = 0;
 
-    return policy->strategy->split_gradients && innermost ? 1u << policy->axis
-                                                          : wf_par_dp_axes(par);
+    for (int i = par->n_dp - 1; i >= 0 && inner != policy->axes; i--)
+        inner |= 1u << par->dp_axis[i];
+    return policy->strategy->split_gradients && inner == policy->axes && inner
+               ? inner
+               : wf_par_dp_axes(par);
+}
+
+/* The sum over the sequences of ranks that share experts is taken by these, in each micro-step:
+   so are all sums over ep. */
+static wf_status choose_ep(wf_par *par, bool group, unsigned *axes)
+{
+    if (par->ep_axis < 0)
+        return WF_OK;
+    if (group)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "gradients of experts that data-parallel ranks split are summed over "
+                       "these in each micro-step, and accumulate is WF_PAR_GROUP: use another "
+                       "one");
+    *axes |= 1u << par->ep_axis;
+    return WF_OK;
+}
+
+wf_status wf_par_set_reduced(wf_par *par, unsigned axes, bool each)
+{
+    bool group = par->options.accumulate == WF_PAR_GROUP;
+
+    if (!each || wf_par_dp(par) == 1)
+        axes = 0;
+    if (choose_ep(par, group && par->options.accumulate_group > 1, &axes) != WF_OK)
+        return wf_context_status(par->ctx);
+    if (par->models && par->reduced != axes)
+        return wf_fail(
+            par->ctx, WF_EINVAL,
+            "the models of a run sum their gradients over the same axes in every "
+            "micro-step: give them strategies that do, or set wf_par_options.accumulate");
+    par->reduced = axes;
+    par->group = group && axes && !par->options.exact_off ? par->options.accumulate_group : 1;
+    return WF_OK;
 }
 
 int64_t wf_par_ranks_along(const wf_par *par, unsigned axes)
@@ -262,10 +312,10 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
     bool master = par->options.param_dtype != WF_F32 && !p->frozen;
 
     h->stored = stored_dtype(par, p);
-    if (h->stored == WF_NF4 && h->policy->axis >= 0)
-        split = wf_layout_split(par->mesh, h->compute_layout, 0, h->policy->axis);
+    if (h->stored == WF_NF4)
+        split = cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
-        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axis);
+        split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;

@@ -152,6 +152,14 @@ static wf_status divide_batch(wf_par_trainer *t)
     t->micros = (t->sequences + of_micro - 1) / of_micro;
     if (single && (t->sequences % t->ranks || (wf_context_exact(par->ctx) && !are_nodes(t))))
         t->per_sequence = t->sequences;
+    if (t->per_sequence && par->ep_axis >= 0)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "global batch %" PRId64
+                       " in micro-steps of one sequence on each of %" PRId64
+                       " data-parallel ranks, of which %d split experts: gradients of "
+                       "experts are sums over these ranks' sequences, so the batch is dp times "
+                       "1, 2, 4, .. sequences; or let experts lie on .tp alone",
+                       o->global_batch, dp, wf_mesh_size(par->mesh, par->ep_axis));
     return WF_OK;
 }
 
