@@ -2,8 +2,8 @@
  * kernels/route_balance.c - what balances the experts of a router (kernels/moe.h), from the
  * choices of whole sequences:
  *
- *     route_load      for each sequence and expert, how many more of its tokens chose the expert
- *                     than the mean: the gradient of a bias that is stepped by its sign
+ *     route_load      for each sequence and expert, how many more of its tokens chose the
+ *                     expert than the mean: the gradient of a bias that is stepped by its sign
  *     route_balance   dlogits of the loss of balance of each sequence, and of the z-loss
  *
  * The CPU's kernels are in kernels/cpu/route_balance.c.
@@ -101,16 +101,17 @@ static size_t balance_workspace(const wf_call *call)
 static wf_status balance_reference(const wf_call *call, void *workspace)
 {
     const wf_load_sizes s = wf_load_sizes_of(call);
-    double *slope = workspace;
+    double *dscore = workspace;
 
     if (wf_route_choices_check(call, as_double) != WF_OK)
         return wf_context_status(call->ctx);
     for (int64_t b = 0; b < s.sequences; b++) {
-        balance_slopes(call->attr, &s, (const double *)call->in[1]->data + b * s.tokens * s.k,
-                       slope);
+        balance_dscore(call->attr, &s, (const double *)call->in[1]->data + b * s.tokens * s.k,
+                       dscore);
         for (int64_t t = b * s.tokens; t < (b + 1) * s.tokens; t++)
             balance_row(call->attr, NULL, &s, (const double *)call->in[0]->data + t * s.experts,
-                        slope, slope + s.experts, (double *)call->out[0]->data + t * s.experts);
+                        dscore, dscore + s.experts,
+                        (double *)call->out[0]->data + t * s.experts);
     }
     return WF_OK;
 }

@@ -19,31 +19,31 @@ BALANCE_LOOP void load_row(const wf_load_sizes *s, const T *index, T *load)
 /*
  * A sequence's loss of balance is the sum over experts of f P, f = experts / (k tokens) times
  * the tokens that chose the expert, P the mean of its share of a token's scores. Of a mean over
- * sequences, its slope by the score of a token is weight f / (tokens sequences).
+ * sequences, its gradient by the score of a token is weight f / (tokens sequences).
  */
-BALANCE_LOOP void balance_slopes(const wf_balance *o, const wf_load_sizes *s, const T *index,
-                                 T *slope)
+BALANCE_LOOP void balance_dscore(const wf_balance *o, const wf_load_sizes *s, const T *index,
+                                 T *dscore)
 {
     const double tokens = (double)s->tokens;
     const T each =
         (T)(o->sequence * (double)s->experts / ((double)s->k * tokens * tokens * o->sequences));
 
     for (int64_t e = 0; e < s->experts; e++)
-        slope[e] = 0;
+        dscore[e] = 0;
     for (int64_t i = 0; i < s->tokens * s->k; i++)
-        slope[(int64_t)index[i]] += 1;
+        dscore[(int64_t)index[i]] += 1;
     for (int64_t e = 0; e < s->experts; e++)
-        slope[e] *= each;
+        dscore[e] *= each;
 }
 
 /*
- * dlogits of a token. With slopes c and shares p of a softmax, dlogit = p (c - sum of p c); of
- * sigmoids s with the sum S, p = s / S and dlogit = p (1 - s) (c - sum of p c). The z-loss, the
- * mean of z^2 over tokens with z the logarithm of the sum of exp(logit), adds 2 z p of the
- * softmax. Scratch has n numbers.
+ * dlogits of a token. With such gradients c and shares p of a softmax, dlogit = p (c - sum of p
+ * c); of sigmoids s with the sum S, p = s / S and dlogit = p (1 - s) (c - sum of p c). The
+ * z-loss, the mean of z^2 over tokens with z the logarithm of the sum of exp(logit), adds 2 z p
+ * of the softmax. Scratch has n numbers.
  */
 BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_load_sizes *s,
-                              const T *logits, const T *slope, T *scratch, T *dlogits)
+                              const T *logits, const T *dscore, T *scratch, T *dlogits)
 {
     const int64_t n = s->experts;
     T dot = 0, sum = 0, max = logits[0];
@@ -57,9 +57,9 @@ BALANCE_LOOP void balance_row(const wf_balance *o, const void *with, const wf_lo
         sum += scratch[e];
     sum = o->sigmoid ? sum : 1;
     for (int64_t e = 0; e < n; e++)
-        dot += scratch[e] / sum * slope[e];
+        dot += scratch[e] / sum * dscore[e];
     for (int64_t e = 0; e < n; e++)
-        dlogits[e] = scratch[e] / sum * (o->sigmoid ? 1 - scratch[e] : 1) * (slope[e] - dot);
+        dlogits[e] = scratch[e] / sum * (o->sigmoid ? 1 - scratch[e] : 1) * (dscore[e] - dot);
     if (o->z > 0) {
         for (int64_t e = 1; e < n; e++)
             max = logits[e] > max ? logits[e] : max;

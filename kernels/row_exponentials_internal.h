@@ -1,6 +1,6 @@
 /*
- * kernels/row_exponentials_internal.h - softmax and sigmoids of a row in double, for the rows of
- * routers (kernels/router_rows_internal.h).
+ * kernels/row_exponentials_internal.h - softmax and sigmoids of a row in double, for the rows
+ * of routers (kernels/router_rows_internal.h).
  */
 #ifndef WF_KERNELS_ROW_EXPONENTIALS_INTERNAL_H
 #define WF_KERNELS_ROW_EXPONENTIALS_INTERNAL_H

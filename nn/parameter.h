@@ -22,9 +22,9 @@ struct wf_nn_parameter {
     bool matrix; /* a map between features, which Muon orthogonalises: no table, no head */
     bool decay;  /* weight decay applies: matrices yes, biases and norms no */
     bool frozen; /* no gradient is taken */
-    /* above 0: counts of tokens are its gradient, as of a bias that balances experts. A step adds
-       -sign_step * sign(gradient), whatever optimizer, rate and clipping do; norms leave it out,
-       and it is f32 as it is stored, computed with and reduced */
+    /* above 0: counts of tokens are its gradient, as of a bias that balances experts. A step
+       adds -sign_step * sign(gradient), whatever optimizer, rate and clipping do; norms leave
+       it out, and it is f32 as it is stored, computed with and reduced */
     float sign_step;
     bool adapter; /* a factor of an adapter of a linear (nn/layers/lora.h) */
     int refs;

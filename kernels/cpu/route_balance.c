@@ -39,15 +39,15 @@ static void balance_task(void *arg, int64_t begin, int64_t end, int worker)
     const job *j = arg;
     const wf_call *call = j->call;
     const wf_load_sizes *s = &j->sizes;
-    float *slope = j->scratch + worker * 2 * s->experts;
+    float *dscore = j->scratch + worker * 2 * s->experts;
 
     for (int64_t b = begin; b < end; b++) {
-        balance_slopes(call->attr, s, (const float *)call->in[1]->data + b * s->tokens * s->k,
-                       slope);
+        balance_dscore(call->attr, s, (const float *)call->in[1]->data + b * s->tokens * s->k,
+                       dscore);
         for (int64_t t = b * s->tokens; t < (b + 1) * s->tokens; t++)
             balance_row(call->attr, wf_cpu_of(call)->simd, s,
-                        (const float *)call->in[0]->data + t * s->experts, slope,
-                        slope + s->experts, (float *)call->out[0]->data + t * s->experts);
+                        (const float *)call->in[0]->data + t * s->experts, dscore,
+                        dscore + s->experts, (float *)call->out[0]->data + t * s->experts);
     }
 }
 

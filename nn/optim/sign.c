@@ -1,7 +1,7 @@
 /*
- * nn/optim/sign.c - the step of parameters whose gradients are counts (wf_nn_parameter.sign_step):
- * p = p - rate sign(g), of biases that balance experts (Wang et al. 2024, "Auxiliary-loss-free
- * load balancing strategy for mixture-of-experts").
+ * nn/optim/sign.c - the step of parameters whose gradients are counts
+ * (wf_nn_parameter.sign_step): p = p - rate sign(g), of biases that balance experts (Wang et
+ * al. 2024, "Auxiliary-loss-free load balancing strategy for mixture-of-experts").
  */
 #include "nn/optim/method_internal.h"
 

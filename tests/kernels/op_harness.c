@@ -35,10 +35,9 @@ static const char *const rows_of_elements[] = {
 #include "kernels/expressions.def"
     "greater", "greater_equal", "equal", "greater_than", "less_than", "equal_to", NULL};
 
-/* Those of test_ops_rows.c. */
+/* Those of test_ops_rows.c and of test_ops_moe.c. */
 static const char *const rows_of_rows[] = {"topk",     "gather", "scatter", "one_hot", "cumsum",
                                            "triangle", "concat", "pad",     NULL};
-
 static const char *const rows_of_moe[] = {"linear1_fp32", "route",         "route_grad",
                                           "route_load",   "route_balance", "experts",
                                           "experts_dx",   "experts_grad",  NULL};

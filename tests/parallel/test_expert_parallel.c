@@ -1,5 +1,5 @@
 /*
- * tests/parallel/test_expert_parallel.c - experts that data-parallel ranks split: a run has the
+ * tests/parallel/test_expert_parallel.c - experts that ranks of tp and dp split: a run has the
  * bits of one rank, of losses, norms and state, under each strategy, and every expert is
  * counted once. What a layout cannot have is refused by name.
  */
@@ -22,6 +22,8 @@ static const row rows[] = {
     {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4, .micro = 2,
      .accumulate = WF_PAR_LOCAL},
     {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .micro = 2},
+    {"full_shard", .tp = 4, .dp = 1},
+    {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -71,8 +73,8 @@ static void bf16(void)
     one_digest(WF_BF16, 2);
 }
 
-/* A bias that is stepped by counts of a step, which recomputation does not count again, and which
-   norms leave out; and losses of balance, means over the sequences of a step. */
+/* A bias that is stepped by counts of a step, which recomputation does not count again, and
+   which norms leave out; and losses of balance, means over the sequences of a step. */
 static void balance(void)
 {
     for (int kind = 0; kind < 3; kind++) {
