@@ -72,6 +72,7 @@ typedef struct wf_par_parameter_state {
     int64_t slot;    /* index of its gradients, see gradient_slots_internal.h */
     int owning_rank; /* the one that counts it, of the pipeline ranks that have it */
     bool styled;     /* a style has said how it is used */
+    bool wide;       /* f32, whatever param_dtype says (wf_nn_parameter.sign_step) */
 } wf_par_parameter_state;
 
 static inline wf_par_parameter_state *wf_par_state_of(const wf_nn_parameter *p)
@@ -92,7 +93,7 @@ static inline bool wf_par_is_adapted(int64_t count, wf_nn_parameter *const *para
 /* Returns the gathered type: that of the compute copy, or nf4, which ops take as that. */
 static inline wf_dtype wf_par_gathered_dtype(const wf_par *par, const wf_par_parameter_state *h)
 {
-    return h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
+    return h->wide ? WF_F32 : h->stored == WF_NF4 ? WF_NF4 : par->options.param_dtype;
 }
 
 /* Returns true where gradients are taken unit by unit: to be summed over ranks, to be stored in

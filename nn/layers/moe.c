@@ -18,7 +18,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
     wf_tensor *in = wf_nn_at(m, "in", x), *logits, *weights, *index, *sent[4], *y;
 
     logits = wf_linear_fp32(for_router(m, x, in), wf_nn_use(m, m->router));
-    wf_route(logits, NULL, &m->route, &weights, &index);
+    wf_route(logits, m->bias ? wf_nn_use(m, m->bias) : NULL, &m->route, &weights, &index);
     weights = wf_nn_at(m, "weights", weights);
     sent[0] = x;
     sent[1] = in;
@@ -33,6 +33,7 @@ static wf_tensor *forward(wf_nn_module *self, wf_tensor *x)
 
 static const wf_nn_field fields[] = {
     {"router", WF_NN_PARAMETER, offsetof(wf_nn_moe, router), 0},
+    {"bias", WF_NN_PARAMETER, offsetof(wf_nn_moe, bias), 0},
     {"gate", WF_NN_PARAMETER, offsetof(wf_nn_moe, gate), 0},
     {"up", WF_NN_PARAMETER, offsetof(wf_nn_moe, up), 0},
     {"down", WF_NN_PARAMETER, offsetof(wf_nn_moe, down), 0},
@@ -56,6 +57,12 @@ static wf_status check(wf_context *ctx, const wf_nn_moe_options *o)
             "a mixture in which a token chooses %lld of %lld experts: it chooses 1 to "
             "all of them, and at most %d",
             (long long)o->route.k, (long long)o->experts, WF_ROUTE_MOST);
+    if (!(o->bias_step >= 0) || !(o->route.sequence_weight >= 0) || !(o->route.z_weight >= 0))
+        return wf_fail(
+            ctx, WF_EINVAL,
+            "a mixture whose bias is stepped by %g, with losses of balance of weights "
+            "%g and %g: none is below 0",
+            (double)o->bias_step, (double)o->route.sequence_weight, (double)o->route.z_weight);
     if (o->route.sigmoid && o->route.after)
         return wf_fail(ctx, WF_EINVAL,
                        "a mixture whose weights are a softmax over the chosen experts' logits "
@@ -86,6 +93,11 @@ wf_nn_moe *wf_nn_moe_new(wf_context *ctx, const wf_nn_moe_options *o)
     m->route = o->route;
     m->router = wf_nn_parameter_new(ctx, 2, router, true);
     wf_nn_init_normal(m->router, 0, deviation);
+    if (o->bias_step > 0) {
+        m->bias = wf_nn_parameter_new(ctx, 1, router, false);
+        if (m->bias)
+            m->bias->sign_step = o->bias_step;
+    }
     m->gate = matrices(ctx, o, o->hidden, o->width, deviation);
     m->up = matrices(ctx, o, o->hidden, o->width, deviation);
     m->down = matrices(ctx, o, o->width, o->hidden, out);

@@ -13,7 +13,10 @@ typedef struct wf_nn_moe_options {
     int64_t experts;        /* their number */
     int64_t hidden;         /* features of each */
     int64_t shared;         /* features of an expert that all tokens take; 0: there is none */
-    wf_route_options route; /* the choice of experts */
+    wf_route_options route; /* the choice of experts, and losses of balance */
+    /* a bias chooses experts with their scores; each step adds +-bias_step to it, towards equal
+       loads. 0: there is none */
+    float bias_step;
     float deviation, out_deviation; /* as in wf_nn_mlp_options */
 } wf_nn_moe_options;
 
@@ -21,6 +24,7 @@ typedef struct wf_nn_moe {
     wf_nn_module base;
     wf_nn_parameter *router;           /* [experts, width] */
     wf_nn_parameter *gate, *up, *down; /* [experts, hidden, width], the last of it turned */
+    wf_nn_parameter *bias;             /* [experts], added to scores that choose; or NULL */
     wf_nn_mlp *shared;                 /* NULL: there is none */
     wf_route_options route;
 } wf_nn_moe;

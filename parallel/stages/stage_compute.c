@@ -28,6 +28,7 @@ static setting enter(wf_par_stages *s, const wf_par_flight *f, int64_t micro, co
     last.phase = wf_context_phase(ctx, phase);
     wf_context_position(ctx, s->t->step.number, wf_par_sequences(s->t, micro));
     wf_context_micro_steps(ctx, s->t->micros);
+    wf_context_batch(ctx, s->t->options.global_batch);
     wf_context_rows_unreduced(ctx, s->t->per_sequence > 0);
     wf_par_added_receive(s->t, true);
     return last;
@@ -41,6 +42,7 @@ static void leave(wf_par_stages *s, const setting *last)
     s->t->units->gradients = NULL;
     wf_par_added_receive(s->t, false);
     wf_context_micro_steps(ctx, 1);
+    wf_context_batch(ctx, 0);
     wf_context_rows_unreduced(ctx, false);
     wf_context_phase(ctx, last->phase);
     wf_nn_pass_switch(ctx, last->pass);

@@ -60,6 +60,7 @@ static void close_tape(wf_par_trainer *t)
     t->step.tape = NULL;
     t->step.running = false;
     wf_context_micro_steps(t->par->ctx, 1);
+    wf_context_batch(t->par->ctx, 0);
     wf_context_storage(t->par->ctx, t->step.storage);
 }
 
@@ -154,6 +155,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_scope_open(ctx);
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
+    wf_context_batch(ctx, t->options.global_batch);
     wf_context_rows_unreduced(ctx,
                               t->per_sequence > 0); /* gradients of heads come in forward */
     wf_context_phase(ctx, "forward");

@@ -10,8 +10,8 @@
 #include "kernels/attention_internal.h"
 #include "kernels/conv_internal.h"
 #include "kernels/dims_internal.h"
-#include "kernels/moe.h"
 #include "kernels/ops.h"
+#include "kernels/route_balance_internal.h"
 #include "kernels/row_ops_internal.h"
 #include "kernels/shared_internal.h"
 #include "tests/mesh/mesh_harness.h"
@@ -39,6 +39,7 @@ typedef union op_attr {
     wf_patch_attr patch;
     wf_row_attr row;
     wf_route_options route;
+    wf_balance balance;
     float number[4]; /* ops by expression */
     int64_t count;   /* rows, split_heads, merge_heads */
     float eps;
@@ -192,6 +193,8 @@ static inline size_t op_attributes(const wf_op *op, const wf_tensor *x, op_attr 
     else if (op_is(op, "route") || op_is(op, "route_grad"))
         a->route = (wf_route_options){.k = op_is(op, "route") ? 3 : letter_dim('k').size,
                                       .normalise = true};
+    else if (op_is(op, "route_balance"))
+        a->balance = (wf_balance){.sequence = 0.5, .z = 0.25, .sequences = 4};
     else if (op_is(op, "rows"))
         a->count = ROWS;
     else if (op_is(op, "split_heads"))
@@ -238,7 +241,8 @@ static inline bool op_is_index(const wf_op *op, int i)
 /* Returns true where operand i has the experts of a token, indices that ascend in each row. */
 static inline bool op_is_choice(const wf_op *op, int i)
 {
-    return (i == 1 && op_is(op, "route_grad")) ||
+    return (i == 1 && (op_is(op, "route_grad") || op_is(op, "route_load") ||
+                       op_is(op, "route_balance"))) ||
            (i == 5 && strncmp(op->name, "experts", 7) == 0);
 }
 

@@ -1,5 +1,5 @@
 /*
- * tests/parallel/test_expert_parallel.c - experts that data-parallel ranks split: a run has the
+ * tests/parallel/test_expert_parallel.c - experts that ranks of tp and dp split: a run has the
  * bits of one rank, of losses, norms and state, under each strategy, and every expert is
  * counted once. What a layout cannot have is refused by name.
  */
@@ -22,6 +22,8 @@ static const row rows[] = {
     {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4, .micro = 2,
      .accumulate = WF_PAR_LOCAL},
     {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .micro = 2},
+    {"full_shard", .tp = 4, .dp = 1},
+    {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
@@ -69,6 +71,53 @@ static void fp32(void)
 static void bf16(void)
 {
     one_digest(WF_BF16, 2);
+}
+
+/* A bias that is stepped by counts of a step, which recomputation does not count again, and
+   which norms leave out; and losses of balance, means over the sequences of a step. */
+static void balance(void)
+{
+    for (int kind = 0; kind < 3; kind++) {
+        training plain = mixture(kind == 1 ? WF_BF16 : WF_F32), one = plain;
+
+        one.model.bias_step = kind < 2 ? 0.05 : 0;
+        one.model.sequence_weight = kind == 2 ? 0.1 : 0;
+        one.model.z_weight = kind == 2 ? 0.1 : 0;
+        if (!train(&plain) || !train(&one))
+            return;
+        CU_ASSERT_NOT_EQUAL(one.digest, plain.digest);
+        CU_ASSERT_EQUAL(one.loss[0], plain.loss[0]);
+        CU_ASSERT((one.grad_norm[0] == plain.grad_norm[0]) == (kind < 2));
+        check_rows(&one, rows, ROWS, 3);
+    }
+}
+
+/* After a step each expert of more tokens than the mean has less of a bias, by the step. */
+static wf_status look_at_bias(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
+                              int step)
+{
+    const wf_nn_parameter *bias = ((const wf_nn_block *)model->block[0])->moe->bias;
+    const float *b = bias->tensor->data;
+    int below = 0, above = 0;
+
+    (void)t, (void)rank, (void)par;
+    for (int e = 0; e < EXPERTS && step == 1; e++) {
+        NEED(b[e] == 0 || fabsf(b[e]) == 0.05F);
+        below += b[e] < 0;
+        above += b[e] > 0;
+    }
+    NEED(step != 1 || (below > 0 && above > 0));
+    return WF_OK;
+}
+
+static void steps_of_biases(void)
+{
+    training t = mixture(WF_F32);
+
+    t.model.bias_step = 0.05;
+    t.options.schedule.lr = t.options.schedule.min_lr = 1e-9F; /* the rate is none of theirs */
+    t.watch = look_at_bias;
+    CU_ASSERT(train(&t));
 }
 
 /* Twelve experts, three for each of 4 ranks, of which a rank holds 1/shard at rest. */
@@ -140,6 +189,8 @@ int main(void)
         {"one digest, fp32", fp32},
         {"one digest, bf16", bf16},
         {"a rank's experts", parts},
+        {"biases and losses of balance", balance},
+        {"a step of biases", steps_of_biases},
         {"what a layout cannot have", refusals},
         {NULL, NULL},
     };

@@ -75,6 +75,9 @@ typedef struct wf_nn_gpt_config {
     wf_nn_router_kind router;
     bool router_normalised; /* weights are scores divided by the sum of the chosen ones */
     double router_factor;   /* multiplies weights; 0: 1 */
+    /* balance of experts (nn/layers/moe.h): a bias that chooses with scores and its step,
+       weights of losses; 0: without */
+    double bias_step, sequence_weight, z_weight;
     /* factors of the embedding, and of branches that join the residual stream; 0: 1; the first
        may be WF_NN_SQRT_WIDTH */
     double embedding_scale, residual_scale;

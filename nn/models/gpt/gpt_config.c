@@ -120,7 +120,7 @@ wf_nn_gpt_config wf_nn_gpt_complete(const wf_nn_gpt_config *config)
         c.embedding_scale = 1;
     if (!c.experts)
         c.top_k = c.expert_ffn = c.shared_ffn = 0, c.router = WF_NN_SOFTMAX,
-        c.router_normalised = false;
+        c.router_normalised = false, c.bias_step = c.sequence_weight = c.z_weight = 0;
     if (c.experts && !c.expert_ffn)
         c.expert_ffn = c.ffn;
     if (c.router == WF_NN_SOFTMAX_CHOSEN)
@@ -224,6 +224,7 @@ const char *wf_nn_gpt_difference(const wf_nn_gpt_config *one, const wf_nn_gpt_co
         {"weights of experts (.router, .router_normalised, .router_factor)",
          a.router == b.router && a.router_normalised == b.router_normalised &&
              a.router_factor == b.router_factor},
+        {"bias that balances experts (.bias_step)", !(a.bias_step > 0) == !(b.bias_step > 0)},
         {"vocabulary", a.vocabulary == b.vocabulary},
         {"number of positions", a.positions == b.positions},
         {"number of layers, of heads or width",
