@@ -62,7 +62,9 @@ enum {
     WF_OP_EXPERTS = 32768,
     /* begins gradients of its own: the walk back takes it whether one comes to its outputs or
        not, and wf_gradient.dout may be NULL */
-    WF_OP_ROOT = 65536
+    WF_OP_ROOT = 65536,
+    /* sums whole numbers, of which every order has one result */
+    WF_OP_COUNTS = 131072
 };
 
 /* Operand i, output o, in a mask of both. */

@@ -90,12 +90,12 @@ wf_tensor *wf_attention(wf_tensor *q, wf_tensor *k, wf_tensor *v,
                     .attr = &a,
                     .attr_size = sizeof a};
 
-    if (!q || !k || !complete(q, k, &o))
+    if (!q || (k && !complete(q, k, &o)))
         return NULL;
     if (o.first) {
         call.op = &wf_op_attention_from;
         call.in[call.n_in++] = o.first;
-    } else if (is_general(q, k, &o)) {
+    } else if (k && is_general(q, k, &o)) {
         call.op = &wf_op_attention_general;
         a.masked = o.mask != NULL;
         a.bias_dims = o.bias ? (int8_t)o.bias->ndim : 0;

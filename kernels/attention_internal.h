@@ -132,7 +132,7 @@ static inline const wf_tensor *wf_attention_first(const wf_call *call)
 /* mask: [batch, keys], 0 where no query sees the key */
 static inline const wf_tensor *wf_attention_mask(const wf_call *call)
 {
-    const wf_attention_attr *a = call->attr;
+    const wf_attention_attr *a = (const wf_attention_attr *)call->attr;
 
     return a->masked ? call->in[call->n_out > 2 ? 6 : 3] : NULL;
 }
@@ -140,7 +140,7 @@ static inline const wf_tensor *wf_attention_mask(const wf_call *call)
 /* bias: [heads, tokens, keys], or one of each sequence */
 static inline const wf_tensor *wf_attention_bias(const wf_call *call)
 {
-    const wf_attention_attr *a = call->attr;
+    const wf_attention_attr *a = (const wf_attention_attr *)call->attr;
 
     return a->bias_dims ? call->in[call->n_in - 1] : NULL;
 }

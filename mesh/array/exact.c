@@ -252,7 +252,7 @@ void wf_layout_tell_sums(const wf_call *call, const wf_signature *sig,
     unsigned before = 0;
 
     if (!wf_context_exact(call->ctx) || wf_context_inexact(call->ctx) ||
-        (call->op->flags & WF_OP_SELECT))
+        (call->op->flags & (WF_OP_SELECT | WF_OP_COUNTS)))
         return;
     for (int i = 0; i < call->n_in; i++)
         before |= call->in[i]->layout ? call->in[i]->layout->sum : 0;

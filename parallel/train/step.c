@@ -156,8 +156,7 @@ static const wf_par_batch *begin(wf_par_trainer *t, const wf_par_data *data,
     wf_context_position(ctx, s->number, wf_par_sequences(t, s->micro));
     wf_context_micro_steps(ctx, t->micros);
     wf_context_batch(ctx, t->options.global_batch);
-    wf_context_rows_unreduced(ctx,
-                              t->per_sequence > 0); /* gradients of heads come in forward */
+    wf_context_rows_unreduced(ctx, t->per_sequence > 0); /* heads' gradients come in forward */
     wf_context_phase(ctx, "forward");
     wf_context_model_share(ctx, wf_par_share_of(t, s->micro, s->micro));
     if (given)
