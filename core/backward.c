@@ -362,22 +362,32 @@ wf_status wf_backward_roots(wf_context *ctx, bool defer_weights)
     return walk_back(ctx, NULL, defer_weights);
 }
 
-wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+wf_status wf_backward_many(int n, wf_tensor *const *root, wf_tensor *const *seed,
+                           bool defer_weights)
 {
-    wf_context *ctx;
+    wf_context *ctx = NULL;
     wf_tape *recording;
     wf_status status;
 
-    if (!root && !seed)
+    for (int k = 0; k < n && !ctx; k++)
+        ctx = root[k] ? root[k]->ctx : seed[k] ? seed[k]->ctx : NULL;
+    if (!ctx)
         return WF_EINVAL;
-    ctx = root ? root->ctx : seed->ctx;
     status = ctx->failure.error.code;
-    if (status == WF_OK)
-        status = check_backward(ctx, root, seed);
+    for (int k = 0; k < n && status == WF_OK; k++)
+        status = check_backward(ctx, root[k], seed[k]);
     if (status != WF_OK)
         return status;
     recording = wf_tape_switch(ctx, NULL);
-    status = wf_node_deliver(ctx, root->node, root->output, seed, (wf_reader){NULL, NULL});
+    for (int k = 0; k < n && status == WF_OK; k++)
+        status = wf_node_deliver(ctx, root[k]->node, root[k]->output, seed[k],
+                                 (wf_reader){NULL, NULL});
     wf_tape_switch(ctx, recording);
-    return status == WF_OK ? walk_back(ctx, root->node, defer_weights) : status;
+    return status == WF_OK ? walk_back(ctx, n == 1 ? root[0]->node : NULL, defer_weights)
+                           : status;
+}
+
+wf_status wf_backward(wf_tensor *root, wf_tensor *seed, bool defer_weights)
+{
+    return wf_backward_many(1, &root, &seed, defer_weights);
 }

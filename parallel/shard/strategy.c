@@ -3,26 +3,92 @@
  * the layouts of parameters that follow.
  */
 #include "parallel/shard/units_internal.h"
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
-static const wf_par_strategy strategies[] = {
+static const wf_par_strategy own[] = {
 #define STRATEGY(name, groups, parameters, keep, gradients, optimizer, reduce)                 \
-    {#name, groups, parameters, keep, gradients, optimizer, reduce},
+    {#name, groups, parameters, keep, gradients, optimizer, reduce, NULL},
 #include "parallel/shard/strategies.def"
 #undef STRATEGY
 };
 
-enum { STRATEGIES = sizeof strategies / sizeof *strategies };
+enum { OWN = sizeof own / sizeof *own };
+
+/* Rows that are registered; those below the count are never changed again. */
+static const wf_par_strategy *registered[WF_PAR_MOST_STRATEGIES];
+static atomic_int registered_count;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 const wf_par_strategy *wf_par_strategy_at(int i)
 {
-    return i >= 0 && i < STRATEGIES ? &strategies[i] : NULL;
+    if (i >= 0 && i < OWN)
+        return &own[i];
+    i -= OWN;
+    return i >= 0 && i < atomic_load(&registered_count) ? registered[i] : NULL;
 }
 
 const char *wf_par_strategy_name(int i)
 {
-    return i >= 0 && i < STRATEGIES ? strategies[i].name : NULL;
+    const wf_par_strategy *s = wf_par_strategy_at(i);
+
+    return s ? s->name : NULL;
+}
+
+/* Refuses rows that no run could be of. */
+static wf_status check_row(const wf_par_strategy *s, wf_error *error)
+{
+    size_t n = s->name ? strspn(s->name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+                                         "0123456789_")
+                       : 0;
+
+    if (n == 0 || n > 31 || s->name[n])
+        return wf_error_set(error, WF_EINVAL,
+                            "a strategy called '%s': names are 1 to 31 letters, digits and _",
+                            s->name ? s->name : "NULL");
+    if ((s->split_parameters && !s->split_gradients) ||
+        (s->split_gradients && !s->split_optimizer) ||
+        (s->keep_gathered && !s->split_parameters))
+        return wf_error_set(error, WF_EINVAL,
+                            "strategy %s: who splits parameters splits gradients, who splits "
+                            "gradients splits the optimizer's state, and who keeps parameters "
+                            "gathered splits them",
+                            s->name);
+    if (s->splits && !s->split_optimizer)
+        return wf_error_set(error, WF_EINVAL,
+                            "strategy %s says which parameters it splits, and splits nothing",
+                            s->name);
+    return WF_OK;
+}
+
+wf_status wf_par_strategy_register(const wf_par_strategy *row, wf_error *error)
+{
+    const wf_par_strategy *s;
+    wf_status status = WF_OK;
+    int n;
+
+    *error = (wf_error){WF_OK, ""};
+    if (!row)
+        return wf_error_set(error, WF_EINVAL, "a strategy that is registered is NULL");
+    if (check_row(row, error) != WF_OK)
+        return error->code;
+    pthread_mutex_lock(&lock);
+    n = atomic_load(&registered_count);
+    for (int i = 0; (s = wf_par_strategy_at(i)) && s != row && status == WF_OK; i++)
+        if (strcmp(s->name, row->name) == 0)
+            status = wf_error_set(error, WF_EINVAL, "there is a strategy %s: take another name",
+                                  row->name);
+    if (status == WF_OK && s != row && n == WF_PAR_MOST_STRATEGIES)
+        status = wf_error_set(error, WF_EINVAL,
+                              "strategy %s: %d are registered, and no more fit", row->name, n);
+    if (status == WF_OK && s != row) {
+        registered[n] = row;
+        atomic_store(&registered_count, n + 1);
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
 }
 
 void wf_par_add_name(char *list, size_t size, const char *name)
@@ -43,12 +109,13 @@ void wf_par_add_name(char *list, size_t size, const char *name)
 
 const wf_par_strategy *wf_par_strategy_find(const char *name, wf_error *error)
 {
+    const wf_par_strategy *s;
     char names[256] = "";
 
-    for (int i = 0; i < STRATEGIES; i++) {
-        if (strcmp(strategies[i].name, name) == 0)
-            return &strategies[i];
-        wf_par_add_name(names, sizeof names, strategies[i].name);
+    for (int i = 0; (s = wf_par_strategy_at(i)); i++) {
+        if (strcmp(s->name, name) == 0)
+            return s;
+        wf_par_add_name(names, sizeof names, s->name);
     }
     wf_error_set(error, WF_EINVAL, "there is no strategy %s; use one of: %s", name, names);
     return NULL;
@@ -91,11 +158,12 @@ static wf_status find_groups(const wf_par_options *o, const char *name, int dp, 
 
 static wf_status refuse_groups(const wf_par_strategy *s, wf_error *error)
 {
+    const wf_par_strategy *other;
     char names[256] = "";
 
-    for (int i = 0; i < STRATEGIES; i++)
-        if (strategies[i].groups)
-            wf_par_add_name(names, sizeof names, strategies[i].name);
+    for (int i = 0; (other = wf_par_strategy_at(i)); i++)
+        if (other->groups)
+            wf_par_add_name(names, sizeof names, other->name);
     return wf_error_set(error, WF_EINVAL,
                         "strategy %s has no groups of ranks: dp-replicate and shard-group-size "
                         "belong to %s",
@@ -317,6 +385,8 @@ void wf_par_lay_out(wf_par *par, const wf_nn_parameter *p, wf_par_parameter_stat
         split = cut_further(par, h->compute_layout, 0, h->policy->axes);
     else
         split = split_layout(par, p->tensor, h->compute_layout, h->policy->axes);
+    if (s->splits && !s->splits(p))
+        split = h->compute_layout;
     h->shard_layout =
         s->split_parameters || (master && s->split_optimizer) ? split : h->compute_layout;
     h->gradient = s->split_gradients ? split : h->compute_layout;

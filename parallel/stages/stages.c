@@ -15,8 +15,9 @@ static bool has_messages(const wf_par_stages *s)
     for (int k = 0; k < s->count; k++)
         for (int64_t m = 0; s->stage[k].flight && m < s->t->micros; m++)
             for (int e = 0; e < WF_PAR_EDGES; e++)
-                if (s->stage[k].flight[m].message[e])
-                    return true;
+                for (int n = 0; n < WF_NN_CARRIED; n++)
+                    if (s->stage[k].flight[m].message[e][n])
+                        return true;
     return false;
 }
 
