@@ -133,6 +133,8 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
         verify(r, made->step) != WF_OK ||
         wf_run_evaluate(r, made->step, &record, scalar) != WF_OK)
         return wf_context_status(r->ctx);
+    if (r->loads)
+        record.load_count = wf_expert_load_step(r->loads, &record.loads);
     if (take_digests(r, &record, &digests) == WF_OK)
         log_step(r, &record);
     free(digests);

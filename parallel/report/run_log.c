@@ -2,6 +2,7 @@
 #include "parallel/report/run_log.h"
 #include "parallel/main.h"
 #include "parallel/report/event_file.h"
+#include "parallel/report/expert_load.h"
 #include "parallel/report/run_line_internal.h"
 #include "parallel/report/step_rows_internal.h"
 #include "core/files/prepare.h"
@@ -139,6 +140,24 @@ static wf_status write_row(wf_run_log *log, const wf_step_log *r, wf_error *erro
     return status;
 }
 
+/* Writes the largest load of each mixture's experts over the mean. */
+static void write_loads(wf_run_log *log, const wf_step_log *r)
+{
+    wf_error unwritten = {WF_OK, ""};
+
+    for (int i = 0; i < r->load_count && !log->events_failing; i++) {
+        char tag[WF_NN_PATH + 16];
+        wf_event_scalar ratio = {tag, (float)wf_expert_load_ratio(&r->loads[i])};
+
+        snprintf(tag, sizeof tag, "expert_load/%s", r->loads[i].path);
+        if (!isnan(ratio.value) &&
+            wf_event_file_scalars(log->events, r->step, &ratio, 1, &unwritten) != WF_OK)
+            log->events_failing = true;
+    }
+    if (unwritten.code != WF_OK)
+        warn(log, unwritten.text);
+}
+
 /* Writes the tags of torchtitan, whose rates are those of a device. What has no value has no
    point. */
 static void write_events(wf_run_log *log, const wf_step_log *r)
@@ -175,6 +194,7 @@ static void write_events(wf_run_log *log, const wf_step_log *r)
         !log->events_failing)
         warn(log, unwritten.text);
     log->events_failing |= unwritten.code != WF_OK;
+    write_loads(log, r);
 }
 
 static void show_step(wf_run_log *log, const wf_step_log *r)

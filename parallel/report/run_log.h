@@ -24,6 +24,8 @@
  * not finite; digest is there only if the record has one. With digests of tensors it is
  * followed by "digests": {PATH: ..., ...}, in the order of parameters; those of moments are
  * PATH.m and PATH.v. "skipped": true follows val_loss in a step that changed no parameter.
+ * "expert_load" is there only if the record has one: the tokens of each expert by mixture,
+ * {"block.0.moe": [17, ..], ..}.
  */
 #ifndef WF_PARALLEL_REPORT_RUN_LOG_H
 #define WF_PARALLEL_REPORT_RUN_LOG_H
@@ -96,6 +98,8 @@ typedef struct wf_step_log {
     uint64_t digest;
     const struct wf_par_tensor_digest *of; /* [tensors], with a digest; borrowed for the call */
     int64_t tensors;
+    const struct wf_layer_load *loads; /* [load_count] of experts; borrowed for the call */
+    int load_count;
 } wf_step_log;
 
 typedef struct wf_run_log wf_run_log;

@@ -4,6 +4,7 @@
  * counted once. What a layout cannot have is refused by name.
  */
 #include "nn/layers/moe.h"
+#include "parallel/report/expert_load.h"
 #include "tests/parallel/rows.h"
 
 enum { BATCH = 16, STEPS = UNDER_SANITIZER ? 2 : 4, EXPERTS = 12, TOP_K = 3, FFN = 16 };
@@ -35,7 +36,7 @@ static training mixture(wf_dtype dtype)
     t.model.experts = EXPERTS;
     t.model.top_k = TOP_K;
     t.model.expert_ffn = FFN;
-    t.model.shared_ffn = FFN;
+    t.model.shared_ffn = dtype == WF_F32 ? FFN : 0;
     t.steps = STEPS;
     t.layout.dtype = t.layout.param_dtype = dtype;
     return t;
@@ -92,28 +93,89 @@ static void balance(void)
     }
 }
 
+/* Counters of each rank of a layout, and the loads of a step. */
+typedef struct counted {
+    wf_expert_load *of[8];
+    uint64_t tokens[2][EXPERTS];
+} counted;
+
+static wf_status count_step(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model, int step)
+{
+    counted *c = t->arg;
+    wf_expert_load **load = &c->of[rank->index];
+    const wf_layer_load *layer;
+
+    if (step == 0)
+        *load = wf_expert_load_open(par, &model->base);
+    NEED(*load);
+    if (step > 0)
+        NEED(wf_expert_load_step(*load, &layer) == 2);
+    for (int i = 0; i < 2 && step > 0; i++) {
+        uint64_t sum = 0;
+
+        NEED(layer[i].experts == EXPERTS);
+        for (int e = 0; e < EXPERTS; e++)
+            sum += layer[i].tokens[e];
+        NEED(sum == (uint64_t)BATCH * TOKENS * TOP_K);
+        NEED(wf_expert_load_ratio(&layer[i]) >= 1);
+        if (rank->index == 0)
+            memcpy(c->tokens[i], layer[i].tokens, sizeof c->tokens[i]);
+    }
+    if (step == t->steps)
+        wf_expert_load_close(*load);
+    return WF_OK;
+}
+
+/* Each token is counted once, whatever ranks have it, and recomputed or not. */
+static void counts(void)
+{
+    training one = mixture(WF_F32);
+    counted reference, c;
+
+    one.watch = count_step;
+    one.arg = &reference;
+    if (!train(&one))
+        return;
+    for (int i = 0; i < ROWS; i += 2) {
+        training t = on_row(one, &rows[i]);
+
+        t.arg = &c;
+        if (train(&t))
+            CU_ASSERT_EQUAL(memcmp(c.tokens, reference.tokens, sizeof c.tokens), 0);
+    }
+}
+
 /* After a step each expert of more tokens than the mean has less of a bias, by the step. */
 static wf_status look_at_bias(training *t, wf_rank *rank, wf_par *par, wf_nn_gpt *model,
                               int step)
 {
     const wf_nn_parameter *bias = ((const wf_nn_block *)model->block[0])->moe->bias;
     const float *b = bias->tensor->data;
-    int below = 0, above = 0;
+    wf_expert_load **load = t->arg;
+    const wf_layer_load *layer;
 
-    (void)t, (void)rank, (void)par;
+    (void)rank;
+    if (step == 0)
+        *load = wf_expert_load_open(par, &model->base);
+    NEED(*load);
+    if (step == 1)
+        NEED(wf_expert_load_step(*load, &layer) == 2);
     for (int e = 0; e < EXPERTS && step == 1; e++) {
-        NEED(b[e] == 0 || fabsf(b[e]) == 0.05F);
-        below += b[e] < 0;
-        above += b[e] > 0;
+        int64_t excess = (int64_t)layer->tokens[e] * EXPERTS - BATCH * TOKENS * TOP_K;
+
+        NEED(b[e] == (excess > 0 ? -0.05F : excess < 0 ? 0.05F : 0));
     }
-    NEED(step != 1 || (below > 0 && above > 0));
+    if (step == t->steps)
+        wf_expert_load_close(*load);
     return WF_OK;
 }
 
 static void steps_of_biases(void)
 {
     training t = mixture(WF_F32);
+    wf_expert_load *load = NULL;
 
+    t.arg = &load;
     t.model.bias_step = 0.05;
     t.options.schedule.lr = t.options.schedule.min_lr = 1e-9F; /* the rate is none of theirs */
     t.watch = look_at_bias;
@@ -191,6 +253,7 @@ int main(void)
         {"a rank's experts", parts},
         {"biases and losses of balance", balance},
         {"a step of biases", steps_of_biases},
+        {"loads of experts", counts},
         {"what a layout cannot have", refusals},
         {NULL, NULL},
     };
