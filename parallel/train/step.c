@@ -37,8 +37,7 @@ wf_status wf_par_misplaced(wf_par_trainer *t, const char *part)
                    next);
 }
 
-/* Returns true where there was no error before; reports a part of a step that comes out of
-   order. */
+/* Returns true where there was no error before; reports a part that comes out of order. */
 static bool may_come(wf_par_trainer *t, const char *part, bool here)
 {
     if (wf_context_status(t->par->ctx) == WF_OK && !here)
