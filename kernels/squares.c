@@ -12,7 +12,7 @@ void wf_add_squares(const wf_tensor *t, int64_t begin, int64_t end,
     int d = t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS ? 2 : 1; /* the dim cut */
     int64_t inner = wf_extent(t, d + 1, t->ndim), at[WF_MAX_CHUNKS + 1] = {0};
     int64_t columns = t->ndim > 1 ? t->local[d] * inner : 1;
-    int64_t rows = t->ndim > 1 ? wf_extent(t, 1, d) : 1; /* of one of dim 0 */
+    int64_t rows = t->ndim > 1 ? wf_extent(t, 1, d) : 1; /* below an index of dim 0 */
     int chunks = t->ndim > 1 ? WF_MAX_CHUNKS : 1;
     const float *x = (const float *)t->data + begin * rows * columns;
 

@@ -14,7 +14,7 @@ static wf_tensor *for_router(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
     return pair[1];
 }
 
-/* What all tokens take, each times its gate. */
+/* Returns what the shared expert makes of tokens, each times its gate. */
 static wf_tensor *shared_of(wf_nn_moe *m, wf_tensor *x, wf_tensor *in)
 {
     wf_tensor *gate = NULL, *y;

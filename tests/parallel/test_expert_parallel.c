@@ -96,7 +96,7 @@ static void balance(void)
 
 /* Counters of each rank of a layout, and the loads of a step. */
 typedef struct counted {
-    wf_expert_load *of[8];
+    wf_expert_load *of[16]; /* as many ranks as a row has at most */
     uint64_t tokens[2][EXPERTS];
 } counted;
 
