@@ -12,7 +12,8 @@ void app_options_experts(const app_options *o, wf_nn_gpt_config *c)
         return;
     c->top_k = o->moe_top_k ? o->moe_top_k : c->top_k ? c->top_k : c->experts > 1 ? 2 : 1;
     c->expert_ffn = o->moe_ffn ? o->moe_ffn : o->ffn;
-    c->shared_ffn = o->moe_shared;
+    if (o->moe_shared || o->given[APP_OPTION_moe_shared])
+        c->shared_ffn = o->moe_shared;
     c->bias_step = strcmp(o->moe_balance, "bias") == 0 ? (double)o->moe_bias_step : 0;
     c->sequence_weight =
         strcmp(o->moe_balance, "sequence") == 0 ? (double)o->moe_sequence_weight : 0;

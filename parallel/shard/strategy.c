@@ -17,10 +17,15 @@ static int64_t largest_part(const wf_mesh *mesh, const wf_tensor *t, const wf_la
 }
 
 /* A chunk of the gradient's norm is a row of dim 0 times one of dim 1's 8 cuts (measure.h), so
-   dim 1 may only be cut there. Ranks that do not differ on its axes have the same cuts. */
-static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_dim *dim, const wf_layout *layout)
+   dim 1 may only be cut there; of experts it is a row of a matrix, and dim 1 has rows. Ranks
+   that do not differ on its axes have the same cuts. */
+static bool keeps_norm_chunks(const wf_mesh *mesh, const wf_tensor *t, const wf_layout *layout)
 {
+    const wf_dim *dim = &t->dim[1];
     unsigned axes = 0;
+
+    if (t->ndim > 2 && t->dim[0].chunks == WF_CHUNKS_EXPERTS)
+        return true;
 
     for (int axis = 0; axis < wf_mesh_axes(mesh); axis++)
         if (wf_layout_split_dim(layout, axis) == 1)
@@ -68,7 +73,7 @@ static const wf_layout *split_layout(wf_par *par, const wf_tensor *t, const wf_l
         return rows;
     columns = cut_further(par, use, 1, axes);
     if (16 * largest_part(par->mesh, t, rows) > 17 * largest_part(par->mesh, t, columns) &&
-        keeps_norm_chunks(par->mesh, &t->dim[1], columns))
+        keeps_norm_chunks(par->mesh, t, columns))
         return columns;
     return rows;
 }

@@ -23,6 +23,7 @@ static const row rows[] = {
     {"hybrid_shard_zero2", .tp = 2, .dp = 4, .group = 2, .ep = 4, .micro = 2,
      .accumulate = WF_PAR_LOCAL},
     {"mics", .tp = 1, .dp = 4, .group = 2, .ep = 2, .micro = 2},
+    {"full_shard", .tp = 1, .dp = 16}, /* more ranks than experts: cut inside of them */
     {"full_shard", .tp = 4, .dp = 1},
     {"zero1", .tp = 2, .dp = 2, .micro = 2, .sequence_parallel = true},
 };
@@ -95,7 +96,7 @@ static void balance(void)
 
 /* Counters of each rank of a layout, and the loads of a step. */
 typedef struct counted {
-    wf_expert_load *of[8];
+    wf_expert_load *of[16]; /* as many ranks as a row has at most */
     uint64_t tokens[2][EXPERTS];
 } counted;
 

@@ -162,6 +162,7 @@ static wf_nn_moe *make_moe(wf_context *ctx, const wf_nn_gpt_config *c)
                                   .experts = c->experts,
                                   .hidden = c->expert_ffn,
                                   .shared = c->shared_ffn,
+                                  .shared_gate = c->shared_gate,
                                   .route = {.k = c->top_k,
                                             .sigmoid = c->router == WF_NN_SIGMOID,
                                             .after = c->router == WF_NN_SOFTMAX_CHOSEN,
