@@ -126,18 +126,16 @@ static void attentions(void)
         .apply = apply_bias,
         .n_in = 3,
         .n_out = 1,
-        .mesh = {2, 1},
         .in = {q, kv, {.ndim = 3, .dim = {q.dim[2], q.dim[1], kv.dim[1]}}}};
     const wf_op_check mask = {
         .op = wf_op_find("attention_general"),
         .apply = apply_mask,
         .n_in = 3,
         .n_out = 1,
-        .mesh = {2, 1},
         .in = {q, kv, {.ndim = 2, .dim = {kv.dim[0], kv.dim[1]}, .constant = true}}};
 
-    passes(&bias, 3);
-    passes(&mask, 3);
+    passes(&bias, 8);
+    passes(&mask, 8);
 }
 
 int main(void)
