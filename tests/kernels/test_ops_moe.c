@@ -294,6 +294,10 @@ static void refusals(void)
         small s = small_of(ctx, same, same, 1, 2, w, wrong[i]);
 
         refused(ctx, apply(&s), WF_EINVAL, "whole numbers that ascend");
+        if (i > 0)
+            continue;
+        s.gate->dim[0] = s.up->dim[0] = s.down->dim[0] = wf_dim_chunked(s.gate->dim[0].size);
+        refused(ctx, apply(&s), WF_ESHAPE, "make it wf_dim_experts");
     }
     wf_scope_close(ctx);
     wf_context_close(ctx);
