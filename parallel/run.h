@@ -119,7 +119,8 @@ typedef struct wf_par_strategy {
     bool split_optimizer;
     bool reduce_each; /* gradients are summed over ranks in every micro-step, by default */
     /* returns whether a parameter is split at all: all of one that is not, its gradient and its
-       state is whole on each rank. A function of path, dims and `matrix` alone. NULL: all are */
+       state is whole on each rank. A function of path, dims and `matrix` alone. NULL: all
+       are */
     bool (*splits)(const wf_nn_parameter *parameter);
 } wf_par_strategy;
 
@@ -133,12 +134,12 @@ enum { WF_PAR_MOST_STRATEGIES = 32 };
  *                                           .split_optimizer = true, .reduce_each = true};
  *     wf_par_strategy_register(&zero2, &error);
  *
- * In each process before the first plan or run; the same row may be registered again. Any thread
- * may call it.
+ * In each process before the first plan or run; the same row may be registered again. Any
+ * thread may call it.
  *
  * @param row  kept, not copied: static
- * Errors:     WF_EINVAL: a name that is none or another row's, columns that no strategy can have,
- *             WF_PAR_MOST_STRATEGIES rows already
+ * Errors:     WF_EINVAL: a name that is none or another row's, columns that no strategy can
+ *             have, WF_PAR_MOST_STRATEGIES rows already
  */
 WF_API wf_status wf_par_strategy_register(const wf_par_strategy *row, wf_error *error);
 
