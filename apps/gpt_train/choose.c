@@ -1,13 +1,13 @@
-/* apps/gpt_train/choose_device.c - what --device auto and --threads-per-rank stand for on this
-   machine. */
+/* apps/gpt_train/choose.c - chooses a run's device, threads and sums where no flag does; see
+   job.h. */
 #include "apps/device.h"
-#include "apps/gpt_train/setup.h"
+#include "apps/gpt_train/job.h"
 #include <sched.h>
 #include <string.h>
 
-/* The host's cores are shared out evenly among its ranks; a rank has at least one thread. A
-   process that is bound to some of them shares out those. */
-wf_status app_choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
+/* Shares the host's cores out evenly among its ranks; a rank has at least one thread. A process
+   that is bound to some of them shares out those. */
+static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_error *error)
 {
     int64_t ranks = app_options_ranks(o) / launcher->processes;
     int64_t local = launcher->local ? launcher->local : launcher->processes;
@@ -27,7 +27,7 @@ wf_status app_choose_threads(app_options *o, const wf_launcher *launcher, wf_err
     return WF_OK;
 }
 
-wf_status app_choose_device(app_options *o, wf_error *error)
+static wf_status choose_device(app_options *o, wf_error *error)
 {
     const char *device;
 
@@ -40,5 +40,27 @@ wf_status app_choose_device(app_options *o, wf_error *error)
     if (!device)
         return error->code;
     snprintf(o->device, sizeof o->device, "%s", device);
+    return WF_OK;
+}
+
+/* Sets --accumulate and --micro-batch-size; a line for each on `out`, where it is not NULL. */
+static void choose_sums(app_job *job, FILE *out)
+{
+    app_options *o = job->options;
+    wf_plan_request *r = app_job_request(job);
+
+    wf_plan_choose_sums(r, out);
+    o->micro_batch_size = r->micro_batch_size;
+    snprintf(o->accumulate, sizeof o->accumulate, "%s", r->accumulate);
+}
+
+wf_status app_job_choose(app_job *job, const wf_launcher *launcher, bool say, wf_error *error)
+{
+    app_options *o = job->options;
+
+    if (choose_device(o, error) != WF_OK || choose_threads(o, launcher, error) != WF_OK)
+        return error->code;
+    if (!o->plan) /* a plan has its own choice for each strategy */
+        choose_sums(job, say ? stdout : NULL);
     return WF_OK;
 }
