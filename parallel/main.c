@@ -268,7 +268,7 @@ wf_status wf_par_start_launch(wf_par_start *j, wf_launch_end *end, wf_error *err
 }
 
 int wf_par_main_end(const char *program, const wf_launch_end *end, const wf_error *error,
-                      int status)
+                    int status)
 {
     if (error->code != WF_OK || end->stuck)
         wf_par_flush();

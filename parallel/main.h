@@ -45,8 +45,8 @@ WF_API void wf_par_report_line(const char *program, const char *format, ...) WF_
 
 /** wf_par_main_end - prints the error of a run, where no other process does; ends the process
  * with `status` where ranks are stuck (wf_launch_end). Returns status. */
-WF_API int wf_par_main_end(const char *program, const wf_launch_end *end,
-                           const wf_error *error, int status);
+WF_API int wf_par_main_end(const char *program, const wf_launch_end *end, const wf_error *error,
+                           int status);
 
 /** wf_par_warn - writes a warning to stderr, as a callback of warnings: `program` is the name
  * in front, as a string; NULL: "weft" */

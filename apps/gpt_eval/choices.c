@@ -1,4 +1,5 @@
-/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to; see the header. */
+/* apps/gpt_eval/choices.c - requests from a file, answers from any mesh, and what they come to;
+   see the header. */
 #include "apps/options/options.h"
 #include "apps/gpt_eval/choices.h"
 #include "parallel/generate/answers.h"

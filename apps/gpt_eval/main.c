@@ -60,7 +60,7 @@ static const char help[] =
     "\n"
     "Exit status: 0; 1 out of memory, 2 for a mistake in the flags, 3 for a file.\n";
 
-/* What is asked for: one of the two, by is_choices. */
+/* Holds both requests; is_choices says which one was made. */
 typedef struct request {
     app_model_run run;
     app_perplexity_request perplexity;

@@ -60,7 +60,7 @@ static bool any_counts(const app_perplexity_data *d)
     return any;
 }
 
-/* Of the tokens that count, which the first never does. */
+/* Counts bytes of the tokens that count; the first never does. */
 static wf_status count_bytes(const wf_tok *tokenizer, app_perplexity_data *d, wf_error *error)
 {
     wf_tok_bytes text = {NULL, 0, 0};

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank keeps between hooks. */
+/* A rank's state between hooks. */
 typedef struct own {
     app_saving texts;
     wf_saving planned; /* a plan's */

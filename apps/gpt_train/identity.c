@@ -5,8 +5,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Returns false for rows that change no number, or are of a mesh that may be another one at each
-   start. */
+/* Returns false for rows that change no number, or are of a mesh that may be another one at
+   each start. */
 static bool decides(const app_option_row *row)
 {
     static const app_option_id of_mesh[] = {APP_OPTION_dtype,

@@ -7,7 +7,7 @@
 #include "parallel/program/saving.h"
 #include <weft/weft.h>
 
-/* What the flags add to a rank's checkpoints. */
+/* Texts that the flags add to a rank's checkpoints. */
 typedef struct app_saving {
     const app_options *options;
     const char **texts; /* in checkpoints: the flags, and the base of adapters */

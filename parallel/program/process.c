@@ -27,11 +27,11 @@ static bool is_alone(const wf_process *p)
 /* Names a flag that only elastic runs have, where it is given; NULL: none is. */
 static const char *needs_elastic(const wf_process *p)
 {
-    return p->min_dp > 1          ? "min-dp"
-           : p->rejoin_after      ? "rejoin-after"
-           : p->run.recovery_dir  ? "recovery-dir"
-           : p->nnodes            ? "nnodes"
-                                  : NULL;
+    return p->min_dp > 1         ? "min-dp"
+           : p->rejoin_after     ? "rejoin-after"
+           : p->run.recovery_dir ? "recovery-dir"
+           : p->nnodes           ? "nnodes"
+                                 : NULL;
 }
 
 wf_status wf_process_check(const wf_process *p, wf_error *error)
@@ -54,10 +54,9 @@ wf_status wf_process_check(const wf_process *p, wf_error *error)
         return wf_error_set(
             error, WF_EINVAL,
             "--elastic on goes on with what other data parallel ranks hold, and %s",
-            dp == 1
-                ? "--dp is 1: use --dp 2 or more"
-                : "of this strategy each holds its own shard: use --redundancy buddy, or "
-                  "--strategy no_shard or hybrid_shard, which keep copies");
+            dp == 1 ? "--dp is 1: use --dp 2 or more"
+                    : "of this strategy each holds its own shard: use --redundancy buddy, or "
+                      "--strategy no_shard or hybrid_shard, which keep copies");
     if (p->nnodes && !p->run.recovery_dir)
         return wf_error_set(error, WF_EINVAL, "--nnodes belongs to --recovery-dir");
     if (processes > 1 && !p->run.recovery_dir)
@@ -104,5 +103,5 @@ wf_status wf_process_run(wf_process *p, wf_launch_end *end, wf_error *error)
 int wf_process_end(const wf_process *p, const wf_launch_end *end, const wf_error *error)
 {
     return wf_par_main_end(p->program, end, error,
-                             wf_saving_exit_status(error->code, &p->saved));
+                           wf_saving_exit_status(error->code, &p->saved));
 }

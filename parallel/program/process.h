@@ -8,6 +8,7 @@
  *     wf_launch_end end;
  *
  *     p.job = job;
+ *     p.run.out = stdout;
  *     wf_plan_request_of(&p.job, &p.request);
  *     p.run.saving = (wf_saving_options){.save = {.dir = "out"}, .interval = 100};
  *     p.resume.save = "out";
@@ -28,20 +29,22 @@ typedef struct wf_process {
     /* The same job as planners see it: what of it was asked for, a device's memory, files of
        machines. It says whether a mesh serves, fits, and where its ranks are placed. */
     wf_plan_request request;
-    /* What ranks do and report. The process sets job, pipeline and mesh for each launch, and
-       numerics, continues, log, timeline, resume, saved and elastic, which are its own. */
+    /* The work and the reports of ranks. The process sets job, pipeline and mesh for each
+       launch, and numerics, continues, log, timeline, resume, saved and elastic, which are its
+       own. */
     wf_run run;
 
-    /* How ranks are started. */
-    wf_launcher launcher;             /* wf_launcher_detected, wf_launcher_choose */
-    const char *started, *transport;  /* "threads", "mpi"; a transport; NULL: the launcher's */
-    bool bind_ranks;                  /* each rank has cores of its own */
-    bool order_given;                 /* else elastic processes have the order of their start */
+    /* The start of the ranks. */
+    wf_launcher launcher;            /* wf_launcher_detected, wf_launcher_choose */
+    const char *started, *transport; /* "threads", "mpi"; a transport; NULL: the launcher's */
+    bool bind_ranks;                 /* each rank has cores of its own */
+    bool order_given;                /* else elastic processes have the order of their start */
     wf_rank_order order;
-    double stall_timeout;             /* s; 0: never */
-    const wf_pace_machine *pace;      /* a machine whose time steps take; NULL: none */
-    bool memory_check;                /* refuses what does not fit into the process's limits */
-    const char *recorder_dir;         /* of events of ranks that failed; NULL: a temporary one */
+    double stall_timeout;        /* s; 0: never */
+    const wf_pace_machine *pace; /* a machine whose time steps take; NULL: none */
+    bool memory_check;           /* refuses what does not fit into the process's limits */
+    /* events of ranks that failed; NULL: a temporary one */
+    const char *recorder_dir;
 
     /* Elastic runs; run.recovery_dir belongs to them. */
     bool is_elastic;
@@ -71,17 +74,17 @@ typedef struct wf_process {
     wf_resume checkpoints;
     wf_saving_result saved;
     wf_elastic elastic;
-    wf_run_log *log;       /* where rank 0 runs; else NULL */
+    wf_run_log *log;       /* NULL in processes without rank 0 */
     wf_timeline *timeline; /* likewise, of a run that is traced */
 } wf_process;
 
-/** WF_PROCESS - a process before anything is set; run.saving's folder, trace and the like are
- * the caller's to add */
+/** WF_PROCESS - a process before anything is set; job, request and run.out have to be */
 #define WF_PROCESS(name)                                                                       \
     {                                                                                          \
-        .program = (name), .run = {.program = (name), .out = stdout, .saved = NULL},           \
-        .launcher = wf_launcher_detected(), .min_dp = 1, .saved = {.lock = -1},                \
-        .elastic = WF_ELASTIC(name, NULL), .resume = {.program = (name)}                       \
+        .program = (name), .run = {.program = (name)}, .launcher = wf_launcher_detected(),     \
+        .min_dp = 1, .saved = {.lock = -1}, .elastic = WF_ELASTIC(name, NULL), .resume = {     \
+            .program = (name)                                                                  \
+        }                                                                                      \
     }
 
 /** wf_process_check - checks what an elastic run asks for. Errors: WF_EINVAL with the rule */

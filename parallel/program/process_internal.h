@@ -5,8 +5,8 @@
 #include "parallel/main_internal.h"
 #include "parallel/program/process.h"
 
-/* What changes of a job when ranks are lost: its data-parallel axis, or the outermost of
-   several, and the micro-batches. */
+/* The sizes of a job that change when ranks are lost: its data-parallel axis, or the outermost
+   of several, and the micro-batches. */
 typedef struct wf_process_shape {
     wf_process *process;
     int dp, dp_replicate;
@@ -20,13 +20,13 @@ typedef struct wf_process_shape {
 typedef struct wf_process_launch {
     wf_process *process;
     wf_par_start start;
-    wf_par_job job;            /* the process's, on the mesh of this launch */
-    wf_plan_request request;   /* likewise */
+    wf_par_job job;          /* the process's, on the mesh of this launch */
+    wf_plan_request request; /* likewise */
     wf_axis axes[WF_MAX_AXES + 1];
     wf_par_pipeline *pipeline; /* NULL: there is none */
     wf_run run;
     char mesh[400]; /* "--dp 2 --tp 1" */
-    wf_plan plan;   /* of a step: names the axes of `placed` */
+    wf_plan plan;   /* names the axes of `placed` */
     wf_place_axis placed[WF_MAX_AXES];
 } wf_process_launch;
 

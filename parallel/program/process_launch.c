@@ -97,20 +97,20 @@ static void describe_start(wf_process_launch *l)
     wf_process *p = l->process;
 
     l->job.mesh.pace = p->pace;
-    l->start = (wf_par_start){
-        .program = p->program,
-        .options = l->job.mesh,
-        .launch = {.launcher = p->started,
-                   .transport = p->transport,
-                   .threads = p->bind_ranks ? l->job.mesh.threads : 0,
-                   .order = p->run.recovery_dir && !p->order_given ? WF_ORDER_STARTED
-                                                                    : p->order,
-                   .stall_timeout = p->stall_timeout,
-                   .grace = p->run.recovery_dir ? GRACE : 0},
-        .quiet = *p->elastic.report || wf_elastic_files_restarts(),
-        .function = run_rank,
-        .arg = l,
-        .report = report};
+    l->start = (wf_par_start){.program = p->program,
+                              .options = l->job.mesh,
+                              .launch = {.launcher = p->started,
+                                         .transport = p->transport,
+                                         .threads = p->bind_ranks ? l->job.mesh.threads : 0,
+                                         .order = p->run.recovery_dir && !p->order_given
+                                                      ? WF_ORDER_STARTED
+                                                      : p->order,
+                                         .stall_timeout = p->stall_timeout,
+                                         .grace = p->run.recovery_dir ? GRACE : 0},
+                              .quiet = *p->elastic.report || wf_elastic_files_restarts(),
+                              .function = run_rank,
+                              .arg = l,
+                              .report = report};
     if (p->compare && p->launcher.processes > 1) {
         l->start.alike = wf_job_new();
         p->compare(p->arg, p, l->start.alike);

@@ -59,7 +59,7 @@ wf_status wf_process_open_checkpoints(wf_process *p, wf_error *error)
 
 static void warn(void *program, const char *text)
 {
-    fprintf(stderr, "%s: warning: %s; training goes on\n", (const char *)program, text);
+    wf_par_report_line(program, "warning: %s; training goes on", text);
 }
 
 /* Lists the axes of a launch's mesh. */
@@ -129,8 +129,8 @@ void wf_process_close_timeline(wf_process *p)
     wf_error error = {WF_OK, ""};
 
     if (wf_timeline_close(p->timeline, &error) != WF_OK)
-        fprintf(stderr, "%s: warning: %s; the run goes on without its timeline\n", p->program,
-                error.text);
+        wf_par_report_line(p->program, "warning: %s; the run goes on without its timeline",
+                           error.text);
     p->timeline = NULL;
 }
 
@@ -167,9 +167,9 @@ static wf_status load_left(wf_process *p, wf_error *error)
         return WF_OK;
     identity = p->identity ? p->identity(p->arg, error) : strdup("{}");
     if (!identity)
-        return error->code != WF_OK ? error->code
-                                    : wf_error_set(error, WF_ENOMEM,
-                                                   "no memory for the settings as JSON");
+        return error->code != WF_OK
+                   ? error->code
+                   : wf_error_set(error, WF_ENOMEM, "no memory for the settings as JSON");
     return wf_elastic_files_load(&p->elastic, identity, error);
 }
 

@@ -30,9 +30,9 @@ wf_process_shape wf_process_shape_of(wf_process *p)
     int at = dp_axis(o, &inner);
 
     return (wf_process_shape){.process = p,
-                              .dp = at >= 0  ? o->axes[at].size
+                              .dp = at >= 0             ? o->axes[at].size
                                     : o->axes || !o->dp ? 1
-                                             : o->dp,
+                                                        : o->dp,
                               .dp_replicate = o->dp_replicate,
                               .micro_batch = p->job.train.micro_batch,
                               .accumulate = o->accumulate,
@@ -121,8 +121,7 @@ typedef struct shrinking {
    limit. */
 static bool serves(const wf_plan_request *r)
 {
-    size_t most =
-        r->device_memory ? (size_t)r->device_memory : r->job.mesh.memory_limit;
+    size_t most = r->device_memory ? (size_t)r->device_memory : r->job.mesh.memory_limit;
     wf_plan run;
 
     return wf_plan_request_serves(r, &run) && (!most || run.report.memory.peak <= most);

@@ -138,7 +138,7 @@ static void forget(int top, const char *name)
         if (fnmatch("rank-*.rec", e->d_name, 0) == 0)
             unlinkat(fd, e->d_name, 0);
     closedir(inside);
-    unlinkat(top, name, AT_REMOVEDIR); /* where nothing else is in it */
+    unlinkat(top, name, AT_REMOVEDIR); /* fails where other files are in it */
 }
 
 void wf_recordings_forget(void)

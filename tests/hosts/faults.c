@@ -169,9 +169,7 @@ static void come_to(const char *phase)
     type __wrap_##name(__VA_ARGS__);                                                           \
     type __wrap_##name(__VA_ARGS__)
 
-static wf_status (*rank_main)(wf_rank *rank, void *arg); /* the program's */
-
-/* Runs a rank that a fault may end. */
+static wf_status (*rank_main)(wf_rank *rank, void *arg);
 static wf_status run_rank(wf_rank *rank, void *arg)
 {
     wf_status status;
@@ -222,7 +220,6 @@ REAL(wf_status, wf_launch, const wf_launch_options *options,
     report = options->report;
     slow.report = report_slowly;
     options = is_action("slow_abort") ? &slow : options;
-
     if (options->transport && strcmp(options->transport, "fake") == 0) /* a plan */
         return __real_wf_launch(options, function, arg, error);
     rank_main = function;
