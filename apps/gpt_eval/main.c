@@ -83,7 +83,7 @@ static wf_status take_command(request *q, int argc, char **argv, int at, wf_erro
         return wf_error_set(error, WF_EINVAL,
                             "%s: it takes one MODEL, a folder of Hugging Face or a checkpoint",
                             argc - at > 2 ? argv[at + 2] : "no MODEL");
-    q->run.model = argv[at + 1];
+    q->run.of.model = argv[at + 1];
     return WF_OK;
 }
 

@@ -1,7 +1,7 @@
 /* apps/gpt_train/choose.c - chooses a run's device, threads and sums where no flag does; see
    job.h. */
-#include "apps/device.h"
 #include "apps/gpt_train/job.h"
+#include "parallel/device.h"
 #include <sched.h>
 #include <string.h>
 
@@ -30,15 +30,18 @@ static wf_status choose_threads(app_options *o, const wf_launcher *launcher, wf_
 static wf_status choose_device(app_options *o, wf_error *error)
 {
     const char *device;
+    wf_error why = {WF_OK, ""};
 
     if (o->tf32 && strcmp(o->device, "cuda") != 0)
         return wf_error_set(error, WF_EINVAL, "--tf32 is for GPUs; use --device cuda with it");
     if (o->cuda_graph && strcmp(o->device, "cuda") != 0)
         return wf_error_set(error, WF_EINVAL,
                             "--cuda-graph on is for GPUs; use --device cuda with it");
-    device = app_device_choose(o->device, o->plan, o->given[APP_OPTION_device], error);
+    device = wf_par_device_choose(o->device, o->plan, &why, error);
     if (!device)
         return error->code;
+    if (why.code != WF_OK && o->given[APP_OPTION_device] && wf_launcher_detected().process <= 0)
+        fprintf(stderr, "device auto: the CPU serves, since %s\n", why.text);
     snprintf(o->device, sizeof o->device, "%s", device);
     return WF_OK;
 }

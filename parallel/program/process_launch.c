@@ -138,6 +138,12 @@ static wf_status launch(const void *shape, void *process, wf_launch_end *end, wf
         wf_par_job_pipeline(&l->job, &l->pipeline, error);
     describe_start(l);
     describe_run(l);
+    if (error->code != WF_OK && p->launcher.processes > 1) { /* the launch tells the others */
+        if (!l->start.alike)
+            l->start.alike = wf_job_new();
+        wf_job_fail(l->start.alike, error);
+        *error = (wf_error){WF_OK, ""};
+    }
     wf_par_start_launch(&l->start, end, error);
     if (end->stuck) /* they use it */
         return error->code;
@@ -177,9 +183,9 @@ void wf_process_launches(wf_process *p, wf_launch_end *end, wf_error *error)
                                 .prepare = prepare,
                                 .job = p};
 
-    if (error->code != WF_OK) { /* other processes hear of it */
+    if (error->code != WF_OK && !p->job.model) { /* there is nothing to launch */
         wf_par_start_launch(&(wf_par_start){.program = p->program}, end, error);
-    } else if (!p->is_elastic) {
+    } else if (error->code != WF_OK || !p->is_elastic) {
         launch(&shape, p, end, error);
     } else if (p->run.recovery_dir) { /* one process too may be what is left of several */
         wf_signal_requests_outlast(true);
