@@ -1,6 +1,6 @@
 /*
- * parallel/generate/model_run.h - runs a model that is not trained: opened by its path, loaded on the
- * ranks of a mesh, with its tokenizer.
+ * parallel/generate/model_run.h - runs a model that is not trained: opened by its path, loaded
+ * on the ranks of a mesh, with its tokenizer.
  *
  *     wf_gen_model_run run = WF_GEN_MODEL_RUN;
  *     wf_gen_model model;
@@ -32,7 +32,7 @@ typedef struct wf_gen_model_run {
     /* "same", "nf4"; NULL: as adapters were trained, else as dtype */
     const char *base_dtype;
     int64_t tp, dp;     /* ranks that share the model, and copies of it */
-    int64_t threads;    /* of a rank; 0: the machine's cores, shared out */
+    int64_t threads;    /* a rank's; 0: the machine's cores, shared out */
     const char *device; /* "auto", "cpu", "cuda"; checked, it is one of the last two */
 } wf_gen_model_run;
 
@@ -41,8 +41,9 @@ typedef struct wf_gen_model_run {
         .tp = 1, .dp = 1, .dtype = "fp32", .device = "auto"                                    \
     }
 
-/** wf_gen_model_run_check - checks that the options go together, and fills in compute, threads and
- * device. plan: nothing will be computed. Errors: WF_EINVAL, those of wf_par_device_choose */
+/** wf_gen_model_run_check - checks that the options go together, and fills in compute, threads
+ * and device. plan: nothing will be computed. Errors: WF_EINVAL, those of
+ * wf_par_device_choose */
 WF_API wf_status wf_gen_model_run_check(wf_gen_model_run *run, bool plan, wf_error *error);
 
 /** wf_gen_work - a program's own work on a rank with its model. Errors: in the context of
@@ -50,8 +51,8 @@ WF_API wf_status wf_gen_model_run_check(wf_gen_model_run *run, bool plan, wf_err
 typedef void wf_gen_work(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model);
 
 /**
- * wf_gen_model_run_rank - runs a rank, as wf_launch calls it: loads the model, calls `work` with it,
- * and frees it
+ * wf_gen_model_run_rank - runs a rank, as wf_launch calls it: loads the model, calls `work`
+ * with it, and frees it
  *
  * @param run   checked
  * @param plan  the model has no values, and takes no memory
@@ -62,8 +63,8 @@ WF_API wf_status wf_gen_model_run_rank(const wf_gen_model_run *run, const wf_gen
                                        bool plan, wf_rank *rank, wf_gen_work *work, void *arg);
 
 /**
- * wf_gen_model_run_tokenizer - opens the tokenizer that was asked for, or the one beside the model;
- * bytes for a model of 256 ids
+ * wf_gen_model_run_tokenizer - opens the tokenizer that was asked for, or the one beside the
+ * model; bytes for a model of 256 ids
  *
  * @param path  set to its path, or "bytes"
  * Owner:   the caller, wf_tok_close

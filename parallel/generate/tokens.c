@@ -1,4 +1,5 @@
-/* parallel/generate/tokens.c - the tokens that count, and their bytes of text; see the header. */
+/* parallel/generate/tokens.c - the tokens that count, and their bytes of text; see the
+   header. */
 #include "parallel/generate/tokens.h"
 #include "nn/dataset/source.h"
 #include <errno.h>

@@ -12,7 +12,7 @@ typedef struct wf_gen_tokens {
     int32_t *ids;     /* [tokens] */
     int32_t *counted; /* [tokens], 1 or 0; NULL: all count */
     int64_t tokens;
-    int64_t bytes; /* of the text of the tokens that count; 0: no tokenizer is known */
+    int64_t bytes; /* the bytes of the tokens that count; 0: no tokenizer is known */
 } wf_gen_tokens;
 
 /**
