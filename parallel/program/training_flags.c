@@ -49,6 +49,11 @@ wf_status wf_services_take_training(wf_services *s, wf_error *error)
     t->optimizer.ema = (float)s->ema;
     if (s->skip_steps && wf_par_skip_read(s->skip_steps, &t->skip, error) != WF_OK)
         return error->code;
+    if (t->schedule.warmup > t->schedule.steps && s->program->job.steps)
+        return wf_error_set(error, WF_EINVAL,
+                            "--warmup-steps %lld is more than the %lld steps of the schedule: "
+                            "give fewer of the one, or more --steps",
+                            (long long)t->schedule.warmup, (long long)t->schedule.steps);
     if (!s->lr_schedule)
         return WF_OK;
     if (wf_nn_schedule_read(s->lr_schedule, &t->schedule, error) != WF_OK)
