@@ -141,8 +141,8 @@ static void generate(void *arg, wf_rank *rank, wf_par *par, wf_nn_gpt *model)
     if (wf_gen_engine_open(&e, &options) == WF_OK && j->q.plan)
         plan_texts(j, &e);
     else if (wf_context_status(wf_par_context(par)) == WF_OK)
-        wf_gen_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par),
-                         j->q.run.of.dp, prints ? &print : &quiet);
+        wf_gen_run(&e, &j->options, j->texts, j->count, wf_par_dp_rank(par), j->q.run.of.dp,
+                   prints ? &print : &quiet);
     wf_gen_engine_close(&e);
     if (!j->q.plan)
         app_gather_texts(&j->output, rank, par, j->q.run.of.tp, j->q.run.of.dp);
