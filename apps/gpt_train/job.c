@@ -1,6 +1,7 @@
 /* apps/gpt_train/job.c - the flags as the library's job; see the header. */
 #include "apps/gpt_train/job.h"
 #include "core/dtype.h"
+#include "parallel/program/recipe.h"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,28 +81,27 @@ static wf_nn_gpt *model_of(const app_options *o, const wf_nn_gpt_config *config,
 static wf_par_train_options training_of(const app_options *o)
 {
     const wf_par_field documents[WF_PAR_FIELDS] = WF_PAR_GPT_DOCUMENT_FIELDS(o->seq_len);
+    const wf_recipe recipe = {
+#define RECIPE(kind, field, flag, standard, domain, metavar, help) .field = o->field,
+#include "parallel/program/recipe.def"
+#undef RECIPE
+    };
     wf_error read = {WF_OK, ""};
     wf_par_train_options t = {
         .global_batch = o->global_batch_size,
         .micro_batch = o->micro_batch_size,
         .field = WF_PAR_GPT_FIELDS(o->seq_len),
-        .clip = (float)o->clip_grad,
-        .optimizer = {.method =
-                          (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, o->optimizer),
-                      .beta1 = (float)o->beta1,
-                      .beta2 = (float)o->beta2,
-                      .eps = (float)o->eps,
-                      .weight_decay = (float)o->weight_decay,
-                      .groups = o->param_groups,
-                      .ema = (float)o->ema},
+        .optimizer =
+            {
+                .method = (wf_nn_method)wf_plan_word_value(WF_SETTING_optimizer, o->optimizer),
+            },
         .schedule = o->schedule,
         .redundancy = strcmp(o->redundancy, "buddy") == 0 ? WF_PAR_REDUNDANCY_BUDDY
                                                           : WF_PAR_REDUNDANCY_NONE,
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 
-    if (o->skip_steps) /* it was read before */
-        wf_par_skip_read(o->skip_steps, &t.skip, &read);
+    wf_recipe_give(&recipe, &t, &read); /* its texts were read before */
     if (app_options_masks_documents(o))
         memcpy(t.field, documents, sizeof t.field);
     return t;

@@ -244,7 +244,7 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
     s->trace_first = 2;
     s->trace_last = 3;
     s->keep = 3;
-    s->ema = (double)s->program->job.train.optimizer.ema;
+    wf_recipe_of(&s->program->job.train, &s->recipe);
     s->min_dp = 1;
     s->elastic_text = s->async_text = "off";
     s->redundancy =

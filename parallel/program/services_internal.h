@@ -6,6 +6,7 @@
 #include "parallel/main_internal.h"
 #include "parallel/program/process.h"
 #include "parallel/program/program.h"
+#include "parallel/program/recipe.h"
 
 /* Flags of settings and plans. */
 typedef struct wf_plan_flags {
@@ -25,9 +26,10 @@ typedef struct wf_services {
     /* values of flags */
     int64_t save_interval, keep, trace_first, trace_last, rank, min_dp, rejoin_after, nnodes,
         fit_nodes;
-    double exit_minutes, ema;
+    double exit_minutes;
+    wf_recipe recipe;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
-        *elastic_text, *redundancy, *recovery_dir, *lr_schedule, *skip_steps;
+        *elastic_text, *redundancy, *recovery_dir;
     bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
         schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
