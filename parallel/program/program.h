@@ -5,6 +5,7 @@
  *     --help --config FILE --steps N --eval-interval N --AXIS N --strategy NAME --stall-timeout
  *     SECONDS --micro-batch-size N --global-batch-size N --accumulate HOW --dtype TYPE
  *     --recompute TYPE --pp-schedule NAME ..: the settings of parallel/plan/settings.def
+ *     --lr X --warmup-steps N --beta1 X ..: the rows of parallel/program/recipe.def
  *     --plan --rank N --device-memory SIZE --machine FILE --search --ranks N --find-batch
  *     --json FILE --chakra DIR --show-layout --comm-report --trace FILE --trace-first STEP
  *     --trace-last STEP --log-jsonl FILE --tensorboard DIR
