@@ -36,9 +36,9 @@ const char *app_option_own(const app_option_row *row)
     return why[row - app_option_rows];
 }
 
-wf_flag app_option_flag(const app_option_row *row)
+app_flag app_option_flag(const app_option_row *row)
 {
-    wf_flag flag;
+    app_flag flag;
 
     snprintf(flag.text, sizeof flag.text, "--%s", row->name);
     for (char *c = flag.text; *c; c++)

@@ -89,11 +89,11 @@ typedef struct app_choice {
 bool app_option_is_bare(const app_option_row *row);
 
 /* The flag of a row, with its two dashes, as a value that lasts for one expression. */
-typedef struct wf_flag {
+typedef struct app_flag {
     char text[48];
-} wf_flag;
+} app_flag;
 
-wf_flag app_option_flag(const app_option_row *row);
+app_flag app_option_flag(const app_option_row *row);
 
 /* Why processes of one run may differ in a row; NULL: they may not. */
 const char *app_option_own(const app_option_row *row);

@@ -52,7 +52,7 @@ static void plan_rank(wf_planned *p, wf_par *par, wf_nn_module *model)
 {
     const wf_par_job *job = p->job;
     wf_par_train_options options = job->train;
-    wf_par_running r = {.job = job, .par = par, .model = model};
+    wf_par_running r = {.job = job, .par = par, .model = model, .pipeline = p->pipeline};
 
     wf_par_job_materialize(p->pipeline, par, model);
     options.pipeline = p->pipeline;

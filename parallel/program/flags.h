@@ -9,8 +9,8 @@
 
 WF_BEGIN_DECLS
 
-/** wf_flag_kind - what a value is: const char *, int64_t, double, bool. A REAL has to be one
- * that a float holds. */
+/** wf_flag_kind - the C type of a value: const char *, int64_t, double, bool. A REAL has to be
+ * one that a float holds. */
 typedef enum wf_flag_kind {
     WF_FLAG_TEXT,
     WF_FLAG_COUNT,

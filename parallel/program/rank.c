@@ -153,7 +153,10 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     wf_context *ctx = wf_par_context(par);
     bool asks = run->saving.save.dir || run->saving.seconds > 0;
     wf_run_rank_state r = {
-        .r = {.job = run->job, .par = par, .stop = asks ? wf_run_stop : NULL},
+        .r = {.job = run->job,
+              .par = par,
+              .pipeline = run->pipeline,
+              .stop = asks ? wf_run_stop : NULL},
         .run = run,
         .job = run->job,
         .ctx = ctx,

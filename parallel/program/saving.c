@@ -223,7 +223,7 @@ static wf_status load_first(wf_saving *s, const wf_resume *resume, int64_t *step
     }
     wf_saving_failed(
         s->result,
-        true); /* whether by a file, the run's status says: here it may be by a peer */
+        true); /* maybe by a peer: the run's status says whether a file is to blame */
     return wf_fail(ctx, error.code, "%s", error.text);
 }
 

@@ -29,7 +29,7 @@ enum { WF_EXIT_CHECKPOINT = 8, WF_EXIT_PREEMPTED = 75 };
 
 typedef struct wf_saving_options {
     const char *program; /* names the reporter */
-    FILE *out;           /* where rank 0 prints the checkpoint that it continues from */
+    FILE *out;           /* rank 0 prints the checkpoint there that it continues from */
     /* dir NULL: nothing is saved. Its texts are the program's; remake is the saving's own. */
     wf_par_save_options save;
     bool best;  /* the one with the lowest validation loss as well, under dir/best */

@@ -163,6 +163,25 @@ static wf_status check_saving(wf_services *s, wf_error *error)
     return WF_OK;
 }
 
+/* Takes the words of elastic runs; wf_process_check has the rules. */
+static wf_status take_elastic(wf_services *s, wf_error *error)
+{
+    const char *redundancy = s->redundancy;
+
+    if (wf_services_switch("elastic", s->elastic_text, &s->is_elastic, error) != WF_OK)
+        return error->code;
+    if (strcmp(redundancy, "buddy") == 0)
+        s->program->job.train.redundancy = WF_PAR_REDUNDANCY_BUDDY;
+    else if (strcmp(redundancy, "none") == 0)
+        s->program->job.train.redundancy = WF_PAR_REDUNDANCY_NONE;
+    else
+        return wf_error_set(error, WF_EINVAL, "--redundancy %s: none or buddy", redundancy);
+    if (!s->is_elastic && s->fit_nodes)
+        return wf_error_set(error, WF_EINVAL,
+                            "--fit-nodes belongs to --elastic on; use it with that");
+    return WF_OK;
+}
+
 /* Puts sizes and steps that were given into the job. */
 static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
 {
@@ -183,7 +202,6 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
         wf_services_take_training(s, error) != WF_OK)
         return error->code;
     *o = job->mesh;
-    s->start.stall_timeout = (double)s->stall_timeout;
     if (s->trace_last < s->trace_first)
         return wf_error_set(error, WF_EINVAL, "--trace-last %lld is before --trace-first %lld",
                             (long long)s->trace_last, (long long)s->trace_first);
@@ -192,7 +210,7 @@ static wf_status take_values(wf_services *s, int64_t steps, wf_error *error)
                             (long long)s->rank, (long long)wf_par_ranks(o) - 1);
     if (check_saving(s, error) != WF_OK)
         return error->code;
-    return wf_services_check_elastic(s, error);
+    return take_elastic(s, error);
 }
 
 static bool asks_for_help(int argc, char **argv)
@@ -226,7 +244,7 @@ wf_status wf_services_read(wf_services *s, int argc, char **argv, wf_error *erro
     s->trace_first = 2;
     s->trace_last = 3;
     s->keep = 3;
-    s->ema = (double)s->program->job.train.optimizer.ema;
+    wf_recipe_of(&s->program->job.train, &s->recipe);
     s->min_dp = 1;
     s->elastic_text = s->async_text = "off";
     s->redundancy =

@@ -180,7 +180,8 @@ class Cluster:
 def rows():
     """Fields of options.def, and those that are a process's own."""
     text = (ROOT / "apps/options/options.def").read_text()
-    return re.findall(r"^OPTION\(\w+, (\w+),", text, re.M), set(re.findall(r"^OWN\((\w+),", text, re.M))
+    recipe = (ROOT / "parallel/program/recipe.def").read_text()
+    return re.findall(r"^(?:OPTION|RECIPE)\(\w+, (\w+),", text + recipe, re.M), set(re.findall(r"^OWN\((\w+),", text, re.M))
 
 
 def digests(text):

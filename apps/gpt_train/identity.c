@@ -1,12 +1,12 @@
-/* apps/gpt_train/recovery_job.c - see the header. */
-#include "apps/gpt_train/recovery_job.h"
+/* apps/gpt_train/identity.c - see the header. */
+#include "apps/gpt_train/identity.h"
 #include "apps/options/options_table.h"
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 
-/* Rows whose values change no number, or are those of a mesh that may be another one at each
-   start. */
+/* Returns false for rows that change no number, or are of a mesh that may be another one at
+   each start. */
 static bool decides(const app_option_row *row)
 {
     static const app_option_id of_mesh[] = {APP_OPTION_dtype,
@@ -31,7 +31,7 @@ static bool decides(const app_option_row *row)
            (id > APP_OPTION_GROUP_training && id < APP_OPTION_GROUP_checkpoints);
 }
 
-char *app_recovery_job(const app_options *options, const wf_dataset *data, wf_error *error)
+char *app_identity(const app_options *options, const wf_dataset *data, wf_error *error)
 {
     json_t *all = app_options_json(options), *job = json_object();
     uint64_t fingerprint = 0;

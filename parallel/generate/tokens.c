@@ -1,7 +1,7 @@
-/* apps/gpt_eval/perplexity_data.c - the tokens that count, and how many bytes of text they are;
-   see the header. */
+/* parallel/generate/tokens.c - the tokens that count, and their bytes of text; see the
+   header. */
+#include "parallel/generate/tokens.h"
 #include "nn/dataset/source.h"
-#include "apps/gpt_eval/perplexity.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,9 @@ static wf_status no_memory(const char *path, wf_error *error)
     return wf_error_set(error, WF_ENOMEM, "no memory for the tokens of %s", path);
 }
 
-/* Bytes, as a text source has them, are put together again. */
+/* Encodes the bytes of a text source. */
 static wf_status encode(const wf_dataset_source *source, const char *path,
-                        const wf_tok *tokenizer, app_perplexity_data *d, wf_error *error)
+                        const wf_tok *tokenizer, wf_gen_tokens *d, wf_error *error)
 {
     int64_t bytes = source->tokens;
     int32_t *wide = malloc((size_t)bytes * sizeof *wide);
@@ -38,8 +38,8 @@ static wf_status encode(const wf_dataset_source *source, const char *path,
     return error->code;
 }
 
-static wf_status read_ids(const wf_dataset_source *source, const char *path,
-                          app_perplexity_data *d, wf_error *error)
+static wf_status read_ids(const wf_dataset_source *source, const char *path, wf_gen_tokens *d,
+                          wf_error *error)
 {
     d->tokens = source->tokens;
     d->ids = malloc((size_t)d->tokens * sizeof *d->ids);
@@ -51,7 +51,7 @@ static wf_status read_ids(const wf_dataset_source *source, const char *path,
     return error->code;
 }
 
-static bool any_counts(const app_perplexity_data *d)
+static bool any_counts(const wf_gen_tokens *d)
 {
     bool any = !d->counted;
 
@@ -60,8 +60,8 @@ static bool any_counts(const app_perplexity_data *d)
     return any;
 }
 
-/* Of the tokens that count, which the first never does. */
-static wf_status count_bytes(const wf_tok *tokenizer, app_perplexity_data *d, wf_error *error)
+/* Counts bytes of the tokens that count; the first never does. */
+static wf_status count_bytes(const wf_tok *tokenizer, wf_gen_tokens *d, wf_error *error)
 {
     wf_tok_bytes text = {NULL, 0, 0};
 
@@ -79,8 +79,8 @@ static wf_status count_bytes(const wf_tok *tokenizer, app_perplexity_data *d, wf
     return error->code;
 }
 
-wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
-                                   int64_t vocabulary, app_perplexity_data *d, wf_error *error)
+wf_status wf_gen_tokens_read(const char *path, const wf_tok *tokenizer, int64_t vocabulary,
+                             wf_gen_tokens *d, wf_error *error)
 {
     char *file = (char *)path;
     const wf_dataset_source_files files = {
@@ -88,14 +88,14 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
     wf_dataset_source source = {.name = NULL};
     size_t n = strlen(path);
 
-    *d = (app_perplexity_data){.ids = NULL};
+    *d = (wf_gen_tokens){.ids = NULL};
     if (n > 6 && strcmp(path + n - 6, ".jsonl") == 0)
         return wf_error_set(error, WF_EINVAL,
-                            "--data %s has documents in lines of JSON: make token ids of them "
-                            "first, gpt_data tokenize %s --tokenizer PATH --output ids, and "
+                            ".data %s has documents in lines of JSON: make token ids of them "
+                            "first (gpt_data tokenize %s), and "
                             "give ids.idx",
                             path, path);
-    if (wf_dataset_source_open(&files, "--data", (wf_token_count){vocabulary, true}, &source,
+    if (wf_dataset_source_open(&files, ".data", (wf_token_count){vocabulary, true}, &source,
                                error) == WF_OK) {
         if (!source.is_text)
             read_ids(&source, path, d, error);
@@ -103,23 +103,23 @@ wf_status app_perplexity_data_read(const char *path, const wf_tok *tokenizer,
             encode(&source, path, tokenizer, d, error);
         else
             wf_error_set(error, WF_EINVAL,
-                         "--data %s is text, and the model has no tokenizer beside it: give "
-                         "--tokenizer PATH",
+                         ".data %s is text, and the model has no tokenizer beside it: give "
+                         ".tokenizer PATH",
                          path);
     }
     wf_dataset_source_close(&source);
     if (error->code == WF_OK && d->tokens < 2)
-        wf_error_set(error, WF_EINVAL, "--data %s has %lld token%s, and none to foretell", path,
+        wf_error_set(error, WF_EINVAL, ".data %s has %lld token%s, and none to foretell", path,
                      (long long)d->tokens, d->tokens == 1 ? "" : "s");
     if (error->code == WF_OK && !any_counts(d))
         wf_error_set(error, WF_EDATA,
-                     "--data %s: its loss mask lets none of the %lld tokens count, so that "
+                     ".data %s: its loss mask lets none of the %lld tokens count, so that "
                      "there is no mean",
                      path, (long long)d->tokens);
     return error->code == WF_OK && tokenizer ? count_bytes(tokenizer, d, error) : error->code;
 }
 
-void app_perplexity_data_free(app_perplexity_data *d)
+void wf_gen_tokens_free(wf_gen_tokens *d)
 {
     free(d->ids);
     free(d->counted);

@@ -1,10 +1,9 @@
-/* apps/gpt_train/train_job.c - the data of --data: opened, and read by the trainer's steps; see
-   the header. */
-#include "apps/gpt_train/train_job.h"
+/* apps/gpt_train/data.c - the data of --data, opened; see job.h. */
+#include "apps/gpt_train/job.h"
 #include "nn/text/tokenizer/tokenizer.h"
 #include <string.h>
 
-/* Text has bytes for tokens, and token ids are no text: a model is of one of the two. */
+/* Refuses text, whose tokens are bytes, for a model of other token ids. */
 static wf_status check_tokens(const app_options *o, bool is_text, wf_error *error)
 {
     if (is_text && o->vocab_size < 256)
@@ -23,7 +22,7 @@ static wf_status check_tokens(const app_options *o, bool is_text, wf_error *erro
     return WF_OK;
 }
 
-/* What ends documents in files that do not say where they begin: the tokenizer's end of
+/* Finds what ends documents in files that do not say where they begin: the tokenizer's end of
    text. */
 static wf_status find_ends(const app_options *o, wf_dataset *data, wf_error *error)
 {
@@ -55,7 +54,7 @@ static wf_status find_ends(const app_options *o, wf_dataset *data, wf_error *err
                               from);
 }
 
-wf_status app_job_open_data(const app_options *o, wf_dataset **data, wf_error *error)
+wf_status app_data_open(const app_options *o, wf_dataset **data, wf_error *error)
 {
     const wf_dataset_options options = app_options_data(o);
 
@@ -68,10 +67,10 @@ wf_status app_job_open_data(const app_options *o, wf_dataset **data, wf_error *e
         return error->code;
     if (app_options_masks_documents(o) && find_ends(o, *data, error) != WF_OK)
         return error->code;
-    return wf_dataset_check_counts(*data, app_job_evaluations(o, *data), error);
+    return wf_dataset_check_counts(*data, app_data_evaluations(o, *data), error);
 }
 
-int64_t app_job_evaluations(const app_options *o, const wf_dataset *data)
+int64_t app_data_evaluations(const app_options *o, const wf_dataset *data)
 {
     return !o->eval_interval ? 0 : o->eval_iters ? o->eval_iters : wf_dataset_evaluations(data);
 }

@@ -1,5 +1,6 @@
-/* apps/gpt_train/recordings.c - see the header. */
-#include "apps/gpt_train/recordings.h"
+/* parallel/program/recordings.c - folders of flight recorders; see process_internal.h. */
+#include "mesh/transport/launcher.h"
+#include "parallel/program/process_internal.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,7 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <weft/weft.h>
+
+enum { KEPT = 8 }; /* temporary folders of runs that failed */
 
 typedef struct folder {
     char name[NAME_MAX + 1];
@@ -24,29 +26,29 @@ static const char *temporary(void)
     return tmp && *tmp ? tmp : "/tmp";
 }
 
-/* A folder that is named may be a link of the user's, which the recorder itself would not
+/* Follows links: a folder that is named may be one, which the recorder itself would not
    follow. */
-void app_recordings_directory(const app_options *o, char *text, size_t size)
+void wf_recordings_directory(const char *directory, char *text, size_t size)
 {
     int job = (int)(wf_launcher_detected().processes > 1 ? getppid() : getpid());
     char real[PATH_MAX];
 
-    if (o->recorder_dir)
-        snprintf(text, size, "%s", realpath(o->recorder_dir, real) ? real : o->recorder_dir);
+    if (directory)
+        snprintf(text, size, "%s", realpath(directory, real) ? real : directory);
     else
         snprintf(text, size, "%s/weft-recorder-%u-%d", temporary(), (unsigned)geteuid(), job);
 }
 
-/* Whether the recorder will be able to write: it makes the folder, and not what is above it. */
-wf_status app_recordings_check(const app_options *o, wf_error *error)
+/* The recorder makes the folder, and not what is above it. */
+wf_status wf_recordings_check(const char *directory, wf_error *error)
 {
     char path[PATH_MAX], *slash;
     const char *above = ".", *wrong = NULL;
     struct stat s;
 
-    if (!o->recorder_dir)
+    if (!directory)
         return WF_OK;
-    app_recordings_directory(o, path, sizeof path);
+    wf_recordings_directory(directory, path, sizeof path);
     if (stat(path, &s) == 0) {
         wrong = !S_ISDIR(s.st_mode)                      ? "it is no folder"
                 : s.st_uid != geteuid() && s.st_uid != 0 ? "it is another user's"
@@ -66,11 +68,11 @@ wf_status app_recordings_check(const app_options *o, wf_error *error)
                ? wf_error_set(error, WF_EIO,
                               "--recorder-dir %s cannot be used: %s; name a folder, or one to "
                               "be made in a folder that is there",
-                              o->recorder_dir, wrong)
+                              directory, wrong)
                : WF_OK;
 }
 
-/* A folder of this user's, and no link to one; -1: it is not. */
+/* Opens a folder that is this user's, and no link to one; -1: it is not. */
 static int open_own(int at, const char *name, struct stat *s)
 {
     int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -92,7 +94,7 @@ static int newest_first(const void *a, const void *b)
     return (x->tv_nsec < y->tv_nsec) - (x->tv_nsec > y->tv_nsec);
 }
 
-/* Takes `top` over. */
+/* Lists the temporary folders of this user. Owner: the caller, free */
 static folder *list_own(DIR *top, size_t *n)
 {
     char pattern[48];
@@ -136,12 +138,12 @@ static void forget(int top, const char *name)
         if (fnmatch("rank-*.rec", e->d_name, 0) == 0)
             unlinkat(fd, e->d_name, 0);
     closedir(inside);
-    unlinkat(top, name, AT_REMOVEDIR); /* where nothing else is in it */
+    unlinkat(top, name, AT_REMOVEDIR); /* fails where other files are in it */
 }
 
-void app_recordings_forget(const app_options *o)
+void wf_recordings_forget(void)
 {
-    DIR *top = o->recorder_dir ? NULL : opendir(temporary());
+    DIR *top = opendir(temporary());
     folder *all;
     size_t n;
 
@@ -150,7 +152,7 @@ void app_recordings_forget(const app_options *o)
     all = list_own(top, &n);
     if (n)
         qsort(all, n, sizeof *all, newest_first);
-    for (size_t i = APP_RECORDINGS_KEPT; i < n; i++)
+    for (size_t i = KEPT; i < n; i++)
         forget(dirfd(top), all[i].name);
     free(all);
     closedir(top);
