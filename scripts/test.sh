@@ -153,7 +153,7 @@ if [ $sanitize = no ]; then
 else
     export UBSAN_OPTIONS=print_stacktrace=1
     light="-LE heavy|lint|elsewhere"
-    # what a report needs of debug information: files and lines; loops have -O2 (kernels/CMakeLists.txt)
+    # what a report needs of debug information: files and lines
     debug="-O1 -gline-tables-only -DNDEBUG"
     lines=(-DCMAKE_BUILD_TYPE=RelWithDebInfo "-DCMAKE_C_FLAGS_RELWITHDEBINFO=$debug"
         "-DCMAKE_CXX_FLAGS_RELWITHDEBINFO=$debug")

@@ -52,9 +52,9 @@ set(weft_plain
     "^mesh[.]test_comm(_groups)?$" "^nccl[.]test_nccl_faults$")
 
 # Programs and plugins that no test of a sanitized build runs; and those that none of ThreadSanitizer's runs.
-set(weft_idle only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
+set(weft_idle bench only_local gpt_train_faulty mpi_ranks layouts encode_strings sample_rows quickstart weft_nccl
     nccl_emulator_cuda weft_nccl_emulated_cuda file_call_faults)
-set(weft_thread_idle bench ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
+set(weft_thread_idle ckpt gpt_data gpt_diff gpt_eval gpt_export gpt_generate mesh_info schedule weft_command chakra_read
     weft_mpi cuda_emulator)
 
 # weft_leave_out_programs(): these are not built by themselves.
