@@ -37,7 +37,7 @@ import tempfile
 from rooms import FOLDERS, ONLY, ROOMS, SHARED
 from samples import SAMPLES
 import comments
-from vocabulary import VOCABULARY
+from vocabulary import ANY_BANNED, BANNED
 from writers import blank, outputs
 
 USERS = ("apps", "tests")
@@ -63,10 +63,6 @@ MOST_LINES = 400
 MOST_FUNCTION_LINES = 60
 MOST_PAGE_LINES = 120
 
-BANNED = [(re.compile(rf"(?<![\w-])(?:{word})(?![\w-])", re.I), instead)
-          for word, instead in VOCABULARY.items()]
-# A line in which this finds nothing has none of them: one search in place of many.
-ANY_BANNED = re.compile(rf"(?<![\w-])(?:{'|'.join(VOCABULARY)})(?![\w-])", re.I)
 MID_SENTENCE = re.compile(r"/\*+(?:\s|\*(?!/))*\b(of|which|that|and|with|whose|than)\b")
 
 
