@@ -87,8 +87,9 @@ static inline void check_same(const training *t, const training *one)
            t->digest, one->digest, t->inexact);
 }
 
-/* Checks that one of `every` rows has the bits of the run `one`, which has been; of these CI takes half, in turns, so that what
-   one call leaves out the next one takes. A sanitizer's build begins with the first. */
+/* Checks that one of `every` rows has the bits of the run `one`, which has been. Of these CI
+   takes half, in turns: what one call leaves out the next one takes. A sanitizer's build
+   begins with the first. */
 static inline void check_rows(const training *one, const row *rows, int n, int every)
 {
     static int turn;
