@@ -86,16 +86,12 @@ static void over_layouts(training t, const char *what)
         {2, 2, 2, "zero1", "looped-bfs", NULL, 3, 0},
     };
 
-    enum {
-        RUNS = sizeof runs / sizeof *runs,
-        APART = UNDER_THREAD_SANITIZER ? 7
-                : UNDER_SANITIZER      ? 4
-                                       : 1
-    };
+    enum { RUNS = sizeof runs / sizeof *runs };
     static int turn;
+    int apart = UNDER_THREAD_SANITIZER ? 7 : UNDER_SANITIZER ? 4 : wf_test_one_in(2);
     const training reference = reference_of(t);
 
-    for (int i = turn++ % APART; i < RUNS; i += APART) {
+    for (int i = turn++ % apart; i < RUNS; i += apart) {
         training r = t;
 
         r.layout.pp = runs[i].pp;
