@@ -326,9 +326,33 @@ static void refusals(void)
     wf_context_close(ctx);
 }
 
+/* A batch dim that is joined with dims of size 1 stays one; a tensor without elements has other
+   dims of size 0 or none. */
+static void joined_dims(void)
+{
+    const wf_dim dims[] = {wf_dim_batch(3), wf_dim_width(1), wf_dim_width(2)};
+    const wf_dim none[] = {wf_dim_width(0), wf_dim_width(4)};
+    wf_context *ctx = op_context_open(1);
+    wf_tensor *x, *y;
+
+    wf_scope_open(ctx);
+    x = wf_tensor_new(ctx, WF_F32, 3, dims, NULL, WF_MEMORY_ACTIVATION);
+    y = wf_flatten(x, 0, 1);
+    CU_ASSERT(y && wf_dim_equal(y->dim[0], dims[0]));
+    y = wf_flatten(x, 0, 2);
+    CU_ASSERT(y && y->dim[0].size == 6 && y->dim[0].chunks == WF_CHUNKS_8);
+    x = wf_tensor_new(ctx, WF_F32, 2, none, NULL, WF_MEMORY_ACTIVATION);
+    y = wf_reshape(x, 2, (wf_dim[]){wf_dim_width(2), wf_dim_width(0)});
+    CU_ASSERT(y && y->dim[0].size == 2 && y->dim[1].size == 0);
+    CU_ASSERT_EQUAL(wf_context_status(ctx), WF_OK);
+    wf_scope_close(ctx);
+    wf_context_close(ctx);
+}
+
 int main(void)
 {
-    static const wf_test more[] = {{"refusals", refusals}, {NULL, NULL}};
+    static const wf_test more[] = {
+        {"refusals", refusals}, {"dims that are joined", joined_dims}, {NULL, NULL}};
 
     return op_main(OP_SUITE_DIMS, cases, more);
 }
