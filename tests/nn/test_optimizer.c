@@ -276,6 +276,11 @@ static void groups(void)
 
 static void moving_average(void)
 {
+    wf_nn_optimizer_options o = {WF_NN_ADAMW, .beta1 = 0.9f, .ema = 0.75f};
+
+    CU_ASSERT_EQUAL(wf_nn_optimizer_least_bytes(&o), 12);
+    o.ema = 0;
+    CU_ASSERT_EQUAL(wf_nn_optimizer_least_bytes(&o), 8);
     for (int i = 0; i < 2; i++) {
         bool skips = i;
 
