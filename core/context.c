@@ -183,6 +183,16 @@ void wf_context_micro_steps(wf_context *ctx, int64_t count)
     ctx->micro_steps = count;
 }
 
+void wf_context_batch(wf_context *ctx, int64_t sequences)
+{
+    ctx->batch = sequences;
+}
+
+int64_t wf_context_batch_now(const wf_context *ctx)
+{
+    return ctx->batch;
+}
+
 void wf_context_rows_unreduced(wf_context *ctx, bool unreduced)
 {
     ctx->rows_unreduced = unreduced;

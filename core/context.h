@@ -156,6 +156,12 @@ WF_API wf_sequences wf_context_sequences(const wf_context *ctx);
  */
 WF_API void wf_context_micro_steps(wf_context *ctx, int64_t count);
 
+/** wf_context_batch - sets the number of sequences of a training step, over all ranks and
+ * micro-batches, from now on: that over which losses are means which ops take gradients of;
+ * wf_context_batch_now - returns it, 0 at the start: those of a tensor itself. */
+WF_API void wf_context_batch(wf_context *ctx, int64_t sequences);
+WF_API int64_t wf_context_batch_now(const wf_context *ctx);
+
 /**
  * wf_context_rows_unreduced - makes ranks with one row of a batch each keep their gradients
  * unreduced from now on, one term per sequence that is added by its number; false at the start

@@ -204,6 +204,7 @@ static void add_mesh(const job *j, wf_job *made)
     wf_job_add(made, "--tp", "%d", o->tp);
     wf_job_add(made, "--dp", "%d", o->dp);
     wf_job_add(made, "pp", "%d", o->pp);
+    wf_job_add(made, "ep", "%d", o->ep);
     wf_job_add(made, "strategy", "%s", o->strategy ? o->strategy : WF_PAR_STRATEGY);
     wf_job_add(made, "groups", "%d of %d", o->dp_replicate, o->shard_group_size);
 }

@@ -146,17 +146,18 @@ void app_plan_explain(const app_options *o, wf_error *error)
     wf_plan_explain(app_plan_of(o, &p), error);
 }
 
-wf_status dry_run_axes(const app_options *o, wf_place_axis axis[DRY_RUN_AXES], wf_error *error)
+int dry_run_axes(const app_options *o, wf_place_axis axis[WF_MAX_AXES], wf_error *error)
 {
-    static const char *const names[DRY_RUN_AXES] = {"pp", "replicate", "shard", "tp"};
+    const wf_par_options mesh = app_setup_rank(o, true);
+    wf_axis named[WF_MAX_AXES];
     wf_plan plan;
+    int n = dry_run_step(o, &plan, error) == WF_OK ? wf_par_mesh_axes(&mesh, named, error) : 0;
 
-    if (dry_run_step(o, &plan, error) != WF_OK)
-        return error->code;
-    for (int a = 0; a < DRY_RUN_AXES; a++) {
+    for (int a = 0; a < n; a++) {
         const wf_par_traffic *t = &plan.report.traffic[a];
 
-        axis[a] = (wf_place_axis){names[a], t->ranks, wf_comm_counters_received(&t->counters)};
+        axis[a] =
+            (wf_place_axis){named[a].name, t->ranks, wf_comm_counters_received(&t->counters)};
     }
-    return WF_OK;
+    return n;
 }

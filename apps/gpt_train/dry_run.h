@@ -35,10 +35,8 @@ wf_status app_memory_check(const app_options *options, const wf_launcher *launch
 /* Adds what would fit to the error of a run that went out of memory. */
 void app_plan_explain(const app_options *options, wf_error *error);
 
-enum { DRY_RUN_AXES = 4 };
-
-/* The mesh's axes, outermost first, with what a rank receives over each in a step. */
-wf_status dry_run_axes(const app_options *options, wf_place_axis axis[DRY_RUN_AXES],
-                       wf_error *error);
+/* Lists the mesh's axes, outermost first, with what a rank receives over each in a step;
+   returns how many there are, 0 on errors. */
+int dry_run_axes(const app_options *options, wf_place_axis axis[WF_MAX_AXES], wf_error *error);
 
 #endif

@@ -29,15 +29,16 @@ wf_status app_launches_open_log(const app_options *o, bool continues,
                                 const wf_launcher *launcher, const char *numerics,
                                 wf_run_log **log, wf_error *error)
 {
-    wf_run_axis axes[] = {{"pp", o->pp}, {"replicate", 1}, {"shard", 1}, {"tp", o->tp}};
     const wf_par_options layout = app_setup_rank(o, false);
-    int replicate, shard;
+    wf_axis named[WF_MAX_AXES];
+    wf_run_axis axes[WF_MAX_AXES];
+    int n = wf_par_mesh_axes(&layout, named, error);
     wf_run_log_options options = {.steps = o->steps,
                                   .path = o->log_jsonl,
                                   .continues = continues,
                                   .tensorboard = o->tensorboard,
                                   .axes = axes,
-                                  .axis_count = 4,
+                                  .axis_count = n,
                                   .numerics = numerics,
                                   .warning = warn,
                                   .transport = strcmp(o->transport, "auto") == 0
@@ -45,15 +46,15 @@ wf_status app_launches_open_log(const app_options *o, bool continues,
                                                    : o->transport};
     json_t *json;
     char *settings;
-    wf_status status = wf_par_axes(&layout, &replicate, &shard, error);
+    wf_status status = n ? WF_OK : error->code;
 
     *log = NULL;
     if (status == WF_OK)
         status = app_setup_peak(o, &options.peak, error);
     if (status != WF_OK || launcher->process > 0)
         return status;
-    axes[1].size = replicate;
-    axes[2].size = shard;
+    for (int i = 0; i < n; i++)
+        axes[i] = (wf_run_axis){named[i].name, named[i].size};
     json = app_options_json(o);
     options.settings = settings = json ? json_dumps(json, 0) : NULL;
     wf_run_log_console(&options, stdout);
@@ -104,14 +105,14 @@ static wf_status train(const void *options, void *arg, wf_launch_end *end, wf_er
     app_launch *l = malloc(sizeof *l);
     wf_job *alike = app_run_job(o, job);
     bool several = job->launcher->processes > 1;
-    wf_place_axis axis[DRY_RUN_AXES];
+    wf_place_axis axis[WF_MAX_AXES];
     wf_error unplanned; /* what cannot be planned cannot be run, and says so then */
-    bool planned = several && dry_run_axes(o, axis, &unplanned) == WF_OK;
+    int planned = several ? dry_run_axes(o, axis, &unplanned) : 0;
     const wf_launch_options launch = {.ranks = (int)app_options_ranks(o),
                                       .threads = o->bind_ranks ? (int)o->threads_per_rank : 0,
                                       .launcher = app_launches_unless_auto(o->launcher),
                                       .transport = app_launches_unless_auto(o->transport),
-                                      .n_axes = planned ? DRY_RUN_AXES : 0,
+                                      .n_axes = planned,
                                       .axis = axis,
                                       .order = app_setup_rank_order(o),
                                       .stall_timeout = o->stall_timeout,

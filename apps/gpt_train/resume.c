@@ -43,6 +43,10 @@ static const char *const deciding[] = {
     "moe_router",
     "moe_normalise",
     "moe_scale",
+    "moe_balance",
+    "moe_bias_step",
+    "moe_sequence_weight",
+    "moe_z_weight",
     "lora_rank",
     "lora_alpha",
     "lora_targets",
@@ -79,6 +83,8 @@ static const char *const deciding[] = {
     "reduce_dtype",
     "freeze",
     "lora_dropout",
+    "label_smoothing",
+    "z_loss",
 };
 
 enum { DECIDING = sizeof deciding / sizeof *deciding, MODEL = 40 };

@@ -132,6 +132,7 @@ void app_launch_describe(app_launch *l, const app_options *o, app_train_job *job
                       .rank = (int)o->rank,
                       .show_layout = o->show_layout,
                       .comm_report = o->comm_report,
+                      .moe_report = o->moe_report,
                       .report_json = o->report_json,
                       .traced = o->trace != NULL,
                       .trace_first = o->trace_steps.first,

@@ -55,6 +55,8 @@ static wf_status train(wf_run_rank_state *r, const wf_par_train_options *options
     const wf_par_job *job = r->job;
 
     r->r.trainer = wf_par_trainer_open(r->r.par, r->r.model, options);
+    if (r->run->moe_report && wf_context_status(r->ctx) == WF_OK)
+        r->loads = wf_expert_load_open(r->r.par, r->r.model);
     if (wf_elastic_rank_serves(&r->elastic, r->r.trainer) != WF_OK ||
         wf_rank_trace_open(&r->trace) != WF_OK ||
         (job->begin && job->begin(&r->r, job->arg) != WF_OK) || open_saving(r) != WF_OK ||
@@ -101,6 +103,8 @@ static wf_status end_steps(wf_run_rank_state *r)
 
     if (r->first)
         wf_run_log_clear(r->run->log);
+    if (r->first && r->loads)
+        wf_expert_load_print(r->run->out, r->loads);
     if (job->after && !asked && job->after(&r->r, job->arg) != WF_OK)
         return wf_context_status(r->ctx);
     if (job->after && (asked || r->r.stopped))
@@ -175,6 +179,7 @@ wf_status wf_run_rank(wf_par *par, const wf_run *run)
     wf_rank_trace_close(&r.trace);
     if (r.job->end)
         r.job->end(&r.r, r.job->arg);
+    wf_expert_load_close(r.loads);
     wf_par_trainer_close(r.r.trainer);
     if (r.r.model)
         wf_nn_free(r.r.model);

@@ -57,6 +57,7 @@ typedef struct wf_run {
     const char *mesh;                /* "--dp 2 --tp 1": names the mesh in lines */
     int rank;                        /* the one whose step and trace are printed */
     bool show_layout, comm_report;
+    bool moe_report;         /* rows have the loads of experts, and a table comes at the end */
     const char *report_json; /* file of what a step takes and moves; NULL: none */
     bool traced;             /* steps trace_first to trace_last */
     int64_t trace_first, trace_last;

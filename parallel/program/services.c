@@ -26,7 +26,8 @@ wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error)
     const wf_par_options *o = &s->start.options;
     wf_run_axis axes[WF_MAX_AXES + 1] = {{NULL, 0}};
     char *settings;
-    int replicate = 1, shard = 1, n = 0;
+    wf_axis named[WF_MAX_AXES];
+    int n;
     wf_run_log_options options = {.steps = s->program->job.steps,
                                   .path = s->log_jsonl,
                                   .continues = continues,
@@ -36,14 +37,9 @@ wf_status wf_services_open_log(wf_services *s, bool continues, wf_error *error)
                                   .warning = wf_par_warn,
                                   .arg = (void *)(uintptr_t)s->start.program};
 
-    for (; o->axes && s->start.axis[n].name; n++)
-        axes[n] = (wf_run_axis){s->start.axis[n].name, s->start.axis[n].size};
-    if (!o->axes && wf_par_axes(o, &replicate, &shard, error) == WF_OK) {
-        axes[n++] = (wf_run_axis){"pp", o->pp};
-        axes[n++] = (wf_run_axis){"replicate", replicate};
-        axes[n++] = (wf_run_axis){"shard", shard};
-        axes[n++] = (wf_run_axis){"tp", o->tp};
-    }
+    n = wf_par_mesh_axes(o, named, error);
+    for (int i = 0; i < n; i++)
+        axes[i] = (wf_run_axis){named[i].name, named[i].size};
     options.axis_count = n;
     if (wf_launcher_detected().process > 0) /* the first one writes */
         return error->code;

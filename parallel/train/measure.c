@@ -58,7 +58,8 @@ wf_status wf_par_norm_beside(wf_par *par, int64_t count, wf_nn_parameter *const 
 
     wf_squares_begin(&squares, par->ctx);
     for (int64_t i = 0; i < count; i++)
-        if (tensor[i] && wf_par_counts_here(par, parameter[i], tensor[i]))
+        if (tensor[i] && !(parameter[i]->sign_step > 0) &&
+            wf_par_counts_here(par, parameter[i], tensor[i]))
             add_squares(tensor[i], &squares);
     if (wf_squares_end(&squares, &message.sum) != WF_OK)
         return wf_context_status(par->ctx);

@@ -1,6 +1,7 @@
 /* parallel/train/open.c - opening and closing a trainer. */
 #include "parallel/main.h"
 #include "parallel/shard/update_internal.h"
+#include "parallel/train/added_loss_internal.h"
 #include "parallel/train/engine_internal.h"
 #include "parallel/train/read_batch_internal.h"
 #include "parallel/train/losses_internal.h"
@@ -151,6 +152,14 @@ static wf_status divide_batch(wf_par_trainer *t)
     t->micros = (t->sequences + of_micro - 1) / of_micro;
     if (single && (t->sequences % t->ranks || (wf_context_exact(par->ctx) && !are_nodes(t))))
         t->per_sequence = t->sequences;
+    if (t->per_sequence && par->ep_axis >= 0)
+        return wf_fail(par->ctx, WF_EINVAL,
+                       "global batch %" PRId64
+                       " in micro-steps of one sequence on each of %" PRId64
+                       " data-parallel ranks, of which %d split experts: gradients of "
+                       "experts are sums over these ranks' sequences, so the batch is dp times "
+                       "1, 2, 4, .. sequences; or let experts lie on .tp alone",
+                       o->global_batch, dp, wf_mesh_size(par->mesh, par->ep_axis));
     return WF_OK;
 }
 
@@ -214,7 +223,7 @@ static wf_status make_parts(wf_par_trainer *t)
     wf_par *par = t->par;
     const char *phase = wf_context_phase(par->ctx, "initialisation");
 
-    wf_par_losses_open(t);
+    wf_par_losses_open(t, &t->losses);
     t->engine->open(t);
     t->optimizer = wf_par_optimizer_new(par, &t->options.optimizer, t->count, t->parameter);
     if (t->options.redundancy == WF_PAR_REDUNDANCY_BUDDY &&
@@ -303,7 +312,8 @@ void wf_par_trainer_close(wf_par_trainer *t)
         wf_tensor_release(t->parameter[i]->tensor);
     wf_par_buddies_close(t->buddies);
     wf_nn_optimizer_free(t->optimizer);
-    wf_par_losses_close(t);
+    wf_par_losses_close(t, &t->losses);
+    wf_par_added_close(t);
     free(t->alike.batch);
     free(t->step.grad);
     free(t->parameter);
