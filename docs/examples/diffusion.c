@@ -280,7 +280,7 @@ int main(int argc, char **argv)
                           .clip = 1,
                           .optimizer = {.beta1 = 0.9f,
                                         .beta2 = 0.99f,
-                                        .eps = 1e-6f,
+                                        .eps = 1e-2f,
                                         .weight_decay = 0.01f,
                                         .ema = 0.9f,
                                         .groups = "out:lr=0.5; words:wd=0"},

@@ -128,7 +128,7 @@ def update(weights, states, averages, step):
         m.mul_(0.9).add_(grad, alpha=0.1)
         torch.maximum(v, 0.99 * v + 0.01 * grad ** 2, out=v)
         with torch.no_grad():
-            p -= lr * (m / (v.sqrt() + 1e-6) + decay * p)
+            p -= lr * (m / (v.sqrt() + 1e-2) + decay * p)
         averages[path].mul_(0.9).add_(p.detach(), alpha=0.1)
 
 
