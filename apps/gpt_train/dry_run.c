@@ -100,7 +100,8 @@ wf_plan_request *app_plan_of(const app_options *o, app_plan *plan)
                            .no_pipeline = strcmp(o->transport, "nccl") == 0,
                            .notes = stderr,
                            .json = o->json,
-                           .chakra = o->chakra};
+                           .chakra = o->chakra,
+                           .memory_timeline = o->memory_timeline};
     take_words(o, r);
     r->async_save = o->async_save && o->save;
     snprintf(r->search, sizeof r->search, "%s", o->search);

@@ -134,6 +134,8 @@ void app_launch_describe(app_launch *l, const app_options *o, app_train_job *job
                       .comm_report = o->comm_report,
                       .report_json = o->report_json,
                       .traced = o->trace != NULL,
+                      .profile = (int)o->profile,
+                      .memory_timeline = o->memory_timeline,
                       .trace_first = o->trace_steps.first,
                       .trace_last = o->trace_steps.last,
                       .digest = digest_of(o),

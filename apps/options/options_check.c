@@ -94,11 +94,15 @@ static wf_status check_plan(app_options *o, wf_error *error)
         return wf_error_set(error, WF_EINVAL,
                             "--comm-report is of a step, and --steps is 0: use --plan to go "
                             "without");
+    if (o->memory_timeline && (!o->steps || strcmp(o->search, "off") != 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--memory-timeline is of a step of one layout, and %s",
+                            o->steps ? "--search looks at many" : "--steps is 0");
     if (o->given[APP_OPTION_rank] && !o->plan && !o->report_json && !o->comm_report &&
-        !o->trace)
-        return wf_error_set(
-            error, WF_EINVAL,
-            "--rank belongs to --plan, --report-json, --comm-report or --trace");
+        !o->trace && !o->memory_timeline)
+        return wf_error_set(error, WF_EINVAL,
+                            "--rank belongs to --plan, --report-json, --comm-report, --trace "
+                            "or --memory-timeline");
     return WF_OK;
 }
 
@@ -146,16 +150,17 @@ static wf_status check_trace(app_options *o, wf_error *error)
     bool given = o->given[APP_OPTION_trace_steps];
     app_steps *traced = &o->trace_steps;
 
-    if (given && !o->trace)
+    if (given && !o->trace && !o->profile)
         return wf_error_set(error, WF_EINVAL,
-                            "--trace-steps belongs to a timeline; use it with --trace FILE");
-    if (o->trace && (o->plan || !o->steps))
-        return wf_error_set(error, WF_EINVAL,
-                            "--trace is of steps that run, and %s; drop one of the two",
-                            o->plan ? "--plan runs none" : "--steps is 0");
+                            "--trace-steps belongs to a timeline or a profile; use it with "
+                            "--trace FILE or --profile N");
+    if ((o->trace || o->profile) && (o->plan || !o->steps))
+        return wf_error_set(
+            error, WF_EINVAL, "--%s is of steps that run, and %s; drop one of the two",
+            o->trace ? "trace" : "profile", o->plan ? "--plan runs none" : "--steps is 0");
     if (!given)
         *traced = (app_steps){o->steps < 2 ? o->steps : 2, o->steps < 3 ? o->steps : 3};
-    if (o->trace && traced->last > o->steps)
+    if ((o->trace || o->profile) && traced->last > o->steps)
         return wf_error_set(error, WF_EINVAL,
                             "--trace-steps %lld-%lld goes beyond --steps %lld; use steps up to "
                             "that one, or more --steps",

@@ -229,6 +229,7 @@ wf_status wf_services_plan(const wf_services *s, wf_error *error)
     r.find_batch = p->request.find_batch;
     r.json = p->request.json;
     r.chakra = p->request.chakra;
+    r.memory_timeline = s->memory_timeline;
     r.notes = s->out;
     snprintf(r.search, sizeof r.search, "%s", p->search ? "on" : "off");
     return wf_plan_print(&r, s->out, error);

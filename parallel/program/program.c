@@ -6,8 +6,9 @@
 #include <stdio.h>
 
 /* Values that a process may have of its own. */
-static const char *const own[] = {"log-jsonl",     "tensorboard",  "trace", "config",
-                                  "stall-timeout", "recovery-dir", NULL};
+static const char *const own[] = {"log-jsonl",       "tensorboard", "trace",
+                                  "memory-timeline", "config",      "stall-timeout",
+                                  "recovery-dir",    NULL};
 
 static wf_status print_fit(wf_services *s, wf_error *error)
 {

@@ -57,8 +57,10 @@ typedef struct wf_run {
     const char *mesh;                /* "--dp 2 --tp 1": names the mesh in lines */
     int rank;                        /* the one whose step and trace are printed */
     bool show_layout, comm_report;
-    const char *report_json; /* file of what a step takes and moves; NULL: none */
-    bool traced;             /* steps trace_first to trace_last */
+    const char *report_json;     /* file of what a step takes and moves; NULL: none */
+    bool traced;                 /* steps trace_first to trace_last */
+    const char *memory_timeline; /* file of a picture of `rank`'s memory; NULL: none */
+    int profile;                 /* rows of a profile of these steps; 0: none */
     int64_t trace_first, trace_last;
     wf_run_digest digest;
     bool last_digest;         /* printed at the end */

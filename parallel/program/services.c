@@ -127,6 +127,8 @@ void wf_services_describe(wf_services_launch *l)
                       .show_layout = s->show_layout,
                       .comm_report = s->comm_report,
                       .traced = s->trace != NULL,
+                      .profile = (int)s->profile,
+                      .memory_timeline = s->memory_timeline,
                       .trace_first = s->trace_first,
                       .trace_last = s->trace_last,
                       .last_digest = true,

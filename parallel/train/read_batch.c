@@ -203,6 +203,8 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
     for (int i = 0; i < t->fields; i++)
         room[i] = wf_data_write(batch->tensor[i], false, &view[i]);
     if (wf_context_status(ctx) == WF_OK) {
+        const wf_trace_mark begun = wf_context_host_begin(ctx);
+
         wf_comm_at_files(world, true);
         status = data->read(data->self, step, first_of(t, batch, k), t->options.micro_batch,
                             room, &error);
@@ -212,6 +214,7 @@ wf_status wf_par_batch_read(wf_par_trainer *t, wf_par_batch *batch, const wf_par
         if (status == WF_OK)
             status = wf_par_count(data, step, &batch->counted, &error);
         wf_comm_at_files(world, false);
+        wf_context_host_end(ctx, begun, "read batch");
         if (t->step.at == WF_PAR_AT_MICRO_STEPS)
             t->step.counted = batch->counted;
     }
