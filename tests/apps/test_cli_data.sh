@@ -234,6 +234,7 @@ done <<'END'
 --tp 2 --dp 2
 --tp 4 --sequence-parallel --micro-batch-size 1
 --pp 2 --micro-batch-size 2 --recompute block
+--pp 3 --micro-batch-size 2 --pp-split 1,2,1
 --pp 2 --tp 2 --sequence-parallel --micro-batch-size 1 --recompute stage --pp-schedule interleaved
 --dp 2 --strategy no_shard --micro-batch-size 1 --recompute attention
 END
