@@ -39,8 +39,12 @@ static wf_status take_rest(wf_par_running *r, void *arg)
     wf_nn_gpt *gpt = (wf_nn_gpt *)r->model;
     wf_par_trainer *pipelined = r->job->pipeline ? r->trainer : NULL;
 
+    if (r->trainer && o->eval_ema)
+        wf_par_trainer_average(r->trainer, true);
     if (r->trainer)
         app_exam_plan(o, r->par, gpt, pipelined);
+    if (r->trainer && o->eval_ema)
+        wf_par_trainer_average(r->trainer, false);
     if (o->sample)
         app_sample_plan(o, &(app_sampled){r->par, gpt, pipelined, NULL});
     return wf_context_status(wf_par_context(r->par));

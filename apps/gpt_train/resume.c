@@ -201,6 +201,13 @@ static wf_status refuse(const wf_par_checkpoint *c, const char *key, const char 
                         flag_of(key, flag), mine, wf_par_checkpoint_path(c), saved);
 }
 
+/* The same where the optimizer begins anew. */
+static wf_status refuse_fresh(const wf_par_checkpoint *c, const char *key, const char *mine,
+                              const char *saved, wf_error *error)
+{
+    return strcmp(key, "optimizer") == 0 ? WF_OK : refuse(c, key, mine, saved, error);
+}
+
 /* What a checkpoint says comes from a file, and goes to a terminal. */
 static wf_status tell(const wf_par_checkpoint *c, const char *key, const char *mine,
                       const char *saved, wf_error *error)
@@ -277,7 +284,9 @@ static wf_status compare_shapes(wf_rank *rank, void *arg)
 /* wf_resume_options.fits */
 static wf_status check_flags(void *arg, const wf_par_checkpoint *c, wf_error *error)
 {
-    return compare(arg, c, refuse, error);
+    const app_options *o = arg;
+
+    return compare(o, c, o->reset_optimizer ? refuse_fresh : refuse, error);
 }
 
 static wf_resume_options options_of(const app_options *o)

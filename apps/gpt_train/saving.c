@@ -119,6 +119,7 @@ wf_saving_options app_saving_options(const app_options *o, const char *numerics)
                                         .keep = (int)o->keep,
                                         .async = o->async_save},
                                .best = o->save_best,
+                               .fresh = o->reset_optimizer,
                                .looks = app_resume_looks(o),
                                .interval = o->save_interval,
                                .steps = o->steps,

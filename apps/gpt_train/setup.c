@@ -117,6 +117,7 @@ wf_par_train_options app_setup_training(const app_options *o)
         .schedule = o->schedule,
         .redundancy = strcmp(o->redundancy, "buddy") == 0 ? WF_PAR_REDUNDANCY_BUDDY
                                                           : WF_PAR_REDUNDANCY_NONE,
+        .evaluate_average = o->eval_ema,
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 

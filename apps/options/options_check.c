@@ -239,6 +239,9 @@ static wf_status check_skipping(app_options *o, wf_error *error)
 
 static wf_status check_evaluation(app_options *o, wf_error *error)
 {
+    if (o->eval_ema && !(o->ema > 0 && o->eval_interval))
+        return wf_error_set(error, WF_EINVAL, "--eval-ema evaluates a moving average, and %s",
+                            o->ema > 0 ? "--eval-interval is 0" : "--ema is 0");
     if (o->eval_requests && (!o->eval_interval || (o->val_fraction <= 0 && !o->val_data.count)))
         return wf_error_set(
             error, WF_EINVAL,

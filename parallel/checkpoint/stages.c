@@ -203,7 +203,7 @@ wf_status wf_save_publish(wf_par_saver *s, wf_error *error)
     if (status != WF_OK)
         return status;
     index = index_of(s);
-    keep.began = wf_nn_optimizer_began(s->state.trained.optimizer);
+    keep.began = wf_nn_optimizer_began(s->state.trained.optimizer) + s->state.index.fresh;
     keep.saved = s->published;
     keep.count = s->published_count + 1;
     status = wf_ckpt_enter(&place, &s->folder, s->step, s->mark, error);

@@ -55,6 +55,8 @@ static void list_saving(wf_services *s, int *n)
         {"resume", WF_FLAG_TEXT, &s->resume, 0, 0, NULL, NULL,
          "PATH a checkpoint, or a folder of some, to continue from; auto: the one of --save; "
          "none"},
+        {"reset-optimizer", WF_FLAG_SWITCH, &s->reset_optimizer, 0, 0, NULL, NULL,
+         "with --resume PATH: its parameters and steps alone; the optimizer begins anew"},
     };
 
     add_flags(s, n, mine, sizeof mine / sizeof *mine);
@@ -163,6 +165,11 @@ static wf_status check_saving(wf_services *s, wf_error *error)
                             : s->async_save  ? "async-save"
                             : s->save_best   ? "save-best"
                                              : "exit-duration-in-mins");
+    if (s->reset_optimizer &&
+        (!s->resume || strcmp(s->resume, "auto") == 0 || strcmp(s->resume, "none") == 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--reset-optimizer needs --resume PATH: with the newest of --save "
+                            "each start would begin anew");
     if (s->keep == 1)
         return wf_error_set(error, WF_EINVAL,
                             "--keep 1: at least 2 checkpoints stay, or all: 0");

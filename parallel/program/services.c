@@ -143,6 +143,7 @@ void wf_services_describe(wf_services_launch *l)
                                           .option_count = 1,
                                           .option = l->texts},
                                  .best = s->save_best,
+                                 .fresh = s->reset_optimizer,
                                  .looks = wf_resume_looks(&resume),
                                  .interval = s->save_interval,
                                  .seconds = s->exit_minutes * 60,

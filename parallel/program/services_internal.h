@@ -40,8 +40,8 @@ typedef struct wf_services {
     double exit_minutes, ema;
     const char *config, *log_jsonl, *tensorboard, *trace, *save, *resume, *async_text,
         *elastic_text, *redundancy, *recovery_dir, *lr_schedule, *skip_steps, *memory_timeline;
-    bool help, plan, show_layout, comm_report, async_save, save_best, is_elastic,
-        schedule_is_read;
+    bool help, reset_optimizer, plan, show_layout, comm_report, async_save, save_best,
+        is_elastic, schedule_is_read;
     wf_flag flags[WF_FLAGS + 1];
     /* shared by the ranks of a process */
     FILE *out;

@@ -32,6 +32,8 @@ void wf_services_list_training(wf_services *s, wf_flag *flags, int *n, int most)
          "PATTERN:lr=X,wd=Y;.. rates and weight decays of parameters by path"},
         {"ema", WF_FLAG_REAL, &s->ema, 0, 1, NULL, NULL,
          "X decay of a moving average of the weights that is kept; 0: none"},
+        {"eval-ema", WF_FLAG_SWITCH, &t->evaluate_average, 0, 0, NULL, NULL,
+         "with --ema: evaluations compute with that average"},
     };
 
     for (size_t i = 0; i < sizeof mine / sizeof *mine && *n < most; i++)
@@ -47,6 +49,9 @@ wf_status wf_services_take_training(wf_services *s, wf_error *error)
         return wf_error_set(error, WF_EINVAL, "--ema %g: it is below 1, and 0 for none",
                             s->ema);
     t->optimizer.ema = (float)s->ema;
+    if (t->evaluate_average && !(s->ema > 0))
+        return wf_error_set(error, WF_EINVAL,
+                            "--eval-ema needs an average: give --ema X, 0.999 for instance");
     if (s->skip_steps && wf_par_skip_read(s->skip_steps, &t->skip, error) != WF_OK)
         return error->code;
     if (!s->lr_schedule)

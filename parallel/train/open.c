@@ -298,6 +298,7 @@ void wf_par_trainer_close(wf_par_trainer *t)
         return;
     if (t->step.grad)
         wf_par_step_drop(t); /* a loop may have left off in the middle of a step */
+    wf_par_average_end(t);
     t->engine->close(t);
     for (int64_t i = 0; i < t->held; i++)
         wf_tensor_release(t->parameter[i]->tensor);
@@ -333,10 +334,15 @@ wf_status wf_par_trainer_digests(wf_par_trainer *t, wf_par_tensor_digest **list,
              : WF_EINVAL;
 }
 
-void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped)
+int64_t wf_par_trainer_fresh(const wf_par_trainer *t)
 {
-    wf_nn_optimizer_resume(t->optimizer, steps, skipped);
-    t->committed = (wf_par_committed){.step = steps, .skipped = skipped};
+    return t ? t->committed.fresh : 0;
+}
+
+void wf_par_trainer_restored(wf_par_trainer *t, int64_t steps, int64_t skipped, int64_t fresh)
+{
+    wf_nn_optimizer_resume(t->optimizer, steps - fresh, skipped);
+    t->committed = (wf_par_committed){.step = steps, .skipped = skipped, .fresh = fresh};
     t->mirrored = false;
 }
 

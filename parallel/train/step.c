@@ -126,6 +126,8 @@ wf_status wf_par_step_begin(wf_par_trainer *t, int64_t step)
         return wf_fail(t->par->ctx, WF_EINVAL,
                        "step %" PRId64 ": steps of training are counted from 1", step);
     }
+    if (wf_par_average_ended(t) != WF_OK)
+        return wf_context_status(t->par->ctx);
     wf_comm_position(wf_mesh_world(t->par->mesh), step, NULL);
     wf_pace_catch_up(&t->par->pace);
     wf_par_zero_grad(t);
@@ -378,7 +380,8 @@ wf_status wf_par_optimizer_step(wf_par_trainer *t, float lr)
     wf_context_model_share(ctx, share);
     if (wf_context_status(ctx) == WF_OK)
         t->committed = (wf_par_committed){t->step.number, lr, scale,
-                                          .skipped = wf_nn_optimizer_skipped(t->optimizer)};
+                                          .skipped = wf_nn_optimizer_skipped(t->optimizer),
+                                          .fresh = t->committed.fresh};
     return wf_par_step_end(t);
 }
 

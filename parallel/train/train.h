@@ -81,6 +81,8 @@ typedef struct wf_par_train_options {
        micro-steps, and its head_loss replaces `loss`; NULL: every rank has all of the model */
     const wf_par_pipeline *pipeline;
     wf_par_redundancy redundancy;
+    /* evaluations compute with the moving average of the weights (wf_par_trainer_average) */
+    bool evaluate_average;
     int64_t check_replicas; /* steps between wf_par_trainer_check_replicas; 0: never */
     /* beside a pipeline: gets the memory of its actions (parallel/stages/profile.h); NULL:
        none */
@@ -289,6 +291,24 @@ WF_API wf_status wf_par_optimizer_step(wf_par_trainer *trainer, float lr);
  * Errors:      those of wf_par_optimizer_step
  */
 WF_API wf_status wf_par_skip_step(wf_par_trainer *trainer, const char *why);
+
+/**
+ * wf_par_trainer_average - lets the model compute with the moving average of its weights (.ema
+ * of the optimizer) from now on, or with the weights again; before the first update they are
+ * alike
+ *
+ * Weights and average exchange their memory. Where the optimizer's state is split more than the
+ * weights (no_shard, zero1) the average is gathered first, which takes the memory of the
+ * weights once more. Between steps alone; checkpoints, digests and steps need the weights back.
+ *
+ * Collective:  over the mesh. Errors: WF_EINVAL (there is no average, or a step has begun),
+ *              those of moves; in the context
+ */
+WF_API wf_status wf_par_trainer_average(wf_par_trainer *trainer, bool on);
+
+/** wf_par_trainer_fresh - returns the step after which the optimizer's state was new: 0, or
+ * that of the checkpoint whose parameters alone were loaded (wf_par_checkpoint_load_fresh). */
+WF_API int64_t wf_par_trainer_fresh(const wf_par_trainer *trainer);
 
 /** wf_par_trainer_skipped - returns the steps that were skipped, those before a resume
  * included. */

@@ -64,6 +64,7 @@ typedef struct wf_par_committed {
     float lr, scale;
     bool skip;       /* the step was skipped, and has no update */
     int64_t skipped; /* steps that were, until then */
+    int64_t fresh;   /* the step after which the optimizer's state was new: 0, or a reset */
     /* the next one has begun: what is updated and what is not, nobody can tell */
     bool under_way;
 } wf_par_committed;
@@ -88,6 +89,7 @@ struct wf_par_trainer {
     wf_par_units *units;
     wf_par_buddies *buddies; /* NULL: there is no redundancy */
     bool mirrored;           /* buddies have what their originals have */
+    wf_tensor **averaged;    /* [count] NULL but while the average is in the weights' place */
     wf_par_losses losses;
     wf_par_step_state step;
     wf_par_committed committed;
@@ -96,8 +98,16 @@ struct wf_par_trainer {
     void *own;                   /* the engine's own state; NULL: none */
 };
 
-/* The trainer has been given the state after `steps` steps, of which `skipped` were. */
-void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped);
+/* The trainer has been given the state after `steps` steps. skipped: of those that the
+   optimizer has made, which was new after step `fresh` */
+void wf_par_trainer_restored(wf_par_trainer *trainer, int64_t steps, int64_t skipped,
+                             int64_t fresh);
+
+/* Puts the weights back where the average is in their place; also after an error. */
+void wf_par_average_end(wf_par_trainer *trainer);
+
+/* Fails where it still is. */
+wf_status wf_par_average_ended(const wf_par_trainer *trainer);
 
 /* Ends a step: the next one may begin. */
 wf_status wf_par_step_end(wf_par_trainer *trainer);

@@ -109,6 +109,7 @@ static void put_training(walk *w, const wf_par_train_options *o)
         put(w, name, (double)optimizer->own[i]);
     }
     put(w, "optimizer.ema", (double)optimizer->ema);
+    put(w, "evaluate_average", o->evaluate_average);
     put_text(w, "optimizer.groups", optimizer->groups ? optimizer->groups : "none");
     put_text(w, "schedule", wf_nn_schedule_name(o->schedule.kind));
     put(w, "schedule.decay", (double)o->schedule.decay);
