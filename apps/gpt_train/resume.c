@@ -71,6 +71,7 @@ static const char *const deciding[] = {
     "val_fraction",
     "clip_grad",
     "skip_steps",
+    "rampup_batch_size",
     "dtype",
     "compute",
     "fp32_residual_connection",

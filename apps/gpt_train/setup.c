@@ -121,6 +121,8 @@ wf_par_train_options app_setup_training(const app_options *o)
         .check_replicas = o->check_replicas,
         .loss = wf_par_gpt_loss};
 
+    if (o->rampup_batch_size) /* so was this */
+        wf_par_rampup_read(o->rampup_batch_size, &t.rampup, &read);
     if (o->skip_steps) /* it was read before */
         wf_par_skip_read(o->skip_steps, &t.skip, &read);
     if (app_options_masks_documents(o))

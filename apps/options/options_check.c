@@ -200,36 +200,6 @@ static wf_status check_wrap(app_options *o, wf_error *error)
     return WF_OK;
 }
 
-static wf_status check_batch(app_options *o, wf_error *error)
-{
-    long long global = o->global_batch_size, micro = o->micro_batch_size, dp = o->dp;
-
-    if (strcmp(o->search, "off") != 0) { /* only layouts that divide it are taken */
-        o->micro_batch_size = micro ? micro : 1;
-        return WF_OK;
-    }
-    if (o->find_batch) { /* the search chooses both, and has as many micro-steps */
-        o->micro_batch_size = micro ? micro : (global + dp - 1) / dp;
-        return WF_OK;
-    }
-    o->whole_batches = !micro;
-    if (global % dp && micro <= 1) { /* so it is trained, on any number of ranks */
-        o->micro_batch_size = 1;
-        return WF_OK;
-    }
-    if (!micro)
-        o->micro_batch_size = global / dp;
-    else if (global % (dp * micro))
-        return wf_error_set(error, WF_EINVAL,
-                            "--global-batch-size %lld is not a multiple of --dp %lld x "
-                            "--micro-batch-size %lld = "
-                            "%lld; use --global-batch-size %s, or --micro-batch-size 1, which "
-                            "takes any",
-                            global, dp, micro, dp * micro,
-                            app_multiples_near(global, dp * micro).text);
-    return WF_OK;
-}
-
 static wf_status check_skipping(app_options *o, wf_error *error)
 {
     wf_par_skip skip;
@@ -377,7 +347,7 @@ wf_status app_options_check(app_options *options, wf_error *error)
         check_adapters,
         check_wrap,
         check_plan,
-        check_batch,
+        app_options_check_batch,
         app_options_check_schedule,
         check_evaluation,
         check_skipping,

@@ -180,7 +180,7 @@ static wf_index index_of(const wf_par_saver *s)
     wf_index index = s->state.index;
 
     index.step = s->step;
-    index.sequences = s->step * s->state.trained.global_batch;
+    index.sequences = wf_par_trainer_sequences(s->trainer, s->step);
     index.digest = s->total[WF_SUM_DIGEST];
     index.files = (int64_t)s->total[WF_SUM_FILES];
     index.bytes = (int64_t)s->total[WF_SUM_BYTES];

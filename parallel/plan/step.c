@@ -137,7 +137,7 @@ static void drop_rank(wf_error *error)
 
 int64_t wf_planned_steps(const wf_par_job *job)
 {
-    return job->steps == 1 ? 1 : STEPS;
+    return wf_par_rampup_sizes(&job->train) + (job->steps == 1 ? 1 : STEPS);
 }
 
 wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *options,
@@ -148,7 +148,9 @@ wf_status wf_plan_step(const wf_par_job *job, int rank, const wf_plan_options *o
     *error = (wf_error){WF_OK, ""};
     if (options)
         p.options = *options;
-    p.steps = p.options.start ? job->steps > 0 : wf_planned_steps(job);
+    p.steps = !p.options.start ? wf_planned_steps(job)
+              : job->steps     ? wf_par_rampup_sizes(&job->train) + 1
+                               : 0;
     if (wf_par_job_pipeline(job, &p.pipeline, error) == WF_OK)
         wf_planned_rank(&p, rank, error);
     drop_rank(error);

@@ -119,6 +119,7 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
     const wf_par_train_options *train = &r->job->train;
     wf_log_scalar scalar[WF_LOG_SCALARS];
     wf_par_tensor_digest *digests = NULL;
+    int64_t before;
     wf_step_log record = {.step = made->step,
                           .ms = made->ms,
                           .loss = made->result.loss,
@@ -127,7 +128,8 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
                           .skipped = made->result.skipped};
 
     record.tokens_per_s =
-        (double)(train->global_batch * wf_par_job_tokens(r->job)) / record.ms * 1e3;
+        (double)(wf_par_step_batch(train, made->step, &before) * wf_par_job_tokens(r->job)) /
+        record.ms * 1e3;
     if (sum_up(r, flops, &record) != WF_OK || wf_run_parts_step(r, made->step) != WF_OK ||
         verify(r, made->step) != WF_OK ||
         wf_run_evaluate(r, made->step, &record, scalar) != WF_OK)
@@ -143,7 +145,13 @@ wf_status wf_run_end_step(wf_run_rank_state *r, const wf_elastic_step *made, dou
    what later ones find. */
 static int64_t reported(const wf_run_rank_state *r)
 {
-    return r->resumed + (r->job->steps - r->resumed < 2 ? 1 : 2);
+    int64_t step = r->resumed + (r->job->steps - r->resumed < 2 ? 1 : 2), before;
+    const wf_par_train_options *train = &r->job->train;
+
+    for (int64_t at = step; train->rampup.start && at <= r->job->steps; at++)
+        if (wf_par_step_batch(train, at, &before) == train->global_batch)
+            return at;
+    return step;
 }
 
 /* Draws the memory of the step that is reported. */

@@ -76,7 +76,8 @@ struct wf_par_trainer {
     wf_nn_module *model;
     wf_par_train_options options;
     int fields; /* a batch has so many */
-    int64_t count, micros;
+    int64_t count;
+    int64_t batch, micros; /* the sequences of the step, and its micro-steps */
     int64_t ranks;     /* data-parallel ranks whose gradients each micro-step sums; 1: none */
     int64_t sequences; /* a step's, of all such ranks */
     /* the same, where each is a term of the step's sums of its own, since a micro-step's are no
@@ -108,6 +109,14 @@ void wf_par_average_end(wf_par_trainer *trainer);
 
 /* Fails where it still is. */
 wf_status wf_par_average_ended(const wf_par_trainer *trainer);
+
+/* Divides a global batch over ranks and micro-steps, for the next step. Errors: WF_EINVAL */
+wf_status wf_par_divide_batch(wf_par_trainer *trainer, int64_t batch);
+
+/* Returns the global batch of a step, in a plan as well; checks the growth of batches. Errors:
+   WF_EINVAL, WF_EUNSUPPORTED */
+int64_t wf_par_batch_at(const wf_par_trainer *trainer, int64_t step);
+wf_status wf_par_rampup_check(const wf_par_trainer *trainer);
 
 /* Ends a step: the next one may begin. */
 wf_status wf_par_step_end(wf_par_trainer *trainer);

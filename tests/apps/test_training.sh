@@ -69,4 +69,23 @@ run "AdamW anew" "${adamw[@]}" --log-jsonl adamw.jsonl
 run "and saved" "${adamw[@]}" --steps 4 --dp 2 --save corrected
 run "and resumed" "${first[@]}" --steps 6 --save corrected --log-jsonl corrected.jsonl
 result "has its corrections of bias" "$([ "$(value digest adamw.jsonl)" = "$(value digest corrected.jsonl)" ] || echo differs)"
+# Batches that grow: the sequences of whole ones in their order, on any mesh, resumed within.
+grown=("${tiny[@]}" --global-batch-size 16 --rampup-batch-size 4,4,36 --micro-batch-size 1 --steps 9 --eval-interval 3 --digest --lr-schedule constant --warmup-steps 2)
+run "a run whose batches grow" "${grown[@]}" --log-jsonl grown.jsonl
+python "by Megatron's rule" '
+import json
+size = [round(r["tokens_per_s"] * r["ms"] / 1e3 / 16) for r in map(json.loads, open("grown.jsonl")) if "tokens_per_s" in r]
+if size != [4, 4, 4, 8, 8, 12, 16, 16, 16]: print(size)'
+for mesh in "--dp 2" "--dp 4 --tp 2" "--dp 3 --accumulate reduced" "--dp 4 --strategy no_shard" "--dp 2 --tp 2"; do
+    # shellcheck disable=SC2086
+    run "on $mesh" "${grown[@]}" --log-jsonl other.jsonl $mesh
+    result "is the same" "$([ "$(value digest other.jsonl)" = "$(value digest grown.jsonl)" ] || echo differs)"
+    rm other.jsonl
+done
+run "saved in the ramp" "${grown[@]}" --steps 5 --dp 2 --save ramp
+run "and resumed" "${grown[@]}" --dp 4 --save ramp --log-jsonl other.jsonl
+result "is the same" "$([ "$(value digest other.jsonl)" = "$(value digest grown.jsonl)" ] || echo differs)"
+plan_is_run "whose batches grow" "${grown[@]}" --dp 2 --eval-interval 0
+refuse "sizes that miss the batch" 2 "which increments reach" "${grown[@]}" --rampup-batch-size 4,5,36
+refuse "a ramp of a pipeline" 2 "does not go with a pipeline" "${grown[@]}" --pp 2 --pp-split 1,1,1,0
 finish

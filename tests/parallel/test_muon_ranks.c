@@ -90,7 +90,8 @@ static void own(const wf_update *u, int64_t n, float *p, const float *g, float *
     }
 }
 
-/* An optimizer that is registered from outside, with states in floats or by its row in 8 bits. */
+/* An optimizer that is registered from outside, with states in floats or by its row in 8
+   bits. */
 static void own_in_8_bits(void)
 {
     static const wf_nn_method_row wide = {"test-own", .states = 2, .uses = WF_NN_USES_BETA1,
